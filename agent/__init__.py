@@ -1,0 +1,1 @@
+"""What runs on every generator host: pulls jobs, fires the engine at the instant, reports."""

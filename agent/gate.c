@@ -1,0 +1,2 @@
+/* placeholder, rewritten by the agent room */
+int broadside_gate_placeholder;

@@ -1,0 +1,1 @@
+"""Plans runs, queues jobs, lines up what came back, and gives the verdict."""

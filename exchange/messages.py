@@ -1,0 +1,368 @@
+"""What coordinator and agents say to each other: frozen, versioned values, checked at the door.
+
+Three rules hold for everything here:
+
+- An instant is an aware UTC datetime and its name ends in ``_at``.
+- A quantity carries its unit in its name (``_s``, ``_bytes``, ``_bits_per_second``, ``_count``,
+  ``_ratio``); rates are decimal and, unless the name says otherwise, payload.
+- ``None`` means *unknown*. It is never replaced by zero.
+
+Small values that cross a wire are pydantic; :class:`Interval` and :class:`HostSecond`, of which
+there are thousands, are plain frozen dataclasses that :mod:`exchange.chunks` packs.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
+
+PROTOCOL_VERSION: Final = 1  # raised whenever an older agent could misread a job
+
+UtcDatetime = Annotated[AwareDatetime, AfterValidator(lambda at: at.astimezone(UTC))]
+Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+RunId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
+
+
+class Message(BaseModel):
+    """A frozen value that refuses fields it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Role(StrEnum):
+    CLIENT = "client"
+    SERVER = "server"
+
+
+class Side(StrEnum):
+    """Which end of a pair speaks."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+
+class Flow(StrEnum):
+    """Which way payload travels between the two ends of a pair."""
+
+    UP = "up"  # client to server
+    DOWN = "down"  # server to client
+
+
+class Direction(StrEnum):
+    """The flows that a job asks for."""
+
+    FORWARD = "forward"  # UP only
+    REVERSE = "reverse"  # DOWN only
+    BIDIRECTIONAL = "bidirectional"  # both at once
+
+    @property
+    def flows(self) -> tuple[Flow, ...]:
+        match self:
+            case Direction.FORWARD:
+                return (Flow.UP,)
+            case Direction.REVERSE:
+                return (Flow.DOWN,)
+            case Direction.BIDIRECTIONAL:
+                return (Flow.UP, Flow.DOWN)
+
+
+class Protocol(StrEnum):
+    TCP = "tcp"
+    UDP = "udp"
+
+
+class Outcome(StrEnum):
+    """How a job ended, as the agent that held it saw it."""
+
+    MEASURED = "measured"  # started on time, ran to its end
+    LATE = "late"  # ran, but data began more than the tolerance after the instant
+    MISSED = "missed"  # never started: received, armed or released too late
+    REFUSED = "refused"  # stood down on purpose: clock gate, target, caps, version
+    FAILED = "failed"  # the engine said error, or sent nothing
+    ABANDONED = "abandoned"  # began, then was cut: cancelled, lease lapsed, agent stopping
+
+
+class Phase(StrEnum):
+    """How far the agent that claimed a job has come."""
+
+    CLAIMED = "claimed"
+    ARMED = "armed"
+    RUNNING = "running"
+    REPORTED = "reported"
+
+
+class ClockSource(StrEnum):
+    CHRONY = "chrony"
+    ADJTIMEX = "adjtimex"
+    UNKNOWN = "unknown"
+
+
+class ClockReading(Message):
+    """What an agent knew of its own clock at one instant.
+
+    ``bound_s`` is the largest error the source admits: ``|offset| + root dispersion +
+    root delay / 2`` for chrony (RFC 5905, section 11.2: root distance), the kernel's ``maxerror``
+    for adjtimex. ``None`` is an unknown bound, which the clock gate treats as too large.
+    """
+
+    source: ClockSource
+    read_at: UtcDatetime
+    synchronised: bool
+    offset_s: float | None = None  # s, positive when the local clock is ahead
+    bound_s: float | None = None  # s, >= 0
+    reference: str | None = None  # the source's name or address
+    stratum: int | None = None
+
+
+class Endpoint(Message):
+    """A server agent's address and one port of its own."""
+
+    agent_id: Identifier
+    address: str  # literal IPv4 or IPv6 address
+    port: Annotated[int, Field(ge=1, le=65535)]
+
+
+class Traffic(Message):
+    """What one pair sends during one burst. Rates and sizes are per stream where it says so."""
+
+    engine: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,32}$")] = "iperf3"
+    protocol: Protocol = Protocol.TCP
+    direction: Direction = Direction.FORWARD
+    streams_count: Annotated[int, Field(ge=1, le=128)] = 64
+    stream_bits_per_second: Annotated[int, Field(ge=1)] | None = None  # per stream; None: no pacing
+    block_bytes: Annotated[int, Field(ge=16, le=1_048_576)] | None = None  # one write; per stream
+    window_bytes: Annotated[int, Field(ge=1024, le=512_000_000)] | None = None  # socket buffer
+    mss_bytes: Annotated[int, Field(ge=88, le=9216)] | None = None  # TCP only
+    congestion: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,15}$")] | None = None  # TCP
+    omit_s: Annotated[int, Field(ge=0, le=60)] = 0  # s, engine's own warm-up before the test
+    interval_s: Annotated[float, Field(ge=0.1, le=60)] = 1.0  # s between the engine's readings
+
+    @model_validator(mode="after")
+    def _fits_the_protocol(self) -> "Traffic":
+        if self.protocol is Protocol.UDP:
+            if self.stream_bits_per_second is None:
+                raise ValueError(
+                    "stream_bits_per_second: a UDP run needs a rate per stream; set one"
+                )
+            if self.mss_bytes is not None or self.congestion is not None:
+                raise ValueError("mss_bytes, congestion: TCP only; drop them or use protocol tcp")
+        return self
+
+
+class Job(Message):
+    """One pair's part in one burst: the message on the queue."""
+
+    version: int = PROTOCOL_VERSION
+    run_id: RunId
+    burst_index: Annotated[int, Field(ge=0)]
+    pair_index: Annotated[int, Field(ge=0)]
+    endpoint: Endpoint
+    traffic: Traffic
+    planned_start_at: UtcDatetime  # the instant at which every pair of the burst starts
+    duration_s: Annotated[int, Field(ge=1, le=86_400)]  # s, without omit_s
+    late_after_s: float = 1.0  # s after the instant at which data counts as late
+    clock_bound_max_s: float = 0.05  # s, the clock gate
+
+    @property
+    def job_id(self) -> str:
+        """``<run>.<burst>.<pair>``: also the queue's duplicate-detection id."""
+        return f"{self.run_id}.{self.burst_index:05d}.{self.pair_index:05d}"
+
+    @property
+    def pair(self) -> str:
+        return pair_name(self.pair_index)
+
+
+def pair_name(pair_index: int) -> str:
+    """The name a person reads for a pair: ``pair-001`` for index 0."""
+    return f"pair-{pair_index + 1:03d}"
+
+
+class AgentState(StrEnum):
+    IDLE = "idle"
+    BUSY = "busy"  # holds a job: armed or running
+    STOPPING = "stopping"
+
+
+class Presence(Message):
+    """An agent's heartbeat."""
+
+    agent_id: Identifier
+    role: Role
+    state: AgentState
+    beat_at: UtcDatetime
+    started_at: UtcDatetime
+    address: str  # where the pair's traffic leaves or arrives
+    ports: tuple[int, ...] = ()  # server role: ports that are listening and free
+    busy_ports: tuple[int, ...] = ()  # server role: ports with a test in progress
+    broadside_version: str
+    engine_version: str | None = None  # "3.18"; None: no engine found
+    gate: bool = False  # the start gate is built and usable
+    kernel: str | None = None
+    cpu_count: int | None = None
+    nic: str | None = None  # interface that carries the traffic
+    nic_bits_per_second: int | None = None  # its cap by the VM size, where the agent was told
+    vm_size: str | None = None
+    clock: ClockReading | None = None
+    problem: str | None = None  # why the agent cannot work, in one line
+
+
+class Control(Message):
+    """A run's control row: agents read it before they start and every second or two after."""
+
+    run_id: RunId
+    lease_until_at: UtcDatetime  # agents stop when this instant has passed (dead-man switch)
+    cancelled_at: UtcDatetime | None = None
+    cancelled_by: str | None = None
+    cancel_reason: str | None = None
+
+
+class Claim(Message):
+    """Who took a job, and how far it has come. Created once; a second delivery loses."""
+
+    job_id: str
+    agent_id: Identifier
+    phase: Phase
+    claimed_at: UtcDatetime
+    armed_at: UtcDatetime | None = None
+    running_at: UtcDatetime | None = None
+    cookie: str | None = None  # the engine's own id of the test, once known
+    clock: ClockReading | None = None  # at arming
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """What the engine said of one of its own intervals, summed over the streams of one flow."""
+
+    start_s: float  # s of engine time since the flow's first byte
+    end_s: float  # s
+    transferred_bytes: int  # payload sent (at the sender) or received (at the receiver)
+    omitted: bool = False  # inside the engine's own warm-up
+    retransmits_count: int | None = None  # TCP sender only
+    rtt_s: float | None = None  # s, mean over streams; TCP sender only
+    cwnd_bytes: int | None = None  # sum over streams; TCP sender only
+    packets_count: int | None = None  # UDP only
+    lost_count: int | None = None  # UDP receiver only
+    jitter_s: float | None = None  # s, mean over streams; UDP receiver only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSecond:
+    """What one host's counters did between two readings. Counts are differences, not totals."""
+
+    start_at_s: float  # epoch s of the earlier reading, by the host's clock
+    end_at_s: float  # epoch s of the later one
+    nic_rx_bytes: int  # link layer, as the kernel counts
+    nic_tx_bytes: int
+    nic_rx_packets_count: int
+    nic_tx_packets_count: int
+    nic_drops_count: int  # receive and transmit
+    tcp_retransmits_count: int
+    cpu_busy_ratio: float  # 0..1 over all cores
+    cpu_busiest_core_ratio: float  # 0..1 of the busiest core
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Track:
+    """One flow of one pair as one end saw it: its intervals, and where they stand in time."""
+
+    side: Side
+    flow: Flow
+    first_data_at_s: float  # epoch s of engine time zero, by that end's clock
+    intervals: tuple[Interval, ...]
+
+
+class FlowTotals(Message):
+    """The engine's own end-of-test sums for one flow. ``None``: that end never said."""
+
+    flow: Flow
+    sent_bytes: int | None = None
+    sent_s: float | None = None  # s over which sent_bytes were counted
+    received_bytes: int | None = None
+    received_s: float | None = None
+    retransmits_count: int | None = None
+    rtt_min_s: float | None = None  # smallest over streams
+    rtt_mean_s: float | None = None  # mean over streams
+    rtt_max_s: float | None = None  # largest over streams
+    packets_count: int | None = None  # UDP
+    lost_count: int | None = None  # UDP
+    jitter_s: float | None = None  # UDP, mean over streams
+
+
+class EngineReport(Message):
+    """What the engine was asked, what it says it did, and how it ended."""
+
+    engine: str
+    version: str | None = None
+    argv: tuple[str, ...] = ()  # exactly as executed
+    cookie: str | None = None  # joins the two ends of one test
+    protocol: Protocol | None = None  # what the engine says it did, from here on
+    direction: Direction | None = None
+    streams_count: int | None = None
+    duration_s: int | None = None
+    omit_s: int | None = None
+    block_bytes: int | None = None
+    mss_bytes: int | None = None
+    sender_congestion: str | None = None
+    receiver_congestion: str | None = None
+    totals: tuple[FlowTotals, ...] = ()
+    cpu_local_percent: float | None = None  # of one core
+    cpu_remote_percent: float | None = None
+    error: str | None = None  # the engine's own words; it decides, never the exit code
+    truncated: bool = False  # the output stopped before its end
+    exit_code: int | None = None  # negative: killed by that signal
+
+
+class StartMethod(StrEnum):
+    GATE = "gate"  # connections opened early, released at the instant
+    TIMED_EXEC = "timed_exec"  # the engine was started at the instant
+
+
+class JobReport(Message):
+    """The client end's account of one job."""
+
+    job_id: str
+    run_id: RunId
+    burst_index: int
+    pair_index: int
+    agent_id: Identifier
+    outcome: Outcome
+    reason: str | None = None  # required unless measured
+    planned_start_at: UtcDatetime
+    start_method: StartMethod | None = None
+    process_start_at: UtcDatetime | None = None
+    first_data_at: UtcDatetime | None = None  # estimated: FACTS, "data start"
+    start_error_s: float | None = None  # s, first_data_at - planned_start_at
+    ended_at: UtcDatetime | None = None
+    engine: EngineReport | None = None
+    clock_before: ClockReading | None = None
+    clock_after: ClockReading | None = None
+    reported_at: UtcDatetime
+
+
+class ServerTest(Message):
+    """The server end's account of one test on one of its ports; joined to a job by cookie."""
+
+    agent_id: Identifier
+    endpoint: Endpoint
+    client_address: str | None = None
+    started_at: UtcDatetime  # the engine's first word of the test: part of the record's key
+    first_data_at: UtcDatetime | None = None
+    ended_at: UtcDatetime | None = None  # None: still running, or cut off
+    engine: EngineReport
+    clock_before: ClockReading | None = None
+    clock_after: ClockReading | None = None
+
+    @property
+    def cookie(self) -> str | None:
+        return self.engine.cookie
