@@ -1,0 +1,129 @@
+"""What a run is: its specification, and the plan that a specification becomes."""
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, model_validator
+
+from exchange.messages import (
+    Endpoint,
+    Job,
+    Message,
+    RunId,
+    Traffic,
+    UtcDatetime,
+    pair_name,
+)
+
+ARM_GAP_MIN_S = 5.0  # s between two bursts that the fleet needs to report and to arm again
+
+
+class Layer(StrEnum):
+    """Where in the stack a rate is counted."""
+
+    PAYLOAD = "payload"  # what the application handed over
+    IP = "ip"  # payload plus TCP/UDP and IP headers: what Azure Firewall's limits are stated in
+
+
+class Objective(Message):
+    """What the run is to show, and how much of it must have been seen to say so."""
+
+    target_bits_per_second: Annotated[float, Field(gt=0)] | None = None  # at real scale, at `layer`
+    layer: Layer = Layer.IP
+    tolerance_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.05  # below the target and still a pass
+    coverage_floor_ratio: Annotated[float, Field(gt=0, le=1)] = 0.95  # of planned pair-seconds
+    rtt_mean_max_s: Annotated[float, Field(gt=0)] | None = None
+    retransmit_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None  # of segments sent
+    loss_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None  # UDP datagrams
+    residual_max_ratio: Annotated[float, Field(gt=0, le=1)] = 0.05  # fleet against firewall
+
+
+class RunSpec(Message):
+    """Everything that decides what a run does; a scenario is a named, partly filled one."""
+
+    scenario: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,40}$")]
+    description: str = ""
+    pairs_count: Annotated[int, Field(ge=1, le=2000)] = 30
+    bursts_count: Annotated[int, Field(ge=1, le=10_000)] = 1
+    burst_s: Annotated[int, Field(ge=1, le=86_400)] = 30  # s of measured traffic a burst
+    period_s: Annotated[int, Field(ge=1, le=604_800)] = 60  # s from one planned start to the next
+    align_to_period: bool = False  # starts fall on multiples of the period since the UTC epoch
+    lead_s: Annotated[int, Field(ge=1, le=3600)] = 15  # s from launch to the first start, at least
+    traffic: Traffic = Traffic()
+    objective: Objective = Objective()
+    scale: Annotated[float, Field(gt=0)] = 1.0  # lab: real rates are this many times the measured
+    late_after_s: Annotated[float, Field(gt=0, le=60)] = 1.0  # s after the instant: data is late
+    clock_bound_max_s: Annotated[float, Field(gt=0, le=10)] = 0.05  # s, the clock gate
+    lease_s: Annotated[int, Field(ge=5, le=3600)] = 60  # s without a coordinator until agents stop
+    labels: Mapping[str, str] = {}
+    device: Mapping[str, str] = {}  # what the report says of the device: sku, region, idps ...
+
+    @model_validator(mode="after")
+    def _bursts_fit_the_period(self) -> "RunSpec":
+        needed_s = self.burst_s + self.traffic.omit_s + ARM_GAP_MIN_S
+        if self.bursts_count > 1 and self.period_s < needed_s:
+            raise ValueError(
+                f"period_s: {self.period_s} s is too short for bursts of {self.burst_s} s "
+                f"(omit_s {self.traffic.omit_s} s, and {ARM_GAP_MIN_S:g} s to arm again); "
+                f"set at least {needed_s:g} s"
+            )
+        return self
+
+    @property
+    def scaled_target_bits_per_second(self) -> float | None:
+        """The target as this run can measure it: at ``scale``, at the objective's layer."""
+        target = self.objective.target_bits_per_second
+        return None if target is None else target / self.scale
+
+
+class Pair(Message):
+    """A slot in every burst: one server endpoint, and whichever client takes the job."""
+
+    index: int
+    endpoint: Endpoint
+    server_nic_bits_per_second: int | None = None
+
+    @property
+    def name(self) -> str:
+        return pair_name(self.index)
+
+
+class Burst(Message):
+    """One planned instant at which every pair starts."""
+
+    index: int
+    planned_start_at: UtcDatetime
+    duration_s: int  # s of measured traffic
+    omit_s: int = 0  # s of engine warm-up before it
+
+    @property
+    def planned_end_at(self) -> UtcDatetime:
+        return self.planned_start_at + timedelta(seconds=self.duration_s + self.omit_s)
+
+
+class Plan(Message):
+    """A run made concrete: who, when, and from what."""
+
+    run_id: RunId
+    created_at: UtcDatetime
+    spec: RunSpec
+    pairs: tuple[Pair, ...]
+    bursts: tuple[Burst, ...]
+    warnings: tuple[str, ...] = ()  # feasible, but the operator should know
+
+    def jobs(self, burst: Burst) -> Iterator[Job]:
+        """The jobs of one burst, in pair order."""
+        for pair in self.pairs:
+            yield Job(
+                run_id=self.run_id,
+                burst_index=burst.index,
+                pair_index=pair.index,
+                endpoint=pair.endpoint,
+                traffic=self.spec.traffic,
+                planned_start_at=burst.planned_start_at,
+                duration_s=burst.duration_s,
+                late_after_s=self.spec.late_after_s,
+                clock_bound_max_s=self.spec.clock_bound_max_s,
+            )
