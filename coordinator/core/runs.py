@@ -113,15 +113,25 @@ class Plan(Message):
     bursts: tuple[Burst, ...]
     warnings: tuple[str, ...] = ()  # feasible, but the operator should know
 
+    @property
+    def traffic(self) -> Traffic:
+        """What is really sent: paced rates are divided by the run's scale."""
+        traffic = self.spec.traffic
+        if traffic.stream_bits_per_second is None:
+            return traffic
+        rate = max(1, round(traffic.stream_bits_per_second / self.spec.scale))
+        return traffic.model_copy(update={"stream_bits_per_second": rate})
+
     def jobs(self, burst: Burst) -> Iterator[Job]:
         """The jobs of one burst, in pair order."""
+        traffic = self.traffic
         for pair in self.pairs:
             yield Job(
                 run_id=self.run_id,
                 burst_index=burst.index,
                 pair_index=pair.index,
                 endpoint=pair.endpoint,
-                traffic=self.spec.traffic,
+                traffic=traffic,
                 planned_start_at=burst.planned_start_at,
                 duration_s=burst.duration_s,
                 late_after_s=self.spec.late_after_s,

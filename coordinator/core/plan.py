@@ -1,0 +1,188 @@
+"""Turns a specification and the fleet that is there into a plan. Pure: ``now`` is an argument."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from coordinator.core.runs import Burst, Pair, Plan, RunSpec
+from exchange.messages import Endpoint, Presence, Role
+
+PRESENCE_STALE_S = 15.0  # s after its last beat at which an agent counts as gone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One reason why a run cannot be planned as asked."""
+
+    field: str  # of the RunSpec, or the agent concerned
+    message: str  # what is wrong, with values
+    fix: str  # what to do
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}; {self.fix}"
+
+
+class Infeasible(Exception):
+    """The fleet that is there cannot carry the run."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__(" | ".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+
+def live(presences: Sequence[Presence], now: datetime) -> list[Presence]:
+    """The agents that were heard of lately and can work, by agent id."""
+    return sorted(
+        (
+            presence
+            for presence in presences
+            if (now - presence.beat_at).total_seconds() <= PRESENCE_STALE_S
+            and presence.problem is None
+        ),
+        key=lambda presence: presence.agent_id,
+    )
+
+
+def plan(spec: RunSpec, presences: Sequence[Presence], now: datetime, run_id: str) -> Plan:
+    """Choose endpoints and instants for a run.
+
+    Every server gives one port before any gives its second, so pairs spread over hosts. Clients
+    are not chosen: whichever takes a job holds the pair for that burst. Raises
+    :class:`Infeasible` with every problem found, not only the first.
+    """
+    fleet = live(presences, now)
+    servers = [agent for agent in fleet if agent.role is Role.SERVER]
+    clients = [agent for agent in fleet if agent.role is Role.CLIENT]
+    pairs = _pairs(servers, spec.pairs_count)
+    problems = _shortages(spec, presences, now, servers=servers, clients=clients, pairs=len(pairs))
+    if problems:
+        raise Infeasible(problems)
+    return Plan(
+        run_id=run_id,
+        created_at=now,
+        spec=spec,
+        pairs=tuple(pairs),
+        bursts=tuple(_bursts(spec, now)),
+        warnings=tuple(_warnings(spec, clients)),
+    )
+
+
+def first_start(spec: RunSpec, now: datetime) -> datetime:
+    """The first whole second, or period boundary of the UTC clock, at least ``lead_s`` away."""
+    step_s = spec.period_s if spec.align_to_period else 1
+    earliest_s = (now + timedelta(seconds=spec.lead_s)).timestamp()
+    return datetime.fromtimestamp(math.ceil(earliest_s / step_s) * step_s, UTC)
+
+
+def _bursts(spec: RunSpec, now: datetime) -> list[Burst]:
+    start_at = first_start(spec, now)
+    return [
+        Burst(
+            index=index,
+            planned_start_at=start_at + timedelta(seconds=index * spec.period_s),
+            duration_s=spec.burst_s,
+            omit_s=spec.traffic.omit_s,
+        )
+        for index in range(spec.bursts_count)
+    ]
+
+
+def _pairs(servers: Sequence[Presence], wanted_count: int) -> list[Pair]:
+    """Up to ``wanted_count`` pairs, one port of each server in turn."""
+    turns = max((len(server.ports) for server in servers), default=0)
+    offers = (
+        (server, server.ports[turn])
+        for turn in range(turns)
+        for server in servers
+        if turn < len(server.ports)
+    )
+    return [
+        Pair(
+            index=index,
+            endpoint=Endpoint(agent_id=server.agent_id, address=server.address, port=port),
+            server_nic_bits_per_second=server.nic_bits_per_second,
+        )
+        for index, (server, port) in zip(range(wanted_count), offers, strict=False)
+    ]
+
+
+def _shortages(
+    spec: RunSpec,
+    presences: Sequence[Presence],
+    now: datetime,
+    *,
+    servers: Sequence[Presence],
+    clients: Sequence[Presence],
+    pairs: int,
+) -> list[Problem]:
+    problems = []
+    unwell = _unwell(presences, now)
+    if pairs < spec.pairs_count:
+        problems.append(
+            Problem(
+                field="pairs_count",
+                message=f"{spec.pairs_count} pairs asked, but {len(servers)} live server agents "
+                f"offer {pairs} free ports{unwell}",
+                fix="start more server agents, give them more ports, or ask for fewer pairs",
+            )
+        )
+    if len(clients) < spec.pairs_count:
+        problems.append(
+            Problem(
+                field="pairs_count",
+                message=f"{spec.pairs_count} pairs asked, but {len(clients)} client agents are "
+                f"live{unwell}",
+                fix="start more client agents or ask for fewer pairs",
+            )
+        )
+    return problems
+
+
+def _unwell(presences: Sequence[Presence], now: datetime) -> str:
+    """What the agents that do not count have to say, for the message."""
+    said = [f"{p.agent_id}: {p.problem}" for p in presences if p.problem is not None]
+    silent = [
+        p.agent_id
+        for p in presences
+        if p.problem is None and (now - p.beat_at).total_seconds() > PRESENCE_STALE_S
+    ]
+    parts = said[:3]
+    if silent:
+        parts.append(f"{len(silent)} silent for over {PRESENCE_STALE_S:g} s")
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _warnings(spec: RunSpec, clients: Sequence[Presence]) -> list[str]:
+    """What an operator should know before paying for the run."""
+    warnings = []
+    target = spec.scaled_target_bits_per_second
+    caps = [client.nic_bits_per_second for client in clients]
+    known = [cap for cap in caps if cap is not None]
+    if target is not None and known and len(known) == len(caps):
+        reach = sum(sorted(known, reverse=True)[: spec.pairs_count])
+        if reach < target:
+            warnings.append(
+                f"pairs_count: {spec.pairs_count} clients can send at most {reach / 1e9:.3g} "
+                f"Gbit/s, the target is {target / 1e9:.3g} Gbit/s"
+            )
+    bound_max_s = spec.clock_bound_max_s
+    loose = [
+        client.agent_id
+        for client in clients
+        if client.clock is None
+        or client.clock.bound_s is None
+        or client.clock.bound_s > bound_max_s
+    ]
+    if loose:
+        warnings.append(
+            f"clock_bound_max_s: {len(loose)} client agents are not within {bound_max_s:g} s now "
+            f"({', '.join(loose[:3])}{', ...' if len(loose) > 3 else ''}) and would stand down"
+        )
+    ungated = sum(not client.gate for client in clients)
+    if ungated:
+        warnings.append(
+            f"start gate: {ungated} client agents lack it and start by timed exec, "
+            "which spreads first data over tens of milliseconds or more"
+        )
+    return warnings

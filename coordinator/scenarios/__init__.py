@@ -1,0 +1,158 @@
+"""Named run specifications as data files, and how a launch overrides them.
+
+A scenario is one TOML file whose keys are :class:`~coordinator.core.runs.RunSpec`'s. Errors::
+
+    ScenarioError
+    ├── UnknownScenario   no such name; says what is near
+    └── BadScenario       a field is wrong; says which, its value, and what would be right
+"""
+
+import difflib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from coordinator.core.runs import RunSpec
+
+_HERE = Path(__file__).parent
+
+
+class ScenarioError(Exception):
+    """A scenario cannot be used; the message is one line for a person."""
+
+
+class UnknownScenario(ScenarioError):
+    """There is no scenario of that name."""
+
+
+class BadScenario(ScenarioError):
+    """A field of a scenario is wrong."""
+
+
+def names() -> list[str]:
+    """The scenarios that come with Broadside."""
+    return sorted(path.stem for path in _HERE.glob("*.toml"))
+
+
+def load(name: str, overrides: Mapping[str, Any] | None = None) -> RunSpec:
+    """The named scenario, or the file of that path, with ``overrides`` by dotted field name.
+
+    Raises :class:`UnknownScenario`, :class:`BadScenario`.
+    """
+    path = _path_of(name)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadScenario(
+            f"{path.name}: not valid TOML: {error}; see `broadside scenarios`"
+        ) from error
+    except OSError as error:
+        raise BadScenario(f"{path}: {error.strerror}; name a readable file") from error
+    values.setdefault("scenario", path.stem)
+    return build(values, overrides)
+
+
+def build(values: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> RunSpec:
+    """A specification from plain values. Raises :class:`BadScenario` with one line."""
+    merged = json.loads(json.dumps(values, default=str))
+    for dotted, value in (overrides or {}).items():
+        _put(merged, dotted, value)
+    try:
+        return RunSpec.model_validate(merged)
+    except ValidationError as error:
+        raise BadScenario(explain(error)) from error
+
+
+def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
+    """``["traffic.streams_count=8"]`` to values. Raises :class:`BadScenario`."""
+    overrides: dict[str, Any] = {}
+    for assignment in assignments:
+        field, equals, text = assignment.partition("=")
+        if not equals or not field.strip():
+            raise BadScenario(
+                f"--set {assignment!r}: expected FIELD=VALUE, such as traffic.streams_count=8"
+            )
+        overrides[field.strip()] = _value(text.strip())
+    return overrides
+
+
+def explain(error: ValidationError) -> str:
+    """Every fault of a refused specification in one line: field, value, what would be right."""
+    return " | ".join(_fault(fault) for fault in error.errors(include_url=False))
+
+
+def _fault(fault: Any) -> str:
+    field = ".".join(str(part) for part in fault["loc"])
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    if fault["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(field, _fields(RunSpec), n=1)
+        hint = f"; did you mean {near[0]}?" if near else "; see `broadside scenarios --fields`"
+        return f"{field}: no such field{hint}"
+    if fault["type"] == "value_error":
+        # Checks over several fields name the field themselves.
+        return message if not field or ":" in message else f"{field}: {message}"
+    return f"{field}: {message} (got {fault.get('input')!r})"
+
+
+def fields() -> list[str]:
+    """Every field of a specification by its dotted name."""
+    return _fields(RunSpec)
+
+
+def _fields(model: Any, prefix: str = "") -> list[str]:
+    found: list[str] = []
+    for name, info in model.model_fields.items():
+        if hasattr(info.annotation, "model_fields"):
+            found += _fields(info.annotation, f"{prefix}{name}.")
+        else:
+            found.append(prefix + name)
+    return found
+
+
+def _path_of(name: str) -> Path:
+    if name.endswith(".toml"):
+        path = Path(name)
+        if not path.is_file():
+            raise UnknownScenario(f"scenario file {name!r}: no such file; check the path")
+        return path
+    path = _HERE / f"{name}.toml"
+    if name not in names():
+        near = difflib.get_close_matches(name, names(), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names())}"
+        raise UnknownScenario(f"scenario {name!r}: no such scenario; {hint}")
+    return path
+
+
+def _value(text: str) -> Any:
+    """A TOML value; a bare word is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _put(values: dict[str, Any], dotted: str, value: Any) -> None:
+    *parents, leaf = dotted.split(".")
+    for parent in parents:
+        inner = values.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise BadScenario(f"{dotted}: {parent} has no fields of its own")
+        values = inner
+    values[leaf] = value
+
+
+__all__: Sequence[str] = (
+    "BadScenario",
+    "ScenarioError",
+    "UnknownScenario",
+    "build",
+    "explain",
+    "fields",
+    "load",
+    "names",
+    "parse_overrides",
+)
