@@ -1,0 +1,36 @@
+# Broadside's targets; each is one line of intent. `make` alone prints them.
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+ARGS ?=
+
+help: ## print the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+setup: ## make .venv with .venv/bin/broadside; bring uv and a recent iperf3 into the checkout
+	@sh deploy/setup.sh
+
+demo: setup ## fire a real broadside on this machine and judge it; options: make demo ARGS="--pairs 8"
+	@$(BIN)/broadside demo $(ARGS)
+
+test: setup lint types ## everything: lint, types, unit, contract, live
+	@$(BIN)/pytest $(ARGS)
+
+lint: setup ## ruff: rules and format
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: setup ## mypy, strict
+	@$(BIN)/mypy
+
+unit: setup ## only the tests that need no process, network or clock
+	@$(BIN)/pytest tests/unit $(ARGS)
+
+bench: setup ## print the figures of tests/bench
+	@for bench in tests/bench/bench_*.py; do echo "== $$bench"; $(BIN)/python -m "$$(echo $${bench%.py} | tr / .)" || exit 1; done
+
+lock: setup ## resolve pyproject.toml anew into requirements.lock
+	@.tools/uv/bin/uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --universal --python-version 3.11 --no-header -q -o requirements.lock
+
+clean: ## remove what setup, demo and test made in the checkout
+	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+.PHONY: help setup demo test lint types unit bench lock clean

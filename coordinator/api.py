@@ -1,0 +1,179 @@
+"""The coordinator over HTTP: launch, list, read and cancel runs. Errors are RFC 9457 problems."""
+
+import asyncio
+import contextlib
+import ipaddress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from coordinator import scenarios
+from coordinator.core.plan import Infeasible
+from coordinator.core.progress import Progress
+from coordinator.core.runs import RunSpec
+from coordinator.core.status import RunStatus
+from coordinator.core.summary import RunSummary
+from coordinator.requests import CancelRequest, LaunchRequest
+from coordinator.service import Coordinator, UnknownRun
+from exchange.messages import Message, Presence
+from exchange.ports import ExchangeError
+from exchange.records import RunHeader
+
+
+class Problem(Message):
+    """RFC 9457 problem details."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    errors: Sequence[Mapping[str, Any]] = ()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether listening on ``host`` stays on this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def create_app(coordinator: Coordinator, *, tick_s: float | None = 1.0) -> FastAPI:
+    """The application; with ``tick_s`` it also looks after unfinished runs while it is up."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        if tick_s is None:
+            yield
+            return
+        loop = asyncio.create_task(coordinator.run_forever(tick_s))
+        try:
+            yield
+        finally:
+            loop.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await loop
+
+    app = FastAPI(
+        title="Broadside",
+        summary="Distributed load generation with a verdict",
+        version="1",
+        lifespan=lifespan,
+    )
+    _handle_errors(app)
+    problems: dict[int | str, dict[str, Any]] = {
+        code: {"model": Problem, "content": {"application/problem+json": {}}}
+        for code in (404, 409, 422, 503)
+    }
+
+    @app.get("/healthz")
+    async def health() -> Mapping[str, str]:
+        """Answers while the process lives."""
+        return {"status": "ok"}
+
+    @app.get("/v1/scenarios")
+    async def list_scenarios() -> Mapping[str, RunSpec]:
+        """The scenarios that come with Broadside, by name."""
+        return {name: scenarios.load(name) for name in scenarios.names()}
+
+    @app.get("/v1/presences", responses=problems)
+    async def list_presences() -> Sequence[Presence]:
+        """Every agent that was ever heard of and did not say goodbye."""
+        return await coordinator.presences()
+
+    @app.post("/v1/runs", status_code=202, responses=problems)
+    async def create_run(request: LaunchRequest, response: Response) -> RunStatus:
+        """Plan a run on the fleet that is there and queue its jobs."""
+        plan = await coordinator.launch(request.resolve(), by=request.by)
+        response.headers["Location"] = f"/v1/runs/{plan.run_id}"
+        return await coordinator.status(plan.run_id)
+
+    @app.get("/v1/runs", responses=problems)
+    async def list_runs(
+        limit: Annotated[int, Query(ge=1, le=1000)] = 50, before_at: datetime | None = None
+    ) -> Sequence[RunHeader]:
+        """Runs, newest first."""
+        return await coordinator.runs(limit=limit, before_at=before_at)
+
+    @app.get("/v1/runs/{run_id}", responses=problems)
+    async def read_run(run_id: str) -> RunStatus:
+        """Where a run stands."""
+        return await coordinator.status(run_id)
+
+    @app.delete("/v1/runs/{run_id}", status_code=202, responses=problems)
+    async def cancel_run(run_id: str, request: CancelRequest | None = None) -> RunStatus:
+        """Stop a run; agents stop traffic within seconds, what was measured is kept."""
+        asked = request or CancelRequest()
+        await coordinator.cancel(run_id, by=asked.by, reason=asked.reason)
+        return await coordinator.status(run_id)
+
+    @app.get("/v1/runs/{run_id}/progress", responses=problems)
+    async def read_progress(run_id: str) -> Progress:
+        """What the newest begun burst has sent so far, second by second."""
+        return await coordinator.progress(run_id)
+
+    @app.get("/v1/runs/{run_id}/summary", responses=problems)
+    async def read_summary(run_id: str) -> RunSummary:
+        """The verdict with its figures, once the run is over."""
+        summary = await coordinator.summary(run_id)
+        if summary is None:
+            raise HTTPException(409, f"run {run_id} is not over yet; read /v1/runs/{run_id}")
+        return summary
+
+    return app
+
+
+def _handle_errors(app: FastAPI) -> None:
+    """Map every expected error to one problem document."""
+
+    def problem(
+        status: int, title: str, detail: str, errors: Sequence[Mapping[str, Any]] = ()
+    ) -> JSONResponse:
+        body = Problem(title=title, status=status, detail=detail, errors=errors)
+        return JSONResponse(
+            body.model_dump(mode="json"), status, media_type="application/problem+json"
+        )
+
+    @app.exception_handler(UnknownRun)
+    async def unknown_run(_: Request, error: UnknownRun) -> JSONResponse:
+        return problem(404, "Unknown run", f"run {error}: no such run; list them at /v1/runs")
+
+    @app.exception_handler(scenarios.ScenarioError)
+    async def bad_scenario(_: Request, error: scenarios.ScenarioError) -> JSONResponse:
+        return problem(422, "Bad scenario", str(error))
+
+    @app.exception_handler(Infeasible)
+    async def infeasible(_: Request, error: Infeasible) -> JSONResponse:
+        faults = [
+            {"field": fault.field, "message": fault.message, "fix": fault.fix}
+            for fault in error.problems
+        ]
+        return problem(409, "Not feasible", str(error), faults)
+
+    @app.exception_handler(ExchangeError)
+    async def exchange_failed(_: Request, error: ExchangeError) -> JSONResponse:
+        return problem(503, "Exchange unavailable", str(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def bad_request(_: Request, error: RequestValidationError) -> JSONResponse:
+        faults = [
+            {
+                "field": ".".join(str(part) for part in fault["loc"]),
+                "message": fault["msg"],
+                "value": repr(fault.get("input")),
+            }
+            for fault in error.errors()
+        ]
+        detail = " | ".join(f"{f['field']}: {f['message']} (got {f['value']})" for f in faults)
+        return problem(422, "Bad request", detail, faults)
+
+    @app.exception_handler(HTTPException)
+    async def http_error(_: Request, error: HTTPException) -> JSONResponse:
+        return problem(error.status_code, "Refused", str(error.detail))

@@ -1,0 +1,52 @@
+"""The ``broadside`` command. Exit codes are in :mod:`coordinator.cli.exits`."""
+
+import sys
+
+import click
+import typer
+
+from coordinator.cli import agent, demo, doctor, lab, runs, serve
+from coordinator.cli.exits import Exit
+
+app = typer.Typer(
+    name="broadside",
+    help="Fires a fleet of iperf3 pairs at a firewall at one instant, and proves what came through."
+    "\n\nExit codes: 0 pass or done, 1 fail, 2 inconclusive, 3 wrong usage, 4 could not run.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command(name="demo")(demo.demo)
+app.add_typer(lab.app, name="lab")
+app.command(name="serve")(serve.serve)
+app.command(name="agent")(agent.agent)
+app.command(name="launch")(runs.launch)
+app.command(name="watch")(runs.watch)
+app.command(name="runs")(runs.list_runs)
+app.command(name="show")(runs.show)
+app.command(name="verdict")(runs.verdict)
+app.command(name="abort")(runs.abort)
+app.command(name="scenarios")(runs.list_scenarios)
+app.command(name="doctor")(doctor.doctor)
+
+
+def main() -> None:
+    """Run the command line; wrong usage ends with 3, an interrupt with 130."""
+    try:
+        code = app(standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        typer.echo(error.ctx.get_help() if error.ctx else error.format_message())
+        code = Exit.USAGE
+    except click.ClickException as error:
+        typer.echo(f"broadside: {_one_line(error)}", err=True)
+        code = Exit.USAGE
+    except (click.Abort, KeyboardInterrupt):
+        typer.echo("broadside: interrupted", err=True)
+        code = 130
+    sys.exit(code)
+
+
+def _one_line(error: click.ClickException) -> str:
+    message = " ".join(error.format_message().split())
+    command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else ""
+    return f"{message} See `{command or 'broadside'} --help`."

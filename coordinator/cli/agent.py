@@ -1,0 +1,24 @@
+"""``broadside agent``: become an agent on this host."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from exchange.messages import Role
+
+
+def agent(
+    role: Annotated[Role, typer.Option(help="client pulls jobs; server offers iperf3 ports")],
+    agent_id: Annotated[str | None, typer.Option(help="name; default: the host name")] = None,
+    address: Annotated[str | None, typer.Option(help="address the traffic uses")] = None,
+    ports: Annotated[str | None, typer.Option(help="server: such as 5201 or 5201-5204")] = None,
+) -> None:
+    """Run an agent until it is told to stop. Everything else is set by BROADSIDE_AGENT_..."""
+    chosen = {"role": role.value, "agent_id": agent_id, "address": address, "ports": ports}
+    for name, value in chosen.items():
+        if value is not None:
+            os.environ[f"BROADSIDE_AGENT_{name.upper()}"] = value
+    # An agent is a small process of its own: it must not carry what the coordinator imports.
+    os.execv(sys.executable, [sys.executable, "-m", "agent"])  # noqa: S606 - no shell wanted

@@ -1,0 +1,156 @@
+"""What a person sees of a run: live progress on standard error, the verdict as a table."""
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from coordinator.client import Client
+from coordinator.core.progress import Progress
+from coordinator.core.status import BurstPhase, BurstStatus, RunState, RunStatus
+from coordinator.core.summary import RunSummary
+
+BARS = " ▁▂▃▄▅▆▇█"
+POLL_S = 0.5
+
+
+def rate(bits_per_second: float | None) -> str:
+    """A decimal rate with its unit, or `unknown`."""
+    if bits_per_second is None:
+        return "unknown"
+    for unit, size in (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
+        if abs(bits_per_second) >= size:
+            return f"{bits_per_second / size:.4g} {unit}"
+    return f"{bits_per_second:.3g} bit/s"
+
+
+def ratio(value: float | None, digits: int = 2) -> str:
+    """A ratio as a percentage, or `unknown`."""
+    return "unknown" if value is None else f"{value * 100:.{digits}f} %"
+
+
+async def follow(client: Client, run_id: str, *, quiet: bool = False) -> RunSummary:
+    """Show a run until its verdict is stored, and return that."""
+    console = Console(stderr=True)
+    live = console.is_terminal and not quiet
+    context = (
+        Live(console=console, refresh_per_second=4, transient=True)
+        if live
+        else contextlib.nullcontext()
+    )
+    said: str | None = None
+    with context as screen:
+        while True:
+            summary = await client.summary(run_id)
+            if summary is not None:
+                return summary
+            status = await client.status(run_id)
+            progress = None
+            if any(burst.phase is not BurstPhase.PLANNED for burst in status.bursts):
+                progress = await client.progress(run_id)
+            if screen is not None:
+                screen.update(render(status, progress, datetime.now(UTC)))
+            elif not quiet:
+                line = one_line(status, progress, datetime.now(UTC))
+                key = line.split(", ETA")[0]
+                if key != said:
+                    console.print(line, highlight=False, soft_wrap=True)
+                    said = key
+            await asyncio.sleep(POLL_S)
+
+
+def render(status: RunStatus, progress: Progress | None, now: datetime) -> RenderableType:
+    """The live picture: one line a begun burst, and the newest burst's rate as bars."""
+    lines: list[RenderableType] = [Text(one_line(status, progress, now), style="bold")]
+    lines += [
+        Text(_burst_line(burst, now))
+        for burst in status.bursts
+        if burst.phase is not BurstPhase.PLANNED
+    ][-3:]
+    if progress is not None and progress.seconds:
+        lines.append(Text(bars(progress)))
+    return Group(*lines)
+
+
+def one_line(status: RunStatus, progress: Progress | None, now: datetime) -> str:
+    """Where a run stands, in one line."""
+    newest = _newest(status)
+    text = f"{status.run_id}: {status.state.value}, burst {newest.index + 1}/{len(status.bursts)}"
+    match newest.phase:
+        case BurstPhase.PLANNED | BurstPhase.ARMING:
+            wait_s = (newest.planned_start_at - now).total_seconds()
+            text += f", armed {newest.armed_count}/{newest.pairs_planned}, fires in {wait_s:.0f} s"
+        case BurstPhase.RUNNING:
+            second = progress.seconds[-1] if progress and progress.seconds else None
+            if second is not None:
+                text += f", second {second.second + 1}: {rate(second.fleet_bits_per_second)}"
+        case BurstPhase.COLLECTING | BurstPhase.OVER:
+            text += f", reported {newest.reported_count}/{newest.claimed_count}"
+    if status.state not in (RunState.FINISHED, RunState.CANCELLED):
+        left_s = max(0.0, (status.bursts[-1].planned_end_at - now).total_seconds())
+        text += f", ETA {left_s:.0f} s"
+    return text
+
+
+def bars(progress: Progress, width: int = 60) -> str:
+    """The fleet's rate a second as block characters, with the newest value."""
+    seconds = progress.seconds[-width:]
+    top = max(second.fleet_bits_per_second for second in seconds) or 1.0
+    blocks = "".join(
+        BARS[round(second.fleet_bits_per_second / top * (len(BARS) - 1))] for second in seconds
+    )
+    last = seconds[-1]
+    return f"{blocks}  {rate(last.fleet_bits_per_second)} sent by {last.pairs_count} pairs"
+
+
+def _newest(status: RunStatus) -> BurstStatus:
+    """The burst that is under way, else the next one, else the last."""
+    begun = [burst for burst in status.bursts if burst.phase is not BurstPhase.PLANNED]
+    open_bursts = [burst for burst in status.bursts if burst.phase is not BurstPhase.OVER]
+    if open_bursts:
+        return open_bursts[0]
+    return begun[-1] if begun else status.bursts[0]
+
+
+def _burst_line(burst: BurstStatus, now: datetime) -> str:
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in burst.outcomes.items())
+    return (
+        f"  burst {burst.index + 1} at {burst.planned_start_at:%H:%M:%S}Z {burst.phase.value}: "
+        f"claimed {burst.claimed_count}, armed {burst.armed_count}, "
+        f"reported {burst.reported_count} of {burst.pairs_planned}"
+        + (f" ({outcomes})" if outcomes else "")
+    )
+
+
+def table(title: str, columns: list[str], rows: list[list[str]]) -> Table:
+    """A plain table."""
+    drawn = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for column in columns:
+        drawn.add_column(column)
+    for row in rows:
+        drawn.add_row(*row)
+    return drawn
+
+
+def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
+    """A table on standard output."""
+    Console().print(table(title, columns, rows), highlight=False)
+
+
+class Steps:
+    """Says on standard error what is being done, and how long it took."""
+
+    def __init__(self, *, write: Callable[[str], object] = sys.stderr.write) -> None:
+        self._write = write
+        self._began_s = time.monotonic()
+
+    def say(self, text: str) -> None:
+        self._write(f"[{time.monotonic() - self._began_s:5.1f} s] {text}\n")
+        sys.stderr.flush()

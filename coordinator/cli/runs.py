@@ -1,0 +1,234 @@
+"""The commands of a run: launch, watch, list, show, verdict, abort; and the scenarios."""
+
+import getpass
+import json
+from typing import Annotated, Any
+
+import typer
+
+from coordinator import scenarios
+from coordinator.cli import display
+from coordinator.cli.connection import Api, Json, run
+from coordinator.cli.exits import Exit, stop
+from coordinator.cli.verdict import exit_of, show_summary
+from coordinator.client import Client
+from coordinator.core.status import RunStatus
+from coordinator.core.summary import RunSummary
+from coordinator.requests import LaunchRequest
+from exchange.messages import Message
+
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="run id, or `last`")]
+
+
+def launch(
+    scenario: Annotated[str, typer.Argument(help="a scenario's name or a .toml file's path")],
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="override any field; repeatable"),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="return at once; a `broadside serve` must be running")
+    ] = False,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """Launch a run and, unless detached, follow it to its verdict."""
+    try:
+        overrides = scenarios.parse_overrides(assignments or [])
+        spec = scenarios.load(scenario, overrides)  # refuse a mistake before asking anybody
+    except scenarios.ScenarioError as error:
+        stop(str(error), Exit.USAGE)
+    request = LaunchRequest(spec=spec.model_dump(mode="json"), by=getpass.getuser())
+
+    async def work(client: Client) -> RunStatus | RunSummary:
+        status = await client.launch(request)
+        for warning in status.warnings:
+            typer.echo(f"warning: {warning}", err=True)
+        typer.echo(f"launched {status.run_id}", err=True)
+        if detach:
+            return status
+        return await display.follow(client, status.run_id, quiet=as_json)
+
+    _finish(run(api, work, drive=not detach), as_json=as_json)
+
+
+def watch(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
+    """Follow a run to its verdict."""
+
+    async def work(client: Client) -> RunSummary:
+        return await display.follow(client, await _resolve(client, run_id), quiet=as_json)
+
+    _finish(run(api, work, drive=True), as_json=as_json)
+
+
+def list_runs(
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="at most so many")] = 20,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """List runs, newest first."""
+
+    async def work(client: Client) -> list[tuple[Any, RunSummary | None]]:
+        return [(h, await client.summary(h.run_id)) for h in await client.runs(limit)]
+
+    found = run(api, work)
+    if as_json:
+        print_json(
+            [
+                {**header.model_dump(mode="json"), "verdict": summary and summary.verdict}
+                for header, summary in found
+            ]
+        )
+        return
+    display.print_table(
+        "",
+        ["run", "scenario", "created", "by", "verdict"],
+        [
+            [
+                header.run_id,
+                header.scenario,
+                f"{header.created_at:%Y-%m-%d %H:%M:%SZ}",
+                header.created_by,
+                summary.verdict if summary else "not over",
+            ]
+            for header, summary in found
+        ],
+    )
+
+
+def show(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
+    """Show where a run stands, burst by burst."""
+
+    async def work(client: Client) -> RunStatus:
+        return await client.status(await _resolve(client, run_id))
+
+    status = run(api, work)
+    if as_json:
+        print_json(status)
+        return
+    typer.echo(f"{status.run_id}: {status.state.value}")
+    for warning in status.warnings:
+        typer.echo(f"warning: {warning}")
+    if status.cancel_reason:
+        typer.echo(f"cancelled by {status.cancelled_by}: {status.cancel_reason}")
+    display.print_table(
+        "",
+        ["burst", "start (UTC)", "phase", "claimed", "armed", "reported", "outcomes"],
+        [
+            [
+                str(burst.index + 1),
+                f"{burst.planned_start_at:%Y-%m-%d %H:%M:%S}",
+                burst.phase.value,
+                f"{burst.claimed_count}/{burst.pairs_planned}",
+                f"{burst.armed_count}/{burst.pairs_planned}",
+                f"{burst.reported_count}/{burst.pairs_planned}",
+                ", ".join(f"{count} {outcome}" for outcome, count in burst.outcomes.items()),
+            ]
+            for burst in status.bursts
+        ],
+    )
+
+
+def verdict(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
+    """Print a run's verdict with its figures; the exit code says it too."""
+
+    async def work(client: Client) -> RunSummary | None:
+        return await client.summary(await _resolve(client, run_id))
+
+    summary = run(api, work)
+    if summary is None:
+        stop(f"run {run_id}: not over yet; follow it with `broadside watch`", Exit.CANNOT_RUN)
+    _finish(summary, as_json=as_json)
+
+
+def abort(
+    run_id: RunArgument,
+    reason: Annotated[str, typer.Option(help="kept with the run")] = "asked to",
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """Stop a run: agents stop traffic within seconds, what was measured is kept."""
+
+    async def work(client: Client) -> RunStatus:
+        chosen = await _resolve(client, run_id)
+        return await client.cancel(chosen, by=getpass.getuser(), reason=reason)
+
+    status = run(api, work)
+    if as_json:
+        print_json(status)
+    else:
+        typer.echo(f"{status.run_id}: cancelled by {status.cancelled_by}: {status.cancel_reason}")
+
+
+def list_scenarios(
+    name: Annotated[str | None, typer.Argument(help="show one with every field")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the scenarios, or show one with every field that a launch can override."""
+    try:
+        specs = {n: scenarios.load(n) for n in ([name] if name else scenarios.names())}
+    except scenarios.ScenarioError as error:
+        stop(str(error), Exit.USAGE)
+    if as_json:
+        print_json({n: spec.model_dump(mode="json") for n, spec in specs.items()})
+        return
+    if name is not None:
+        values = _flat(specs[name].model_dump(mode="json"))
+        display.print_table(name, ["field", "value"], [[f, str(v)] for f, v in values.items()])
+        return
+    display.print_table(
+        "",
+        ["scenario", "pairs", "streams", "bursts", "target", "what it asks"],
+        [
+            [
+                n,
+                str(spec.pairs_count),
+                str(spec.traffic.streams_count),
+                f"{spec.bursts_count} x {spec.burst_s} s every {spec.period_s} s",
+                display.rate(spec.objective.target_bits_per_second)
+                if spec.objective.target_bits_per_second
+                else "none",
+                spec.description,
+            ]
+            for n, spec in specs.items()
+        ],
+    )
+
+
+def print_json(value: Message | Any) -> None:
+    """One JSON document on standard output."""
+    if isinstance(value, Message):
+        typer.echo(value.model_dump_json(indent=2))
+    else:
+        typer.echo(json.dumps(value, indent=2))
+
+
+def _finish(result: RunStatus | RunSummary, *, as_json: bool) -> None:
+    if as_json:
+        print_json(result)
+    elif isinstance(result, RunSummary):
+        show_summary(result)
+    else:
+        typer.echo(result.run_id)
+    if isinstance(result, RunSummary):
+        raise typer.Exit(exit_of(result))
+
+
+async def _resolve(client: Client, run_id: str) -> str:
+    if run_id != "last":
+        return run_id
+    newest = await client.runs(1)
+    if not newest:
+        stop("no run yet; launch one with `broadside launch smoke`", Exit.CANNOT_RUN)
+    return newest[0].run_id
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values by dotted name; ``labels`` and ``device`` stay whole."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict) and name not in ("labels", "device"):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

@@ -1,0 +1,211 @@
+"""The coordinator's shell: launches runs, keeps their leases, closes bursts that are over.
+
+Everything it knows is in the table. A coordinator that dies on any line is replaced by one that
+reads: the plan is stored before a job is queued, a job queued twice is dropped by its id or loses
+its claim, and a summary is computed from rows and written whole. So any number of coordinators may
+run; they do the same work twice, never different work.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from coordinator.core.evidence import BurstEvidence, FirewallLedger, join_tests
+from coordinator.core.plan import plan as make_plan
+from coordinator.core.runs import Burst, Plan, RunSpec
+from coordinator.core.status import (
+    VISIBLE_S,
+    BurstPhase,
+    BurstRows,
+    RunState,
+    RunStatus,
+    derive,
+)
+from coordinator.core.summary import BurstSummary, RunSummary, summarise_burst, summarise_run
+from coordinator.ledgers import LedgerSource
+from exchange.fabric import Fabric
+from exchange.messages import Control, Presence
+from exchange.ports import ExchangeError, Outgoing
+from exchange.records import RunHeader
+
+log = logging.getLogger(__name__)
+
+_RUNS_LOOKED_AT = 200  # newest runs that a starting coordinator checks for unfinished business
+
+
+class UnknownRun(Exception):
+    """There is no run of that id."""
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def new_run_id(spec: RunSpec, now: datetime) -> str:
+    """Sorts by time, names the scenario, and does not collide: ``20261120-114500-smoke-7f3a``."""
+    name = spec.scenario.replace(".", "-")[:36].strip("-")
+    return f"{now:%Y%m%d-%H%M%S}-{name}-{secrets.token_hex(2)}"
+
+
+class Coordinator:
+    """Launches runs and carries them to their verdict over one fabric."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        ledger: LedgerSource | None = None,
+        *,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._queue = fabric.queue
+        self._records = fabric.records
+        self._ledger = ledger
+        self._now = now
+        self._closed: set[str] = set()  # runs whose final summary is stored: nothing left to do
+        self._plans: dict[str, Plan] = {}  # plans never change once stored
+
+    # Verbs of an operator ---------------------------------------------------------------------
+
+    async def launch(self, spec: RunSpec, *, by: str) -> Plan:
+        """Plan the run on the fleet that is there, store it, queue its jobs.
+
+        Raises :class:`~coordinator.core.plan.Infeasible` and stores nothing when it cannot be
+        carried.
+        """
+        now = self._now()
+        plan = make_plan(spec, await self._records.read_presences(), now, new_run_id(spec, now))
+        header = RunHeader(
+            run_id=plan.run_id,
+            scenario=spec.scenario,
+            created_at=now,
+            created_by=by,
+            labels=spec.labels,
+        )
+        control = Control(
+            run_id=plan.run_id, lease_until_at=now + timedelta(seconds=_first_lease_s(plan))
+        )
+        await self._records.create_run(header, plan.model_dump_json().encode(), control)
+        self._plans[plan.run_id] = plan
+        log.info("run launched", extra={"action": "launch", "run_id": plan.run_id})
+        await self._queue_bursts(plan)
+        return plan
+
+    async def cancel(self, run_id: str, *, by: str, reason: str) -> None:
+        """Stop a run: agents read it within seconds, bursts to come leave the queue."""
+        plan = await self.read_plan(run_id)
+        await self._records.cancel_run(run_id, at=self._now(), by=by, reason=reason)
+        queued = await self._records.read_queued(run_id)
+        to_come = {burst.index for burst in plan.bursts if burst.planned_start_at > self._now()}
+        numbers = [number for index in to_come for number in queued.get(index, ())]
+        await self._queue.cancel(numbers)
+        log.info("run cancelled", extra={"action": "cancel", "run_id": run_id})
+
+    # Reads ------------------------------------------------------------------------------------
+
+    async def read_plan(self, run_id: str) -> Plan:
+        """Raises :class:`UnknownRun`."""
+        if run_id not in self._plans:
+            stored = await self._records.read_run(run_id)
+            if stored is None:
+                raise UnknownRun(run_id)
+            self._plans[run_id] = Plan.model_validate_json(stored[1])
+        return self._plans[run_id]
+
+    async def status(self, run_id: str) -> RunStatus:
+        """Raises :class:`UnknownRun`."""
+        plan = await self.read_plan(run_id)
+        control = await self._records.read_control(run_id)
+        now = self._now()
+        begun = [
+            burst
+            for burst in plan.bursts
+            if burst.planned_start_at <= now + timedelta(seconds=VISIBLE_S)
+        ]
+        rows = dict(
+            zip(
+                (burst.index for burst in begun),
+                await asyncio.gather(*(self._rows(run_id, burst.index) for burst in begun)),
+                strict=True,
+            )
+        )
+        return derive(plan, control, rows, now)
+
+    async def summary(self, run_id: str) -> RunSummary | None:
+        """The stored verdict, or None while the run goes on. Raises :class:`UnknownRun`."""
+        await self.read_plan(run_id)
+        document = await self._records.read_summary(run_id, "run")
+        return None if document is None else RunSummary.model_validate_json(document)
+
+    async def runs(self, *, limit: int, before_at: datetime | None = None) -> list[RunHeader]:
+        """The newest runs."""
+        return [h async for h in self._records.list_runs(limit=limit, before_at=before_at)]
+
+    async def presences(self) -> Sequence[Presence]:
+        return await self._records.read_presences()
+
+    # The loop ---------------------------------------------------------------------------------
+
+    async def run_forever(self, tick_s: float) -> None:
+        """Look after every unfinished run until cancelled; an outage is waited out."""
+        while True:
+            try:
+                await self.tick()
+            except ExchangeError as error:
+                log.warning("tick failed: %s", error, extra={"action": "tick"})
+            await asyncio.sleep(tick_s)
+
+    async def tick(self) -> None:
+        """One look at every unfinished run: queue, renew, close what is over."""
+        for header in await self.runs(limit=_RUNS_LOOKED_AT):
+            if header.run_id not in self._closed:
+                await self.advance(header.run_id)
+
+    async def advance(self, run_id: str) -> RunStatus:
+        """Do for one run whatever is due now."""
+        if await self._records.read_summary(run_id, "run") is not None:
+            self._closed.add(run_id)
+            return await self.status(run_id)
+        plan = await self.read_plan(run_id)
+        status = await self.status(run_id)
+        if status.state not in (RunState.FINISHED, RunState.CANCELLED):
+            until_at = self._now() + timedelta(seconds=plan.spec.lease_s)
+            control = await self._records.renew_lease(run_id, until_at)
+            if control.cancelled_at is None:
+                await self._queue_bursts(plan)
+        summaries = await self._close_bursts(plan, status)
+        if len(summaries) == len(plan.bursts):
+            await self._close_run(plan, summaries)
+        return status
+
+    async def _queue_bursts(self, plan: Plan) -> None:
+        """Queue the jobs of every burst to come that no earlier attempt has queued.
+
+        Dying between the send and the note queues them again: the queue drops the second copy by
+        its id, and if the detection window has passed the copy loses its claim.
+        """
+        queued = await self._records.read_queued(plan.run_id)
+        for burst in plan.bursts:
+            now = self._now()
+            if burst.index in queued or burst.planned_start_at <= now:
+                continue
+            numbers = await self._queue.send(
+                [
+                    Outgoing(
+                        body=job.model_dump_json().encode(),
+                        message_id=job.job_id,
+                        expires_at=burst.planned_start_at,
+                        enqueue_at=_visible_at(burst, now),
+                    )
+                    for job in plan.jobs(burst)
+                ]
+            )
+            await self._records.save_queued(plan.run_id, burst.index, numbers)
+
+    async def _rows(self, run_id: str, burst_index: int) -> BurstRows:
+        return BurstRows(
+            claims=await self._records.read_claims(run_id, burst_index),
+            reports=await self._records.read_reports(run_id, burst_index),
+        )

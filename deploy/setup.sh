@@ -1,0 +1,73 @@
+#!/bin/sh
+# Makes .venv/bin/broadside in this checkout. Installs what is missing; without root it prints the
+# exact command instead. Quick when nothing is missing. Needs git, make, python3 >= 3.11 and apt.
+set -eu
+cd "$(dirname "$0")/.."
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+fail() { say "$*"; exit 4; }
+
+# 1. Tools of the system ---------------------------------------------------------------------------
+python=${PYTHON:-python3}
+command -v "$python" >/dev/null || fail "python3 is missing; run: apt-get install python3"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    fail "python3 is $("$python" -V 2>&1); 3.11 or newer is needed: set PYTHON=/path/to/python3.11"
+
+packages=
+want() { command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] || packages="$packages $2"; }
+want iperf3 iperf3
+want chronyd chrony
+want nft nftables
+want ip iproute2
+want tc iproute2
+want cc gcc
+[ -e /usr/include/stdio.h ] || packages="$packages libc6-dev"
+[ -x .tools/uv/bin/uv ] || "$python" -c 'import ensurepip' 2>/dev/null ||
+    packages="$packages $("$python" -c 'import sys; print("python3.%d-venv" % sys.version_info[1])')"
+packages=$(printf '%s\n' $packages | sort -u | tr '\n' ' ')
+
+if [ -n "${packages% }" ]; then
+    if ! command -v apt-get >/dev/null; then
+        say "missing: ${packages% }; no apt-get here: install them by your system's own means"
+    elif [ "$(id -u)" = 0 ]; then
+        say "installing ${packages% }"
+        export DEBIAN_FRONTEND=noninteractive
+        log=$(mktemp)
+        trap 'rm -f "$log"' EXIT
+        # No service may start here: the lab runs its own chronyd, and the host keeps its clock.
+        policy=/usr/sbin/policy-rc.d
+        if [ ! -e $policy ]; then
+            trap 'rm -f "$log" $policy' EXIT
+            printf '#!/bin/sh\nexit 101\n' > $policy
+            chmod +x $policy
+        fi
+        { apt-get update -qq && apt-get install -y -qq --no-install-recommends $packages; } \
+            >"$log" 2>&1 || { cat "$log" >&2; fail "apt-get could not install ${packages% }"; }
+    else
+        say "missing: ${packages% }; run: sudo apt-get install ${packages% }"
+    fi
+fi
+
+# 2. uv, inside the checkout -----------------------------------------------------------------------
+if [ ! -x .tools/uv/bin/uv ]; then
+    say "bringing uv into .tools/uv"
+    rm -rf .tools/uv
+    "$python" -m venv .tools/uv || fail "python3 -m venv failed; run: apt-get install python3-venv"
+    .tools/uv/bin/pip install -q --disable-pip-version-check --require-hashes -r deploy/uv.lock ||
+        fail "pip could not install uv; is a package index reachable? see: .tools/uv/bin/pip config list"
+fi
+
+# 3. The virtual environment -----------------------------------------------------------------------
+stamp=.venv/.broadside-stamp
+key=$(cat requirements.lock pyproject.toml agent/gate.c | cksum)
+if [ ! -x .venv/bin/broadside ] || [ "$(cat $stamp 2>/dev/null)" != "$key" ]; then
+    say "installing the locked packages into .venv"
+    export UV_PYTHON_DOWNLOADS=never
+    [ -x .venv/bin/python ] || .tools/uv/bin/uv venv -q --python "$python" .venv
+    .tools/uv/bin/uv pip sync -q --python .venv/bin/python --require-hashes requirements.lock
+    .tools/uv/bin/uv pip install -q --python .venv/bin/python --no-deps --no-build-isolation -e .
+    printf '%s' "$key" > $stamp
+fi
+
+# 4. A recent iperf3 -------------------------------------------------------------------------------
+[ -x .tools/iperf3/bin/iperf3 ] || sh deploy/iperf3.sh

@@ -1,0 +1,37 @@
+"""Presences for tests that need a fleet."""
+
+from datetime import UTC, datetime
+
+from exchange.messages import AgentState, ClockReading, ClockSource, Presence, Role
+
+NOW = datetime(2026, 11, 20, 12, 0, 0, 250_000, tzinfo=UTC)
+
+
+def presence(role: Role, index: int, **changes: object) -> Presence:
+    """A healthy agent that was heard of just now."""
+    subnet = 1 if role is Role.CLIENT else 2
+    values: dict[str, object] = {
+        "agent_id": f"{role.value}-{index:03d}",
+        "role": role,
+        "state": AgentState.IDLE,
+        "beat_at": NOW,
+        "started_at": NOW,
+        "address": f"10.{subnet}.1.{index}",
+        "ports": (5201,) if role is Role.SERVER else (),
+        "broadside_version": "0.1.0",
+        "engine_version": "3.18",
+        "gate": True,
+        "clock": ClockReading(
+            source=ClockSource.CHRONY, read_at=NOW, synchronised=True, bound_s=0.0001
+        ),
+    }
+    return Presence.model_validate(values | changes)
+
+
+def fleet(pairs_count: int) -> list[Presence]:
+    """As many clients as one-port servers."""
+    return [
+        presence(role, index)
+        for role in (Role.CLIENT, Role.SERVER)
+        for index in range(1, pairs_count + 1)
+    ]

@@ -1,0 +1,91 @@
+"""Scenarios are data; every field can be overridden, and a mistake is one clear line."""
+
+from pathlib import Path
+
+import pytest
+
+from coordinator import scenarios
+
+
+def test_every_shipped_scenario_is_valid_and_described() -> None:
+    assert {"scale-180g", "burst-30s", "burst-280s", "jumbo-1740s", "soak", "smoke"} <= set(
+        scenarios.names()
+    )
+    for name in scenarios.names():
+        spec = scenarios.load(name)
+        assert spec.scenario == name
+        assert spec.description
+
+
+def test_the_headline_scenario_is_the_original_test() -> None:
+    spec = scenarios.load("scale-180g")
+    assert (spec.pairs_count, spec.traffic.streams_count) == (30, 64)
+    assert (spec.burst_s, spec.period_s, spec.align_to_period) == (280, 300, True)
+    assert spec.objective.target_bits_per_second == 180e9
+
+
+def test_every_field_can_be_overridden() -> None:
+    spec = scenarios.load("smoke")
+    for field in scenarios.fields():
+        value: object = spec
+        for part in field.split("."):
+            value = getattr(value, part)
+        if value is None:
+            continue
+        plain = spec.model_dump(mode="json")
+        for part in field.split("."):
+            plain = plain[part]
+        assert scenarios.load("smoke", {field: plain}) == spec
+
+
+def test_overrides_are_toml_values_or_bare_words() -> None:
+    assert scenarios.parse_overrides(
+        ["traffic.streams_count=8", "traffic.protocol=udp", "scale=1e2", "align_to_period=true"]
+    ) == {
+        "traffic.streams_count": 8,
+        "traffic.protocol": "udp",
+        "scale": 100.0,
+        "align_to_period": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "words"),
+    [
+        ("scale-180", {}, ["scale-180", "did you mean 'scale-180g'"]),
+        ("nothing-like-it", {}, ["no such scenario", "smoke"]),
+        ("smoke", {"pairs_cont": 3}, ["pairs_cont", "did you mean pairs_count"]),
+        ("smoke", {"pairs_count": 0}, ["pairs_count", "0"]),
+        ("smoke", {"pairs_count": "many"}, ["pairs_count", "many"]),
+        ("smoke", {"objective.target_bits_per_second": -1}, ["objective.target_bits_per_second"]),
+        ("smoke", {"bursts_count": 2, "period_s": 3}, ["period_s", "3 s", "at least 10 s"]),
+        ("smoke", {"traffic.protocol": "udp"}, ["stream_bits_per_second", "UDP"]),
+        ("smoke", {"scenario.name": "x"}, ["scenario.name", "no fields of its own"]),
+    ],
+)
+def test_a_mistake_names_field_value_and_fix(
+    name: str, overrides: dict[str, object], words: list[str]
+) -> None:
+    with pytest.raises(scenarios.ScenarioError) as caught:
+        scenarios.load(name, overrides)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize("assignment", ["pairs_count", "=3"])
+def test_an_assignment_without_both_sides_is_refused(assignment: str) -> None:
+    with pytest.raises(scenarios.BadScenario, match="FIELD=VALUE"):
+        scenarios.parse_overrides([assignment])
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("pairs_count = 3\n")
+    assert scenarios.load(str(path)).pairs_count == 3
+    path.write_text("pairs_count = \n")
+    with pytest.raises(scenarios.BadScenario, match="not valid TOML"):
+        scenarios.load(str(path))
+    with pytest.raises(scenarios.UnknownScenario, match="no such file"):
+        scenarios.load(str(tmp_path / "other.toml"))
