@@ -5,6 +5,7 @@ Errors::
     ExchangeError
     ├── ExchangeUnavailable    the service did not answer within our bounds; trying later may help
     ├── ExchangeMisconfigured  a setting is missing or refused; says which, and what to do
+    ├── RecordUnreadable       what is stored is corrupt, foreign, half written or too new
     ├── QueueError
     │   ├── LockLost           the lock ran out: the message is, or will be, somebody else's
     │   └── MessageTooLarge    one message is over the queue's limit
@@ -20,11 +21,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
 
+KEY_MAX_CHARS: Final = 512
+PROPERTY_MAX_COUNT: Final = 252
 PROPERTY_MAX_BYTES: Final = 65_536  # one binary property; a string takes two bytes a character
 ENTITY_MAX_BYTES: Final = 1_048_576
 BATCH_MAX_COUNT: Final = 100
 BATCH_MAX_BYTES: Final = 4 * 1_048_576
 MESSAGE_MAX_BYTES: Final = 262_144  # Service Bus Standard, headers included
+MESSAGE_ID_MAX_CHARS: Final = 128
 
 
 class ExchangeError(Exception):
@@ -37,6 +41,10 @@ class ExchangeUnavailable(ExchangeError):
 
 class ExchangeMisconfigured(ExchangeError):
     """A setting is missing, wrong or refused."""
+
+
+class RecordUnreadable(ExchangeError):
+    """What is stored is corrupt, foreign, half written, or from a newer Broadside."""
 
 
 class QueueError(ExchangeError):
@@ -122,9 +130,10 @@ class JobQueue(Protocol):
       makes the message eligible again and counts a delivery; at the maximum delivery count it is
       dead-lettered with reason ``MaxDeliveryCountExceeded``.
     - An expired message vanishes. It is *not* dead-lettered: a late job is a missed measurement,
-      which the coordinator sees from its plan.
-    - Two sends with one ``message_id`` within the detection window (at least 10 minutes) yield
-      one message.
+      which the coordinator sees from its plan. Whoever holds its lock may still settle it.
+    - Two sends with one ``message_id`` (1 to 128 characters, else ``ValueError``) within the
+      detection window (at least 10 minutes) yield one message, also when the first was settled
+      or cancelled meanwhile.
     - Every call may raise :class:`ExchangeUnavailable`.
     """
 
@@ -159,7 +168,11 @@ class JobQueue(Protocol):
         """The oldest dead letters, without removing them."""
 
     async def resend(self, sequence_number: int, expires_at: datetime) -> bool:
-        """Move one dead letter back to the queue with a new end; False when it is not there."""
+        """Move one dead letter back to the queue with a new end; False when it is not there.
+
+        Its delivery count starts again, duplicate detection does not stop it, and its
+        ``message_id`` may be a new one.
+        """
 
     async def counts(self) -> QueueCounts:
         """How many messages stand where."""
@@ -184,9 +197,10 @@ class Entity:
 class Table(Protocol):
     """Rows by (partition key, row key); a write is durable and visible when it returns.
 
-    - Keys are at most 512 characters, without ``/ \\ # ?`` and control characters.
+    - Keys are 1 to 512 characters, without ``/ \\ # ?`` and control characters; property names are
+      identifiers, at most 252, none of ``PartitionKey RowKey Timestamp``. Else ``ValueError``.
     - Values come back as they went in; ``int`` is 64-bit, datetimes are aware UTC to the
-      microsecond.
+      microsecond. Else ``ValueError``.
     - Within a partition ``scan`` yields in ascending row-key order (by code point).
     - Every call may raise :class:`ExchangeUnavailable`.
     """
@@ -222,8 +236,9 @@ class Table(Protocol):
     async def batch(self, entities: Sequence[Entity]) -> None:
         """Upsert rows of one partition; all of at most 100 and 4 MiB land together.
 
-        A longer sequence is split into such batches, in order, each atomic. Raises ``ValueError``
-        for mixed partitions, :class:`EntityTooLarge` before anything is written.
+        A longer sequence is split into such batches, in order, each atomic; binary counts at the
+        size of its base64, which is how it travels. Raises ``ValueError`` for mixed partitions or
+        a row key twice, :class:`EntityTooLarge` before anything is written.
         """
 
     async def delete_partition(self, partition_key: str) -> int:

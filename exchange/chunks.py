@@ -1,0 +1,303 @@
+"""Seconds packed by column: a series of readings in few bytes, and back.
+
+A reading a second from each end of each pair is thousands of small integers, most of them noise
+round a slow level. :func:`pack` keeps each column's offsets from its smallest value (or from its
+smallest step, where that is narrower), divided by what they all share, in as few whole bytes as
+the widest needs; it stores those bytes plane by plane (all lowest bytes, then all next ones) and
+deflates each plane that deflate can shrink. Planes of pure noise stay as they are. Measured: 9 to
+11 bytes a second for a noisy 10 Gbit/s flow with end times, retransmits, RTT and window.
+
+Layout, version 1::
+
+    "BSC" version:u8 | crc32 of all that follows:u32 | header length:u16 | header | planes
+
+The header is a deflated JSON array ``[rows, [column, ...]]`` where a column is ``[name]`` when
+every value is unknown, else ``[name, mask, order, first, low, step, [plane length, ...]]``: a mask
+length of 0 says that no value is unknown, else a plane of 0 and 1 comes first. A plane whose length
+equals its number of values was not deflated. Integers in the prefix are little-endian.
+
+What survives: instants and RTT to the microsecond, jitter to the nanosecond, CPU ratios to 1e-4,
+counts and bytes exactly (any 64-bit integer).
+"""
+
+import json
+import math
+import operator
+import struct
+import sys
+import zlib
+from array import array
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Final, cast
+
+from exchange.messages import HostSecond, Interval
+from exchange.ports import RecordUnreadable
+
+_MAGIC: Final = b"BSC"
+_VERSION: Final = 1
+_PREFIX: Final = struct.Struct("<3sBIH")
+_CHECKED_FROM: Final = 8  # the checksum covers what follows it
+_ROWS_MAX_COUNT: Final = 1_000_000  # bounds what a hostile header can make us allocate
+_HEADER_MAX_BYTES: Final = 1_048_576
+
+_US: Final = 1e6  # microseconds a second
+_NS: Final = 1e9
+_RATIO: Final = 1e4
+_HOST_COUNTS: Final = (
+    "nic_rx_bytes",
+    "nic_tx_bytes",
+    "nic_rx_packets_count",
+    "nic_tx_packets_count",
+    "nic_drops_count",
+    "tcp_retransmits_count",
+)
+_HOST_RATIOS: Final = ("cpu_busy_ratio", "cpu_busiest_core_ratio")
+
+Column = Sequence[int | None]
+
+
+def pack_intervals(intervals: Sequence[Interval]) -> bytes:
+    """Pack one flow's intervals, in the order given."""
+    starts_us = [_scaled(interval.start_s, _US) for interval in intervals]
+    ends_us = [_scaled(interval.end_s, _US) for interval in intervals]
+    return pack(
+        {
+            # An interval nearly always starts where the one before it ended.
+            "gap_us": [a - b for a, b in zip(starts_us, [0, *ends_us], strict=False)],
+            "span_us": [b - a for a, b in zip(starts_us, ends_us, strict=True)],
+            "bytes": [interval.transferred_bytes for interval in intervals],
+            "omitted": [int(interval.omitted) for interval in intervals],
+            "retransmits": [interval.retransmits_count for interval in intervals],
+            "rtt_us": [_scaled_known(interval.rtt_s, _US) for interval in intervals],
+            "cwnd": [interval.cwnd_bytes for interval in intervals],
+            "packets": [interval.packets_count for interval in intervals],
+            "lost": [interval.lost_count for interval in intervals],
+            "jitter_ns": [_scaled_known(interval.jitter_s, _NS) for interval in intervals],
+        }
+    )
+
+
+def unpack_intervals(packed: bytes) -> tuple[Interval, ...]:
+    """The intervals that :func:`pack_intervals` was given. Raises ``RecordUnreadable``."""
+    columns = unpack(packed)
+    gaps_us, spans_us = _known(columns, "gap_us"), _known(columns, "span_us")
+    ends_us = list(accumulate(map(operator.add, gaps_us, spans_us)))
+    return tuple(
+        Interval(
+            start_s=(end_us - span_us) / _US,
+            end_s=end_us / _US,
+            transferred_bytes=transferred_bytes,
+            omitted=omitted == 1,
+            retransmits_count=retransmits_count,
+            rtt_s=None if rtt_us is None else rtt_us / _US,
+            cwnd_bytes=cwnd_bytes,
+            packets_count=packets_count,
+            lost_count=lost_count,
+            jitter_s=None if jitter_ns is None else jitter_ns / _NS,
+        )
+        for (
+            end_us,
+            span_us,
+            transferred_bytes,
+            omitted,
+            retransmits_count,
+            rtt_us,
+            cwnd_bytes,
+            packets_count,
+            lost_count,
+            jitter_ns,
+        ) in zip(
+            ends_us,
+            spans_us,
+            _known(columns, "bytes"),
+            _known(columns, "omitted"),
+            _column(columns, "retransmits"),
+            _column(columns, "rtt_us"),
+            _column(columns, "cwnd"),
+            _column(columns, "packets"),
+            _column(columns, "lost"),
+            _column(columns, "jitter_ns"),
+            strict=True,
+        )
+    )
+
+
+def pack_host(seconds: Sequence[HostSecond]) -> bytes:
+    """Pack one host's counters, in the order given."""
+    starts_us = [_scaled(second.start_at_s, _US) for second in seconds]
+    ends_us = [_scaled(second.end_at_s, _US) for second in seconds]
+    columns: dict[str, Column] = {
+        "gap_us": [a - b for a, b in zip(starts_us, [0, *ends_us], strict=False)],
+        "span_us": [b - a for a, b in zip(starts_us, ends_us, strict=True)],
+    }
+    columns |= {name: [getattr(second, name) for second in seconds] for name in _HOST_COUNTS}
+    columns |= {
+        name: [_scaled(getattr(second, name), _RATIO) for second in seconds]
+        for name in _HOST_RATIOS
+    }
+    return pack(columns)
+
+
+def unpack_host(packed: bytes) -> tuple[HostSecond, ...]:
+    """The counters that :func:`pack_host` was given. Raises ``RecordUnreadable``."""
+    columns = unpack(packed)
+    spans_us = _known(columns, "span_us")
+    ends_us = list(accumulate(map(operator.add, _known(columns, "gap_us"), spans_us)))
+    counts = zip(*(_known(columns, name) for name in _HOST_COUNTS), strict=True)
+    ratios = zip(*(_known(columns, name) for name in _HOST_RATIOS), strict=True)
+    return tuple(
+        HostSecond(
+            start_at_s=(end_us - span_us) / _US,
+            end_at_s=end_us / _US,
+            **dict(zip(_HOST_COUNTS, count, strict=True)),
+            **{name: value / _RATIO for name, value in zip(_HOST_RATIOS, ratio, strict=True)},
+        )
+        for end_us, span_us, count, ratio in zip(ends_us, spans_us, counts, ratios, strict=True)
+    )
+
+
+def pack(columns: Mapping[str, Column]) -> bytes:
+    """Pack named columns of equal length; ``None`` is an unknown value.
+
+    Raises ``ValueError`` for columns of unequal length or a value beyond 64 bits.
+    """
+    counts = {len(values) for values in columns.values()}
+    if len(counts) > 1:
+        raise ValueError(f"columns have {sorted(counts)} values; give all the same number")
+    rows_count = counts.pop() if counts else 0
+    described: list[list[object]] = []
+    planes: list[bytes] = []
+    for name, values in columns.items():
+        known = [value for value in values if value is not None]
+        if not known:
+            described.append([name])
+            continue
+        mask = b""
+        if len(known) < rows_count:
+            mask = _deflated(bytes(value is not None for value in values))
+        order, first, low, step, column_planes = _column_planes(name, known)
+        lengths = [len(plane) for plane in column_planes]
+        described.append([name, len(mask), order, first, low, step, lengths])
+        planes += [mask, *column_planes]
+    header = zlib.compress(json.dumps([rows_count, described], separators=(",", ":")).encode(), 9)
+    body = b"".join([struct.pack("<H", len(header)), header, *planes])
+    return _MAGIC + struct.pack("<BI", _VERSION, zlib.crc32(body)) + body
+
+
+def unpack(packed: bytes) -> dict[str, list[int | None]]:
+    """The columns that :func:`pack` was given, as lists.
+
+    Raises :class:`~exchange.ports.RecordUnreadable` for anything that is not a whole chunk of a
+    version known here.
+    """
+    if packed[:3] != _MAGIC or len(packed) < _PREFIX.size:
+        raise RecordUnreadable(f"chunk of {len(packed)} bytes: not a Broadside chunk")
+    _, version, crc, header_bytes = _PREFIX.unpack_from(packed)
+    if version != _VERSION:
+        raise RecordUnreadable(
+            f"chunk version {version}: this Broadside reads version {_VERSION}; upgrade it"
+        )
+    if zlib.crc32(packed[_CHECKED_FROM:]) != crc:
+        raise RecordUnreadable(f"chunk of {len(packed)} bytes: corrupt (checksum differs)")
+    try:
+        return _columns(packed, _PREFIX.size, _PREFIX.size + header_bytes)
+    except (ValueError, TypeError, IndexError, OverflowError, zlib.error) as error:
+        raise RecordUnreadable(f"chunk of {len(packed)} bytes: malformed ({error})") from error
+
+
+def _scaled(value: float, unit: float) -> int:
+    return round(value * unit)
+
+
+def _scaled_known(value: float | None, unit: float) -> int | None:
+    return None if value is None else round(value * unit)
+
+
+def _column(columns: Mapping[str, list[int | None]], name: str) -> list[int | None]:
+    if name not in columns:
+        raise RecordUnreadable(f"chunk without a column {name}: it holds {', '.join(columns)}")
+    return columns[name]
+
+
+def _known(columns: Mapping[str, list[int | None]], name: str) -> list[int]:
+    values = _column(columns, name)
+    if None in values:
+        raise RecordUnreadable(f"chunk column {name}: unknown values where none may be")
+    return cast(list[int], values)
+
+
+def _column_planes(name: str, known: list[int]) -> tuple[int, int, int, int, list[bytes]]:
+    """``(order, first, low, step, planes)`` of the narrower of two forms.
+
+    Order 0: ``value = low + step * offset``; order 1: the same gives the *difference* to the value
+    before, and ``first`` starts the sum.
+    """
+    if min(known) < -(2**63) or max(known) >= 2**63:
+        raise ValueError(f"column {name}: values must fit 64 bits")
+    first = known[0]
+    order, series = 0, known
+    differences = [after - before for before, after in pairwise(known)]
+    if differences and max(differences) - min(differences) < max(known) - min(known):
+        order, series = 1, differences
+    low = min(series)
+    offsets = [value - low for value in series]
+    step = math.gcd(*offsets) or 1
+    words = array("Q", [offset // step for offset in offsets])
+    if sys.byteorder == "big":
+        words.byteswap()
+    raw = words.tobytes()
+    width_bytes = (max(words).bit_length() + 7) // 8
+    return order, first, low, step, [_deflated(raw[k::8]) for k in range(width_bytes)]
+
+
+def _deflated(plane: bytes) -> bytes:
+    """The plane, deflated when that makes it shorter."""
+    deflate = zlib.compressobj(9, zlib.DEFLATED, -15)
+    shorter = deflate.compress(plane) + deflate.flush()
+    return shorter if len(shorter) < len(plane) else plane
+
+
+def _columns(packed: bytes, header_at: int, planes_at: int) -> dict[str, list[int | None]]:
+    inflate = zlib.decompressobj()
+    header = inflate.decompress(packed[header_at:planes_at], _HEADER_MAX_BYTES)
+    rows_count, described = json.loads(header)
+    if not 0 <= rows_count <= _ROWS_MAX_COUNT:
+        raise ValueError(f"{rows_count} rows")
+    at = planes_at
+
+    def take(length: int, count: int) -> bytes:
+        nonlocal at
+        plane = packed[at : at + length]
+        at += length
+        if length != count:
+            plane = zlib.decompressobj(-15).decompress(plane, count + 1)
+        if len(plane) != count:
+            raise ValueError(f"a plane of {len(plane)} values in place of {count}")
+        return plane
+
+    columns: dict[str, list[int | None]] = {}
+    for name, *described_column in described:
+        if not described_column:
+            columns[name] = [None] * rows_count
+            continue
+        mask_length, order, first, low, step, lengths = described_column
+        mask = take(mask_length, rows_count) if mask_length else b""
+        known_count = sum(mask) if mask else rows_count
+        offsets_count = known_count - order
+        raw = bytearray(8 * offsets_count)
+        for k, length in enumerate(lengths):
+            raw[k::8] = take(length, offsets_count)
+        words = array("Q", bytes(raw))
+        if sys.byteorder == "big":
+            words.byteswap()
+        series = words.tolist() if (low, step) == (0, 1) else [low + step * word for word in words]
+        values = list(accumulate(series, initial=first)) if order else series
+        if mask:
+            known = iter(values)
+            columns[name] = [next(known) if present else None for present in mask]
+        else:
+            columns[name] = cast(list[int | None], values)
+    if at != len(packed):
+        raise ValueError(f"{len(packed) - at} bytes too many")
+    return columns
