@@ -1,0 +1,80 @@
+"""An append-only file of what queues did, so that a killed broker comes back as it was.
+
+It survives the process, not the machine: written before anybody is told, never forced to disk.
+Each record is its length (4 bytes) and an AMQP list: queue path, command, now, arguments.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from lab.servicebus import amqp
+from lab.servicebus.queues import Log, Queue, QueueSettings, Sent
+
+
+class Journal:
+    """Makes queues and remembers them."""
+
+    def __init__(self, path: Path) -> None:
+        self.queues: dict[str, Queue] = {}  # by path, dead letters included
+        self._pending: list[bytes] = []
+        self._file: BinaryIO | None = None
+        whole_bytes = 0
+        if path.exists():
+            for record, end in _records(path.read_bytes()):
+                self._replay(*record)
+                whole_bytes = end
+        self._file = path.open("ab", buffering=0)
+        self._file.truncate(whole_bytes)  # a record cut short was never acknowledged
+
+    def queue(self, path: str, settings: QueueSettings) -> Queue:
+        """The queue of that path, as remembered or new."""
+        path = path.lower()
+        if path not in self.queues:
+            self._record(path, "create", 0.0, asdict(settings))
+            queue = Queue(path, settings, log=self._log_of)
+            self.queues |= {each.path: each for each in (queue, queue.dead) if each}
+        return self.queues[path]
+
+    def flush(self) -> None:
+        """Write what was logged; nothing of it may be acknowledged before."""
+        if self._pending and self._file:
+            self._file.write(b"".join(self._pending))
+            self._pending.clear()
+
+    def close(self) -> None:
+        self.flush()
+        if self._file:
+            self._file.close()
+
+    def _log_of(self, queue: Queue) -> Log:
+        return lambda command, now, arguments: self._record(queue.path, command, now, arguments)
+
+    def _record(self, path: str, command: str, now: float, arguments: dict[str, Any]) -> None:
+        if self._file is None:
+            return  # still replaying
+        if command == "send":
+            arguments = asdict(arguments["sent"])
+        raw = amqp.encode([path, command, now, arguments])
+        self._pending.append(struct.pack(">I", len(raw)) + raw)
+
+    def _replay(self, path: str, command: str, now: float, arguments: dict[str, Any]) -> None:
+        if command == "create":
+            self.queue(path, QueueSettings(**arguments))
+        elif command == "send":
+            self.queues[path].send(Sent(**arguments), now)
+        else:
+            getattr(self.queues[path], command)(now=now, **arguments)
+
+
+def _records(raw: bytes) -> Iterator[tuple[Any, int]]:
+    """Whole records, each with the offset of its end."""
+    at = 0
+    while at + 4 <= len(raw):
+        end = at + 4 + struct.unpack_from(">I", raw, at)[0]
+        if end > len(raw):
+            return
+        yield amqp.decode(raw, at + 4)[0], end
+        at = end

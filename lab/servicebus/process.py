@@ -1,0 +1,91 @@
+"""A broker as a process of its own: started, asked for faults, killed, started again."""
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lab.servicebus.queues import QueueSettings
+
+POLICY = "RootManageSharedAccessKey"
+
+
+class BrokerProcess:
+    """Keeps its keys, state and admin socket in ``folder``, which is its caller's to remove.
+
+    Killed and started again it takes the same port and resumes from its journal.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        queues: Mapping[str, QueueSettings],
+        *,
+        host: str = "127.0.0.1",
+        sas_key: str | None = None,
+        jwt_key: str | None = None,
+        tls: tuple[Path, Path] | None = None,  # certificate chain and key, PEM
+    ) -> None:
+        self.host = host
+        self.port = 0
+        self._sas_key = sas_key
+        self._admin = folder / "admin.sock"
+        self._process: subprocess.Popen[str] | None = None
+        self._options = [f"--host={host}", f"--admin={self._admin}", f"--state={folder}/journal"]
+        for path, settings in queues.items():
+            self._options.append(f"--queue={path}:{json.dumps(asdict(settings))}")
+        for name, key in (("sas", sas_key), ("jwt", jwt_key)):
+            if key is not None:
+                (folder / f"{name}.key").write_text(key)
+                self._options.append(f"--{name}-key-file={folder}/{name}.key")
+        if tls:
+            self._options += [f"--tls-cert={tls[0]}", f"--tls-key={tls[1]}"]
+
+    def start(self) -> None:
+        """Returns once it listens. Raises RuntimeError, after it has said why on stderr."""
+        self._admin.unlink(missing_ok=True)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "lab.servicebus", f"--port={self.port}", *self._options],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None  # noqa: S101 - narrows the type
+        ready = self._process.stdout.readline()
+        if not ready:
+            self.stop()
+            raise RuntimeError("the lab's Service Bus broker did not start; see its stderr")
+        self.port = json.loads(ready)["port"]
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        if self._process:
+            self._process.kill()
+            self.stop()
+
+    def stop(self) -> None:
+        if self._process:
+            self._process.terminate()
+            self._process.communicate(timeout=10)
+            self._process = None
+
+    def ask(self, do: str, **arguments: Any) -> Any:
+        """One request to the admin socket, such as ``ask("busy", for_s=5)``."""
+        with socket.socket(socket.AF_UNIX) as admin:
+            admin.connect(str(self._admin))
+            admin.sendall(json.dumps({"do": do, **arguments}).encode() + b"\n")
+            answer = json.loads(admin.makefile().readline())
+        if "error" in answer:
+            raise ValueError(f"{do}: {answer['error']}")
+        return answer
+
+    @property
+    def connection_string(self) -> str:
+        """Plain AMQP, which the SDK speaks to a development emulator only."""
+        return (
+            f"Endpoint=sb://{self.host}:{self.port};SharedAccessKeyName={POLICY};"
+            f"SharedAccessKey={self._sas_key or 'none'};UseDevelopmentEmulator=true"
+        )

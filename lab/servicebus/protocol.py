@@ -1,0 +1,490 @@
+"""The broker without its sockets: bytes in, bytes out, time as an argument.
+
+A :class:`Connection` is one peer's state; a :class:`Broker` is what all of them share. Nothing here
+waits, reads a clock or does I/O, and one thread calls it. Its owner does, in this order::
+
+    connection.receive(data, now)      # any number of them
+    broker.advance(now)                # timers, then deliveries
+    for connection in broker.take_touched(): write(connection.take_output())
+
+What the SDK insists on, learnt by running it: an attach is answered with the source and target it
+came with, or with neither and a detach; a settlement is echoed *settled* with the same outcome; an
+error always has its info map; ``$cbs`` answers ``status-code``, ``$management`` ``statusCode``.
+"""
+
+import struct
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+from uuid import UUID
+
+from lab.servicebus import amqp, dialect
+from lab.servicebus.amqp import Code, Symbol, UByte, UInt, ULong, UShort, Value
+from lab.servicebus.queues import DEAD_LETTER_SUFFIX, Message, Queue, Settlement
+from lab.servicebus.tokens import Grant, Guard, Right, entity_path
+
+MAX_FRAME_BYTES: Final = 65_536
+LINK_CREDIT: Final = 1_000  # transfers that a sender may have under way
+WINDOW: Final = 0x7FFF_FFFF
+IDLE_S: Final = 240.0  # as the service: a silent connection is closed
+_SERIAL: Final = 0xFFFF_FFFF  # RFC 1982 numbers wrap here
+
+_OUTCOMES: Final = {
+    Code.ACCEPTED: Settlement.COMPLETE,
+    Code.REJECTED: Settlement.DEAD_LETTER,
+    Code.RELEASED: Settlement.RELEASE,
+    Code.MODIFIED: Settlement.ABANDON,
+}
+
+
+class Broker:
+    """Queues, their waiting receivers, and the faults that a test may ask for."""
+
+    def __init__(self, guard: Guard | None = None, *, idle_s: float = IDLE_S) -> None:
+        self.guard = guard or Guard()
+        self.idle_s = idle_s
+        self.queues: dict[str, Queue] = {}
+        self.busy_until_s = 0.0  # a fault: until then sends and requests are throttled
+        self._waiting: dict[str, deque[Link]] = {}
+        self._touched: dict[Connection, None] = {}
+
+    def add(self, queue: Queue) -> None:
+        """Serve a queue and its dead letters. Takes the place of one of that name."""
+        for each in (queue, queue.dead):
+            if each is not None:
+                self.queues[each.path] = each
+
+    def busy(self, now: float) -> bool:
+        return now < self.busy_until_s
+
+    def touch(self, connection: "Connection") -> None:
+        self._touched[connection] = None
+
+    def take_touched(self) -> Sequence["Connection"]:
+        """The connections that have something to say since the last time."""
+        touched, self._touched = list(self._touched), {}
+        return touched
+
+    def wait(self, link: "Link") -> None:
+        """Remember a receiver that has credit."""
+        line = self._waiting.setdefault(link.path, deque())
+        if link not in line:
+            line.append(link)
+
+    def advance(self, now: float) -> None:
+        """Let time pass, then hand messages to waiting receivers in turn."""
+        for queue in self.queues.values():
+            queue.advance(now)
+        for path, line in self._waiting.items():
+            while line:
+                link = line[0]
+                if link.closed or not link.can_send:
+                    line.popleft()
+                    continue
+                message = self.queues[path].take(now, lock=not link.presettled)
+                if message is None:
+                    break
+                line.rotate(-1)
+                link.session.connection.deliver(link, message)
+
+    def next_due(self) -> float | None:
+        """When time alone may next change something (epoch s)."""
+        dues = (queue.next_due() for queue in self.queues.values())
+        return min((due for due in dues if due is not None), default=None)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Session:
+    connection: "Connection"
+    channel: int
+    next_incoming_id: int
+    peer_window: int  # transfer frames that the peer will take
+    next_outgoing_id: int = 0
+    next_delivery_id: int = 0
+    links: dict[int, "Link"] = field(default_factory=dict)  # by the peer's handle
+    unsettled: dict[int, tuple["Link", UUID]] = field(default_factory=dict)  # by delivery id
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Link:
+    session: Session
+    handle: int
+    path: str  # an entity, "<entity>/$management" or "$cbs"
+    sends: bool  # we send and the peer receives
+    presettled: bool = False
+    queue: Queue | None = None  # None: a request link or the link of its answers
+    delivery_count: int = 0
+    credit: int = 0
+    closed: bool = False
+    first: Sequence[Value] = ()  # fields of the transfer under way
+    parts: list[bytes] = field(default_factory=list)  # its payload so far
+    answers: deque[bytes] = field(default_factory=deque)  # waiting for credit
+
+    @property
+    def can_send(self) -> bool:
+        return self.credit > 0 and self.session.peer_window > 0
+
+
+class Connection:
+    """One peer."""
+
+    def __init__(self, broker: Broker, now: float) -> None:
+        self.closed = False  # to be hung up once the output is written
+        self._broker = broker
+        self._input = bytearray()
+        self._output: list[bytes] = []
+        self._stage: Literal["header", "sasl", "open"] = "header"
+        self._peer_frame_bytes = 512  # until it says otherwise (part 2.4.1)
+        self._peer_idle_s: float | None = None
+        self._heard_at_s = self._spoke_at_s = now
+        self._sessions: dict[int, Session] = {}
+        self._answer_links: dict[str, Link] = {}
+        self._grants: list[Grant] = []
+
+    # Owner's side ---------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Take in what the peer sent. A peer that talks nonsense is told so and hung up on."""
+        self._heard_at_s = now
+        self._input += data
+        try:
+            while not self.closed and self._step(now):
+                pass
+        except (amqp.WireError, struct.error) as nonsense:
+            self._hang_up("amqp:decode-error", str(nonsense))
+        except (LookupError, TypeError, AttributeError, ValueError) as nonsense:
+            self._hang_up("amqp:invalid-field", repr(nonsense))
+
+    def beat(self, now: float) -> None:
+        """Keep an idle connection up, or give up on a silent one; call every few seconds."""
+        if now - self._heard_at_s > self._broker.idle_s:
+            self._hang_up("amqp:connection:forced", f"Silent for {self._broker.idle_s:g} s.")
+        elif self._peer_idle_s is not None and now - self._spoke_at_s > self._peer_idle_s / 2:
+            self._say(amqp.EMPTY_FRAME)
+            self._spoke_at_s = now
+
+    def take_output(self) -> bytes:
+        output, self._output = b"".join(self._output), []
+        return output
+
+    def lost(self) -> None:
+        """The peer is gone. What it has locked stays locked, as in the service."""
+        self.closed = True
+        for session in self._sessions.values():
+            for link in session.links.values():
+                link.closed = True
+
+    def deliver(self, link: Link, message: Message) -> None:
+        """Send a message that was taken for this link."""
+        token = message.lock_token
+        tag = token.bytes_le if token else message.sequence_number.to_bytes(16)
+        delivery_id = self._transfer(link, dialect.write_message(message), tag, token is None)
+        if token is not None:
+            link.session.unsettled[delivery_id] = (link, token)
+
+    # Frames ---------------------------------------------------------------------------------
+
+    def _say(self, raw: bytes) -> None:
+        self._output.append(raw)
+        self._broker.touch(self)
+
+    def _send(
+        self, channel: int, code: int, fields: Sequence[Value], *, sasl: bool = False
+    ) -> None:
+        self._say(amqp.frame(channel, amqp.performative(code, fields), sasl=sasl))
+
+    def _hang_up(self, condition: str, text: str) -> None:
+        self._send(0, Code.CLOSE, [dialect.error(condition, text)])
+        self.lost()
+
+    def _step(self, now: float) -> bool:
+        """Take one header or frame from the input; False when there is none whole."""
+        if len(self._input) < 8:
+            return False
+        if self._stage == "header":
+            self._on_header(self._take(8))
+            return True
+        size, offset, kind, channel = struct.unpack_from(">IBBH", self._input)
+        if not 8 <= size <= MAX_FRAME_BYTES or not 8 <= offset * 4 <= size:
+            raise amqp.WireError(f"a frame of {size} bytes with its body at {offset * 4}")
+        if len(self._input) < size:
+            return False
+        body = self._take(size)[offset * 4 :]
+        if body:
+            described, end = amqp.decode(body)
+            fields = described.value + [None] * (14 - len(described.value))
+            if kind == 1:
+                self._on_sasl(described.code)
+            elif described.code == Code.TRANSFER:
+                self._on_transfer(channel, fields, body[end:], now)
+            elif described.code == Code.DISPOSITION:
+                self._on_disposition(channel, fields, now)
+            else:
+                self._handlers[described.code](self, channel, fields)
+        return True
+
+    def _take(self, size: int) -> bytes:
+        taken = bytes(self._input[:size])
+        del self._input[:size]
+        return taken
+
+    def _on_header(self, header: bytes) -> None:
+        if header == amqp.AMQP_HEADER:
+            self._say(header)
+            self._stage = "open"
+            return
+        self._say(amqp.SASL_HEADER)
+        if header == amqp.SASL_HEADER:
+            self._stage = "sasl"
+            mechanisms = amqp.Array([Symbol("ANONYMOUS"), Symbol("MSSBCBS")])
+            self._send(0, Code.SASL_MECHANISMS, [mechanisms], sasl=True)
+        else:
+            self.lost()  # it has been told what we speak (part 2.2)
+
+    def _on_sasl(self, code: int) -> None:
+        if code == Code.SASL_INIT:  # who it is comes later, as a token on $cbs
+            self._send(0, Code.SASL_OUTCOME, [UByte(0)], sasl=True)
+            self._stage = "header"
+
+    def _on_open(self, channel: int, fields: Sequence[Value]) -> None:
+        self._peer_frame_bytes = min(fields[2] or MAX_FRAME_BYTES, MAX_FRAME_BYTES)
+        self._peer_idle_s = fields[4] / 1000 if fields[4] else None
+        idle_ms = UInt(self._broker.idle_s * 1000)
+        self._send(
+            0, Code.OPEN, ["broadside-lab", None, UInt(MAX_FRAME_BYTES), UShort(255), idle_ms]
+        )
+
+    def _on_begin(self, channel: int, fields: Sequence[Value]) -> None:
+        self._sessions[channel] = Session(
+            connection=self, channel=channel, next_incoming_id=fields[1], peer_window=fields[2]
+        )
+        window = UInt(WINDOW)
+        self._send(channel, Code.BEGIN, [UShort(channel), UInt(0), window, window, UInt(255)])
+
+    def _on_attach(self, channel: int, fields: Sequence[Value]) -> None:
+        session = self._sessions[channel]
+        name, handle, sends, send_mode, receive_mode, source, target = fields[:7]
+        terminus = source if sends else target
+        path = entity_path((terminus.value[0] if terminus else None) or "")
+        link = Link(
+            session=session,
+            handle=handle,
+            path=path,
+            sends=bool(sends),
+            presettled=send_mode == 1,
+            queue=self._broker.queues.get(path),
+        )
+        refusal = self._refusal(link)
+        size = ULong(link.queue.settings.max_message_bytes) if link.queue else None
+        reply: list[Value] = [name, UInt(handle), not sends]
+        reply += [UByte(2 if send_mode is None else send_mode), UByte(receive_mode or 0)]
+        reply += [None, None] if refusal else [source, target]
+        reply += [None, None, UInt(0) if sends else None, size, None, None]
+        reply.append({Symbol("com.microsoft:max-message-batch-size"): size} if size else None)
+        self._send(channel, Code.ATTACH, reply)
+        if refusal:
+            self._send(channel, Code.DETACH, [UInt(handle), True, dialect.error(*refusal)])
+            return
+        session.links[handle] = link
+        if not sends:
+            self._grant_credit(link)
+        elif link.queue is None:
+            self._answer_links[path] = link
+
+    def _refusal(self, link: Link) -> tuple[str, str] | None:
+        """Why a link may not be, as condition and text."""
+        entity, _, node = link.path.rpartition("/")
+        if link.path == "$cbs":
+            return None
+        if node != "$management":
+            entity = link.path
+        if entity not in self._broker.queues:
+            text = f"The messaging entity '{entity}' could not be found."
+            return dialect.NOT_FOUND, text
+        wanted = [Right.LISTEN if link.sends else Right.SEND] if link.queue else list(Right)
+        owner = entity.removesuffix(DEAD_LETTER_SUFFIX)
+        if any(grant.covers(owner, right) for grant in self._grants for right in wanted):
+            return None
+        claims = "' or '".join(wanted)
+        text = f"Unauthorized access. '{claims}' claim(s) are required on '{entity}'."
+        return dialect.UNAUTHORIZED, text
+
+    def _grant_credit(self, link: Link) -> None:
+        link.credit = LINK_CREDIT
+        self._flow(link)
+
+    def _flow(self, link: Link, *, drained: bool = False) -> None:
+        session, window = link.session, UInt(WINDOW)
+        fields = [UInt(session.next_incoming_id), window, UInt(session.next_outgoing_id), window]
+        fields += [UInt(link.handle), UInt(link.delivery_count), UInt(link.credit)]
+        self._send(session.channel, Code.FLOW, [*fields, None, drained])
+
+    def _on_flow(self, channel: int, fields: Sequence[Value]) -> None:
+        session = self._sessions[channel]
+        session.peer_window = ((fields[0] or 0) + fields[1] - session.next_outgoing_id) & _SERIAL
+        links = [link for link in session.links.values() if link.sends]
+        if fields[4] is not None:
+            links = [link for link in links if link.handle == fields[4]]
+            for link in links:
+                credit = ((fields[5] or 0) + (fields[6] or 0) - link.delivery_count) & _SERIAL
+                link.credit = credit if credit <= WINDOW else 0
+                if fields[8]:  # drain: use the credit up, and say so (part 2.6.7)
+                    link.delivery_count = (link.delivery_count + link.credit) & _SERIAL
+                    link.credit = 0
+                    self._flow(link, drained=True)
+        for link in links:
+            if link.queue is not None:
+                self._broker.wait(link)
+            self._flush_answers(link)
+
+    def _on_transfer(
+        self, channel: int, fields: Sequence[Value], payload: bytes, now: float
+    ) -> None:
+        session = self._sessions[channel]
+        session.next_incoming_id = (session.next_incoming_id + 1) & _SERIAL
+        link = session.links[fields[0]]
+        link.first = link.first or fields
+        link.parts.append(payload)
+        if fields[5]:  # more of it follows
+            return
+        first, raw = link.first, b"".join(link.parts)
+        link.first, link.parts = (), []
+        link.delivery_count = (link.delivery_count + 1) & _SERIAL
+        link.credit -= 1
+        if link.queue is None:
+            outcome = amqp.performative(Code.ACCEPTED, [])
+            self._on_request(link.path, raw, now)
+        else:
+            outcome = self._enqueue(link.queue, raw, first[3] or 0, now)
+        if not first[4]:  # else it came settled
+            self._disposition(channel, True, first[1], outcome)
+        if link.credit < LINK_CREDIT // 2:
+            self._grant_credit(link)
+
+    def _enqueue(self, queue: Queue, raw: bytes, message_format: int, now: float) -> bytes:
+        """Take messages in; the outcome to answer with."""
+        limit = queue.settings.max_message_bytes
+        if self._broker.busy(now):
+            refusal = dialect.error(dialect.SERVER_BUSY, dialect.BUSY_TEXT)
+        elif len(raw) > limit:
+            refusal = dialect.error(dialect.TOO_LARGE, f"The message is over {limit} bytes.")
+        else:
+            # All are read before any is sent, so that a malformed batch leaves nothing behind.
+            for sent in list(map(dialect.read_message, dialect.split_batch(raw, message_format))):
+                queue.send(sent, now)
+            return amqp.performative(Code.ACCEPTED, [])
+        return amqp.performative(Code.REJECTED, [refusal])
+
+    def _transfer(self, link: Link, payload: bytes, tag: bytes, settled: bool) -> int:
+        session = link.session
+        delivery_id = session.next_delivery_id
+        session.next_delivery_id = (delivery_id + 1) & _SERIAL
+        link.delivery_count = (link.delivery_count + 1) & _SERIAL
+        link.credit -= 1
+        room = self._peer_frame_bytes - 64  # the performative and the header before it
+        for at in range(0, len(payload), room):
+            more = at + room < len(payload)
+            fields = [UInt(link.handle), UInt(delivery_id), tag, UInt(0), settled, more]
+            body = amqp.performative(Code.TRANSFER, fields)
+            self._say(amqp.frame(session.channel, body, payload[at : at + room]))
+            session.next_outgoing_id = (session.next_outgoing_id + 1) & _SERIAL
+            session.peer_window -= 1
+        return delivery_id
+
+    def _disposition(self, channel: int, receiver: bool, delivery_id: int, outcome: bytes) -> None:
+        fields = [receiver, UInt(delivery_id), UInt(delivery_id), True]
+        listed = b"".join(map(amqp.encode, fields)) + outcome
+        body = b"\x00\x53\x15\xd0" + struct.pack(">II", len(listed) + 4, 5) + listed
+        self._say(amqp.frame(channel, body))
+
+    def _on_disposition(self, channel: int, fields: Sequence[Value], now: float) -> None:
+        role, first, last, settled, state = fields[:5]
+        unsettled = self._sessions[channel].unsettled
+        if not role or state is None:
+            return  # about its own transfers, or no outcome yet
+        how = _OUTCOMES[state.code]
+        reason = description = None
+        if how is Settlement.DEAD_LETTER and state.value and state.value[0] is not None:
+            info = (state.value[0].value + [None] * 3)[2] or {}
+            reason = info.get("DeadLetterReason")
+            description = info.get("DeadLetterErrorDescription")
+        last = first if last is None else last
+        for delivery_id in [each for each in unsettled if first <= each <= last]:
+            link, token = unsettled.pop(delivery_id)
+            queue = self._broker.queues[link.path]
+            outcome = amqp.performative(state.code, [])
+            if not queue.settle(token, how, now, reason, description):
+                lost = dialect.error(dialect.LOCK_LOST, dialect.LOCK_LOST_TEXT)
+                outcome = amqp.performative(Code.REJECTED, [lost])
+            if not settled:
+                self._disposition(channel, False, delivery_id, outcome)
+
+    def _on_detach(self, channel: int, fields: Sequence[Value]) -> None:
+        session = self._sessions.get(channel)
+        link = session.links.pop(fields[0], None) if session else None
+        if link is None:
+            return  # the SDK detaches links of a session that it has ended
+        link.closed = True
+        if self._answer_links.get(link.path) is link:
+            del self._answer_links[link.path]
+        self._send(channel, Code.DETACH, [UInt(link.handle), True])
+
+    def _on_end(self, channel: int, fields: Sequence[Value]) -> None:
+        session = self._sessions.pop(channel, None)
+        if session is not None:
+            for link in session.links.values():
+                link.closed = True
+            self._send(channel, Code.END, [])
+
+    def _on_close(self, channel: int, fields: Sequence[Value]) -> None:
+        self._send(0, Code.CLOSE, [])
+        self.lost()
+
+    _handlers: Final = {
+        Code.OPEN: _on_open,
+        Code.BEGIN: _on_begin,
+        Code.ATTACH: _on_attach,
+        Code.FLOW: _on_flow,
+        Code.DETACH: _on_detach,
+        Code.END: _on_end,
+        Code.CLOSE: _on_close,
+    }
+
+    # Requests -------------------------------------------------------------------------------
+
+    def _on_request(self, path: str, raw: bytes, now: float) -> None:
+        parts = {section.code: section.value for section in amqp.sections(raw)}
+        said: Mapping[str, Value] = parts[Code.APPLICATION_PROPERTIES]
+        body: Value = None
+        if path == "$cbs":
+            granted = self._broker.guard.check(parts[Code.VALUE], said["name"], now)
+            status, text = (401, granted) if isinstance(granted, str) else (202, "Accepted")
+            if isinstance(granted, Grant):
+                self._grants.append(granted)
+            reply: dict[str, Value] = {
+                "status-code": amqp.Int(status),
+                "status-description": text,
+            }
+        else:
+            queue = self._broker.queues[path.removesuffix("/$management")]
+            answer = dialect.BUSY
+            if not self._broker.busy(now):
+                answer = dialect.manage(queue, said["operation"], parts[Code.VALUE], now)
+            body = answer.body
+            reply = {"statusCode": amqp.Int(answer.status), "statusDescription": answer.text}
+            if answer.condition:
+                reply["errorCondition"] = Symbol(answer.condition)
+        link = self._answer_links.get(path)
+        if link is None:
+            return
+        correlation = [None, None, None, None, None, parts[Code.PROPERTIES][0]]
+        properties = amqp.performative(Code.PROPERTIES, correlation)
+        application = amqp.encode(amqp.Described(ULong(Code.APPLICATION_PROPERTIES), reply))
+        value = amqp.encode(amqp.Described(ULong(Code.VALUE), body))
+        link.answers.append(properties + application + value)
+        self._flush_answers(link)
+
+    def _flush_answers(self, link: Link) -> None:
+        while link.answers and link.can_send:
+            self._transfer(link, link.answers.popleft(), b"answer", True)

@@ -1,0 +1,302 @@
+"""What a Service Bus queue does: locks, deliveries, dead letters, ends, schedules, duplicates.
+
+Pure but for its own state. Three rules:
+
+- Every command carries ``now`` (epoch s) and first brings the queue to that instant; what time
+  alone causes happens at *its* instant, however late the queue hears of it.
+- Every command that changed something is logged, and replaying the log yields the same state.
+- One dictionary holds the messages. Heaps of numbers beside it may be stale and are checked.
+"""
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum, StrEnum
+from itertools import count
+from typing import Any
+from uuid import UUID, uuid4
+
+from lab.servicebus.amqp import Value
+
+DEAD_LETTER_SUFFIX = "/$deadletterqueue"
+Log = Callable[[str, float, dict[str, Any]], None]  # command, now, its other arguments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSettings:
+    lock_s: float = 60.0
+    max_delivery_count: int = 10
+    default_ttl_s: float | None = None  # also the longest; None: forever
+    dead_letter_expired: bool = False
+    duplicate_window_s: float = 600.0  # 0: duplicates are not looked for
+    max_message_bytes: int = 262_144
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """What a sender said."""
+
+    content: bytes  # properties and body sections, untouched
+    message_id: str | None = None
+    annotations: dict[Value, Value] = field(default_factory=dict)
+    application: dict[Value, Value] = field(default_factory=dict)
+    ttl_s: float | None = None
+    enqueue_at_s: float | None = None  # invisible until then
+
+
+class State(IntEnum):
+    """As ``x-opt-message-state`` spells it (1 would be *deferred*)."""
+
+    ACTIVE = 0
+    SCHEDULED = 2
+
+
+class Settlement(StrEnum):
+    COMPLETE = "complete"
+    ABANDON = "abandon"
+    RELEASE = "release"  # given back unseen: does not count as a delivery
+    DEAD_LETTER = "dead_letter"
+
+
+@dataclass(slots=True, kw_only=True)
+class Message:
+    """One message in a queue."""
+
+    sent: Sent
+    sequence_number: int
+    state: State
+    enqueued_at_s: float
+    expires_at_s: float | None = None
+    delivery_count: int = 0  # earlier deliveries that failed
+    lock_token: UUID | None = None
+    locked_until_s: float = 0.0
+
+
+class Queue:
+    """One queue. Its dead letters are a queue of their own, where nothing expires or dies."""
+
+    def __init__(
+        self,
+        path: str,
+        settings: QueueSettings,
+        *,
+        log: Callable[["Queue"], Log] = lambda _queue: lambda _command, _now, _arguments: None,
+        is_dead: bool = False,
+    ) -> None:
+        self.path = path
+        self.settings = settings
+        self.messages: dict[int, Message] = {}
+        self.twice = False  # a fault: every message is there two times
+        self.dead = (
+            None if is_dead else Queue(path + DEAD_LETTER_SUFFIX, settings, log=log, is_dead=True)
+        )
+        self._log = log(self)
+        self._numbers = count(1)
+        self._ready: list[int] = []
+        self._timers: list[tuple[float, int]] = []
+        self._locked: dict[UUID, Message] = {}
+        self._seen: dict[str, tuple[float, int]] = {}  # message id -> first seen at, its number
+
+    # Commands -------------------------------------------------------------------------------
+
+    def send(self, sent: Sent, now: float) -> int:
+        """Take a message in and return its sequence number; a duplicate's is the first one's."""
+        self.advance(now)
+        self._log("send", now, {"sent": sent})
+        if known := self._duplicate_of(sent, now):
+            return known
+        number = next(self._numbers)
+        if self.settings.duplicate_window_s and sent.message_id is not None:
+            self._seen[sent.message_id] = (now, number)
+        message = Message(
+            sent=sent, sequence_number=number, state=State.SCHEDULED, enqueued_at_s=now
+        )
+        if sent.enqueue_at_s is None or sent.enqueue_at_s <= now:
+            self._activate(message, now)
+        else:
+            self.messages[number] = message
+            heapq.heappush(self._timers, (sent.enqueue_at_s, number))
+        return number
+
+    def cancel(self, numbers: Sequence[int], now: float) -> bool:
+        """Remove scheduled messages: all of them, or, if one is not there, none."""
+        self.advance(now)
+        found = [self.messages.get(number) for number in numbers]
+        if any(message is None or message.state is not State.SCHEDULED for message in found):
+            return False
+        self._log("cancel", now, {"numbers": list(numbers)})
+        for number in numbers:
+            self.messages.pop(number, None)
+        return True
+
+    def take(self, now: float, *, lock: bool = True, token: UUID | None = None) -> Message | None:
+        """The oldest message that nobody holds: locked for its taker, or removed."""
+        self.advance(now)
+        while self._ready:
+            message = self.messages.get(heapq.heappop(self._ready))
+            if message is None:
+                continue  # it went while it stood in line
+            if lock:
+                token = token or uuid4()
+                message.lock_token = token
+                self._locked[token] = message
+                self._hold(message, now)
+            else:
+                del self.messages[message.sequence_number]
+            self._log("take", now, {"lock": lock, "token": token})
+            return message
+        return None
+
+    def settle(
+        self,
+        token: UUID,
+        how: Settlement,
+        now: float,
+        reason: str | None = None,
+        description: str | None = None,
+    ) -> bool:
+        """End a delivery; False when the lock is lost."""
+        self.advance(now)
+        message = self._locked.pop(token, None)
+        if message is None:
+            return False
+        why = {"reason": reason, "description": description}
+        self._log("settle", now, {"token": token, "how": str(how), **why})
+        message.lock_token = None
+        match how:
+            case Settlement.COMPLETE:
+                del self.messages[message.sequence_number]
+            case Settlement.ABANDON:
+                self._failed(message, now)
+            case Settlement.RELEASE:
+                self._line_up(message, now)
+            case Settlement.DEAD_LETTER:
+                self._bury(message, now, reason, description)
+        return True
+
+    def renew(self, token: UUID, now: float) -> float | None:
+        """Lock for a full time from now; return until when (epoch s), None when it is lost."""
+        self.advance(now)
+        message = self._locked.get(token)
+        if message is None:
+            return None
+        self._log("renew", now, {"token": token})
+        self._hold(message, now)
+        return message.locked_until_s
+
+    def double(self, twice: bool, now: float) -> None:
+        """From now on every message that becomes active does so two times, or no longer."""
+        self.advance(now)
+        self._log("double", now, {"twice": twice})
+        self.twice = twice
+
+    # Questions ------------------------------------------------------------------------------
+
+    def peek(self, from_number: int, limit: int) -> list[Message]:
+        """Messages in any state, by sequence number, without touching them."""
+        numbers = sorted(number for number in self.messages if number >= from_number)
+        return [self.messages[number] for number in numbers[:limit]]
+
+    def counts(self) -> dict[str, int]:
+        scheduled = sum(message.state is State.SCHEDULED for message in self.messages.values())
+        return {
+            "active": len(self.messages) - scheduled,  # locked ones included
+            "locked": len(self._locked),
+            "scheduled": scheduled,
+            "dead": len(self.dead.messages) if self.dead else 0,
+        }
+
+    # Time -----------------------------------------------------------------------------------
+
+    def next_due(self) -> float | None:
+        """When :meth:`advance` may next have something to do; None: never."""
+        dues = [timers[0][0] for timers in (self._timers, self._dead_timers) if timers]
+        return min(dues, default=None)
+
+    @property
+    def _dead_timers(self) -> list[tuple[float, int]]:
+        return self.dead._timers if self.dead else []
+
+    def advance(self, now: float) -> None:
+        """Let happen what is due: activations, lost locks, expiries."""
+        if self.dead:
+            self.dead.advance(now)
+        while self._timers and self._timers[0][0] <= now:
+            due, number = heapq.heappop(self._timers)
+            message = self.messages.get(number)
+            if message is None:
+                continue
+            if message.state is State.SCHEDULED:
+                del self.messages[number]
+                message.sequence_number = next(self._numbers)  # a new one, as the service does
+                self._activate(message, due)
+            elif message.lock_token is not None:
+                if message.locked_until_s <= due:
+                    del self._locked[message.lock_token]
+                    self._failed(message, due)
+            elif message.expires_at_s is not None and message.expires_at_s <= due:
+                self._expire(message, due)
+
+    # Moves ----------------------------------------------------------------------------------
+
+    def _duplicate_of(self, sent: Sent, now: float) -> int | None:
+        horizon = now - self.settings.duplicate_window_s
+        while self._seen and next(iter(self._seen.values()))[0] <= horizon:
+            del self._seen[next(iter(self._seen))]
+        known = self._seen.get(sent.message_id) if sent.message_id is not None else None
+        return known[1] if known else None
+
+    def _activate(self, message: Message, at: float) -> None:
+        message.state = State.ACTIVE
+        message.enqueued_at_s = at
+        limits = (message.sent.ttl_s, self.settings.default_ttl_s)
+        ttl_s = min((limit for limit in limits if limit is not None), default=None)
+        message.expires_at_s = None if ttl_s is None else at + ttl_s
+        copies = [message]
+        if self.twice:
+            copies.append(replace(message, sequence_number=next(self._numbers)))
+        for each in copies:
+            self.messages[each.sequence_number] = each
+            self._line_up(each, at)
+
+    def _line_up(self, message: Message, at: float) -> None:
+        message.lock_token = None
+        if message.expires_at_s is not None:
+            if message.expires_at_s <= at:
+                self._expire(message, at)
+                return
+            heapq.heappush(self._timers, (message.expires_at_s, message.sequence_number))
+        heapq.heappush(self._ready, message.sequence_number)
+
+    def _hold(self, message: Message, now: float) -> None:
+        message.locked_until_s = now + self.settings.lock_s
+        heapq.heappush(self._timers, (message.locked_until_s, message.sequence_number))
+
+    def _failed(self, message: Message, at: float) -> None:
+        message.delivery_count += 1
+        limit = self.settings.max_delivery_count
+        if self.dead and message.delivery_count >= limit:
+            why = f"Message could not be consumed after {limit} delivery attempts."
+            self._bury(message, at, "MaxDeliveryCountExceeded", why)
+        else:
+            self._line_up(message, at)
+
+    def _expire(self, message: Message, at: float) -> None:
+        if self.settings.dead_letter_expired:
+            why = "The message expired and was dead lettered."
+            self._bury(message, at, "TTLExpiredException", why)
+        else:
+            del self.messages[message.sequence_number]
+
+    def _bury(
+        self, message: Message, at: float, reason: str | None, description: str | None
+    ) -> None:
+        why = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
+        said = {key: text for key, text in why.items() if text is not None}
+        application = {**message.sent.application, **said}
+        del self.messages[message.sequence_number]
+        grave = self.dead or self
+        grave.messages[message.sequence_number] = message
+        message.sent = replace(message.sent, application=application)
+        message.expires_at_s = None
+        grave._line_up(message, at)

@@ -1,0 +1,162 @@
+"""The broker's sockets: AMQP over TCP or TLS, and a Unix socket where tests ask for faults."""
+
+import asyncio
+import json
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lab.servicebus.journal import Journal
+from lab.servicebus.protocol import Broker, Connection
+from lab.servicebus.queues import Queue, QueueSettings
+
+BEAT_S = 5.0
+
+
+class Server:
+    """Serves one broker from the running event loop."""
+
+    def __init__(
+        self, broker: Broker, *, journal: Journal | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.broker = broker
+        self.port = 0  # known once started
+        self._journal = journal
+        self._tls = tls
+        self._transports: dict[Connection, asyncio.Transport] = {}
+        self._listeners: list[asyncio.AbstractServer] = []
+        self._turn: asyncio.TimerHandle | None = None
+        self._turn_at_s = 0.0
+        self._beat: asyncio.Task[None] | None = None
+
+    async def start(
+        self, host: str = "127.0.0.1", port: int = 0, admin: Path | None = None
+    ) -> None:
+        """Listen; ``port`` 0 takes a free one. ``admin`` is the path of the Unix socket."""
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_server(
+            lambda: _Peer(self), host, port, ssl=self._tls, backlog=512
+        )
+        self.port = listener.sockets[0].getsockname()[1]
+        self._listeners.append(listener)
+        if admin is not None:
+            self._listeners.append(await asyncio.start_unix_server(self._answer_admin, admin))
+        self._beat = asyncio.create_task(self._beat_on())
+        self.turn_soon()
+
+    async def stop(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self.drop_connections()
+        for task in (self._beat, self._turn):
+            if task is not None:
+                task.cancel()
+        if self._journal:
+            self._journal.close()
+
+    def drop_connections(self) -> None:
+        """A fault: cut every connection without a word."""
+        for transport in self._transports.values():
+            transport.abort()
+
+    def create_queue(self, path: str, settings: QueueSettings) -> None:
+        make = self._journal.queue if self._journal else Queue
+        self.broker.add(make(path.lower(), settings))
+
+    def turn_soon(self, at_s: float = 0.0) -> None:
+        """See to it that the broker moves at ``at_s`` (epoch s) at the latest."""
+        if self._turn is not None:
+            if self._turn_at_s <= at_s:
+                return
+            self._turn.cancel()
+        self._turn_at_s = at_s
+        delay_s = max(0.0, at_s - time.time())
+        self._turn = asyncio.get_running_loop().call_later(delay_s, self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._turn = None
+        self.broker.advance(time.time())
+        if self._journal:
+            self._journal.flush()  # before anybody hears of it
+        for connection in self.broker.take_touched():
+            transport = self._transports.get(connection)
+            if transport is not None and not transport.is_closing():
+                transport.write(connection.take_output())
+                if connection.closed:
+                    transport.close()
+        due = self.broker.next_due()
+        if due is not None:
+            self.turn_soon(due)
+
+    async def _beat_on(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            for connection in list(self._transports):
+                connection.beat(time.time())
+            self.turn_soon()
+
+    # Faults and questions -------------------------------------------------------------------
+
+    async def _answer_admin(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """One JSON object a line: ``{"do": "busy", "for_s": 5}``; one JSON answer a line."""
+        while line := await reader.readline():
+            try:
+                request = json.loads(line)
+                answer = self._admin[request.pop("do")](self, **request)
+            except (ValueError, KeyError, TypeError) as refusal:
+                answer = {"error": repr(refusal)}
+            writer.write(json.dumps(answer or {}).encode() + b"\n")
+            await writer.drain()
+        writer.close()
+
+    def _create(self, queue: str, **settings: Any) -> None:
+        self.create_queue(queue, QueueSettings(**settings))
+        self.turn_soon()
+
+    def _counts(self, queue: str) -> dict[str, int]:
+        self.broker.queues[queue.lower()].advance(time.time())
+        return self.broker.queues[queue.lower()].counts()
+
+    def _busy(self, for_s: float) -> None:
+        self.broker.busy_until_s = time.time() + for_s
+
+    def _twice(self, queue: str, on: bool) -> None:
+        self.broker.queues[queue.lower()].double(on, time.time())
+        self.turn_soon()
+
+    def _drop(self) -> dict[str, int]:
+        dropped = len(self._transports)
+        self.drop_connections()
+        return {"dropped": dropped}
+
+    _admin: dict[str, Callable[..., Any]] = {  # noqa: RUF012 - never changed
+        "create": _create,
+        "counts": _counts,
+        "busy": _busy,
+        "twice": _twice,
+        "drop": _drop,
+    }
+
+
+class _Peer(asyncio.Protocol):
+    """Carries bytes between one socket and its connection."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._connection = Connection(server.broker, time.time())
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - narrows the type
+        self._server._transports[self._connection] = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._connection.receive(data, time.time())
+        self._server.turn_soon()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.lost()
+        self._server._transports.pop(self._connection, None)

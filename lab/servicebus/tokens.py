@@ -1,0 +1,113 @@
+"""Who may send and listen: shared access signatures, and JWTs as Entra would issue them.
+
+A refusal is a sentence, in the words of the real service, that ``$cbs`` answers with status 401.
+"""
+
+import base64
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+from urllib.parse import unquote_plus, urlsplit
+
+import jwt
+
+JWT_AUDIENCE: Final = "https://servicebus.azure.net"
+
+
+class Right(StrEnum):
+    SEND = "Send"
+    LISTEN = "Listen"
+
+
+ALL_RIGHTS: Final = frozenset(Right)
+ROLE_RIGHTS: Final = {
+    "Azure Service Bus Data Sender": frozenset({Right.SEND}),
+    "Azure Service Bus Data Receiver": frozenset({Right.LISTEN}),
+    "Azure Service Bus Data Owner": ALL_RIGHTS,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What a token opens: every entity whose path starts with ``path``."""
+
+    path: str
+    rights: frozenset[Right]
+
+    def covers(self, path: str, right: Right) -> bool:
+        inside = not self.path or f"{path}/".startswith(f"{self.path}/")
+        return inside and right in self.rights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """Checks tokens. With neither keys nor a JWT key everybody may do everything."""
+
+    sas_keys: Mapping[str, str] = field(default_factory=dict, repr=False)  # policy -> key
+    jwt_key: str | None = field(default=None, repr=False)  # HS256: the lab signs its own tokens
+
+    def check(self, token: str, audience: str, now: float) -> Grant | str:
+        """The grant for a token put for ``audience`` (``sb://host/queue``), or the refusal."""
+        path = entity_path(audience)
+        if not self.sas_keys and self.jwt_key is None:
+            return Grant(path=path, rights=ALL_RIGHTS)
+        # Its declared type says nothing: the SDK calls shared access signatures "jwt" as well.
+        if token.startswith("SharedAccessSignature "):
+            return _check_sas(token, path, self.sas_keys, now)
+        if self.jwt_key is None:
+            return "InvalidToken: Only shared access signatures are accepted here."
+        return _check_jwt(token, path, self.jwt_key, now)
+
+
+def entity_path(address: str) -> str:
+    """``sb://host:port/Jobs/`` and ``Jobs`` are both ``jobs``."""
+    return (urlsplit(address).path if "://" in address else address).strip("/").lower()
+
+
+def _check_sas(token: str, path: str, keys: Mapping[str, str], now: float) -> Grant | str:
+    said = dict(part.split("=", 1) for part in token.split(" ", 1)[1].split("&") if "=" in part)
+    if not said.keys() >= {"sr", "sig", "se", "skn"}:
+        return "MalformedToken: The token has no sr, sig, se or skn."
+    signed = f"{said['sr']}\n{said['se']}".encode()
+    key = keys.get(unquote_plus(said["skn"]), "")
+    wanted = base64.b64encode(hmac.digest(key.encode(), signed, "sha256"))
+    if not key or not hmac.compare_digest(wanted, unquote_plus(said["sig"]).encode()):
+        return "InvalidSignature: The token has an invalid signature."
+    if not said["se"].isdigit() or int(said["se"]) <= now:
+        return "ExpiredToken: The token is expired."
+    grant = Grant(path=entity_path(unquote_plus(said["sr"])), rights=ALL_RIGHTS)
+    if not grant.covers(path, Right.SEND):
+        return "InvalidAudience: The authorization header contains a token for another audience."
+    return grant
+
+
+def _check_jwt(token: str, path: str, key: str, now: float) -> Grant | str:
+    try:
+        claims = jwt.decode(
+            token,
+            key,
+            algorithms=["HS256"],
+            audience=[JWT_AUDIENCE, f"{JWT_AUDIENCE}/"],
+            options={"require": ["aud", "exp"], "verify_exp": False, "verify_nbf": False},
+        )
+    except jwt.InvalidAudienceError:
+        return "InvalidAudience: The token was issued for another audience."
+    except jwt.InvalidSignatureError:
+        return "InvalidSignature: The token has an invalid signature."
+    except jwt.InvalidTokenError as refusal:
+        return f"MalformedToken: {refusal}."
+    if claims["exp"] <= now:
+        return "ExpiredToken: The token is expired."
+    roles = claims.get("roles", ["Azure Service Bus Data Owner"])  # stands in for Azure's RBAC
+    granted = [ROLE_RIGHTS.get(role, frozenset()) for role in roles]
+    return Grant(path=path, rights=frozenset().union(*granted))
+
+
+def issue_jwt(
+    key: str, *, now: float, ttl_s: float = 3600.0, audience: str = JWT_AUDIENCE, **claims: object
+) -> str:
+    """A token such as Entra gives a managed identity, signed by the lab's own key."""
+    claims |= {"aud": audience, "exp": int(now + ttl_s)}
+    return jwt.encode(claims, key, algorithm="HS256")

@@ -1,0 +1,343 @@
+"""The broker as a peer sees it, byte for byte and with no socket."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.servicebus import amqp
+from lab.servicebus.amqp import Code, Described, Symbol, UByte, UInt, ULong, UShort, Value
+from lab.servicebus.protocol import LINK_CREDIT, Broker, Connection
+from lab.servicebus.queues import Queue, QueueSettings
+from lab.servicebus.tokens import Guard
+
+NOW = 1_800_000_000.0
+
+
+def _frame(code: int, fields: Sequence[Value], payload: bytes = b"") -> bytes:
+    return amqp.frame(1, amqp.performative(code, fields), payload)
+
+
+def _attach(handle: int, address: str, *, receiver: bool) -> bytes:
+    source = Described(ULong(0x28), [address])
+    target = Described(ULong(0x29), [address])
+    fields = ["link", UInt(handle), receiver, UByte(0), UByte(1), source, target, None, None]
+    return _frame(Code.ATTACH, [*fields, None if receiver else UInt(0)])
+
+
+def _flow(handle: int, credit: int, *, drain: bool = False, count: int = 0) -> bytes:
+    window = UInt(5_000)
+    fields = [UInt(0), window, UInt(0), window, UInt(handle), UInt(count), UInt(credit)]
+    return _frame(Code.FLOW, [*fields, None, drain])
+
+
+def _message(body: bytes, message_id: str | None = None) -> bytes:
+    properties = amqp.performative(Code.PROPERTIES, [message_id])
+    return properties + amqp.encode(Described(ULong(Code.DATA), body))
+
+
+def _transfer(
+    handle: int,
+    payload: bytes,
+    *,
+    delivery_id: int = 0,
+    message_format: int = 0,
+    more: bool = False,
+) -> bytes:
+    fields = [UInt(handle), UInt(delivery_id), b"tag", UInt(message_format), False, more]
+    return _frame(Code.TRANSFER, fields, payload)
+
+
+OPENING = (
+    amqp.AMQP_HEADER
+    + amqp.frame(0, amqp.performative(Code.OPEN, ["peer", None, UInt(1_048_576)]))
+    + _frame(Code.BEGIN, [None, UInt(0), UInt(5_000), UInt(5_000)])
+)
+
+
+class Peer:
+    """The far end of one connection."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.connection = Connection(broker, NOW)
+        self._unread = b""
+
+    def say(self, raw: bytes, now: float = NOW) -> list[tuple[int, list[Value], bytes]]:
+        """Send bytes, let the broker move, and return the frames that came back."""
+        self.connection.receive(raw, now)
+        self.broker.advance(now)
+        return self.heard()
+
+    def heard(self) -> list[tuple[int, list[Value], bytes]]:
+        raw, frames = self._unread + self.connection.take_output(), []
+        while raw:
+            if raw.startswith(b"AMQP"):
+                raw = raw[8:]
+                continue
+            size = int.from_bytes(raw[:4])
+            if body := raw[8:size]:
+                described, end = amqp.decode(body)
+                padded = described.value + [None] * (14 - len(described.value))
+                frames.append((int(described.code), padded, body[end:]))
+            raw = raw[size:]
+        return frames
+
+
+@pytest.fixture
+def broker() -> Broker:
+    broker = Broker()
+    broker.add(Queue("jobs", QueueSettings(lock_s=10.0, max_message_bytes=200_000)))
+    return broker
+
+
+@pytest.fixture
+def peer(broker: Broker) -> Peer:
+    peer = Peer(broker)
+    peer.say(OPENING)
+    return peer
+
+
+def _trusting(peer: Peer) -> Peer:
+    """A peer that has put a token, so that links to queues open."""
+    peer.say(_attach(90, "$cbs", receiver=True) + _attach(91, "$cbs", receiver=False))
+    said = {"operation": "put-token", "type": "jwt", "name": "sb://host/"}
+    request = (
+        amqp.performative(Code.PROPERTIES, ["id"])
+        + amqp.encode(Described(ULong(Code.APPLICATION_PROPERTIES), said))
+        + amqp.encode(Described(ULong(Code.VALUE), "token"))
+    )
+    peer.say(_flow(90, 10) + _transfer(91, request))
+    return peer
+
+
+def _codes(frames: list[tuple[int, list[Value], bytes]]) -> list[int]:
+    return [code for code, _, _ in frames]
+
+
+def test_sasl_is_offered_and_any_identity_taken(broker: Broker) -> None:
+    peer = Peer(broker)
+    assert _codes(peer.say(amqp.SASL_HEADER)) == [Code.SASL_MECHANISMS]
+    init = amqp.frame(0, amqp.performative(Code.SASL_INIT, [Symbol("ANONYMOUS")]), sasl=True)
+    assert peer.say(init)[0][:2] == (Code.SASL_OUTCOME, [0] + [None] * 13)
+    assert _codes(peer.say(OPENING)) == [Code.OPEN, Code.BEGIN]
+
+
+def test_another_protocol_is_told_what_is_spoken_here(broker: Broker) -> None:
+    connection = Connection(broker, NOW)
+    connection.receive(b"GET / HTTP/1.1\r\n", NOW)
+    assert connection.take_output() == amqp.SASL_HEADER
+    assert connection.closed
+
+
+def test_a_queue_cannot_be_reached_without_a_token(peer: Peer) -> None:
+    (_, attach, _), (code, detach, _) = peer.say(_attach(0, "jobs", receiver=True))
+    assert attach[5] is attach[6] is None
+    assert code == Code.DETACH
+    assert detach[2].value[0] == "amqp:unauthorized-access"
+
+
+def test_a_refused_token_is_a_401_with_its_reason(broker: Broker) -> None:
+    broker.guard = Guard(sas_keys={"p": "k"})
+    peer = Peer(broker)
+    peer.say(OPENING + _attach(90, "$cbs", receiver=True) + _attach(91, "$cbs", receiver=False))
+    said = {"operation": "put-token", "type": "jwt", "name": "sb://host/jobs"}
+    request = (
+        amqp.performative(Code.PROPERTIES, ["the id"])
+        + amqp.encode(Described(ULong(Code.APPLICATION_PROPERTIES), said))
+        + amqp.encode(Described(ULong(Code.VALUE), "nonsense"))
+    )
+    frames = peer.say(_flow(90, 10) + _transfer(91, request))
+    answer = next(payload for code, _, payload in frames if code == Code.TRANSFER)
+    parts = {section.code: section.value for section in amqp.sections(answer)}
+    assert parts[Code.PROPERTIES][5] == "the id"
+    assert parts[Code.APPLICATION_PROPERTIES]["status-code"] == 401
+    assert "InvalidToken" in parts[Code.APPLICATION_PROPERTIES]["status-description"]
+
+
+@pytest.mark.parametrize("address", ["nope", "nope/$management"])
+def test_an_unknown_entity_is_not_found(peer: Peer, address: str) -> None:
+    frames = _trusting(peer).say(_attach(0, address, receiver=True))
+    assert _codes(frames) == [Code.ATTACH, Code.DETACH]
+    assert frames[1][1][2].value[0] == "amqp:not-found"
+
+
+def test_a_send_is_accepted_and_delivered_in_frames_that_fit(peer: Peer, broker: Broker) -> None:
+    body = bytes(range(256)) * 700  # 179,200 bytes: three frames
+    raw = _message(body)
+    _trusting(peer)
+    attached = peer.say(_attach(0, "jobs", receiver=False))
+    assert attached[1][1][6] == LINK_CREDIT
+    parts = [raw[at : at + 60_000] for at in range(0, len(raw), 60_000)]
+    sent = b"".join(_transfer(0, part, more=part is not parts[-1]) for part in parts)
+    (code, disposition, _), *_ = peer.say(sent)
+    assert (code, disposition[3], disposition[4].code) == (Code.DISPOSITION, True, Code.ACCEPTED)
+    frames = peer.say(_attach(1, "jobs", receiver=True) + _flow(1, 1))
+    transfers = [(fields, payload) for code, fields, payload in frames if code == Code.TRANSFER]
+    assert [fields[5] for fields, _ in transfers] == [True] * (len(transfers) - 1) + [False]
+    assert all(len(payload) < 65_536 for _, payload in transfers)
+    whole = b"".join(payload for _, payload in transfers)
+    assert [part.value for part in amqp.sections(whole)][-1] == body
+    assert len(transfers[0][0][2]) == 16  # the delivery tag is the lock token
+
+
+def test_a_batch_is_as_many_messages(peer: Peer, broker: Broker) -> None:
+    _trusting(peer).say(_attach(0, "jobs", receiver=False))
+    batch = b"".join(
+        amqp.encode(Described(ULong(Code.DATA), _message(b"x", str(number)))) for number in range(3)
+    )
+    peer.say(_transfer(0, batch, message_format=amqp.BATCH_FORMAT))
+    assert broker.queues["jobs"].counts()["active"] == 3
+
+
+def test_a_message_over_the_limit_is_rejected(peer: Peer, broker: Broker) -> None:
+    _trusting(peer).say(_attach(0, "jobs", receiver=False))
+    raw = _message(b"x" * 200_000)
+    sent = b"".join(
+        _transfer(0, raw[at : at + 50_000], more=at + 50_000 < len(raw))
+        for at in range(0, len(raw), 50_000)
+    )
+    (_, disposition, _), *_ = peer.say(sent)
+    assert disposition[4].value[0].value[0] == "amqp:link:message-size-exceeded"
+    assert not broker.queues["jobs"].messages
+
+
+def test_a_busy_broker_throttles_and_says_so(peer: Peer, broker: Broker) -> None:
+    _trusting(peer).say(_attach(0, "jobs", receiver=False))
+    broker.busy_until_s = NOW + 5.0
+    (_, disposition, _), *_ = peer.say(_transfer(0, _message(b"x")))
+    assert disposition[4].value[0].value[0] == "com.microsoft:server-busy"
+    (_, disposition, _), *_ = peer.say(_transfer(0, _message(b"x"), delivery_id=1), NOW + 5.0)
+    assert disposition[4].code == Code.ACCEPTED
+
+
+@pytest.fixture
+def receiver(peer: Peer, broker: Broker) -> Peer:
+    """A peer with one delivery of one message on link 1, in delivery id 1."""
+    _trusting(peer).say(_attach(0, "jobs", receiver=False) + _transfer(0, _message(b"x")))
+    frames = peer.say(_attach(1, "jobs", receiver=True) + _flow(1, 1))
+    assert frames[-1][0] == Code.TRANSFER
+    return peer
+
+
+def _settle(outcome: Described | None, *, settled: bool = False, delivery_id: int = 1) -> bytes:
+    fields = [True, UInt(delivery_id), UInt(delivery_id), settled, outcome]
+    return _frame(Code.DISPOSITION, fields)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "left"),
+    [
+        (Described(ULong(Code.ACCEPTED), []), {"active": 0, "dead": 0}),
+        (Described(ULong(Code.MODIFIED), [True, False]), {"active": 1, "dead": 0}),
+        (Described(ULong(Code.RELEASED), []), {"active": 1, "dead": 0}),
+        (Described(ULong(Code.REJECTED), []), {"active": 0, "dead": 1}),
+    ],
+)
+def test_a_settlement_is_echoed_with_its_outcome(
+    receiver: Peer, broker: Broker, outcome: Described, left: dict[str, int]
+) -> None:
+    (code, echo, _), *_ = receiver.say(_settle(outcome))
+    assert code == Code.DISPOSITION
+    assert echo[:4] == [False, 1, 1, True]
+    assert (echo[4].code, echo[4].value) == (outcome.code, [])
+    assert broker.queues["jobs"].counts().items() >= left.items()
+
+
+def test_a_lost_lock_is_rejected_with_an_info_map(receiver: Peer) -> None:
+    (_, echo, _), *_ = receiver.say(_settle(Described(ULong(Code.ACCEPTED), [])), NOW + 10.0)
+    condition, _, info = echo[4].value[0].value
+    assert condition == "com.microsoft:message-lock-lost"
+    assert info
+
+
+def test_nobody_receives_beyond_credit_and_drain_uses_it_up(receiver: Peer) -> None:
+    receiver.say(_transfer(0, _message(b"y"), delivery_id=1))
+    assert Code.TRANSFER not in _codes(receiver.heard())
+    (code, flow, _), *rest = receiver.say(_flow(1, 5, drain=True, count=1))
+    assert (code, flow[5], flow[6], flow[8]) == (Code.FLOW, 6, 0, True)
+    assert not rest
+
+
+def test_receivers_take_turns(broker: Broker) -> None:
+    peers = [Peer(broker) for _ in range(3)]
+    for peer in peers:
+        peer.say(OPENING)
+        _trusting(peer).say(_attach(1, "jobs", receiver=True) + _flow(1, 9))
+    batch = b"".join(
+        amqp.encode(Described(ULong(Code.DATA), _message(b"x", str(number)))) for number in range(6)
+    )
+    sender = Peer(broker)
+    sender.say(OPENING)
+    _trusting(sender).say(_attach(0, "jobs", receiver=False))
+    sender.say(_transfer(0, batch, message_format=amqp.BATCH_FORMAT))
+    assert [_codes(peer.heard()).count(Code.TRANSFER) for peer in peers] == [2, 2, 2]
+
+
+def test_what_a_lost_peer_held_stays_locked_until_its_time(receiver: Peer, broker: Broker) -> None:
+    receiver.connection.lost()
+    broker.advance(NOW + 9.9)
+    assert broker.queues["jobs"].counts()["locked"] == 1
+    broker.advance(NOW + 10.0)
+    assert broker.queues["jobs"].counts()["locked"] == 0
+
+
+def test_a_silent_peer_is_hung_up_on_and_an_idle_one_kept_up(broker: Broker) -> None:
+    peer = Peer(broker)
+    fields = ["peer", None, UInt(65_536), UShort(1), UInt(60_000)]
+    peer.say(amqp.AMQP_HEADER + amqp.frame(0, amqp.performative(Code.OPEN, fields)))
+    peer.connection.beat(NOW + 31.0)
+    assert peer.connection.take_output() == amqp.EMPTY_FRAME
+    peer.connection.receive(amqp.EMPTY_FRAME, NOW + 200.0)
+    peer.connection.beat(NOW + 300.0)
+    assert not peer.connection.closed
+    peer.connection.beat(NOW + 441.0)
+    assert peer.connection.closed
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        pytest.param(b"\x00\x00\x00\x07\x02\x00\x00\x00", id="shorter than its header"),
+        pytest.param(b"\x7f\xff\xff\xff\x02\x00\x00\x00", id="too long"),
+        pytest.param(b"\x00\x00\x00\x0c\x02\x00\x00\x00\x3f\x00\x00\x00", id="no value"),
+        pytest.param(_frame(0x99, []), id="unknown performative"),
+        pytest.param(_frame(Code.FLOW, [None, None]), id="a flow without a window"),
+        pytest.param(_attach(0, "jobs", receiver=True)[:8] + b"\x40" * 50, id="half an attach"),
+        pytest.param(_transfer(77, b"x"), id="a transfer on no link"),
+    ],
+)
+def test_a_peer_that_talks_nonsense_is_told_and_hung_up_on(peer: Peer, nonsense: bytes) -> None:
+    frames = peer.say(nonsense)
+    assert _codes(frames) == [Code.CLOSE]
+    assert peer.connection.closed
+
+
+def test_a_malformed_batch_leaves_nothing_behind(peer: Peer, broker: Broker) -> None:
+    _trusting(peer).say(_attach(0, "jobs", receiver=False))
+    batch = b"".join(
+        amqp.encode(Described(ULong(Code.DATA), raw)) for raw in (_message(b"x"), b"\x3f")
+    )
+    assert _codes(peer.say(_transfer(0, batch, message_format=amqp.BATCH_FORMAT))) == [Code.CLOSE]
+    assert not broker.queues["jobs"].messages
+
+
+@given(st.lists(st.integers(1, 200), max_size=40))
+def test_the_bytes_may_come_in_any_pieces(sizes: list[int]) -> None:
+    said = OPENING + _attach(0, "nope", receiver=True) + _attach(1, "$cbs", receiver=False)
+    whole = Connection(Broker(), NOW)
+    whole.receive(said, NOW)
+    pieces = Connection(Broker(), NOW)
+    rest = said
+    for size in sizes:
+        pieces.receive(rest[:size], NOW)
+        rest = rest[size:]
+    pieces.receive(rest, NOW)
+    assert pieces.take_output() == whole.take_output()
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_break_the_broker(garbage: bytes) -> None:
+    connection = Connection(Broker(), NOW)
+    connection.receive(OPENING + garbage, NOW)

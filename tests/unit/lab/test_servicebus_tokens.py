@@ -1,0 +1,93 @@
+"""Who is let in, and in what words the others are not."""
+
+import base64
+import hmac
+from urllib.parse import quote_plus
+
+import pytest
+
+from lab.servicebus.tokens import ALL_RIGHTS, Grant, Guard, Right, entity_path, issue_jwt
+
+NOW = 1_800_000_000.0
+AUDIENCE = "sb://127.0.0.1:5672/Jobs"
+JWT_KEY = "a key that is long enough for HS256, as it should be"
+GUARD = Guard(sas_keys={"policy": "secret"}, jwt_key=JWT_KEY)
+
+
+def _sas(resource: str = AUDIENCE, key: str = "secret", end: str = str(int(NOW) + 60)) -> str:
+    scope = quote_plus(resource)
+    signature = base64.b64encode(hmac.digest(key.encode(), f"{scope}\n{end}".encode(), "sha256"))
+    return f"SharedAccessSignature sr={scope}&sig={quote_plus(signature)}&se={end}&skn=policy"
+
+
+def test_a_signature_with_the_key_opens_the_queue() -> None:
+    assert GUARD.check(_sas(), AUDIENCE, NOW) == Grant(path="jobs", rights=ALL_RIGHTS)
+
+
+def test_a_signature_for_the_namespace_opens_every_queue() -> None:
+    grant = GUARD.check(_sas("sb://127.0.0.1:5672/"), AUDIENCE, NOW)
+    assert isinstance(grant, Grant)
+    assert grant.covers("jobs", Right.SEND)
+
+
+@pytest.mark.parametrize(
+    ("token", "refusal"),
+    [
+        pytest.param(_sas(key="wrong"), "InvalidSignature", id="wrong key"),
+        pytest.param(_sas(end=str(int(NOW))), "ExpiredToken", id="expired"),
+        pytest.param(_sas(end="soon"), "ExpiredToken", id="no end"),
+        pytest.param(_sas("sb://127.0.0.1:5672/other"), "InvalidAudience", id="another queue"),
+        pytest.param(_sas("sb://127.0.0.1:5672/job"), "InvalidAudience", id="a prefix of it"),
+        pytest.param(_sas().replace("policy", "nobody"), "InvalidSignature", id="no such policy"),
+        pytest.param("SharedAccessSignature sr=x", "MalformedToken", id="half of one"),
+        pytest.param("SharedAccessSignature ", "MalformedToken", id="none of it"),
+        pytest.param(issue_jwt(JWT_KEY, now=NOW - 7200), "ExpiredToken", id="JWT expired"),
+        pytest.param(issue_jwt(JWT_KEY[::-1], now=NOW), "InvalidSignature", id="JWT wrong key"),
+        pytest.param(
+            issue_jwt(JWT_KEY, now=NOW, audience="https://storage.azure.com"),
+            "InvalidAudience",
+            id="JWT wrong audience",
+        ),
+        pytest.param("eyJ.no.jwt", "MalformedToken", id="no JWT"),
+    ],
+)
+def test_other_tokens_are_refused_by_name(token: str, refusal: str) -> None:
+    answer = GUARD.check(token, AUDIENCE, NOW)
+    assert isinstance(answer, str)
+    assert answer.startswith(refusal)
+
+
+def test_roles_limit_what_a_jwt_opens() -> None:
+    for role, rights in (
+        ("Azure Service Bus Data Sender", {Right.SEND}),
+        ("Azure Service Bus Data Receiver", {Right.LISTEN}),
+        ("Reader", set[Right]()),
+    ):
+        grant = GUARD.check(issue_jwt(JWT_KEY, now=NOW, roles=[role]), AUDIENCE, NOW)
+        assert grant == Grant(path="jobs", rights=frozenset(rights))
+
+
+def test_a_jwt_without_roles_opens_all() -> None:
+    grant = GUARD.check(issue_jwt(JWT_KEY, now=NOW), AUDIENCE, NOW)
+    assert grant == Grant(path="jobs", rights=ALL_RIGHTS)
+
+
+def test_a_guard_without_the_key_of_a_kind_refuses_that_kind() -> None:
+    assert "InvalidToken" in str(Guard(sas_keys={"p": "k"}).check("eyJ", AUDIENCE, NOW))
+    assert "InvalidSignature" in str(Guard(jwt_key=JWT_KEY).check(_sas(), AUDIENCE, NOW))
+
+
+def test_a_guard_without_keys_lets_everybody_in() -> None:
+    assert isinstance(Guard().check("anything", AUDIENCE, NOW), Grant)
+
+
+def test_a_guard_does_not_show_its_keys() -> None:
+    assert "secret" not in repr(GUARD)
+    assert JWT_KEY not in repr(GUARD)
+
+
+def test_entity_paths_ignore_host_case_and_slashes() -> None:
+    assert entity_path("amqps://x.servicebus.windows.net/Jobs/$DeadLetterQueue") == (
+        "jobs/$deadletterqueue"
+    )
+    assert entity_path("/Jobs/") == "jobs"
