@@ -1,34 +1,73 @@
 """Domain verbs over a :class:`~exchange.ports.Table`: the only place that spells keys and columns.
 
-Layout (partition key | row key)::
+Layout (partition key | row key); ``<part>`` and ``<n>`` are three digits from 000::
 
     runs                    | <inverted created epoch ms>.<run>   RunHeader; newest first
-    run.<run>               | header                              RunHeader
-                            | plan                                document (coordinator's)
-                            | control                             Control
+    run.<run>               | control                             Control
+                            | header                              RunHeader
+                            | plan.<part>                         document (coordinator's)
                             | queued.<burst>                      sequence numbers of its messages
-                            | summary.<name>                      document (coordinator's)
+                            | summary.<name>.<part>               document (coordinator's)
     burst.<run>.<burst>     | claim.<pair>                        Claim
                             | report.<pair>                       JobReport
-                            | chunk.<side>.<pair>.<n>             packed seconds
-                            | raw.<side>.<pair>.<n>               compressed engine output
+                            | chunk.client.<pair>.<n>             packed seconds
+                            | raw.<side>.<pair>.<part>            document: an engine's output
     tests.<UTC hour>        | <epoch ms>.<agent>.<port>           ServerTest
                             | <epoch ms>.<agent>.<port>.chunk.<n> packed seconds
     presence                | <role>.<agent>                      Presence
 
-One entity holds up to :data:`CHUNK_S` seconds of one end's flows and host counters, so a 1740 s
-burst is at most four entities an end. A chunk is rewritten whole every few seconds under the same
-key: writing it twice is harmless.
+A message is one ``json`` property. A *document* is deflated and cut into binary properties
+``part_0, part_1...`` of at most 64 KiB, and into several rows beyond 896 KiB; row 000 says how many
+rows there are and is written last, so a document that shows is whole.
+
+A chunk row holds up to :data:`CHUNK_S` seconds of one end: for each flow the packed intervals
+(``client_up_0...``) and the instant of their zero (``client_up_first_data_at_s``), and the packed
+host counters (``host_0...``). It is rewritten whole every few seconds under the same key: writing
+it twice is harmless. A 1740 s burst is at most four rows an end.
+
+When a process dies between two writes, what stands afterwards is this:
+
+- ``create_run``: control row only, or control, header and plan, but no row in ``runs``: the run
+  never shows in a list, no message of it is on the queue, and its id stays taken.
+- between sending a burst's messages and ``save_queued``: the coordinator that resumes sees no such
+  row and sends again, which the queue's duplicate detection, or at last the claim row, makes
+  harmless.
+- ``claim`` written, message not settled: the message comes again, and loses, unless it is the very
+  same claim (agent and instant) whose answer was lost on the way.
+- claimed, never reported: the claim row tells how far the job came and the chunks hold its seconds
+  so far; the server's end of the test is under ``tests``.
+- seconds and tests: the rows of one save land together (up to the table's batch limits), so what
+  stands is an earlier save, whole.
+- a document over the batch limits (4 MiB): rows without row 000, which nobody reads, or, where it
+  replaced another one, a mixture that is found out and raises ``RecordUnreadable``.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import asyncio
+import logging
+import math
+import random
+import zlib
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from itertools import chain, product
+from typing import Final, TypeVar
 
+from pydantic import ValidationError
+
+from exchange.chunks import (
+    pack,
+    pack_host,
+    pack_intervals,
+    unpack,
+    unpack_host,
+    unpack_intervals,
+)
 from exchange.messages import (
     Claim,
     Control,
+    Flow,
     HostSecond,
     Job,
     JobReport,
@@ -41,9 +80,32 @@ from exchange.messages import (
     Track,
     UtcDatetime,
 )
-from exchange.ports import Table
+from exchange.ports import (
+    PROPERTY_MAX_BYTES,
+    Entity,
+    EntityChanged,
+    EntityExists,
+    EntityNotFound,
+    ExchangeUnavailable,
+    RecordUnreadable,
+    Table,
+    Value,
+)
 
-CHUNK_S: Final = 450  # s of engine time in one entity
+# s of engine time in one chunk. Four cover a 1740 s burst with a minute of engine warm-up and the
+# host's seconds before and after.
+CHUNK_S: Final = 480
+
+_LATECOMERS_S: Final = 5.0  # s: host readings may reach an agent this long after the engine's
+_DOCUMENT_ROW_BYTES: Final = 14 * PROPERTY_MAX_BYTES  # of one row: leaves room below 1 MiB
+_INVERTED_FROM_MS: Final = 9_999_999_999_999  # 13 digits, until the year 2286
+_CONTROL_TRIES_COUNT: Final = 10
+_CONTROL_PAUSE_S: Final = 0.1  # s, at most, between two tries
+
+_M = TypeVar("_M", bound=Message)
+_T = TypeVar("_T")
+
+log = logging.getLogger(__name__)
 
 
 class RunHeader(Message):
@@ -69,13 +131,19 @@ class PairSeconds:
 class TestSeconds:
     """One server-side test with its seconds."""
 
+    __test__ = False  # pytest: not a test class
+
     test: ServerTest
     tracks: tuple[Track, ...]
     host: tuple[HostSecond, ...]
 
 
 class Records:
-    """Reads and writes the project's values in one table."""
+    """Reads and writes the project's values in one table.
+
+    Every verb may raise ``ExchangeUnavailable``; every reading one ``RecordUnreadable``, which
+    names the row.
+    """
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -85,55 +153,132 @@ class Records:
     async def create_run(self, header: RunHeader, plan: bytes, control: Control) -> None:
         """Store a new run: plan and control first, the header last, so that a run that shows in
         a list is whole. Raises EntityExists when the run id is taken."""
-        raise NotImplementedError
+        partition = _run_partition(header.run_id)
+        await self._table.insert(_message_row(partition, "control", control))
+        plan_rows = await _document_rows(partition, "plan", plan)
+        await self._table.batch([*plan_rows, _message_row(partition, "header", header)])
+        await self._table.upsert(_message_row("runs", _run_key(header), header))
 
     async def read_run(self, run_id: str) -> tuple[RunHeader, bytes] | None:
         """Header and plan, or None."""
-        raise NotImplementedError
+        partition = _run_partition(run_id)
+        row = await self._table.get(partition, "header")
+        plan = await self._read_document(partition, "plan")
+        return None if row is None or plan is None else (_parsed(RunHeader, row), plan)
 
-    def list_runs(
+    async def list_runs(
         self, *, limit: int = 100, before_at: datetime | None = None
     ) -> AsyncIterator[RunHeader]:
         """Newest first, created before ``before_at``."""
-        raise NotImplementedError
+        row_from = None if before_at is None else _inverted_ms(before_at)
+        left_count = limit
+        async for row in self._table.scan("runs", row_from=row_from):
+            header = _parsed(RunHeader, row)
+            if before_at is not None and header.created_at >= before_at:
+                continue  # within the key's millisecond
+            if left_count <= 0:
+                return
+            left_count -= 1
+            yield header
 
     async def read_control(self, run_id: str) -> Control | None:
-        raise NotImplementedError
+        """The run's control row, or None."""
+        row = await self._table.get(_run_partition(run_id), "control")
+        return None if row is None else _parsed(Control, row)
 
     async def renew_lease(self, run_id: str, until_at: datetime) -> Control:
-        """Move the lease forward (never back) and return the row; keeps a concurrent cancel."""
-        raise NotImplementedError
+        """Move the lease forward (never back) and return the row; keeps a concurrent cancel.
+
+        Raises ``EntityNotFound`` for an unknown run.
+        """
+
+        return await self._change_control(
+            run_id, lambda control: {"lease_until_at": max(control.lease_until_at, until_at)}
+        )
 
     async def cancel_run(self, run_id: str, *, at: datetime, by: str, reason: str) -> Control:
-        """Mark cancelled; the first cancel wins and later ones return it unchanged."""
-        raise NotImplementedError
+        """Mark cancelled; the first cancel wins and later ones return it unchanged.
+
+        Raises ``EntityNotFound`` for an unknown run.
+        """
+
+        mark = {"cancelled_at": at, "cancelled_by": by, "cancel_reason": reason}
+        return await self._change_control(
+            run_id, lambda control: mark if control.cancelled_at is None else {}
+        )
+
+    async def _change_control(
+        self, run_id: str, change: Callable[[Control], Mapping[str, object]]
+    ) -> Control:
+        """Apply what ``change`` says of the row's newest state; when nothing, write nothing."""
+        partition = _run_partition(run_id)
+        for _ in range(_CONTROL_TRIES_COUNT):
+            row = await self._table.get(partition, "control")
+            if row is None:
+                raise EntityNotFound(f"run {run_id}: there is none")
+            control = _parsed(Control, row)
+            changed = Control.model_validate(dict(control) | dict(change(control)))
+            if changed == control:
+                return control
+            try:
+                new_row = _message_row(partition, "control", changed)
+                await self._table.replace(new_row, row.etag or "")
+            except EntityChanged:
+                await asyncio.sleep(random.uniform(0, _CONTROL_PAUSE_S))  # noqa: S311 - jitter
+            else:
+                return changed
+        raise ExchangeUnavailable(
+            f"run {run_id}: its control row changed under {_CONTROL_TRIES_COUNT} attempts to "
+            "change it; try again"
+        )
 
     async def save_queued(self, run_id: str, burst_index: int, numbers: Sequence[int]) -> None:
         """Note that a burst's messages are on the queue, with their sequence numbers."""
-        raise NotImplementedError
+        packed = _properties("numbers", pack({"numbers": numbers}))
+        await self._table.upsert(_row(_run_partition(run_id), f"queued.{burst_index:05d}", packed))
 
     async def read_queued(self, run_id: str) -> Mapping[int, tuple[int, ...]]:
         """Sequence numbers by burst index."""
-        raise NotImplementedError
+        return {
+            int(number): tuple(
+                n for n in _unpacked(row, "numbers", unpack)["numbers"] if n is not None
+            )
+            async for number, row in self._numbered(_run_partition(run_id), "queued.")
+        }
 
     async def save_summary(self, run_id: str, name: str, document: bytes) -> None:
-        raise NotImplementedError
+        """Create or replace a document beside the run's plan."""
+        partition = _run_partition(run_id)
+        await self._table.batch(await _document_rows(partition, f"summary.{name}", document))
 
     async def read_summary(self, run_id: str, name: str) -> bytes | None:
-        raise NotImplementedError
+        """The document, or None."""
+        return await self._read_document(_run_partition(run_id), f"summary.{name}")
 
     # Jobs -------------------------------------------------------------------------------------
 
     async def claim(self, job: Job, claim: Claim) -> bool:
         """Create the claim row; False when somebody else (or an earlier delivery) has it."""
-        raise NotImplementedError
+        row = _claim_row(job, claim)
+        try:
+            await self._table.insert(row)
+        except EntityExists:
+            # It may be this very claim, stored by an attempt whose answer was lost.
+            there = await self._table.get(row.partition_key, row.row_key)
+            if there is None:
+                return False
+            holder = _parsed(Claim, there)
+            return (holder.agent_id, holder.claimed_at) == (claim.agent_id, claim.claimed_at)
+        return True
 
     async def save_claim(self, job: Job, claim: Claim) -> None:
         """Replace one's own claim row as the job moves on."""
-        raise NotImplementedError
+        await self._table.upsert(_claim_row(job, claim))
 
     async def save_report(self, report: JobReport) -> None:
-        raise NotImplementedError
+        """Create or replace the client end's account of a job."""
+        partition = _burst_partition(report.run_id, report.burst_index)
+        await self._table.upsert(_message_row(partition, f"report.{report.pair_index:05d}", report))
 
     async def save_seconds(
         self,
@@ -144,31 +289,63 @@ class Records:
         from_s: float = 0.0,
     ) -> None:
         """Store the client end's seconds so far; only chunks that end after ``from_s`` (engine
-        time) are written, so a live upload rewrites the open chunk only."""
-        raise NotImplementedError
+        time) are written, so a live upload rewrites the open chunk only.
+
+        ``tracks`` and ``host`` are everything since the job began, each time. ``from_s`` is the
+        engine time up to which an earlier save *returned*; the last save of a job leaves it out.
+        """
+        partition = _burst_partition(job.run_id, job.burst_index)
+        rows = _chunk_rows(
+            partition,
+            f"chunk.client.{job.pair_index:05d}",
+            tracks,
+            host,
+            host_zero_s=job.planned_start_at.timestamp(),
+            from_s=from_s,
+        )
+        await self._table.batch(rows)
 
     async def read_claims(self, run_id: str, burst_index: int) -> Mapping[int, Claim]:
         """By pair index."""
-        raise NotImplementedError
+        partition = _burst_partition(run_id, burst_index)
+        return {
+            int(number): _parsed(Claim, row)
+            async for number, row in self._numbered(partition, "claim.")
+        }
 
     async def read_reports(self, run_id: str, burst_index: int) -> Mapping[int, JobReport]:
         """By pair index."""
-        raise NotImplementedError
+        partition = _burst_partition(run_id, burst_index)
+        return {
+            int(number): _parsed(JobReport, row)
+            async for number, row in self._numbered(partition, "report.")
+        }
 
     async def read_seconds(self, run_id: str, burst_index: int) -> Sequence[PairSeconds]:
         """The client ends' seconds of a burst, by pair index."""
-        raise NotImplementedError
+        chunks: defaultdict[int, list[Entity]] = defaultdict(list)
+        partition = _burst_partition(run_id, burst_index)
+        async for number, row in self._numbered(partition, "chunk.client."):
+            chunks[int(number.split(".")[0])].append(row)
+        return [
+            PairSeconds(pair_index=pair_index, tracks=_tracks(rows), host=_host(rows))
+            for pair_index, rows in chunks.items()
+        ]
 
     async def save_raw(
         self, run_id: str, burst_index: int, pair_index: int, side: Side, text: bytes
     ) -> None:
         """Keep an engine's own output, compressed, over as many entities as it needs."""
-        raise NotImplementedError
+        partition = _burst_partition(run_id, burst_index)
+        name = f"raw.{side}.{pair_index:05d}"
+        await self._table.batch(await _document_rows(partition, name, text))
 
     async def read_raw(
         self, run_id: str, burst_index: int, pair_index: int, side: Side
     ) -> bytes | None:
-        raise NotImplementedError
+        """The engine's own output as it came, or None."""
+        partition = _burst_partition(run_id, burst_index)
+        return await self._read_document(partition, f"raw.{side}.{pair_index:05d}")
 
     # Server ends ------------------------------------------------------------------------------
 
@@ -180,22 +357,255 @@ class Records:
         *,
         from_s: float = 0.0,
     ) -> None:
-        """Store a server-side test so far, or whole; keyed by agent, port and start."""
-        raise NotImplementedError
+        """Store a server-side test so far, or whole; keyed by agent, port and start.
+
+        ``from_s`` works as in :meth:`save_seconds`.
+        """
+        partition = _tests_partition(test.started_at)
+        started_ms = _epoch_ms(test.started_at)
+        key = f"{started_ms:013d}.{test.agent_id}.{test.endpoint.port}"
+        rows = _chunk_rows(
+            partition,
+            f"{key}.chunk",
+            tracks,
+            host,
+            host_zero_s=test.started_at.timestamp(),
+            from_s=from_s,
+        )
+        await self._table.batch([_message_row(partition, key, test), *rows])
 
     async def read_tests(self, from_at: datetime, before_at: datetime) -> Sequence[TestSeconds]:
         """Every server-side test that started in the span, over the whole fleet."""
-        raise NotImplementedError
+        tests: dict[str, ServerTest] = {}
+        chunks: defaultdict[str, list[Entity]] = defaultdict(list)
+        hour_at = from_at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+        while hour_at < before_at:
+            async for row in self._table.scan(
+                _tests_partition(hour_at),
+                row_from=f"{_epoch_ms(from_at):013d}",
+                row_before=f"{_epoch_ms(before_at) + 1:013d}",
+            ):
+                if "json" in row.properties:
+                    tests[row.row_key] = _parsed(ServerTest, row)
+                else:
+                    chunks[row.row_key.rpartition(".chunk.")[0]].append(row)
+            hour_at += timedelta(hours=1)
+        return [
+            TestSeconds(test=test, tracks=_tracks(chunks[key]), host=_host(chunks[key]))
+            for key, test in tests.items()
+            if from_at <= test.started_at < before_at
+        ]
 
     # Presence ---------------------------------------------------------------------------------
 
     async def beat(self, presence: Presence) -> None:
-        raise NotImplementedError
+        """Create or replace an agent's row."""
+        key = f"{presence.role}.{presence.agent_id}"
+        await self._table.upsert(_message_row("presence", key, presence))
 
     async def leave(self, role: Role, agent_id: str) -> None:
         """Remove an agent's row: it said goodbye."""
-        raise NotImplementedError
+        await self._table.delete("presence", f"{role}.{agent_id}")
 
     async def read_presences(self) -> Sequence[Presence]:
-        """Every row, also stale ones: judge by ``beat_at``."""
-        raise NotImplementedError
+        """Every row, also stale ones: judge by ``beat_at``.
+
+        A row that cannot be read, as an agent of another version may write, is logged and left
+        out: one such agent must not stop the rest of the fleet.
+        """
+        presences = []
+        async for row in self._table.scan("presence"):
+            try:
+                presences.append(_parsed(Presence, row))
+            except RecordUnreadable as error:
+                log.warning("presence left out: %s", error, extra={"action": "presence_unreadable"})
+        return presences
+
+    # Rows -------------------------------------------------------------------------------------
+
+    async def _numbered(self, partition: str, prefix: str) -> AsyncIterator[tuple[str, Entity]]:
+        """Rows whose key is ``prefix`` and then a digit, each with the rest of its key."""
+        async for row in self._table.scan(partition, row_from=prefix, row_before=prefix + ":"):
+            yield row.row_key.removeprefix(prefix), row
+
+    async def _read_document(self, partition: str, name: str) -> bytes | None:
+        first = await self._table.get(partition, f"{name}.000")
+        if first is None:
+            return None
+        packed = _joined(first, "part")
+        for number in range(1, _integer(first, "rows_count")):
+            row = await self._table.get(partition, f"{name}.{number:03d}")
+            packed += b"" if row is None else _joined(row, "part")
+        if zlib.crc32(packed) != _integer(first, "crc"):
+            raise RecordUnreadable(
+                f"document {partition}|{name}: half written or corrupt; save it again"
+            )
+        return await asyncio.to_thread(zlib.decompress, packed)
+
+
+def _run_partition(run_id: str) -> str:
+    return f"run.{run_id}"
+
+
+def _burst_partition(run_id: str, burst_index: int) -> str:
+    return f"burst.{run_id}.{burst_index:05d}"
+
+
+def _tests_partition(at: datetime) -> str:
+    return f"tests.{at.astimezone(UTC):%Y-%m-%dT%H}"
+
+
+def _run_key(header: RunHeader) -> str:
+    return f"{_inverted_ms(header.created_at)}.{header.run_id}"
+
+
+def _inverted_ms(at: datetime) -> str:
+    return f"{_INVERTED_FROM_MS - _epoch_ms(at):013d}"
+
+
+def _epoch_ms(at: datetime) -> int:
+    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def _row(partition: str, key: str, properties: Mapping[str, Value]) -> Entity:
+    return Entity(partition_key=partition, row_key=key, properties=properties)
+
+
+def _message_row(partition: str, key: str, message: Message) -> Entity:
+    return _row(partition, key, {"json": message.model_dump_json()})
+
+
+def _claim_row(job: Job, claim: Claim) -> Entity:
+    partition = _burst_partition(job.run_id, job.burst_index)
+    return _message_row(partition, f"claim.{job.pair_index:05d}", claim)
+
+
+def _parsed(model: type[_M], row: Entity) -> _M:
+    try:
+        return model.model_validate_json(str(row.properties.get("json")))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "json"
+        raise RecordUnreadable(
+            f"row {_name(row)}: not a {model.__name__} that this Broadside reads "
+            f"({where}: {first['msg']}); was it written by another version?"
+        ) from error
+
+
+def _name(row: Entity) -> str:
+    return f"{row.partition_key}|{row.row_key}"
+
+
+def _integer(row: Entity, name: str) -> int:
+    value = row.properties.get(name)
+    if not isinstance(value, int):
+        raise RecordUnreadable(f"row {_name(row)}: {name} is {value!r}, not a number")
+    return value
+
+
+def _properties(name: str, data: bytes) -> dict[str, Value]:
+    """Bytes cut into properties ``<name>_0, <name>_1...``, none over a property's limit."""
+    cuts = range(0, len(data), PROPERTY_MAX_BYTES)
+    return {f"{name}_{i}": data[at : at + PROPERTY_MAX_BYTES] for i, at in enumerate(cuts)}
+
+
+def _joined(row: Entity, name: str) -> bytes:
+    """What :func:`_properties` cut; empty where there is no such property."""
+    parts: list[bytes] = []
+    while isinstance(part := row.properties.get(f"{name}_{len(parts)}"), bytes):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _unpacked(row: Entity, name: str, reader: Callable[[bytes], _T]) -> _T:
+    try:
+        return reader(_joined(row, name))
+    except RecordUnreadable as error:
+        raise RecordUnreadable(f"row {_name(row)}: {name}: {error}") from error
+
+
+async def _document_rows(partition: str, name: str, document: bytes) -> list[Entity]:
+    """A document's rows in the order to write them: the one that makes it show comes last."""
+    packed = await asyncio.to_thread(zlib.compress, document)  # off the loop: may be 40 MB
+    cuts = range(0, len(packed), _DOCUMENT_ROW_BYTES)
+    rows = [
+        _row(
+            partition,
+            f"{name}.{number:03d}",
+            _properties("part", packed[at : at + _DOCUMENT_ROW_BYTES])
+            | ({"rows_count": len(cuts), "crc": zlib.crc32(packed)} if number == 0 else {}),
+        )
+        for number, at in enumerate(cuts)
+    ]
+    return [*rows[1:], rows[0]]
+
+
+def _chunk_rows(
+    partition: str,
+    prefix: str,
+    tracks: Sequence[Track],
+    host: Sequence[HostSecond],
+    *,
+    host_zero_s: float,
+    from_s: float,
+) -> list[Entity]:
+    """One row for each chunk that is still open after ``from_s``.
+
+    A reading belongs to the chunk that its middle falls in, which a little jitter at an edge does
+    not change. Host seconds count from a fixed instant, not from the first data, whose estimate
+    moves while the test runs.
+    """
+    first_n = max(0, math.floor((from_s - _LATECOMERS_S) / CHUNK_S))
+    chunks: defaultdict[int, dict[str, Value]] = defaultdict(dict)
+    for track in tracks:
+        name = f"{track.side}_{track.flow}"
+        middles_s = [(interval.start_s + interval.end_s) / 2 for interval in track.intervals]
+        for n, intervals in _by_chunk(track.intervals, middles_s, first_n):
+            chunks[n] |= _properties(name, pack_intervals(intervals))
+            chunks[n][f"{name}_first_data_at_s"] = float(track.first_data_at_s)
+    middles_s = [(second.start_at_s + second.end_at_s) / 2 - host_zero_s for second in host]
+    for n, seconds in _by_chunk(host, middles_s, first_n):
+        chunks[n] |= _properties("host", pack_host(seconds))
+    return [_row(partition, f"{prefix}.{n:03d}", chunks[n]) for n in sorted(chunks)]
+
+
+def _by_chunk(
+    readings: Sequence[_T], middles_s: Sequence[float], first_n: int
+) -> Iterator[tuple[int, list[_T]]]:
+    parts: defaultdict[int, list[_T]] = defaultdict(list)
+    for reading, middle_s in zip(readings, middles_s, strict=True):
+        n = max(0, math.floor(middle_s / CHUNK_S))
+        if n >= first_n:
+            parts[n].append(reading)
+    yield from parts.items()
+
+
+def _tracks(rows: Sequence[Entity]) -> tuple[Track, ...]:
+    """The tracks of one end's chunks, in key order; the newest estimate of the zero counts."""
+    tracks: list[Track] = []
+    for side, flow in product(Side, Flow):
+        name = f"{side}_{flow}"
+        having = [row for row in rows if f"{name}_0" in row.properties]
+        if having:
+            intervals = [_unpacked(row, name, unpack_intervals) for row in having]
+            zero_s = having[-1].properties.get(f"{name}_first_data_at_s")
+            if not isinstance(zero_s, float | int):
+                raise RecordUnreadable(f"row {_name(having[-1])}: {name} without its first_data_at")
+            tracks.append(
+                Track(
+                    side=side,
+                    flow=flow,
+                    first_data_at_s=zero_s,
+                    intervals=tuple(chain.from_iterable(intervals)),
+                )
+            )
+    return tuple(tracks)
+
+
+def _host(rows: Sequence[Entity]) -> tuple[HostSecond, ...]:
+    return tuple(
+        second
+        for row in rows
+        if "host_0" in row.properties
+        for second in _unpacked(row, "host", unpack_host)
+    )
