@@ -1,2 +1,125 @@
-/* placeholder, rewritten by the agent room */
-int broadside_gate_placeholder;
+/* The start gate: preloaded into an iperf3 client, holds its test back until one instant.
+ *
+ * iperf3 opens one control connection, then one a stream, each with a first write (TCP: its
+ * cookie; UDP: a hello). The server starts when it has read the last of these, and tells the
+ * client with a TEST_START byte. So there are two places to hold:
+ *
+ *   1. The first write on the last stream's socket. Every connection stands by then; nobody's
+ *      clock runs yet. Released a settling time before the instant, or at it.
+ *   2. The TEST_START byte, as it comes in, until the instant: the server is ready and only this
+ *      client's sending is missing. Where the server sends (reverse, bidirectional) this would
+ *      hold one end only, so these settle for no time, and the first place releases.
+ *
+ * A server waits 10 s for a cookie, so the first hold must be shorter.
+ *
+ * Environment (gate.py sets it; without BROADSIDE_GATE_AT nothing happens):
+ *   BROADSIDE_GATE_AT        the instant, epoch s
+ *   BROADSIDE_GATE_CONNECTS  connections in all, control included; without it only place 2 holds
+ *   BROADSIDE_GATE_SETTLE    s between the first release and the instant; 0 or unset: none
+ *   BROADSIDE_GATE_PROBE     say so on the first connection: proves that the gate takes hold here
+ *
+ * What it did goes to standard error, a line each:
+ *   broadside-gate: armed <epoch s>
+ *   broadside-gate: released <epoch s> started <epoch s at which the server's clock ran, or 0>
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TEST_START = 1 };
+
+static int (*real_connect)(int, const struct sockaddr *, socklen_t);
+static ssize_t (*real_read)(int, void *, size_t);
+static ssize_t (*real_write)(int, const void *, size_t);
+
+static double at_s, settle_s;
+static int connects_expected, connects_seen;
+static int control_fd = -1; /* -1 once there is nothing left to hold there */
+static int last_fd = -1;
+static int probing;
+
+static double number(const char *name)
+{
+    const char *text = getenv(name);
+    return text ? strtod(text, NULL) : 0.0;
+}
+
+__attribute__((constructor)) static void set_up(void)
+{
+    real_connect = dlsym(RTLD_NEXT, "connect");
+    real_read = dlsym(RTLD_NEXT, "read");
+    real_write = dlsym(RTLD_NEXT, "write");
+    at_s = number("BROADSIDE_GATE_AT");
+    settle_s = number("BROADSIDE_GATE_SETTLE");
+    connects_expected = (int)number("BROADSIDE_GATE_CONNECTS");
+    probing = getenv("BROADSIDE_GATE_PROBE") != NULL;
+}
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* Absolute and on the real-time clock, so that a clock step moves the wait with it. */
+static void hold_until(double epoch_s)
+{
+    struct timespec until = {(time_t)epoch_s, (long)((epoch_s - (double)(time_t)epoch_s) * 1e9)};
+    while (clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &until, NULL) == EINTR)
+        ;
+}
+
+static void release(double started_s)
+{
+    hold_until(at_s);
+    control_fd = -1;
+    dprintf(STDERR_FILENO, "broadside-gate: released %.6f started %.6f\n", now_s(), started_s);
+}
+
+int connect(int fd, const struct sockaddr *address, socklen_t length)
+{
+    if (!real_connect)
+        set_up();
+    if (address && (address->sa_family == AF_INET || address->sa_family == AF_INET6)) {
+        if (probing) {
+            probing = 0;
+            dprintf(STDERR_FILENO, "broadside-gate: probed\n");
+        }
+        if (at_s > 0 && ++connects_seen == 1)
+            control_fd = fd;
+        else if (at_s > 0 && connects_seen == connects_expected)
+            last_fd = fd;
+    }
+    return real_connect(fd, address, length);
+}
+
+ssize_t write(int fd, const void *bytes, size_t count)
+{
+    if (!real_write)
+        set_up();
+    if (fd == last_fd && fd != -1) {
+        last_fd = -1;
+        dprintf(STDERR_FILENO, "broadside-gate: armed %.6f\n", now_s());
+        if (settle_s > 0)
+            hold_until(at_s - settle_s);
+        else
+            release(0.0);
+    }
+    return real_write(fd, bytes, count);
+}
+
+ssize_t read(int fd, void *bytes, size_t count)
+{
+    if (!real_read)
+        set_up();
+    ssize_t got = real_read(fd, bytes, count);
+    if (fd == control_fd && fd != -1 && count == 1 && got == 1 && *(signed char *)bytes == TEST_START)
+        release(now_s());
+    return got;
+}
