@@ -1,0 +1,64 @@
+"""An engine process together with the reader of what it says."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from agent.process import EngineProcess, Exit
+from exchange.iperf3 import Event, Reading, StreamReader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try at one test, from either end."""
+
+    process: EngineProcess
+    argv: tuple[str, ...]
+    reader: StreamReader
+    lines: list[bytes]  # all of standard output so far
+    exit: asyncio.Task[Exit]  # cancel it to kill the engine
+
+    @classmethod
+    async def spawn(
+        cls,
+        argv: tuple[str, ...],
+        *,
+        deadline_at_s: float | None = None,
+        env: Mapping[str, str] | None = None,
+        on_event: Callable[[Event, float], None] | None = None,
+        keep_lines: bool = True,
+    ) -> "Attempt":
+        """Start an engine; ``on_event`` gets each event with its epoch second.
+
+        Raises :class:`~agent.process.EngineUnusable`.
+        """
+        reader, lines = StreamReader(), list[bytes]()
+
+        def take(line: bytes, at_s: float) -> None:
+            if keep_lines:
+                lines.append(line)
+            for event in reader.feed(line, at_s):
+                if on_event is not None:
+                    on_event(event, at_s)
+
+        process = await EngineProcess.spawn(
+            argv, on_line=take, deadline_at_s=deadline_at_s, env=env
+        )
+        return cls(
+            process=process,
+            argv=argv,
+            reader=reader,
+            lines=lines,
+            exit=asyncio.create_task(process.wait()),
+        )
+
+    @property
+    def over(self) -> Exit | None:
+        """How the process ended; None while it runs."""
+        return self.exit.result() if self.exit.done() and not self.exit.cancelled() else None
+
+    def read(self) -> Reading:
+        """What the engine said so far, or in all, with the argv that it was asked by."""
+        reading = self.reader.finish(self.over.exit_code if self.over else None)
+        report = reading.report.model_copy(update={"argv": self.argv})
+        return replace(reading, report=report)

@@ -1,0 +1,329 @@
+"""One job from its claim to its report: arm, hold, run, and end whatever happens.
+
+Four things go on at once, and the first two are ended when the job is:
+
+- the *guard* reads the run's control row every second, and ends with the reason to stop;
+- the *narrator* says armed and running, and uploads the seconds so far;
+- the engine, in its own process, ended at its deadline;
+- :meth:`Burst.conduct` waits for whichever of engine and guard comes first.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from agent.attempt import Attempt
+from agent.clock import clock_problem, read_clock
+from agent.counters import HostLog
+from agent.decide import Ending, judge_outcome, may_retry, start_error_s
+from agent.gate import gate_env, read_release
+from agent.lookout import LAST_WORD_S, Lookout
+from agent.process import Engine, EngineUnusable, Exit
+from agent.settings import AgentSettings
+from exchange.iperf3 import Reading, Unsupported, client_argv
+from exchange.messages import (
+    Claim,
+    ClockReading,
+    Job,
+    JobReport,
+    Outcome,
+    Phase,
+    Side,
+    StartMethod,
+)
+from exchange.ports import ExchangeError
+from exchange.records import Records
+
+ENGINE_GRACE_S: Final = 10.0  # s past its planned end at which a stuck engine is ended
+SETTLE_S: Final = 0.5  # s that an engine must live to count as armed; a refused one is gone by then
+RETRY_S: Final = 0.2  # s between two tries to arm
+LAST_LOOK_S: Final = 1.0  # s before the instant at which the control row is read once more
+CONTROL_TIMEOUT_S: Final = LAST_LOOK_S - LAST_WORD_S
+CLAIM_TIMEOUT_S: Final = 5.0
+SPREAD_S: Final = 1.0  # s over which a fleet's uploads are spread
+EDGE_S: Final = 2.0  # s of host counters kept on both sides of a burst
+
+log = logging.getLogger(__name__)
+
+
+def utc(epoch_s: float) -> datetime:
+    return datetime.fromtimestamp(epoch_s, UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What a burst is conducted with."""
+
+    settings: AgentSettings
+    engine: Engine
+    gate: Path | None  # None: the engine is started at the instant
+    records: Records  # of the bare table: control row and claim, worth something only now
+    results: Records  # of the spooled table: seconds and raw output, worth keeping
+    host_log: HostLog
+    stopping: asyncio.Event  # the agent is
+
+
+class Burst:
+    """A claimed job under way. Use once."""
+
+    def __init__(self, job: Job, claim: Claim, tools: Tools) -> None:
+        self._job = job
+        self._claim = claim
+        self._tools = tools
+        self._instant_s = job.planned_start_at.timestamp()
+        self._attempt: Attempt | None = None
+        self._failures: list[str] = []  # what earlier tries to arm ended with
+        self._armed = asyncio.Event()
+        self._clock_before: ClockReading | None = None
+        self._context = {"job_id": job.job_id}
+
+    @property
+    def claim(self) -> Claim:
+        """The claim row as it now stands."""
+        return self._claim
+
+    async def conduct(self) -> JobReport:
+        """Carry the job out; when this returns, every row but the report's own is written."""
+        async with asyncio.TaskGroup() as group:
+            guard = group.create_task(self._watch_run())
+            narrator = group.create_task(self._narrate())
+            try:
+                ending = await self._carry_out(guard)
+            finally:
+                guard.cancel()
+                narrator.cancel()
+                if self._attempt is not None:
+                    self._attempt.exit.cancel()  # a live engine is only left by an error here
+        await self._save_all()
+        return await self._report(ending)
+
+    # Arm and run ------------------------------------------------------------------------------
+
+    async def _carry_out(self, guard: asyncio.Task[str]) -> Ending:
+        settings, engine = self._tools.settings, self._tools.engine
+        if reason := await self._race(guard, self._instant_s - settings.arm_lead_s):
+            return Ending(outcome=Outcome.ABANDONED, reason=reason)
+        self._clock_before = await read_clock(settings.chronyc_socket)
+        bound_max_s = _tighter(settings.clock_bound_max_s, self._job.clock_bound_max_s)
+        if problem := clock_problem(self._clock_before, bound_max_s):
+            return Ending(outcome=Outcome.REFUSED, reason=problem)
+        try:
+            argv = client_argv(
+                self._job, engine.version, binary=engine.binary, bind=self._bind_address()
+            )
+        except Unsupported as error:
+            return Ending(outcome=Outcome.REFUSED, reason=str(error))
+        late_s = time.time() - self._instant_s
+        if late_s >= 0:
+            return Ending(
+                outcome=Outcome.MISSED, reason=f"armed {late_s:.3f} s after the planned instant"
+            )
+        if self._tools.gate is None:
+            self._armed.set()
+            if reason := await self._race(guard, self._instant_s):
+                return Ending(outcome=Outcome.ABANDONED, reason=reason)
+        return await self._fire(argv, guard)
+
+    async def _fire(self, argv: tuple[str, ...], guard: asyncio.Task[str]) -> Ending:
+        """Run the engine, again while it is refused before the instant, and judge its end."""
+        asked_s = self._job.duration_s + self._job.traffic.omit_s
+        env = None
+        if self._tools.gate is not None:
+            env = gate_env(self._tools.gate, self._instant_s, self._job.traffic)
+        while True:
+            try:
+                attempt = await Attempt.spawn(
+                    argv, deadline_at_s=self._instant_s + asked_s + ENGINE_GRACE_S, env=env
+                )
+            except EngineUnusable as error:
+                return Ending(outcome=Outcome.FAILED, reason=str(error))
+            self._attempt = attempt
+            reason = await self._race(guard, time.time() + SETTLE_S)
+            if reason is None and not attempt.exit.done():
+                self._armed.set()
+                reason = await self._race(guard, None)
+            if reason is not None:
+                attempt.process.stop(reason)
+            exit_ = await attempt.exit
+            reading = attempt.read()
+            retry_s = time.time() + RETRY_S
+            if reason is None and retry_s < self._instant_s and may_retry(reading.report.error):
+                self._failures.append(str(reading.report.error))
+                log.info(
+                    "armed in vain, trying again: %s",
+                    reading.report.error,
+                    extra={"action": "arm_again", **self._context},
+                )
+                if reason := await self._race(guard, retry_s):
+                    return Ending(outcome=Outcome.ABANDONED, reason=reason)
+                continue
+            return judge_outcome(
+                self._job,
+                reading,
+                exit_,
+                release=read_release(exit_.stderr),
+                stood_down=reason,
+                late_after_s=_tighter(self._tools.settings.late_after_s, self._job.late_after_s),
+            )
+
+    async def _race(self, guard: asyncio.Task[str], until_s: float | None) -> str | None:
+        """Wait for an epoch second, the engine's end, or a reason to stop, which is returned."""
+        waiting: set[asyncio.Task[str] | asyncio.Task[Exit]] = {guard}
+        if self._attempt is not None and not self._attempt.exit.done():
+            waiting.add(self._attempt.exit)
+        while True:
+            # In steps, as a wall clock that is being slewed moves against the loop's own.
+            step_s = 1.0 if until_s is None else min(until_s - time.time(), 1.0)
+            if step_s <= 0:
+                return None
+            done, _ = await asyncio.wait(
+                waiting, timeout=step_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if done - {guard}:
+                return None
+            if done:
+                return guard.result()
+
+    def _bind_address(self) -> str | None:
+        """The address the operator named, where it is of the target's family."""
+        own, target = self._tools.settings.address, ip_address(self._job.endpoint.address)
+        return str(own) if own is not None and own.version == target.version else None
+
+    # Guard ------------------------------------------------------------------------------------
+
+    async def _watch_run(self) -> str:
+        """Read the control row until the run must stop, and return why."""
+        settings = self._tools.settings
+        lookout = Lookout(instant_s=self._instant_s, blind_max_s=settings.blind_max_s)
+        while True:
+            try:
+                async with asyncio.timeout(CONTROL_TIMEOUT_S):
+                    control = await self._tools.records.read_control(self._job.run_id)
+            except (ExchangeError, TimeoutError) as error:
+                reason = lookout.miss(str(error) or "no answer in time", time.time())
+            else:
+                reason = lookout.see(control, time.time())
+            if reason is not None:
+                return reason
+            pause_s = settings.control_poll_s
+            last_look_in_s = self._instant_s - LAST_LOOK_S - time.time()
+            if last_look_in_s > 0:
+                pause_s = min(pause_s, last_look_in_s)
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._tools.stopping.wait()
+            except TimeoutError:
+                continue
+            return "the agent is stopping"
+
+    # Narrator ---------------------------------------------------------------------------------
+
+    async def _narrate(self) -> None:
+        """Say armed, then running, then upload every few seconds; a failure here stops nothing."""
+        await self._armed.wait()
+        await self._mark(phase=Phase.ARMED, armed_at=utc(time.time()), clock=self._clock_before)
+        spread_s = SPREAD_S * (self._job.pair_index % 16) / 16
+        await asyncio.sleep(max(self._instant_s - time.time(), 0.0) + spread_s)
+        sent_s = 0.0
+        while True:
+            attempt = self._attempt
+            if attempt is not None and not attempt.exit.done():
+                reading = attempt.read()
+                await self._mark_running(reading)
+                await _safely(self._save_seconds(reading, from_s=sent_s), "upload", self._context)
+                sent_s = min((t.intervals[-1].end_s for t in reading.tracks()), default=sent_s)
+            await asyncio.sleep(self._tools.settings.upload_s)
+
+    async def _mark_running(self, reading: Reading) -> None:
+        cookie = reading.report.cookie
+        if self._claim.phase is not Phase.RUNNING:
+            first_s = reading.first_data_at_s or time.time()
+            await self._mark(phase=Phase.RUNNING, running_at=utc(first_s), cookie=cookie)
+        elif cookie != self._claim.cookie:
+            await self._mark(cookie=cookie)
+
+    async def _mark(self, **changes: object) -> None:
+        """Move the claim row on. Losing one costs a word of progress, nothing else."""
+        self._claim = self._claim.model_copy(update=changes)
+
+        async def save() -> None:
+            async with asyncio.timeout(CLAIM_TIMEOUT_S):
+                await self._tools.records.save_claim(self._job, self._claim)
+
+        await _safely(save(), "mark", self._context)
+
+    # Results ----------------------------------------------------------------------------------
+
+    async def _save_seconds(self, reading: Reading, *, from_s: float) -> None:
+        host = self._tools.host_log.between(self._instant_s - EDGE_S, time.time() + EDGE_S)
+        await self._tools.results.save_seconds(self._job, reading.tracks(), host, from_s=from_s)
+
+    async def _save_all(self) -> None:
+        """Write all seconds once more, now that engine time zero is settled, and the raw text."""
+        if self._attempt is None:
+            return
+        job = self._job
+        seconds = self._save_seconds(self._attempt.read(), from_s=0.0)
+        await _safely(seconds, "upload", self._context)
+        raw = self._tools.results.save_raw(
+            job.run_id,
+            job.burst_index,
+            job.pair_index,
+            Side.CLIENT,
+            b"\n".join(self._attempt.lines),
+        )
+        await _safely(raw, "upload_raw", self._context)
+
+    async def _report(self, ending: Ending) -> JobReport:
+        attempt, job = self._attempt, self._job
+        reading = attempt.read() if attempt else None
+        exit_ = attempt.over if attempt else None
+        first_s = reading.first_data_at_s if reading else None
+        gated = self._tools.gate is not None
+        return JobReport(
+            job_id=job.job_id,
+            run_id=job.run_id,
+            burst_index=job.burst_index,
+            pair_index=job.pair_index,
+            agent_id=self._tools.settings.agent_id,
+            outcome=ending.outcome,
+            reason="; ".join(filter(None, [ending.reason, self._tries()])) or None,
+            planned_start_at=job.planned_start_at,
+            start_method=(StartMethod.GATE if gated else StartMethod.TIMED_EXEC)
+            if attempt
+            else None,
+            process_start_at=utc(exit_.started_at_s) if exit_ else None,
+            first_data_at=utc(first_s) if first_s is not None else None,
+            start_error_s=start_error_s(job, reading) if reading else None,
+            ended_at=utc(exit_.ended_at_s) if exit_ else None,
+            engine=reading.report if reading else None,
+            clock_before=self._clock_before,
+            clock_after=await read_clock(self._tools.settings.chronyc_socket),
+            reported_at=utc(time.time()),
+        )
+
+    def _tries(self) -> str | None:
+        if not self._failures:
+            return None
+        words = ", ".join(dict.fromkeys(self._failures))
+        return f"armed at try {len(self._failures) + 1}; before: {words}"
+
+
+def _tighter(own: float | None, asked: float) -> float:
+    return asked if own is None else min(own, asked)
+
+
+async def _safely(work: Awaitable[None], action: str, context: dict[str, str]) -> None:
+    """Do what must not stop a measurement; a failure is logged."""
+    try:
+        await work
+    except (ExchangeError, TimeoutError) as error:
+        log.warning("%s", error or "no answer in time", extra={"action": action, **context})
+    except Exception:
+        log.exception("unexpected", extra={"action": action, **context})

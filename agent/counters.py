@@ -1,0 +1,205 @@
+"""Host counters beside a burst: bytes and packets of the NIC, drops, TCP retransmits, CPU.
+
+The files of ``/proc`` are opened once and read again with ``pread`` (0.12 ms CPU a sample). The
+network files are those of ``/proc/thread-self/net``, which belong to the network namespace of the
+thread that opens them; ``/proc/net`` of a forked child would too, but says so less plainly.
+"""
+
+import asyncio
+import math
+import os
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Final, Self
+
+from exchange.messages import HostSecond
+
+READ_MAX_BYTES: Final = 1 << 20
+NET_DEV: Final = "/proc/thread-self/net/dev"
+NET_SNMP: Final = "/proc/thread-self/net/snmp"
+STAT: Final = "/proc/stat"
+
+
+class CountersUnreadable(Exception):
+    """A counter file is missing or not what the kernel documents; says which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NicCounts:
+    """Totals of one interface since it came up."""
+
+    rx_bytes: int
+    rx_packets_count: int
+    tx_bytes: int
+    tx_packets_count: int
+    drops_count: int  # receive and transmit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreTicks:
+    """Totals of one core since boot, in clock ticks."""
+
+    busy: int  # all but idle and waiting for I/O; stolen time counts as busy
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTotals:
+    """One reading of everything."""
+
+    read_at_s: float  # epoch s
+    nic: NicCounts
+    tcp_retransmits_count: int
+    cores: tuple[CoreTicks, ...]
+
+
+def parse_net_dev(text: str, nic: str) -> NicCounts:
+    """``/proc/net/dev``: eight receive columns, then eight transmit columns, an interface a line.
+
+    Raises :class:`CountersUnreadable` when the interface is not there.
+    """
+    for line in text.splitlines()[2:]:
+        name, colon, columns = line.partition(":")
+        if colon and name.strip() == nic:
+            values = [int(value) for value in columns.split()]
+            return NicCounts(
+                rx_bytes=values[0],
+                rx_packets_count=values[1],
+                tx_bytes=values[8],
+                tx_packets_count=values[9],
+                drops_count=values[3] + values[11],
+            )
+    raise CountersUnreadable(f"{NET_DEV}: no interface {nic}; set BROADSIDE_AGENT_NIC")
+
+
+def parse_retransmits(text: str) -> int:
+    """``RetransSegs`` of the Tcp group in ``/proc/net/snmp`` (a line of names, one of values)."""
+    groups = [line.split() for line in text.splitlines() if line.startswith("Tcp:")]
+    if len(groups) == 2 and "RetransSegs" in groups[0]:
+        return int(groups[1][groups[0].index("RetransSegs")])
+    raise CountersUnreadable(f"{NET_SNMP}: no Tcp RetransSegs")
+
+
+def parse_stat(text: str) -> tuple[CoreTicks, ...]:
+    """The ``cpuN`` lines of ``/proc/stat``: user nice system idle iowait irq softirq steal ..
+
+    The two guest columns after them are part of user and nice already (proc(5)).
+    """
+    cores = []
+    for line in text.splitlines():
+        name, _, columns = line.partition(" ")
+        if name.startswith("cpu") and name != "cpu":
+            ticks = [int(tick) for tick in columns.split()[:8]]
+            total = sum(ticks)
+            cores.append(CoreTicks(busy=total - ticks[3] - ticks[4], total=total))
+    if not cores:
+        raise CountersUnreadable(f"{STAT}: no cpu lines")
+    return tuple(cores)
+
+
+def difference(earlier: HostTotals, later: HostTotals) -> HostSecond | None:
+    """What happened between two readings; None when no clock tick lies between them.
+
+    A counter that went backwards (an interface made anew) counts from zero again; a core that was
+    taken off or added is left out.
+    """
+
+    def since(before: int, now: int) -> int:
+        return now - before if now >= before else now
+
+    busy_ratios = []
+    busy = total = 0
+    for before, now in zip(earlier.cores, later.cores, strict=False):
+        core_total = now.total - before.total
+        core_busy = min(max(now.busy - before.busy, 0), max(core_total, 0))
+        if core_total > 0:  # idle time may step back by a tick (proc(5))
+            busy, total = busy + core_busy, total + core_total
+            busy_ratios.append(core_busy / core_total)
+    if not total:
+        return None
+    nic, was = later.nic, earlier.nic
+    return HostSecond(
+        start_at_s=earlier.read_at_s,
+        end_at_s=later.read_at_s,
+        nic_rx_bytes=since(was.rx_bytes, nic.rx_bytes),
+        nic_tx_bytes=since(was.tx_bytes, nic.tx_bytes),
+        nic_rx_packets_count=since(was.rx_packets_count, nic.rx_packets_count),
+        nic_tx_packets_count=since(was.tx_packets_count, nic.tx_packets_count),
+        nic_drops_count=since(was.drops_count, nic.drops_count),
+        tcp_retransmits_count=since(earlier.tcp_retransmits_count, later.tcp_retransmits_count),
+        cpu_busy_ratio=busy / total,
+        cpu_busiest_core_ratio=max(busy_ratios),
+    )
+
+
+class HostCounters:
+    """The counter files of one interface, kept open. A context manager."""
+
+    def __init__(self, nic: str) -> None:
+        """Raises :class:`CountersUnreadable` when a file or the interface is missing."""
+        self._nic = nic
+        self._files: dict[str, int] = {}
+        try:
+            for path in (NET_DEV, NET_SNMP, STAT):
+                self._files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.read()
+        except OSError as error:
+            self.close()
+            raise CountersUnreadable(f"{error.filename}: {error.strerror}") from None
+        except CountersUnreadable:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()
+
+    def read(self) -> HostTotals:
+        dev, snmp, stat = (
+            os.pread(self._files[path], READ_MAX_BYTES, 0).decode()
+            for path in (NET_DEV, NET_SNMP, STAT)
+        )
+        return HostTotals(
+            read_at_s=time.time(),
+            nic=parse_net_dev(dev, self._nic),
+            tcp_retransmits_count=parse_retransmits(snmp),
+            cores=parse_stat(stat),
+        )
+
+
+class HostLog:
+    """The host's latest seconds, counted all the time so that no burst has to start it."""
+
+    def __init__(self, keep_s: float) -> None:
+        self._seconds: deque[HostSecond] = deque(maxlen=math.ceil(keep_s))
+
+    def keep(self, second: HostSecond) -> None:
+        self._seconds.append(second)
+
+    def between(self, from_s: float, to_s: float) -> tuple[HostSecond, ...]:
+        """The seconds that lie wholly or partly between two epoch seconds."""
+        return tuple(s for s in self._seconds if s.end_at_s > from_s and s.start_at_s < to_s)
+
+    async def watch(self, counters: HostCounters) -> None:
+        """Take a reading at every whole second of the wall clock, until cancelled.
+
+        Raises :class:`CountersUnreadable` when the interface vanishes.
+        """
+        earlier = counters.read()
+        while True:
+            await asyncio.sleep(1.0 - time.time() % 1.0)
+            later = counters.read()
+            if later.read_at_s - earlier.read_at_s < 0.5:  # woken a hair before the second
+                continue
+            second = difference(earlier, later)
+            if second is not None:
+                self.keep(second)
+                earlier = later

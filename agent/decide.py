@@ -1,0 +1,208 @@
+"""What an agent decides about a job, without doing anything: pure functions of values and ``now``.
+
+The rule behind all of them: a job that cannot be measured as planned ends with an outcome and a
+reason that a person can act on, and never sends a byte it was not asked to.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from agent.gate import Release
+from agent.process import Exit
+from agent.settings import AgentSettings
+from exchange.iperf3 import Reading
+from exchange.messages import PROTOCOL_VERSION, Control, Job, Outcome
+
+# How the engine says that the server is not ready *yet*: a server restarts after each test.
+NOT_READY: Final = ("server is busy", "unable to connect", "closed unexpectedly", "reset by peer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poison:
+    """A body that no agent can act on; goes to the dead letters."""
+
+    reason: str  # one word, for lists
+    description: str  # a sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a job ends, and why; ``reason`` is None only for a measured one."""
+
+    outcome: Outcome
+    reason: str | None
+
+
+def read_job(body: bytes) -> Job | Poison:
+    """The job in a message, or why there is none.
+
+    A job of another protocol version may carry fields that this agent does not know. They are
+    dropped, so that :func:`check` can refuse the job on record instead of losing it.
+    """
+    try:
+        fields: Any = json.loads(body)
+    except ValueError as error:
+        return Poison(reason="NotJson", description=f"the message body is not JSON: {error}")
+    if not isinstance(fields, dict):
+        return Poison(reason="NotAJob", description="the message body is not a JSON object")
+    version = fields.get("version", PROTOCOL_VERSION)
+    if version != PROTOCOL_VERSION:
+        fields = {name: value for name, value in fields.items() if name in Job.model_fields}
+    try:
+        return Job.model_validate_json(json.dumps(fields))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "job"
+        return Poison(
+            reason="NotAJob" if version == PROTOCOL_VERSION else "UnsupportedVersion",
+            description=f"not a job of version {PROTOCOL_VERSION} ({error.error_count()} "
+            f"problems): {where}: {first['msg']}",
+        )
+
+
+def check(job: Job, settings: AgentSettings, now: datetime) -> Ending | None:
+    """Why this agent does not take part in a job; None when it does."""
+    refusal = _refusal(job, settings)
+    if refusal is not None:
+        return Ending(outcome=Outcome.REFUSED, reason=refusal)
+    overdue_s = (now - job.planned_start_at).total_seconds()
+    if overdue_s >= 0:
+        return Ending(
+            outcome=Outcome.MISSED, reason=f"received {overdue_s:.3f} s after the planned instant"
+        )
+    return None
+
+
+def _refusal(job: Job, settings: AgentSettings) -> str | None:
+    if job.version != PROTOCOL_VERSION:
+        return (
+            f"version: the job speaks {job.version}, this agent {PROTOCOL_VERSION}; "
+            "install the coordinator's Broadside on the agent"
+        )
+    target = job.endpoint.address
+    try:
+        allowed = settings.is_allowed(target)
+    except ValueError:
+        return f"endpoint.address: {target!r} is not a literal IP address"
+    if not allowed:
+        return (
+            f"endpoint.address: {target} lies outside this agent's allowed networks "
+            f"({', '.join(map(str, settings.allowed_networks))}); "
+            "set BROADSIDE_AGENT_ALLOWED_NETWORKS on the agent"
+        )
+    asked_s = job.duration_s + job.traffic.omit_s
+    if asked_s > settings.duration_max_s:
+        return (
+            f"duration_s: {asked_s} s with warm-up is over this agent's {settings.duration_max_s:g}"
+            " s; launch a shorter burst or set BROADSIDE_AGENT_DURATION_MAX_S"
+        )
+    return _rate_refusal(job, settings.bits_per_second_max)
+
+
+def _rate_refusal(job: Job, bits_per_second_max: int | None) -> str | None:
+    if bits_per_second_max is None:
+        return None
+    fix = "pace the streams or set BROADSIDE_AGENT_BITS_PER_SECOND_MAX"
+    stream = job.traffic.stream_bits_per_second
+    if stream is None:
+        return (
+            f"traffic.stream_bits_per_second: none, but this agent is capped at "
+            f"{bits_per_second_max} bit/s; {fix}"
+        )
+    asked = stream * job.traffic.streams_count * len(job.traffic.direction.flows)
+    if asked > bits_per_second_max:
+        return (
+            f"traffic.stream_bits_per_second: {asked} bit/s over all streams is over this agent's "
+            f"{bits_per_second_max} bit/s; {fix}"
+        )
+    return None
+
+
+def control_problem(control: Control | None, now: datetime) -> str | None:
+    """Why a run may not go on; None when it may."""
+    if control is None:
+        return "the run has no control row"
+    if control.cancelled_at is not None:
+        by, why = control.cancelled_by or "somebody", control.cancel_reason
+        return f"cancelled by {by}" + (f": {why}" if why else "")
+    if now >= control.lease_until_at:
+        return f"the run's lease lapsed at {control.lease_until_at:%H:%M:%S} UTC: no coordinator"
+    return None
+
+
+def may_retry(error: str | None) -> bool:
+    """Whether arming again may help: the server is between two tests, or about to be."""
+    return error is not None and any(words in error.casefold() for words in NOT_READY)
+
+
+def start_error_s(job: Job, reading: Reading) -> float | None:
+    """How far the first data was from the instant (s, positive: late); None when unknown."""
+    if reading.first_data_at_s is None:
+        return None
+    return reading.first_data_at_s - job.planned_start_at.timestamp()
+
+
+def judge_outcome(
+    job: Job,
+    reading: Reading,
+    exit_: Exit,
+    *,
+    release: Release | None = None,
+    stood_down: str | None = None,
+    late_after_s: float,
+) -> Ending:
+    """How a job ended whose engine was started, from what the engine said.
+
+    ``release`` is the gate's own account; ``stood_down`` our reason for ending the engine
+    (cancelled, lease, agent stopping).
+    The exit code plays no part: it lies.
+    """
+    if stood_down is not None:
+        return Ending(outcome=Outcome.ABANDONED, reason=stood_down)
+    failure = _failure(job, reading, exit_)
+    if failure is not None:
+        return Ending(outcome=Outcome.FAILED, reason=failure)
+    error_s = start_error_s(job, reading)
+    if error_s is None:
+        return Ending(outcome=Outcome.FAILED, reason="no telling when data began")
+    if error_s < -late_after_s:
+        return Ending(
+            outcome=Outcome.FAILED,
+            reason=f"data began {-error_s:.3f} s before the instant: the start gate did not hold",
+        )
+    if error_s > late_after_s:
+        return Ending(
+            outcome=Outcome.LATE,
+            reason=f"data began {error_s:.3f} s after the instant, over {late_after_s:g} s"
+            + _why_late(job, release),
+        )
+    return Ending(outcome=Outcome.MEASURED, reason=None)
+
+
+def _why_late(job: Job, release: Release | None) -> str:
+    if release is None:
+        return ""
+    ready_s = release.held_at_s - job.planned_start_at.timestamp()
+    return f": the connections stood {ready_s:.3f} s after it" if ready_s > 0 else ""
+
+
+def _failure(job: Job, reading: Reading, exit_: Exit) -> str | None:
+    if exit_.error is not None:
+        return exit_.error
+    if exit_.stopped is not None:
+        return (
+            f"the engine did not end by itself within {job.duration_s + job.traffic.omit_s} s of "
+            "the start and was stopped: did the path go silent?"
+        )
+    if reading.report.error is not None:
+        return reading.report.error
+    if reading.report.truncated:
+        last_words = exit_.stderr.strip().splitlines()[-1:]
+        return "; ".join(["the engine's output stops before its end", *last_words])
+    if not reading.usable:
+        return "the engine ended without an error and without data"
+    return None

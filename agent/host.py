@@ -1,0 +1,74 @@
+"""What an agent finds out about the host it runs on, once, when it starts."""
+
+import json
+import os
+import platform
+import socket
+import subprocess
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+
+from agent.settings import AgentSettings
+
+# Connecting a UDP socket sends nothing: it only asks the kernel for a route. Documentation
+# addresses (RFC 5737, RFC 3849) stand for "anywhere".
+ANYWHERE: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+IP_TIMEOUT_S: Final = 5.0
+
+
+class HostUnknown(Exception):
+    """Something about this host cannot be told; says what, and which setting tells it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The facts that a presence carries."""
+
+    address: str
+    nic: str | None  # None: could not be found, so there are no host counters
+    kernel: str
+    cpu_count: int | None
+
+
+def find_host(settings: AgentSettings) -> Host:
+    """Settings first, the host's own word second. Raises :class:`HostUnknown`."""
+    address = str(settings.address) if settings.address is not None else find_address()
+    return Host(
+        address=address,
+        nic=settings.nic or find_nic(address),
+        kernel=platform.release(),
+        cpu_count=os.cpu_count(),
+    )
+
+
+def find_address() -> str:
+    """The source address of the default route. Raises :class:`HostUnknown`."""
+    for family, anywhere in ANYWHERE:
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((anywhere, 9))
+                address = str(probe.getsockname()[0])
+        except OSError:
+            continue
+        if not ip_address(address).is_unspecified:
+            return address
+    raise HostUnknown(
+        "address: this host has no default route to tell it by; set BROADSIDE_AGENT_ADDRESS"
+    )
+
+
+def find_nic(address: str) -> str | None:
+    """The interface that has an address, asked of ``ip``; None where that cannot be told."""
+    if ip_address(address).is_loopback:
+        return "lo"
+    try:
+        answer = subprocess.run(
+            ["ip", "-j", "addr", "show", "to", address],
+            capture_output=True,
+            check=True,
+            timeout=IP_TIMEOUT_S,
+        )
+        return next((link["ifname"] for link in json.loads(answer.stdout) if link), None)
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError):
+        return None

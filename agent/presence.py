@@ -1,0 +1,124 @@
+"""Says that this agent is there: a heartbeat row, read by the coordinator before it plans."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Final
+
+from agent.clock import read_clock
+from agent.host import Host
+from agent.process import Engine
+from agent.settings import AgentSettings
+from exchange.messages import AgentState, ClockReading, Presence
+from exchange.ports import ExchangeError
+from exchange.records import Records
+
+CLOCK_AGE_MAX_S: Final = 30.0  # s after which a good clock reading is taken anew
+BEAT_GAP_MIN_S: Final = 0.5  # s between beats, however often the state changes
+BEAT_TIMEOUT_S: Final = 10.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """The part of a presence that changes: what the agent's role says of itself just now."""
+
+    state: AgentState
+    engine: Engine | None = None  # None: no usable engine, and ``problem`` says why
+    gate: bool = False
+    ports: tuple[int, ...] = ()
+    busy_ports: tuple[int, ...] = ()
+    problem: str | None = None
+
+
+def describe(
+    settings: AgentSettings,
+    host: Host,
+    condition: Condition,
+    clock: ClockReading | None,
+    *,
+    started_at: datetime,
+    now: datetime,
+) -> Presence:
+    """One heartbeat."""
+    return Presence(
+        agent_id=settings.agent_id,
+        role=settings.role,
+        state=condition.state,
+        beat_at=now,
+        started_at=started_at,
+        address=host.address,
+        ports=condition.ports,
+        busy_ports=condition.busy_ports,
+        broadside_version=version("broadside"),
+        engine_version=str(condition.engine.version) if condition.engine else None,
+        gate=condition.gate,
+        kernel=host.kernel,
+        cpu_count=host.cpu_count,
+        nic=host.nic,
+        nic_bits_per_second=settings.nic_bits_per_second,
+        vm_size=settings.vm_size,
+        clock=clock,
+        problem=condition.problem,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Heart:
+    """Beats at least every ``heartbeat_s`` seconds, and soon after each change."""
+
+    records: Records  # of the bare table: a stale beat is worth nothing, so none is spooled
+    settings: AgentSettings
+    host: Host
+    condition: Callable[[], Condition]
+    changed: asyncio.Event  # set by whoever changes the condition
+    _started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    _clock: ClockReading | None = None
+
+    async def beat_forever(self) -> None:
+        while True:
+            self.changed.clear()
+            await self.beat()
+            await asyncio.sleep(BEAT_GAP_MIN_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.heartbeat_s - BEAT_GAP_MIN_S):
+                    await self.changed.wait()
+
+    async def beat(self) -> None:
+        """One heartbeat; a table that is away is logged and tried again at the next."""
+        await self._refresh_clock()
+        try:
+            async with asyncio.timeout(BEAT_TIMEOUT_S):
+                await self.records.beat(
+                    describe(
+                        self.settings,
+                        self.host,
+                        self.condition(),
+                        self._clock,
+                        started_at=self._started_at,
+                        now=datetime.now(UTC),
+                    )
+                )
+        except (ExchangeError, TimeoutError) as error:
+            log.warning("no heartbeat: %s", error or "timeout", extra={"action": "beat_failed"})
+
+    async def say_goodbye(self) -> None:
+        """Take the row away, so that nobody waits for this agent."""
+        try:
+            async with asyncio.timeout(BEAT_TIMEOUT_S):
+                await self.records.leave(self.settings.role, self.settings.agent_id)
+        except (ExchangeError, TimeoutError) as error:
+            log.warning("no goodbye: %s", error or "timeout", extra={"action": "leave_failed"})
+
+    async def _refresh_clock(self) -> None:
+        """Read the clock anew when the last reading is old, or was no good."""
+        if self._clock is not None and self._clock.bound_s is not None:
+            age_s = (datetime.now(UTC) - self._clock.read_at).total_seconds()
+            if 0 <= age_s < CLOCK_AGE_MAX_S:
+                return
+        self._clock = await read_clock(self.settings.chronyc_socket)

@@ -1,0 +1,182 @@
+"""Starts an agent: settings and fabric in, an exit code out.
+
+Nothing is opened at import, so that a warmed process may fork and run agents in other network
+namespaces.
+"""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from pydantic import ValidationError
+
+from agent.counters import CountersUnreadable, HostCounters, HostLog
+from agent.host import Host, HostUnknown, find_host
+from agent.logs import start_log
+from agent.presence import Heart
+from agent.server import Supervisor
+from agent.settings import AgentSettings
+from agent.spool import Spool, SpooledTable
+from agent.worker import Worker
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import Role
+from exchange.ports import ExchangeMisconfigured, ExchangeUnavailable
+from exchange.records import Records
+
+EXIT_STOPPED: Final = 0  # it was told to stop
+EXIT_USAGE: Final = 3  # a setting is wrong
+EXIT_CANNOT_RUN: Final = 4  # settings are right, but something they name is missing
+
+RESTART_PAUSE_S: Final = 5.0  # s after a fault of ours in a background task
+FAREWELL_S: Final = 5.0  # s for the spool's last try
+
+log = logging.getLogger(__name__)
+
+
+def run_agent(settings: AgentSettings, fabric_settings: FabricSettings | None = None) -> int:
+    """Be an agent until SIGTERM or SIGINT; return the exit code."""
+    start_log(settings.agent_id, level=settings.log_level, as_json=settings.log_json)
+    try:
+        return asyncio.run(main(settings, fabric_settings))
+    except ExchangeMisconfigured as error:
+        log.error("%s", error, extra={"action": "settings"})
+        return EXIT_USAGE
+
+
+def run_from_environment() -> int:
+    """Be the agent that ``BROADSIDE_AGENT_*`` describes."""
+    try:
+        settings = AgentSettings()
+    except ValidationError as error:
+        start_log("agent", level="INFO", as_json=False)
+        log.error("%s", one_line(error), extra={"action": "settings"})
+        return EXIT_USAGE
+    return run_agent(settings)
+
+
+def one_line(error: ValidationError) -> str:
+    """What is wrong with which setting."""
+    return "; ".join(
+        f"BROADSIDE_AGENT_{'_'.join(map(str, problem['loc'][:1])).upper()}: {problem['msg']}"
+        for problem in error.errors(include_url=False, include_context=False, include_input=False)
+    )
+
+
+async def main(settings: AgentSettings, fabric_settings: FabricSettings | None = None) -> int:
+    """Be an agent on the running loop until a signal says stop; return the exit code.
+
+    ``fabric_settings`` of None are the environment's. Raises
+    :class:`~exchange.ports.ExchangeMisconfigured`.
+    """
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    try:
+        host = find_host(settings)
+        spool = Spool(settings.spool_path, settings.spool_max_bytes)
+        fabric = open_fabric(fabric_settings)
+    except HostUnknown as error:
+        log.error("%s", error, extra={"action": "host"})
+        return EXIT_USAGE
+    except OSError as error:
+        log.error(
+            "spool_dir: %s: %s; set BROADSIDE_AGENT_SPOOL_DIR to a folder of the agent's own",
+            settings.spool_path,
+            error.strerror,
+            extra={"action": "spool"},
+        )
+        return EXIT_CANNOT_RUN
+    try:
+        await _be_agent(settings, host, fabric, spool, stopping)
+    finally:
+        await fabric.close()
+    return EXIT_STOPPED
+
+
+async def _be_agent(
+    settings: AgentSettings, host: Host, fabric: Fabric, spool: Spool, stopping: asyncio.Event
+) -> None:
+    spooled = SpooledTable(fabric.table, spool)
+    results = Records(spooled)
+    host_log = HostLog(keep_s=settings.duration_max_s + 120)
+    changed = asyncio.Event()
+    role: Worker | Supervisor
+    if settings.role is Role.CLIENT:
+        role = Worker(
+            settings=settings,
+            queue=fabric.queue,
+            records=fabric.records,
+            results=results,
+            host_log=host_log,
+            stopping=stopping,
+            changed=changed,
+        )
+    else:
+        role = Supervisor(
+            settings=settings,
+            host=host,
+            results=results,
+            host_log=host_log,
+            stopping=stopping,
+            changed=changed,
+        )
+    heart = Heart(
+        records=fabric.records,
+        settings=settings,
+        host=host,
+        condition=role.condition,
+        changed=changed,
+    )
+    log.info("%s agent at %s", settings.role, host.address, extra={"action": "start"})
+    async with asyncio.TaskGroup() as group:
+        background = [
+            group.create_task(_keep_going(work))
+            for work in (
+                heart.beat_forever,
+                spooled.drain_forever,
+                lambda: _count_host(host, host_log),
+            )
+        ]
+        await role.run()
+        for task in background:
+            task.cancel()
+    await heart.say_goodbye()
+    try:
+        async with asyncio.timeout(FAREWELL_S):
+            await spooled.drain()
+    except (ExchangeUnavailable, TimeoutError):
+        log.warning(
+            "%d rows stay in %s until the next start",
+            len(spool),
+            settings.spool_path,
+            extra={"action": "spool_kept"},
+        )
+    log.info("stopped", extra={"action": "stop"})
+
+
+async def _count_host(host: Host, host_log: HostLog) -> None:
+    """Keep the host's counters; an agent without them measures all the same."""
+    try:
+        if host.nic is None:
+            raise CountersUnreadable(
+                f"no interface has {host.address}; set BROADSIDE_AGENT_NIC for host counters"
+            )
+        with HostCounters(host.nic) as counters:
+            await host_log.watch(counters)
+    except CountersUnreadable as error:
+        log.warning("no host counters: %s", error, extra={"action": "counters"})
+
+
+async def _keep_going(work: Callable[[], Awaitable[None]]) -> None:
+    """Run a background task; a fault of ours in it must not take a measurement down."""
+    while True:
+        try:
+            await work()
+        except Exception:
+            log.exception("unexpected", extra={"action": "error"})
+            await asyncio.sleep(RESTART_PAUSE_S)
+        else:
+            return

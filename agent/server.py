@@ -1,0 +1,349 @@
+"""The server agent: an ``iperf3 -s -1`` on every endpoint port, and each of its tests on record.
+
+A server serves one test and exits; its successor listens within milliseconds. Once a second the
+kernel's socket tables are read, which tell what no process says of itself: whether it listens,
+whether a client is connected, and so whether it is free, busy, or stuck.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from agent.attempt import Attempt
+from agent.clock import read_clock
+from agent.counters import HostLog
+from agent.host import Host
+from agent.presence import Condition
+from agent.process import Engine, EngineError, EngineUnusable, Exit, find_iperf3
+from agent.settings import AgentSettings
+from agent.sockets import PortView, read_ports
+from exchange.iperf3 import Event, Reading, Started, server_argv
+from exchange.messages import AgentState, ClockReading, Endpoint, ServerTest
+from exchange.ports import ExchangeError
+from exchange.records import Records
+
+LOOK_S: Final = 1.0  # s between looks at the socket tables
+DEAF_S: Final = 5.0  # s after its start by which a server must listen
+SILENT_S: Final = 30.0  # s that a client may be connected without its streams
+OVERDUE_S: Final = 30.0  # s that a test may last beyond what was asked: hold, deadline, last words
+HEALTHY_S: Final = 1.0  # s that a server must have lived for its end to be no failure to start
+PAUSE_FIRST_S: Final = 0.25  # s before a server that could not start is tried again; doubles
+PAUSE_MAX_S: Final = 15.0
+EDGE_S: Final = 2.0  # s of host counters kept on both sides of a test
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Sitting:
+    """One server process from its start, as seen from outside."""
+
+    spawned_at_s: float  # epoch s, as all here
+    connected_at_s: float | None = None  # a client has been connected since
+    started_at_s: float | None = None  # the engine said that a test started
+    asked_s: float | None = None  # how long that test is to take, warm-up included
+    replaced: bool = False  # it was found stuck and is being ended
+
+    def stuck_reason(self, view: PortView, now_s: float, *, duration_max_s: float) -> str | None:
+        """Why this server should be replaced, or None.
+
+        ``duration_max_s`` bounds a test of which the engine says nothing until it is over.
+        """
+        if self.started_at_s is not None or self.connected_at_s is not None:
+            asked_s = duration_max_s if self.asked_s is None else self.asked_s
+            since_s = now_s - (self.started_at_s or self.connected_at_s or now_s)
+            if since_s > asked_s + OVERDUE_S:
+                return f"a test of {asked_s:g} s is not over after {since_s:.0f} s"
+        if self.connected_at_s is not None:
+            silent_s = now_s - self.connected_at_s
+            if view.tcp_count == 1 and view.udp_count == 0 and silent_s > SILENT_S:
+                return f"a client has been connected for {silent_s:.0f} s and sends nothing"
+        elif not view.listening and now_s - self.spawned_at_s > DEAF_S:
+            return f"the server runs but does not listen after {DEAF_S:g} s"
+        return None
+
+
+@dataclass(slots=True, kw_only=True)
+class ServedPort:
+    """Keeps one port served."""
+
+    port: int
+    settings: AgentSettings
+    engine: Engine
+    host: Host
+    results: Records
+    host_log: HostLog
+    stopping: asyncio.Event
+    changed: asyncio.Event
+    problem: str | None = None
+    _attempt: Attempt | None = None
+    _sitting: Sitting | None = None
+    _view: PortView | None = None
+    _noticed: asyncio.Event = field(default_factory=asyncio.Event)  # of this sitting: a client
+    _recorders: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def busy(self) -> bool:
+        """A test is in progress, or a client connected."""
+        sitting = self._sitting
+        return sitting is not None and (
+            sitting.started_at_s is not None or sitting.connected_at_s is not None
+        )
+
+    @property
+    def free(self) -> bool:
+        """Seen listening by the latest look, with nobody connected."""
+        return (
+            self._sitting is not None
+            and not self.busy
+            and self._view is not None
+            and self._view.listening
+        )
+
+    async def serve(self) -> None:
+        """Serve test after test until the agent is stopping; all records are then written."""
+        pause_s = 0.0
+        while not self.stopping.is_set():
+            if await self._sit():
+                pause_s = 0.0
+                continue
+            pause_s = min(max(2 * pause_s, PAUSE_FIRST_S), PAUSE_MAX_S)
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self.stopping.wait()
+            except TimeoutError:
+                continue
+        await asyncio.gather(*self._recorders)
+
+    def look(self, view: PortView, now_s: float) -> None:
+        """Take in what the socket tables show; a stuck server is ended, so that it is replaced."""
+        before = (self.free, self.busy)
+        self._view = view
+        sitting, attempt = self._sitting, self._attempt
+        if sitting is not None and attempt is not None:
+            if not view.connected:
+                sitting.connected_at_s = None
+            elif sitting.connected_at_s is None:
+                sitting.connected_at_s = now_s
+                self._noticed.set()
+            reason = sitting.stuck_reason(view, now_s, duration_max_s=self.settings.duration_max_s)
+            if reason is not None and not sitting.replaced:
+                sitting.replaced = True
+                self._log(logging.WARNING, "stuck", f"replacing the server: {reason}")
+                attempt.process.stop(reason)
+        if (self.free, self.busy) != before:
+            self.changed.set()
+
+    # One sitting ------------------------------------------------------------------------------
+
+    async def _sit(self) -> bool:
+        """Run one server to its end; False when it could not serve."""
+        argv = server_argv(
+            self.port,
+            self.engine.version,
+            binary=self.engine.binary,
+            bind=str(self.settings.address) if self.settings.address else None,
+            max_duration_s=math.ceil(self.settings.duration_max_s),
+        )
+        sitting = Sitting(spawned_at_s=time.time())
+        noticed = self._noticed = asyncio.Event()
+
+        def take(event: Event, at_s: float) -> None:
+            if isinstance(event, Started):
+                sitting.started_at_s = at_s
+                noticed.set()
+                self.changed.set()
+
+        try:
+            attempt = await Attempt.spawn(argv, on_event=take, keep_lines=False)
+        except EngineUnusable as error:
+            self._set_problem(str(error))
+            return False
+        self._attempt, self._sitting = attempt, sitting
+        recorder = asyncio.create_task(self._record(attempt, sitting, noticed))
+        self._recorders.add(recorder)
+        recorder.add_done_callback(self._recorders.discard)
+        stop = asyncio.create_task(self.stopping.wait())
+        try:
+            await asyncio.wait({attempt.exit, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if stop.done():
+                attempt.process.stop("the agent is stopping")
+            exit_ = await attempt.exit
+        finally:
+            stop.cancel()
+            attempt.exit.cancel()
+            self._attempt = self._sitting = None
+            self.changed.set()
+        return self._judge(attempt.read(), exit_)
+
+    def _judge(self, reading: Reading, exit_: Exit) -> bool:
+        """Whether a sitting that is over did its work, or failed to start."""
+        lived_s = exit_.ended_at_s - exit_.started_at_s
+        if is_test(reading) or exit_.stopped is not None or lived_s >= HEALTHY_S:
+            self._set_problem(None)
+            return True
+        why = reading.report.error or exit_.error or exit_.stderr.strip() or "it ended at once"
+        fix = "; free the port or set BROADSIDE_AGENT_PORTS" if "in use" in why else ""
+        self._set_problem(f"port {self.port}: {why}{fix}")
+        return False
+
+    # Records ----------------------------------------------------------------------------------
+
+    async def _record(self, attempt: Attempt, sitting: Sitting, noticed: asyncio.Event) -> None:
+        """Write one sitting's test, if there is one, while it runs and when it is over."""
+        notice = asyncio.create_task(noticed.wait())
+        try:
+            await asyncio.wait({attempt.exit, notice}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            notice.cancel()
+        clock = None if attempt.exit.done() else await read_clock(self.settings.chronyc_socket)
+        sent_s = 0.0
+        while not attempt.exit.done():
+            if sitting.started_at_s is not None:
+                reading = attempt.read()
+                sitting.asked_s = _asked_s(reading)
+                await self._save(reading, sitting, clock_before=clock, from_s=sent_s)
+                sent_s = min((t.intervals[-1].end_s for t in reading.tracks()), default=sent_s)
+            await asyncio.wait({attempt.exit}, timeout=self.settings.upload_s)
+        reading = attempt.read()
+        if is_test(reading):
+            self._log(logging.INFO, "test", reading.report.error or "test served")
+            await self._save(reading, sitting, clock_before=clock, exit_=attempt.over)
+
+    async def _save(
+        self,
+        reading: Reading,
+        sitting: Sitting,
+        *,
+        clock_before: ClockReading | None,
+        exit_: Exit | None = None,
+        from_s: float = 0.0,
+    ) -> None:
+        if sitting.started_at_s is None:  # an engine that speaks only at its end
+            # Its stamp may be of whole seconds; two tests of one port need two keys.
+            sitting.started_at_s = max(reading.started_at_s or 0.0, sitting.spawned_at_s)
+        started_s, ended_s = sitting.started_at_s, exit_.ended_at_s if exit_ else None
+        first_s = reading.first_data_at_s
+        test = ServerTest(
+            agent_id=self.settings.agent_id,
+            endpoint=Endpoint(
+                agent_id=self.settings.agent_id, address=self.host.address, port=self.port
+            ),
+            client_address=reading.client_address,
+            started_at=datetime.fromtimestamp(started_s, UTC),
+            first_data_at=datetime.fromtimestamp(first_s, UTC) if first_s is not None else None,
+            ended_at=datetime.fromtimestamp(ended_s, UTC) if ended_s is not None else None,
+            engine=reading.report,
+            clock_before=clock_before,
+            clock_after=await read_clock(self.settings.chronyc_socket) if exit_ else None,
+        )
+        host = self.host_log.between(started_s - EDGE_S, (ended_s or time.time()) + EDGE_S)
+        try:
+            await self.results.save_test(test, reading.tracks(), host, from_s=from_s)
+        except ExchangeError as error:
+            self._log(logging.WARNING, "upload", str(error))
+        except Exception:  # a fault of ours must not end the supervision
+            log.exception("unexpected", extra={"action": "upload", "port": self.port})
+
+    def _set_problem(self, problem: str | None) -> None:
+        if problem != self.problem:
+            self.changed.set()
+            if problem is not None:
+                self._log(logging.ERROR, "problem", problem)
+        self.problem = problem
+
+    def _log(self, level: int, action: str, message: str) -> None:
+        log.log(level, "%s", message, extra={"action": action, "port": self.port})
+
+
+@dataclass(slots=True, kw_only=True)
+class Supervisor:
+    """One server agent: all its ports."""
+
+    settings: AgentSettings
+    host: Host
+    results: Records  # of the spooled table
+    host_log: HostLog
+    stopping: asyncio.Event
+    changed: asyncio.Event  # set when the condition is new
+    _engine: Engine | None = None
+    _ports: list[ServedPort] = field(default_factory=list)
+    _problem: str | None = None
+
+    def condition(self) -> Condition:
+        free = tuple(served.port for served in self._ports if served.free)
+        busy = tuple(served.port for served in self._ports if served.busy)
+        state = AgentState.BUSY if busy else AgentState.IDLE
+        return Condition(
+            state=AgentState.STOPPING if self.stopping.is_set() else state,
+            engine=self._engine,
+            ports=free,
+            busy_ports=busy,
+            problem=self._problem or self._ports_problem(free, busy),
+        )
+
+    async def run(self) -> None:
+        """Serve every port until the agent is stopping."""
+        while not self._find_engine():
+            try:
+                async with asyncio.timeout(PAUSE_MAX_S):
+                    await self.stopping.wait()
+            except TimeoutError:
+                continue
+            return
+        async with asyncio.TaskGroup() as group:
+            looking = group.create_task(self._look_forever())
+            await asyncio.gather(*(served.serve() for served in self._ports))
+            looking.cancel()
+
+    async def _look_forever(self) -> None:
+        while True:
+            views = read_ports(self.settings.ports)
+            for served in self._ports:
+                served.look(views[served.port], time.time())
+            await asyncio.sleep(LOOK_S)
+
+    def _ports_problem(self, free: tuple[int, ...], busy: tuple[int, ...]) -> str | None:
+        """What is wrong when no port works; one that does makes the agent useful."""
+        problems = [served.problem for served in self._ports if served.problem is not None]
+        return "; ".join(problems[:3]) if problems and not free and not busy else None
+
+    def _find_engine(self) -> bool:
+        try:
+            engine = find_iperf3(str(self.settings.iperf3) if self.settings.iperf3 else None)
+        except EngineError as error:
+            if self._problem != str(error):
+                log.error("%s", error, extra={"action": "problem"})
+            self._problem = str(error)
+            self.changed.set()
+            return False
+        self._problem, self._engine = None, engine
+        self._ports = [
+            ServedPort(
+                port=port,
+                settings=self.settings,
+                engine=engine,
+                host=self.host,
+                results=self.results,
+                host_log=self.host_log,
+                stopping=self.stopping,
+                changed=self.changed,
+            )
+            for port in self.settings.ports
+        ]
+        return True
+
+
+def is_test(reading: Reading) -> bool:
+    """Whether a client got as far as starting a test."""
+    return reading.started_at_s is not None or any(reading.intervals.values())
+
+
+def _asked_s(reading: Reading) -> float | None:
+    """How long the test is to take by the engine's word, warm-up included."""
+    report = reading.report
+    return None if report.duration_s is None else float(report.duration_s + (report.omit_s or 0))

@@ -1,0 +1,169 @@
+"""What an operator tells an agent: environment variables ``BROADSIDE_AGENT_*``.
+
+Nothing here looks at the host (the lab builds settings in one network namespace and runs the
+agent in another); what is left unset is found by :mod:`agent.host` when the agent starts.
+"""
+
+import os
+import socket
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, Field
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from exchange.messages import Identifier, Role
+
+Network = IPv4Network | IPv6Network
+
+PRIVATE_NETWORKS: Final = (
+    "10.0.0.0/8",  # RFC 1918
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "127.0.0.0/8",  # loopback
+    "::1/128",
+)
+
+
+def parse_ports(value: object) -> object:
+    """``"5201-5204,5210"`` to ``(5201, 5202, 5203, 5204, 5210)``; other types pass through."""
+    if not isinstance(value, str):
+        return value
+    ports: list[int] = []
+    for part in filter(None, (part.strip() for part in value.split(","))):
+        first, _, last = part.partition("-")
+        try:
+            ports += range(int(first), int(last or first) + 1)
+        except ValueError:
+            raise ValueError(f"{part!r} is no port or range; write e.g. 5201-5204,5210") from None
+    return tuple(dict.fromkeys(ports))
+
+
+def parse_networks(value: object) -> object:
+    """``"10.0.0.0/8, fd00::/8"`` to networks; other types pass through."""
+    if not isinstance(value, str):
+        return value
+    networks: list[Network] = []
+    for part in filter(None, (part.strip() for part in value.split(","))):
+        try:
+            networks.append(ip_network(part))
+        except ValueError as error:
+            raise ValueError(f"{error}; write CIDRs, e.g. 10.0.0.0/8,192.168.7.0/24") from None
+    return tuple(networks)
+
+
+def state_folder(agent_id: str) -> Path:
+    """Where an agent keeps its spool when not told: under ``$XDG_STATE_HOME``."""
+    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(base).expanduser() / "broadside" / agent_id
+
+
+class AgentSettings(BaseSettings):
+    """One agent's settings. Where a job names the same limit, the tighter of the two holds."""
+
+    model_config = SettingsConfigDict(env_prefix="BROADSIDE_AGENT_", frozen=True)
+
+    role: Role = Field(description="client (sends, pulls jobs) or server (listens)")
+    agent_id: Identifier = Field(
+        default_factory=socket.gethostname,
+        description="name of this agent, unique in the fleet; default: the host name",
+    )
+    address: IPv4Address | IPv6Address | None = Field(
+        None,
+        description="address at which the test traffic leaves or arrives; default: the source "
+        "address of the default route",
+    )
+    ports: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=65535)], ...], NoDecode, BeforeValidator(parse_ports)
+    ] = Field(
+        (5201,), min_length=1, description="server role: endpoint ports, e.g. 5201 or 5201-5204"
+    )
+    allowed_networks: Annotated[tuple[Network, ...], NoDecode, BeforeValidator(parse_networks)] = (
+        Field(
+            tuple(ip_network(network) for network in PRIVATE_NETWORKS),
+            description="networks (CIDR, comma-separated) in which every target must lie; "
+            "default: RFC 1918 and loopback",
+        )
+    )
+    duration_max_s: float = Field(3600, gt=0, description="longest burst accepted, in seconds")
+    bits_per_second_max: int | None = Field(
+        None,
+        gt=0,
+        description="largest rate accepted, in bit/s over all streams and both flows; when set, "
+        "jobs without pacing are refused; default: no cap",
+    )
+    clock_bound_max_s: float | None = Field(
+        None,
+        gt=0,
+        description="clock gate of this agent, in seconds; default: the job's own (0.05)",
+    )
+    late_after_s: float | None = Field(
+        None,
+        gt=0,
+        description="seconds after the instant at which data counts as late; default: the job's "
+        "own (1.0)",
+    )
+    chronyc_socket: str | None = Field(
+        None,
+        description="chronyd's command socket or host, as in chronyc -h; default: chronyc's own "
+        "choice, and the kernel's adjtimex where no chronyd answers",
+    )
+    iperf3: Path | None = Field(None, description="the iperf3 to run; default: found on PATH")
+    use_gate: bool = Field(
+        True, description="open all connections early and release them at the instant"
+    )
+    arm_lead_s: float = Field(
+        5.0,
+        ge=1.5,
+        le=8,  # a server waits 10 s for the held connection (agent/gate.c)
+        description="seconds before the instant at which the engine is started behind the gate",
+    )
+    nic: str | None = Field(
+        None, description="interface that carries the traffic; default: the one with the address"
+    )
+    nic_bits_per_second: int | None = Field(
+        None, gt=0, description="bandwidth cap of the interface or VM size, in bit/s"
+    )
+    vm_size: str | None = Field(None, description="VM size, for the report")
+    heartbeat_s: float = Field(5.0, ge=1, description="seconds between presence heartbeats")
+    control_poll_s: float = Field(
+        1.0,
+        gt=0,
+        le=2.5,
+        description="seconds between readings of the run's control row while a burst runs",
+    )
+    blind_max_s: float = Field(
+        300.0,
+        gt=0,
+        description="seconds for which a burst goes on while the control row cannot be read",
+    )
+    upload_s: float = Field(
+        3.0, gt=0, description="seconds between uploads of a running burst's seconds"
+    )
+    spool_dir: Path | None = Field(
+        None,
+        description="folder that keeps unsent results while the table is away; default: "
+        "broadside/<agent_id> under $XDG_STATE_HOME",
+    )
+    spool_max_bytes: int = Field(
+        256 * 2**20, gt=0, description="largest size of the spool; later results are dropped"
+    )
+    log_json: bool = Field(False, description="write the log as JSON lines")
+    log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
+
+    @property
+    def spool_path(self) -> Path:
+        return self.spool_dir or state_folder(self.agent_id)
+
+    def is_allowed(self, address: str) -> bool:
+        """Whether a literal address lies in the allowed networks. Raises ``ValueError``."""
+        target = ip_address(address)
+        return any(target in network for network in self.allowed_networks)

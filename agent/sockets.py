@@ -1,0 +1,58 @@
+"""Who listens and who is connected on this host's ports, read from ``/proc``.
+
+Never a connect probe: an ``iperf3 -s -1`` that is connected to and dropped ends.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+TABLES: Final = ("tcp", "tcp6", "udp", "udp6")
+ESTABLISHED: Final = 0x01  # include/net/tcp_states.h; also of a UDP socket that is connected
+LISTEN: Final = 0x0A
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortView:
+    """One local port as the kernel's tables show it."""
+
+    listening: bool
+    tcp_count: int  # established connections
+    udp_count: int  # connected sockets
+
+    @property
+    def connected(self) -> bool:
+        return self.tcp_count > 0
+
+
+def parse_sockets(text: str) -> Counter[tuple[int, int]]:
+    """How many sockets of each (local port, state) one of the tables lists.
+
+    A line is ``sl local_address remote_address st ..``; addresses and states are hexadecimal.
+    """
+    counts: Counter[tuple[int, int]] = Counter()
+    for line in text.splitlines()[1:]:
+        _, local, _, state, *_ = line.split(maxsplit=4)
+        counts[int(local.rpartition(":")[2], 16), int(state, 16)] += 1
+    return counts
+
+
+def read_ports(ports: Iterable[int]) -> Mapping[int, PortView]:
+    """What this thread's network namespace shows of some ports just now."""
+    counts = {"tcp": Counter[tuple[int, int]](), "udp": Counter[tuple[int, int]]()}
+    for table in TABLES:
+        try:
+            text = Path("/proc/thread-self/net", table).read_text()
+        except FileNotFoundError:  # no IPv6 here
+            continue
+        counts[table[:3]] += parse_sockets(text)
+    return {
+        port: PortView(
+            listening=counts["tcp"][port, LISTEN] > 0,
+            tcp_count=counts["tcp"][port, ESTABLISHED],
+            udp_count=counts["udp"][port, ESTABLISHED],
+        )
+        for port in ports
+    }

@@ -1,0 +1,236 @@
+"""Keeps results on disk while the table is away, and sends them when it is back.
+
+Writes of results are upserts: each carries the whole row, and the last one of a key counts. So
+what could not be sent is kept as rows, one file each, the newest of a key replacing the older; and
+while anything is kept, new writes queue behind it, so that no old row ever lands on a newer one.
+An agent that restarts finds the files and sends them.
+"""
+
+import asyncio
+import base64
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from exchange.ports import Entity, ExchangeError, ExchangeUnavailable, Table, Value
+
+RETRY_FIRST_S: Final = 0.5
+RETRY_MAX_S: Final = 10.0
+
+log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+
+
+class Spool:
+    """Rows on disk, oldest first, at most one a key."""
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        """Raises ``OSError`` when the folder cannot be made or read."""
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._files: dict[Key, tuple[Path, int]] = {}  # in the order of writing
+        self._number = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in sorted(folder.glob("*.row")):
+            self._number = int(path.stem)
+            with contextlib.suppress(ValueError, KeyError):  # a torn file of a crash
+                entity = parse_entity(path.read_bytes())
+                self._files[_key(entity)] = (path, path.stat().st_size)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(size_bytes for _, size_bytes in self._files.values())
+
+    def put(self, entity: Entity) -> bool:
+        """Keep a row in place of an older one with its key; False when there is no room."""
+        text = format_entity(entity)
+        replaced = self._files.get(_key(entity))
+        grows_bytes = len(text) - (replaced[1] if replaced else 0)
+        if self.size_bytes + grows_bytes > self._max_bytes:
+            return False
+        self._number += 1
+        path = self._folder / f"{self._number:012d}.row"
+        unfinished = path.with_suffix(".part")
+        unfinished.write_bytes(text)
+        unfinished.replace(path)
+        self.drop(_key(entity))
+        self._files[_key(entity)] = (path, len(text))
+        return True
+
+    def oldest(self) -> tuple[Key, Path] | None:
+        return next(((key, path) for key, (path, _) in self._files.items()), None)
+
+    def drop(self, key: Key, path: Path | None = None) -> None:
+        """Forget a row; with ``path``, only if that is still the file that holds it."""
+        held = self._files.get(key)
+        if held is not None and path in (None, held[0]):
+            held[0].unlink(missing_ok=True)
+            del self._files[key]
+
+    def set_aside(self, key: Key, path: Path) -> None:
+        """Keep a row that the table refuses, out of the way, for a person to look at."""
+        with contextlib.suppress(OSError):
+            path.replace(path.with_suffix(".refused"))
+        self._files.pop(key, None)
+
+
+class SpooledTable:
+    """A :class:`~exchange.ports.Table` whose upserts do not fail while the table is away.
+
+    ``upsert`` gives no ETag. All but ``upsert`` and ``batch`` is passed on and may raise
+    :class:`~exchange.ports.ExchangeUnavailable`.
+    """
+
+    def __init__(self, table: Table, spool: Spool) -> None:
+        self._table = table
+        self._spool = spool
+        self._kept = asyncio.Event()
+        if len(spool):
+            self._kept.set()
+
+    async def upsert(self, entity: Entity) -> str:
+        await self._write(lambda: self._table.upsert(entity), [entity])
+        return ""
+
+    async def batch(self, entities: Sequence[Entity]) -> None:
+        await self._write(lambda: self._table.batch(entities), entities)
+
+    async def _write(
+        self, write: Callable[[], Awaitable[object]], entities: Sequence[Entity]
+    ) -> None:
+        if not len(self._spool):
+            try:
+                await write()
+            except ExchangeUnavailable as error:
+                log.warning("away, results are spooled: %s", error, extra={"action": "spool"})
+            else:
+                return
+        for entity in entities:
+            self._keep(entity)
+
+    def _keep(self, entity: Entity) -> None:
+        try:
+            kept = self._spool.put(entity)
+            problem = "the spool is full; raise BROADSIDE_AGENT_SPOOL_MAX_BYTES"
+        except OSError as error:
+            kept, problem = False, f"the spool cannot be written: {error}"
+        if not kept:
+            log.error(
+                "LOST %s %s: %s",
+                entity.partition_key,
+                entity.row_key,
+                problem,
+                extra={"action": "spool_lost"},
+            )
+        self._kept.set()
+
+    async def drain(self) -> None:
+        """Send what is kept, oldest first. Raises :class:`ExchangeUnavailable` when it cannot."""
+        while (oldest := self._spool.oldest()) is not None:
+            key, path = oldest
+            entity = parse_entity(path.read_bytes())
+            try:
+                await self._table.upsert(entity)
+            except ExchangeUnavailable:
+                raise
+            except (ExchangeError, ValueError) as error:
+                log.error(
+                    "the table refuses %s %s: %s", *key, error, extra={"action": "spool_refused"}
+                )
+                self._spool.set_aside(key, path)
+            else:
+                self._spool.drop(key, path)  # unless a newer row took its place meanwhile
+
+    async def drain_forever(self) -> None:
+        """Drain whenever something is kept, with growing pauses while the table is away."""
+        while True:
+            await self._kept.wait()
+            self._kept.clear()
+            pause_s = RETRY_FIRST_S
+            while len(self._spool):
+                try:
+                    await self.drain()
+                except ExchangeUnavailable:
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(pause_s * 2, RETRY_MAX_S)
+                else:
+                    log.info("the spool is sent", extra={"action": "spool_sent"})
+
+    # Passed on -------------------------------------------------------------------------------
+
+    async def insert(self, entity: Entity) -> str:
+        return await self._table.insert(entity)
+
+    async def replace(self, entity: Entity, etag: str) -> str:
+        return await self._table.replace(entity, etag)
+
+    async def get(self, partition_key: str, row_key: str) -> Entity | None:
+        return await self._table.get(partition_key, row_key)
+
+    def scan(
+        self,
+        partition_key: str,
+        *,
+        row_from: str | None = None,
+        row_before: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[Entity]:
+        return self._table.scan(
+            partition_key, row_from=row_from, row_before=row_before, limit=limit
+        )
+
+    async def delete(self, partition_key: str, row_key: str) -> bool:
+        return await self._table.delete(partition_key, row_key)
+
+    async def delete_partition(self, partition_key: str) -> int:
+        return await self._table.delete_partition(partition_key)
+
+    async def close(self) -> None:
+        await self._table.close()
+
+
+def _key(entity: Entity) -> Key:
+    return entity.partition_key, entity.row_key
+
+
+def format_entity(entity: Entity) -> bytes:
+    """A row as JSON; types that JSON lacks are tagged."""
+
+    def tag(value: Value) -> object:
+        if isinstance(value, bytes):
+            return {"bytes": base64.b64encode(value).decode()}
+        if isinstance(value, datetime):
+            return {"at": value.isoformat()}
+        return value
+
+    properties = {name: tag(value) for name, value in entity.properties.items()}
+    return json.dumps([entity.partition_key, entity.row_key, properties]).encode()
+
+
+def parse_entity(text: bytes) -> Entity:
+    """The reverse of :func:`format_entity`. Raises ``ValueError`` or ``KeyError``."""
+
+    def untag(value: object) -> Value:
+        match value:
+            case {"bytes": str(encoded)}:
+                return base64.b64decode(encoded)
+            case {"at": str(at)}:
+                return datetime.fromisoformat(at)
+            case bool() | int() | float() | str():
+                return value
+        raise ValueError(f"no property value: {value!r}")
+
+    partition_key, row_key, properties = json.loads(text)
+    return Entity(
+        partition_key=partition_key,
+        row_key=row_key,
+        properties={name: untag(value) for name, value in properties.items()},
+    )

@@ -1,0 +1,254 @@
+"""The client agent: takes one job at a time and sees it through to a report.
+
+The order of the steps is what keeps it honest when this process dies on any line::
+
+    receive   a lock: dying gives the message to somebody else
+    claim     create-only: from here on nobody else may send; dying leaves a claim without a
+              report, which the coordinator reads as abandoned
+    settle    dying before it brings a second delivery, which loses the claim and is dropped
+    arm       the engine dies with this process; the gate lets nothing out before the instant
+    control   cancelled, or no coordinator left: the engine is ended before the instant
+    run       rows are rewritten every few seconds under the same keys; the server's agent
+              records its own end whatever becomes of this one
+    report    the seconds first, the report after them: a job with a report has all its rows
+
+A job that this agent refuses (target, caps, version) is claimed, reported and then dead-lettered,
+in that order: on record once, and there for an operator to look at. It is not offered to another
+agent, whose settings are most likely the same.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from agent.burst import Burst, Tools
+from agent.counters import HostLog
+from agent.decide import Ending, Poison, check, read_job
+from agent.gate import explain_no_gate, find_gate
+from agent.presence import Condition
+from agent.process import Engine, EngineError, find_iperf3
+from agent.settings import AgentSettings
+from exchange.messages import AgentState, Claim, Job, JobReport, Outcome, Phase
+from exchange.ports import Delivery, ExchangeError, JobQueue
+from exchange.records import Records
+
+RECEIVE_WAIT_S: Final = 2.0  # s a receive waits: also the longest an idle agent takes to stop
+PAUSE_S: Final = 2.0  # s between tries while the queue is away
+ENGINE_PAUSE_S: Final = 15.0  # s between looks for an engine that was not there
+CLAIM_TRIES: Final = 3
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Worker:
+    """One client agent's loop."""
+
+    settings: AgentSettings
+    queue: JobQueue
+    records: Records
+    results: Records  # of the spooled table
+    host_log: HostLog
+    stopping: asyncio.Event
+    changed: asyncio.Event  # set when the condition is new
+    _engine: Engine | None = None
+    _gate: Path | None = None
+    _busy: bool = False
+    _problem: str | None = None
+
+    def condition(self) -> Condition:
+        state = AgentState.BUSY if self._busy else AgentState.IDLE
+        return Condition(
+            state=AgentState.STOPPING if self.stopping.is_set() else state,
+            engine=self._engine,
+            gate=self._gate is not None,
+            problem=self._problem,
+        )
+
+    async def run(self) -> None:
+        """Take jobs until the agent is stopping."""
+        while not self.stopping.is_set():
+            if self._engine is None and not self._find_engine():
+                await self._pause(ENGINE_PAUSE_S)
+                continue
+            try:
+                delivery = await self.queue.receive(RECEIVE_WAIT_S)
+            except ExchangeError as error:
+                log.warning("no jobs: %s", error, extra={"action": "receive_failed"})
+                await self._pause(PAUSE_S)
+                continue
+            if delivery is None:
+                continue
+            if self.stopping.is_set():
+                await self._settle(self.queue.abandon(delivery))
+            else:
+                await self._take(delivery)
+
+    # One message ------------------------------------------------------------------------------
+
+    async def _take(self, delivery: Delivery) -> None:
+        job = read_job(delivery.body)
+        if isinstance(job, Poison):
+            log.error(
+                "poison message %s: %s",
+                delivery.message_id,
+                job.description,
+                extra={"action": "dead_letter"},
+            )
+            await self._settle(self.queue.dead_letter(delivery, job.reason, job.description))
+            return
+        context = {"job_id": job.job_id}
+        now = datetime.now(UTC)
+        claim = Claim(
+            job_id=job.job_id,
+            agent_id=self.settings.agent_id,
+            phase=Phase.CLAIMED,
+            claimed_at=now,
+        )
+        try:
+            won = await self._claim(job, claim)
+        except ExchangeError as error:
+            log.warning("no claim: %s", error, extra={"action": "claim_failed", **context})
+            await self._settle(self.queue.abandon(delivery))
+            await self._pause(PAUSE_S)
+            return
+        if not won:
+            log.info("somebody has this job", extra={"action": "claim_lost", **context})
+            await self._settle(self.queue.complete(delivery))
+            return
+        ending = check(job, self.settings, now)
+        if ending is not None and ending.outcome is Outcome.REFUSED:
+            await self._finish(job, claim, self._standing_report(job, ending))
+            await self._settle(
+                self.queue.dead_letter(delivery, "Refused", f"{claim.agent_id}: {ending.reason}")
+            )
+            return
+        await self._settle(self.queue.complete(delivery))
+        if ending is not None:
+            await self._finish(job, claim, self._standing_report(job, ending))
+            return
+        self._set_busy(True)
+        try:
+            await self._conduct(job, claim)
+        finally:
+            self._set_busy(False)
+
+    async def _claim(self, job: Job, claim: Claim) -> bool:
+        """Create the claim row, or find that a try of ours whose answer was lost had created it.
+
+        Raises :class:`~exchange.ports.ExchangeError` when the table stays away.
+        """
+        for tries_left in reversed(range(CLAIM_TRIES)):
+            try:
+                if await self.records.claim(job, claim):
+                    return True
+                held = (await self.records.read_claims(job.run_id, job.burst_index)).get(
+                    job.pair_index
+                )
+                return held is not None and (held.agent_id, held.claimed_at) == (
+                    claim.agent_id,
+                    claim.claimed_at,
+                )
+            except ExchangeError:
+                if not tries_left:
+                    raise
+                await asyncio.sleep(0.5)
+        raise AssertionError("unreachable")
+
+    async def _conduct(self, job: Job, claim: Claim) -> None:
+        assert self._engine is not None  # noqa: S101 - run() found one before it received
+        log.info(
+            "took %s, due at %s",
+            job.pair,
+            job.planned_start_at.isoformat(),
+            extra={"action": "claim", "job_id": job.job_id},
+        )
+        tools = Tools(
+            settings=self.settings,
+            engine=self._engine,
+            gate=self._gate,
+            records=self.records,
+            results=self.results,
+            host_log=self.host_log,
+            stopping=self.stopping,
+        )
+        burst = Burst(job, claim, tools)
+        try:
+            report = await burst.conduct()
+        except Exception as error:  # a fault of ours must not leave a claim without a report
+            log.exception("burst failed", extra={"action": "error", "job_id": job.job_id})
+            ending = Ending(outcome=Outcome.FAILED, reason=f"the agent erred: {error!r}")
+            report = self._standing_report(job, ending)
+        await self._finish(job, burst.claim, report)
+
+    async def _finish(self, job: Job, claim: Claim, report: JobReport) -> None:
+        """Put the report on record, then move the claim to its last phase."""
+        log.log(
+            logging.INFO if report.outcome is Outcome.MEASURED else logging.WARNING,
+            "%s: %s",
+            report.outcome,
+            report.reason or "as planned",
+            extra={"action": "report", "job_id": job.job_id, "outcome": report.outcome},
+        )
+        try:
+            await self.results.save_report(report)
+            await self.results.save_claim(job, claim.model_copy(update={"phase": Phase.REPORTED}))
+        except ExchangeError:  # the spool takes outages: this row was refused
+            log.exception("no report", extra={"action": "report_failed", "job_id": job.job_id})
+
+    def _standing_report(self, job: Job, ending: Ending) -> JobReport:
+        """The report of a job for which nothing was started."""
+        return JobReport(
+            job_id=job.job_id,
+            run_id=job.run_id,
+            burst_index=job.burst_index,
+            pair_index=job.pair_index,
+            agent_id=self.settings.agent_id,
+            outcome=ending.outcome,
+            reason=ending.reason,
+            planned_start_at=job.planned_start_at,
+            reported_at=datetime.now(UTC),
+        )
+
+    async def _settle(self, verb: Awaitable[None]) -> None:
+        """Settle a message. When that fails it comes again, and loses the claim."""
+        try:
+            await verb
+        except ExchangeError as error:
+            log.warning("message not settled: %s", error, extra={"action": "settle_failed"})
+
+    # Condition --------------------------------------------------------------------------------
+
+    def _find_engine(self) -> bool:
+        try:
+            self._engine = find_iperf3(str(self.settings.iperf3) if self.settings.iperf3 else None)
+        except EngineError as error:
+            self._set_problem(str(error))
+            return False
+        self._gate = find_gate() if self.settings.use_gate and self._engine.preloadable else None
+        if self._gate is None:
+            log.warning("%s", explain_no_gate(), extra={"action": "no_gate"})
+        self._set_problem(None)
+        return True
+
+    def _set_problem(self, problem: str | None) -> None:
+        if problem is not None and problem != self._problem:
+            log.error("%s", problem, extra={"action": "problem"})
+        self._problem = problem
+        self.changed.set()
+
+    def _set_busy(self, busy: bool) -> None:
+        self._busy = busy
+        self.changed.set()
+
+    async def _pause(self, pause_s: float) -> None:
+        """Wait, but not for an agent that is stopping."""
+        try:
+            async with asyncio.timeout(pause_s):
+                await self.stopping.wait()
+        except TimeoutError:
+            pass

@@ -1,0 +1,69 @@
+"""Jobs, settings and readings that the agent's unit tests share."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from agent.process import Exit
+from agent.settings import AgentSettings
+from exchange.iperf3 import Reading, StartBasis
+from exchange.messages import (
+    EngineReport,
+    Flow,
+    FlowTotals,
+    Interval,
+    Job,
+    Role,
+    Side,
+)
+
+INSTANT_AT = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
+INSTANT_S = INSTANT_AT.timestamp()
+
+
+def make_job(**changes: Any) -> Job:
+    """A plain forward job of 10 s on loopback."""
+    fields: dict[str, Any] = {
+        "run_id": "run-1",
+        "burst_index": 0,
+        "pair_index": 2,
+        "endpoint": {"agent_id": "server-1", "address": "10.2.1.3", "port": 5201},
+        "traffic": {"streams_count": 8},
+        "planned_start_at": INSTANT_AT,
+        "duration_s": 10,
+    }
+    return Job.model_validate(fields | changes)
+
+
+def make_settings(**changes: Any) -> AgentSettings:
+    return AgentSettings(**({"role": Role.CLIENT, "agent_id": "client-1"} | changes))
+
+
+def make_reading(**changes: Any) -> Reading:
+    """What a good forward test of 2 s reads like."""
+    reading = Reading(
+        report=EngineReport(
+            engine="iperf3",
+            direction="forward",
+            duration_s=2,
+            totals=(FlowTotals(flow=Flow.UP, sent_bytes=2000, received_bytes=1990),),
+        ),
+        side=Side.CLIENT,
+        intervals={
+            Flow.UP: (
+                Interval(start_s=0, end_s=1, transferred_bytes=1000),
+                Interval(start_s=1, end_s=2, transferred_bytes=1000),
+            )
+        },
+        first_data_at_s=INSTANT_S + 0.01,
+        start_basis=StartBasis.ARRIVALS,
+        started_at_s=INSTANT_S,
+        client_address=None,
+        ended=True,
+    )
+    return replace(reading, **changes)
+
+
+def make_exit(**changes: Any) -> Exit:
+    exit_ = Exit(exit_code=0, stderr="", started_at_s=INSTANT_S - 5, ended_at_s=INSTANT_S + 2.1)
+    return replace(exit_, **changes)

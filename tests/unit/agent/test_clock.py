@@ -1,0 +1,98 @@
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.clock import STA_NANO, STA_UNSYNC, TIME_ERROR, clock_problem, judge_timex, parse_tracking
+from exchange.messages import ClockReading, ClockSource
+
+NOW_AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+# chronyd 4.3 -x against a server with `offset 0.005`, which `chronyc tracking` calls "slow"
+SLOW = (
+    "7F000001,127.0.0.1,4,1795175952.126060525,0.004998744,-0.000000175,0.000000221,-0.022,-0.005,"
+    "0.071,0.000005591,0.000001400,1.0,Normal\n"
+)
+LOCAL = (
+    "7F7F0101,,3,1795175935.854579847,0.000000000,0.000000000,0.000000000,0.000,0.000,0.000,"
+    "0.000000000,0.000000000,0.0,Normal\n"
+)
+UNSYNCHRONISED = (
+    "00000000,,0,0.000000000,0.000000000,0.000000000,0.000000000,0.000,0.000,0.000,1.000000000,"
+    "1.000000000,0.0,Not synchronised\n"
+)
+
+
+def test_tracking_gives_offset_bound_and_reference() -> None:
+    reading = parse_tracking(SLOW, NOW_AT)
+    assert reading.source is ClockSource.CHRONY
+    assert reading.synchronised
+    assert reading.offset_s == pytest.approx(-0.004998744)  # slow: behind
+    assert reading.bound_s == pytest.approx(0.004998744 + 0.000001400 + 0.000005591 / 2)
+    assert (reading.reference, reading.stratum) == ("127.0.0.1", 4)
+
+
+def test_a_local_reference_is_named_by_its_id() -> None:
+    reading = parse_tracking(LOCAL, NOW_AT)
+    assert (reading.synchronised, reading.bound_s, reading.reference) == (True, 0.0, "7F7F0101")
+
+
+def test_not_synchronised_is_an_unknown_bound() -> None:
+    reading = parse_tracking(UNSYNCHRONISED, NOW_AT)
+    assert (reading.synchronised, reading.bound_s, reading.offset_s) == (False, None, None)
+    assert "not synchronised" in (clock_problem(reading, 0.05) or "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "506 Cannot talk to daemon\n",
+        SLOW.replace("0.000001400", "nan"),
+        SLOW.replace("0.000001400", "inf"),
+        SLOW.replace("0.000001400", "-1.0"),
+        SLOW.replace("0.004998744", "x"),
+        SLOW.rpartition(",")[0],
+    ],
+)
+def test_garbage_is_an_unknown_clock(text: str) -> None:
+    reading = parse_tracking(text, NOW_AT)
+    assert reading.source is ClockSource.UNKNOWN
+    assert "clock unknown" in (clock_problem(reading, 10.0) or "")
+
+
+@given(st.text())
+def test_no_text_makes_the_parser_raise_or_invent_a_bound(text: str) -> None:
+    assert parse_tracking(text, NOW_AT).bound_s is None
+
+
+def test_the_kernel_bound_is_maxerror() -> None:
+    reading = judge_timex(0, STA_NANO, 1500, 2500, NOW_AT)
+    assert reading.source is ClockSource.ADJTIMEX
+    assert reading.bound_s == pytest.approx(0.0025)
+    assert reading.offset_s == pytest.approx(-1.5e-6)
+    assert judge_timex(0, 0, 1500, 2500, NOW_AT).offset_s == pytest.approx(-1.5e-3)
+
+
+@pytest.mark.parametrize(("state", "status"), [(TIME_ERROR, 0), (0, STA_UNSYNC)])
+def test_an_undisciplined_kernel_clock_is_not_synchronised(state: int, status: int) -> None:
+    reading = judge_timex(state, status, 0, 16_000_000, NOW_AT)
+    assert (reading.synchronised, reading.bound_s) == (False, None)
+
+
+def test_a_failed_adjtimex_is_an_unknown_clock() -> None:
+    assert judge_timex(-1, 0, 0, 0, NOW_AT).source is ClockSource.UNKNOWN
+
+
+def test_the_gate_names_value_limit_and_fix() -> None:
+    def reading(bound_s: float) -> ClockReading:
+        return ClockReading(
+            source=ClockSource.CHRONY, read_at=NOW_AT, synchronised=True, bound_s=bound_s
+        )
+
+    assert clock_problem(reading(0.05), 0.05) is None
+    problem = clock_problem(reading(0.051), 0.05) or ""
+    assert "51.000 ms" in problem
+    assert "50.000 ms" in problem
+    assert "clock_bound_max_s" in problem

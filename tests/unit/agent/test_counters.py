@@ -1,0 +1,131 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.counters import (
+    CoreTicks,
+    CountersUnreadable,
+    HostLog,
+    HostTotals,
+    NicCounts,
+    difference,
+    parse_net_dev,
+    parse_retransmits,
+    parse_stat,
+)
+
+NET_DEV = """\
+Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo co
+    lo:    5125      41    0    0    0     0          0         0     5125      41    0    0    0
+  eth0: 191854087    8764    0    3    0     0          0         0   472913    5219    0    4    0
+eth0.7:7 1 0 0 0 0 0 0 9 2 0 0 0 0 0 0
+"""
+SNMP = """\
+Ip: Forwarding DefaultTTL InReceives
+Ip: 2 64 8794
+Tcp: RtoAlgorithm RtoMin RtoMax MaxConn ActiveOpens InSegs OutSegs RetransSegs InErrs OutRsts
+Tcp: 1 200 120000 -1 71 8641 4991 17 0 164
+Udp: InDatagrams NoPorts
+Udp: 146 3
+"""
+STAT = """\
+cpu  1668 0 1783 210022 942 0 54 10 0 0
+cpu0 328 0 550 106346 24 0 14 1 0 0
+cpu1 1340 0 1232 103675 917 0 39 8 0 0
+intr 1 2 3
+ctxt 123
+"""
+
+
+def test_net_dev_columns() -> None:
+    assert parse_net_dev(NET_DEV, "eth0") == NicCounts(
+        rx_bytes=191854087,
+        rx_packets_count=8764,
+        tx_bytes=472913,
+        tx_packets_count=5219,
+        drops_count=7,
+    )
+    assert parse_net_dev(NET_DEV, "eth0.7").rx_bytes == 7
+
+
+def test_an_interface_that_is_not_there_is_named() -> None:
+    with pytest.raises(CountersUnreadable, match=r"no interface eth1.*BROADSIDE_AGENT_NIC"):
+        parse_net_dev(NET_DEV, "eth1")
+
+
+def test_retransmits_by_column_name() -> None:
+    assert parse_retransmits(SNMP) == 17
+    with pytest.raises(CountersUnreadable):
+        parse_retransmits("Ip: Forwarding\nIp: 2\n")
+
+
+def test_stat_counts_all_but_idle_and_waiting_as_busy() -> None:
+    cores = parse_stat(STAT)
+    assert cores[0] == CoreTicks(busy=328 + 550 + 14 + 1, total=328 + 550 + 106346 + 24 + 14 + 1)
+    assert len(cores) == 2
+    with pytest.raises(CountersUnreadable):
+        parse_stat("intr 1\n")
+
+
+def totals(read_at_s: float = 100.0, **nic: int) -> HostTotals:
+    counts = NicCounts(
+        rx_bytes=1000, rx_packets_count=10, tx_bytes=2000, tx_packets_count=20, drops_count=1
+    )
+    return HostTotals(
+        read_at_s=read_at_s,
+        nic=replace(counts, **nic),
+        tcp_retransmits_count=5,
+        cores=(CoreTicks(busy=100, total=1000), CoreTicks(busy=200, total=1000)),
+    )
+
+
+def test_difference_is_what_happened_between() -> None:
+    later = replace(
+        totals(101.0, rx_bytes=1500, drops_count=4),
+        tcp_retransmits_count=7,
+        cores=(CoreTicks(busy=150, total=1100), CoreTicks(busy=300, total=1100)),
+    )
+    second = difference(totals(), later)
+    assert second is not None
+    assert (second.start_at_s, second.end_at_s) == (100.0, 101.0)
+    assert (second.nic_rx_bytes, second.nic_tx_bytes, second.nic_drops_count) == (500, 0, 3)
+    assert second.tcp_retransmits_count == 2
+    assert (second.cpu_busy_ratio, second.cpu_busiest_core_ratio) == (0.75, 1.0)
+
+
+def test_an_interface_made_anew_counts_from_zero() -> None:
+    cores = (CoreTicks(busy=150, total=1100),)
+    second = difference(totals(), replace(totals(101.0, rx_bytes=300), cores=cores))
+    assert second is not None
+    assert second.nic_rx_bytes == 300
+
+
+def test_no_tick_between_two_readings_is_no_second() -> None:
+    assert difference(totals(), totals(100.001)) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500)), min_size=1, max_size=8))
+def test_ratios_stay_ratios(steps: list[tuple[int, int]]) -> None:
+    """Also where a core's idle time stepped back, so that more is busy than passed."""
+    earlier = replace(totals(), cores=tuple(CoreTicks(busy=100, total=1000) for _ in steps))
+    later = replace(
+        totals(101.0),
+        cores=tuple(CoreTicks(busy=100 + b, total=1000 + t) for b, t in steps),
+    )
+    second = difference(earlier, later)
+    if second is not None:
+        assert 0 <= second.cpu_busy_ratio <= second.cpu_busiest_core_ratio <= 1
+
+
+def test_the_log_keeps_the_latest_and_finds_by_time() -> None:
+    host_log = HostLog(keep_s=3)
+    cores = (CoreTicks(busy=100, total=1100),)
+    for at_s in range(5):
+        second = difference(totals(at_s), replace(totals(at_s + 1.0), cores=cores))
+        assert second is not None
+        host_log.keep(second)
+    assert [second.start_at_s for second in host_log.between(0, 10)] == [2, 3, 4]
+    assert [second.start_at_s for second in host_log.between(3.0, 3.5)] == [3]

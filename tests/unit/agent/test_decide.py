@@ -1,0 +1,234 @@
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide import (
+    Poison,
+    check,
+    control_problem,
+    judge_outcome,
+    may_retry,
+    read_job,
+    start_error_s,
+)
+from agent.gate import Release
+from exchange.messages import Control, Job, Outcome
+from tests.unit.agent.jobs import (
+    INSTANT_AT,
+    INSTANT_S,
+    make_exit,
+    make_job,
+    make_reading,
+    make_settings,
+)
+
+BEFORE_AT = INSTANT_AT - timedelta(seconds=10)
+
+
+# Reading a message
+
+
+def test_a_job_reads_back() -> None:
+    job = make_job()
+    assert read_job(job.model_dump_json().encode()) == job
+
+
+@pytest.mark.parametrize(
+    ("body", "reason", "words"),
+    [
+        (b"\xff\x00", "NotJson", "not JSON"),
+        (b"10.2.1.3 5201", "NotJson", "not JSON"),
+        (b"[1]", "NotAJob", "not a JSON object"),
+        (b"{}", "NotAJob", "run_id: Field required"),
+        (b'{"version": 2}', "UnsupportedVersion", "version 1"),
+    ],
+)
+def test_poison_says_what_is_wrong(body: bytes, reason: str, words: str) -> None:
+    poison = read_job(body)
+    assert isinstance(poison, Poison)
+    assert poison.reason == reason
+    assert words in poison.description
+
+
+def test_an_unknown_field_is_poison_in_our_version_but_not_in_another() -> None:
+    fields: dict[str, Any] = json.loads(make_job().model_dump_json()) | {"colour": "red"}
+    assert isinstance(read_job(json.dumps(fields).encode()), Poison)
+    newer = read_job(json.dumps(fields | {"version": 2}).encode())
+    assert isinstance(newer, Job)
+    ending = check(newer, make_settings(), BEFORE_AT)
+    assert ending is not None
+    assert ending.outcome is Outcome.REFUSED
+    assert "the job speaks 2" in (ending.reason or "")
+
+
+@given(st.binary(max_size=60))
+def test_no_body_makes_the_reader_raise(body: bytes) -> None:
+    assert isinstance(read_job(body), Poison)
+
+
+# Check
+
+
+def test_a_good_job_passes() -> None:
+    assert check(make_job(), make_settings(), BEFORE_AT) is None
+
+
+@pytest.mark.parametrize(
+    ("job", "settings", "words"),
+    [
+        ({"endpoint": {"agent_id": "s", "address": "8.8.8.8", "port": 53}}, {}, "8.8.8.8 lies"),
+        ({"endpoint": {"agent_id": "s", "address": "evil.com", "port": 53}}, {}, "not a literal"),
+        ({"duration_s": 3601}, {}, "3601 s"),
+        ({"duration_s": 3600, "traffic": {"omit_s": 1}}, {}, "3601 s"),
+        ({}, {"bits_per_second_max": 10**9}, "none, but this agent is capped"),
+        (
+            {"traffic": {"streams_count": 4, "stream_bits_per_second": 300_000_000}},
+            {"bits_per_second_max": 10**9},
+            "1200000000 bit/s",
+        ),
+        (
+            {
+                "traffic": {
+                    "streams_count": 2,
+                    "stream_bits_per_second": 300_000_000,
+                    "direction": "bidirectional",
+                }
+            },
+            {"bits_per_second_max": 10**9},
+            "1200000000 bit/s",
+        ),
+    ],
+)
+def test_refusals_name_value_and_fix(
+    job: dict[str, Any], settings: dict[str, Any], words: str
+) -> None:
+    ending = check(make_job(**job), make_settings(**settings), BEFORE_AT)
+    assert ending is not None
+    assert ending.outcome is Outcome.REFUSED
+    assert words in (ending.reason or "")
+
+
+def test_a_paced_job_within_the_cap_passes() -> None:
+    job = make_job(traffic={"streams_count": 10, "stream_bits_per_second": 100_000_000})
+    assert check(job, make_settings(bits_per_second_max=10**9), BEFORE_AT) is None
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.5, 3600.0])
+def test_a_job_received_at_or_after_the_instant_is_missed(late_s: float) -> None:
+    ending = check(make_job(), make_settings(), INSTANT_AT + timedelta(seconds=late_s))
+    assert ending is not None
+    assert ending.outcome is Outcome.MISSED
+    assert f"{late_s:.3f} s" in (ending.reason or "")
+
+
+# Control
+
+
+def test_a_run_goes_on_until_it_is_cancelled_or_its_lease_lapses() -> None:
+    control = Control(run_id="run-1", lease_until_at=INSTANT_AT)
+    assert control_problem(control, BEFORE_AT) is None
+    assert "lease lapsed" in (control_problem(control, INSTANT_AT) or "")
+    cancelled = control.model_copy(
+        update={"cancelled_at": BEFORE_AT, "cancelled_by": "ann", "cancel_reason": "too dear"}
+    )
+    assert control_problem(cancelled, BEFORE_AT) == "cancelled by ann: too dear"
+    assert control_problem(None, BEFORE_AT) == "the run has no control row"
+
+
+# Outcome
+
+
+def judge(**given: Any) -> tuple[Outcome, str | None]:
+    ending = judge_outcome(
+        make_job(),
+        make_reading(**given.get("reading", {})),
+        make_exit(**given.get("exit_", {})),
+        release=given.get("release"),
+        stood_down=given.get("stood_down"),
+        late_after_s=1.0,
+    )
+    return ending.outcome, ending.reason
+
+
+def test_a_good_test_is_measured_without_a_reason() -> None:
+    assert judge() == (Outcome.MEASURED, None)
+
+
+def test_the_exit_code_plays_no_part() -> None:
+    assert judge(exit_={"exit_code": 1})[0] is Outcome.MEASURED
+    report = make_reading().report.model_copy(update={"error": "the server is busy"})
+    assert judge(reading={"report": report}, exit_={"exit_code": 0}) == (
+        Outcome.FAILED,
+        "the server is busy",
+    )
+
+
+def test_late_data_is_late_and_says_why() -> None:
+    late = {"first_data_at_s": INSTANT_S + 1.5}
+    release = Release(held_at_s=INSTANT_S + 1.2, released_at_s=INSTANT_S + 1.2)
+    assert judge(reading=late)[0] is Outcome.LATE
+    outcome, reason = judge(reading=late, release=release)
+    assert outcome is Outcome.LATE
+    assert "1.500 s" in (reason or "")
+    assert "stood 1.200 s" in (reason or "")
+
+
+def test_data_before_the_instant_is_no_measurement() -> None:
+    outcome, reason = judge(reading={"first_data_at_s": INSTANT_S - 4.0})
+    assert outcome is Outcome.FAILED
+    assert "gate did not hold" in (reason or "")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"exit_": {"stopped": "deadline"}}, "did not end by itself"),
+        ({"exit_": {"error": "cannot run it"}}, "cannot run it"),
+        ({"reading": {"first_data_at_s": None}}, "no telling"),
+        ({"reading": {"intervals": {}}}, "without data"),
+    ],
+)
+def test_failures_have_a_reason(given: dict[str, Any], words: str) -> None:
+    outcome, reason = judge(**given)
+    assert outcome is Outcome.FAILED
+    assert words in (reason or "")
+
+
+def test_truncated_output_fails_with_the_last_words() -> None:
+    report = make_reading().report.model_copy(update={"truncated": True})
+    outcome, reason = judge(reading={"report": report}, exit_={"stderr": "warn\nkilled by ghost\n"})
+    assert outcome is Outcome.FAILED
+    assert "killed by ghost" in (reason or "")
+
+
+def test_our_own_reason_comes_first() -> None:
+    assert judge(stood_down="cancelled by ann", exit_={"stopped": "cancelled by ann"}) == (
+        Outcome.ABANDONED,
+        "cancelled by ann",
+    )
+
+
+def test_start_error_is_signed() -> None:
+    job = make_job()
+    assert start_error_s(job, make_reading()) == pytest.approx(0.01)
+    early = make_reading(first_data_at_s=INSTANT_S - 0.25)
+    assert start_error_s(job, early) == pytest.approx(-0.25)
+    assert start_error_s(job, make_reading(first_data_at_s=None)) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        ("unable to connect to server: Connection refused", True),
+        ("the server is busy running a test. try again later", True),
+        ("control socket has closed unexpectedly", True),
+        ("parameter error - number of parallel streams too large", False),
+        (None, False),
+    ],
+)
+def test_what_may_pass_is_tried_again(error: str | None, expected: bool) -> None:
+    assert may_retry(error) is expected
