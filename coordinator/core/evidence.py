@@ -1,0 +1,357 @@
+"""What is known of a burst before anything is concluded: both ends' records and the ledger.
+
+Seconds come as the exchange's row values (:class:`~exchange.messages.Track`,
+:class:`~exchange.messages.HostSecond`) or already as the columns defined here; columns take about
+a tenth of the memory, so a fleet of a thousand pairs is read one pair at a time into columns.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.core.runs import Burst, Pair
+from exchange.messages import (
+    Claim,
+    ClockReading,
+    Flow,
+    HostSecond,
+    Interval,
+    JobReport,
+    Outcome,
+    ServerTest,
+    Side,
+    Track,
+)
+
+Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
+
+HOLD_MAX_S: Final = 60.0  # s before the instant at which the gate may already open connections
+CLOCK_SLACK_S: Final = 2.0  # s by which two hosts' clocks may disagree when ends are joined
+OVERLAP_S: Final = 1e-3  # s by which neighbouring intervals may overlap through rounding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackColumns:
+    """One flow of one pair as one end saw it: rows sorted by time, never overlapping.
+
+    All columns have one length. NaN is unknown.
+    """
+
+    side: Side
+    flow: Flow
+    first_data_at_s: float  # epoch s of engine time zero, by that end's clock
+    start_s: Floats  # s of engine time
+    end_s: Floats  # s
+    transferred_bytes: Floats
+    omitted: NDArray[np.bool_]
+    retransmits_count: Singles
+    rtt_s: Singles
+    cwnd_bytes: Singles
+    packets_count: Singles
+    lost_count: Singles
+
+    def __len__(self) -> int:
+        return len(self.start_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostColumns:
+    """One host's counters over time: rows sorted by time."""
+
+    start_at_s: Floats  # epoch s, by that host's clock
+    end_at_s: Floats
+    nic_rx_bytes: Floats
+    nic_tx_bytes: Floats
+    drops_count: Singles
+    cpu_busy_ratio: Singles
+    cpu_busiest_core_ratio: Singles
+
+    def __len__(self) -> int:
+        return len(self.start_at_s)
+
+
+def _singles(values: Iterable[float | None], count: int) -> Singles:
+    return np.fromiter((np.nan if value is None else value for value in values), np.float32, count)
+
+
+def track_columns(track: Track | TrackColumns) -> TrackColumns:
+    """Turn row values into columns; columns pass through.
+
+    Rows are sorted; of rows with one start the longest stands; a row that begins inside its
+    predecessor is dropped, so a repeated row never counts twice. Where an engine restarts its
+    time after its warm-up (iperf3 does), the later rows are moved behind the omitted ones, so
+    that engine time runs on from the first byte.
+    """
+    if isinstance(track, TrackColumns):
+        return track
+    rows: Sequence[Interval] = track.intervals
+    count = len(rows)
+    start = np.fromiter((row.start_s for row in rows), np.float64, count)
+    end = np.fromiter((row.end_s for row in rows), np.float64, count)
+    omitted = np.fromiter((row.omitted for row in rows), np.bool_, count)
+    if omitted.any() and not omitted.all():
+        warm_up_s = end[omitted].max()
+        if start[~omitted].min() < warm_up_s - OVERLAP_S:
+            start = np.where(omitted, start, start + warm_up_s)
+            end = np.where(omitted, end, end + warm_up_s)
+    keep = _disjoint(start, end)
+    return TrackColumns(
+        side=track.side,
+        flow=track.flow,
+        first_data_at_s=track.first_data_at_s,
+        start_s=start[keep],
+        end_s=end[keep],
+        transferred_bytes=np.fromiter((row.transferred_bytes for row in rows), np.float64, count)[
+            keep
+        ],
+        omitted=omitted[keep],
+        retransmits_count=_singles((row.retransmits_count for row in rows), count)[keep],
+        rtt_s=_singles((row.rtt_s for row in rows), count)[keep],
+        cwnd_bytes=_singles((row.cwnd_bytes for row in rows), count)[keep],
+        packets_count=_singles((row.packets_count for row in rows), count)[keep],
+        lost_count=_singles((row.lost_count for row in rows), count)[keep],
+    )
+
+
+def host_columns(host: Sequence[HostSecond] | HostColumns) -> HostColumns:
+    """Turn row values into columns; columns pass through. Repeated rows count once."""
+    if isinstance(host, HostColumns):
+        return host
+    count = len(host)
+
+    def column(read: Callable[[HostSecond], float]) -> Floats:
+        return np.fromiter((read(row) for row in host), np.float64, count)
+
+    start = column(lambda row: row.start_at_s)
+    end = column(lambda row: row.end_at_s)
+    keep = _disjoint(start, end)
+    return HostColumns(
+        start_at_s=start[keep],
+        end_at_s=end[keep],
+        nic_rx_bytes=column(lambda row: row.nic_rx_bytes)[keep],
+        nic_tx_bytes=column(lambda row: row.nic_tx_bytes)[keep],
+        drops_count=column(lambda row: row.nic_drops_count)[keep].astype(np.float32),
+        cpu_busy_ratio=column(lambda row: row.cpu_busy_ratio)[keep].astype(np.float32),
+        cpu_busiest_core_ratio=column(lambda row: row.cpu_busiest_core_ratio)[keep].astype(
+            np.float32
+        ),
+    )
+
+
+def _disjoint(start: Floats, end: Floats) -> NDArray[np.intp]:
+    """Indices of rows in time order, without empty, repeated and overlapping ones."""
+    order = np.lexsort((-end, start))
+    order = order[end[order] > start[order]]
+    if len(order) < 2:
+        return order
+    reach = np.maximum.accumulate(end[order])
+    if (start[order][1:] >= reach[:-1] - OVERLAP_S).all():
+        return order
+    kept: list[int] = []
+    reached = -np.inf
+    for row in order:
+        if start[row] >= reached - OVERLAP_S:
+            kept.append(int(row))
+            reached = end[row]
+    return np.asarray(kept, dtype=np.intp)
+
+
+class Joined(StrEnum):
+    """How a server-side test was recognised as a pair's."""
+
+    COOKIE = "cookie"
+    ENDPOINT = "endpoint"  # same address and port, near the instant: one test at a time a port
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairEvidence:
+    """Everything known of one planned pair in one burst; ``None`` and empty mean unknown."""
+
+    pair_index: int
+    claim: Claim | None = None
+    report: JobReport | None = None
+    client_tracks: tuple[Track | TrackColumns, ...] = ()
+    client_host: tuple[HostSecond, ...] | HostColumns = ()
+    server_test: ServerTest | None = None
+    server_tracks: tuple[Track | TrackColumns, ...] = ()
+    server_host: tuple[HostSecond, ...] | HostColumns = ()
+    joined_by: Joined | None = None
+    client_nic_bits_per_second: float | None = None  # egress cap by the VM size
+    server_nic_bits_per_second: float | None = None
+    client_vm_size: str | None = None
+    server_vm_size: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurstEvidence:
+    """One planned burst: one :class:`PairEvidence` for every planned pair, in any order."""
+
+    burst: Burst
+    pairs: tuple[PairEvidence, ...]
+    cancelled_at: datetime | None = None
+    cancel_reason: str | None = None
+
+
+# Where the firewall counts: IP packets, Ethernet frames (without preamble and checksum), or unsaid.
+LedgerLayer = Literal["ip", "wire", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirewallLedger:
+    """Bytes over time as the firewall counted them; bins in time order, never overlapping.
+
+    A bin says that ``bytes`` passed between ``start_s - lag`` and ``end_s - lag``; the lag is
+    estimated (:mod:`coordinator.core.reconcile`). NaN bytes are unknown, never zero.
+    """
+
+    source: str  # "lab", "azure-monitor", a file's name: what a reader should look up
+    layer: LedgerLayer = "unknown"
+    start_s: Floats  # epoch s of each bin's label
+    end_s: Floats
+    bytes: Floats
+    grain_s: float  # s, the usual length of a bin
+    read_at: datetime
+    lag_hint_s: float | None = None  # s, documented or known from earlier runs
+    vxlan: bool = False  # layer wire: frames carry a VXLAN outer header
+    snat_utilization_ratio: float | None = None  # worst over the run, where the firewall says
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.start_s)
+
+
+_NEVER_STARTED: Final = (Outcome.MISSED, Outcome.REFUSED)
+
+
+class ServerRecord(Protocol):
+    """A server-side test with its seconds, however the caller stores it."""
+
+    @property
+    def test(self) -> ServerTest: ...
+    @property
+    def tracks(self) -> Sequence[Track]: ...
+    @property
+    def host(self) -> Sequence[HostSecond]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """Server-side tests by pair index, and those that belong to no pair of the burst."""
+
+    records: Mapping[int, ServerRecord]
+    joined_by: Mapping[int, Joined]
+    strays: tuple[ServerRecord, ...] = field(default=())
+
+
+def join_tests(
+    burst: Burst,
+    pairs: Sequence[Pair],
+    claims: Mapping[int, Claim],
+    reports: Mapping[int, JobReport],
+    tests: Sequence[ServerRecord],
+) -> Join:
+    """Find each pair's server-side test.
+
+    By cookie where the client lived to name it (in its report, else in its claim); else by
+    endpoint and time (:func:`_near`), nearest first, unless the client says it never started. A
+    test is joined once; of records of one test the fullest stands. The order of ``tests`` does
+    not matter.
+    """
+    fullest: dict[tuple[str, str, int, datetime], ServerRecord] = {}
+    for record in tests:
+        test = record.test
+        key = (test.agent_id, test.endpoint.address, test.endpoint.port, test.started_at)
+        known = fullest.get(key)
+        if known is None or _fullness(record) > _fullness(known):
+            fullest[key] = record
+    free = dict(sorted(fullest.items(), key=lambda item: item[0]))
+    by_cookie: dict[str, tuple[str, str, int, datetime]] = {}
+    for key, record in free.items():
+        cookie = record.test.cookie
+        if cookie is None:
+            continue
+        other = by_cookie.get(cookie)
+        if other is None or _fullness(record) > _fullness(free[other]):
+            by_cookie[cookie] = key
+    records: dict[int, ServerRecord] = {}
+    joined_by: dict[int, Joined] = {}
+    named: set[str] = set()
+    for pair in pairs:
+        cookie = _cookie(reports.get(pair.index), claims.get(pair.index))
+        if cookie is None:
+            continue
+        named.add(cookie)
+        found = by_cookie.get(cookie)
+        if found is not None and found in free:
+            records[pair.index] = free.pop(found)
+            joined_by[pair.index] = Joined.COOKIE
+    for pair in pairs:
+        report = reports.get(pair.index)
+        if pair.index in records or (report is not None and report.outcome in _NEVER_STARTED):
+            continue
+        near = [
+            (_distance_s(record.test, burst), key)
+            for key, record in free.items()
+            if (record.test.endpoint.address, record.test.endpoint.port)
+            == (pair.endpoint.address, pair.endpoint.port)
+            and _near(record.test, burst)
+            and (record.test.cookie is None or record.test.cookie not in named)
+        ]
+        if near:
+            records[pair.index] = free.pop(min(near)[1])
+            joined_by[pair.index] = Joined.ENDPOINT
+    return Join(records=records, joined_by=joined_by, strays=tuple(free.values()))
+
+
+def _near(test: ServerTest, burst: Burst) -> bool:
+    """Whether a test can be of this burst: opened at most :data:`HOLD_MAX_S` before the instant,
+    no data before it, not over by then."""
+    hold = timedelta(seconds=HOLD_MAX_S)
+    slack = timedelta(seconds=CLOCK_SLACK_S)
+    at = burst.planned_start_at
+    return (
+        at - hold <= test.started_at < burst.planned_end_at
+        and (test.first_data_at is None or test.first_data_at >= at - slack)
+        and (test.ended_at is None or test.ended_at > at)
+    )
+
+
+def _cookie(report: JobReport | None, claim: Claim | None) -> str | None:
+    if report is not None and report.engine is not None and report.engine.cookie is not None:
+        return report.engine.cookie
+    return None if claim is None else claim.cookie
+
+
+def _fullness(record: ServerRecord) -> tuple[bool, int, int]:
+    """How much a record of a test holds: ended, bytes, rows."""
+    return (
+        record.test.ended_at is not None,
+        sum(row.transferred_bytes for track in record.tracks for row in track.intervals),
+        sum(len(track.intervals) for track in record.tracks),
+    )
+
+
+def _distance_s(test: ServerTest, burst: Burst) -> float:
+    begun_at = test.first_data_at or test.started_at
+    return abs((begun_at - burst.planned_start_at).total_seconds())
+
+
+def clock_correction(*readings: ClockReading | None) -> tuple[float, float | None]:
+    """Seconds to subtract from an end's stamps, and how far off they may still be.
+
+    The mean offset of the readings that say they are synchronised, and the largest bound of
+    them; ``(0, None)`` when none does: an unknown bound is not a small one.
+    """
+    good = [reading for reading in readings if reading is not None and reading.synchronised]
+    offsets = [reading.offset_s for reading in good if reading.offset_s is not None]
+    bounds = [reading.bound_s for reading in good if reading.bound_s is not None]
+    return (
+        sum(offsets) / len(offsets) if offsets else 0.0,
+        max(bounds) if bounds else None,
+    )

@@ -1,0 +1,73 @@
+"""How many bytes the headers add to payload, from segment size and protocol.
+
+Sizes: IPv4 header 20 bytes (RFC 791, section 3.1), IPv6 40 (RFC 8200, section 3), TCP 20 (RFC
+9293, section 3.1) plus 12 for the timestamps option padded to words (RFC 7323, appendix A), UDP 8
+(RFC 768), Ethernet 14 (IEEE 802.3, without preamble and checksum), VXLAN outer headers 50 (RFC
+7348, section 5, over IPv4).
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from exchange.messages import Protocol
+
+IPV4_BYTES: Final = 20
+IPV6_BYTES: Final = 40
+TCP_BYTES: Final = 20
+TIMESTAMPS_BYTES: Final = 12
+UDP_BYTES: Final = 8
+ETHERNET_BYTES: Final = 14
+VXLAN_BYTES: Final = 50
+USUAL_MTUS: Final = (1280, 1350, 1400, 1450, 1500, 3900, 4000, 9000, 9001, 65_535)
+MSS_ASSUMED_BYTES: Final = 1448  # 1500 - 20 - 20 - 12: where nothing was recorded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headers:
+    """Payload x ``ip_ratio`` = bytes at the IP layer; x ``wire_ratio`` = Ethernet frames."""
+
+    ip_ratio: float
+    wire_ratio: float
+    assumed: bool  # no segment size was recorded; 1500-byte packets were assumed
+    how: str  # the sum, for people
+
+
+def headers(
+    protocol: Protocol,
+    mss_bytes: Iterable[int | None],
+    *,
+    block_bytes: int | None = None,
+    ipv6: bool = False,
+) -> Headers:
+    """Overhead of full-size packets; the median of the segment sizes that pairs reported.
+
+    Linux reports the segment size of a live connection net of TCP options, so 1448 is a 1500-byte
+    packet with timestamps. A size that makes a usual MTU without them is taken as having none.
+    """
+    ip = IPV6_BYTES if ipv6 else IPV4_BYTES
+    if protocol is Protocol.UDP:
+        return _udp(block_bytes, ip)
+    known = sorted(size for size in mss_bytes if size)
+    mss = known[len(known) // 2] if known else MSS_ASSUMED_BYTES - (ip - IPV4_BYTES)
+    options = 0 if mss + ip + TCP_BYTES in USUAL_MTUS else TIMESTAMPS_BYTES
+    packet = mss + ip + TCP_BYTES + options
+    return Headers(
+        ip_ratio=packet / mss,
+        wire_ratio=(packet + ETHERNET_BYTES) / mss,
+        assumed=not known,
+        how=f"{packet} B packets carry {mss} B of payload",
+    )
+
+
+def _udp(block_bytes: int | None, ip: int) -> Headers:
+    block = block_bytes or MSS_ASSUMED_BYTES
+    fragments = math.ceil((block + UDP_BYTES) / (1500 - ip))
+    packet = block + UDP_BYTES + fragments * ip
+    return Headers(
+        ip_ratio=packet / block,
+        wire_ratio=(packet + fragments * ETHERNET_BYTES) / block,
+        assumed=block_bytes is None,
+        how=f"{block} B datagrams take {packet} B of IP in {fragments} packet(s)",
+    )

@@ -1,0 +1,393 @@
+"""Objective in, verdict and findings out.
+
+Three rules make a pass mean something:
+
+- below the coverage floor nothing is a pass;
+- a burst with anything missing passes only if it would have passed over *every* window that the
+  missing rows could have made the common one, on what receivers themselves recorded
+  (:func:`coordinator.core.aggregate._worst`), so leaving rows out never helps;
+- a limit that was not measured for every pair is not met.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Final, Literal
+
+from coordinator.core.aggregate import FlowSummary, PairSummary, Window
+from coordinator.core.completeness import Completeness, State
+from coordinator.core.limiter import Limiter, LimiterName
+from coordinator.core.reconcile import Reconciliation
+from coordinator.core.runs import Layer, RunSpec
+from exchange.messages import Message
+
+
+class Verdict(StrEnum):
+    PASS = "pass"  # noqa: S105  # a verdict, not a password
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"
+
+
+Severity = Literal["problem", "warning", "note"]
+WHOLE_RATIO: Final = 0.9999  # of planned pair-seconds: nothing to speak of is missing
+
+
+class Finding(Message):
+    """One thing a reader must know, with its numbers and what to do."""
+
+    id: str
+    severity: Severity
+    weight: float  # findings are ordered by it, heaviest first
+    sentence: str
+    next_step: str | None = None
+
+
+class BurstFigures(Message):
+    """What :func:`judge` looks at, of one burst. Rates as measured (at scale)."""
+
+    completeness: Completeness
+    proven_ratio: float
+    window: Window | None
+    flows: tuple[FlowSummary, ...]
+    pairs: tuple[PairSummary, ...]
+    received_bits_per_second: float | None
+    ip_bits_per_second: float | None
+    ip_ratio: float
+    worst_bits_per_second: float | None
+    peak_pair_bits_per_second: float | None
+    duration_s: int
+    reconciliation: Reconciliation | None
+    limiter: Limiter
+
+
+def order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Heaviest first; equal weights by id, so that the order is always the same."""
+    return tuple(sorted(findings, key=lambda finding: (-finding.weight, finding.id)))
+
+
+def worse(verdicts: Iterable[Verdict]) -> Verdict:
+    """All must pass; one failure fails; nothing at all is inconclusive."""
+    said = set(verdicts)
+    if Verdict.FAIL in said:
+        return Verdict.FAIL
+    return Verdict.PASS if said == {Verdict.PASS} else Verdict.INCONCLUSIVE
+
+
+def gbits(bits_per_second: float) -> str:
+    """``1.74 Gbit/s`` or, under 0.1 Gbit/s, ``17.4 Mbit/s``."""
+    if abs(bits_per_second) >= 1e8:
+        return f"{bits_per_second / 1e9:.4g} Gbit/s"
+    return f"{bits_per_second / 1e6:.4g} Mbit/s"
+
+
+def judge(spec: RunSpec, burst: BurstFigures) -> tuple[Verdict, tuple[Finding, ...]]:
+    """Judge one burst."""
+    checks = (
+        _coverage(spec, burst),
+        _rate(spec, burst),
+        _limits(spec, burst),
+        _residual(spec, burst),
+    )
+    findings = [finding for _, found in checks for finding in found]
+    findings += _observations(spec, burst)
+    verdict = worse(verdict for verdict, _ in checks)
+    if verdict is Verdict.FAIL and checks[0][0] is Verdict.INCONCLUSIVE:
+        # Only what no missing row could have saved is a failure below the floor.
+        verdict = checks[1][0] if checks[1][0] is Verdict.FAIL else Verdict.INCONCLUSIVE
+    return verdict, order(findings)
+
+
+_Check = tuple[Verdict, list[Finding]]
+
+
+def _coverage(spec: RunSpec, burst: BurstFigures) -> _Check:
+    floor = spec.objective.coverage_floor_ratio
+    seen = burst.completeness
+    if seen.completeness_ratio < floor:
+        return Verdict.INCONCLUSIVE, [
+            Finding(
+                id="below-floor",
+                severity="problem",
+                weight=95,
+                sentence=f"{seen.measured_s} of {seen.planned_s} planned pair-seconds were "
+                f"measured, {seen.completeness_ratio:.1%}; a verdict needs {floor:.1%}",
+                next_step="mend what the findings below name, then run again",
+            )
+        ]
+    if burst.proven_ratio < floor:
+        return Verdict.INCONCLUSIVE, [
+            Finding(
+                id="receiver-unseen",
+                severity="problem",
+                weight=90,
+                sentence=f"receivers' own seconds cover {burst.proven_ratio:.1%} of the planned "
+                f"pair-seconds; a verdict needs {floor:.1%}, the rest rests on senders",
+                next_step="check that the server agents run and can write their records",
+            )
+        ]
+    return Verdict.PASS, []
+
+
+def _rate(spec: RunSpec, burst: BurstFigures) -> _Check:
+    target = spec.scaled_target_bits_per_second
+    layer = spec.objective.layer
+    factor = burst.ip_ratio if layer is Layer.IP else 1.0
+    if burst.received_bits_per_second is None or burst.window is None:
+        return Verdict.INCONCLUSIVE, [
+            Finding(
+                id="no-window",
+                severity="problem",
+                weight=92,
+                sentence="there is no second that all measured pairs share, so there is no "
+                "fleet rate",
+                next_step="look at the pairs' states; check starts and clocks",
+            )
+        ]
+    rate = burst.received_bits_per_second * factor
+    said = f"{gbits(rate)} at the {layer} layer"
+    if target is None:
+        return Verdict.PASS, [
+            Finding(
+                id="no-target",
+                severity="note",
+                weight=20,
+                sentence=f"the fleet received {said}; no target was set, so a pass says only "
+                "that the measurement is whole",
+            )
+        ]
+    needed = target * (1 - spec.objective.tolerance_ratio)
+    share = rate / target
+    compared = (
+        f"the fleet received {said} over {burst.window.window_s} s, {share:.1%} of the target "
+        f"of {gbits(target)} (tolerance {spec.objective.tolerance_ratio:.0%})"
+    )
+    whole = (
+        burst.completeness.completeness_ratio >= WHOLE_RATIO and burst.proven_ratio >= WHOLE_RATIO
+    )
+    if rate < needed:
+        unseen_s = burst.completeness.planned_s - burst.completeness.measured_s
+        filled = (
+            (burst.peak_pair_bits_per_second or 0.0) * factor * unseen_s / max(1, burst.duration_s)
+        )
+        if not whole and rate + filled >= needed:
+            return Verdict.INCONCLUSIVE, [
+                Finding(
+                    id="target-open",
+                    severity="problem",
+                    weight=85,
+                    sentence=f"{compared}; the {unseen_s} unseen pair-seconds could make up the "
+                    f"{gbits(needed - rate)} that it falls short",
+                    next_step="run again with every pair",
+                )
+            ]
+        return Verdict.FAIL, [
+            Finding(
+                id="target-missed",
+                severity="problem",
+                weight=100,
+                sentence=compared,
+                next_step=burst.limiter.advice
+                or "find the limit: look at NICs, CPU, windows and the firewall's own metrics",
+            )
+        ]
+    worst = (burst.worst_bits_per_second or 0.0) * factor
+    if not whole and worst < needed:
+        return Verdict.INCONCLUSIVE, [
+            Finding(
+                id="target-unproven",
+                severity="problem",
+                weight=80,
+                sentence=f"{compared}, but rows are missing, and over the worst window that they "
+                f"leave open receivers saw {gbits(worst)}",
+                next_step="run again with every pair",
+            )
+        ]
+    return Verdict.PASS, [
+        Finding(id="target-reached", severity="note", weight=50, sentence=compared)
+    ]
+
+
+def _limits(spec: RunSpec, burst: BurstFigures) -> _Check:
+    """The optional limits; one that was not measured for every pair is not met."""
+    objective = spec.objective
+    findings = []
+    verdicts = [Verdict.PASS]
+    count = len(burst.pairs)
+    whole = burst.completeness.completeness_ratio >= WHOLE_RATIO
+    for flow in burst.flows:
+        for name, label, limit, value, pairs in (
+            ("rtt", "mean RTT", objective.rtt_mean_max_s, flow.rtt_mean_s, flow.rtt_pairs_count),
+            (
+                "retransmits",
+                "share of segments sent again",
+                objective.retransmit_max_ratio,
+                flow.retransmit_ratio,
+                flow.sent_pairs_count,
+            ),
+            (
+                "loss",
+                "share of datagrams lost",
+                objective.loss_max_ratio,
+                flow.loss_ratio,
+                flow.loss_pairs_count,
+            ),
+        ):
+            if limit is None:
+                continue
+            if value is not None and value > limit:
+                verdicts.append(Verdict.FAIL)
+                findings.append(
+                    Finding(
+                        id=f"{name}-limit",
+                        severity="problem",
+                        weight=90,
+                        sentence=f"{flow.flow}: the {label} is {_said(name, value)}, the limit "
+                        f"{_said(name, limit)}",
+                        next_step="lower the load, or look for the queue that builds",
+                    )
+                )
+            elif value is None or pairs < count or not whole:
+                verdicts.append(Verdict.INCONCLUSIVE)
+                findings.append(
+                    Finding(
+                        id=f"{name}-unproven",
+                        severity="problem",
+                        weight=70,
+                        sentence=f"{flow.flow}: the {label} was seen for {pairs} of {count} "
+                        f"pairs; its limit of {_said(name, limit)} needs all of them",
+                        next_step="run again with every pair",
+                    )
+                )
+    return worse(verdicts), findings
+
+
+def _said(name: str, value: float) -> str:
+    return f"{value * 1e3:.4g} ms" if name == "rtt" else f"{value:.3%}"
+
+
+def _residual(spec: RunSpec, burst: BurstFigures) -> _Check:
+    held = burst.reconciliation
+    if held is None:
+        return Verdict.PASS, [
+            Finding(
+                id="no-ledger",
+                severity="note",
+                weight=30,
+                sentence="no firewall ledger was read: that the traffic crossed the firewall is "
+                "not shown",
+                next_step="configure a firewall metric source",
+            )
+        ]
+    if held.residual_ratio is None:
+        return Verdict.INCONCLUSIVE, [
+            Finding(
+                id="ledger-empty",
+                severity="problem",
+                weight=75,
+                sentence=f"the ledger {held.source} knows no bin of this burst",
+                next_step="wait until the metric has settled, then recompute the verdict",
+            )
+        ]
+    limit = spec.objective.residual_max_ratio
+    planned = burst.completeness.planned_s
+    unseen_s = planned - burst.completeness.measured_s
+    received = burst.received_bits_per_second or 0.0
+    fill = (
+        (burst.peak_pair_bits_per_second or 0.0) * unseen_s / max(1, burst.duration_s) / received
+        if received > 0
+        else 0.0
+    )
+    reach = max(abs(held.residual_ratio), abs(held.residual_ratio - fill)) + held.unknown_ratio
+    said = (
+        f"the firewall's ledger and the fleet's differ by {held.residual_ratio:+.2%} "
+        f"(+-{held.residual_uncertainty_ratio or 0.0:.2%}) of "
+        f"{(held.expected_bytes or 0.0) / 1e9:.4g} GB at its layer"
+    )
+    why = f": {held.causes[0].sentence}" if held.causes else ""
+    if abs(held.residual_ratio) > limit + (held.residual_uncertainty_ratio or 0.0) or reach > limit:
+        return Verdict.INCONCLUSIVE, [
+            Finding(
+                id="residual",
+                severity="problem",
+                weight=88,
+                sentence=f"{said}, more than the {limit:.1%} allowed"
+                + (
+                    f" (up to {reach:.1%} with what is missing or not known yet)"
+                    if abs(held.residual_ratio) <= limit
+                    else ""
+                )
+                + why,
+                next_step="find out what the firewall saw and the fleet did not, or the reverse",
+            )
+        ]
+    return Verdict.PASS, [
+        Finding(
+            id="residual-explained" if held.causes else "reconciled",
+            severity="warning" if held.causes else "note",
+            weight=60 if held.causes else 40,
+            sentence=said + why,
+        )
+    ]
+
+
+def _observations(spec: RunSpec, burst: BurstFigures) -> list[Finding]:
+    """What a reader should know beside the verdict."""
+    findings = []
+    for state, weight, what, step in (
+        (State.MISSED, 66, "never started", "start a client agent for every pair"),
+        (State.LOST, 65, "were taken and never reported", "look at the agent's log and uplink"),
+        (State.NULL, 64, "ended without a byte", "look at the engine's error"),
+        (State.ABANDONED, 63, "were cut short", "look at the agent's log"),
+        (State.REFUSED, 62, "stood down", "mend what the reason names"),
+        (State.LATE, 61, "ran off the instant", "check clocks, the start gate and the queue"),
+    ):
+        named = [pair for pair in burst.pairs if pair.state is state]
+        if named:
+            findings.append(
+                Finding(
+                    id=f"{state}-pairs",
+                    severity="warning",
+                    weight=weight,
+                    sentence=f"{len(named)} of {len(burst.pairs)} pairs {what}: {_names(named)}",
+                    next_step=step,
+                )
+            )
+    late = sum(flow.late_bits_per_second or 0.0 for flow in burst.flows)
+    if late:
+        findings.append(
+            Finding(
+                id="late-traffic",
+                severity="warning",
+                weight=45,
+                sentence=f"{gbits(late)} of the fleet's payload came from late pairs; it is in "
+                "the fleet's rate, not in its coverage",
+            )
+        )
+    if burst.limiter.name is not LimiterName.UNKNOWN:
+        findings.append(
+            Finding(
+                id=f"limiter-{burst.limiter.name}",
+                severity="note",
+                weight=58,
+                sentence=f"the limit was the {burst.limiter.name} "
+                f"(confidence {burst.limiter.confidence_ratio:.0%}): "
+                + "; ".join(burst.limiter.evidence),
+                next_step=burst.limiter.advice,
+            )
+        )
+    if burst.window is not None and burst.window.short:
+        findings.append(
+            Finding(
+                id="short-sustain",
+                severity="note",
+                weight=10,
+                sentence=f"the window is {burst.window.window_s} s; RFC 9411 recommends a "
+                "sustain phase of at least 300 s",
+            )
+        )
+    return findings
+
+
+def _names(pairs: Sequence[PairSummary]) -> str:
+    said = [f"{pair.pair} ({pair.reason})" if pair.reason else pair.pair for pair in pairs[:3]]
+    more = f" and {len(pairs) - 3} more" if len(pairs) > 3 else ""
+    return ", ".join(said) + more

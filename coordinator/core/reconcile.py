@@ -1,0 +1,492 @@
+"""Holds the firewall's ledger against the fleet's: lag, bytes, residual, and why.
+
+The ledger's bin labelled ``[s, e)`` speaks of ``[s - lag, e - lag)``. The lag is the one at which
+the fleet's own bytes, summed over the shifted bins, best explain the ledger's. Then bytes are
+compared over every bin that the fleet touched, edges included, so that neither the ramp nor what
+still sat in socket buffers at the end is lost. What remains is the residual; it is named only when
+it is larger than its own uncertainty.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from coordinator.core.aggregate import figure
+from coordinator.core.evidence import FirewallLedger, Floats
+from coordinator.core.headers import VXLAN_BYTES, Headers
+from coordinator.core.series import BurstSeries
+from exchange.messages import Message
+
+LAG_MIN_S: Final = -60.0
+LAG_MAX_S: Final = 300.0
+FULL_BINS_MIN: Final = 3  # under so many full bins a burst is compared on bytes only
+AGREES_RATIO: Final = 0.005  # a residual this small needs no cause, whatever its uncertainty
+OVERHEAD_KNOWN_RATIO: Final = 0.002  # uncertainty of header overhead from a recorded segment size
+OVERHEAD_ASSUMED_RATIO: Final = 0.015  # and from an assumed one (1500 B or jumbo packets)
+
+
+CauseId = Literal[
+    "lost-reports",
+    "foreign-traffic",
+    "bypass",
+    "duplicate-counting",
+    "unknown-bins",
+    "unknown",
+]
+
+
+class Cause(Message):
+    """One named reason for a residual."""
+
+    id: CauseId
+    share_ratio: float  # of the expected bytes that it would explain; signed like the residual
+    confidence_ratio: float
+    sentence: str
+
+
+class Reconciliation(Message):
+    """Two ledgers held together, over one burst or a whole run."""
+
+    source: str
+    layer: str
+    grain_s: float
+    basis: Literal["rate", "bytes"]  # bytes: fewer than three full bins in the window
+    lag_s: float | None = None  # None: the data does not tell; zero was used
+    lag_uncertainty_s: float | None = None
+    overhead_ratio: float  # ledger's layer / payload
+    firewall_bits_per_second: float | None = None  # at the ledger's layer
+    firewall_bytes: float | None = None  # over the bins that the fleet touched
+    expected_bytes: float | None = None  # fleet payload x overhead over the same bins
+    residual_ratio: float | None = None  # firewall / expected - 1
+    residual_uncertainty_ratio: float | None = None  # 95 %
+    unknown_ratio: float = 0.0  # part of the fleet's bytes in bins that the ledger does not know
+    baseline_bits_per_second: float | None = None  # ledger's level outside bursts
+    full_bins_count: int = 0
+    ledger_cov_ratio: float | None = None  # over full bins
+    causes: tuple[Cause, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """The fleet's cumulative payload over time: linear between knots, flat outside."""
+
+    at_s: Floats  # epoch s, increasing
+    total_bytes: Floats
+
+    def between(self, start_s: Floats, end_s: Floats) -> Floats:
+        """Payload bytes in each span."""
+        return np.interp(end_s, self.at_s, self.total_bytes) - np.interp(
+            start_s, self.at_s, self.total_bytes
+        )
+
+
+def fleet_curve(bursts: Sequence[BurstSeries]) -> Curve:
+    """Sum bursts into one cumulative curve; bursts may overlap and come in any order."""
+    seconds = np.concatenate(
+        [burst.start_s + np.arange(len(burst.coverage_ratio)) for burst in bursts]
+    )
+    amounts = np.concatenate([burst.received_bytes for burst in bursts])
+    unique, place = np.unique(seconds, return_inverse=True)
+    summed = np.bincount(place, weights=amounts, minlength=len(unique))
+    knots = np.empty(2 * len(unique))
+    knots[0::2], knots[1::2] = unique, unique + 1
+    totals = np.zeros(2 * len(unique))
+    totals[1::2] = np.cumsum(summed)
+    totals[2::2] = totals[1:-1:2]
+    return Curve(at_s=knots, total_bytes=totals)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """How far the ledger's labels run behind, and how sure that is."""
+
+    lag_s: float
+    uncertainty_s: float
+    known: bool
+
+
+def estimate_lag(ledger: FirewallLedger, curve: Curve) -> Lag:
+    """Fit the ledger's lag over :data:`LAG_MIN_S` .. :data:`LAG_MAX_S`.
+
+    For each lag the ledger's bins are explained as ``a x fleet bytes in the shifted bin + c x
+    width`` by least squares; ``a`` takes up overhead and lost reports, ``c`` steady foreign
+    traffic, so neither bends the lag. The lag of the smallest residual wins, refined by a parabola
+    through its neighbours. It is *known* when it explains the ledger clearly better than the worst
+    lag does; its uncertainty is half the span of lags that fit about as well (profile likelihood).
+    """
+    known = ~np.isnan(ledger.bytes)
+    reach = (ledger.end_s > curve.at_s[0] + LAG_MIN_S - ledger.grain_s) & (
+        ledger.start_s < curve.at_s[-1] + LAG_MAX_S + ledger.grain_s
+    )
+    use = known & reach
+    start, end, seen = ledger.start_s[use], ledger.end_s[use], ledger.bytes[use]
+    hint = ledger.lag_hint_s if ledger.lag_hint_s is not None else 0.0
+    nothing = Lag(lag_s=hint, uncertainty_s=ledger.grain_s, known=False)
+    if len(seen) < 3 or seen.max() <= 0:
+        return nothing
+    lags = np.arange(LAG_MIN_S, LAG_MAX_S + 1.0)
+    misfit = _misfits(lags, start, end, seen, curve)
+    best = int(np.argmin(misfit))
+    spare = float(((seen - seen.mean()) ** 2).sum())
+    if spare <= 0 or misfit[best] > 0.5 * spare:
+        return nothing
+    floor = max(float(misfit[best]), 1e-9 * spare)
+    freedom = max(1, len(seen) - 3)
+    near = lags[misfit <= floor * (1 + 4.0 / freedom) + 1e-12 * spare]
+    # Far lags that fit as well are an ambiguity of a periodic pattern: the hint decides.
+    if near.max() - near.min() > 2 * ledger.grain_s:
+        chosen = float(near[np.argmin(np.abs(near - hint))])
+        return Lag(lag_s=chosen, uncertainty_s=float(near.max() - near.min()) / 2, known=False)
+    fine = np.arange(lags[best] - 1.0, lags[best] + 1.001, 0.05)
+    fits = _misfits(fine, start, end, seen, curve)
+    lag_s = float(fine[int(np.argmin(fits))])
+    half = max(float(near.max() - near.min()) / 2, 0.05, ledger.grain_s / 60)
+    return Lag(lag_s=lag_s, uncertainty_s=half, known=True)
+
+
+def _misfits(lags: Floats, start: Floats, end: Floats, seen: Floats, curve: Curve) -> Floats:
+    """Residual sum of squares of ``seen ~ a x fleet + c x width`` at each lag, a, c >= 0."""
+    width = end - start
+    results = np.empty(len(lags))
+    chunk = max(1, 2_000_000 // max(1, len(seen)))
+    for first in range(0, len(lags), chunk):
+        part = lags[first : first + chunk, None]
+        fleet = curve.between((start - part).ravel(), (end - part).ravel()).reshape(
+            len(part), len(seen)
+        )
+        ff = (fleet * fleet).sum(axis=1)
+        fw = fleet @ width
+        ww = float(width @ width)
+        fy = fleet @ seen
+        wy = float(width @ seen)
+        det = ff * ww - fw**2
+        sound = det > 1e-9 * ff * ww
+        a = np.divide(fy * ww - wy * fw, det, out=np.zeros_like(ff), where=sound)
+        c = np.divide(wy * ff - fy * fw, det, out=np.zeros_like(ff), where=sound)
+        no_foreign = (c < 0) | ~sound
+        alone = np.divide(fy, ff, out=np.zeros_like(ff), where=ff > 0)
+        a = np.where(no_foreign, alone, a)
+        c = np.where(no_foreign, 0.0, c)
+        no_fleet = a <= 0
+        a = np.where(no_fleet, 0.0, a)
+        c = np.where(no_fleet, wy / ww, c)
+        model = a[:, None] * fleet + c[:, None] * width
+        results[first : first + chunk] = ((seen - model) ** 2).sum(axis=1)
+    return results
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """What of a burst the fleet's records lack, as the reconciliation may need to explain it."""
+
+    pairs_count: int  # pairs with seconds that nobody saw, which may have sent all the same
+    share_ratio: float  # their planned seconds x the mean measured pair's bytes / fleet's bytes
+    planned_pairs_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Overhead:
+    ratio: float
+    uncertainty_ratio: float
+
+
+def _overhead(ledger: FirewallLedger, headers: Headers) -> _Overhead:
+    spare = OVERHEAD_ASSUMED_RATIO if headers.assumed else OVERHEAD_KNOWN_RATIO
+    match ledger.layer:
+        case "ip":
+            return _Overhead(ratio=headers.ip_ratio, uncertainty_ratio=spare)
+        case "wire":
+            extra = VXLAN_BYTES / 1448 if ledger.vxlan else 0.0
+            return _Overhead(ratio=headers.wire_ratio + extra, uncertainty_ratio=spare)
+        case "unknown":
+            middle = (1 + headers.ip_ratio) / 2
+            return _Overhead(ratio=middle, uncertainty_ratio=(headers.ip_ratio - 1) / 2 / middle)
+
+
+def reconcile(
+    bursts: Sequence[BurstSeries],
+    ledger: FirewallLedger,
+    headers: Headers,
+    missing: Sequence[Missing],
+    *,
+    clock_bound_s: float = 0.0,
+) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
+    """Reconcile a run: the whole, and each burst in the order given, under one common lag.
+
+    ``missing`` has one element a burst. A bin that two bursts share is split by what each is
+    expected to have in it.
+    """
+    curve = fleet_curve(bursts)
+    lag = estimate_lag(ledger, curve)
+    overhead = _overhead(ledger, headers)
+    shift = _Shifted(ledger, curve, lag.lag_s)
+    idle = _idle_rate(ledger, curve, lag)
+    scatter = _scatter(shift, overhead.ratio)
+    parts = []
+    sums = []
+    for burst, gone in zip(bursts, missing, strict=True):
+        own = fleet_curve([burst])
+        share = _Share(ledger, shift, own, burst, lag, overhead.ratio)
+        parts.append(_account(ledger, lag, overhead, share, idle, scatter, gone, clock_bound_s))
+        sums.append(share)
+    whole = _Share.sum(sums)
+    gone = Missing(
+        pairs_count=sum(part.pairs_count for part in missing),
+        share_ratio=_weighted([m.share_ratio for m in missing], [s.fleet_bytes for s in sums]),
+        planned_pairs_count=sum(part.planned_pairs_count for part in missing),
+    )
+    return (
+        _account(ledger, lag, overhead, whole, idle, scatter, gone, clock_bound_s),
+        tuple(parts),
+    )
+
+
+def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
+    total = sum(weights)
+    return sum(v * w for v, w in zip(values, weights, strict=True)) / total if total else 0.0
+
+
+class _Shifted:
+    """The fleet's payload in each of the ledger's bins, at one lag."""
+
+    def __init__(self, ledger: FirewallLedger, curve: Curve, lag_s: float) -> None:
+        self.start_s = ledger.start_s - lag_s
+        self.end_s = ledger.end_s - lag_s
+        self.fleet_bytes = curve.between(self.start_s, self.end_s)
+        self.ledger_bytes = ledger.bytes
+        self.known = ~np.isnan(ledger.bytes)
+
+
+class _Share:
+    """One burst's part in the ledger."""
+
+    def __init__(
+        self,
+        ledger: FirewallLedger,
+        shift: _Shifted,
+        own: Curve,
+        burst: BurstSeries,
+        lag: Lag,
+        overhead_ratio: float,
+    ) -> None:
+        mine = own.between(shift.start_s, shift.end_s)
+        mine[mine < 1e-9 * max(1.0, float(own.total_bytes[-1]))] = 0.0
+        part = np.divide(
+            mine, shift.fleet_bytes, out=np.zeros_like(mine), where=shift.fleet_bytes > 0
+        )
+        use = (mine > 0) & shift.known
+        self.fleet_bytes = float(mine[use].sum())
+        self.ledger_bytes = float((part[use] * ledger.bytes[use]).sum())
+        self.width_s = float((part[use] * (ledger.end_s - ledger.start_s)[use]).sum())
+        self.total_bytes = float(own.total_bytes[-1])
+        self.bins_count = int(use.sum())
+        # A burst's bytes move over its outer bins by as much as the lag is unsure.
+        self.unsure_bytes = 0.0
+        if self.fleet_bytes:
+            moved = own.between(shift.start_s + lag.uncertainty_s, shift.end_s + lag.uncertainty_s)
+            self.unsure_bytes = abs(float(moved[use].sum()) - self.fleet_bytes)
+        if burst.window is None:
+            full = np.zeros(len(mine), np.bool_)
+        else:
+            first, stop = burst.start_s + burst.window[0], burst.start_s + burst.window[1]
+            full = shift.known & (shift.start_s >= first - 1e-6) & (shift.end_s <= stop + 1e-6)
+        width = (ledger.end_s - ledger.start_s)[full]
+        self.full_rates = ledger.bytes[full] * 8 / width
+        self.full_bytes = float(ledger.bytes[full].sum())
+        self.full_s = float(width.sum())
+
+    @classmethod
+    def sum(cls, parts: "Sequence[_Share]") -> "_Share":
+        whole = cls.__new__(cls)
+        for name in (
+            "fleet_bytes", "ledger_bytes", "width_s", "total_bytes", "bins_count",
+            "unsure_bytes", "full_bytes", "full_s",
+        ):  # fmt: skip
+            setattr(whole, name, sum(getattr(part, name) for part in parts))
+        whole.full_rates = np.concatenate([part.full_rates for part in parts])
+        return whole
+
+
+def _idle_rate(ledger: FirewallLedger, curve: Curve, lag: Lag) -> float | None:
+    """Median bytes a second of the ledger where the fleet sent nothing, or None."""
+    margin = lag.uncertainty_s + 1.0
+    near = curve.between(ledger.start_s - lag.lag_s - margin, ledger.end_s - lag.lag_s + margin)
+    idle = (near <= 0) & ~np.isnan(ledger.bytes)
+    if not idle.any():
+        return None
+    return float(np.median(ledger.bytes[idle] / (ledger.end_s - ledger.start_s)[idle]))
+
+
+def _scatter(shift: _Shifted, overhead_ratio: float) -> float:
+    """Standard deviation of a bin's relative residual about the mean residual; NaN under 3."""
+    use = shift.known & (shift.fleet_bytes > 0.5 * shift.fleet_bytes.max(initial=0.0))
+    if use.sum() < 3:
+        return math.nan
+    relative = shift.ledger_bytes[use] / (shift.fleet_bytes[use] * overhead_ratio)
+    return float(relative.std(ddof=1))
+
+
+def _account(
+    ledger: FirewallLedger,
+    lag: Lag,
+    overhead: _Overhead,
+    share: _Share,
+    idle_bytes_per_s: float | None,
+    scatter: float,
+    missing: Missing,
+    clock_bound_s: float,
+) -> Reconciliation:
+    expected = share.fleet_bytes * overhead.ratio
+    unknown = 1 - share.fleet_bytes / share.total_bytes if share.total_bytes > 0 else 0.0
+    full = len(share.full_rates)
+    by_rate = full >= FULL_BINS_MIN
+    base = {
+        "source": ledger.source,
+        "layer": ledger.layer,
+        "grain_s": ledger.grain_s,
+        "lag_s": figure(lag.lag_s) if lag.known else None,
+        "lag_uncertainty_s": figure(lag.uncertainty_s) if lag.known else None,
+        "overhead_ratio": figure(overhead.ratio),
+        "unknown_ratio": figure(max(0.0, unknown)) or 0.0,
+        "baseline_bits_per_second": figure(
+            None if idle_bytes_per_s is None else idle_bytes_per_s * 8
+        ),
+        "full_bins_count": full,
+        "basis": "rate" if by_rate else "bytes",
+    }
+    if expected <= 0 or share.bins_count == 0:
+        return Reconciliation.model_validate(base)
+    residual = share.ledger_bytes / expected - 1
+    noise = scatter / math.sqrt(share.bins_count) * 2 if not math.isnan(scatter) else 0.01
+    uncertainty = math.sqrt(
+        overhead.uncertainty_ratio**2
+        + noise**2
+        + (share.unsure_bytes / share.fleet_bytes) ** 2
+        + (clock_bound_s / max(1.0, share.full_s)) ** 2
+    )
+    if by_rate:
+        rate = share.full_bytes * 8 / share.full_s
+    else:
+        # Bytes only: the fleet's own length tells how long the ledger's bytes took.
+        rate = share.ledger_bytes * 8 / max(1.0, share.width_s)
+    return Reconciliation.model_validate(
+        base
+        | {
+            "firewall_bits_per_second": figure(rate),
+            "firewall_bytes": figure(share.ledger_bytes),
+            "expected_bytes": figure(expected),
+            "residual_ratio": figure(residual),
+            "residual_uncertainty_ratio": figure(uncertainty),
+            "ledger_cov_ratio": (
+                figure(float(share.full_rates.std(ddof=1) / share.full_rates.mean()))
+                if by_rate and share.full_rates.mean() > 0
+                else None
+            ),
+            "causes": causes(
+                residual,
+                uncertainty,
+                missing=missing,
+                foreign_ratio=(
+                    None
+                    if idle_bytes_per_s is None
+                    else idle_bytes_per_s * share.width_s / expected
+                ),
+                foreign_bits_per_second=(idle_bytes_per_s or 0.0) * 8,
+                unknown_ratio=max(0.0, unknown),
+            ),
+        }
+    )
+
+
+def causes(
+    residual: float,
+    uncertainty: float,
+    *,
+    missing: Missing,
+    foreign_ratio: float | None,
+    foreign_bits_per_second: float,
+    unknown_ratio: float,
+) -> tuple[Cause, ...]:
+    """Named reasons for a residual, likeliest first; none when it is within its uncertainty.
+
+    Each candidate predicts a residual; the closer to what is there, the higher it stands.
+    """
+    if abs(residual) <= max(uncertainty, AGREES_RATIO):
+        return ()
+    found: list[Cause] = []
+
+    def offer(
+        name: CauseId, predicted: float, sentence: str, *, least: float = 0.0, weight: float = 1.0
+    ) -> None:
+        """``least`` .. ``predicted`` is the range that the cause can explain."""
+        low, high = sorted((least, predicted))
+        gap = max(0.0, low - residual, residual - high)
+        fit = math.exp(-((gap / max(2 * uncertainty, 0.25 * abs(residual))) ** 2))
+        if fit * weight > 0.05:
+            found.append(
+                Cause(
+                    id=name,
+                    share_ratio=figure(min(max(residual, low), high)) or 0.0,
+                    confidence_ratio=figure(round(fit * weight, 3)) or 0.0,
+                    sentence=sentence,
+                )
+            )
+
+    percent = f"{abs(residual) * 100:.1f} %"
+    if residual > 0 and foreign_ratio is not None and foreign_ratio > AGREES_RATIO / 2:
+        offer(
+            "foreign-traffic",
+            foreign_ratio,
+            f"the firewall carried {foreign_bits_per_second / 1e9:.3g} Gbit/s while the fleet was "
+            f"silent, {foreign_ratio * 100:.1f} % of what the fleet accounts for",
+            least=0.8 * foreign_ratio,
+        )
+    if residual > 0 and missing.share_ratio > 0:
+        offer(
+            "lost-reports",
+            missing.share_ratio * 1.3,
+            f"{missing.pairs_count} pairs are not or not wholly on record; had they sent like the "
+            f"others, the firewall would show {missing.share_ratio * 100:.1f} % more than the "
+            "fleet's records",
+            weight=0.95,
+        )
+    if residual > 0.5:
+        offer(
+            "duplicate-counting",
+            1.0,
+            f"the firewall shows {1 + residual:.2f} times the fleet's bytes: each byte seems to "
+            "be counted on its way in and on its way out",
+            least=0.8,
+        )
+    if residual < 0:
+        worth = -residual * missing.planned_pairs_count
+        offer(
+            "bypass",
+            -1.0,
+            f"the firewall saw {percent} less than the fleet received, about {worth:.1f} pairs' "
+            "worth: some traffic did not cross it, or the ledger leaves something out",
+            weight=0.9,
+        )
+    if unknown_ratio > AGREES_RATIO:
+        offer(
+            "unknown-bins",
+            math.copysign(unknown_ratio, residual),
+            f"{unknown_ratio * 100:.1f} % of the fleet's bytes fall into bins that the ledger does "
+            "not know yet",
+            weight=0.4,
+        )
+    if not found or found[0].confidence_ratio < 0.5:
+        found.append(
+            Cause(
+                id="unknown",
+                share_ratio=figure(residual) or 0.0,
+                confidence_ratio=0.1,
+                sentence=f"{percent} of the fleet's bytes are "
+                f"{'surplus' if residual > 0 else 'missing'} in the firewall's ledger and nothing "
+                "on record explains it",
+            )
+        )
+    return tuple(sorted(found, key=lambda cause: -cause.confidence_ratio))

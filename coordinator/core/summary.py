@@ -1,0 +1,461 @@
+"""From evidence to summary: what a burst and a run showed, as values that recompute to the byte.
+
+:func:`measure_burst` needs only the agents' records and may run as soon as a burst is over; its
+result (figures and packed series) is all that :func:`summarise_run` needs besides the ledger, so a
+long run never holds more than one burst's rows in memory. :func:`summarise_burst` does both for a
+single burst.
+
+Rates are as measured. In a scaled lab ``real_*`` fields carry the same times the scale.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+
+from coordinator.core.aggregate import (
+    Aggregate,
+    CliffSummary,
+    FlowSummary,
+    HostSummary,
+    PairSummary,
+    Window,
+    aggregate,
+    figure,
+)
+from coordinator.core.align import Aligned, align
+from coordinator.core.completeness import (
+    Completeness,
+    PairGrade,
+    State,
+    combine,
+    grade,
+)
+from coordinator.core.evidence import BurstEvidence, FirewallLedger
+from coordinator.core.headers import Headers, headers
+from coordinator.core.judge import (
+    BurstFigures,
+    Finding,
+    Verdict,
+    judge,
+    order,
+    worse,
+)
+from coordinator.core.limiter import UNKNOWN, Limiter, LimiterName, find_limiter
+from coordinator.core.reconcile import Missing, Reconciliation, reconcile
+from coordinator.core.runs import Layer, Plan, RunSpec
+from coordinator.core.series import BurstSeries
+from exchange.messages import Message, RunId, UtcDatetime
+
+
+class BurstSummary(Message):
+    """One burst. Rates are as measured, payload at the receiver unless named otherwise."""
+
+    index: int
+    planned_start_at: UtcDatetime
+    planned_end_at: UtcDatetime
+    duration_s: int
+    pairs_planned: int
+    pairs_measured: int
+    completeness_ratio: float
+    completeness: Completeness
+    proven_ratio: float  # of planned pair-seconds, covered by receivers' own seconds
+    null_pairs: tuple[str, ...] = ()
+    late_pairs: tuple[str, ...] = ()
+    missing_pairs: tuple[str, ...] = ()  # missed, refused, abandoned or lost
+    window: Window | None = None
+    fleet_received_bits_per_second: float | None = None
+    fleet_received_half_width_bits_per_second: float | None = None  # 95 % CI
+    fleet_sent_bits_per_second: float | None = None
+    fleet_ip_bits_per_second: float | None = None
+    firewall_bits_per_second: float | None = None
+    header_ratio: float  # IP bytes / payload bytes
+    header_how: str
+    wire_ratio: float
+    headers_assumed: bool
+    start_spread_s: float | None = None  # largest minus smallest first data, pairs on time
+    start_error_max_s: float | None = None  # first data minus planned start
+    start_error_p99_s: float | None = None
+    clock_bound_max_s: float | None = None
+    worst_bits_per_second: float | None = None  # see judge: the pass that missing rows allow
+    peak_pair_bits_per_second: float | None = None  # busiest pair-second
+    flows: tuple[FlowSummary, ...] = ()
+    client: HostSummary = HostSummary()
+    server: HostSummary = HostSummary()
+    cliff: CliffSummary | None = None
+    reconciliation: Reconciliation | None = None
+    limiter: Limiter = UNKNOWN
+    verdict: Verdict = Verdict.INCONCLUSIVE
+    findings: tuple[Finding, ...] = ()
+    pairs: tuple[PairSummary, ...] = ()
+
+
+class RunSummary(Message):
+    """A run. Rates are as measured; ``real_*`` are the same times ``scale``."""
+
+    run_id: RunId
+    scenario: str
+    computed_at: UtcDatetime  # the `now` it was computed with
+    scale: float
+    target_bits_per_second: float | None  # divided by scale, at target_layer
+    target_layer: Layer
+    pairs_planned: int
+    pairs_measured: int  # in every burst
+    bursts_planned: int
+    verdict: Verdict
+    completeness_ratio: float
+    completeness: Completeness
+    fleet_received_bits_per_second: float | None = None
+    fleet_received_half_width_bits_per_second: float | None = None  # 95 % CI
+    fleet_sent_bits_per_second: float | None = None
+    fleet_ip_bits_per_second: float | None = None
+    firewall_bits_per_second: float | None = None
+    real_target_bits_per_second: float | None = None
+    real_fleet_received_bits_per_second: float | None = None
+    real_fleet_sent_bits_per_second: float | None = None
+    real_fleet_ip_bits_per_second: float | None = None
+    real_firewall_bits_per_second: float | None = None
+    start_spread_s: float | None = None  # worst burst
+    start_error_max_s: float | None = None
+    start_error_p99_s: float | None = None
+    reconciliation: Reconciliation | None = None
+    limiter: Limiter = UNKNOWN
+    findings: tuple[Finding, ...] = ()
+    bursts: tuple[BurstSummary, ...] = ()
+
+
+def canonical(summary: BurstSummary | RunSummary) -> bytes:
+    """The one text of a summary: equal values give equal bytes."""
+    return summary.model_dump_json().encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredBurst:
+    """What the agents' records alone say of a burst; no ledger, limiter or verdict yet."""
+
+    summary: BurstSummary
+    series: BurstSeries
+
+
+def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> MeasuredBurst:
+    """Align, grade and aggregate one burst's records. ``now`` decides what is still pending."""
+    burst = evidence.burst
+    aligned = align(evidence, spec.traffic.direction)
+    grades = grade(evidence, aligned, spec.late_after_s, now)
+    overhead = _headers(spec, aligned)
+    figures = aggregate(
+        burst,
+        aligned,
+        grades,
+        overhead,
+        late_after_s=spec.late_after_s,
+        clock_bound_max_s=spec.clock_bound_max_s,
+    )
+    completeness = combine(grade.completeness for grade in grades)
+    spread, largest, p99 = _start_errors(grades)
+    bounds = aligned.clock_bound_s[~np.isnan(aligned.clock_bound_s)]
+    received = _sum([flow.received_bits_per_second for flow in figures.flows])
+    summary = BurstSummary(
+        index=burst.index,
+        planned_start_at=burst.planned_start_at,
+        planned_end_at=burst.planned_end_at,
+        duration_s=burst.duration_s,
+        pairs_planned=len(grades),
+        pairs_measured=sum(grade.measured for grade in grades),
+        completeness_ratio=completeness.completeness_ratio,
+        completeness=completeness,
+        proven_ratio=figure(_proven(grades)) or 0.0,
+        null_pairs=_named(figures, State.NULL),
+        late_pairs=_named(figures, State.LATE),
+        missing_pairs=_named(figures, State.MISSED, State.REFUSED, State.ABANDONED, State.LOST),
+        window=figures.window,
+        fleet_received_bits_per_second=received,
+        fleet_received_half_width_bits_per_second=_root(
+            [flow.received_half_width_bits_per_second for flow in figures.flows]
+        ),
+        fleet_sent_bits_per_second=_sum([flow.sent_bits_per_second for flow in figures.flows]),
+        fleet_ip_bits_per_second=_sum([flow.ip_bits_per_second for flow in figures.flows]),
+        header_ratio=figure(overhead.ip_ratio) or 1.0,
+        header_how=overhead.how,
+        wire_ratio=figure(overhead.wire_ratio) or 1.0,
+        headers_assumed=overhead.assumed,
+        start_spread_s=figure(spread),
+        start_error_max_s=figure(largest),
+        start_error_p99_s=figure(p99),
+        clock_bound_max_s=figure(float(bounds.max())) if len(bounds) else None,
+        worst_bits_per_second=figures.worst_bits_per_second,
+        peak_pair_bits_per_second=figures.peak_pair_bits_per_second,
+        flows=figures.flows,
+        client=figures.client,
+        server=figures.server,
+        cliff=figures.cliff,
+        pairs=figures.pairs,
+    )
+    return MeasuredBurst(summary=summary, series=figures.series)
+
+
+def summarise_burst(
+    spec: RunSpec, evidence: BurstEvidence, ledger: FirewallLedger | None, now: datetime
+) -> BurstSummary:
+    """Everything about one burst, the ledger's lag fitted on this burst alone."""
+    measured = measure_burst(spec, evidence, now)
+    held = None
+    if ledger is not None:
+        held = _reconciled([measured], ledger)[1][0]
+    return _judged(spec, measured.summary, held)
+
+
+def summarise_run(
+    plan: Plan,
+    bursts: Sequence[MeasuredBurst],
+    ledger: FirewallLedger | None,
+    now: datetime,
+) -> RunSummary:
+    """Everything about a run: one lag for all bursts, a verdict for each, and one for the whole.
+
+    Every burst must pass for the run to pass; a planned burst that is not in ``bursts`` counts
+    its pair-seconds as pending. The order of ``bursts`` does not matter.
+    """
+    spec = plan.spec
+    measured = sorted(bursts, key=lambda burst: burst.summary.index)
+    whole: Reconciliation | None = None
+    held: Sequence[Reconciliation | None] = [None] * len(measured)
+    if ledger is not None and measured:
+        whole, held = _reconciled(measured, ledger)
+    judged = [
+        _judged(spec, burst.summary, part) for burst, part in zip(measured, held, strict=True)
+    ]
+    absent = len(plan.bursts) - len(judged)
+    pending = len(plan.pairs) * spec.burst_s * absent
+    completeness = combine(
+        [*(burst.completeness for burst in judged), Completeness.of({State.PENDING: pending})]
+    )
+    verdict = worse(burst.verdict for burst in judged)
+    if verdict is Verdict.PASS and (
+        absent or completeness.completeness_ratio < spec.objective.coverage_floor_ratio
+    ):
+        verdict = Verdict.INCONCLUSIVE
+    rates = {
+        name: _over_bursts(judged, name)
+        for name in (
+            "fleet_received_bits_per_second",
+            "fleet_sent_bits_per_second",
+            "fleet_ip_bits_per_second",
+            "firewall_bits_per_second",
+        )
+    }
+    target = spec.scaled_target_bits_per_second
+    in_all = (
+        set.intersection(
+            *({p.pair_index for p in burst.pairs if p.state is State.MEASURED} for burst in judged)
+        )
+        if judged
+        else set()
+    )
+    return RunSummary(
+        run_id=plan.run_id,
+        scenario=spec.scenario,
+        computed_at=now,
+        scale=spec.scale,
+        target_bits_per_second=figure(target),
+        target_layer=spec.objective.layer,
+        pairs_planned=len(plan.pairs),
+        pairs_measured=0 if absent else len(in_all),
+        bursts_planned=len(plan.bursts),
+        verdict=verdict,
+        completeness_ratio=completeness.completeness_ratio,
+        completeness=completeness,
+        fleet_received_half_width_bits_per_second=_root(
+            [
+                burst.fleet_received_half_width_bits_per_second / len(judged)
+                for burst in judged
+                if burst.fleet_received_half_width_bits_per_second is not None
+            ]
+        ),
+        **rates,
+        **{
+            f"real_{name}": figure(None if rate is None else rate * spec.scale)
+            for name, rate in {**rates, "target_bits_per_second": target}.items()
+        },
+        start_spread_s=_largest(burst.start_spread_s for burst in judged),
+        start_error_max_s=_largest(burst.start_error_max_s for burst in judged),
+        start_error_p99_s=_largest(burst.start_error_p99_s for burst in judged),
+        reconciliation=whole,
+        limiter=_common_limiter(judged),
+        findings=_run_findings(judged, absent=absent, planned=len(plan.bursts)),
+        bursts=tuple(judged),
+    )
+
+
+def _headers(spec: RunSpec, aligned: Aligned) -> Headers:
+    reports = [pair.report for pair in aligned.pairs if pair.report is not None]
+    tests = [pair.server_test for pair in aligned.pairs if pair.server_test is not None]
+    engines = [report.engine for report in reports if report.engine is not None]
+    return headers(
+        spec.traffic.protocol,
+        [engine.mss_bytes for engine in engines] or [test.engine.mss_bytes for test in tests],
+        block_bytes=spec.traffic.block_bytes
+        or next((engine.block_bytes for engine in engines if engine.block_bytes), None),
+        ipv6=any(":" in test.endpoint.address for test in tests),
+    )
+
+
+def _start_errors(
+    grades: Sequence[PairGrade],
+) -> tuple[float | None, float | None, float | None]:
+    """Spread, largest and 99th percentile (nearest rank) of the start errors of pairs on time."""
+    errors = sorted(
+        grade.start_error_s
+        for grade in grades
+        if grade.start_error_s is not None and not grade.completeness.late_s
+    )
+    if not errors:
+        return None, None, None
+    return errors[-1] - errors[0], errors[-1], errors[math.ceil(0.99 * len(errors)) - 1]
+
+
+def _proven(grades: Sequence[PairGrade]) -> float:
+    """Share of planned pair-seconds that on-time pairs' receivers recorded themselves."""
+    if not grades:
+        return 0.0
+    return sum(0.0 if grade.completeness.late_s else grade.proven_ratio for grade in grades) / len(
+        grades
+    )
+
+
+def _named(figures: Aggregate, *states: State) -> tuple[str, ...]:
+    return tuple(pair.pair for pair in figures.pairs if pair.state in states)
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return figure(sum(known)) if known and len(known) == len(values) else None
+
+
+def _root(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return figure(math.hypot(*known)) if known and len(known) == len(values) else None
+
+
+def _reconciled(
+    bursts: Sequence[MeasuredBurst], ledger: FirewallLedger
+) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
+    first = next(
+        (burst.summary for burst in bursts if not burst.summary.headers_assumed),
+        bursts[0].summary,
+    )
+    return reconcile(
+        [burst.series for burst in bursts],
+        ledger,
+        Headers(
+            ip_ratio=first.header_ratio,
+            wire_ratio=first.wire_ratio,
+            assumed=first.headers_assumed,
+            how=first.header_how,
+        ),
+        [_missing(burst.summary) for burst in bursts],
+        clock_bound_s=max(burst.summary.clock_bound_max_s or 0.0 for burst in bursts),
+    )
+
+
+def _missing(burst: BurstSummary) -> Missing:
+    """What the records lack that may have been sent all the same."""
+    unseen = burst.completeness
+    silent_s = unseen.null_s + unseen.abandoned_s + unseen.lost_s + unseen.missed_s
+    seen_s = unseen.measured_s + unseen.late_s
+    return Missing(
+        pairs_count=len(burst.null_pairs) + len(burst.missing_pairs),
+        share_ratio=silent_s / seen_s if seen_s else 0.0,
+        planned_pairs_count=burst.pairs_planned,
+    )
+
+
+def _judged(spec: RunSpec, burst: BurstSummary, held: Reconciliation | None) -> BurstSummary:
+    limiter = find_limiter(spec.traffic, burst.flows, burst.pairs, burst.client, burst.server, held)
+    verdict, findings = judge(
+        spec,
+        BurstFigures(
+            completeness=burst.completeness,
+            proven_ratio=burst.proven_ratio,
+            window=burst.window,
+            flows=burst.flows,
+            pairs=burst.pairs,
+            received_bits_per_second=burst.fleet_received_bits_per_second,
+            ip_bits_per_second=burst.fleet_ip_bits_per_second,
+            ip_ratio=burst.header_ratio,
+            worst_bits_per_second=burst.worst_bits_per_second,
+            peak_pair_bits_per_second=burst.peak_pair_bits_per_second,
+            duration_s=burst.duration_s,
+            reconciliation=held,
+            limiter=limiter,
+        ),
+    )
+    return burst.model_copy(
+        update={
+            "reconciliation": held,
+            "firewall_bits_per_second": None if held is None else held.firewall_bits_per_second,
+            "limiter": limiter,
+            "verdict": verdict,
+            "findings": findings,
+        }
+    )
+
+
+def _over_bursts(bursts: Sequence[BurstSummary], name: str) -> float | None:
+    """Mean over bursts, each weighted alike; None where no burst knows it."""
+    known = [value for burst in bursts if (value := getattr(burst, name)) is not None]
+    return figure(sum(known) / len(known)) if known else None
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _common_limiter(bursts: Sequence[BurstSummary]) -> Limiter:
+    """The limiter that most confidence over the bursts speaks for."""
+    weight: dict[LimiterName, float] = {}
+    for burst in bursts:
+        name = burst.limiter.name
+        weight[name] = weight.get(name, 0.0) + burst.limiter.confidence_ratio
+    if not weight:
+        return UNKNOWN
+    best = max(sorted(weight), key=lambda name: weight[name])
+    if weight[best] <= 0:
+        return UNKNOWN
+    return max(
+        (burst.limiter for burst in bursts if burst.limiter.name is best),
+        key=lambda limiter: limiter.confidence_ratio,
+    )
+
+
+def _run_findings(
+    bursts: Sequence[BurstSummary], *, absent: int, planned: int
+) -> tuple[Finding, ...]:
+    """Bursts' findings by id: the heaviest one speaks, and says in how many bursts it was."""
+    by_id: dict[str, list[tuple[int, Finding]]] = {}
+    for burst in bursts:
+        for finding in burst.findings:
+            by_id.setdefault(finding.id, []).append((burst.index, finding))
+    found = []
+    for where in by_id.values():
+        index, heaviest = max(where, key=lambda item: (item[1].weight, -item[0]))
+        if planned > 1:
+            places = (
+                f"burst {index + 1}" if len(where) == 1 else f"{len(where)} of {planned} bursts"
+            )
+            lead = places if len(where) == 1 else f"{places}, first burst {index + 1}"
+            heaviest = heaviest.model_copy(update={"sentence": f"{lead}: {heaviest.sentence}"})
+        found.append(heaviest)
+    if absent:
+        found.append(
+            Finding(
+                id="bursts-pending",
+                severity="problem",
+                weight=99,
+                sentence=f"{absent} of {planned} bursts are not over or not summarised",
+                next_step="wait for the run to end",
+            )
+        )
+    return order(found)
