@@ -21,7 +21,7 @@ from uuid import UUID
 
 from lab.servicebus import amqp, dialect
 from lab.servicebus.amqp import Code, Symbol, UByte, UInt, ULong, UShort, Value
-from lab.servicebus.queues import DEAD_LETTER_SUFFIX, Message, Queue, Settlement
+from lab.servicebus.queues import Message, Queue, Settlement
 from lab.servicebus.tokens import Grant, Guard, Right, entity_path
 
 MAX_FRAME_BYTES: Final = 65_536
@@ -303,8 +303,7 @@ class Connection:
             text = f"The messaging entity '{entity}' could not be found."
             return dialect.NOT_FOUND, text
         wanted = [Right.LISTEN if link.sends else Right.SEND] if link.queue else list(Right)
-        owner = entity.removesuffix(DEAD_LETTER_SUFFIX)
-        if any(grant.covers(owner, right) for grant in self._grants for right in wanted):
+        if any(grant.covers(entity, right) for grant in self._grants for right in wanted):
             return None
         claims = "' or '".join(wanted)
         text = f"Unauthorized access. '{claims}' claim(s) are required on '{entity}'."
