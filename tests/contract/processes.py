@@ -1,0 +1,60 @@
+"""Many real processes at once, each opening the adapter for itself.
+
+They are forked from one warmed, single-threaded server, so a hundred cost about a second.
+"""
+
+import asyncio
+import multiprocessing
+from collections.abc import Callable, Coroutine, Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
+from typing import Final, TypeVar
+
+from tests.contract.adapters import Place
+
+_T = TypeVar("_T")
+
+Work = Callable[[Place, int], Coroutine[None, None, _T]]
+
+_START_S: Final = 60.0  # s in which all processes must stand at the start line
+_CONTEXT: Final = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["pytest", "tests.contract.processes"])
+
+
+def in_processes(count: int, work: Work[_T], place: Place) -> Sequence[_T]:
+    """``work(place, number)`` in ``count`` processes that begin together; results by number.
+
+    ``work`` must be a module's function. Raises ``AssertionError`` when a process dies.
+    """
+    barrier = _CONTEXT.Barrier(count)
+    pipes = [_CONTEXT.Pipe(duplex=False) for _ in range(count)]
+    processes = [
+        _CONTEXT.Process(target=_run, args=(work, place, number, barrier, writer))
+        for number, (_, writer) in enumerate(pipes)
+    ]
+    for process, (_, writer) in zip(processes, pipes, strict=True):
+        process.start()
+        writer.close()  # ours: so that a death reads as an end of file
+    try:
+        return [_result(reader) for reader, _ in pipes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+        for reader, _ in pipes:
+            reader.close()
+
+
+def _result(reader: "Connection[object, _T]") -> _T:
+    try:
+        return reader.recv()
+    except EOFError:
+        raise AssertionError("a process died; its traceback is on standard error") from None
+
+
+def _run(
+    work: Work[_T], place: Place, number: int, barrier: Barrier, writer: "Connection[_T, object]"
+) -> None:
+    barrier.wait(_START_S)
+    writer.send(asyncio.run(work(place, number)))
+    writer.close()

@@ -1,0 +1,155 @@
+"""The contracts under competition: many real processes on one queue and one table."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from exchange.ports import Entity, EntityChanged, EntityExists, LockLost, Outgoing
+from tests.contract.adapters import Place
+from tests.contract.processes import in_processes
+
+CLAIMANTS_COUNT: Final = 100
+RECEIVERS_COUNT: Final = 30
+MESSAGES_COUNT: Final = 300
+
+
+async def _claim(place: Place, number: int) -> Sequence[int]:
+    """Try to create ten rows that everybody wants; which ones did we get?"""
+    table = place.open_table()
+    won = []
+    for job in range(10):
+        try:
+            await table.insert(
+                Entity(partition_key="claims", row_key=f"{job:03d}", properties={"by": number})
+            )
+            won.append(job)
+        except EntityExists:
+            pass
+    await table.close()
+    return won
+
+
+async def _stored_claims(place: Place) -> Mapping[str, object]:
+    table = place.open_table()
+    claims = {row.row_key: row.properties["by"] async for row in table.scan("claims")}
+    await table.close()
+    return claims
+
+
+def test_of_a_hundred_claimants_exactly_one_wins(place: Place) -> None:
+    won = in_processes(CLAIMANTS_COUNT, _claim, place)
+    assert sorted(job for jobs in won for job in jobs) == list(range(10))
+    told = {f"{job:03d}": number for number, jobs in enumerate(won) for job in jobs}
+    assert asyncio.run(_stored_claims(place)) == told
+
+
+async def _send(place: Place, _: int) -> None:
+    """Every sender sends everything, as coordinators do that resume at once."""
+    queue = place.open_queue()
+    expires_at = datetime.now(UTC) + timedelta(minutes=5)
+    await queue.send(
+        [
+            Outgoing(body=b"%d" % n, message_id=f"job.{n}", expires_at=expires_at)
+            for n in range(MESSAGES_COUNT)
+        ]
+    )
+    await queue.close()
+
+
+async def _receive_all(place: Place, _: int) -> Sequence[int]:
+    queue = place.open_queue()
+    bodies = []
+    while (delivery := await queue.receive(1.0)) is not None:
+        try:
+            await queue.complete(delivery)
+        except LockLost:
+            continue  # a busy machine: the message is another's now
+        bodies.append(int(delivery.body))
+    await queue.close()
+    return bodies
+
+
+def test_thirty_receivers_get_each_message_exactly_once(place: Place) -> None:
+    in_processes(4, _send, place)
+    parts = in_processes(RECEIVERS_COUNT, _receive_all, place)
+    assert sorted(n for part in parts for n in part) == list(range(MESSAGES_COUNT))
+    assert sum(1 for part in parts if part) > 1, "no competition at all: the case shows nothing"
+
+
+async def _count_up(place: Place, _: int) -> int:
+    """Add one ten times under ETag match; return how often somebody else came first."""
+    table = place.open_table()
+    lost_count = added_count = 0
+    while added_count < 10:
+        row = await table.get("counters", "a")
+        assert row is not None
+        n = row.properties["n"]
+        assert isinstance(n, int)
+        raised = Entity(partition_key="counters", row_key="a", properties={"n": n + 1})
+        try:
+            await table.replace(raised, row.etag or "")
+            added_count += 1
+        except EntityChanged:
+            lost_count += 1
+    await table.close()
+    return lost_count
+
+
+async def _counter(place: Place, start: int | None = None) -> object:
+    table = place.open_table()
+    if start is not None:
+        await table.insert(Entity(partition_key="counters", row_key="a", properties={"n": start}))
+    row = await table.get("counters", "a")
+    await table.close()
+    return row and row.properties["n"]
+
+
+def test_no_update_is_lost_under_etag_match(place: Place) -> None:
+    asyncio.run(_counter(place, 0))
+    lost = in_processes(12, _count_up, place)
+    assert asyncio.run(_counter(place)) == 120
+    assert sum(lost) > 0, "no competition at all: the case shows nothing"
+
+
+WRITER: Final = """
+import asyncio, sys
+from exchange.ports import Entity
+from tests.contract.adapters import Place
+
+async def main():
+    table = Place(**eval(sys.argv[1])).open_table()
+    for n in range(1_000_000):
+        row = lambda key: Entity(partition_key="part", row_key=key, properties={"n": n})
+        await table.batch([row("first"), row("last")])
+        print(n, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_a_killed_writer_loses_nothing_that_it_was_told_is_done(place: Place) -> None:
+    fields = {name: getattr(place, name) for name in Place.__dataclass_fields__}
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, repr(fields)], stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout is not None
+        for _ in range(20):
+            assert writer.stdout.readline(), "the writer died by itself"
+        writer.send_signal(signal.SIGKILL)
+        told = [int(line) for line in writer.stdout if line.endswith("\n")]
+
+    async def stored() -> Sequence[object]:
+        table = place.open_table()
+        rows = [row.properties["n"] async for row in table.scan("part")]
+        await table.insert(Entity(partition_key="part", row_key="after", properties={"n": 0}))
+        await table.close()
+        return rows
+
+    first, last = asyncio.run(stored())
+    assert first == last, "a batch must land whole"
+    assert isinstance(first, int)
+    assert first >= (told[-1] if told else 19)

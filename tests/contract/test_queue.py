@@ -1,0 +1,324 @@
+"""The contract of :class:`exchange.ports.JobQueue`, on every adapter, in one process."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from exchange.ports import (
+    MESSAGE_ID_MAX_CHARS,
+    MESSAGE_MAX_BYTES,
+    Delivery,
+    JobQueue,
+    LockLost,
+    MessageTooLarge,
+    Outgoing,
+    QueueCounts,
+)
+from tests.contract.adapters import Place
+
+PROMPT_S = 5.0  # s, generous bound on "at once": a receive that needs it fails its own way
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def outgoing(
+    message_id: str, *, after_s: float | None = None, lives_s: float = 60.0, body: bytes = b"body"
+) -> Outgoing:
+    enqueue_at = None if after_s is None else now() + timedelta(seconds=after_s)
+    return Outgoing(
+        body=body,
+        message_id=message_id,
+        expires_at=now() + timedelta(seconds=lives_s),
+        enqueue_at=enqueue_at,
+    )
+
+
+async def received(queue: JobQueue) -> Delivery:
+    """One message that is there, or very soon."""
+    delivery = await queue.receive(PROMPT_S)
+    assert delivery is not None, "nothing to receive"
+    return delivery
+
+
+async def drained(queue: JobQueue) -> Sequence[str]:
+    """Receive and complete until nothing comes; ids in order."""
+    ids = []
+    while (delivery := await queue.receive(0.1)) is not None:
+        await queue.complete(delivery)
+        ids.append(delivery.message_id)
+    return ids
+
+
+async def lock_ran_out(place: Place) -> None:
+    await asyncio.sleep(place.lock_s * 1.1 + 0.05)
+
+
+async def test_a_message_comes_back_as_it_went_in_once(queue: JobQueue, place: Place) -> None:
+    body = bytes(range(256))
+    await queue.send([outgoing("run.0.1", body=body)])
+    before = now()
+    delivery = await received(queue)
+    assert (delivery.body, delivery.message_id, delivery.delivery_count) == (body, "run.0.1", 1)
+    assert before < delivery.locked_until_at <= now() + timedelta(seconds=place.lock_s)
+    await queue.complete(delivery)
+    await lock_ran_out(place)
+    assert await queue.receive(0.1) is None
+
+
+async def test_receive_waits_for_a_message_and_no_longer_than_asked(queue: JobQueue) -> None:
+    started_s = time.monotonic()
+    assert await queue.receive(0.3) is None
+    assert time.monotonic() - started_s >= 0.3
+    waiting = asyncio.create_task(queue.receive(PROMPT_S))
+    await asyncio.sleep(0.1)
+    sent_s = time.monotonic()
+    await queue.send([outgoing("a")])
+    assert (await waiting) is not None
+    assert time.monotonic() - sent_s < PROMPT_S / 2, "came only when the wait was over"
+
+
+async def test_receive_locks_one_message_and_leaves_the_others(queue: JobQueue) -> None:
+    await queue.send([outgoing("a"), outgoing("b")])
+    first, second = await received(queue), await received(queue)
+    assert {first.message_id, second.message_id} == {"a", "b"}
+    assert await queue.receive(0.1) is None
+
+
+async def test_two_receivers_in_one_process_never_share_a_message(
+    queue: JobQueue, place: Place
+) -> None:
+    other = place.open_queue()
+    try:
+        await queue.send([outgoing(str(n)) for n in range(20)])
+        parts = await asyncio.gather(drained(queue), drained(other))
+    finally:
+        await other.close()
+    assert sorted(id_ for part in parts for id_ in part) == sorted(str(n) for n in range(20))
+
+
+async def test_a_lock_that_runs_out_gives_the_message_to_the_next(
+    queue: JobQueue, place: Place
+) -> None:
+    await queue.send([outgoing("a")])
+    first = await received(queue)
+    assert await queue.receive(0) is None
+    await lock_ran_out(place)
+    second = await received(queue)
+    assert (second.message_id, second.delivery_count) == ("a", 2)
+    with pytest.raises(LockLost, match="a"):
+        await queue.complete(first)
+    await queue.complete(second)
+    assert await drained(queue) == []
+
+
+async def test_every_settlement_after_the_lock_ran_out_is_refused(
+    queue: JobQueue, place: Place
+) -> None:
+    await queue.send([outgoing("a")])
+    delivery = await received(queue)
+    await lock_ran_out(place)
+    with pytest.raises(LockLost):
+        await queue.renew(delivery)
+    with pytest.raises(LockLost):
+        await queue.abandon(delivery)
+    with pytest.raises(LockLost):
+        await queue.dead_letter(delivery, "Poison", "not a job")
+    with pytest.raises(LockLost):
+        await queue.complete(delivery)
+    assert await drained(queue) == ["a"], "a refused settlement must change nothing"
+
+
+async def test_a_settled_message_cannot_be_settled_again(queue: JobQueue) -> None:
+    await queue.send([outgoing("a")])
+    delivery = await received(queue)
+    await queue.complete(delivery)
+    with pytest.raises(LockLost):
+        await queue.complete(delivery)
+
+
+async def test_renewal_holds_a_message_past_its_first_lock(queue: JobQueue, place: Place) -> None:
+    await queue.send([outgoing("a")])
+    delivery = await received(queue)
+    for _ in range(3):
+        await asyncio.sleep(place.lock_s * 0.4)
+        renewed = await queue.renew(delivery)
+        assert renewed.locked_until_at > delivery.locked_until_at
+        assert await queue.receive(0) is None
+        delivery = renewed
+    await queue.complete(delivery)
+
+
+async def test_abandon_gives_a_message_back_at_once(queue: JobQueue) -> None:
+    await queue.send([outgoing("a")])
+    await queue.abandon(await received(queue))
+    again = await queue.receive(0.2)
+    assert again is not None
+    assert again.delivery_count == 2
+
+
+@pytest.mark.parametrize("by_abandoning", [True, False])
+async def test_too_many_deliveries_set_a_message_aside(
+    queue: JobQueue, place: Place, by_abandoning: bool
+) -> None:
+    await queue.send([outgoing("poison", body=b"\0")])
+    for count in range(1, place.deliveries_max_count + 1):
+        delivery = await received(queue)
+        assert delivery.delivery_count == count
+        if by_abandoning:
+            await queue.abandon(delivery)
+        else:
+            await lock_ran_out(place)
+    assert await queue.receive(0.2) is None
+    [dead] = await queue.dead_letters()
+    assert (dead.message_id, dead.body) == ("poison", b"\0")
+    assert dead.reason == "MaxDeliveryCountExceeded"
+
+
+async def test_a_dead_letter_keeps_its_reason_and_can_be_sent_again(queue: JobQueue) -> None:
+    await queue.send([outgoing("a"), outgoing("b", body=b"good")])
+    for _ in range(2):
+        delivery = await received(queue)
+        await queue.dead_letter(delivery, "TargetRefused", f"{delivery.message_id}: not allowed")
+    letters = {letter.message_id: letter for letter in await queue.dead_letters()}
+    assert letters.keys() == {"a", "b"}
+    assert (letters["b"].reason, letters["b"].description) == ("TargetRefused", "b: not allowed")
+    assert len(await queue.dead_letters()) == 2, "listing must not remove"
+    assert len(await queue.dead_letters(limit=1)) == 1
+    assert await queue.receive(0.1) is None
+
+    number = letters["b"].sequence_number
+    assert await queue.resend(number, now() + timedelta(minutes=1))
+    assert not await queue.resend(number, now() + timedelta(minutes=1))
+    again = await received(queue)
+    assert (again.body, again.delivery_count) == (b"good", 1)
+    await queue.complete(again)
+    assert [letter.message_id for letter in await queue.dead_letters()] == ["a"]
+
+
+async def test_an_expired_message_vanishes(queue: JobQueue) -> None:
+    await queue.send([outgoing("short", lives_s=0.3), outgoing("long")])
+    await asyncio.sleep(0.5)
+    assert await drained(queue) == ["long"]
+    assert await queue.dead_letters() == []
+
+
+async def test_an_expired_resend_vanishes_too(queue: JobQueue) -> None:
+    await queue.send([outgoing("a")])
+    await queue.dead_letter(await received(queue), "Test", "set aside")
+    [letter] = await queue.dead_letters()
+    assert await queue.resend(letter.sequence_number, now() + timedelta(seconds=0.2))
+    await asyncio.sleep(0.4)
+    assert await drained(queue) == []
+
+
+async def test_who_holds_the_lock_may_settle_past_the_end(queue: JobQueue) -> None:
+    await queue.send([outgoing("a", lives_s=0.5), outgoing("b", lives_s=0.5)])
+    held = [await received(queue), await received(queue)]
+    await asyncio.sleep(0.6)
+    await queue.complete(held[0])
+    await queue.abandon(held[1])
+    assert await drained(queue) == [], "given back past its end, a message is gone"
+
+
+async def test_a_scheduled_message_shows_at_its_time(queue: JobQueue) -> None:
+    await queue.send([outgoing("later", after_s=1), outgoing("now")])
+    due_s = time.monotonic() + 1
+    assert await drained(queue) == ["now"]
+    delivery = await received(queue)
+    assert delivery.message_id == "later"
+    assert time.monotonic() >= due_s - 0.05, "seen before its time"
+
+
+async def test_a_scheduled_message_can_be_cancelled(queue: JobQueue) -> None:
+    numbers = await queue.send([outgoing(str(n), after_s=0.8) for n in range(4)])
+    assert len(set(numbers)) == 4
+    assert await queue.cancel(numbers[:2]) == 2
+    assert await queue.cancel(numbers[:2]) == 0, "they are gone already"
+    assert await queue.cancel([]) == 0
+    await asyncio.sleep(0.9)
+    assert sorted(await drained(queue)) == ["2", "3"]
+
+
+async def test_cancelling_leaves_messages_that_are_no_longer_scheduled(
+    queue: JobQueue,
+) -> None:
+    [number] = await queue.send([outgoing("a", after_s=0.2)])
+    delivery = await received(queue)
+    assert await queue.cancel([number]) == 0
+    await queue.complete(delivery)
+
+
+async def test_one_id_is_one_message(queue: JobQueue) -> None:
+    await queue.send([outgoing("a"), outgoing("a")])
+    await queue.send([outgoing("a"), outgoing("b")])
+    assert sorted(await drained(queue)) == ["a", "b"]
+    await queue.send([outgoing("a")])
+    assert await drained(queue) == [], "also after the first was settled"
+
+
+async def test_one_id_is_one_message_also_scheduled(queue: JobQueue) -> None:
+    [number] = await queue.send([outgoing("a", after_s=30)])
+    await queue.send([outgoing("a", after_s=30)])
+    assert (await queue.counts()).scheduled_count in (1, None)
+    assert await queue.cancel([number]) == 1
+    await queue.send([outgoing("a")])
+    assert await drained(queue) == [], "also after the first was cancelled"
+
+
+async def test_a_large_send_arrives_whole(queue: JobQueue) -> None:
+    messages = [outgoing(f"run.0.{n}", body=b"%05d" % n * 200) for n in range(600)]
+    assert len(await queue.send(messages)) == 600
+    assert await queue.send([]) == []
+    assert sorted(await drained(queue)) == sorted(m.message_id for m in messages)
+
+
+async def test_a_message_at_the_limit_passes_and_one_over_it_stops_the_send(
+    queue: JobQueue,
+) -> None:
+    with pytest.raises(MessageTooLarge, match=r"huge.*262144"):
+        await queue.send([outgoing("a"), outgoing("huge", body=b"x" * MESSAGE_MAX_BYTES)])
+    assert await drained(queue) == [], "nothing may be sent before the check"
+    big = outgoing("x" * MESSAGE_ID_MAX_CHARS, body=b"x" * (MESSAGE_MAX_BYTES - 1024))
+    await queue.send([big])
+    delivery = await received(queue)
+    assert (delivery.body, delivery.message_id) == (big.body, big.message_id)
+
+
+@pytest.mark.parametrize("message_id", ["", "x" * (MESSAGE_ID_MAX_CHARS + 1)])
+async def test_a_bad_id_is_refused(queue: JobQueue, message_id: str) -> None:
+    with pytest.raises(ValueError, match="message_id"):
+        await queue.send([outgoing(message_id)])
+
+
+async def test_counts_say_what_stands_where(queue: JobQueue) -> None:
+    await queue.send([outgoing("scheduled", after_s=30), outgoing("expired", lives_s=0.1)])
+    await asyncio.sleep(0.2)
+    await queue.send([outgoing("dead"), outgoing("locked"), outgoing("waiting")])
+    for _ in range(3):
+        delivery = await received(queue)
+        if delivery.message_id == "dead":
+            await queue.dead_letter(delivery, "Test", "set aside")
+        elif delivery.message_id == "waiting":
+            await queue.abandon(delivery)
+            break
+    counts = await queue.counts()
+    told = QueueCounts(active_count=2, scheduled_count=1, dead_count=1)
+    for name in ("active_count", "scheduled_count", "dead_count"):
+        assert getattr(counts, name) in (getattr(told, name), None), name
+
+
+async def test_messages_outlive_the_connection(place: Place) -> None:
+    sender = place.open_queue()
+    await sender.send([outgoing("a"), outgoing("b", after_s=0.2)])
+    await sender.close()
+    receiver = place.open_queue()
+    try:
+        got = [(await received(receiver)).message_id for _ in range(2)]
+    finally:
+        await receiver.close()
+    assert sorted(got) == ["a", "b"]
