@@ -11,12 +11,34 @@ Errors::
     └── EngineUnusable  it is there and does not run; says why
 """
 
+import asyncio
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
-from exchange.iperf3 import Version
+from agent.gate import find_gate, takes_hold
+from exchange.iperf3 import MINIMUM_VERSION, Version, parse_version
 
 OnLine = Callable[[bytes, float], None]
+
+KILL_AFTER_S: Final = 2.0  # s between SIGTERM and SIGKILL
+HARD_STOP_AFTER_S: Final = 15.0  # s between the deadline and the kernel's timer
+STDERR_MAX_BYTES: Final = 65_536
+_VERSION_TIMEOUT_S: Final = 10.0
+_TOOLS: Final = Path(__file__).parent.parent / ".tools" / "iperf3" / "bin" / "iperf3"
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+_BROKEN: Final = "its reader failed"
+_FIX: Final = "run make setup, or apt-get install iperf3"
+
+_libc = ctypes.CDLL(None)  # opened here, as little may happen between fork and exec
 
 
 class EngineError(Exception):
@@ -35,22 +57,60 @@ class EngineUnusable(EngineError):
     """It is there and does not run."""
 
 
+# Finding ---------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """An iperf3 that runs."""
 
     binary: tuple[str, ...]  # argv prefix
     version: Version
-    preloadable: bool  # dynamically linked: the gate works in it
+    preloadable: bool  # the start gate is built and takes hold in it
 
 
 def find_iperf3(setting: str | None = None) -> Engine:
     """The iperf3 to use: the setting, else the checkout's ``.tools``, else ``PATH``.
 
-    Runs ``--version`` (blocking, milliseconds). Raises :class:`EngineError` with one line that
-    names what was tried and the fix.
+    Runs it twice (blocking, milliseconds). Raises :class:`EngineError` with one line that names
+    what was tried and the fix.
     """
-    raise NotImplementedError
+    if setting is not None:
+        return _try_iperf3(setting)
+    if _TOOLS.exists():
+        with suppress(EngineError):  # it may have been unpacked for another machine
+            return _try_iperf3(str(_TOOLS))
+    return _try_iperf3("iperf3")
+
+
+def _try_iperf3(name: str) -> Engine:
+    path = shutil.which(name)
+    if path is None:
+        if Path(name).is_file():
+            raise EngineUnusable(f"iperf3: {name} may not be executed; chmod +x it")
+        where = "on PATH" if name == "iperf3" else f"at {name}"
+        raise EngineMissing(f"iperf3: none {where}; {_FIX}")
+    try:
+        said = subprocess.run(
+            [path, "--version"],
+            capture_output=True,
+            timeout=_VERSION_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise EngineUnusable(f"iperf3: {path} does not run: {error}; {_FIX}") from error
+    version = parse_version(said.stdout.decode(errors="replace"))
+    if version is None:
+        words = (said.stderr or said.stdout).decode(errors="replace").strip().split("\n")[0]
+        raise EngineUnusable(f"iperf3: {path} does not tell its version: {words[:200]!r}; {_FIX}")
+    if version < MINIMUM_VERSION:
+        raise EngineTooOld(f"iperf3: {path} is {version}, need {MINIMUM_VERSION} or newer; {_FIX}")
+    gate = find_gate()
+    preloadable = gate is not None and takes_hold(gate, [path])
+    return Engine(binary=(path,), version=version, preloadable=preloadable)
+
+
+# Running ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +128,13 @@ class Exit:
 class EngineProcess:
     """One engine under way. Create with :meth:`spawn`; end with :meth:`stop` or by waiting."""
 
-    pid: int
+    def __init__(self, transport: asyncio.SubprocessTransport, pipes: "_Pipes") -> None:
+        self._transport = transport
+        self._pipes = pipes
+        self._started_at_s = time.time()
+        self._stopped: str | None = None
+        self._timers: list[asyncio.TimerHandle] = []
+        self.pid = transport.get_pid()
 
     @classmethod
     async def spawn(
@@ -83,20 +149,73 @@ class EngineProcess:
         """Start the engine. Raises :class:`EngineUnusable` when it cannot be executed.
 
         ``on_line`` gets every line of standard output (without its end) and the epoch second at
-        which its first byte arrived. From ``deadline_at_s`` on the engine is ended as by
-        ``stop("deadline")``. ``hard_stop_at_s`` (default: 15 s after the deadline) is the
-        kernel's timer, for an agent that hangs.
+        which its first byte arrived; what it raises ends the engine, and comes out of
+        :meth:`wait`. From ``deadline_at_s`` on the engine is ended as by ``stop("deadline")``.
+        ``hard_stop_at_s`` (default: 15 s after the deadline) is the kernel's timer, for an agent
+        that hangs. Call from the main thread: the kernel ties the engine's life to the thread.
         """
-        raise NotImplementedError
+        if hard_stop_at_s is None and deadline_at_s is not None:
+            hard_stop_at_s = deadline_at_s + HARD_STOP_AFTER_S
+        loop = asyncio.get_running_loop()
+        try:
+            transport, pipes = await loop.subprocess_exec(
+                lambda: _Pipes(on_line),
+                *argv,
+                stdin=subprocess.DEVNULL,
+                env=None if env is None else dict(env),
+                process_group=0,
+                preexec_fn=_leash(hard_stop_at_s),
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise EngineUnusable(f"engine: {argv[0]} does not run: {error}; {_FIX}") from error
+        process = cls(transport, pipes)
+        pipes.stop = process.stop
+        if pipes.broken is not None:  # by the first lines already
+            process.stop(_BROKEN)
+        if deadline_at_s is not None:
+            process._timers.append(
+                loop.call_later(max(0.0, deadline_at_s - time.time()), process.stop, "deadline")
+            )
+        return process
 
     def stop(self, reason: str) -> None:
         """SIGTERM now, which makes iperf3 print what it has; SIGKILL 2 s later. The first reason
         stands."""
-        raise NotImplementedError
+        if self._stopped is not None or self._pipes.ended.done():
+            return
+        self._stopped = reason
+        self._signal(signal.SIGTERM)
+        loop = asyncio.get_running_loop()
+        self._timers.append(loop.call_later(KILL_AFTER_S, self._signal, signal.SIGKILL))
 
     async def wait(self) -> Exit:
         """Wait for the end of process and output. Cancelling the waiter kills the engine."""
-        raise NotImplementedError
+        try:
+            await asyncio.shield(self._pipes.ended)
+        except asyncio.CancelledError:
+            self._stopped = self._stopped or "cancelled"
+            self._signal(signal.SIGKILL)
+            await asyncio.wait({self._pipes.ended}, timeout=KILL_AFTER_S)
+            raise
+        finally:
+            for timer in self._timers:
+                timer.cancel()
+            self._transport.close()
+        if self._pipes.broken is not None:
+            raise self._pipes.broken
+        return Exit(
+            exit_code=self._transport.get_returncode(),
+            stderr=self._pipes.stderr.decode(errors="replace"),
+            started_at_s=self._started_at_s,
+            ended_at_s=self._pipes.ended.result(),
+            stopped=self._stopped,
+        )
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To the whole group: a wrapper may stand between us and the engine."""
+        if self._transport.get_returncode() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
 
 
 async def run_engine(
@@ -108,4 +227,85 @@ async def run_engine(
     env: Mapping[str, str] | None = None,
 ) -> Exit:
     """Spawn and wait; an engine that cannot be executed is an :class:`Exit` with ``error``."""
-    raise NotImplementedError
+    started_at_s = time.time()
+    try:
+        process = await EngineProcess.spawn(
+            argv,
+            on_line=on_line,
+            deadline_at_s=deadline_at_s,
+            hard_stop_at_s=hard_stop_at_s,
+            env=env,
+        )
+    except EngineUnusable as error:
+        return Exit(
+            exit_code=None,
+            stderr="",
+            started_at_s=started_at_s,
+            ended_at_s=time.time(),
+            error=str(error),
+        )
+    return await process.wait()
+
+
+class _Pipes(asyncio.SubprocessProtocol):
+    """Cuts standard output into lines, and stamps each with the arrival of its first byte.
+
+    Both pipes are always drained, so neither can block the engine.
+    """
+
+    def __init__(self, on_line: OnLine) -> None:
+        self._on_line = on_line
+        self._rest = b""  # of standard output: a line that has not ended
+        self._rest_at_s = 0.0
+        self.stderr = bytearray()
+        self.broken: Exception | None = None  # what on_line raised
+        self.stop: Callable[[str], None] | None = None  # the engine's
+        self.ended: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        arrived_at_s = time.time()
+        if fd == 2:
+            self.stderr += data
+            del self.stderr[:-STDERR_MAX_BYTES]
+            return
+        first, *others = data.split(b"\n")
+        if not self._rest:
+            self._rest_at_s = arrived_at_s
+        self._rest += first
+        for line in others:
+            self._give()
+            self._rest, self._rest_at_s = line, arrived_at_s
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == 1 and self._rest:
+            self._give()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The process has ended and both pipes are empty."""
+        if not self.ended.done():
+            self.ended.set_result(time.time())
+
+    def _give(self) -> None:
+        line, self._rest = self._rest, b""
+        if self.broken is None:
+            try:
+                self._on_line(line, self._rest_at_s)
+            except Exception as error:
+                self.broken = error
+                if self.stop is not None:
+                    self.stop(_BROKEN)
+
+
+def _leash(hard_stop_at_s: float | None) -> Callable[[], None]:
+    """What the child does between fork and exec: tie its life to ours, and to the clock."""
+    parent = os.getpid()
+    hard_stop_s = None if hard_stop_at_s is None else max(0.001, hard_stop_at_s - time.time())
+
+    def leash() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)  # the agent died before it could be tied
+        if hard_stop_s is not None:
+            signal.setitimer(signal.ITIMER_REAL, hard_stop_s)
+
+    return leash
