@@ -32,7 +32,7 @@ class Release:
 def find_gate() -> Path | None:
     """The built library, or None."""
     folder = Path(__file__).parent
-    built = (folder / f"gate{suffix}" for suffix in EXTENSION_SUFFIXES)
+    built = (folder / f"libgate{suffix}" for suffix in EXTENSION_SUFFIXES)
     # The loader splits LD_PRELOAD at spaces and colons.
     return next(
         (path for path in built if path.is_file() and not re.search("[ :]", str(path))), None
