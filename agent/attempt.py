@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from agent.gate import Release, read_release
 from agent.process import EngineProcess, Exit
 from exchange.iperf3 import Event, Reading, StreamReader
 
@@ -54,11 +55,29 @@ class Attempt:
 
     @property
     def over(self) -> Exit | None:
-        """How the process ended; None while it runs."""
-        return self.exit.result() if self.exit.done() and not self.exit.cancelled() else None
+        """How the process ended; None while it runs, and when it was killed for a fault of ours."""
+        done = self.exit.done() and not self.exit.cancelled() and self.exit.exception() is None
+        return self.exit.result() if done else None
+
+    @property
+    def release(self) -> Release | None:
+        """The start gate's own account, once the process is over; None without a gate."""
+        return read_release(self.over.stderr) if self.over else None
 
     def read(self) -> Reading:
         """What the engine said so far, or in all, with the argv that it was asked by."""
-        reading = self.reader.finish(self.over.exit_code if self.over else None)
+        over, release = self.over, self.release
+        reading = self.reader.finish(
+            over.exit_code if over else None,
+            stderr=over.stderr if over else "",
+            released_at_s=release.released_at_s if release else None,
+            held_s=release.server_ahead_s if release else 0.0,
+        )
         report = reading.report.model_copy(update={"argv": self.argv})
         return replace(reading, report=report)
+
+
+def known_until_s(reading: Reading) -> float:
+    """Engine seconds up to which every flow of a reading has intervals; 0 without any."""
+    ends_s = [intervals[-1].end_s for intervals in reading.intervals.values() if intervals]
+    return min(ends_s, default=0.0)

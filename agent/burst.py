@@ -18,11 +18,11 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from agent.attempt import Attempt
+from agent.attempt import Attempt, known_until_s
 from agent.clock import clock_problem, read_clock
 from agent.counters import HostLog
 from agent.decide import Ending, judge_outcome, may_retry, start_error_s
-from agent.gate import gate_env, read_release
+from agent.gate import gate_env
 from agent.lookout import LAST_WORD_S, Lookout
 from agent.process import Engine, EngineUnusable, Exit
 from agent.settings import AgentSettings
@@ -43,7 +43,7 @@ from exchange.records import Records
 ENGINE_GRACE_S: Final = 10.0  # s past its planned end at which a stuck engine is ended
 SETTLE_S: Final = 0.5  # s that an engine must live to count as armed; a refused one is gone by then
 RETRY_S: Final = 0.2  # s between two tries to arm
-LAST_LOOK_S: Final = 1.0  # s before the instant at which the control row is read once more
+LAST_LOOK_S: Final = 1.2  # s before the instant at which the control row is read once more
 CONTROL_TIMEOUT_S: Final = LAST_LOOK_S - LAST_WORD_S
 CLAIM_TIMEOUT_S: Final = 5.0
 SPREAD_S: Final = 1.0  # s over which a fleet's uploads are spread
@@ -167,7 +167,7 @@ class Burst:
                 self._job,
                 reading,
                 exit_,
-                release=read_release(exit_.stderr),
+                release=attempt.release,
                 stood_down=reason,
                 late_after_s=_tighter(self._tools.settings.late_after_s, self._job.late_after_s),
             )
@@ -237,7 +237,7 @@ class Burst:
                 reading = attempt.read()
                 await self._mark_running(reading)
                 await _safely(self._save_seconds(reading, from_s=sent_s), "upload", self._context)
-                sent_s = min((t.intervals[-1].end_s for t in reading.tracks()), default=sent_s)
+                sent_s = known_until_s(reading)
             await asyncio.sleep(self._tools.settings.upload_s)
 
     async def _mark_running(self, reading: Reading) -> None:

@@ -8,7 +8,7 @@ from agent.decide import control_problem
 from exchange.messages import Control
 
 RECOVERY_S: Final = 15.0  # s after an outage in which a coordinator gets round to its leases
-LAST_WORD_S: Final = 0.3  # s before the instant by which the row must have been read once
+LAST_WORD_S: Final = 0.5  # s before the instant by which the row must have been read once
 
 
 @dataclass(slots=True, kw_only=True)

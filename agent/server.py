@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from agent.attempt import Attempt
+from agent.attempt import Attempt, known_until_s
 from agent.clock import read_clock
 from agent.counters import HostLog
 from agent.host import Host
@@ -53,11 +53,11 @@ class Sitting:
 
         ``duration_max_s`` bounds a test of which the engine says nothing until it is over.
         """
-        if self.started_at_s is not None or self.connected_at_s is not None:
+        busy_since_s = self.connected_at_s if self.started_at_s is None else self.started_at_s
+        if busy_since_s is not None:
             asked_s = duration_max_s if self.asked_s is None else self.asked_s
-            since_s = now_s - (self.started_at_s or self.connected_at_s or now_s)
-            if since_s > asked_s + OVERDUE_S:
-                return f"a test of {asked_s:g} s is not over after {since_s:.0f} s"
+            if now_s - busy_since_s > asked_s + OVERDUE_S:
+                return f"a test of {asked_s:g} s is not over after {now_s - busy_since_s:.0f} s"
         if self.connected_at_s is not None:
             silent_s = now_s - self.connected_at_s
             if view.tcp_count == 1 and view.udp_count == 0 and silent_s > SILENT_S:
@@ -207,7 +207,7 @@ class ServedPort:
                 reading = attempt.read()
                 sitting.asked_s = _asked_s(reading)
                 await self._save(reading, sitting, clock_before=clock, from_s=sent_s)
-                sent_s = min((t.intervals[-1].end_s for t in reading.tracks()), default=sent_s)
+                sent_s = known_until_s(reading)
             await asyncio.wait({attempt.exit}, timeout=self.settings.upload_s)
         reading = attempt.read()
         if is_test(reading):

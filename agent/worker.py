@@ -40,6 +40,7 @@ RECEIVE_WAIT_S: Final = 2.0  # s a receive waits: also the longest an idle agent
 PAUSE_S: Final = 2.0  # s between tries while the queue is away
 ENGINE_PAUSE_S: Final = 15.0  # s between looks for an engine that was not there
 CLAIM_TRIES: Final = 3
+CLAIM_PAUSE_S: Final = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -138,26 +139,16 @@ class Worker:
             self._set_busy(False)
 
     async def _claim(self, job: Job, claim: Claim) -> bool:
-        """Create the claim row, or find that a try of ours whose answer was lost had created it.
+        """Create the claim row; a second try finds the first, if only its answer was lost.
 
         Raises :class:`~exchange.ports.ExchangeError` when the table stays away.
         """
-        for tries_left in reversed(range(CLAIM_TRIES)):
+        for _ in range(CLAIM_TRIES - 1):
             try:
-                if await self.records.claim(job, claim):
-                    return True
-                held = (await self.records.read_claims(job.run_id, job.burst_index)).get(
-                    job.pair_index
-                )
-                return held is not None and (held.agent_id, held.claimed_at) == (
-                    claim.agent_id,
-                    claim.claimed_at,
-                )
+                return await self.records.claim(job, claim)
             except ExchangeError:
-                if not tries_left:
-                    raise
-                await asyncio.sleep(0.5)
-        raise AssertionError("unreachable")
+                await asyncio.sleep(CLAIM_PAUSE_S)
+        return await self.records.claim(job, claim)
 
     async def _conduct(self, job: Job, claim: Claim) -> None:
         assert self._engine is not None  # noqa: S101 - run() found one before it received
@@ -229,9 +220,10 @@ class Worker:
         except EngineError as error:
             self._set_problem(str(error))
             return False
-        self._gate = find_gate() if self.settings.use_gate and self._engine.preloadable else None
-        if self._gate is None:
-            log.warning("%s", explain_no_gate(), extra={"action": "no_gate"})
+        if self.settings.use_gate:
+            self._gate = find_gate() if self._engine.preloadable else None
+            if self._gate is None:
+                log.warning("%s", explain_no_gate(), extra={"action": "no_gate"})
         self._set_problem(None)
         return True
 

@@ -59,7 +59,6 @@ def make_reading(**changes: Any) -> Reading:
         start_basis=StartBasis.ARRIVALS,
         started_at_s=INSTANT_S,
         client_address=None,
-        ended=True,
     )
     return replace(reading, **changes)
 

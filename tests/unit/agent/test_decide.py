@@ -16,7 +16,7 @@ from agent.decide import (
     start_error_s,
 )
 from agent.gate import Release
-from exchange.messages import Control, Job, Outcome
+from exchange.messages import Control, Flow, FlowTotals, Job, Outcome
 from tests.unit.agent.jobs import (
     INSTANT_AT,
     INSTANT_S,
@@ -169,7 +169,7 @@ def test_the_exit_code_plays_no_part() -> None:
 
 def test_late_data_is_late_and_says_why() -> None:
     late = {"first_data_at_s": INSTANT_S + 1.5}
-    release = Release(held_at_s=INSTANT_S + 1.2, released_at_s=INSTANT_S + 1.2)
+    release = Release(held_at_s=INSTANT_S + 1.2, released_at_s=INSTANT_S + 1.2, server_ahead_s=0.0)
     assert judge(reading=late)[0] is Outcome.LATE
     outcome, reason = judge(reading=late, release=release)
     assert outcome is Outcome.LATE
@@ -189,13 +189,20 @@ def test_data_before_the_instant_is_no_measurement() -> None:
         ({"exit_": {"stopped": "deadline"}}, "did not end by itself"),
         ({"exit_": {"error": "cannot run it"}}, "cannot run it"),
         ({"reading": {"first_data_at_s": None}}, "no telling"),
-        ({"reading": {"intervals": {}}}, "without data"),
     ],
 )
 def test_failures_have_a_reason(given: dict[str, Any], words: str) -> None:
     outcome, reason = judge(**given)
     assert outcome is Outcome.FAILED
     assert words in (reason or "")
+
+
+def test_no_bytes_at_the_receiver_is_a_failure() -> None:
+    totals = (FlowTotals(flow=Flow.UP, sent_bytes=2000, received_bytes=None),)
+    report = make_reading().report.model_copy(update={"totals": totals})
+    outcome, reason = judge(reading={"report": report})
+    assert outcome is Outcome.FAILED
+    assert "without data" in (reason or "")
 
 
 def test_truncated_output_fails_with_the_last_words() -> None:

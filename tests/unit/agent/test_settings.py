@@ -17,7 +17,7 @@ def test_environment_names_every_setting(monkeypatch: pytest.MonkeyPatch) -> Non
         "SPOOL_DIR": "/var/lib/broadside",
     }.items():
         monkeypatch.setenv(f"BROADSIDE_AGENT_{name}", value)
-    settings = AgentSettings()  # type: ignore[call-arg] - the role comes from the environment
+    settings = AgentSettings()
     assert settings.role is Role.SERVER
     assert settings.agent_id == "server-7"
     assert settings.ports == (5201, 5202, 5203, 5300)

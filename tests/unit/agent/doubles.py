@@ -1,0 +1,152 @@
+"""The two ports in memory: as little as an agent needs, with a switch that takes them away."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from exchange.ports import (
+    DeadLetter,
+    Delivery,
+    Entity,
+    EntityChanged,
+    EntityExists,
+    EntityNotFound,
+    ExchangeUnavailable,
+    Outgoing,
+    QueueCounts,
+)
+
+
+class MemoryTable:
+    """A :class:`~exchange.ports.Table` in a dictionary."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str], Entity] = {}
+        self.written: list[str] = []  # row keys, in the order of writing
+        self.away = False
+        self._version = 0
+
+    def _here(self) -> None:
+        if self.away:
+            raise ExchangeUnavailable("the table is away")
+
+    async def insert(self, entity: Entity) -> str:
+        self._here()
+        if (entity.partition_key, entity.row_key) in self.rows:
+            raise EntityExists(entity.row_key)
+        return self._write(entity)
+
+    async def upsert(self, entity: Entity) -> str:
+        self._here()
+        return self._write(entity)
+
+    async def replace(self, entity: Entity, etag: str) -> str:
+        self._here()
+        held = self.rows.get((entity.partition_key, entity.row_key))
+        if held is None:
+            raise EntityNotFound(entity.row_key)
+        if held.etag != etag:
+            raise EntityChanged(entity.row_key)
+        return self._write(entity)
+
+    async def get(self, partition_key: str, row_key: str) -> Entity | None:
+        self._here()
+        return self.rows.get((partition_key, row_key))
+
+    async def scan(
+        self,
+        partition_key: str,
+        *,
+        row_from: str | None = None,
+        row_before: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[Entity]:
+        self._here()
+        keys = sorted(row for partition, row in self.rows if partition == partition_key)
+        found = [
+            key
+            for key in keys
+            if (row_from is None or key >= row_from) and (row_before is None or key < row_before)
+        ]
+        for key in found[:limit]:
+            yield self.rows[partition_key, key]
+
+    async def delete(self, partition_key: str, row_key: str) -> bool:
+        self._here()
+        return self.rows.pop((partition_key, row_key), None) is not None
+
+    async def batch(self, entities: Sequence[Entity]) -> None:
+        self._here()
+        for entity in entities:
+            self._write(entity)
+
+    async def delete_partition(self, partition_key: str) -> int:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        pass
+
+    def _write(self, entity: Entity) -> str:
+        self._version += 1
+        self.written.append(entity.row_key)
+        stored = replace(entity, etag=str(self._version))
+        self.rows[entity.partition_key, entity.row_key] = stored
+        return str(self._version)
+
+
+class MemoryQueue:
+    """A :class:`~exchange.ports.JobQueue` in a list; ``settled`` tells what became of each."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Delivery] = []
+        self.settled: list[tuple[str, ...]] = []  # (verb, message id, ...)
+        self.idle = asyncio.Event()  # somebody asked and got nothing
+
+    def put(self, body: bytes, message_id: str) -> None:
+        self.waiting.append(
+            Delivery(
+                body=body,
+                message_id=message_id,
+                delivery_count=1,
+                locked_until_at=datetime.now(UTC) + timedelta(seconds=60),
+                token=None,
+            )
+        )
+
+    async def receive(self, wait_s: float) -> Delivery | None:
+        if self.waiting:
+            return self.waiting.pop(0)
+        self.idle.set()
+        await asyncio.sleep(0)
+        return None
+
+    async def complete(self, delivery: Delivery) -> None:
+        self.settled.append(("complete", delivery.message_id))
+
+    async def abandon(self, delivery: Delivery) -> None:
+        self.settled.append(("abandon", delivery.message_id))
+
+    async def dead_letter(self, delivery: Delivery, reason: str, description: str) -> None:
+        self.settled.append(("dead_letter", delivery.message_id, reason, description))
+
+    async def send(self, messages: Sequence[Outgoing]) -> Sequence[int]:
+        raise NotImplementedError
+
+    async def cancel(self, sequence_numbers: Sequence[int]) -> int:
+        raise NotImplementedError
+
+    async def renew(self, delivery: Delivery) -> Delivery:
+        raise NotImplementedError
+
+    async def dead_letters(self, limit: int = 100) -> Sequence[DeadLetter]:
+        raise NotImplementedError
+
+    async def resend(self, sequence_number: int, expires_at: datetime) -> bool:
+        raise NotImplementedError
+
+    async def counts(self) -> QueueCounts:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        pass

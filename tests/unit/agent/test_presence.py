@@ -1,0 +1,77 @@
+import asyncio
+import json
+import logging
+from datetime import timedelta
+
+import pytest
+
+from agent import presence as presence_module
+from agent.host import Host
+from agent.logs import JsonLines, TextLines
+from agent.presence import Condition, Heart, describe
+from agent.process import Engine
+from exchange.iperf3 import Version
+from exchange.messages import AgentState, ClockReading, ClockSource, Role
+from exchange.records import Records
+from tests.unit.agent.doubles import MemoryTable
+from tests.unit.agent.jobs import INSTANT_AT, make_settings
+
+HOST = Host(address="10.1.1.1", nic="eth0", kernel="6.1", cpu_count=4)
+
+
+def test_a_presence_says_what_the_agent_is_and_can() -> None:
+    presence = describe(
+        make_settings(role=Role.SERVER, vm_size="D4", nic_bits_per_second=10**10),
+        HOST,
+        Condition(
+            state=AgentState.BUSY,
+            engine=Engine(binary=("iperf3",), version=Version(3, 18), preloadable=True),
+            ports=(5201,),
+            busy_ports=(5202,),
+        ),
+        None,
+        started_at=INSTANT_AT,
+        now=INSTANT_AT + timedelta(seconds=5),
+    )
+    assert (presence.role, presence.address, presence.nic) == (Role.SERVER, "10.1.1.1", "eth0")
+    assert (presence.ports, presence.busy_ports) == ((5201,), (5202,))
+    assert presence.engine_version == "3.18"
+    assert (presence.vm_size, presence.nic_bits_per_second) == ("D4", 10**10)
+    assert presence.problem is None
+
+
+async def test_the_heart_survives_a_table_that_is_away_and_spools_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def read_clock(socket: str | None) -> ClockReading:
+        return ClockReading(source=ClockSource.UNKNOWN, read_at=INSTANT_AT, synchronised=False)
+
+    monkeypatch.setattr(presence_module, "read_clock", read_clock)
+    table = MemoryTable()
+    heart = Heart(
+        records=Records(table),
+        settings=make_settings(),
+        host=HOST,
+        condition=lambda: Condition(state=AgentState.IDLE, problem="no engine"),
+        changed=asyncio.Event(),
+    )
+    table.away = True
+    await heart.beat()
+    await heart.say_goodbye()
+    table.away = False
+    await heart.beat()
+    (row,) = await Records(table).read_presences()
+    assert (row.agent_id, row.problem) == ("client-1", "no engine")
+    assert row.clock is not None
+    assert row.clock.source is ClockSource.UNKNOWN
+    await heart.say_goodbye()
+    assert await Records(table).read_presences() == []
+
+
+def test_log_lines_carry_action_and_job() -> None:
+    record = logging.LogRecord("agent", logging.WARNING, "", 0, "%s ms", ("7",), None)
+    record.action, record.job_id = "arm", "run-1.00000.00002"
+    line = json.loads(JsonLines().format(record))
+    assert (line["action"], line["job_id"], line["message"]) == ("arm", "run-1.00000.00002", "7 ms")
+    assert line["level"] == "WARNING"
+    assert "arm run-1.00000.00002: 7 ms" in TextLines().format(record)

@@ -1,0 +1,142 @@
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.spool import Spool, SpooledTable, format_entity, parse_entity
+from exchange.ports import Entity, EntityTooLarge, ExchangeUnavailable, Value
+from tests.unit.agent.doubles import MemoryTable
+
+
+def row(key: str, **properties: Value) -> Entity:
+    return Entity(partition_key="burst.run-1.00000", row_key=key, properties=properties)
+
+
+values = st.one_of(
+    st.text(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    st.booleans(),
+    st.binary(),
+    st.datetimes(timezones=st.just(UTC)),
+)
+
+
+@given(st.dictionaries(st.text(min_size=1), values))
+def test_a_row_survives_the_disk(properties: dict[str, Value]) -> None:
+    entity = row("chunk", **properties)
+    restored = parse_entity(format_entity(entity))
+    assert restored == entity
+    assert [type(value) for value in restored.properties.values()] == [
+        type(value) for value in properties.values()
+    ]
+
+
+def spooled(tmp_path: Path, max_bytes: int = 10**6) -> tuple[MemoryTable, Spool, SpooledTable]:
+    table, spool = MemoryTable(), Spool(tmp_path, max_bytes)
+    return table, spool, SpooledTable(table, spool)
+
+
+def suffixes(folder: Path) -> list[str]:
+    return [path.suffix for path in folder.iterdir()]
+
+
+async def test_nothing_is_spooled_while_the_table_is_there(tmp_path: Path) -> None:
+    table, spool, results = spooled(tmp_path)
+    await results.upsert(row("report", n=1))
+    await results.batch([row("chunk.0"), row("chunk.1")])
+    assert table.written == ["report", "chunk.0", "chunk.1"]
+    assert len(spool) == 0
+    assert suffixes(tmp_path) == []
+
+
+async def test_rows_wait_for_the_table_in_order_and_the_newest_of_a_key_counts(
+    tmp_path: Path,
+) -> None:
+    table, spool, results = spooled(tmp_path)
+    table.away = True
+    await results.upsert(row("chunk.0", n=1))
+    await results.upsert(row("report", n=1))
+    await results.upsert(row("chunk.0", n=2))
+    with pytest.raises(ExchangeUnavailable):
+        await results.drain()
+    table.away = False
+    await results.upsert(row("claim", n=1))  # the table is back, but older rows come first
+    assert table.written == []
+    await results.drain()
+    assert table.written == ["report", "chunk.0", "claim"]
+    assert table.rows["burst.run-1.00000", "chunk.0"].properties == {"n": 2}
+    assert len(spool) == 0
+    assert suffixes(tmp_path) == []
+
+
+async def test_an_agent_that_restarts_finds_its_rows(tmp_path: Path) -> None:
+    table, _, results = spooled(tmp_path)
+    table.away = True
+    at = datetime(2026, 11, 20, tzinfo=UTC)
+    await results.batch([row("chunk.0", packed=b"\x00\xff", at=at), row("report", n=1)])
+    (tmp_path / "000000000009.row").write_bytes(b'["torn')  # by a crash while writing
+    table.away = False
+    again = SpooledTable(table, Spool(tmp_path, 10**6))
+    await again.drain()
+    assert table.written == ["chunk.0", "report"]
+    assert table.rows["burst.run-1.00000", "chunk.0"].properties == {
+        "packed": b"\x00\xff",
+        "at": at,
+    }
+
+
+async def test_a_newer_row_written_while_the_older_is_on_its_way_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, spool, results = spooled(tmp_path)
+    table.away = True
+    await results.upsert(row("chunk.0", n=1))
+    table.away = False
+    write = table.upsert
+
+    async def slow_upsert(entity: Entity) -> str:
+        if entity.properties["n"] == 1:
+            await results.upsert(row("chunk.0", n=2))
+        return await write(entity)
+
+    monkeypatch.setattr(table, "upsert", slow_upsert)
+    await results.drain()
+    assert table.rows["burst.run-1.00000", "chunk.0"].properties == {"n": 2}
+    assert len(spool) == 0
+
+
+async def test_a_full_spool_says_what_is_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, spool, results = spooled(tmp_path, max_bytes=200)
+    table.away = True
+    await results.upsert(row("chunk.0", packed=b"x" * 50))
+    await results.upsert(row("chunk.1", packed=b"x" * 500))
+    assert len(spool) == 1
+    assert "LOST burst.run-1.00000 chunk.1" in caplog.text
+    await results.upsert(row("chunk.0", packed=b"y" * 50))  # replaces, so it needs no more room
+    assert "chunk.0" not in caplog.text
+
+
+async def test_a_row_that_the_table_refuses_does_not_block_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, spool, results = spooled(tmp_path)
+    table.away = True
+    await results.batch([row("raw", n=1), row("report", n=1)])
+    table.away = False
+    write = table.upsert
+
+    async def picky_upsert(entity: Entity) -> str:
+        if entity.row_key == "raw":
+            raise EntityTooLarge("raw: too large")
+        return await write(entity)
+
+    monkeypatch.setattr(table, "upsert", picky_upsert)
+    await results.drain()
+    assert table.written == ["report"]
+    assert len(spool) == 0
+    assert suffixes(tmp_path) == [".refused"]

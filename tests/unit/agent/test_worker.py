@@ -1,0 +1,171 @@
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from agent import worker as worker_module
+from agent.counters import HostLog
+from agent.process import Engine, EngineMissing
+from agent.worker import Worker
+from exchange.iperf3 import Version
+from exchange.messages import Claim, Job, JobReport, Outcome, Phase
+from exchange.ports import Entity, ExchangeUnavailable
+from exchange.records import Records
+from tests.unit.agent.doubles import MemoryQueue, MemoryTable
+from tests.unit.agent.jobs import make_job, make_settings
+
+
+class Bench:
+    """A worker between two ports in memory."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.queue = MemoryQueue()
+        self.table = MemoryTable()
+        self.records = Records(self.table)
+        self.stopping = asyncio.Event()
+        self.changed = asyncio.Event()
+        self.worker = Worker(
+            settings=make_settings(use_gate=False, **settings),
+            queue=self.queue,
+            records=self.records,
+            results=self.records,
+            host_log=HostLog(keep_s=10),
+            stopping=self.stopping,
+            changed=self.changed,
+        )
+
+    async def take(self, body: bytes, message_id: str = "m1") -> None:
+        """Let the worker take one message, and stop it."""
+        self.queue.put(body, message_id)
+        self.queue.idle.clear()
+        work = asyncio.create_task(self.worker.run())
+        idle = asyncio.create_task(self.queue.idle.wait())
+        await asyncio.wait({work, idle}, timeout=5, return_when=asyncio.FIRST_COMPLETED)
+        self.stopping.set()
+        await asyncio.gather(work, idle)
+
+    async def report(self) -> JobReport:
+        return (await self.records.read_reports("run-1", 0))[2]
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    engine = Engine(binary=("iperf3",), version=Version(3, 18), preloadable=False)
+    monkeypatch.setattr(worker_module, "find_iperf3", lambda setting: engine)
+    monkeypatch.setattr(worker_module, "CLAIM_PAUSE_S", 0.0)
+    monkeypatch.setattr(worker_module, "PAUSE_S", 0.0)
+    return Bench()
+
+
+def due_in(seconds: float, **changes: Any) -> Job:
+    return make_job(planned_start_at=datetime.now(UTC) + timedelta(seconds=seconds), **changes)
+
+
+async def test_poison_is_dead_lettered_with_reason_and_description(bench: Bench) -> None:
+    await bench.take(b"10.2.1.3 5201")
+    verb, message_id, reason, description = bench.queue.settled[0]
+    assert (verb, message_id, reason) == ("dead_letter", "m1", "NotJson")
+    assert "not JSON" in description
+    assert not bench.table.rows
+
+
+async def test_a_refused_job_is_claimed_and_reported_before_it_is_dead_lettered(
+    bench: Bench,
+) -> None:
+    job = due_in(60, endpoint={"agent_id": "s", "address": "8.8.8.8", "port": 5201})
+    await bench.take(job.model_dump_json().encode())
+    verb, _, reason, description = bench.queue.settled[0]
+    assert (verb, reason) == ("dead_letter", "Refused")
+    assert "client-1: endpoint.address: 8.8.8.8" in description
+    report = await bench.report()
+    assert report.outcome is Outcome.REFUSED
+    assert report.reason is not None
+    assert bench.table.written[:2] == ["claim.00002", "report.00002"]
+    claim = (await bench.records.read_claims("run-1", 0))[2]
+    assert claim.phase is Phase.REPORTED
+
+
+async def test_a_late_job_is_missed_and_its_message_settled(bench: Bench) -> None:
+    await bench.take(due_in(-2).model_dump_json().encode())
+    assert bench.queue.settled == [("complete", "m1")]
+    report = await bench.report()
+    assert report.outcome is Outcome.MISSED
+    assert "after the planned instant" in (report.reason or "")
+
+
+async def test_a_second_delivery_loses_and_writes_nothing(bench: Bench) -> None:
+    job = due_in(-2)
+    other = Claim(
+        job_id=job.job_id,
+        agent_id="client-2",
+        phase=Phase.RUNNING,
+        claimed_at=datetime.now(UTC),
+    )
+    await bench.records.claim(job, other)
+    await bench.take(job.model_dump_json().encode())
+    assert bench.queue.settled == [("complete", "m1")]
+    assert await bench.records.read_reports("run-1", 0) == {}
+    assert await bench.records.read_claims("run-1", 0) == {2: other}
+
+
+async def test_a_claim_whose_answer_was_lost_is_ours(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insert = bench.table.insert
+    answers = 0
+
+    async def lose_first_answer(entity: Entity) -> str:
+        nonlocal answers
+        answers += 1
+        etag = await insert(entity)
+        if answers == 1:
+            raise ExchangeUnavailable("cut")
+        return etag
+
+    monkeypatch.setattr(bench.table, "insert", lose_first_answer)
+    await bench.take(due_in(-2).model_dump_json().encode())
+    assert (await bench.report()).outcome is Outcome.MISSED
+    assert bench.queue.settled == [("complete", "m1")]
+
+
+async def test_without_the_table_the_message_goes_back(bench: Bench) -> None:
+    bench.table.away = True
+    await bench.take(due_in(60).model_dump_json().encode())
+    assert bench.queue.settled == [("abandon", "m1")]
+    assert not bench.table.rows
+
+
+async def test_without_an_engine_no_message_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(setting: str | None) -> Engine:
+        raise EngineMissing("iperf3: none on PATH; apt install iperf3")
+
+    monkeypatch.setattr(worker_module, "find_iperf3", missing)
+    bench = Bench()
+    bench.queue.put(b"{}", "m1")
+    work = asyncio.create_task(bench.worker.run())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert bench.worker.condition().problem == "iperf3: none on PATH; apt install iperf3"
+    assert bench.changed.is_set()
+    bench.stopping.set()
+    await work
+    assert bench.queue.settled == []
+    assert len(bench.queue.waiting) == 1
+
+
+async def test_a_fault_of_ours_still_ends_in_a_report(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class BrokenBurst:
+        def __init__(self, job: Job, claim: Claim, tools: object) -> None:
+            self.claim = claim
+
+        async def conduct(self) -> JobReport:
+            raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(worker_module, "Burst", BrokenBurst)
+    await bench.take(due_in(60).model_dump_json().encode())
+    report = await bench.report()
+    assert report.outcome is Outcome.FAILED
+    assert "ZeroDivisionError" in (report.reason or "")
