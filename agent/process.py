@@ -128,10 +128,12 @@ class Exit:
 class EngineProcess:
     """One engine under way. Create with :meth:`spawn`; end with :meth:`stop` or by waiting."""
 
-    def __init__(self, transport: asyncio.SubprocessTransport, pipes: "_Pipes") -> None:
+    def __init__(
+        self, transport: asyncio.SubprocessTransport, pipes: "_Pipes", started_at_s: float
+    ) -> None:
         self._transport = transport
         self._pipes = pipes
-        self._started_at_s = time.time()
+        self._started_at_s = started_at_s
         self._stopped: str | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self.pid = transport.get_pid()
@@ -157,6 +159,7 @@ class EngineProcess:
         if hard_stop_at_s is None and deadline_at_s is not None:
             hard_stop_at_s = deadline_at_s + HARD_STOP_AFTER_S
         loop = asyncio.get_running_loop()
+        started_at_s = time.time()
         try:
             transport, pipes = await loop.subprocess_exec(
                 lambda: _Pipes(on_line),
@@ -168,7 +171,7 @@ class EngineProcess:
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise EngineUnusable(f"engine: {argv[0]} does not run: {error}; {_FIX}") from error
-        process = cls(transport, pipes)
+        process = cls(transport, pipes, started_at_s)
         pipes.stop = process.stop
         if pipes.broken is not None:  # by the first lines already
             process.stop(_BROKEN)
