@@ -7,6 +7,8 @@ Errors::
 
 import csv
 import io
+import json
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -75,7 +77,7 @@ class LabLedger:
 
 
 def _readings(text: str, direction: Direction) -> tuple[np.ndarray, np.ndarray]:
-    """Epoch seconds and cumulative bytes of the flows asked for; half-written lines are left out."""
+    """Epoch seconds and cumulative bytes of the flows asked for, half-written lines left out."""
     columns = [COLUMN_OF_FLOW[flow] for flow in direction.flows]
     lines = text.splitlines(keepends=True)
     whole = "".join(line for line in lines if line.endswith("\n") and not line.startswith("#"))
@@ -87,6 +89,47 @@ def _readings(text: str, direction: Direction) -> tuple[np.ndarray, np.ndarray]:
             continue
     readings = np.array(rows, dtype=float).reshape(-1, 2)
     return readings[:, 0], readings[:, 1]
+
+
+def dump_ledger(ledger: FirewallLedger) -> bytes:
+    """A ledger as it is kept with a run; unknown bins are null."""
+    return json.dumps(
+        {
+            "source": ledger.source,
+            "layer": ledger.layer,
+            "grain_s": ledger.grain_s,
+            "read_at": ledger.read_at.isoformat(),
+            "lag_hint_s": ledger.lag_hint_s,
+            "vxlan": ledger.vxlan,
+            "snat_utilization_ratio": ledger.snat_utilization_ratio,
+            "notes": ledger.notes,
+            "bins": [
+                [start_s, end_s, None if math.isnan(count) else count]
+                for start_s, end_s, count in zip(
+                    ledger.start_s.tolist(),
+                    ledger.end_s.tolist(),
+                    ledger.bytes.tolist(),
+                    strict=True,
+                )
+            ],
+        }
+    ).encode()
+
+
+def load_ledger(document: bytes) -> FirewallLedger:
+    """What :func:`dump_ledger` wrote."""
+    kept = json.loads(document)
+    bins = np.array(kept.pop("bins"), dtype=float).reshape(-1, 3)
+    return FirewallLedger(
+        **{
+            **kept,
+            "read_at": datetime.fromisoformat(kept["read_at"]),
+            "notes": tuple(kept["notes"]),
+        },
+        start_s=bins[:, 0],
+        end_s=bins[:, 1],
+        bytes=bins[:, 2],
+    )
 
 
 def open_ledger(settings: CoordinatorSettings) -> LedgerSource | None:

@@ -7,15 +7,24 @@ run; they do the same work twice, never different work.
 """
 
 import asyncio
+import json
 import logging
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
-from coordinator.core.evidence import BurstEvidence, FirewallLedger, join_tests
+from coordinator.core.evidence import (
+    HOLD_MAX_S,
+    BurstEvidence,
+    FirewallLedger,
+    PairEvidence,
+    join_tests,
+)
 from coordinator.core.plan import plan as make_plan
+from coordinator.core.progress import Progress, progress
 from coordinator.core.runs import Burst, Plan, RunSpec
+from coordinator.core.series import BurstSeries
 from coordinator.core.status import (
     VISIBLE_S,
     BurstPhase,
@@ -23,9 +32,17 @@ from coordinator.core.status import (
     RunState,
     RunStatus,
     derive,
+    due_at,
 )
-from coordinator.core.summary import BurstSummary, RunSummary, summarise_burst, summarise_run
-from coordinator.ledgers import LedgerSource
+from coordinator.core.summary import (
+    BurstSummary,
+    MeasuredBurst,
+    RunSummary,
+    canonical,
+    measure_burst,
+    summarise_run,
+)
+from coordinator.ledgers import LedgerSource, dump_ledger, load_ledger
 from exchange.fabric import Fabric
 from exchange.messages import Control, Presence
 from exchange.ports import ExchangeError, Outgoing
@@ -33,7 +50,8 @@ from exchange.records import RunHeader
 
 log = logging.getLogger(__name__)
 
-_RUNS_LOOKED_AT = 200  # newest runs that a starting coordinator checks for unfinished business
+LEDGER_MARGIN_S: Final = 360.0  # s of ledger kept before and after a run: lag, foreign traffic
+_RUNS_LOOKED_AT: Final = 200  # newest runs that are checked for unfinished business
 
 
 class UnknownRun(Exception):
@@ -84,9 +102,7 @@ class Coordinator:
             created_by=by,
             labels=spec.labels,
         )
-        control = Control(
-            run_id=plan.run_id, lease_until_at=now + timedelta(seconds=_first_lease_s(plan))
-        )
+        control = Control(run_id=plan.run_id, lease_until_at=now + timedelta(seconds=spec.lease_s))
         await self._records.create_run(header, plan.model_dump_json().encode(), control)
         self._plans[plan.run_id] = plan
         log.info("run launched", extra={"action": "launch", "run_id": plan.run_id})
@@ -139,6 +155,14 @@ class Coordinator:
         document = await self._records.read_summary(run_id, "run")
         return None if document is None else RunSummary.model_validate_json(document)
 
+    async def progress(self, run_id: str) -> Progress:
+        """The newest begun burst, second by second. Raises :class:`UnknownRun`."""
+        plan = await self.read_plan(run_id)
+        begun = [burst for burst in plan.bursts if burst.planned_start_at <= self._now()]
+        burst = begun[-1] if begun else plan.bursts[0]
+        seconds = await self._records.read_seconds(run_id, burst.index)
+        return progress(run_id, burst, ((pair.tracks, pair.host) for pair in seconds))
+
     async def runs(self, *, limit: int, before_at: datetime | None = None) -> list[RunHeader]:
         """The newest runs."""
         return [h async for h in self._records.list_runs(limit=limit, before_at=before_at)]
@@ -175,10 +199,26 @@ class Coordinator:
             control = await self._records.renew_lease(run_id, until_at)
             if control.cancelled_at is None:
                 await self._queue_bursts(plan)
-        summaries = await self._close_bursts(plan, status)
-        if len(summaries) == len(plan.bursts):
-            await self._close_run(plan, summaries)
+        measured = await self._close_bursts(plan, status)
+        if len(measured) == len(plan.bursts):
+            await self._close_run(plan, measured)
         return status
+
+    async def recompute(self, run_id: str) -> RunSummary | None:
+        """The verdict from the stored rows alone; None while the run goes on.
+
+        Equal to the stored summary byte for byte unless rows came or went since. Nothing is
+        written. Raises :class:`UnknownRun`.
+        """
+        stored = await self.summary(run_id)
+        if stored is None:
+            return None
+        plan = await self.read_plan(run_id)
+        measured = [
+            measure_burst(plan.spec, await self._evidence(plan, burst), due_at(burst))
+            for burst in plan.bursts
+        ]
+        return summarise_run(plan, measured, await self._ledger_of(plan), stored.computed_at)
 
     async def _queue_bursts(self, plan: Plan) -> None:
         """Queue the jobs of every burst to come that no earlier attempt has queued.
@@ -209,3 +249,126 @@ class Coordinator:
             claims=await self._records.read_claims(run_id, burst_index),
             reports=await self._records.read_reports(run_id, burst_index),
         )
+
+    # Closing ----------------------------------------------------------------------------------
+
+    async def _close_bursts(self, plan: Plan, status: RunStatus) -> list[MeasuredBurst]:
+        """What the bursts that are over showed, measuring those that no one has measured yet."""
+        return [
+            await self._stored_burst(plan, burst) or await self._measure_burst(plan, burst)
+            for burst, stands in zip(plan.bursts, status.bursts, strict=True)
+            if stands.phase is BurstPhase.OVER
+        ]
+
+    async def _stored_burst(self, plan: Plan, burst: Burst) -> MeasuredBurst | None:
+        summary, series = await asyncio.gather(
+            self._records.read_summary(plan.run_id, f"burst.{burst.index:05d}"),
+            self._records.read_summary(plan.run_id, f"series.{burst.index:05d}"),
+        )
+        if summary is None or series is None:
+            return None
+        return MeasuredBurst(
+            summary=BurstSummary.model_validate_json(summary), series=BurstSeries.unpack(series)
+        )
+
+    async def _measure_burst(self, plan: Plan, burst: Burst) -> MeasuredBurst:
+        measured = measure_burst(plan.spec, await self._evidence(plan, burst), due_at(burst))
+        await self._records.save_summary(
+            plan.run_id, f"series.{burst.index:05d}", measured.series.pack()
+        )
+        await self._records.save_summary(
+            plan.run_id, f"burst.{burst.index:05d}", canonical(measured.summary)
+        )
+        log.info("burst measured", extra={"action": "measure", "run_id": plan.run_id})
+        return measured
+
+    async def _evidence(self, plan: Plan, burst: Burst) -> BurstEvidence:
+        """Everything the table holds of a burst, both ends joined."""
+        rows, seconds, tests, control, caps = await asyncio.gather(
+            self._rows(plan.run_id, burst.index),
+            self._records.read_seconds(plan.run_id, burst.index),
+            self._records.read_tests(
+                burst.planned_start_at - timedelta(seconds=HOLD_MAX_S), burst.planned_end_at
+            ),
+            self._records.read_control(plan.run_id),
+            self._caps(plan),
+        )
+        join = join_tests(burst, plan.pairs, rows.claims, rows.reports, tests)
+        client_seconds = {pair.pair_index: pair for pair in seconds}
+        pairs = []
+        for pair in plan.pairs:
+            claim, report = rows.claims.get(pair.index), rows.reports.get(pair.index)
+            client, record = client_seconds.get(pair.index), join.records.get(pair.index)
+            holder = report or claim
+            pairs.append(
+                PairEvidence(
+                    pair_index=pair.index,
+                    claim=claim,
+                    report=report,
+                    client_tracks=client.tracks if client else (),
+                    client_host=client.host if client else (),
+                    server_test=record.test if record else None,
+                    server_tracks=tuple(record.tracks) if record else (),
+                    server_host=tuple(record.host) if record else (),
+                    joined_by=join.joined_by.get(pair.index),
+                    client_nic_bits_per_second=caps.get(holder.agent_id) if holder else None,
+                    server_nic_bits_per_second=pair.server_nic_bits_per_second,
+                )
+            )
+        return BurstEvidence(
+            burst=burst,
+            pairs=tuple(pairs),
+            cancelled_at=control.cancelled_at if control else None,
+            cancel_reason=control.cancel_reason if control else None,
+        )
+
+    async def _caps(self, plan: Plan) -> dict[str, int | None]:
+        """NIC caps by agent, as they were when the run was launched or first looked at.
+
+        Kept with the run: a summary that is computed again must rest on the same figures.
+        """
+        document = await self._records.read_summary(plan.run_id, "caps")
+        if document is None:
+            presences = await self._records.read_presences()
+            caps = {p.agent_id: p.nic_bits_per_second for p in presences}
+            document = json.dumps(caps, sort_keys=True).encode()
+            await self._records.save_summary(plan.run_id, "caps", document)
+        kept: dict[str, int | None] = json.loads(document)
+        return kept
+
+    async def _close_run(self, plan: Plan, bursts: Sequence[MeasuredBurst]) -> None:
+        """Judge the whole, once the firewall's figures no longer change."""
+        now = self._now()
+        if self._ledger is not None:
+            control = await self._records.read_control(plan.run_id)
+            cancelled_at = control.cancelled_at if control else None
+            ended_at = min(filter(None, (plan.bursts[-1].planned_end_at, cancelled_at)))
+            if now < ended_at + timedelta(seconds=self._ledger.settle_s):
+                return
+        ledger = await self._ledger_of(plan)
+        summary = summarise_run(plan, bursts, ledger, now)
+        await self._records.save_summary(plan.run_id, "run", canonical(summary))
+        self._closed.add(plan.run_id)
+        log.info("verdict %s", summary.verdict, extra={"action": "judge", "run_id": plan.run_id})
+
+    async def _ledger_of(self, plan: Plan) -> FirewallLedger | None:
+        """The firewall's figures for a run: read once, then kept with the run."""
+        document = await self._records.read_summary(plan.run_id, "ledger")
+        if document is not None:
+            return load_ledger(document)
+        if self._ledger is None:
+            return None
+        margin = timedelta(seconds=LEDGER_MARGIN_S)
+        ledger = await self._ledger.read(
+            plan.bursts[0].planned_start_at - margin,
+            plan.bursts[-1].planned_end_at + margin,
+            plan.spec.traffic.direction,
+        )
+        await self._records.save_summary(plan.run_id, "ledger", dump_ledger(ledger))
+        return ledger
+
+
+def _visible_at(burst: Burst, now: datetime) -> datetime | None:
+    """When a burst's jobs become receivable; None: at once."""
+    visible_at = burst.planned_start_at - timedelta(seconds=VISIBLE_S)
+    return visible_at if visible_at > now else None

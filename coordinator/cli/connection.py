@@ -43,7 +43,7 @@ async def coordinator_client(api: str | None, *, drive: bool = False) -> AsyncIt
     from coordinator.api import create_app  # a second of imports that remote commands do without
 
     settings = CoordinatorSettings()
-    fabric = await open_fabric(FabricSettings())
+    fabric = open_fabric(FabricSettings())
     coordinator = Coordinator(fabric, open_ledger(settings))
     app = create_app(coordinator, tick_s=None)
     loop = asyncio.create_task(coordinator.run_forever(settings.tick_s)) if drive else None

@@ -54,7 +54,7 @@ async def _serve(host: str, port: int, tick_s: float) -> None:
             f"port {port} on {host}: {error.strerror}; choose another with --port", Exit.CANNOT_RUN
         )
     try:
-        fabric = await open_fabric(FabricSettings())
+        fabric = open_fabric(FabricSettings())
         ledger = open_ledger(CoordinatorSettings())
     except (ExchangeError, LedgerError) as error:
         stop(str(error), Exit.CANNOT_RUN)

@@ -1,13 +1,104 @@
 """A run's summary as a person reads it, and as an exit code."""
 
-import typer
 from rich.console import Console
 
-from coordinator.cli import display
+from coordinator.cli.display import rate, ratio, table
 from coordinator.cli.exits import Exit
+from coordinator.core.judge import Verdict
 from coordinator.core.summary import RunSummary
+
+_EXITS = {
+    Verdict.PASS: Exit.PASS,
+    Verdict.FAIL: Exit.FAIL,
+    Verdict.INCONCLUSIVE: Exit.INCONCLUSIVE,
+}
 
 
 def exit_of(summary: RunSummary) -> Exit:
     """The exit code that says the verdict."""
-    return {"pass": Exit.PASS, "fail": Exit.FAIL}.get(str(summary.verdict), Exit.INCONCLUSIVE)
+    return _EXITS[summary.verdict]
+
+
+def show_summary(summary: RunSummary) -> None:
+    """Figures, verdict and findings, on standard output."""
+    console = Console(highlight=False)
+    scaled = f", lab at 1:{summary.scale:g}" if summary.scale != 1 else ""
+    console.print(f"\n[bold]{summary.run_id}[/bold] ({summary.scenario}{scaled})")
+    console.print(table("", *_figures(summary)))
+    console.print(table("\nbursts", *_bursts(summary)))
+    console.print(f"\nverdict: [bold]{summary.verdict.value}[/bold]")
+    for finding in summary.findings:
+        console.print(f"- {finding.severity}: {finding.sentence}", markup=False)
+        if finding.next_step:
+            console.print(f"    next: {finding.next_step}", markup=False)
+
+
+def _figures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
+    """Each figure as measured and, in a scaled lab, as it stands for."""
+
+    def both(name: str, layer: str, measured: float | None, real: float | None) -> list[str]:
+        return [name, layer, rate(measured), *([rate(real)] if summary.scale != 1 else [])]
+
+    held = summary.reconciliation
+    columns = ["", "layer", "measured", *(["stands for"] if summary.scale != 1 else [])]
+    rows = [
+        both(
+            "target",
+            summary.target_layer.value,
+            summary.target_bits_per_second,
+            summary.real_target_bits_per_second,
+        ),
+        both(
+            "fleet received",
+            "payload",
+            summary.fleet_received_bits_per_second,
+            summary.real_fleet_received_bits_per_second,
+        ),
+        both(
+            "fleet received",
+            "ip",
+            summary.fleet_ip_bits_per_second,
+            summary.real_fleet_ip_bits_per_second,
+        ),
+        both(
+            "firewall ledger",
+            held.layer if held else "",
+            summary.firewall_bits_per_second,
+            summary.real_firewall_bits_per_second,
+        ),
+    ]
+    rows += [
+        ["completeness", "", ratio(summary.completeness_ratio)],
+        ["pairs measured", "", f"{summary.pairs_measured} of {summary.pairs_planned}"],
+        ["start spread", "", _milliseconds(summary.start_spread_s)],
+        ["limiter", "", f"{summary.limiter.name.value}"],
+    ]
+    if held is not None:
+        uncertainty = ratio(held.residual_uncertainty_ratio)
+        rows[4:4] = [
+            ["lag", "", "unknown" if held.lag_s is None else f"{held.lag_s:.1f} s"],
+            ["header overhead", "", f"{held.overhead_ratio:.4f}"],
+            ["residual", held.layer, f"{ratio(held.residual_ratio)} +- {uncertainty}"],
+        ]
+    return columns, rows
+
+
+def _bursts(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
+    columns = ["", "start (UTC)", "pairs", "complete", "received", "firewall", "spread", "verdict"]
+    return columns, [
+        [
+            str(burst.index + 1),
+            f"{burst.planned_start_at:%H:%M:%S}",
+            f"{burst.pairs_measured}/{burst.pairs_planned}",
+            ratio(burst.completeness_ratio, 1),
+            rate(burst.fleet_received_bits_per_second),
+            rate(burst.firewall_bits_per_second),
+            _milliseconds(burst.start_spread_s),
+            burst.verdict.value,
+        ]
+        for burst in summary.bursts
+    ]
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "unknown" if seconds is None else f"{seconds * 1000:.0f} ms"

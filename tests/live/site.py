@@ -1,0 +1,166 @@
+"""A whole Broadside on loopback for live tests: agents and coordinators as real processes."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+
+from exchange.messages import Role
+
+ROOT = Path(__file__).parent.parent.parent
+BROADSIDE = [sys.executable, "-m", "coordinator"]
+
+
+def free_port() -> int:
+    """A TCP port that nobody had a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_for(what: str, check: Callable[[], Any], timeout_s: float = 30) -> Any:
+    """The first true answer of ``check``; fails with ``what`` when there is none in time."""
+    end_s = time.monotonic() + timeout_s
+    while time.monotonic() < end_s:
+        answer = check()
+        if answer:
+            return answer
+        time.sleep(0.1)
+    raise AssertionError(f"not within {timeout_s:g} s: {what}")
+
+
+class Site:
+    """Starts processes on one embedded fabric; leaving it kills whatever still runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if "BROADSIDE" not in name},
+            "BROADSIDE_DATA_DIR": str(folder / "data"),
+            "PYTHONPATH": str(ROOT),
+        }
+        self.agents: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def start_agent(self, role: Role, name: str, **settings: object) -> subprocess.Popen[bytes]:
+        """One agent on loopback; a server gets a free port."""
+        chosen: dict[str, object] = {
+            "role": role.value,
+            "agent_id": name,
+            "address": "127.0.0.1",
+            "nic": "lo",
+            "clock_bound_max_s": 30,  # this machine's clock is not what is tested
+            "spool_dir": self.folder / "spool" / name,
+            "heartbeat_s": 1,
+        } | settings
+        if role is Role.SERVER:
+            chosen.setdefault("ports", free_port())
+        variables = {f"BROADSIDE_AGENT_{key.upper()}": str(value) for key, value in chosen.items()}
+        process = self._start([sys.executable, "-m", "agent"], name, variables)
+        self.agents[name] = process
+        return process
+
+    def start_fleet(self, pairs_count: int, **settings: object) -> None:
+        """As many clients as servers."""
+        for index in range(1, pairs_count + 1):
+            self.start_agent(Role.SERVER, f"s{index}", **settings)
+            self.start_agent(Role.CLIENT, f"c{index}", **settings)
+
+    def start_coordinator(self, **variables: str) -> tuple[subprocess.Popen[bytes], str]:
+        """A ``broadside serve`` and its address."""
+        name = f"serve{len(self.processes)}"
+        process = self._start([*BROADSIDE, "serve", "--port", "0"], name, variables)
+        log = self.folder / f"{name}.log"
+
+        def address() -> str | None:
+            assert process.poll() is None, log.read_text()
+            found = re.search(r"listening on (\S+)", log.read_text())
+            return found and found[1]
+
+        return process, wait_for("the coordinator's address", address)
+
+    def run(self, *arguments: str, timeout_s: float = 90) -> subprocess.CompletedProcess[str]:
+        """A ``broadside`` command, to its end."""
+        return subprocess.run(
+            [*BROADSIDE, *arguments],
+            env=self.environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    def _start(
+        self, argv: list[str], name: str, variables: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        with (self.folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                argv,
+                env=self.environment | dict(variables),
+                cwd=self.folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self.processes.append(process)
+        return process
+
+
+def call(url: str, method: str, path: str, **arguments: Any) -> Any:
+    """One API call that must succeed."""
+    response = httpx.request(method, url + path, timeout=30, **arguments)
+    assert response.is_success, response.text
+    return response.json()
+
+
+def wait_for_fleet(url: str, agents_count: int) -> None:
+    """Every agent has said hello and can work."""
+
+    def all_well() -> bool:
+        presences = call(url, "GET", "/v1/presences")
+        well = [p for p in presences if p["problem"] is None]
+        ports = [p for p in well if p["role"] == "client" or p["ports"]]
+        return len(ports) == agents_count
+
+    wait_for(f"{agents_count} agents", all_well)
+
+
+def wait_for_summary(url: str, run_id: str, timeout_s: float = 90) -> dict[str, Any]:
+    """The verdict of a run."""
+
+    def summary() -> dict[str, Any] | None:
+        response = httpx.get(f"{url}/v1/runs/{run_id}/summary", timeout=30)
+        return None if response.status_code == 409 else dict(json.loads(response.text))
+
+    found: dict[str, Any] = wait_for(f"a verdict on {run_id}", summary, timeout_s)
+    return found
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL, and wait."""
+    process.send_signal(signal.SIGKILL)
+    process.wait()
