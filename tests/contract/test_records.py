@@ -1,0 +1,600 @@
+"""The records over every adapter's table: what is written is read, whole, in every order of events.
+
+``Watched`` stands between: it counts the rows written, and can die like a process between two
+writes.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from exchange.messages import (
+    AgentState,
+    Claim,
+    Control,
+    Endpoint,
+    EngineReport,
+    Flow,
+    HostSecond,
+    Interval,
+    Job,
+    JobReport,
+    Outcome,
+    Phase,
+    Presence,
+    Role,
+    ServerTest,
+    Side,
+    Track,
+    Traffic,
+)
+from exchange.ports import (
+    Entity,
+    EntityChanged,
+    EntityExists,
+    EntityNotFound,
+    ExchangeUnavailable,
+    RecordUnreadable,
+    Table,
+)
+from exchange.records import CHUNK_S, PairSeconds, Records, RunHeader
+
+AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+ENDPOINT = Endpoint(agent_id="server-1", address="10.2.1.1", port=5201)
+
+
+class Died(Exception):
+    """The process ended here."""
+
+
+class Watched:
+    """A table that notes the keys written, and dies before write number ``writes_left``."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self.written: list[str] = []
+        self.writes_left: int | None = None
+        self.before_replace: Callable[[], None] = lambda: None
+
+    def _write(self, *entities: Entity) -> None:
+        if self.writes_left is not None:
+            if self.writes_left == 0:
+                raise Died
+            self.writes_left -= 1
+        self.written += [f"{e.partition_key}|{e.row_key}" for e in entities]
+
+    async def insert(self, entity: Entity) -> str:
+        self._write(entity)
+        return await self._table.insert(entity)
+
+    async def upsert(self, entity: Entity) -> str:
+        self._write(entity)
+        return await self._table.upsert(entity)
+
+    async def replace(self, entity: Entity, etag: str) -> str:
+        self.before_replace()
+        return await self._table.replace(entity, etag)
+
+    async def get(self, partition_key: str, row_key: str) -> Entity | None:
+        return await self._table.get(partition_key, row_key)
+
+    def scan(
+        self,
+        partition_key: str,
+        *,
+        row_from: str | None = None,
+        row_before: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[Entity]:
+        return self._table.scan(
+            partition_key, row_from=row_from, row_before=row_before, limit=limit
+        )
+
+    async def delete(self, partition_key: str, row_key: str) -> bool:
+        return await self._table.delete(partition_key, row_key)
+
+    async def batch(self, entities: Sequence[Entity]) -> None:
+        """One row at a time when a death is planned: the worst that splitting may do."""
+        if self.writes_left is None:
+            self._write(*entities)
+            return await self._table.batch(entities)
+        for entity in entities:
+            self._write(entity)
+            await self._table.upsert(entity)
+        return None
+
+    async def delete_partition(self, partition_key: str) -> int:
+        return await self._table.delete_partition(partition_key)
+
+    async def close(self) -> None:
+        await self._table.close()
+
+
+@pytest.fixture
+def watched(table: Table) -> Watched:
+    return Watched(table)
+
+
+@pytest.fixture
+def records(watched: Watched) -> Records:
+    return Records(watched)
+
+
+def header(run_id: str, created_at: datetime = AT) -> RunHeader:
+    return RunHeader(
+        run_id=run_id,
+        scenario="smoke",
+        created_at=created_at,
+        created_by="me",
+        labels={"why": "test"},
+    )
+
+
+def control(run_id: str) -> Control:
+    return Control(run_id=run_id, lease_until_at=AT + timedelta(minutes=1))
+
+
+def job(pair_index: int = 0, burst_index: int = 0) -> Job:
+    return Job(
+        run_id="run-1",
+        burst_index=burst_index,
+        pair_index=pair_index,
+        endpoint=ENDPOINT,
+        traffic=Traffic(),
+        planned_start_at=AT,
+        duration_s=1740,
+    )
+
+
+def claim(agent_id: str = "client-1", at: datetime = AT) -> Claim:
+    return Claim(job_id=job().job_id, agent_id=agent_id, phase=Phase.CLAIMED, claimed_at=at)
+
+
+def server_test(started_at: datetime = AT, agent_id: str = "server-1") -> ServerTest:
+    engine = EngineReport(engine="iperf3", version="3.18", cookie="c" * 37)
+    return ServerTest(agent_id=agent_id, endpoint=ENDPOINT, started_at=started_at, engine=engine)
+
+
+def intervals(count: int, *, seed: int = 1, span_s: float = 1.0) -> tuple[Interval, ...]:
+    """Noisy readings whose times are exact microseconds, as they come back from a chunk."""
+    noise = random.Random(seed)
+    ends_us = [0]
+    for _ in range(count):
+        ends_us.append(ends_us[-1] + round(span_s * 1e6) + noise.randint(-400, 400))
+    return tuple(
+        Interval(
+            start_s=start_us / 1e6,
+            end_s=end_us / 1e6,
+            transferred_bytes=noise.randrange(2**31),
+            retransmits_count=noise.randrange(50),
+            rtt_s=noise.randrange(1000, 9000) / 1e6,
+            cwnd_bytes=noise.randrange(2**24),
+        )
+        for start_us, end_us in pairwise(ends_us)
+    )
+
+
+def track(count: int, *, side: Side = Side.CLIENT, flow: Flow = Flow.UP, seed: int = 1) -> Track:
+    zero_s = AT.timestamp() + 0.012345
+    return Track(
+        side=side, flow=flow, first_data_at_s=zero_s, intervals=intervals(count, seed=seed)
+    )
+
+
+def host(count: int, *, before_count: int = 5, seed: int = 2) -> tuple[HostSecond, ...]:
+    noise = random.Random(seed)
+    return tuple(
+        HostSecond(
+            start_at_s=AT.timestamp() + second,
+            end_at_s=AT.timestamp() + second + 1,
+            nic_rx_bytes=noise.randrange(2**31),
+            nic_tx_bytes=noise.randrange(2**31),
+            nic_rx_packets_count=noise.randrange(2**20),
+            nic_tx_packets_count=noise.randrange(2**20),
+            nic_drops_count=0,
+            tcp_retransmits_count=noise.randrange(50),
+            cpu_busy_ratio=noise.randrange(10_001) / 10_000,
+            cpu_busiest_core_ratio=noise.randrange(10_001) / 10_000,
+        )
+        for second in range(-before_count, count)
+    )
+
+
+async def run_ids(records: Records, **bounds: object) -> Sequence[str]:
+    return [header.run_id async for header in records.list_runs(**bounds)]  # type: ignore[arg-type]  # bounds by name, from the cases below
+
+
+# Runs -----------------------------------------------------------------------------------------
+
+
+async def test_a_run_is_read_as_it_was_created(records: Records) -> None:
+    await records.create_run(header("run-1"), b'{"pairs": 30}', control("run-1"))
+    assert await records.read_run("run-1") == (header("run-1"), b'{"pairs": 30}')
+    assert await records.read_control("run-1") == control("run-1")
+    assert await records.read_run("run-2") is None
+    assert await records.read_control("run-2") is None
+
+
+async def test_a_run_id_is_taken_once(records: Records) -> None:
+    await records.create_run(header("run-1"), b"first", control("run-1"))
+    with pytest.raises(EntityExists, match="run-1"):
+        await records.create_run(header("run-1"), b"second", control("run-1"))
+    stored = await records.read_run("run-1")
+    assert stored is not None
+    assert stored[1] == b"first"
+    assert await run_ids(records) == ["run-1"]
+
+
+async def test_runs_are_listed_newest_first(records: Records) -> None:
+    created = [AT + timedelta(seconds=n, microseconds=400) for n in (3, 1, 5, 2, 4)]
+    for at in created:
+        run_id = f"run-{at.second}"
+        await records.create_run(header(run_id, at), b"", control(run_id))
+    assert await run_ids(records) == ["run-5", "run-4", "run-3", "run-2", "run-1"]
+    assert await run_ids(records, limit=2) == ["run-5", "run-4"]
+    assert await run_ids(records, before_at=created[0]) == ["run-2", "run-1"]
+    just_after = created[0] + timedelta(microseconds=1)
+    assert await run_ids(records, before_at=just_after) == ["run-3", "run-2", "run-1"]
+    assert await run_ids(records, before_at=AT) == []
+
+
+@pytest.mark.parametrize("writes_count", range(6))
+async def test_a_creation_that_dies_midway_shows_no_half_run(
+    records: Records, watched: Watched, writes_count: int
+) -> None:
+    plan = random.Random(3).randbytes(2_000_000)  # three rows
+    watched.writes_left = writes_count
+    with pytest.raises(Died):
+        await records.create_run(header("run-1"), plan, control("run-1"))
+    assert await run_ids(records) == []
+    stored = await records.read_run("run-1")
+    assert stored in (None, (header("run-1"), plan))
+    watched.writes_left = None
+    await records.create_run(header("run-2"), plan, control("run-2"))
+    assert await run_ids(records) == ["run-2"]
+
+
+async def test_a_lease_moves_forward_only(records: Records) -> None:
+    await records.create_run(header("run-1"), b"", control("run-1"))
+    later_at = AT + timedelta(minutes=5)
+    assert (await records.renew_lease("run-1", later_at)).lease_until_at == later_at
+    assert (await records.renew_lease("run-1", AT)).lease_until_at == later_at
+    assert await records.read_control("run-1") == Control(run_id="run-1", lease_until_at=later_at)
+
+
+async def test_the_first_cancel_wins(records: Records) -> None:
+    await records.create_run(header("run-1"), b"", control("run-1"))
+    first = await records.cancel_run("run-1", at=AT, by="ann", reason="wrong target")
+    assert (first.cancelled_at, first.cancelled_by) == (AT, "ann")
+    later_at = AT + timedelta(seconds=1)
+    assert await records.cancel_run("run-1", at=later_at, by="bob", reason="me too") == first
+    assert await records.read_control("run-1") == first
+
+
+async def test_an_unknown_run_has_no_control(records: Records) -> None:
+    with pytest.raises(EntityNotFound, match="run-9"):
+        await records.renew_lease("run-9", AT)
+    with pytest.raises(EntityNotFound, match="run-9"):
+        await records.cancel_run("run-9", at=AT, by="ann", reason="")
+
+
+async def test_a_naive_instant_never_reaches_the_control_row(records: Records) -> None:
+    await records.create_run(header("run-1"), b"", control("run-1"))
+    with pytest.raises(ValueError, match="cancelled_at"):
+        await records.cancel_run("run-1", at=datetime(2026, 1, 1), by="ann", reason="")  # noqa: DTZ001 - the case
+    assert await records.read_control("run-1") == control("run-1")
+
+
+async def test_a_renewal_keeps_a_concurrent_cancel(records: Records) -> None:
+    await records.create_run(header("run-1"), b"", control("run-1"))
+    until_at = [AT + timedelta(minutes=n) for n in range(2, 8)]
+    await asyncio.gather(
+        *(records.renew_lease("run-1", at) for at in until_at[:3]),
+        records.cancel_run("run-1", at=AT, by="ann", reason="stop"),
+        *(records.renew_lease("run-1", at) for at in until_at[3:]),
+    )
+    stored = await records.read_control("run-1")
+    assert stored is not None
+    assert (stored.cancelled_at, stored.lease_until_at) == (AT, until_at[-1])
+
+
+async def test_an_endless_conflict_is_given_up(records: Records, watched: Watched) -> None:
+    await records.create_run(header("run-1"), b"", control("run-1"))
+
+    def conflict() -> None:
+        raise EntityChanged("always")
+
+    watched.before_replace = conflict
+    with pytest.raises(ExchangeUnavailable, match="run-1"):
+        await records.renew_lease("run-1", AT + timedelta(hours=1))
+
+
+async def test_sequence_numbers_are_kept_by_burst(records: Records) -> None:
+    numbers = [2**40 + 7 * n for n in range(1_000)]
+    await records.create_run(header("run-1"), b"", control("run-1"))
+    await records.save_queued("run-1", 0, [0, 0])
+    await records.save_queued("run-1", 12, numbers)
+    await records.save_queued("run-1", 13, [])
+    assert await records.read_queued("run-1") == {0: (0, 0), 12: tuple(numbers), 13: ()}
+    assert await records.read_queued("run-2") == {}
+
+
+@pytest.mark.parametrize("size", [0, 10, 70_000, 1_000_000, 9_000_000])
+async def test_a_summary_of_any_size_comes_back(records: Records, size: int) -> None:
+    document = random.Random(size).randbytes(size)
+    await records.save_summary("run-1", "burst-0", document)
+    assert await records.read_summary("run-1", "burst-0") == document
+    assert await records.read_summary("run-1", "burst") is None
+    await records.save_summary("run-1", "burst-0", b"shorter")
+    assert await records.read_summary("run-1", "burst-0") == b"shorter"
+
+
+async def test_summary_names_may_look_alike(records: Records) -> None:
+    names = ["a", "a.000", "a.001", "ab"]
+    for name in names:
+        await records.save_summary("run-1", name, random.Random(name).randbytes(1_000_000))
+    for name in names:
+        stored = await records.read_summary("run-1", name)
+        assert stored == random.Random(name).randbytes(1_000_000), name
+
+
+@pytest.mark.parametrize("writes_count", range(4))
+async def test_a_half_written_document_is_absent_or_found_out(
+    records: Records, watched: Watched, writes_count: int
+) -> None:
+    old, new = random.Random(4).randbytes(3_000_000), random.Random(5).randbytes(3_000_000)
+    watched.writes_left = writes_count
+    with pytest.raises(Died):
+        await records.save_summary("run-1", "s", new)
+    assert await records.read_summary("run-1", "s") is None
+    watched.writes_left = None
+    await records.save_summary("run-1", "s", old)
+    watched.writes_left = writes_count
+    with pytest.raises(Died):
+        await records.save_summary("run-1", "s", new)
+    if writes_count == 0:
+        assert await records.read_summary("run-1", "s") == old
+    else:
+        with pytest.raises(RecordUnreadable, match=r"run-1\|summary\.s"):
+            await records.read_summary("run-1", "s")
+    watched.writes_left = None
+    await records.save_summary("run-1", "s", new)
+    assert await records.read_summary("run-1", "s") == new
+
+
+# Jobs -----------------------------------------------------------------------------------------
+
+
+async def test_a_job_is_claimed_once(records: Records) -> None:
+    assert await records.claim(job(), claim("client-1"))
+    assert not await records.claim(job(), claim("client-2"))
+    again_at = AT + timedelta(seconds=1)
+    assert not await records.claim(job(), claim("client-1", again_at)), "an earlier delivery has it"
+    assert await records.read_claims("run-1", 0) == {0: claim("client-1")}
+
+
+async def test_the_same_claim_whose_answer_was_lost_still_holds(records: Records) -> None:
+    assert await records.claim(job(), claim("client-1"))
+    assert await records.claim(job(), claim("client-1"))
+
+
+async def test_claims_and_reports_are_read_by_pair(records: Records) -> None:
+    for pair_index in (2, 0, 11):
+        assert await records.claim(job(pair_index), claim())
+        armed = claim().model_copy(update={"phase": Phase.ARMED, "armed_at": AT})
+        await records.save_claim(job(pair_index), armed)
+    assert await records.claim(job(0, burst_index=1), claim())
+    claims = await records.read_claims("run-1", 0)
+    assert list(claims) == [0, 2, 11]
+    assert {c.phase for c in claims.values()} == {Phase.ARMED}
+
+    def report(pair_index: int, outcome: Outcome) -> JobReport:
+        return JobReport(
+            job_id=job(pair_index).job_id,
+            run_id="run-1",
+            burst_index=0,
+            pair_index=pair_index,
+            agent_id="client-1",
+            outcome=outcome,
+            reason="r" * 5_000,
+            planned_start_at=AT,
+            reported_at=AT,
+        )
+
+    await records.save_report(report(3, Outcome.ABANDONED))
+    await records.save_report(report(3, Outcome.MEASURED))
+    await records.save_report(report(1, Outcome.MISSED))
+    reports = await records.read_reports("run-1", 0)
+    assert reports == {1: report(1, Outcome.MISSED), 3: report(3, Outcome.MEASURED)}
+    assert await records.read_reports("run-1", 1) == {}
+
+
+async def test_a_1740_s_burst_is_at_most_eight_rows_a_pair(
+    records: Records, watched: Watched
+) -> None:
+    up, down = track(1740), track(1740, flow=Flow.DOWN, seed=9)
+    seen = host(1740 + 60 + 30, before_count=30)  # a minute of engine warm-up, and the margins
+    await records.save_seconds(job(), [up, down], seen)
+    server = [replace(up, side=Side.SERVER), replace(down, side=Side.SERVER)]
+    await records.save_test(server_test(), server, seen)
+    chunks = [key for key in watched.written if "chunk" in key]
+    assert len(chunks) <= 8
+    [seconds] = await records.read_seconds("run-1", 0)
+    assert seconds == PairSeconds(pair_index=0, tracks=(up, down), host=seen)
+    [test] = await records.read_tests(AT, AT + timedelta(seconds=1))
+    assert (test.test, test.tracks, test.host) == (server_test(), tuple(server), seen)
+
+
+async def test_seconds_of_many_pairs_stay_apart(records: Records) -> None:
+    await records.save_seconds(job(7), [track(700, seed=7)], host(700, seed=7))
+    await records.save_seconds(job(2), [track(3, seed=2)], ())
+    await records.save_seconds(job(30), (), host(3, seed=30))
+    await records.save_seconds(job(2, burst_index=1), [track(5)], ())
+    assert await records.read_seconds("run-1", 0) == [
+        PairSeconds(pair_index=2, tracks=(track(3, seed=2),), host=()),
+        PairSeconds(pair_index=7, tracks=(track(700, seed=7),), host=host(700, seed=7)),
+        PairSeconds(pair_index=30, tracks=(), host=host(3, seed=30)),
+    ]
+    assert await records.read_seconds("run-1", 2) == []
+
+
+async def test_live_uploads_add_up_to_one_whole_save(records: Records, watched: Watched) -> None:
+    whole, seen = track(1740), host(1745)
+    from_s, closed_rewrites_count = 0.0, 0
+    for count in range(7, 1741, 7):  # every 7 s; the host's readings come 4 s behind
+        sofar = replace(whole, intervals=whole.intervals[:count])
+        watched.written.clear()
+        await records.save_seconds(job(), [sofar], seen[: max(0, count + 1)], from_s=from_s)
+        closed_rewrites_count += len(watched.written) - 1
+        from_s = sofar.intervals[-1].end_s
+    assert closed_rewrites_count <= 2 * (1740 // CHUNK_S), "a live upload rewrites the open chunk"
+    await records.save_seconds(job(), [whole], seen, from_s=from_s)
+    [seconds] = await records.read_seconds("run-1", 0)
+    assert seconds == PairSeconds(pair_index=0, tracks=(whole,), host=seen)
+
+
+async def test_a_later_estimate_of_the_first_data_counts(records: Records) -> None:
+    early = track(CHUNK_S - 10)
+    await records.save_seconds(job(), [early], ())
+    late = replace(track(CHUNK_S + 30), first_data_at_s=early.first_data_at_s - 0.004)
+    await records.save_seconds(job(), [late], (), from_s=CHUNK_S + 20.0)
+    [seconds] = await records.read_seconds("run-1", 0)
+    assert seconds.tracks[0].first_data_at_s == late.first_data_at_s
+
+
+async def test_omitted_seconds_keep_their_place_before_the_test(records: Records) -> None:
+    warm_up = tuple(replace(interval, omitted=True) for interval in intervals(3, seed=3))
+    whole = replace(track(20), intervals=warm_up + intervals(20))
+    await records.save_seconds(job(), [whole], ())
+    [seconds] = await records.read_seconds("run-1", 0)
+    assert seconds.tracks == (whole,)
+
+
+async def test_tenth_seconds_of_the_worst_noise_still_fit(records: Records) -> None:
+    noise = random.Random(6)
+    fine = replace(track(0), intervals=intervals(4_700, span_s=0.1))
+    wild = tuple(
+        replace(
+            interval, transferred_bytes=noise.randrange(2**62), cwnd_bytes=noise.getrandbits(62)
+        )
+        for interval in fine.intervals
+    )
+    fine = replace(fine, intervals=wild)
+    await records.save_seconds(job(), [fine], ())
+    [seconds] = await records.read_seconds("run-1", 0)
+    assert seconds.tracks == (fine,)
+
+
+async def test_raw_output_comes_back_over_many_rows(records: Records, watched: Watched) -> None:
+    text = random.Random(8).randbytes(12_000_000)
+    await records.save_raw("run-1", 0, 4, Side.CLIENT, text)
+    assert len(watched.written) > 1
+    assert await records.read_raw("run-1", 0, 4, Side.CLIENT) == text
+    assert await records.read_raw("run-1", 0, 4, Side.SERVER) is None
+    assert await records.read_raw("run-1", 0, 5, Side.CLIENT) is None
+
+
+# Server ends ----------------------------------------------------------------------------------
+
+
+async def test_tests_are_found_by_their_start_over_hours_and_agents(records: Records) -> None:
+    starts = [AT + timedelta(minutes=20 * n, microseconds=n) for n in range(9)]  # three hours
+    for at in starts:
+        for agent_id in ("server-1", "server.chunk.1"):
+            await records.save_test(
+                server_test(at, agent_id), [track(600, side=Side.SERVER)], host(600)
+            )
+    found = await records.read_tests(starts[1], starts[7])
+    assert [(t.test.started_at, t.test.agent_id) for t in found] == [
+        (at, agent_id) for at in starts[1:7] for agent_id in ("server-1", "server.chunk.1")
+    ]
+    assert all(t.tracks == (track(600, side=Side.SERVER),) for t in found)
+    after_all_at = starts[8] + timedelta(microseconds=1)
+    assert await records.read_tests(after_all_at, AT + timedelta(days=1)) == []
+    assert await records.read_tests(starts[7], starts[1]) == []
+    assert len(await records.read_tests(AT, AT + timedelta(days=1))) == 18
+
+
+async def test_a_test_is_saved_again_under_its_own_key(records: Records) -> None:
+    running = server_test()
+    await records.save_test(running, (), ())
+    await records.save_test(running, [track(10, side=Side.SERVER)], host(10))
+    ended = running.model_copy(update={"ended_at": AT + timedelta(seconds=30)})
+    whole = track(30, side=Side.SERVER)
+    await records.save_test(ended, [whole], host(30), from_s=10.0)
+    [stored] = await records.read_tests(AT, AT + timedelta(hours=1))
+    assert (stored.test, stored.tracks, stored.host) == (ended, (whole,), host(30))
+
+
+# Presence -------------------------------------------------------------------------------------
+
+
+def presence(agent_id: str, role: Role = Role.CLIENT) -> Presence:
+    return Presence(
+        agent_id=agent_id,
+        role=role,
+        state=AgentState.IDLE,
+        beat_at=AT,
+        started_at=AT,
+        address="10.1.1.1",
+        broadside_version="0.1.0",
+    )
+
+
+async def test_agents_come_beat_and_leave(records: Records) -> None:
+    await records.beat(presence("a"))
+    await records.beat(presence("a", Role.SERVER))
+    later = presence("a").model_copy(update={"beat_at": AT + timedelta(seconds=5)})
+    await records.beat(later)
+    assert await records.read_presences() == [later, presence("a", Role.SERVER)]
+    await records.leave(Role.SERVER, "a")
+    await records.leave(Role.SERVER, "never-there")
+    assert await records.read_presences() == [later]
+
+
+async def test_one_agent_of_another_version_does_not_hide_the_fleet(
+    records: Records, table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    await records.beat(presence("a"))
+    foreign = '{"agent_id": "b", "hair": "long"}'
+    await table.insert(
+        Entity(partition_key="presence", row_key="client.b", properties={"json": foreign})
+    )
+    with caplog.at_level(logging.WARNING, "exchange.records"):
+        assert await records.read_presences() == [presence("a")]
+    assert "client.b" in caplog.text
+
+
+# What cannot be read --------------------------------------------------------------------------
+
+
+async def test_an_unreadable_row_is_named(records: Records, table: Table) -> None:
+    def burst_row(key: str, **properties: str | bytes | float) -> Entity:
+        return Entity(partition_key="burst.run-1.00000", row_key=key, properties=properties)
+
+    await table.insert(burst_row("claim.00000", json='{"job_id": 1}'))
+    with pytest.raises(RecordUnreadable, match=r"claim\.00000.*Claim"):
+        await records.read_claims("run-1", 0)
+    await table.insert(burst_row("report.00000"))
+    with pytest.raises(RecordUnreadable, match=r"report\.00000.*JobReport"):
+        await records.read_reports("run-1", 0)
+    await table.insert(burst_row("chunk.client.00000.000", host_0=b"nonsense"))
+    with pytest.raises(RecordUnreadable, match=r"chunk\.client\.00000\.000.*not a Broadside chunk"):
+        await records.read_seconds("run-1", 0)
+    await records.save_seconds(job(), [track(3)], ())
+    stored = await table.get("burst.run-1.00000", "chunk.client.00000.000")
+    assert stored is not None
+    packed = stored.properties["client_up_0"]
+    assert isinstance(packed, bytes)
+    await table.upsert(burst_row("chunk.client.00000.000", client_up_0=packed))
+    with pytest.raises(RecordUnreadable, match="first_data_at"):
+        await records.read_seconds("run-1", 0)
+    await table.insert(burst_row("raw.client.00000.000", part_0=b"x"))
+    with pytest.raises(RecordUnreadable, match="rows_count"):
+        await records.read_raw("run-1", 0, 0, Side.CLIENT)

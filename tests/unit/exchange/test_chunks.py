@@ -1,0 +1,207 @@
+"""Packed seconds come back as they went in, small, and never quietly wrong."""
+
+import random
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exchange.chunks import (
+    pack,
+    pack_host,
+    pack_intervals,
+    unpack,
+    unpack_host,
+    unpack_intervals,
+)
+from exchange.messages import HostSecond, Interval
+from exchange.ports import RecordUnreadable
+from exchange.records import CHUNK_S
+from tests.unit.exchange.flows import BLOCK_BYTES, ten_gigabit_flow
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+SMALL = st.integers(-5, 5)
+COLUMN_VALUES = st.one_of(INT64, SMALL, st.none())
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> Mapping[str, Sequence[int | None]]:
+    rows_count = draw(st.integers(0, 60))
+    names = draw(st.lists(st.text(max_size=8), unique=True, max_size=5))
+    column = st.sampled_from([COLUMN_VALUES, INT64, SMALL]).flatmap(
+        lambda values: st.lists(values, min_size=rows_count, max_size=rows_count)
+    )
+    return {name: draw(column) for name in names}
+
+
+@given(columns())
+def test_columns_come_back_as_they_went_in(
+    given_columns: Mapping[str, Sequence[int | None]],
+) -> None:
+    assert unpack(pack(given_columns)) == given_columns
+
+
+MICROSECONDS = st.integers(-(10**10), 10**13)  # up to months of engine time
+
+
+def maybe(values: st.SearchStrategy[int]) -> st.SearchStrategy[int | None]:
+    return st.none() | values
+
+
+COUNTS = st.integers(0, 2**62)
+
+
+@st.composite
+def intervals(draw: st.DrawFn) -> Interval:
+    rtt_us, jitter_ns = draw(maybe(st.integers(0, 10**9))), draw(maybe(st.integers(0, 10**12)))
+    return Interval(
+        start_s=draw(MICROSECONDS) / 1e6,
+        end_s=draw(MICROSECONDS) / 1e6,
+        transferred_bytes=draw(COUNTS),
+        omitted=draw(st.booleans()),
+        retransmits_count=draw(maybe(COUNTS)),
+        rtt_s=None if rtt_us is None else rtt_us / 1e6,
+        cwnd_bytes=draw(maybe(COUNTS)),
+        packets_count=draw(maybe(COUNTS)),
+        lost_count=draw(maybe(COUNTS)),
+        jitter_s=None if jitter_ns is None else jitter_ns / 1e9,
+    )
+
+
+@given(st.lists(intervals(), max_size=40))
+def test_intervals_on_whole_microseconds_come_back_exactly(given_intervals: list[Interval]) -> None:
+    assert list(unpack_intervals(pack_intervals(given_intervals))) == given_intervals
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=40))
+def test_times_come_back_to_the_microsecond(times_s: list[float]) -> None:
+    packed = pack_intervals(
+        [
+            Interval(start_s=at_s, end_s=at_s + 1, transferred_bytes=0, rtt_s=at_s)
+            for at_s in times_s
+        ]
+    )
+    once = unpack_intervals(packed)
+    for at_s, interval in zip(times_s, once, strict=True):
+        assert interval.start_s == pytest.approx(at_s, abs=0.51e-6)
+        assert interval.end_s == pytest.approx(at_s + 1, abs=0.51e-6)
+        assert interval.rtt_s == pytest.approx(at_s, abs=0.51e-6)
+    assert unpack_intervals(pack_intervals(once)) == once, "packing again must not drift"
+
+
+@st.composite
+def host_seconds(draw: st.DrawFn) -> HostSecond:
+    start_us = draw(st.integers(1_700_000_000_000_000, 1_900_000_000_000_000))
+    counts = [draw(COUNTS) for _ in range(6)]
+    return HostSecond(
+        start_at_s=start_us / 1e6,
+        end_at_s=(start_us + draw(st.integers(0, 2_000_000))) / 1e6,
+        nic_rx_bytes=counts[0],
+        nic_tx_bytes=counts[1],
+        nic_rx_packets_count=counts[2],
+        nic_tx_packets_count=counts[3],
+        nic_drops_count=counts[4],
+        tcp_retransmits_count=counts[5],
+        cpu_busy_ratio=draw(st.integers(0, 10_000)) / 10_000,
+        cpu_busiest_core_ratio=draw(st.integers(0, 10_000)) / 10_000,
+    )
+
+
+@given(st.lists(host_seconds(), max_size=30))
+def test_host_seconds_come_back_as_they_went_in(seconds: list[HostSecond]) -> None:
+    assert list(unpack_host(pack_host(seconds))) == seconds
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_29_minute_10_gigabit_flow_takes_at_most_12_bytes_a_second(seed: int) -> None:
+    flow = ten_gigabit_flow(1740, seed)
+    chunks = [flow[at : at + CHUNK_S] for at in range(0, len(flow), CHUNK_S)]
+    packed = [pack_intervals(chunk) for chunk in chunks]
+    assert sum(map(len, packed)) <= 12 * len(flow)
+    assert tuple(i for chunk in packed for i in unpack_intervals(chunk)) == flow
+
+
+def test_what_is_shared_or_constant_costs_next_to_nothing() -> None:
+    flow = ten_gigabit_flow(CHUNK_S, 1)
+    in_blocks = [
+        replace(interval, transferred_bytes=interval.transferred_bytes // BLOCK_BYTES * BLOCK_BYTES)
+        for interval in flow
+    ]
+    saved = len(pack_intervals(flow)) - len(pack_intervals(in_blocks))
+    assert saved > 1.5 * CHUNK_S, "a sender's whole blocks should save two bytes a second"
+    queued = pack({"numbers": range(10**12, 10**12 + 1000)})
+    assert len(queued) < 150
+
+
+def test_columns_of_unequal_length_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"\[1, 2\]"):
+        pack({"a": [1], "b": [1, 2]})
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1])
+def test_a_value_beyond_64_bits_is_refused_by_its_column(value: int) -> None:
+    with pytest.raises(ValueError, match="column bytes"):
+        pack({"bytes": [0, value]})
+
+
+PACKED = pack_intervals(ten_gigabit_flow(30, 5))
+
+
+def test_any_single_changed_byte_is_found_out() -> None:
+    for at in range(len(PACKED)):
+        changed = bytearray(PACKED)
+        changed[at] ^= 0x10
+        with pytest.raises(RecordUnreadable):
+            unpack(bytes(changed))
+
+
+def test_any_truncation_is_found_out() -> None:
+    for length in range(len(PACKED)):
+        with pytest.raises(RecordUnreadable):
+            unpack(PACKED[:length])
+    with pytest.raises(RecordUnreadable):
+        unpack(PACKED + b"\0")
+
+
+@given(st.binary(max_size=300))
+def test_foreign_bytes_are_refused(foreign: bytes) -> None:
+    with pytest.raises(RecordUnreadable, match="not a Broadside chunk"):
+        unpack(foreign)
+
+
+@given(st.binary(max_size=60), st.binary(max_size=60))
+def test_malformed_chunks_with_a_right_checksum_are_refused(head: bytes, body: bytes) -> None:
+    """Whatever a wrong writer might have signed: an error of ours, nothing else."""
+    header = zlib.compress(head)
+    signed = len(header).to_bytes(2, "little") + header + body
+    with pytest.raises(RecordUnreadable, match="malformed"):
+        unpack(b"BSC\x01" + zlib.crc32(signed).to_bytes(4, "little") + signed)
+
+
+@given(st.randoms(use_true_random=False))
+def test_headers_that_lie_are_refused(noise: random.Random) -> None:
+    """A right checksum over a header whose numbers are not true: no other error may escape."""
+    numbers = [noise.choice([-1, 0, 1, 2, 3, 10**9, 10**30, None, "x"]) for _ in range(7)]
+    described = [["a", *numbers[:5], [numbers[5]]]]
+    header = zlib.compress(
+        repr([numbers[6], described]).replace("'", '"').replace("None", "null").encode()
+    )
+    signed = len(header).to_bytes(2, "little") + header + b"\x01\x02\x03"
+    with suppress(RecordUnreadable):
+        unpack(b"BSC\x01" + zlib.crc32(signed).to_bytes(4, "little") + signed)
+
+
+def test_a_newer_version_says_upgrade() -> None:
+    with pytest.raises(RecordUnreadable, match=r"version 2.*upgrade"):
+        unpack(PACKED[:3] + b"\x02" + PACKED[4:])
+
+
+def test_a_chunk_of_something_else_names_the_missing_column() -> None:
+    with pytest.raises(RecordUnreadable, match="span_us"):
+        unpack_intervals(pack({"gap_us": [1]}))
+    with pytest.raises(RecordUnreadable, match=r"gap_us.*unknown"):
+        unpack_host(pack({"gap_us": [None], "span_us": [1]}))
