@@ -18,7 +18,9 @@ from coordinator.core.series import BurstSeries, FlowSeries
 from coordinator.core.steady import batch_mean, cliff, ramp_s
 from exchange.messages import Flow, Message, UtcDatetime, pair_name
 
-SUSTAIN_S: Final = 300  # s: RFC 9411, section 4.3.4, recommends at least this for the sustain phase
+SUSTAIN_S: Final = (
+    300  # s: RFC 9411 (traffic load profile) recommends at least this much sustain phase
+)
 
 
 def figure(value: float | None) -> float | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final, Literal
 
-from coordinator.core.aggregate import FlowSummary, PairSummary, Window
+from coordinator.core.aggregate import CliffSummary, FlowSummary, PairSummary, Window
 from coordinator.core.completeness import Completeness, State
 from coordinator.core.limiter import Limiter, LimiterName
 from coordinator.core.reconcile import Reconciliation
@@ -35,6 +35,9 @@ class Finding(Message):
     """One thing a reader must know, with its numbers and what to do."""
 
     id: str
+    kind: Literal[
+        "verdict", "cause", "context"
+    ]  # what was concluded, why, and what to bear in mind
     severity: Severity
     weight: float  # findings are ordered by it, heaviest first
     sentence: str
@@ -57,6 +60,7 @@ class BurstFigures(Message):
     duration_s: int
     reconciliation: Reconciliation | None
     limiter: Limiter
+    cliff: CliffSummary | None
 
 
 def order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -106,6 +110,7 @@ def _coverage(spec: RunSpec, burst: BurstFigures) -> _Check:
         return Verdict.INCONCLUSIVE, [
             Finding(
                 id="below-floor",
+                kind="verdict",
                 severity="problem",
                 weight=95,
                 sentence=f"{seen.measured_s} of {seen.planned_s} planned pair-seconds were "
@@ -117,6 +122,7 @@ def _coverage(spec: RunSpec, burst: BurstFigures) -> _Check:
         return Verdict.INCONCLUSIVE, [
             Finding(
                 id="receiver-unseen",
+                kind="verdict",
                 severity="problem",
                 weight=90,
                 sentence=f"receivers' own seconds cover {burst.proven_ratio:.1%} of the planned "
@@ -135,6 +141,7 @@ def _rate(spec: RunSpec, burst: BurstFigures) -> _Check:
         return Verdict.INCONCLUSIVE, [
             Finding(
                 id="no-window",
+                kind="verdict",
                 severity="problem",
                 weight=92,
                 sentence="there is no second that all measured pairs share, so there is no "
@@ -148,6 +155,7 @@ def _rate(spec: RunSpec, burst: BurstFigures) -> _Check:
         return Verdict.PASS, [
             Finding(
                 id="no-target",
+                kind="verdict",
                 severity="note",
                 weight=20,
                 sentence=f"the fleet received {said}; no target was set, so a pass says only "
@@ -172,6 +180,7 @@ def _rate(spec: RunSpec, burst: BurstFigures) -> _Check:
             return Verdict.INCONCLUSIVE, [
                 Finding(
                     id="target-open",
+                    kind="verdict",
                     severity="problem",
                     weight=85,
                     sentence=f"{compared}; the {unseen_s} unseen pair-seconds could make up the "
@@ -182,6 +191,7 @@ def _rate(spec: RunSpec, burst: BurstFigures) -> _Check:
         return Verdict.FAIL, [
             Finding(
                 id="target-missed",
+                kind="verdict",
                 severity="problem",
                 weight=100,
                 sentence=compared,
@@ -194,6 +204,7 @@ def _rate(spec: RunSpec, burst: BurstFigures) -> _Check:
         return Verdict.INCONCLUSIVE, [
             Finding(
                 id="target-unproven",
+                kind="verdict",
                 severity="problem",
                 weight=80,
                 sentence=f"{compared}, but rows are missing, and over the worst window that they "
@@ -202,7 +213,7 @@ def _rate(spec: RunSpec, burst: BurstFigures) -> _Check:
             )
         ]
     return Verdict.PASS, [
-        Finding(id="target-reached", severity="note", weight=50, sentence=compared)
+        Finding(id="target-reached", kind="verdict", severity="note", weight=50, sentence=compared)
     ]
 
 
@@ -238,6 +249,7 @@ def _limits(spec: RunSpec, burst: BurstFigures) -> _Check:
                 findings.append(
                     Finding(
                         id=f"{name}-limit",
+                        kind="verdict",
                         severity="problem",
                         weight=90,
                         sentence=f"{flow.flow}: the {label} is {_said(name, value)}, the limit "
@@ -250,6 +262,7 @@ def _limits(spec: RunSpec, burst: BurstFigures) -> _Check:
                 findings.append(
                     Finding(
                         id=f"{name}-unproven",
+                        kind="verdict",
                         severity="problem",
                         weight=70,
                         sentence=f"{flow.flow}: the {label} was seen for {pairs} of {count} "
@@ -270,6 +283,7 @@ def _residual(spec: RunSpec, burst: BurstFigures) -> _Check:
         return Verdict.PASS, [
             Finding(
                 id="no-ledger",
+                kind="context",
                 severity="note",
                 weight=30,
                 sentence="no firewall ledger was read: that the traffic crossed the firewall is "
@@ -281,6 +295,7 @@ def _residual(spec: RunSpec, burst: BurstFigures) -> _Check:
         return Verdict.INCONCLUSIVE, [
             Finding(
                 id="ledger-empty",
+                kind="verdict",
                 severity="problem",
                 weight=75,
                 sentence=f"the ledger {held.source} knows no bin of this burst",
@@ -302,11 +317,11 @@ def _residual(spec: RunSpec, burst: BurstFigures) -> _Check:
         f"(+-{held.residual_uncertainty_ratio or 0.0:.2%}) of "
         f"{(held.expected_bytes or 0.0) / 1e9:.4g} GB at its layer"
     )
-    why = f": {held.causes[0].sentence}" if held.causes else ""
     if abs(held.residual_ratio) > limit + (held.residual_uncertainty_ratio or 0.0) or reach > limit:
         return Verdict.INCONCLUSIVE, [
             Finding(
                 id="residual",
+                kind="verdict",
                 severity="problem",
                 weight=88,
                 sentence=f"{said}, more than the {limit:.1%} allowed"
@@ -314,18 +329,12 @@ def _residual(spec: RunSpec, burst: BurstFigures) -> _Check:
                     f" (up to {reach:.1%} with what is missing or not known yet)"
                     if abs(held.residual_ratio) <= limit
                     else ""
-                )
-                + why,
+                ),
                 next_step="find out what the firewall saw and the fleet did not, or the reverse",
             )
         ]
     return Verdict.PASS, [
-        Finding(
-            id="residual-explained" if held.causes else "reconciled",
-            severity="warning" if held.causes else "note",
-            weight=60 if held.causes else 40,
-            sentence=said + why,
-        )
+        Finding(id="reconciled", kind="context", severity="note", weight=40, sentence=said)
     ]
 
 
@@ -345,17 +354,46 @@ def _observations(spec: RunSpec, burst: BurstFigures) -> list[Finding]:
             findings.append(
                 Finding(
                     id=f"{state}-pairs",
+                    kind="cause",
                     severity="warning",
                     weight=weight,
                     sentence=f"{len(named)} of {len(burst.pairs)} pairs {what}: {_names(named)}",
                     next_step=step,
                 )
             )
+    if burst.reconciliation is not None and burst.reconciliation.residual_ratio is not None:
+        findings += [
+            Finding(
+                id=cause.id,
+                kind="cause",
+                severity="warning",
+                weight=72 - rank,
+                sentence=f"of the ledgers' difference of "
+                f"{burst.reconciliation.residual_ratio:+.2%}, {cause.share_ratio:+.2%} may be "
+                f"{cause.id} (confidence {cause.confidence_ratio:.0%}): {cause.sentence}",
+            )
+            for rank, cause in enumerate(burst.reconciliation.causes)
+        ]
+    if burst.cliff is not None:
+        fall = 1 - burst.cliff.after_bits_per_second / burst.cliff.before_bits_per_second
+        findings.append(
+            Finding(
+                id="collapse",
+                kind="cause",
+                severity="problem",
+                weight=74,
+                sentence=f"at {burst.cliff.at:%H:%M:%S} UTC the fleet fell by {fall:.0%}, from "
+                f"{gbits(burst.cliff.before_bits_per_second)} to "
+                f"{gbits(burst.cliff.after_bits_per_second)} of payload, and stayed there",
+                next_step="look at what the firewall and the hosts logged at that second",
+            )
+        )
     late = sum(flow.late_bits_per_second or 0.0 for flow in burst.flows)
     if late:
         findings.append(
             Finding(
                 id="late-traffic",
+                kind="context",
                 severity="warning",
                 weight=45,
                 sentence=f"{gbits(late)} of the fleet's payload came from late pairs; it is in "
@@ -366,6 +404,7 @@ def _observations(spec: RunSpec, burst: BurstFigures) -> list[Finding]:
         findings.append(
             Finding(
                 id=f"limiter-{burst.limiter.name}",
+                kind="cause",
                 severity="note",
                 weight=58,
                 sentence=f"the limit was the {burst.limiter.name} "
@@ -378,6 +417,7 @@ def _observations(spec: RunSpec, burst: BurstFigures) -> list[Finding]:
         findings.append(
             Finding(
                 id="short-sustain",
+                kind="context",
                 severity="note",
                 weight=10,
                 sentence=f"the window is {burst.window.window_s} s; RFC 9411 recommends a "

@@ -1,17 +1,24 @@
 """Who was the limit: rules over a burst's figures, each with its evidence and a confidence."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from coordinator.core.aggregate import FlowSummary, HostSummary, PairSummary, figure
+from coordinator.core.limits import DOCUMENTED, Limits
 from coordinator.core.reconcile import Reconciliation
 from exchange.messages import Message, Protocol, Traffic
 
 NIC_FULL_RATIO: Final = 0.95  # egress at least this share of the cap: the NIC is full
 CPU_FULL_RATIO: Final = 0.95
 ROOM_RATIO: Final = 0.9  # below this a NIC has room left
-FLAT_COV_RATIO: Final = 0.05  # RFC 9411, section 7.1.3.4: a constant rate deviates less than 5 %
+EQUAL_COV_RATIO: Final = 0.03  # pairs' rates that differ less are held by one and the same cap
+CLEAN_RATIO: Final = 1e-5  # of segments sent again: fewer is no sign of drops
+QUEUED_RATIO: Final = 0.5  # RTT this much over its baseline: a queue stands in the path
+FLAT_COV_RATIO: Final = (
+    0.05  # RFC 9411 (results validation): a constant rate deviates less than 5 %
+)
 MOVEMENT_RATIO: Final = 0.5  # under it, pairs' gains and losses cancel in the sum
 
 
@@ -40,6 +47,37 @@ class Limiter(Message):
 UNKNOWN: Final = Limiter(name=LimiterName.UNKNOWN, confidence_ratio=0.0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """One burst's figures, as the rules look at them."""
+
+    traffic: Traffic
+    flows: Sequence[FlowSummary]
+    pairs: Sequence[PairSummary]  # those that carried traffic
+    client: HostSummary
+    server: HostSummary
+    reconciliation: Reconciliation | None
+    sku: str | None
+    snat_utilization_ratio: float | None
+    limits: Limits
+    scale: float
+
+    @property
+    def lead(self) -> FlowSummary:
+        return self.flows[0]
+
+    @property
+    def drops(self) -> bool:
+        """Whether segments or datagrams were lost on the way."""
+        lost = (self.lead.retransmit_ratio or 0.0) > CLEAN_RATIO
+        return lost or (self.traffic.protocol is Protocol.UDP and bool(self.lead.loss_ratio))
+
+    @property
+    def queued(self) -> bool:
+        delay = self.lead.buffer_delay_ratio
+        return delay is not None and delay > QUEUED_RATIO
+
+
 def find_limiter(
     traffic: Traffic,
     flows: Sequence[FlowSummary],
@@ -47,162 +85,293 @@ def find_limiter(
     client: HostSummary,
     server: HostSummary,
     reconciliation: Reconciliation | None,
+    *,
+    sku: str | None = None,
+    snat_utilization_ratio: float | None = None,
+    limits: Limits = DOCUMENTED,
+    scale: float = 1.0,
 ) -> Limiter:
-    """The rule with the highest confidence; unknown when none fires."""
-    active = [pair for pair in pairs if pair.received_bits_per_second]
-    if not active:
+    """The rule with the highest confidence; unknown when none fires.
+
+    ``sku`` names the firewall in ``limits``; documented rates are divided by ``scale`` before
+    they are compared with measured ones.
+    """
+    scene = Scene(
+        traffic=traffic,
+        flows=flows,
+        pairs=[pair for pair in pairs if pair.received_bits_per_second],
+        client=client,
+        server=server,
+        reconciliation=reconciliation,
+        sku=sku.lower() if sku else None,
+        snat_utilization_ratio=snat_utilization_ratio,
+        limits=limits,
+        scale=scale,
+    )
+    if not scene.pairs or not flows:
         return UNKNOWN
     rules = (
-        _offered_load(traffic, flows, active),
-        _share_rule(
-            LimiterName.CLIENT_NIC,
-            active,
-            [pair.client_nic_ratio for pair in active],
-            NIC_FULL_RATIO,
-            0.9,
-            "send at {low:.0%} or more of their NIC cap",
-            "use larger client VMs or more pairs",
-        ),
-        _share_rule(
-            LimiterName.SERVER_NIC,
-            active,
-            [pair.server_nic_ratio for pair in active],
-            NIC_FULL_RATIO,
-            0.9,
-            "have a server that sends at {low:.0%} or more of its NIC cap",
-            "use larger server VMs or more servers",
-        ),
-        _share_rule(
-            LimiterName.CLIENT_CPU,
-            active,
-            [pair.client_cpu_ratio for pair in active],
-            CPU_FULL_RATIO,
-            0.75,
-            "have a client whose cores are {low:.0%} busy or more",
-            "use clients with more cores or fewer streams",
-        ),
-        _share_rule(
-            LimiterName.SERVER_CPU,
-            active,
-            [pair.server_cpu_ratio for pair in active],
-            CPU_FULL_RATIO,
-            0.75,
-            "have a server whose cores are {low:.0%} busy or more",
-            "use servers with more cores or fewer streams",
-        ),
-        _firewall(traffic, flows, active, client, server, reconciliation),
+        _offered_load(scene),
+        _full(scene, LimiterName.CLIENT_NIC),
+        _full(scene, LimiterName.SERVER_NIC),
+        _full(scene, LimiterName.CLIENT_CPU),
+        _full(scene, LimiterName.SERVER_CPU),
+        _window(scene),
+        _single_flow(scene),
+        _snat(scene),
+        _firewall(scene),
     )
     fired = [rule for rule in rules if rule is not None]
     return max(fired, key=lambda rule: rule.confidence_ratio, default=UNKNOWN)
 
 
-def _offered_load(
-    traffic: Traffic, flows: Sequence[FlowSummary], active: Sequence[PairSummary]
-) -> Limiter | None:
+def _share(scene: Scene, chosen: Sequence[PairSummary]) -> float:
+    """The chosen pairs' part of the fleet's traffic."""
+    total = sum(pair.received_bits_per_second or 0.0 for pair in scene.pairs)
+    return sum(pair.received_bits_per_second or 0.0 for pair in chosen) / total
+
+
+def _offered_load(scene: Scene) -> Limiter | None:
+    traffic = scene.traffic
     if traffic.stream_bits_per_second is None:
         return None
-    offered = traffic.stream_bits_per_second * traffic.streams_count * len(flows)
-    full = [p for p in active if (p.received_bits_per_second or 0.0) >= 0.97 * offered]
-    share = len(full) / len(active)
+    offered = traffic.stream_bits_per_second * traffic.streams_count * len(scene.flows)
+    full = [p for p in scene.pairs if (p.received_bits_per_second or 0.0) >= 0.97 * offered]
+    share = len(full) / len(scene.pairs)
     if share < 0.5:
         return None
     return Limiter(
         name=LimiterName.OFFERED_LOAD,
-        confidence_ratio=figure(0.95 * share) or 0.0,
+        confidence_ratio=figure(0.97 * share) or 0.0,
         evidence=(
-            f"{len(full)} of {len(active)} pairs carry the {offered / 1e6:.4g} Mbit/s asked",
+            f"{len(full)} of {len(scene.pairs)} pairs carry the {offered / 1e6:.4g} Mbit/s asked",
         ),
         advice="raise stream_bits_per_second, or leave it out",
     )
 
 
-def _share_rule(
-    name: LimiterName,
-    active: Sequence[PairSummary],
-    ratios: Sequence[float | None],
-    full_ratio: float,
-    confidence: float,
-    sentence: str,
-    advice: str,
-) -> Limiter | None:
-    """Fires when pairs over ``full_ratio`` carry at least half of the fleet's traffic."""
-    full = [
-        (pair, ratio)
-        for pair, ratio in zip(active, ratios, strict=True)
-        if ratio is not None and ratio >= full_ratio
-    ]
-    total = sum(pair.received_bits_per_second or 0.0 for pair in active)
-    share = sum(pair.received_bits_per_second or 0.0 for pair, _ in full) / total
-    if share < 0.5:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Resource:
+    """A host's resource that can be full."""
+
+    confidence: float
+    full_ratio: float
+    what: str
+    advice: str
+
+
+_RESOURCES: Final = {
+    LimiterName.CLIENT_NIC: _Resource(
+        confidence=0.9,
+        full_ratio=NIC_FULL_RATIO,
+        what="send at {low:.0%} of their NIC's cap or more",
+        advice="use larger client VMs or more pairs",
+    ),
+    LimiterName.SERVER_NIC: _Resource(
+        confidence=0.9,
+        full_ratio=NIC_FULL_RATIO,
+        what="have a server that sends at {low:.0%} of its NIC's cap or more",
+        advice="use larger server VMs or more servers",
+    ),
+    LimiterName.CLIENT_CPU: _Resource(
+        confidence=0.75,
+        full_ratio=CPU_FULL_RATIO,
+        what="have a client whose cores (or busiest core) are {low:.0%} busy or more",
+        advice="use clients with more cores, fewer streams, or an engine with a thread a stream "
+        "(iperf3 3.16 or later)",
+    ),
+    LimiterName.SERVER_CPU: _Resource(
+        confidence=0.75,
+        full_ratio=CPU_FULL_RATIO,
+        what="have a server whose cores (or busiest core) are {low:.0%} busy or more",
+        advice="use servers with more cores or more servers",
+    ),
+}
+
+
+def _use(pair: PairSummary, name: LimiterName) -> float | None:
+    """How full a pair's host is, 0..1; the busiest core counts a little less than all of them."""
+    match name:
+        case LimiterName.CLIENT_NIC:
+            return pair.client_nic_ratio
+        case LimiterName.SERVER_NIC:
+            return pair.server_nic_ratio
+        case LimiterName.CLIENT_CPU:
+            cpu, core = pair.client_cpu_ratio, pair.client_core_ratio
+        case _:
+            cpu, core = pair.server_cpu_ratio, pair.server_core_ratio
+    known = [ratio for ratio in (cpu, core) if ratio is not None]
+    return max(known, default=None)
+
+
+def _full(scene: Scene, name: LimiterName) -> Limiter | None:
+    """Fires when pairs whose host is full carry at least half of the fleet's traffic."""
+    resource = _RESOURCES[name]
+    full = []
+    low = 1.0
+    for pair in scene.pairs:
+        ratio = _use(pair, name)
+        if ratio is not None and ratio >= resource.full_ratio:
+            full.append(pair)
+            low = min(low, ratio)
+    if not full or _share(scene, full) < 0.5:
         return None
-    low = min(ratio for _, ratio in full)
     return Limiter(
         name=name,
-        confidence_ratio=figure(confidence * share) or 0.0,
-        evidence=(f"{len(full)} of {len(active)} pairs {sentence.format(low=low)}",),
-        advice=advice,
+        confidence_ratio=figure(resource.confidence * _share(scene, full)) or 0.0,
+        evidence=(f"{len(full)} of {len(scene.pairs)} pairs {resource.what.format(low=low)}",),
+        advice=resource.advice,
     )
 
 
-def _firewall(
-    traffic: Traffic,
-    flows: Sequence[FlowSummary],
-    active: Sequence[PairSummary],
-    client: HostSummary,
-    server: HostSummary,
-    reconciliation: Reconciliation | None,
-) -> Limiter | None:
+def _window(scene: Scene) -> Limiter | None:
+    """Rate = window / RTT, with no drop and no queue that would shrink the window.
+
+    A sender always keeps about rate x RTT in flight (Little's law), so equality alone says
+    nothing: it is the absence of loss and queue that leaves the window as the limit.
+    """
+    if scene.drops or scene.queued:
+        return None
+    held = []
+    for pair in scene.pairs:
+        limit = (
+            scene.traffic.window_bytes * scene.traffic.streams_count
+            if scene.traffic.window_bytes
+            else pair.cwnd_bytes
+        )
+        if not limit or not pair.rtt_mean_s or pair.received_bits_per_second is None:
+            continue
+        in_flight = pair.received_bits_per_second / 8 * pair.rtt_mean_s
+        if in_flight >= 0.7 * limit:
+            held.append(pair)
+    if not held or _share(scene, held) < 0.5:
+        return None
+    rtt_s = max(pair.rtt_mean_s or 0.0 for pair in held)
+    seen = f"{len(held)} of {len(scene.pairs)} pairs keep a full window in flight"
+    return Limiter(
+        name=LimiterName.WINDOW,
+        confidence_ratio=figure(0.85 * _share(scene, held)) or 0.0,
+        evidence=(f"{seen} (RTT {rtt_s * 1e3:.3g} ms) and nothing is dropped or queued",),
+        advice=_window_advice(scene, held, rtt_s),
+    )
+
+
+def _window_advice(scene: Scene, held: Sequence[PairSummary], rtt_s: float) -> str:
+    """The bandwidth-delay product and the smallest window that fills it (RFC 6349)."""
+    caps = [
+        (pair.received_bits_per_second or 0.0) / pair.client_nic_ratio
+        for pair in held
+        if pair.client_nic_ratio
+    ]
+    wanted = max(caps) if caps else 2 * max(pair.received_bits_per_second or 0.0 for pair in held)
+    product = wanted / 8 * rtt_s
+    each = product / scene.traffic.streams_count
+    return (
+        f"the bandwidth-delay product at {wanted / 1e9:.3g} Gbit/s and {rtt_s * 1e3:.3g} ms is "
+        f"{product / 1e6:.3g} MB a pair: set window_bytes to at least {each / 1e3:.0f} kB a "
+        "stream (and tcp_rmem/tcp_wmem to allow it), or use more streams"
+    )
+
+
+def _single_flow(scene: Scene) -> Limiter | None:
+    """Each stream carries the same, as a cap on one connection makes it."""
+    streams = scene.traffic.streams_count
+    cov, lead = scene.lead.pair_cov_ratio, scene.lead
+    if cov is None or cov > EQUAL_COV_RATIO or lead.pair_median_bits_per_second is None:
+        return None
+    if any(h.nic_max_ratio and h.nic_max_ratio >= NIC_FULL_RATIO for h in (scene.client,)):
+        return None
+    each = lead.pair_median_bits_per_second / streams
+    known = scene.limits.flow.get(scene.sku or "")
+    alone = f"{len(scene.pairs)} pairs carry the same {each / 1e9:.3g} Gbit/s a stream"
+    if known is not None:
+        cap = known.bits_per_second / scene.scale
+        documented = (
+            f"{scene.sku} carries {known.bits_per_second / 1e9:.3g} Gbit/s in one TCP connection "
+            f"({known.source}, {known.as_of})"
+        )
+        if 0.8 * cap <= each <= 1.1 * cap:
+            return Limiter(
+                name=LimiterName.SINGLE_FLOW,
+                confidence_ratio=0.9,
+                evidence=(
+                    alone,
+                    documented,
+                ),
+                advice="use more streams a pair",
+            )
+    moves = lead.share_movement_ratio
+    if streams > 2 or len(scene.pairs) < 3 or (moves is not None and moves < MOVEMENT_RATIO):
+        return None
+    return Limiter(
+        name=LimiterName.SINGLE_FLOW,
+        confidence_ratio=0.6,
+        evidence=(f"{alone} (CoV {cov:.1%}), while neither NIC nor CPU is full",),
+        advice="use more streams a pair",
+    )
+
+
+def _snat(scene: Scene) -> Limiter | None:
+    used = scene.snat_utilization_ratio
+    if used is None or used < 0.95:
+        return None
+    return Limiter(
+        name=LimiterName.SNAT_PORTS,
+        confidence_ratio=0.8,
+        evidence=(f"the firewall's SNAT ports are {used:.0%} used",),
+        advice="give the firewall more public addresses, or keep the traffic private",
+    )
+
+
+def _firewall(scene: Scene) -> Limiter | None:
     """What all pairs share holds the sum, while the pairs themselves have room."""
-    evidence = []
+    if not scene.drops and not scene.queued:
+        return None  # nothing on the path pushed back
+    lead, nic = scene.lead, scene.client.nic_max_ratio
+    if any(h.nic_max_ratio and h.nic_max_ratio >= NIC_FULL_RATIO for h in (scene.client,)):
+        return None
     confidence = 0.0
-    for side, host in (("client", client), ("server", server)):
-        if host.nic_max_ratio is not None:
-            if host.nic_max_ratio >= NIC_FULL_RATIO:
-                return None
-            if host.nic_max_ratio < ROOM_RATIO and side == "client":
-                confidence += 0.2
-                evidence.append(f"the fullest client NIC is at {host.nic_max_ratio:.0%} of its cap")
-    lead = flows[0]
-    steady = lead.second_cov_ratio is not None and lead.second_cov_ratio < FLAT_COV_RATIO
-    if steady and lead.second_cov_ratio is not None:
+    evidence = []
+    if nic is not None and nic < ROOM_RATIO:
+        confidence += 0.2
+        evidence.append(f"the fullest client NIC is at {nic:.0%} of its cap")
+    if lead.second_cov_ratio is not None and lead.second_cov_ratio < FLAT_COV_RATIO:
         confidence += 0.1
         evidence.append(f"the fleet's sum is flat: CoV {lead.second_cov_ratio:.1%}")
-    if (
-        lead.share_movement_ratio is not None
-        and lead.share_movement_ratio < MOVEMENT_RATIO
-        and len(active) >= 3
-    ):
+    moves = lead.share_movement_ratio
+    if moves is not None and moves < MOVEMENT_RATIO and len(scene.pairs) >= 3:
         confidence += 0.3
         evidence.append(
-            "shares move between pairs while the sum stays: its variance is "
-            f"{lead.share_movement_ratio:.0%} of the sum of the pairs' own"
+            f"shares move between pairs while the sum stays: its variance is {moves:.0%} of the "
+            "pairs' own, summed"
         )
-    queued = lead.buffer_delay_ratio is not None and lead.buffer_delay_ratio > 0.5
-    if queued and lead.rtt_mean_s is not None and lead.rtt_baseline_s is not None:
+    if scene.queued and lead.rtt_mean_s is not None and lead.rtt_baseline_s is not None:
         confidence += 0.15
         evidence.append(
             f"a queue stands in the path: RTT {lead.rtt_mean_s * 1e3:.3g} ms against "
             f"{lead.rtt_baseline_s * 1e3:.3g} ms at best"
         )
-    if lead.retransmit_ratio is not None and lead.retransmit_ratio > 1e-5:
+    if scene.drops:
         confidence += 0.15
-        evidence.append(f"segments are dropped: {lead.retransmit_ratio:.2%} sent again")
-    elif traffic.protocol is Protocol.UDP and lead.loss_ratio:
-        confidence += 0.3
-        evidence.append(f"{lead.loss_ratio:.2%} of datagrams are lost on the way")
-    elif not queued:
-        return None  # neither loss nor a queue: nothing on the path pushed back
-    if (
-        reconciliation is not None
-        and reconciliation.ledger_cov_ratio is not None
-        and reconciliation.ledger_cov_ratio < FLAT_COV_RATIO
-        and reconciliation.firewall_bits_per_second is not None
-    ):
-        confidence += 0.1
-        evidence.append(
-            f"its own ledger is flat at {reconciliation.firewall_bits_per_second / 1e9:.4g} Gbit/s "
-            f"(CoV {reconciliation.ledger_cov_ratio:.1%})"
-        )
+        lost = lead.retransmit_ratio if lead.retransmit_ratio is not None else lead.loss_ratio
+        evidence.append(f"the path drops: {lost or 0.0:.3%} of segments")
+    held = scene.reconciliation
+    if held is not None and held.firewall_bits_per_second is not None:
+        if held.ledger_cov_ratio is not None and held.ledger_cov_ratio < FLAT_COV_RATIO:
+            confidence += 0.1
+            evidence.append(
+                f"its own ledger is flat at {held.firewall_bits_per_second / 1e9:.4g} Gbit/s "
+                f"(CoV {held.ledger_cov_ratio:.1%})"
+            )
+        known = scene.limits.firewall.get(scene.sku or "")
+        if known is not None:
+            cap = known.bits_per_second / scene.scale
+            if abs(held.firewall_bits_per_second / cap - 1) < 0.1:
+                confidence += 0.1
+                evidence.append(
+                    f"{scene.sku} is documented for {known.bits_per_second / 1e9:.4g} Gbit/s "
+                    f"({known.source}, {known.as_of})"
+                )
     if confidence < 0.4:
         return None
     return Limiter(

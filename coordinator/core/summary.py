@@ -10,7 +10,7 @@ Rates are as measured. In a scaled lab ``real_*`` fields carry the same times th
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
@@ -44,6 +44,7 @@ from coordinator.core.judge import (
     worse,
 )
 from coordinator.core.limiter import UNKNOWN, Limiter, LimiterName, find_limiter
+from coordinator.core.limits import DOCUMENTED, Limits
 from coordinator.core.reconcile import Missing, Reconciliation, reconcile
 from coordinator.core.runs import Layer, Plan, RunSpec
 from coordinator.core.series import BurstSeries
@@ -139,10 +140,16 @@ class MeasuredBurst:
     series: BurstSeries
 
 
-def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> MeasuredBurst:
-    """Align, grade and aggregate one burst's records. ``now`` decides what is still pending."""
+def measure_burst(
+    spec: RunSpec, evidence: BurstEvidence, now: datetime, *, limits: Limits = DOCUMENTED
+) -> MeasuredBurst:
+    """Align, grade and aggregate one burst's records.
+
+    ``now`` decides what is still pending; ``limits`` gives the NIC caps of hosts that named their
+    VM size and no cap.
+    """
     burst = evidence.burst
-    aligned = align(evidence, spec.traffic.direction)
+    aligned = align(_with_caps(evidence, limits, spec.scale), spec.traffic.direction)
     grades = grade(evidence, aligned, spec.late_after_s, now)
     overhead = _headers(spec, aligned)
     figures = aggregate(
@@ -197,14 +204,17 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Meas
 
 
 def summarise_burst(
-    spec: RunSpec, evidence: BurstEvidence, ledger: FirewallLedger | None, now: datetime
+    spec: RunSpec,
+    evidence: BurstEvidence,
+    ledger: FirewallLedger | None,
+    now: datetime,
+    *,
+    limits: Limits = DOCUMENTED,
 ) -> BurstSummary:
     """Everything about one burst, the ledger's lag fitted on this burst alone."""
-    measured = measure_burst(spec, evidence, now)
-    held = None
-    if ledger is not None:
-        held = _reconciled([measured], ledger)[1][0]
-    return _judged(spec, measured.summary, held)
+    measured = measure_burst(spec, evidence, now, limits=limits)
+    held = None if ledger is None else _reconciled([measured], ledger)[1][0]
+    return _judged(spec, measured.summary, held, ledger, limits)
 
 
 def summarise_run(
@@ -212,6 +222,8 @@ def summarise_run(
     bursts: Sequence[MeasuredBurst],
     ledger: FirewallLedger | None,
     now: datetime,
+    *,
+    limits: Limits = DOCUMENTED,
 ) -> RunSummary:
     """Everything about a run: one lag for all bursts, a verdict for each, and one for the whole.
 
@@ -225,7 +237,8 @@ def summarise_run(
     if ledger is not None and measured:
         whole, held = _reconciled(measured, ledger)
     judged = [
-        _judged(spec, burst.summary, part) for burst, part in zip(measured, held, strict=True)
+        _judged(spec, burst.summary, part, ledger, limits)
+        for burst, part in zip(measured, held, strict=True)
     ]
     absent = len(plan.bursts) - len(judged)
     pending = len(plan.pairs) * spec.burst_s * absent
@@ -372,7 +385,45 @@ def _missing(burst: BurstSummary) -> Missing:
     )
 
 
-def _judged(spec: RunSpec, burst: BurstSummary, held: Reconciliation | None) -> BurstSummary:
+def _with_caps(evidence: BurstEvidence, limits: Limits, scale: float) -> BurstEvidence:
+    """NIC caps by VM size, for hosts that did not name a cap."""
+
+    def cap(said: float | None, size: str | None) -> float | None:
+        known = limits.of_vm(size)
+        return said if said is not None or known is None else known.bits_per_second / scale
+
+    return replace(
+        evidence,
+        pairs=tuple(
+            replace(
+                pair,
+                client_nic_bits_per_second=cap(
+                    pair.client_nic_bits_per_second, pair.client_vm_size
+                ),
+                server_nic_bits_per_second=cap(
+                    pair.server_nic_bits_per_second, pair.server_vm_size
+                ),
+            )
+            for pair in evidence.pairs
+        ),
+    )
+
+
+def _sku(spec: RunSpec) -> str | None:
+    """The firewall's name in the table of limits, from what the run says of the device."""
+    sku = spec.device.get("sku")
+    if sku is not None and spec.device.get("idps", "").lower() in ("deny", "alert-and-deny"):
+        return f"{sku.lower()}-idps-deny"
+    return sku
+
+
+def _judged(
+    spec: RunSpec,
+    burst: BurstSummary,
+    held: Reconciliation | None,
+    ledger: FirewallLedger | None,
+    limits: Limits,
+) -> BurstSummary:
     limiter = find_limiter(spec.traffic, burst.flows, burst.pairs, burst.client, burst.server, held)
     verdict, findings = judge(
         spec,
@@ -390,6 +441,7 @@ def _judged(spec: RunSpec, burst: BurstSummary, held: Reconciliation | None) -> 
             duration_s=burst.duration_s,
             reconciliation=held,
             limiter=limiter,
+            cliff=burst.cliff,
         ),
     )
     return burst.model_copy(
@@ -452,6 +504,7 @@ def _run_findings(
         found.append(
             Finding(
                 id="bursts-pending",
+                kind="verdict",
                 severity="problem",
                 weight=99,
                 sentence=f"{absent} of {planned} bursts are not over or not summarised",

@@ -1,0 +1,93 @@
+"""Documented limits, each with its date and source. Pages change: override what has moved.
+
+A limit here explains a plateau; it is never needed to find one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from types import MappingProxyType
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """One documented rate."""
+
+    bits_per_second: float
+    as_of: date
+    source: str
+
+
+_FIREWALL_PAGE: Final = "learn.microsoft.com/azure/firewall/firewall-performance"
+_SIZES_PAGE: Final = "learn.microsoft.com/azure/virtual-machines/sizes"
+
+
+def _firewall(gbits: float) -> Limit:
+    return Limit(bits_per_second=gbits * 1e9, as_of=date(2026, 3, 1), source=_FIREWALL_PAGE)
+
+
+def _sizes(template: str, mbits: Mapping[int, int]) -> dict[str, Limit]:
+    """``template`` names a size by its vCPU count; egress over all NICs and destinations."""
+    return {
+        template.format(cores).lower(): Limit(
+            bits_per_second=mbit * 1e6, as_of=date(2026, 3, 4), source=_SIZES_PAGE
+        )
+        for cores, mbit in mbits.items()
+    }
+
+
+_D_V4: Final = {2: 5000, 4: 10000, 8: 12500, 16: 12500, 32: 16000, 48: 24000, 64: 30000}
+_D_V5: Final = {
+    2: 12500, 4: 12500, 8: 12500, 16: 12500, 32: 16000, 48: 24000, 64: 30000, 96: 35000,
+}  # fmt: skip
+_D_V6: Final = {
+    2: 12500, 4: 12500, 8: 12500, 16: 12500, 32: 16000, 48: 24000, 64: 30000, 96: 41000,
+    128: 54000, 192: 82000,
+}  # fmt: skip
+_F_V2: Final = {
+    2: 5000, 4: 10000, 8: 12500, 16: 12500, 32: 16000, 48: 21000, 64: 28000, 72: 30000,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What is documented of firewalls (by SKU) and of virtual machines (by size)."""
+
+    firewall: Mapping[str, Limit] = field(
+        default_factory=lambda: MappingProxyType(
+            {
+                "basic": _firewall(0.25),
+                "standard": _firewall(30),
+                "premium": _firewall(100),
+                "premium-idps-deny": _firewall(22),
+            }
+        )
+    )
+    flow: Mapping[str, Limit] = field(
+        default_factory=lambda: MappingProxyType(
+            {
+                "basic": _firewall(0.25),
+                "standard": _firewall(1.5),
+                "premium": _firewall(9),
+                "premium-idps-deny": _firewall(0.6),
+            }
+        )
+    )
+    vm: Mapping[str, Limit] = field(
+        default_factory=lambda: MappingProxyType(
+            _sizes("Standard_D{}_v4", _D_V4)
+            | _sizes("Standard_D{}s_v4", _D_V4)
+            | _sizes("Standard_D{}s_v5", _D_V5)
+            | _sizes("Standard_D{}_v5", _D_V5)
+            | _sizes("Standard_D{}s_v6", _D_V6)
+            | _sizes("Standard_F{}s_v2", _F_V2)
+        )
+    )
+
+    def of_vm(self, size: str | None) -> Limit | None:
+        """A VM size's egress cap; names are not case-sensitive. None: not in the table."""
+        return None if size is None else self.vm.get(size.lower())
+
+
+DOCUMENTED: Final = Limits()

@@ -1,0 +1,503 @@
+"""Synthetic fleets with planted truth: what agents and a firewall would have recorded.
+
+A :class:`Plant` says what is wrong; :func:`fleet` returns the evidence and the ledger that such a
+fleet would leave behind, and the truth to hold the conclusions against. Everything is seeded.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.core.evidence import (
+    BurstEvidence,
+    FirewallLedger,
+    HostColumns,
+    PairEvidence,
+    TrackColumns,
+)
+from coordinator.core.runs import Burst, Objective, Pair, Plan, RunSpec
+from exchange.messages import (
+    Claim,
+    ClockReading,
+    ClockSource,
+    Endpoint,
+    EngineReport,
+    Flow,
+    FlowTotals,
+    HostSecond,
+    Interval,
+    JobReport,
+    Outcome,
+    Phase,
+    ServerTest,
+    Side,
+    Track,
+    Traffic,
+)
+
+START: Final = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+IP_RATIO: Final = 1500 / 1448
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plant:
+    """A fleet and what is planted in it. The defaults are a clean fleet under a firewall's cap."""
+
+    seed: int = 0
+    pairs: int = 30
+    bursts: int = 2
+    burst_s: int = 30
+    period_s: int = 60
+    streams: int = 8
+    pair_bits_per_second: float = 6e9  # what each pair could carry
+    firewall_bits_per_second: float | None = 180e9  # payload that the device lets through
+    nic_bits_per_second: float | None = 10e9
+    noise: float = 0.03  # relative, a pair a second
+    rtt_base_s: float = 0.001
+    grain_s: float = 1.0
+    lag_s: float = 0.0
+    ledger_noise: float = 0.002
+    ledger_jitter_s: float = 0.0  # bins' true edges wander by so much
+    layer: str = "ip"
+    # Planted faults --------------------------------------------------------------------------
+    clock_offset_s: float = 0.0  # spread of agents' clocks, known to them within the bound
+    start_spread_s: float = 0.05
+    late: int = 0  # pairs that start 5..60 s late
+    null: int = 0  # pairs whose engine failed at once
+    missing: int = 0  # pairs that nobody took
+    lost: int = 0  # pairs that sent, and whose records never came
+    killed: int = 0  # clients that die half way
+    foreign_ratio: float = 0.0  # steady other traffic, of the fleet's mean
+    bypass: int = 0  # pairs whose bytes the firewall never sees
+    duplicate: bool = False  # the ledger counts each byte twice
+    slow_firewall: float = 1.0  # the firewall's rate is this much of the cap
+    capped_nic: bool = False
+    busy_cpu: str = ""  # "client" or "server"
+    small_window: bool = False
+    single_flow_bits_per_second: float | None = None
+    offered_bits_per_second: float | None = None  # a pair
+    collapse: float = 0.0  # the firewall falls to this share half way
+    ledger: bool = True
+    rows: bool = False  # tracks as row values, as the exchange stores them, instead of columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """What really happened."""
+
+    payload_bytes: float  # received by the pairs whose records came
+    crossed_bytes: float  # payload that crossed the firewall
+    rates: tuple[float, ...]  # fleet's mean payload bit/s a burst, from second 1 to the end
+    lag_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    plan: Plan
+    evidence: tuple[BurstEvidence, ...]
+    ledger: FirewallLedger | None
+    truth: Truth
+    now: datetime
+
+
+def clock(offset_s: float, bound_s: float, at: datetime) -> ClockReading:
+    return ClockReading(
+        source=ClockSource.CHRONY,
+        read_at=at,
+        synchronised=True,
+        offset_s=offset_s,
+        bound_s=bound_s,
+    )
+
+
+def fleet(plant: Plant, *, target_bits_per_second: float | None = None) -> Fleet:
+    """Build the records of a fleet."""
+    rng = np.random.default_rng(plant.seed)
+    traffic = Traffic(
+        streams_count=1 if plant.single_flow_bits_per_second else plant.streams,
+        stream_bits_per_second=(
+            round(plant.offered_bits_per_second / plant.streams)
+            if plant.offered_bits_per_second
+            else None
+        ),
+    )
+    spec = RunSpec(
+        scenario="synthetic",
+        pairs_count=plant.pairs,
+        bursts_count=plant.bursts,
+        burst_s=plant.burst_s,
+        period_s=plant.period_s,
+        traffic=traffic,
+        objective=Objective(target_bits_per_second=target_bits_per_second),
+    )
+    pairs = tuple(
+        Pair(
+            index=index,
+            endpoint=Endpoint(agent_id=f"server-{index}", address="10.2.0.4", port=5201 + index),
+        )
+        for index in range(plant.pairs)
+    )
+    bursts = tuple(
+        Burst(
+            index=index,
+            planned_start_at=START + timedelta(seconds=index * plant.period_s),
+            duration_s=plant.burst_s,
+        )
+        for index in range(plant.bursts)
+    )
+    plan = Plan(run_id="synthetic", created_at=START, spec=spec, pairs=pairs, bursts=bursts)
+    chosen = rng.permutation(plant.pairs)
+    roles = {}
+    place = 0
+    for role in ("late", "null", "missing", "lost", "killed", "bypass"):
+        count = getattr(plant, role)
+        roles[role] = set(chosen[place : place + count].tolist())
+        place += count
+    weights = 1 + 0.15 * rng.standard_normal(plant.pairs).clip(-2, 2)
+    crossed: list[tuple[float, Floats, Floats]] = []  # (zero, bounds, bytes)
+    evidence, rates = [], []
+    payload = crossing = 0.0
+    for burst in bursts:
+        members = []
+        begun = burst.planned_start_at.timestamp()
+        seconds = plant.burst_s
+        wanted = _demand(plant, rng, weights, seconds)
+        late_s = {
+            int(index): float(rng.uniform(5, min(60, seconds / 2))) for index in roles["late"]
+        }
+        silent = roles["null"] | roles["missing"]
+        wanted[list(silent)] = 0.0
+        sent = _through(plant, rng, wanted)
+        total = np.zeros(seconds)
+        for index in range(plant.pairs):
+            rate = sent[index]
+            start = late_s.get(index, 0.0) + float(rng.uniform(0.0, plant.start_spread_s))
+            stop = seconds if index not in roles["killed"] else seconds // 2
+            bounds = np.concatenate(
+                ([0.0], np.arange(1, stop) + rng.uniform(-2e-3, 2e-3, stop - 1), [float(stop)])
+            )
+            amounts = np.round(rate[:stop] / 8 * np.diff(bounds))
+            offsets = rng.uniform(-1, 1, 2) * plant.clock_offset_s
+            if index not in silent:
+                if index not in roles["bypass"]:
+                    crossed.append((begun + start, bounds, amounts))
+                    crossing += float(amounts.sum())
+                if index not in roles["lost"]:
+                    payload += float(amounts.sum())
+                    total[:stop] += rate[:stop]
+            member = _member(plant, rng, burst, pairs[index], plan, bounds, amounts, start, offsets)
+            if index in roles["null"]:
+                member = _as_null(member)
+            elif index in roles["missing"]:
+                member = PairEvidence(pair_index=index)
+            elif index in roles["lost"]:
+                member = PairEvidence(pair_index=index, claim=member.claim)
+            elif index in roles["killed"]:
+                member = replace(member, report=None)
+            members.append(member)
+        rates.append(float(total[1:].mean()))
+        evidence.append(
+            BurstEvidence(
+                burst=burst, pairs=tuple(members[i] for i in rng.permutation(plant.pairs))
+            )
+        )
+    ledger = _ledger(plant, rng, bursts, crossed, float(np.mean(rates))) if plant.ledger else None
+    return Fleet(
+        plan=plan,
+        evidence=tuple(evidence),
+        ledger=ledger,
+        truth=Truth(
+            payload_bytes=payload,
+            crossed_bytes=crossing,
+            rates=tuple(rates),
+            lag_s=plant.lag_s,
+        ),
+        now=bursts[-1].planned_end_at + timedelta(seconds=600),
+    )
+
+
+def _demand(plant: Plant, rng: np.random.Generator, weights: Floats, seconds: int) -> Floats:
+    """Bit/s that each pair would send if the firewall let it; shape (pairs, seconds)."""
+    each = plant.pair_bits_per_second * weights
+    if plant.capped_nic and plant.nic_bits_per_second:
+        each = np.full(plant.pairs, 0.985 * plant.nic_bits_per_second / 1.0456)
+    if plant.single_flow_bits_per_second:
+        each = np.full(plant.pairs, 0.99 * plant.single_flow_bits_per_second)
+    if plant.offered_bits_per_second:
+        each = np.full(plant.pairs, plant.offered_bits_per_second)
+    quiet = plant.capped_nic or plant.offered_bits_per_second or plant.single_flow_bits_per_second
+    noise = plant.noise * (0.05 if quiet else 1.0)
+    wanted = each[:, None] * (1 + noise * rng.standard_normal((plant.pairs, seconds)))
+    return np.maximum(wanted, 0.0)
+
+
+def _through(plant: Plant, rng: np.random.Generator, wanted: Floats) -> Floats:
+    """What the firewall lets through: its cap is shared by moving shares."""
+    if plant.firewall_bits_per_second is None:
+        return wanted
+    seconds = wanted.shape[1]
+    cap = np.full(seconds, plant.firewall_bits_per_second * plant.slow_firewall)
+    if plant.collapse:
+        cap[seconds // 2 :] *= plant.collapse
+    cap *= 1 + 0.002 * rng.standard_normal(seconds)
+    total = wanted.sum(axis=0)
+    over = np.minimum(1.0, cap / np.maximum(total, 1.0))
+    shared: Floats = wanted * over
+    return shared
+
+
+def _member(
+    plant: Plant,
+    rng: np.random.Generator,
+    burst: Burst,
+    pair: Pair,
+    plan: Plan,
+    bounds: Floats,
+    amounts: Floats,
+    start_s: float,
+    offsets: Floats,
+) -> PairEvidence:
+    planned_s = burst.planned_start_at.timestamp()
+    index = pair.index
+    rate = amounts / np.maximum(np.diff(bounds), 1e-9) * 8
+    limited = (
+        plant.firewall_bits_per_second is not None
+        and plant.firewall_bits_per_second * plant.slow_firewall
+        < plant.pair_bits_per_second * plant.pairs * 0.99
+        and not (
+            plant.capped_nic
+            or plant.busy_cpu
+            or plant.small_window
+            or plant.single_flow_bits_per_second
+            or plant.offered_bits_per_second
+        )
+    ) or plant.collapse > 0
+    base = plant.rtt_base_s
+    rtt = base * (1 + 0.05 * rng.random(len(amounts))) + (0.004 if limited else 0.0)
+    retransmits = rng.poisson(20 if limited else 0, len(amounts))
+    if plant.small_window:
+        cwnd = rate * rtt / 8 * (1 + 0.01 * rng.standard_normal(len(amounts)))
+    else:
+        cwnd = rate * rtt / 8 * (1.3 if limited else 3.0)
+    clocks = [
+        clock(
+            float(offset),
+            abs(float(offset)) * 0.05 + 1e-4,
+            burst.planned_start_at,
+        )
+        for offset in offsets
+    ]
+    zero = planned_s + start_s
+    tracks = {
+        side: _track(
+            plant,
+            side,
+            zero + float(offset),
+            bounds,
+            amounts,
+            retransmits if side is Side.CLIENT else None,
+            rtt if side is Side.CLIENT else None,
+            cwnd if side is Side.CLIENT else None,
+        )
+        for side, offset in zip((Side.CLIENT, Side.SERVER), offsets, strict=True)
+    }
+    job_id = f"{plan.run_id}.{burst.index:05d}.{index:05d}"
+    cookie = f"cookie-{burst.index}-{index}"
+    total = int(amounts.sum())
+    engine = EngineReport(
+        engine="iperf3",
+        version="3.18",
+        cookie=cookie,
+        mss_bytes=1448,
+        totals=(
+            FlowTotals(
+                flow=Flow.UP,
+                sent_bytes=total,
+                sent_s=float(plant.burst_s),
+                received_bytes=total,
+                received_s=float(plant.burst_s),
+                rtt_min_s=base,
+            ),
+        ),
+    )
+    first_at = burst.planned_start_at + timedelta(seconds=start_s + float(offsets[0]))
+    hosts = {
+        side: _host(plant, side, zero + float(offset), amounts)
+        for side, offset in zip((Side.CLIENT, Side.SERVER), offsets, strict=True)
+    }
+    return PairEvidence(
+        pair_index=index,
+        claim=Claim(
+            job_id=job_id,
+            agent_id=f"client-{index}",
+            phase=Phase.RUNNING,
+            claimed_at=burst.planned_start_at - timedelta(seconds=10),
+            cookie=cookie,
+            clock=clocks[0],
+        ),
+        report=JobReport(
+            job_id=job_id,
+            run_id=plan.run_id,
+            burst_index=burst.index,
+            pair_index=index,
+            agent_id=f"client-{index}",
+            outcome=Outcome.MEASURED if start_s <= 1 else Outcome.LATE,
+            reason=None if start_s <= 1 else "late",
+            planned_start_at=burst.planned_start_at,
+            first_data_at=first_at,
+            start_error_s=start_s,
+            engine=engine,
+            clock_before=clocks[0],
+            clock_after=clocks[0],
+            reported_at=burst.planned_end_at,
+        ),
+        client_tracks=(tracks[Side.CLIENT],),
+        client_host=hosts[Side.CLIENT],
+        server_test=ServerTest(
+            agent_id=pair.endpoint.agent_id,
+            endpoint=pair.endpoint,
+            started_at=burst.planned_start_at - timedelta(seconds=2),
+            first_data_at=first_at,
+            ended_at=burst.planned_end_at,
+            engine=engine,
+            clock_before=clocks[1],
+            clock_after=clocks[1],
+        ),
+        server_tracks=(tracks[Side.SERVER],),
+        server_host=hosts[Side.SERVER],
+        client_nic_bits_per_second=plant.nic_bits_per_second,
+        server_nic_bits_per_second=plant.nic_bits_per_second,
+    )
+
+
+def _track(
+    plant: Plant,
+    side: Side,
+    zero_s: float,
+    bounds: Floats,
+    amounts: Floats,
+    retransmits: NDArray[np.int64] | None,
+    rtt: Floats | None,
+    cwnd: Floats | None,
+) -> Track | TrackColumns:
+    if plant.rows:
+        return Track(
+            side=side,
+            flow=Flow.UP,
+            first_data_at_s=zero_s,
+            intervals=tuple(
+                Interval(
+                    start_s=float(bounds[i]),
+                    end_s=float(bounds[i + 1]),
+                    transferred_bytes=int(amounts[i]),
+                    retransmits_count=None if retransmits is None else int(retransmits[i]),
+                    rtt_s=None if rtt is None else float(rtt[i]),
+                    cwnd_bytes=None if cwnd is None else int(cwnd[i]),
+                )
+                for i in range(len(amounts))
+            ),
+        )
+    unknown = np.full(len(amounts), np.nan, np.float32)
+    return TrackColumns(
+        side=side,
+        flow=Flow.UP,
+        first_data_at_s=zero_s,
+        start_s=bounds[:-1],
+        end_s=bounds[1:],
+        transferred_bytes=amounts,
+        omitted=np.zeros(len(amounts), np.bool_),
+        retransmits_count=unknown if retransmits is None else retransmits.astype(np.float32),
+        rtt_s=unknown if rtt is None else rtt.astype(np.float32),
+        cwnd_bytes=unknown if cwnd is None else cwnd.astype(np.int64).astype(np.float32),
+        packets_count=unknown,
+        lost_count=unknown,
+    )
+
+
+def _host(
+    plant: Plant, side: Side, zero_s: float, amounts: Floats
+) -> tuple[HostSecond, ...] | HostColumns:
+    busy = plant.busy_cpu == side
+    nic = np.trunc(amounts * 1.0456)
+    seconds = zero_s + np.arange(len(amounts), dtype=np.float64)
+    if plant.rows:
+        return tuple(
+            HostSecond(
+                start_at_s=float(seconds[i]),
+                end_at_s=float(seconds[i]) + 1,
+                nic_rx_bytes=int(nic[i]) if side is Side.SERVER else 0,
+                nic_tx_bytes=int(nic[i]) if side is Side.CLIENT else 0,
+                nic_rx_packets_count=0,
+                nic_tx_packets_count=0,
+                nic_drops_count=0,
+                tcp_retransmits_count=0,
+                cpu_busy_ratio=0.985 if busy else 0.4,
+                cpu_busiest_core_ratio=0.995 if busy else 0.6,
+            )
+            for i in range(len(amounts))
+        )
+    none = np.zeros(len(amounts))
+    return HostColumns(
+        start_at_s=seconds,
+        end_at_s=seconds + 1,
+        nic_rx_bytes=nic if side is Side.SERVER else none,
+        nic_tx_bytes=nic if side is Side.CLIENT else none,
+        drops_count=none.astype(np.float32),
+        cpu_busy_ratio=np.full(len(amounts), 0.985 if busy else 0.4, np.float32),
+        cpu_busiest_core_ratio=np.full(len(amounts), 0.995 if busy else 0.6, np.float32),
+    )
+
+
+def _as_null(member: PairEvidence) -> PairEvidence:
+    assert member.report is not None
+    return PairEvidence(
+        pair_index=member.pair_index,
+        claim=member.claim,
+        report=member.report.model_copy(
+            update={
+                "outcome": Outcome.FAILED,
+                "reason": "unable to connect to server",
+                "engine": EngineReport(engine="iperf3", error="unable to connect to server"),
+                "first_data_at": None,
+            }
+        ),
+    )
+
+
+def _ledger(
+    plant: Plant,
+    rng: np.random.Generator,
+    bursts: tuple[Burst, ...],
+    crossed: list[tuple[float, Floats, Floats]],
+    fleet_bits_per_second: float,
+) -> FirewallLedger:
+    """Bins of the firewall's own count, lagged, noisy, offset from the grid."""
+    begin = bursts[0].planned_start_at.timestamp() - 360
+    end = bursts[-1].planned_end_at.timestamp() + 480
+    phase = 0.37 if plant.grain_s < 10 else 0.0
+    count = int((end - begin) / plant.grain_s)
+    labels = begin + phase + plant.grain_s * np.arange(count + 1, dtype=np.float64)
+    jitter = rng.uniform(-1, 1, count + 1) * plant.ledger_jitter_s
+    edges = labels - plant.lag_s + jitter
+    total = np.zeros(count + 1)
+    for zero, bounds, amounts in crossed:
+        total += np.interp(edges, zero + bounds, np.concatenate(([0.0], np.cumsum(amounts))))
+    passed = np.diff(total) * (IP_RATIO if plant.layer == "ip" else 1.0456)
+    foreign = plant.foreign_ratio * fleet_bits_per_second / 8 * plant.grain_s
+    passed = passed + foreign * (1 + 0.02 * rng.standard_normal(count))
+    passed *= 1 + plant.ledger_noise * rng.standard_normal(count)
+    if plant.duplicate:
+        passed *= 2
+    return FirewallLedger(
+        source="synthetic",
+        layer="ip" if plant.layer == "ip" else "wire",
+        start_s=labels[:-1],
+        end_s=labels[1:],
+        bytes=passed,
+        grain_s=plant.grain_s,
+        read_at=bursts[-1].planned_end_at + timedelta(seconds=600),
+    )
