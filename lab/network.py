@@ -66,10 +66,7 @@ class LabStatus:
 
 def lab_path(prefix: str, base_path: Path = DEFAULT_PATH) -> Path:
     """The folder of a lab's state, below a data folder or ``/run/broadside``."""
-    if not topology.PREFIX_PATTERN.match(prefix):
-        raise LabMisconfigured(
-            f"prefix {prefix!r}: use a lower-case letter and up to eight letters or digits"
-        )
+    topology.check_prefix(prefix)
     return base_path / "lab" / prefix
 
 

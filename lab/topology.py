@@ -28,7 +28,7 @@ from exchange.messages import Role
 from lab.errors import LabMisconfigured
 
 PAIRS_MAX: Final = 250
-PREFIX_PATTERN: Final = re.compile(r"^[a-z][a-z0-9]{0,8}$")  # + "c001" or "mg" fits IFNAMSIZ
+PREFIX_PATTERN: Final = re.compile(r"[a-z][a-z0-9]{0,8}")  # + "c001" or "mg" fits IFNAMSIZ
 ETHERNET_HEADER_BYTES: Final = 14  # counted by qdiscs, not part of the IP layer
 BURST_S: Final = 0.008  # s of line rate that a shaper lets through at once: two ticks at HZ=250
 UNSHAPED_QUEUE_BYTES: Final = 16_000_000
@@ -64,10 +64,7 @@ class LabSpec:
     def __post_init__(self) -> None:
         if not 1 <= self.pairs_count <= PAIRS_MAX:
             raise LabMisconfigured(f"pairs_count {self.pairs_count}: use 1 to {PAIRS_MAX}")
-        if not PREFIX_PATTERN.match(self.prefix):
-            raise LabMisconfigured(
-                f"prefix {self.prefix!r}: use a lower-case letter and up to eight letters or digits"
-            )
+        check_prefix(self.prefix)
         if not 576 <= self.mtu <= 9216:
             raise LabMisconfigured(f"mtu {self.mtu}: use 576 to 9216")
         if not 0 < self.queue_s <= 10:
@@ -118,6 +115,14 @@ class Batch:
     namespace: str | None  # None: the one in which the lab is built
     tool: Tool
     lines: tuple[str, ...]
+
+
+def check_prefix(prefix: str) -> None:
+    """Raises :class:`LabMisconfigured` for a prefix that names would not fit."""
+    if not PREFIX_PATTERN.fullmatch(prefix):
+        raise LabMisconfigured(
+            f"prefix {prefix!r}: use a lower-case letter and up to eight letters or digits"
+        )
 
 
 # Names and addresses ----------------------------------------------------------------------------

@@ -1,0 +1,458 @@
+"""Many agents from one warmed process.
+
+``start`` runs ``python -m lab.fleet``, which imports the agent package once and forks a process
+per agent: sixty come up in the time of one, and share its memory. Each enters its network
+namespace, takes its own environment, log file and session, and calls the *entry*, a function
+without arguments that returns an exit code: ``agent.run:run_from_environment``.
+
+The two sides talk in lines of JSON over the fork server's standard input and output, a request
+and its answer at a time. The fork server owns every process below it (it is their subreaper), so
+it can end an agent together with its engine, and ends all of them when its input closes, that is,
+when the process that started it has gone. Should it be killed itself, the kernel sends its agents
+SIGTERM.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from lab.errors import FleetError, LabError
+from lab.namespaces import PROC, enter, mark
+from lab.topology import Host, Lab
+
+AGENT_ENTRY: Final = "agent.run:run_from_environment"
+# Imported by the agent only when its settings ask for it: warmed here, before the fork.
+AGENT_IMPORTS: Final = ("exchange.embedded",)
+START_TIMEOUT_S: Final = 60.0
+ANSWER_TIMEOUT_S: Final = 10.0
+PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+PR_SET_CHILD_SUBREAPER: Final = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentPlan:
+    """One agent to run."""
+
+    agent_id: str
+    namespace: str | None  # None: the machine's own network
+    environment: Mapping[str, str] = field(default_factory=dict)  # added to the starter's own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentState:
+    """One agent as the fork server sees it."""
+
+    agent_id: str
+    pid: int
+    exit_code: int | None  # None: it runs; negative: killed by that signal
+
+
+def plan_agents(
+    lab: Lab, environment: Mapping[str, str], *, port: int = 5201
+) -> tuple[AgentPlan, ...]:
+    """An agent for every host of the lab, servers first; ``environment`` goes to each of them.
+
+    The agents keep their logs and unsent results below the lab's folder, so these go with it.
+    """
+    return tuple(
+        AgentPlan(
+            agent_id=host.name,
+            namespace=host.namespace,
+            environment={**environment, **_host_environment(lab, host, port)},
+        )
+        for host in lab.servers + lab.clients
+    )
+
+
+def _host_environment(lab: Lab, host: Host, port: int) -> dict[str, str]:
+    known = {
+        "ROLE": host.role.value,
+        "AGENT_ID": host.name,
+        "ADDRESS": host.address,
+        "NIC": host.nic,
+        "PORTS": str(port),
+        "SPOOL_DIR": str(lab.path / "agents" / host.name),
+    }
+    if host.chrony is not None:
+        known["CHRONYC_SOCKET"] = host.chrony
+    if host.namespace is not None and lab.spec.nic_bits_per_second is not None:
+        known["NIC_BITS_PER_SECOND"] = str(lab.spec.nic_bits_per_second)
+    return {f"BROADSIDE_AGENT_{name}": value for name, value in known.items()}
+
+
+# The starter's side -----------------------------------------------------------------------------
+
+
+class Fleet:
+    """The agents that :func:`start` started. Close it with :meth:`stop` or as a context manager.
+
+    Methods may be called from any thread; each waits for the fork server's answer.
+    """
+
+    def __init__(self, server: subprocess.Popen[bytes], log_path: Path) -> None:
+        self._server = server
+        self._log_path = log_path
+        self._turn = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The fork server's process id."""
+        return self._server.pid
+
+    def agent_log_path(self, agent_id: str) -> Path:
+        """Where an agent's standard output and error go."""
+        return _agent_log_path(self._log_path, agent_id)
+
+    def states(self) -> Mapping[str, AgentState]:
+        """Every agent that was ever started, by its id. Raises :class:`FleetError`."""
+        answer = self._ask({"do": "states"}, ANSWER_TIMEOUT_S)
+        return {state["agent_id"]: AgentState(**state) for state in answer["states"]}
+
+    def kill(self, agent_id: str, signal_number: int = signal.SIGKILL) -> bool:
+        """Send a signal to an agent and everything it started, as if to its whole host.
+
+        False when it had already ended. Raises :class:`FleetError` for an id not of this fleet.
+        """
+        request = {"do": "kill", "agent_id": agent_id, "signal": int(signal_number)}
+        return bool(self._ask(request, ANSWER_TIMEOUT_S)["was_running"])
+
+    def stop(self, timeout_s: float = 10.0) -> tuple[str, ...]:
+        """End every agent: SIGTERM, and SIGKILL for those that still run after ``timeout_s``.
+
+        Returns the ids of those that had to be killed. Ends within a few seconds of ``timeout_s``
+        whatever happens; calling it again does nothing.
+        """
+        killed: tuple[str, ...] = ()
+        with contextlib.suppress(FleetError):
+            answer = self._ask({"do": "stop", "timeout_s": timeout_s}, timeout_s + ANSWER_TIMEOUT_S)
+            killed = tuple(answer["killed"])
+        self._close()
+        return killed
+
+    def _close(self) -> None:
+        """Let go of the fork server, which ends by itself when its input closes."""
+        for pipe in (self._server.stdin, self._server.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+        try:
+            self._server.wait(ANSWER_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._server.kill()
+            self._server.wait()
+
+    def _ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, Any]:
+        """One request and its answer. Raises :class:`FleetError`."""
+        into, out = self._server.stdin, self._server.stdout
+        assert into is not None and out is not None  # noqa: S101  # Popen was told to make both
+        with self._turn:
+            try:
+                into.write(json.dumps(request).encode() + b"\n")
+                into.flush()
+                ready, _, _ = select.select([out], [], [], timeout_s)
+                line = out.readline() if ready else b""
+            except (OSError, ValueError) as error:  # ValueError: closed by stop()
+                raise FleetError(
+                    f"the fork server is gone ({error}); start the fleet again"
+                ) from error
+        if not line:
+            why = "ended" if ready else f"gave no answer within {timeout_s:.0f} s"
+            raise FleetError(f"the fork server {why}; see {self._log_path / 'fleet.log'}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise FleetError(str(answer["error"]))
+        return answer
+
+
+def start(
+    plans: Sequence[AgentPlan],
+    *,
+    prefix: str,
+    log_path: Path,
+    entry: str = AGENT_ENTRY,
+    imports: Sequence[str] = AGENT_IMPORTS,
+) -> Fleet:
+    """Start a fork server and all the agents; they are on their way when this returns.
+
+    ``entry`` is ``module:function``; ``imports`` are modules to load before forking. ``prefix`` is
+    the lab's, by which ``lab down`` finds the processes. Logs go to ``log_path``: a file per agent
+    and ``fleet.log``. Raises :class:`FleetError` when the entry cannot be imported or a namespace
+    is missing; nothing is left running then.
+    """
+    log_path.mkdir(parents=True, exist_ok=True)
+    argv = [sys.executable, "-m", "lab.fleet", mark(prefix), "--entry", entry]
+    argv += ["--logs", str(log_path), *(f"--import={name}" for name in imports)]
+    with (log_path / "fleet.log").open("ab") as log:
+        server = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is for the starter, which then stops its fleet
+        )
+    fleet = Fleet(server, log_path)
+    request = {
+        "do": "start",
+        "agents": [
+            {
+                "agent_id": plan.agent_id,
+                "namespace": plan.namespace,
+                "environment": dict(plan.environment),
+            }
+            for plan in plans
+        ],
+    }
+    try:
+        fleet._ask(request, START_TIMEOUT_S)
+    except FleetError:
+        fleet.stop(0)
+        raise
+    return fleet
+
+
+def _agent_log_path(log_path: Path, agent_id: str) -> Path:
+    return log_path / f"{agent_id}.log"
+
+
+# The fork server's side -------------------------------------------------------------------------
+
+
+class ForkServer:
+    """Answers requests and reaps; single-threaded, so that it may fork."""
+
+    def __init__(self, entry: Callable[[], int], log_path: Path) -> None:
+        self._entry = entry
+        self._log_path = log_path
+        self._pids: dict[str, int] = {}  # agent id to process id
+        self._exit_codes: dict[int, int] = {}  # process id to exit code
+        self._wakeup, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def serve(self, requests: FileIO, answers: FileIO) -> None:
+        """Until the input closes or a request says stop; then no process is left."""
+        try:
+            while True:
+                ready, _, _ = select.select([requests.fileno(), self._wakeup], [], [])
+                self._reap()
+                if self._wakeup in ready:
+                    os.read(self._wakeup, 4096)
+                if requests.fileno() in ready:
+                    line = requests.readline()
+                    if not line:
+                        return
+                    request = json.loads(line)
+                    answers.write(json.dumps(self._answer(request)).encode() + b"\n")
+                    if request["do"] == "stop":
+                        return
+        finally:
+            self._stop(2.0)
+
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        match request["do"]:
+            case "start":
+                return self._start(request["agents"])
+            case "states":
+                return {"states": [self._state(agent_id) for agent_id in self._pids]}
+            case "kill":
+                return self._kill(request["agent_id"], request["signal"])
+            case "stop":
+                return {"killed": self._stop(request["timeout_s"])}
+            case unknown:
+                return {"error": f"do {unknown!r}: not a request of this fork server"}
+
+    def _start(self, agents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        gc.collect()
+        gc.freeze()  # what is imported stays shared: no collection touches its pages
+        for agent in agents:
+            read, write = os.pipe2(os.O_CLOEXEC)
+            pid = os.fork()
+            if pid == 0:
+                os.close(read)
+                self._be_agent(agent, write)
+            os.close(write)
+            self._pids[agent["agent_id"]] = pid
+            with os.fdopen(read, "rb") as pipe:  # closes once the agent stands where it should
+                problem = pipe.read().decode()
+            if problem:
+                return {"error": f"agent {agent['agent_id']}: {problem}"}
+        return {}
+
+    def _be_agent(self, agent: dict[str, Any], write: int) -> None:
+        """In the child: shed what was the server's, enter the namespace, run, never return."""
+        exit_code = 70  # EX_SOFTWARE: the entry raised
+        try:
+            for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_DFL)
+            signal.set_wakeup_fd(-1)
+            os.setsid()
+            server_pid = os.getppid()
+            _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+            if os.getppid() != server_pid:  # it died before it could be told
+                os._exit(0)
+            _redirect(_agent_log_path(self._log_path, agent["agent_id"]))
+            _close_all_but(0, 1, 2, write)
+            os.environ.update(agent["environment"])
+            try:
+                if agent["namespace"] is not None:
+                    enter(agent["namespace"])
+            except LabError as error:
+                os.write(write, str(error).encode())
+                os._exit(71)  # EX_OSERR
+            os.close(write)
+            exit_code = self._entry()
+        except SystemExit as end:
+            exit_code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(exit_code)
+
+    def _state(self, agent_id: str) -> dict[str, Any]:
+        pid = self._pids[agent_id]
+        return {"agent_id": agent_id, "pid": pid, "exit_code": self._exit_codes.get(pid)}
+
+    def _kill(self, agent_id: str, signal_number: int) -> dict[str, Any]:
+        pid = self._pids.get(agent_id)
+        if pid is None:
+            return {"error": f"agent {agent_id!r}: not of this fleet"}
+        if pid in self._exit_codes:
+            return {"was_running": False}
+        for one in (pid, *_descendants(pid)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(one, signal_number)
+        return {"was_running": True}
+
+    def _stop(self, timeout_s: float) -> list[str]:
+        """SIGTERM the agents, wait, then SIGKILL whatever is below this process."""
+        for pid in self._running().values():
+            for number in (
+                signal.SIGTERM,
+                signal.SIGCONT,
+            ):  # a stopped one could not hear the first
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+        end_s = time.monotonic() + timeout_s
+        while self._running() and time.monotonic() < end_s:
+            time.sleep(0.02)
+            self._reap()
+        killed = list(self._running())
+        while left := _descendants(os.getpid()):
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+            self._reap()
+        return killed
+
+    def _running(self) -> dict[str, int]:
+        return {name: pid for name, pid in self._pids.items() if pid not in self._exit_codes}
+
+    def _reap(self) -> None:
+        """Collect every child that has ended, also orphans that came to us as their subreaper."""
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+                pid, status = ended
+                self._exit_codes[pid] = os.waitstatus_to_exitcode(status)
+
+
+def _descendants(pid: int) -> list[int]:
+    """The processes below one, zombies left out."""
+    children: dict[int, list[int]] = {}
+    for folder in PROC.iterdir():
+        if folder.name.isdecimal():
+            with contextlib.suppress(OSError):
+                # "pid (name) state ppid ..": the name may hold spaces and brackets
+                fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                if fields[0] != "Z":
+                    children.setdefault(int(fields[1]), []).append(int(folder.name))
+    found = []
+    queue = [pid]
+    while queue:
+        queue = [child for parent in queue for child in children.get(parent, [])]
+        found += queue
+    return found
+
+
+def _redirect(log: Path) -> None:
+    """Standard input from nowhere; standard output and error appended to a log."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for source, target in ((null, 0), (file, 1), (file, 2)):
+        os.dup2(source, target)
+
+
+def _close_all_but(*kept: int) -> None:
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - descriptors, not files
+        if int(name) not in kept:
+            with contextlib.suppress(OSError):  # the listing's own
+                os.close(int(name))
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, value, 0, 0, 0):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def main() -> None:
+    """Import the entry, then serve standard input."""
+    parser = argparse.ArgumentParser(prog="python -m lab.fleet")
+    parser.add_argument("--broadside-lab", required=True, help="prefix of the lab")
+    parser.add_argument("--entry", required=True, help="module:function that is an agent")
+    parser.add_argument("--logs", type=Path, required=True, help="folder of the logs")
+    parser.add_argument("--import", action="append", default=[], dest="imports")
+    arguments = parser.parse_args()
+    # What an import may print must not look like an answer.
+    answers = FileIO(os.dup(1), "w")
+    os.dup2(2, 1)
+    module, _, function = arguments.entry.partition(":")
+    try:
+        for name in arguments.imports:
+            importlib.import_module(name)
+        entry = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        sys.stdin.readline()
+        problem = f"cannot import {arguments.entry}: {error}"
+        answers.write(json.dumps({"error": problem}).encode() + b"\n")
+        sys.exit(1)
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    # Unbuffered: select must see what is not read yet.
+    ForkServer(entry, arguments.logs).serve(FileIO(os.dup(0), "r"), answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Labs for the live tests: a prefix of their own, and nothing left when a test ends or fails."""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from lab import network
+from lab.namespaces import inside
+from lab.topology import Host, Lab, LabSpec
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="builds network namespaces as root")
+_numbers = count()
+
+
+def new_prefix() -> str:
+    """One that no other test process uses at the same time."""
+    return f"t{os.getpid() % 100_000:05d}{chr(ord('a') + next(_numbers) % 26)}"
+
+
+@contextlib.contextmanager
+def built(spec: LabSpec, base_path: Path) -> Iterator[Lab]:
+    """A lab that is gone afterwards, whatever happens."""
+    try:
+        yield network.up(spec, base_path)
+    finally:
+        network.down(spec.prefix, base_path)
+
+
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 20.0) -> None:
+    """Poll until true; fail with ``what`` when it never comes."""
+    end_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end_s, f"{what}: not within {timeout_s} s"
+        time.sleep(0.02)
+
+
+def send(client: Host, server: Host, payload_bytes: int, timeout_s: float = 30.0) -> None:
+    """Send payload from one host to another over TCP, and see it arrive.
+
+    A socket belongs to the namespace in which it was made, wherever it is used later.
+    """
+    with contextlib.ExitStack() as stack:
+        with inside(server.namespace):
+            listener = stack.enter_context(socket.create_server((server.address, 7000)))
+        listener.settimeout(timeout_s)
+        with inside(client.namespace):
+            sender = stack.enter_context(
+                socket.create_connection((server.address, 7000), timeout_s)
+            )
+        receiver, (address, _) = listener.accept()
+        stack.enter_context(receiver)
+        assert address == client.address
+        sender.setblocking(False)
+        receiver.setblocking(False)
+        left_bytes, got_bytes = payload_bytes, 0
+        end_s = time.monotonic() + timeout_s
+        while got_bytes < payload_bytes:
+            assert time.monotonic() < end_s, f"{got_bytes} of {payload_bytes} bytes arrived"
+            with contextlib.suppress(BlockingIOError):
+                left_bytes -= sender.send(b"x" * min(left_bytes, 65_536)) if left_bytes else 0
+            with contextlib.suppress(BlockingIOError):
+                got_bytes += len(receiver.recv(1 << 20))

@@ -1,0 +1,392 @@
+"""The lab for real: it comes, mends itself, goes without a trace, and counts what passes."""
+
+import contextlib
+import datetime
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.clock import parse_tracking
+from exchange.messages import ClockReading
+from lab import clocks, network, topology
+from lab.errors import LabBroken, ToolMissing
+from lab.ledger import LedgerReading, read_ledger
+from lab.namespaces import NAMESPACES_PATH, inside, list_namespaces, list_owned, run
+from lab.topology import Host, Lab, LabSpec
+from tests.live.labs import built, needs_root, new_prefix, send, wait_until
+
+pytestmark = [pytest.mark.live, needs_root]
+
+
+def traces(prefix: str, base_path: Path) -> list[str]:
+    """Everything on this machine that bears a lab's name."""
+    found = [f"namespace {name}" for name in list_namespaces(prefix)]
+    found += [f"process {process}" for process in list_owned(prefix)]
+    found += [f"link {name}" for _, name in socket.if_nameindex() if name.startswith(prefix)]
+    found += [
+        f"mount {line}"
+        for line in Path("/proc/mounts").read_text().splitlines()
+        if f"/{prefix}" in line
+    ]
+    found += [str(path) for path in Path("/run").glob(f"*/*{prefix}*")]
+    found += [str(path) for path in base_path.rglob("*")]
+    return found
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """One lab for the tests that only use it."""
+    spec = LabSpec(pairs_count=2, prefix=new_prefix())
+    with built(spec, tmp_path_factory.mktemp("lab")) as lab:
+        yield lab
+
+
+def readings(lab: Lab, from_s: float = 0.0) -> tuple[LedgerReading, ...]:
+    assert lab.ledger_path is not None
+    return read_ledger(lab.ledger_path, from_s, float("inf"))
+
+
+def next_reading(lab: Lab) -> LedgerReading:
+    """The first that was taken after now, which may need a second."""
+    now_s = time.time()
+    wait_until(lambda: readings(lab, now_s), "a reading of the ledger", 5)
+    return readings(lab, now_s)[0]
+
+
+# It comes and goes --------------------------------------------------------------------------------
+
+
+def test_down_leaves_nothing_and_may_be_repeated(tmp_path: Path) -> None:
+    spec = LabSpec(pairs_count=3, prefix=new_prefix())
+    before = traces(spec.prefix, tmp_path)
+    with built(spec, tmp_path) as lab:
+        assert network.status(spec.prefix, tmp_path).faults == ()
+        send(lab.clients[2], lab.servers[2], 10_000)
+        report = network.down(spec.prefix, tmp_path)
+        assert report.namespaces_count == len(topology.namespaces(spec))
+        assert report.left == ()
+        assert traces(spec.prefix, tmp_path) == before == []
+        again = network.down(spec.prefix, tmp_path)
+        assert (again.processes_count, again.namespaces_count, again.left) == (0, 0, ())
+
+
+def test_up_keeps_a_lab_that_is_whole(lab: Lab) -> None:
+    before = list_namespaces(lab.spec.prefix), {p.pid for p in list_owned(lab.spec.prefix)}
+    assert network.up(lab.spec, lab.path.parents[1]) == lab
+    assert (
+        list_namespaces(lab.spec.prefix),
+        {p.pid for p in list_owned(lab.spec.prefix)},
+    ) == before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "ip netns delete {p}s001",
+        "ip netns delete {p}fw",
+        "ip -n {p}c002 link delete eth0",
+        "ip -n {p}c001 route delete default",
+        "ip link delete {p}mg",
+        "ip netns exec {p}fw nft delete table ip broadside",
+        "rm {base}/lab/{p}/spec.json",
+        "ip netns delete {p}c001; touch /run/netns/{p}c001",
+        "ip netns add {p}c009",
+    ],
+)
+def test_up_mends_a_broken_network(damage: str, tmp_path: Path) -> None:
+    spec = LabSpec(pairs_count=2, prefix=new_prefix())
+    with built(spec, tmp_path):
+        subprocess.run(["sh", "-ec", damage.format(p=spec.prefix, base=tmp_path)], check=True)
+        assert network.status(spec.prefix, tmp_path).faults != ()
+        lab = network.up(spec, tmp_path)
+        assert network.status(spec.prefix, tmp_path).faults == ()
+        send(lab.clients[0], lab.servers[0], 10_000)
+    assert traces(spec.prefix, tmp_path) == []
+
+
+def test_up_starts_dead_processes_again_and_keeps_the_network(tmp_path: Path) -> None:
+    spec = LabSpec(pairs_count=1, prefix=new_prefix())
+    with built(spec, tmp_path) as lab:
+        before = list_namespaces(spec.prefix)
+        for process in list_owned(spec.prefix):
+            os.kill(process.pid, signal.SIGKILL)
+        wait_until(lambda: not list_owned(spec.prefix), "the end of the lab's processes")
+        faults = network.status(spec.prefix, tmp_path).faults
+        assert any("ledger" in fault for fault in faults)
+        assert any("chronyd" in fault for fault in faults)
+        network.up(spec, tmp_path)
+        assert network.status(spec.prefix, tmp_path).faults == ()
+        assert list_namespaces(spec.prefix) == before
+        next_reading(lab)
+
+
+def test_up_with_another_shape_builds_anew(tmp_path: Path) -> None:
+    spec = LabSpec(pairs_count=3, prefix=new_prefix())
+    with built(spec, tmp_path):
+        smaller = network.up(LabSpec(pairs_count=1, prefix=spec.prefix), tmp_path)
+        assert list_namespaces(spec.prefix).keys() == set(topology.namespaces(smaller.spec))
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.05, 0.1, 0.15, 0.2, 0.3])
+@pytest.mark.parametrize("then", ["up", "down"])
+def test_killed_in_the_middle(delay_s: float, then: str, tmp_path: Path) -> None:
+    """SIGKILL of ``up`` after its first namespace plus a while; then another up, or a down."""
+    spec = LabSpec(pairs_count=8, prefix=new_prefix())
+    code = (
+        "from pathlib import Path; from lab import network; from lab.topology import LabSpec; "
+        f"network.up(LabSpec(pairs_count=8, prefix={spec.prefix!r}), Path({str(tmp_path)!r}))"
+    )
+    builder = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        wait_until(lambda: list_namespaces(spec.prefix), "the first namespace")
+        time.sleep(delay_s)
+    finally:
+        builder.kill()
+        builder.wait()
+    try:
+        if then == "up":
+            lab = network.up(spec, tmp_path)
+            assert network.status(spec.prefix, tmp_path).faults == ()
+            send(lab.clients[7], lab.servers[7], 10_000)
+    finally:
+        report = network.down(spec.prefix, tmp_path)
+    assert report.left == ()
+    assert traces(spec.prefix, tmp_path) == []
+
+
+def test_down_without_state(tmp_path: Path) -> None:
+    spec = LabSpec(pairs_count=1, prefix=new_prefix())
+    with built(spec, tmp_path):
+        assert network.down(spec.prefix, tmp_path / "elsewhere").left == ()
+        assert list_namespaces(spec.prefix) == {}
+        assert list_owned(spec.prefix) == []
+
+
+def test_down_finds_processes_whose_namespace_lost_its_name(tmp_path: Path) -> None:
+    spec = LabSpec(pairs_count=1, prefix=new_prefix())
+    with built(spec, tmp_path):
+        sleeper = subprocess.Popen(["ip", "netns", "exec", f"{spec.prefix}c001", "sleep", "100"])
+        wait_until(lambda: any("sleep 100" in p.command for p in list_owned(spec.prefix)), "sleep")
+        subprocess.run(["ip", "netns", "delete", f"{spec.prefix}c001"], check=True)
+        assert network.down(spec.prefix, tmp_path).left == ()
+        assert sleeper.wait(5) == -signal.SIGKILL
+
+
+def test_one_builder_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefix = new_prefix()
+    monkeypatch.setattr(network, "LOCK_TIMEOUT_S", 0.1)
+    with (
+        network.locked(prefix),
+        pytest.raises(LabBroken, match="another lab up or down"),
+        network.locked(prefix),
+    ):
+        pass
+    with network.locked(prefix):
+        pass
+
+
+def test_a_missing_tool_is_named_with_its_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("ip", "tc"):
+        (tmp_path / name).symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("lab.tools.SYSTEM_FOLDERS", "")
+    with pytest.raises(ToolMissing, match=r"nft .*apt-get install nftables"):
+        network.up(LabSpec(pairs_count=1, prefix=new_prefix()), tmp_path)
+
+
+def test_a_lab_without_chronyd_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def find_all_but_chrony(name: str) -> str:
+        if name.startswith("chrony"):
+            raise ToolMissing(f"{name} is not installed")
+        return f"/usr/sbin/{name}"
+
+    monkeypatch.setattr(clocks, "find_tool", find_all_but_chrony)
+    with built(LabSpec(pairs_count=1, prefix=new_prefix()), tmp_path) as lab:
+        assert "not installed" in lab.limits[0]
+        assert [host.chrony for host in lab.hosts] == [None, None]
+
+
+# It carries and counts ----------------------------------------------------------------------------
+
+
+def test_the_ledger_counts_payload_and_its_headers(lab: Lab) -> None:
+    payload_bytes = 4_000_000
+    before = next_reading(lab)
+    send(lab.clients[0], lab.servers[1], payload_bytes)
+    after = next_reading(lab)
+    delivered_bytes = after.up_bytes - before.up_bytes
+    assert payload_bytes * 1.0359 < delivered_bytes < payload_bytes * 1.06
+    assert after.offered_up_bytes is not None
+    assert before.offered_up_bytes is not None
+    # What was offered lacks the headers of segments that were still one super-frame.
+    offered_bytes = after.offered_up_bytes - before.offered_up_bytes
+    assert payload_bytes < offered_bytes <= delivered_bytes * 1.001
+    acknowledged_bytes = after.down_bytes - before.down_bytes
+    assert 0 < acknowledged_bytes < payload_bytes / 10
+
+
+def test_the_other_way_is_counted_as_down(lab: Lab) -> None:
+    before = next_reading(lab)
+    send(lab.servers[0], lab.clients[0], 1_000_000)
+    after = next_reading(lab)
+    assert after.down_bytes - before.down_bytes > 1_035_900
+    assert after.up_bytes - before.up_bytes < 100_000
+
+
+def test_a_ledger_that_is_killed_and_restarted_goes_on(lab: Lab) -> None:
+    assert lab.ledger_path is not None
+    send(lab.clients[0], lab.servers[0], 100_000)
+    before = next_reading(lab)
+    (writer,) = [p for p in list_owned(lab.spec.prefix) if "lab.ledger" in p.command]
+    os.kill(writer.pid, signal.SIGKILL)
+    wait_until(lambda: not network.is_ledger_running(lab), "the end of the ledger's process")
+    with lab.ledger_path.open("a") as file:
+        file.write("17999")  # as if it had been killed while writing
+    network.start_ledger(lab)
+    after = next_reading(lab)
+    assert after.up_bytes >= before.up_bytes
+    assert lab.ledger_path.read_text().count("at_s") == 1
+    assert [r.at_s for r in readings(lab)] == sorted(r.at_s for r in readings(lab))
+
+
+def test_the_firewalls_rate_holds_at_the_ip_layer(lab: Lab) -> None:
+    bits_per_second = 20_000_000
+    try:
+        network.set_firewall_rate(lab, bits_per_second)
+        start_s = time.time()
+        send(lab.clients[0], lab.servers[0], 8_000_000)
+        last = next_reading(lab)
+    finally:
+        network.shape(lab.spec)
+    inside_burst = [r for r in readings(lab, start_s) if r.at_s < last.at_s]
+    assert len(inside_burst) >= 2  # 8 MB at 20 Mbit/s take over three seconds
+    first, final = inside_burst[0], inside_burst[-1]
+    rate = 8 * (final.up_bytes - first.up_bytes) / (final.at_s - first.at_s)
+    assert rate == pytest.approx(bits_per_second, rel=0.02)
+
+
+def test_one_slow_nic_slows_its_host_alone(lab: Lab) -> None:
+    def shaper_of(host: Host) -> str:
+        return run(["tc", "qdisc", "show", "dev", "eth0"], namespace=host.namespace)
+
+    try:
+        network.set_nic_rate(lab, [lab.clients[1]], 1_500_000)
+        assert "rate 1514Kbit" in shaper_of(lab.clients[1])
+        assert "rate 100933Kbit" in shaper_of(lab.clients[0])
+    finally:
+        network.shape(lab.spec)
+    assert "rate 100933Kbit" in shaper_of(lab.clients[1])
+
+
+def test_without_a_rate_the_ledger_still_counts(lab: Lab) -> None:
+    try:
+        network.set_firewall_rate(lab, None)
+        before = next_reading(lab)  # another kind of shaper counts from zero
+        send(lab.clients[0], lab.servers[0], 1_000_000)
+        assert next_reading(lab).up_bytes - before.up_bytes > 1_035_900
+    finally:
+        network.shape(lab.spec)
+
+
+def test_agents_reach_a_broker_on_this_side(lab: Lab) -> None:
+    assert lab.management_address is not None
+    with socket.create_server((lab.management_address, 0)) as broker:
+        broker.settimeout(5)
+        for host in lab.hosts:
+            with inside(host.namespace):
+                call = socket.create_connection(broker.getsockname(), 5)
+            answer, (address, _) = broker.accept()
+            assert address == host.management_address
+            call.close()
+            answer.close()
+
+
+def test_the_firewall_is_no_way_round(lab: Lab) -> None:
+    """Between subnets only; from a data network to the management network nothing goes."""
+    with inside(lab.firewall_namespace), socket.create_server(("0.0.0.0", 0)) as listener:  # noqa: S104 - inside the namespace
+        port = listener.getsockname()[1]
+        with inside(lab.clients[0].namespace), socket.socket() as direct:
+            direct.settimeout(5)
+            direct.connect(("10.1.0.1", port))  # the firewall itself answers on its own subnet
+    client, server = lab.clients[0], lab.servers[0]
+    assert server.management_address is not None
+    ip = ["ip", "route", "replace", f"{server.management_address}/32", "via", "10.1.0.1"]
+    run(ip, namespace=client.namespace)
+    try:
+        with inside(server.namespace):
+            listener = socket.create_server((server.management_address, 0))
+        with listener, inside(client.namespace), socket.socket() as roundabout:
+            roundabout.settimeout(0.5)
+            with pytest.raises(OSError, match=r"timed out|unreachable"):
+                roundabout.connect(listener.getsockname())
+    finally:
+        run(["ip", "route", "delete", ip[3]], namespace=client.namespace)
+
+
+def test_two_labs_stand_side_by_side(lab: Lab, tmp_path: Path) -> None:
+    with built(LabSpec(pairs_count=1, prefix=new_prefix()), tmp_path) as other:
+        before = next_reading(other)
+        send(lab.clients[0], lab.servers[0], 1_000_000)
+        assert next_reading(other).up_bytes == before.up_bytes
+    assert network.status(lab.spec.prefix, lab.path.parents[1]).faults == ()
+
+
+# It tells the time --------------------------------------------------------------------------------
+
+
+def read_clock(host: Host) -> ClockReading:
+    text = run(["chronyc", "-c", "-h", str(host.chrony), "tracking"], namespace=host.namespace)
+    return parse_tracking(text, datetime.datetime.now(datetime.UTC))
+
+
+def test_every_host_has_a_synchronised_clock(lab: Lab) -> None:
+    assert clocks.wait_synced(lab, 20) == ()
+    for host in lab.hosts:
+        reading = read_clock(host)
+        assert reading.synchronised
+        assert reading.bound_s is not None
+        assert reading.bound_s < 0.05  # the agents' gate
+
+
+def test_a_planted_clock_is_off_alone(lab: Lab) -> None:
+    assert clocks.wait_synced(lab, 20) == ()
+    try:
+        clocks.plant_offset(lab, "c002", 0.08)
+        assert clocks.wait_synced(lab, 20) == ()
+        wrong, right = read_clock(lab.clients[1]), read_clock(lab.clients[0])
+        assert wrong.offset_s == pytest.approx(-0.08, abs=0.02)
+        assert right.offset_s == pytest.approx(0, abs=0.02)
+    finally:
+        clocks.plant_offset(lab, "c002", 0)
+
+
+def test_the_machines_settings_are_left_alone(tmp_path: Path) -> None:
+    names = ("net/ipv4/ip_forward", "net/ipv4/tcp_allowed_congestion_control", "net/ipv4/tcp_wmem")
+    before = [(Path("/proc/sys") / name).read_text() for name in names]
+    with built(LabSpec(pairs_count=1, prefix=new_prefix()), tmp_path):
+        assert [(Path("/proc/sys") / name).read_text() for name in names] == before
+
+
+def test_a_namespace_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(LabBroken, match="is the lab up"), inside("nosuch"):
+        pass
+
+
+def test_a_half_made_name_is_no_namespace() -> None:
+    prefix = new_prefix()
+    name = NAMESPACES_PATH / f"{prefix}c001"
+    try:
+        name.touch()
+        assert list_namespaces(prefix) == {name.name: None}
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            name.unlink()

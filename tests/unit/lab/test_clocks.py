@@ -1,0 +1,26 @@
+"""What each chronyd is told."""
+
+import pytest
+
+from lab.clocks import client_directives, server_directives
+
+
+def test_hosts_follow_the_firewall_over_the_management_network() -> None:
+    (source, *_) = client_directives("bs", "c001")
+    address = source.split()[1]
+    (allowed,) = [line for line in server_directives("bs") if line.startswith("allow")]
+    network = allowed.split()[1].removesuffix("/22")
+    assert address.rsplit(".", 2)[0] == network.rsplit(".", 2)[0]
+
+
+@pytest.mark.parametrize("directives", [server_directives("bs"), client_directives("bs", "c001")])
+def test_each_has_a_pid_file_of_its_own_and_no_socket(directives: tuple[str, ...]) -> None:
+    assert "bindcmdaddress /" in directives
+    (pid_file,) = [line for line in directives if line.startswith("pidfile ")]
+    # chronyd replaces and later removes this file: it must never be one of the system's.
+    assert pid_file.startswith("pidfile /run/chrony/broadside-bs-")
+
+
+def test_only_a_planted_clock_is_off() -> None:
+    assert "offset" not in client_directives("bs", "c001")[0]
+    assert client_directives("bs", "c001", 0.08)[0].endswith(" offset 0.080000000")

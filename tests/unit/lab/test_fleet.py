@@ -1,0 +1,38 @@
+"""What each agent of a lab is told."""
+
+import dataclasses
+from pathlib import Path
+
+from lab.fleet import plan_agents
+from lab.topology import LabSpec, build_lab
+
+LAB = build_lab(LabSpec(pairs_count=2, prefix="bs"), Path("data/lab/bs"))
+
+
+def test_an_agent_for_every_host_servers_first() -> None:
+    plans = plan_agents(LAB, {"BROADSIDE_DATA_DIR": "data"})
+    assert [plan.agent_id for plan in plans] == ["s001", "s002", "c001", "c002"]
+    assert [plan.namespace for plan in plans] == ["bss001", "bss002", "bsc001", "bsc002"]
+    assert all(plan.environment["BROADSIDE_DATA_DIR"] == "data" for plan in plans)
+
+
+def test_an_agent_knows_its_own_host() -> None:
+    client = plan_agents(LAB, {})[2].environment
+    assert client["BROADSIDE_AGENT_ROLE"] == "client"
+    assert client["BROADSIDE_AGENT_ADDRESS"] == "10.1.1.1"
+    assert client["BROADSIDE_AGENT_CHRONYC_SOCKET"] == "127.0.0.1"
+    assert client["BROADSIDE_AGENT_NIC_BITS_PER_SECOND"] == "100000000"
+
+
+def test_what_is_unknown_is_not_told() -> None:
+    host = dataclasses.replace(LAB.clients[0], chrony=None, namespace=None)
+    plans = plan_agents(dataclasses.replace(LAB, clients=(host,)), {})
+    told = plans[-1].environment
+    assert "BROADSIDE_AGENT_CHRONYC_SOCKET" not in told
+    assert "BROADSIDE_AGENT_NIC_BITS_PER_SECOND" not in told
+
+
+def test_the_agents_keep_their_files_in_the_labs_folder() -> None:
+    folders = [plan.environment["BROADSIDE_AGENT_SPOOL_DIR"] for plan in plan_agents(LAB, {})]
+    assert len(set(folders)) == len(folders)
+    assert all(folder.startswith("data/lab/bs/") for folder in folders)
