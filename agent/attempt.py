@@ -71,7 +71,7 @@ class Attempt:
             over.exit_code if over else None,
             stderr=over.stderr if over else "",
             released_at_s=release.released_at_s if release else None,
-            held_s=release.server_ahead_s if release else 0.0,
+            server_ahead_s=release.server_ahead_s if release else 0.0,
         )
         report = reading.report.model_copy(update={"argv": self.argv})
         return replace(reading, report=report)
