@@ -1,0 +1,73 @@
+"""Settings choose the fabric; wrong ones are one line that names the variable."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from exchange.embedded import EmbeddedQueue, EmbeddedTable
+from exchange.fabric import FabricSettings, open_fabric
+from exchange.ports import Entity, ExchangeMisconfigured
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in FabricSettings.model_fields:
+        monkeypatch.delenv(f"BROADSIDE_{name.upper()}", raising=False)
+
+
+def test_the_default_is_embedded_in_the_current_directory() -> None:
+    settings = FabricSettings()
+    assert (settings.fabric, settings.data_dir) == ("embedded", Path(".broadside"))
+
+
+async def test_opening_touches_nothing_and_the_first_call_makes_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROADSIDE_DATA_DIR", str(tmp_path / "data"))
+    fabric = open_fabric()
+    assert isinstance(fabric.queue, EmbeddedQueue)
+    assert isinstance(fabric.table, EmbeddedTable)
+    assert not (tmp_path / "data").exists()
+    await fabric.table.insert(Entity(partition_key="p", row_key="r", properties={}))
+    assert await fabric.queue.receive(0) is None
+    assert await fabric.records.read_presences() == []
+    await fabric.close()
+    names = {path.name for path in (tmp_path / "data").iterdir()}
+    assert names == {"queue.sqlite3", "table.sqlite3"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("FABRIC", "carrier-pigeon"), ("QUEUE_LOCK_S", "301"), ("QUEUE_DELIVERIES_MAX_COUNT", "few")],
+)
+def test_a_wrong_setting_is_one_line_with_its_variable_and_value(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"BROADSIDE_{name}", value)
+    with pytest.raises(ExchangeMisconfigured, match=f"BROADSIDE_{name}={value}: ") as caught:
+        open_fabric()
+    assert "\n" not in str(caught.value)
+
+
+def test_settings_by_hand_are_checked_too() -> None:
+    with pytest.raises(ValidationError):
+        FabricSettings(queue_lock_s=0)
+
+
+def test_azure_without_its_adapter_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "exchange.azure", None)  # as if it were not there
+    with pytest.raises(ExchangeMisconfigured, match=r"BROADSIDE_FABRIC=azure: not built"):
+        open_fabric(FabricSettings(fabric="azure"))
+
+
+def test_an_embedded_fabric_loads_no_azure() -> None:
+    script = (
+        "import sys; from exchange.fabric import FabricSettings, open_fabric;"
+        "open_fabric(FabricSettings(fabric='embedded'));"
+        "print(*(name for name in sys.modules if name.partition('.')[0] == 'azure'))"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == ""
