@@ -71,24 +71,11 @@ def bench_life(pairs_count: int, base_path: Path) -> None:
 
 def bench_ledger(lab: Lab, streams_count: int, seconds: int) -> None:
     """Fire every pair at once and hold the receivers' payload against the ledger."""
-    results = lab.path / "results"
-    results.mkdir()
-    servers = "".join(
-        f"ip netns exec {server.namespace} iperf3 -s -1 -J >/dev/null 2>&1 &\n"
-        for server in lab.servers
-    )
-    clients = "".join(
-        f"ip netns exec {client.namespace} iperf3 -c {server.address} -J -l 32K "
-        f"--get-server-output -P {streams_count} -t {seconds} > {results}/{client.name}.json &\n"
-        for client, server in zip(lab.clients, lab.servers, strict=True)
-    )
     before, cpu_before = newest(lab), read_cpu()
-    loop = f"{servers} sleep 2\n{clients} wait\n"
-    subprocess.run(["sh", "-c", loop], check=True, timeout=seconds + 60)
+    outputs = bare_loop(lab, streams_count, seconds)
     cpu_after = read_cpu()
     time.sleep(2)
     after = newest(lab)
-    outputs = [json.loads(path.read_text()) for path in results.glob("*.json")]
     ends = [output["end"] for output in outputs]
     payload_bytes = sum(end["sum_received"]["bytes"] for end in ends)
     ip_bytes = after.up_bytes - before.up_bytes
@@ -114,6 +101,24 @@ def bench_ledger(lab: Lab, streams_count: int, seconds: int) -> None:
         f"{steady_bits_per_second / received_bits_per_second:.4f}, residual "
         f"{steady_bits_per_second / received_bits_per_second / IP_PER_PAYLOAD_RATIO - 1:+.3%}"
     )
+
+
+def bare_loop(lab: Lab, streams_count: int, seconds: int) -> list[dict[str, Any]]:
+    """Every pair's iperf3 started at once by a shell, and what each client printed."""
+    results = lab.path / "results"
+    results.mkdir(exist_ok=True)
+    servers = "".join(
+        f"ip netns exec {server.namespace} iperf3 -s -1 -J >/dev/null 2>&1 &\n"
+        for server in lab.servers
+    )
+    clients = "".join(
+        f"ip netns exec {client.namespace} iperf3 -c {server.address} -J -l 32K "
+        f"--get-server-output -P {streams_count} -t {seconds} > {results}/{client.name}.json &\n"
+        for client, server in zip(lab.clients, lab.servers, strict=True)
+    )
+    loop = f"{servers} sleep 2\n{clients} wait\n"
+    subprocess.run(["sh", "-c", loop], check=True, timeout=seconds + 60)
+    return [json.loads(path.read_text()) for path in results.glob("*.json")]
 
 
 def received_rate(output: dict[str, Any]) -> float:

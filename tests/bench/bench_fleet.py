@@ -1,0 +1,73 @@
+"""What Broadside costs: the fleet's payload through it against a bare shell loop's.
+
+``python -m tests.bench.bench_fleet [--pairs 30] [--streams 8] [--seconds 10] [--rounds 2]``, as
+root. Both fire the same iperf3 pairs through the same lab, in turn; the ratio should not be below
+0.99. Payload is what the receivers counted, second by second, without the ramp.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+from typing import Any
+
+from coordinator.cli.lab import PREFIX
+from lab import network
+from tests.bench.bench_lab import bare_loop, received_rate
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_fleet")
+    parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--seconds", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=2)
+    options = parser.parse_args()
+    ours, bare = [], []
+    try:
+        for _ in range(options.rounds):
+            summary = demo(options.pairs, options.streams, options.seconds)
+            ours.append(float(summary["fleet_received_bits_per_second"]))
+            print(
+                f"broadside: {ours[-1] / 1e6:.1f} Mbit/s, start spread "
+                f"{summary['start_spread_s'] * 1e3:.0f} ms, p99 of first data - planned "
+                f"{summary['start_error_p99_s'] * 1e3:.0f} ms"
+            )
+            lab = network.status(PREFIX).lab
+            assert lab is not None, "the demo was told to keep the lab"
+            outputs = bare_loop(lab, options.streams, options.seconds)
+            bare.append(sum(received_rate(output) for output in outputs))
+            print(f"bare loop: {bare[-1] / 1e6:.1f} Mbit/s")
+    finally:
+        network.down(PREFIX)
+    ratio = statistics.mean(ours) / statistics.mean(bare)
+    print(f"ratio broadside / bare loop: {ratio:.4f} (floor 0.99)")
+
+
+def demo(pairs_count: int, streams_count: int, seconds: int) -> dict[str, Any]:
+    """One burst of ``broadside demo`` that leaves the lab standing."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "coordinator", "demo", "--json", "--keep", "--bursts", "1"),
+            *("--pairs", str(pairs_count), "--streams", str(streams_count)),
+            *("--seconds", str(seconds)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180 + seconds,
+    )
+    if not done.stdout:
+        raise SystemExit(done.stderr)
+    kept = re.search(r"kept: (.+)", done.stderr)
+    if kept:
+        shutil.rmtree(kept[1])
+    summary: dict[str, Any] = json.loads(done.stdout)
+    return summary
+
+
+if __name__ == "__main__":
+    main()
