@@ -323,13 +323,14 @@ class StreamReader:
         *,
         stderr: str = "",
         released_at_s: float | None = None,
-        held_s: float = 0.0,
+        server_ahead_s: float = 0.0,
     ) -> Reading:
         """Everything so far. May be called at any time, also for a look mid-test.
 
-        ``stderr`` gives a reason where the output has none. ``released_at_s`` and ``held_s`` are
-        the start gate's account (:class:`agent.gate.Release`): where data may have begun, and how
-        long the server's clock ran before, which it counts as receiving time.
+        ``stderr`` gives a reason where the output has none. ``released_at_s`` and
+        ``server_ahead_s`` are the start gate's account (:class:`agent.gate.Release`): when data
+        may have begun, and how long the server's clock ran before that, which it counts as
+        receiving time.
         """
         other = b"\n".join(self._other).decode(errors="replace")
         test = self._test
@@ -341,7 +342,7 @@ class StreamReader:
             words=other + "\n" + stderr,
             ended_at_s=self._other_at_s,
             released_at_s=released_at_s,
-            held_s=held_s,
+            server_ahead_s=server_ahead_s,
         )
 
 
@@ -372,7 +373,7 @@ def _read_tests(text: str) -> list["_Test"]:
         for value, whole in _values(piece):
             event = value.get("event")
             last = tests[-1] if tests else None
-            if event is not None and whole:
+            if event in ("start", "interval", "error", "end") and whole:
                 if last is None or last.ended or (event == "start" and last.begun):
                     tests.append(last := _Test())
                 last.take(event, value.get("data"), None)
@@ -380,7 +381,7 @@ def _read_tests(text: str) -> list["_Test"]:
                 test = _Test.of_document(value, whole)
                 if last is None or last.cookie is None or test.cookie != last.cookie:
                     tests.append(test)  # else --json-stream-full-output: said already
-            elif last is not None and not last.ended:
+            elif last is not None and not last.ended and not whole:
                 last.truncated = True
     return tests
 
@@ -452,6 +453,7 @@ class _Test:
         self._omitted = False  # the last interval was in the engine's warm-up
         self._shift_s = 0.0  # engine time at which the engine's own clock began (again)
         self._last_s = 0.0  # end of the last interval, by the engine's own clock
+        self._start_s = 0.0  # start of the last interval, in engine time
 
     @classmethod
     def of_document(cls, document: dict[str, object], whole: bool) -> "_Test":
@@ -555,13 +557,11 @@ class _Test:
             transferred_bytes = _strict(total, "bytes")
             if transferred_bytes is None:
                 raise _Implausible("an interval without bytes")
-            end_s = _seconds(total, "end")
-            length_s = _seconds(total, "seconds" if "seconds" in total else "end")
-            if not found and not self._advance(end_s, length_s, bool(total.get("omitted")), at_s):
+            if not found and not self._advance(total, at_s):
                 return {}
             found[flow] = Interval(
-                start_s=max(0.0, self._shift_s + end_s - length_s),
-                end_s=self._shift_s + end_s,
+                start_s=self._start_s,
+                end_s=self._shift_s + self._last_s,
                 transferred_bytes=transferred_bytes,
                 omitted=self._omitted,
                 retransmits_count=_lenient_count(total.get("retransmits")),
@@ -575,16 +575,25 @@ class _Test:
             self.intervals.setdefault(flow, []).append(interval)
         return found
 
-    def _advance(self, end_s: float, length_s: float, omitted: bool, at_s: float | None) -> bool:
+    def _advance(self, clock: dict[str, object], at_s: float | None) -> bool:
         """Move on by one interval; False when it repeats the last one.
 
         A client whose server went away prints its last interval twice. When the warm-up ends
-        iperf3's clock starts again, but intervals follow each other without a gap.
+        iperf3's clock starts again; what it calls the start of the next interval is then the
+        distance from the new zero, whichever side of it, but intervals leave no gap.
         """
+        start_s, end_s = _seconds(clock, "start"), _seconds(clock, "end")
+        omitted = clock.get("omitted") is True
+        if start_s > end_s:
+            raise _Implausible(f"start = {start_s}, end = {end_s}")
         if self._omitted and not omitted:
-            self._shift_s += self._last_s - (end_s - length_s)
+            length_s = _lenient(clock.get("seconds")) or end_s - start_s
+            self._start_s = self._shift_s + self._last_s
+            self._shift_s = self._start_s + length_s - end_s
         elif end_s <= self._last_s:
             return False
+        else:
+            self._start_s = self._shift_s + start_s
         self._omitted, self._last_s = omitted, end_s
         if at_s is not None:
             zero_at_s = at_s - (self._shift_s + end_s)
@@ -597,7 +606,7 @@ class _Test:
 
     # Totals
 
-    def _totals(self, held_s: float) -> Iterator[FlowTotals]:
+    def _totals(self, server_ahead_s: float) -> Iterator[FlowTotals]:
         direction, side = self.direction, self.side
         if not self.end or direction is None or side is None:
             return
@@ -629,7 +638,7 @@ class _Test:
             received_bytes = _known(_strict(received, "bytes"), not sends or told)
             sent_s, received_s = _lenient(sent.get("seconds")), _lenient(received.get("seconds"))
             if received_s is not None and flow is Flow.UP:
-                received_s = max(0.0, received_s - held_s)
+                received_s = max(0.0, received_s - server_ahead_s)
             receiver_told = received_bytes is not None
             yield FlowTotals(
                 flow=flow,
@@ -670,13 +679,13 @@ class _Test:
         exit_code: int | None = None,
         ended_at_s: float | None = None,
         released_at_s: float | None = None,
-        held_s: float = 0.0,
+        server_ahead_s: float = 0.0,
     ) -> Reading:
         """Everything read so far; ``words`` is the text round it, searched for a reason."""
         error = self.error
         totals: tuple[FlowTotals, ...] = ()
         try:
-            totals = tuple(self._totals(held_s))
+            totals = tuple(self._totals(server_ahead_s))
         except _Implausible as implausible:
             error = error or f"iperf3's figures make no sense: {implausible}"
         if error is None and not totals and (self.ended or not self.begun):

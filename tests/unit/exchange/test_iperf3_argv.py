@@ -1,0 +1,210 @@
+"""A job becomes a command line that the iperf3 at hand understands."""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from exchange.iperf3 import (
+    Unsupported,
+    Version,
+    client_argv,
+    parse_version,
+    server_argv,
+    streams_json,
+)
+from exchange.messages import Direction, Endpoint, Job, Protocol, Traffic
+
+RECORDINGS = Path(__file__).parents[2] / "data" / "iperf3"
+OLDEST, DEBIAN_12, NEWEST = Version(3, 9), Version(3, 12), Version(3, 22)
+
+
+def job(traffic: Traffic, *, address: str = "10.0.0.2") -> Job:
+    return Job(
+        run_id="r1",
+        burst_index=0,
+        pair_index=0,
+        endpoint=Endpoint(agent_id="s1", address=address, port=5201),
+        traffic=traffic,
+        planned_start_at=datetime(2026, 1, 1, tzinfo=UTC),
+        duration_s=30,
+    )
+
+
+def options(argv: tuple[str, ...]) -> dict[str, str | bool]:
+    """Options by name; True for a flag."""
+    named: dict[str, str | bool] = {}
+    for word in argv[1:]:
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            named[name] = value if equals else True
+        else:
+            named[next(reversed(named))] = word
+    return named
+
+
+def client(traffic: Traffic, version: Version = NEWEST) -> dict[str, str | bool]:
+    return options(client_argv(job(traffic), version, binary=("iperf3",)))
+
+
+def test_a_plain_forward_test_word_for_word() -> None:
+    argv = client_argv(job(Traffic(streams_count=8)), DEBIAN_12, binary=("/opt/iperf3", "x"))
+    assert " ".join(argv) == (
+        "/opt/iperf3 x --client 10.0.0.2 --port 5201 --time 30 --interval 1 --parallel 8 "
+        "--connect-timeout 3000 --snd-timeout 10000 --version4 --json"
+    )
+
+
+def test_every_field_becomes_its_option() -> None:
+    full = Traffic(
+        direction=Direction.REVERSE,
+        streams_count=3,
+        stream_bits_per_second=10_000_000,
+        block_bytes=32_768,
+        window_bytes=262_144,
+        mss_bytes=1200,
+        congestion="bbr",
+        omit_s=2,
+        interval_s=0.5,
+    )
+    said = client(full)
+    expected = {
+        "--parallel": "3",
+        "--bitrate": "10000000",
+        "--length": "32768",
+        "--window": "262144",
+        "--set-mss": "1200",
+        "--congestion": "bbr",
+        "--omit": "2",
+        "--interval": "0.5",
+        "--reverse": True,
+        "--time": "30",
+    }
+    assert expected.items() <= said.items()
+    assert "--udp" not in said and "--bidir" not in said
+
+
+def test_what_is_not_asked_is_not_said() -> None:
+    said = client(Traffic())
+    silent = {"--bitrate", "--length", "--window", "--set-mss", "--congestion", "--omit", "--bind"}
+    assert not silent & said.keys()
+
+
+@pytest.mark.parametrize(
+    ("direction", "protocol", "flags"),
+    [
+        (Direction.FORWARD, Protocol.TCP, {"--snd-timeout"}),
+        (Direction.REVERSE, Protocol.TCP, {"--snd-timeout", "--reverse", "--rcv-timeout"}),
+        (Direction.BIDIRECTIONAL, Protocol.TCP, {"--snd-timeout", "--bidir"}),
+        (Direction.FORWARD, Protocol.UDP, {"--udp"}),
+        (Direction.REVERSE, Protocol.UDP, {"--udp", "--reverse", "--rcv-timeout"}),
+        (Direction.BIDIRECTIONAL, Protocol.UDP, {"--udp", "--bidir"}),
+    ],
+)
+def test_timeouts_follow_direction_and_protocol(
+    direction: Direction, protocol: Protocol, flags: set[str]
+) -> None:
+    traffic = Traffic(direction=direction, protocol=protocol, stream_bits_per_second=1_000_000)
+    varying = {"--snd-timeout", "--rcv-timeout", "--reverse", "--bidir", "--udp"}
+    assert client(traffic).keys() & varying == flags
+
+
+@pytest.mark.parametrize(
+    ("option", "first"),
+    [
+        ("--json-stream", Version(3, 17)),
+        ("--snd-timeout", Version(3, 12)),
+        ("--rcv-timeout", Version(3, 10)),
+        ("--cntl-ka", Version(3, 19)),
+    ],
+)
+def test_an_option_is_said_from_its_release_on(option: str, first: Version) -> None:
+    reverse = Traffic(direction=Direction.REVERSE)
+    before = Version(first.major, first.minor - 1, 9)
+    assert option in client(reverse, first)
+    assert option not in client(reverse, before)
+    assert ("--json" in client(reverse, before)) == (not streams_json(before))
+
+
+def test_a_server_says_what_its_release_knows() -> None:
+    def server(version: Version) -> dict[str, str | bool]:
+        argv = server_argv(
+            5201, version, binary=("iperf3",), bind="10.0.0.2", max_duration_s=60, idle_s=90
+        )
+        return options(argv)
+
+    always = {"--server": True, "--one-off": True, "--port": "5201", "--bind": "10.0.0.2"}
+    assert server(OLDEST) == always | {"--version4": True, "--json": True}
+    timeouts = {"--rcv-timeout": "15000", "--snd-timeout": "15000", "--idle-timeout": "90"}
+    assert server(DEBIAN_12) == server(OLDEST) | timeouts
+    newest = server(NEWEST)
+    assert newest["--server-max-duration"] == "60"
+    assert newest["--json-stream"] is True
+
+
+@pytest.mark.parametrize("version", [DEBIAN_12, NEWEST])
+@pytest.mark.parametrize("direction", list(Direction))
+def test_the_help_text_knows_every_option(version: Version, direction: Direction) -> None:
+    text = (RECORDINGS / f"help-{version}.txt").read_text()
+    known = set(re.findall(r"--[a-z0-9-]+", text))
+    full = Traffic(
+        direction=direction,
+        stream_bits_per_second=1000,
+        block_bytes=100,
+        window_bytes=2000,
+        mss_bytes=100,
+        congestion="reno",
+        omit_s=1,
+    )
+    servers = server_argv(1, version, binary=("iperf3",), max_duration_s=1, idle_s=1)
+    assert client(full, version).keys() <= known
+    assert options(servers).keys() <= known
+
+
+def test_an_address_chooses_its_family() -> None:
+    argv = client_argv(
+        job(Traffic(), address="fd00::2"), NEWEST, binary=("iperf3",), bind="fd00::1"
+    )
+    said = options(argv)
+    assert (said["--client"], said["--bind"], said["--version6"]) == ("fd00::2", "fd00::1", True)
+    assert "--version4" not in said
+
+
+def test_too_old_is_said_with_the_fix() -> None:
+    with pytest.raises(Unsupported, match=r"iperf3 3\.7 is too old; install 3\.9 or newer"):
+        client_argv(job(Traffic()), Version(3, 7), binary=("iperf3",))
+    with pytest.raises(Unsupported, match="too old"):
+        server_argv(5201, Version(3, 8, 1), binary=("iperf3",))
+
+
+def test_another_engine_is_refused() -> None:
+    with pytest.raises(Unsupported, match=r"traffic\.engine: 'trex' is not iperf3"):
+        client_argv(job(Traffic(engine="trex")), NEWEST, binary=("iperf3",))
+
+
+def test_a_datagram_has_a_largest_size() -> None:
+    udp = Traffic(protocol=Protocol.UDP, stream_bits_per_second=1000, block_bytes=65_508)
+    with pytest.raises(Unsupported, match=r"block_bytes: .* 65508 bytes; set at most 65507"):
+        client_argv(job(udp), NEWEST, binary=("iperf3",))
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("iperf 3.12 (cJSON 1.7.15)\nLinux vm 6.1", Version(3, 12)),
+        ("iperf 3.10.1", Version(3, 10, 1)),
+        ("iperf 3.21+", Version(3, 21)),
+        ("iperf 3.17-rc1", Version(3, 17)),
+        ("iperf version 2.1.8 (12 August 2022) pthreads", None),
+        ("", None),
+        ("Usage: iperf3", None),
+    ],
+)
+def test_versions(text: str, version: Version | None) -> None:
+    assert parse_version(text) == version
+
+
+def test_versions_compare_as_releases() -> None:
+    assert Version(3, 9) < Version(3, 10) < Version(3, 10, 1) < Version(3, 22)
+    assert (str(Version(3, 12)), str(Version(3, 10, 1))) == ("3.12", "3.10.1")

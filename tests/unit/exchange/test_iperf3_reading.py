@@ -1,0 +1,910 @@
+"""Everything iperf3 has been seen to print, and much that it never should."""
+
+import json
+import re
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exchange.iperf3 import (
+    Ended,
+    Failed,
+    Intervals,
+    Reading,
+    StartBasis,
+    Started,
+    StreamReader,
+    read_all,
+    read_any,
+    read_whole,
+)
+from exchange.messages import Direction, Flow, Interval, Protocol, Side
+
+RECORDINGS = Path(__file__).parents[2] / "data" / "iperf3"
+UP, DOWN = Flow.UP, Flow.DOWN
+
+# Recording, how it ended, what was asked as which end saw it, intervals a flow, and (sent,
+# received) bytes a flow as that end's totals tell them. "cut": no error, but no end either.
+SEEN: list[tuple[str, str, str, str, dict[Flow, tuple[int | None, int | None]]]] = [
+    ("3.9/err-refused-J.json", "failed", "", "", {}),
+    (
+        "3.9/server-tcp-bidir.json",
+        "measured",
+        "server tcp bidirectional 2",
+        "3/3",
+        {UP: (None, 10_223_616), DOWN: (10_223_616, None)},
+    ),
+    ("3.9/server-udp.json", "measured", "server udp forward 2", "3", {UP: (None, 2_555_904)}),
+    (
+        "3.9/tcp-R-omit1.json",
+        "measured",
+        "client tcp reverse 1",
+        "3",
+        {DOWN: (5_111_808, 5_111_808)},
+    ),
+    (
+        "3.9/tcp-bidir.json",
+        "measured",
+        "client tcp bidirectional 2",
+        "2/2",
+        {UP: (10_223_616, 10_223_616), DOWN: (10_223_616, 10_223_616)},
+    ),
+    ("3.9/udp-R.json", "measured", "client udp reverse 1", "2", {DOWN: (1_277_952, 1_277_952)}),
+    ("3.9/udp.json", "measured", "client udp forward 2", "2", {UP: (2_555_904, 2_555_904)}),
+    (
+        "3.10.1/server-udp-bidir.json",
+        "measured",
+        "server udp bidirectional 2",
+        "2/2",
+        {UP: (None, 2_555_904), DOWN: (2_555_904, None)},
+    ),
+    (
+        "3.10.1/udp-bidir.json",
+        "measured",
+        "client udp bidirectional 2",
+        "2/2",
+        {UP: (2_555_904, 2_555_904), DOWN: (2_555_904, 2_555_904)},
+    ),
+    (
+        "3.11/server-err-client-SIGTERM.json",
+        "failed",
+        "server tcp forward 1",
+        "1",
+        {UP: (None, 4_063_232)},
+    ),
+    ("3.12/err-badparam-J.json", "failed", "", "", {}),
+    ("3.12/err-busy-J.json", "failed", "", "", {}),
+    (
+        "3.12/err-client-SIGINT-at-2.5s-J.json",
+        "failed",
+        "client tcp forward 2",
+        "3",
+        {UP: (14_236_516_352, None)},
+    ),
+    (
+        "3.12/err-client-SIGTERM-at-2.5s-J.json",
+        "failed",
+        "client tcp forward 2",
+        "3",
+        {UP: (13_951_959_040, None)},
+    ),
+    ("3.12/err-refused-J.json", "failed", "", "", {}),
+    ("3.12/err-server-SIGKILL-at-2.5s-J.json", "failed", "client tcp forward 2", "2", {}),
+    (
+        "3.12/err-server-SIGTERM-at-2.5s-J.json",
+        "failed",
+        "client tcp forward 2",
+        "2",
+        {UP: (11_414_405_120, None)},
+    ),
+    ("3.12/err-unroutable-J.json", "failed", "", "", {}),
+    (
+        "3.12/server-persistent.json#0",
+        "measured",
+        "server tcp forward 2",
+        "4",
+        {UP: (None, 14_018_412_544)},
+    ),
+    (
+        "3.12/server-persistent.json#1",
+        "measured",
+        "server tcp forward 1",
+        "5",
+        {UP: (None, 13_415_219_200)},
+    ),
+    (
+        "3.12/server-persistent.json#2",
+        "measured",
+        "server tcp reverse 2",
+        "3",
+        {DOWN: (13_355_712_512, None)},
+    ),
+    (
+        "3.12/server-persistent.json#3",
+        "measured",
+        "server tcp bidirectional 2",
+        "4/4",
+        {UP: (None, 7_372_275_712), DOWN: (6_230_638_592, None)},
+    ),
+    (
+        "3.12/server-persistent.json#4",
+        "measured",
+        "server tcp forward 1",
+        "3",
+        {UP: (None, 10_141_696_000)},
+    ),
+    (
+        "3.12/server-persistent.json#5",
+        "measured",
+        "server udp forward 2",
+        "3",
+        {UP: (None, 3_750_320)},
+    ),
+    (
+        "3.12/server-persistent.json#6",
+        "measured",
+        "server udp reverse 1",
+        "3",
+        {DOWN: (1_875_160, None)},
+    ),
+    (
+        "3.12/server-persistent.json#7",
+        "measured",
+        "server udp bidirectional 1",
+        "3/3",
+        {UP: (None, 1_875_160), DOWN: (1_875_160, None)},
+    ),
+    (
+        "3.12/server-persistent.json#8",
+        "measured",
+        "server tcp forward 2",
+        "3",
+        {UP: (None, 15_204_352)},
+    ),
+    ("3.12/server-persistent.json#9", "failed", "", "", {}),
+    (
+        "3.12/tcp-P1-omit1.json",
+        "measured",
+        "client tcp forward 1",
+        "4",
+        {UP: (13_412_597_760, 13_415_219_200)},
+    ),
+    (
+        "3.12/tcp-P2.json",
+        "measured",
+        "client tcp forward 2",
+        "3",
+        {UP: (14_018_412_544, 14_018_412_544)},
+    ),
+    (
+        "3.12/tcp-R.json",
+        "measured",
+        "client tcp reverse 2",
+        "3",
+        {DOWN: (13_355_712_512, 13_349_421_056)},
+    ),
+    ("3.12/tcp-b.json", "measured", "client tcp forward 2", "3", {UP: (15_204_352, 15_204_352)}),
+    (
+        "3.12/tcp-bidir.json",
+        "measured",
+        "client tcp bidirectional 2",
+        "3/3",
+        {UP: (7_372_275_712, 7_372_275_712), DOWN: (6_230_638_592, 6_221_725_696)},
+    ),
+    (
+        "3.12/tcp-gso.json",
+        "measured",
+        "client tcp forward 1",
+        "2",
+        {UP: (10_141_696_000, 10_141_696_000)},
+    ),
+    ("3.12/tcp-opts.json", "failed", "", "", {}),
+    ("3.12/udp-R.json", "measured", "client udp reverse 1", "3", {DOWN: (1_875_160, 1_875_160)}),
+    (
+        "3.12/udp-bidir.json",
+        "measured",
+        "client udp bidirectional 1",
+        "3/3",
+        {UP: (1_875_160, 1_875_160), DOWN: (1_875_160, 1_875_160)},
+    ),
+    ("3.12/udp.json", "measured", "client udp forward 2", "3", {UP: (3_750_320, 3_750_320)}),
+    (
+        "3.16/tcp-bidir-omit1.json",
+        "measured",
+        "client tcp bidirectional 1",
+        "3/3",
+        {UP: (4_980_736, 4_980_736), DOWN: (4_980_736, 4_980_736)},
+    ),
+    (
+        "3.18/err-client-SIGTERM-stream.json",
+        "failed",
+        "client tcp forward 1",
+        "2",
+        {UP: (4_063_232, None)},
+    ),
+    (
+        "3.18/server-err-client-SIGTERM-stream.json",
+        "failed",
+        "server tcp forward 1",
+        "1",
+        {UP: (None, 4_063_232)},
+    ),
+    (
+        "3.18/server-tcp-bidir-stream.json",
+        "measured",
+        "server tcp bidirectional 2",
+        "2/2",
+        {UP: (None, 10_223_616), DOWN: (10_223_616, None)},
+    ),
+    (
+        "3.18/server-tcp-omit1-stream.json",
+        "measured",
+        "server tcp forward 1",
+        "3",
+        {UP: (None, 4_980_736)},
+    ),
+    (
+        "3.18/server-udp-stream.json",
+        "measured",
+        "server udp forward 2",
+        "2",
+        {UP: (None, 2_555_904)},
+    ),
+    (
+        "3.18/tcp-bidir-stream.json",
+        "measured",
+        "client tcp bidirectional 2",
+        "2/2",
+        {UP: (10_223_616, 10_223_616), DOWN: (10_223_616, 10_223_616)},
+    ),
+    (
+        "3.18/tcp-omit1-stream.json",
+        "measured",
+        "client tcp forward 1",
+        "3",
+        {UP: (4_980_736, 4_980_736)},
+    ),
+    ("3.18/udp-stream.json", "measured", "client udp forward 2", "2", {UP: (2_555_904, 2_555_904)}),
+    ("3.22/err-blackhole-at-2s-of-4s-json-stream.json", "cut", "client tcp forward 2", "3", {}),
+    ("3.22/err-busy-J.json", "failed", "", "", {}),
+    ("3.22/err-busy-json-stream.json", "failed", "", "", {}),
+    (
+        "3.22/err-client-SIGINT-at-2.5s-J.json",
+        "failed",
+        "client tcp forward 2",
+        "3",
+        {UP: (28_414_967_808, None)},
+    ),
+    (
+        "3.22/err-client-SIGINT-at-2.5s-json-stream.json",
+        "failed",
+        "client tcp forward 2",
+        "3",
+        {UP: (29_237_313_536, None)},
+    ),
+    ("3.22/err-client-SIGKILL-at-2.5s-json-stream.json", "cut", "client tcp forward 2", "2", {}),
+    (
+        "3.22/err-client-SIGTERM-at-2.5s-J.json",
+        "failed",
+        "client tcp forward 2",
+        "3",
+        {UP: (29_513_482_240, None)},
+    ),
+    (
+        "3.22/err-client-SIGTERM-at-2.5s-json-stream.json",
+        "failed",
+        "client tcp forward 2",
+        "3",
+        {UP: (27_979_808_768, None)},
+    ),
+    ("3.22/err-refused-J.json", "failed", "", "", {}),
+    ("3.22/err-refused-json-stream.json", "failed", "", "", {}),
+    ("3.22/err-server-SIGKILL-at-2.5s-J.json", "failed", "client tcp forward 2", "2", {}),
+    ("3.22/err-server-SIGKILL-at-2.5s-json-stream.json", "failed", "client tcp forward 2", "2", {}),
+    (
+        "3.22/err-server-SIGTERM-at-2.5s-J.json",
+        "failed",
+        "client tcp forward 2",
+        "2",
+        {UP: (25_768_624_128, None)},
+    ),
+    (
+        "3.22/err-server-SIGTERM-at-2.5s-json-stream.json",
+        "failed",
+        "client tcp forward 2",
+        "2",
+        {UP: (26_316_242_944, None)},
+    ),
+    ("3.22/err-unroutable-J.json", "failed", "", "", {}),
+    ("3.22/err-unroutable-json-stream.json", "failed", "", "", {}),
+    (
+        "3.22/server-persistent.json#0",
+        "measured",
+        "server tcp forward 2",
+        "4",
+        {UP: (None, 33_853_276_160)},
+    ),
+    (
+        "3.22/server-persistent.json#1",
+        "measured",
+        "server tcp forward 1",
+        "4",
+        {UP: (None, 16_436_297_728)},
+    ),
+    (
+        "3.22/server-persistent.json#2",
+        "measured",
+        "server tcp reverse 2",
+        "3",
+        {DOWN: (34_563_817_472, None)},
+    ),
+    (
+        "3.22/server-persistent.json#3",
+        "measured",
+        "server tcp bidirectional 2",
+        "4/4",
+        {UP: (None, 13_287_030_784), DOWN: (19_750_322_176, None)},
+    ),
+    (
+        "3.22/server-persistent.json#4",
+        "measured",
+        "server tcp forward 1",
+        "2",
+        {UP: (None, 11_623_071_744)},
+    ),
+    (
+        "3.22/server-persistent.json#5",
+        "measured",
+        "server udp forward 2",
+        "4",
+        {UP: (None, 3_751_768)},
+    ),
+    (
+        "3.22/server-persistent.json#6",
+        "measured",
+        "server udp reverse 1",
+        "3",
+        {DOWN: (1_876_608, None)},
+    ),
+    (
+        "3.22/server-persistent.json#7",
+        "measured",
+        "server udp bidirectional 1",
+        "4/4",
+        {UP: (None, 1_876_608), DOWN: (1_876_608, None)},
+    ),
+    (
+        "3.22/server-persistent.json#8",
+        "measured",
+        "server tcp forward 2",
+        "3",
+        {UP: (None, 15_204_352)},
+    ),
+    (
+        "3.22/server-persistent.json#9",
+        "measured",
+        "server tcp forward 2",
+        "4",
+        {UP: (None, 32_684_507_136)},
+    ),
+    (
+        "3.22/server-persistent.json#10",
+        "measured",
+        "server tcp forward 2",
+        "3",
+        {UP: (None, 27_194_032_128)},
+    ),
+    (
+        "3.22/server-persistent.json#11",
+        "measured",
+        "server tcp forward 2",
+        "4",
+        {UP: (None, 33_025_032_192)},
+    ),
+    ("3.22/server-persistent.json#12", "failed", "", "", {}),
+    (
+        "3.22/tcp-P1-omit1.json",
+        "measured",
+        "client tcp forward 1",
+        "4",
+        {UP: (16_436_428_800, 16_436_297_728)},
+    ),
+    (
+        "3.22/tcp-P2.json",
+        "measured",
+        "client tcp forward 2",
+        "3",
+        {UP: (33_853_276_160, 33_853_276_160)},
+    ),
+    (
+        "3.22/tcp-R.json",
+        "measured",
+        "client tcp reverse 2",
+        "3",
+        {DOWN: (34_563_817_472, 34_557_919_232)},
+    ),
+    ("3.22/tcp-b.json", "measured", "client tcp forward 2", "3", {UP: (15_204_352, 15_204_352)}),
+    (
+        "3.22/tcp-bidir.json",
+        "measured",
+        "client tcp bidirectional 2",
+        "3/3",
+        {UP: (13_287_030_784, 13_287_030_784), DOWN: (19_750_322_176, 19_737_870_336)},
+    ),
+    (
+        "3.22/tcp-gso.json",
+        "measured",
+        "client tcp forward 1",
+        "2",
+        {UP: (11_623_071_744, 11_623_071_744)},
+    ),
+    (
+        "3.22/tcp-opts.json",
+        "measured",
+        "client tcp forward 2",
+        "2",
+        {UP: (17_044_078_592, 17_044_078_592)},
+    ),
+    (
+        "3.22/tcp-stream-full.json",
+        "measured",
+        "client tcp forward 2",
+        "3",
+        {UP: (33_025_032_192, 33_025_032_192)},
+    ),
+    (
+        "3.22/tcp-stream-gso.json",
+        "measured",
+        "client tcp forward 2",
+        "3",
+        {UP: (27_194_032_128, 27_194_032_128)},
+    ),
+    (
+        "3.22/tcp-stream.json",
+        "measured",
+        "client tcp forward 2",
+        "3",
+        {UP: (32_684_507_136, 32_684_507_136)},
+    ),
+    ("3.22/udp-R.json", "measured", "client udp reverse 1", "3", {DOWN: (1_876_608, 1_876_608)}),
+    (
+        "3.22/udp-bidir.json",
+        "measured",
+        "client udp bidirectional 1",
+        "3/3",
+        {UP: (1_876_608, 1_876_608), DOWN: (1_876_608, 1_876_608)},
+    ),
+    ("3.22/udp.json", "measured", "client udp forward 2", "3", {UP: (3_751_768, 3_751_768)}),
+]
+
+
+def recorded(name: str) -> bytes:
+    return (RECORDINGS / name).read_bytes()
+
+
+@cache
+def readings(name: str) -> tuple[Reading, ...]:
+    return tuple(read_all(recorded(name))) or (read_any(recorded(name)),)
+
+
+def counted_bytes(intervals: tuple[Interval, ...]) -> int:
+    return sum(i.transferred_bytes for i in intervals if not i.omitted)
+
+
+def state(reading: Reading) -> str:
+    if reading.usable:
+        return "measured"
+    return "failed" if reading.report.error else "cut"
+
+
+# Recordings ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "ended", "asked", "counts", "totals"), SEEN, ids=lambda v: str(v))
+def test_recording(
+    name: str,
+    ended: str,
+    asked: str,
+    counts: str,
+    totals: dict[Flow, tuple[int | None, int | None]],
+) -> None:
+    file, _, index = name.partition("#")
+    reading = readings(file)[int(index or 0)]
+    report = reading.report
+    said = [reading.side, report.protocol, report.direction, report.streams_count]
+    assert state(reading) == ended
+    assert " ".join(map(str, said)) == asked or not asked
+    assert "/".join(str(len(intervals)) for intervals in reading.intervals.values()) == counts
+    assert {t.flow: (t.sent_bytes, t.received_bytes) for t in report.totals} == totals
+    assert report.version in (file.split("/")[0], None)
+
+
+def test_every_recording_is_in_the_table() -> None:
+    present = {f"{path.parent.name}/{path.name}" for path in RECORDINGS.glob("*/*.json")}
+    assert present == {row[0].partition("#")[0] for row in SEEN}
+
+
+@pytest.mark.parametrize("name", [row[0] for row in SEEN if row[1] == "measured"])
+def test_intervals_add_up_to_the_totals(name: str) -> None:
+    file, _, index = name.partition("#")
+    reading = readings(file)[int(index or 0)]
+    for total in reading.report.totals:
+        sends = (total.flow is UP) == (reading.side is Side.CLIENT)
+        own_bytes = total.sent_bytes if sends else total.received_bytes
+        assert own_bytes is not None
+        counted = counted_bytes(reading.intervals[total.flow])
+        # iperf3 takes its totals a moment after its last interval.
+        assert own_bytes * 0.999 <= counted <= own_bytes
+
+
+@pytest.mark.parametrize("name", sorted({row[0].partition("#")[0] for row in SEEN}))
+def test_intervals_follow_each_other(name: str) -> None:
+    for reading in readings(name):
+        for intervals in reading.intervals.values():
+            assert intervals[0].start_s == 0
+            for before, after in pairwise(intervals):
+                assert after.start_s == pytest.approx(before.end_s, abs=1e-9)
+                assert after.end_s > after.start_s
+
+
+@pytest.mark.parametrize("name", [n for n in sorted({row[0] for row in SEEN}) if "#" not in n])
+def test_a_live_reader_agrees_with_the_file(name: str) -> None:
+    reader = StreamReader()
+    for line in recorded(name).split(b"\n"):
+        reader.feed(line, 1000.0)
+    live, filed = reader.finish(), readings(name)[-1]
+    assert live.report == filed.report
+    assert live.intervals == filed.intervals
+
+
+def test_what_only_a_sender_knows() -> None:
+    up, down = (readings("3.22/tcp-bidir.json")[0].intervals[flow][0] for flow in (UP, DOWN))
+    assert (up.retransmits_count, up.cwnd_bytes) == (1, 9_962_240 + 9_354_080)
+    assert up.rtt_s == pytest.approx((295e-6 + 282e-6) / 2)
+    assert (down.retransmits_count, down.rtt_s, down.cwnd_bytes) == (None, None, None)
+    totals = readings("3.22/tcp-bidir.json")[0].report.totals
+    assert (totals[0].rtt_min_s, totals[0].rtt_max_s) == (243e-6, 477e-6)
+    assert totals[0].rtt_mean_s == pytest.approx((390e-6 + 295e-6) / 2)
+    assert totals[1].rtt_mean_s is None
+
+
+def test_what_only_a_udp_receiver_knows() -> None:
+    up, down = (readings("3.22/udp-bidir.json")[0].intervals[flow][0] for flow in (UP, DOWN))
+    assert (up.packets_count, up.lost_count, up.jitter_s) == (432, None, None)
+    assert (down.packets_count, down.lost_count) == (432, 0)
+    assert down.jitter_s == pytest.approx(17.4e-6, rel=0.01)
+    server_down = readings("3.12/server-persistent.json")[6].report.totals[0]
+    assert (server_down.packets_count, server_down.lost_count) == (1295, None)
+
+
+def test_the_report_says_what_the_engine_did() -> None:
+    report = readings("3.22/tcp-opts.json")[0].report
+    assert (report.engine, report.version, report.protocol) == ("iperf3", "3.22", Protocol.TCP)
+    assert (report.duration_s, report.omit_s, report.mss_bytes) == (2, 0, 1000)
+    assert (report.sender_congestion, report.receiver_congestion) == ("reno", "reno")
+    assert report.block_bytes == 131_072
+    assert report.cpu_local_percent is not None and report.cpu_local_percent > 0
+    assert report.cpu_remote_percent is not None and report.cpu_remote_percent > 0
+    server = readings("3.22/server-persistent.json")[0]
+    assert server.report.cpu_remote_percent is None
+    assert server.client_address == "10.1.1.1"
+
+
+def test_both_ends_share_a_cookie() -> None:
+    client = readings("3.22/tcp-P2.json")[0].report.cookie
+    assert client is not None
+    assert client == readings("3.22/server-persistent.json")[0].report.cookie
+
+
+def test_a_repeated_last_interval_counts_once() -> None:
+    raw = json.loads(recorded("3.22/err-server-SIGTERM-at-2.5s-J.json"))
+    assert raw["intervals"][-1] == raw["intervals"][-2]
+    reading = readings("3.22/err-server-SIGTERM-at-2.5s-J.json")[0]
+    assert counted_bytes(reading.intervals[UP]) == sum(
+        i["sum"]["bytes"] for i in raw["intervals"][:-1]
+    )
+
+
+def test_warm_up_keeps_one_clock() -> None:
+    omitted, *others = readings("3.12/tcp-P1-omit1.json")[0].intervals[UP]
+    assert omitted.omitted and not any(i.omitted for i in others)
+    assert others[-1].end_s == pytest.approx(4, abs=0.01)
+
+
+# Live ------------------------------------------------------------------------------------------
+
+
+def test_events_come_as_the_lines_do() -> None:
+    reader = StreamReader()
+    lines = recorded("3.22/tcp-stream.json").splitlines()
+    events = [event for at, line in enumerate(lines) for event in reader.feed(line, 100.0 + at)]
+    started, first, *_, ended = events
+    assert started == Started(
+        side=Side.CLIENT,
+        cookie="5g27a7xu4eajcvi4v3ezieo5pvrguv2pwb3t",
+        started_at_s=1795167316.155,
+        client_address=None,
+        expected_s=3.0,
+    )
+    assert isinstance(first, Intervals) and first.arrived_at_s == 101.0
+    assert first.by_flow[UP].transferred_bytes == 10_184_687_616
+    assert isinstance(ended, Ended)
+    assert len(events) == 5
+
+
+def test_a_server_says_who_came_before_the_first_interval() -> None:
+    line = recorded("3.18/server-tcp-bidir-stream.json").splitlines()[0]
+    (started,) = StreamReader().feed(line, 0.0)
+    assert isinstance(started, Started)
+    assert (started.side, started.client_address) == (Side.SERVER, "127.0.0.1")
+
+
+def test_an_error_is_an_event() -> None:
+    line = recorded("3.22/err-busy-json-stream.json").splitlines()[0]
+    (failed,) = StreamReader().feed(line, 0.0)
+    assert failed == Failed(error="the server is busy running a test. try again later")
+
+
+def test_first_data_is_the_earliest_that_any_arrival_allows() -> None:
+    reader, began_at_s = StreamReader(), 2000.0
+    delays_s = [0.040, 0.001, 0.300]
+    for line in recorded("3.22/tcp-stream.json").splitlines():
+        event = json.loads(line)
+        late_s = delays_s.pop(0) if event["event"] == "interval" else 0.0
+        end_s = event["data"].get("sum", {}).get("end", 0.0)
+        reader.feed(line, began_at_s + end_s + late_s)
+    reading = reader.finish()
+    assert reading.first_data_at_s == pytest.approx(began_at_s + 0.001)
+    assert reading.start_basis is StartBasis.ARRIVALS
+    assert reading.tracks()[0].first_data_at_s == reading.first_data_at_s
+
+
+def test_first_data_of_a_whole_document() -> None:
+    text = recorded("3.12/tcp-P2.json")
+    alone = read_any(text)
+    assert (alone.first_data_at_s, alone.start_basis) == (1795167227.0, StartBasis.TIMESTAMP)
+    timed = read_whole(text.decode(), ended_at_s=1000.0)
+    assert timed.first_data_at_s == pytest.approx(1000.0 - 3.000501)
+    assert timed.start_basis is StartBasis.EXIT
+    reader = StreamReader()
+    for line in text.split(b"\n"):
+        assert reader.feed(line, 1000.0) == ()
+    gated = reader.finish(0, released_at_s=997.0)
+    assert (gated.first_data_at_s, gated.start_basis) == (997.0, StartBasis.RELEASE)
+
+
+def test_no_data_has_no_place_in_time() -> None:
+    reading = read_any(recorded("3.12/err-refused-J.json"))
+    assert (reading.first_data_at_s, reading.start_basis, reading.tracks()) == (None, None, ())
+
+
+def test_the_hold_of_the_gate_is_no_receiving_time() -> None:
+    reader = StreamReader()
+    for line in recorded("3.22/tcp-stream.json").splitlines():
+        reader.feed(line, 0.0)
+    (total,) = reader.finish(0, server_ahead_s=0.25).report.totals
+    assert total.received_s == pytest.approx(3.003056 - 0.25)
+    assert total.sent_s == pytest.approx(3.00176)
+
+
+def test_a_reader_can_be_asked_at_any_time() -> None:
+    reader = StreamReader()
+    assert reader.finish().report.truncated
+    for line in recorded("3.22/tcp-stream.json").splitlines()[:3]:
+        reader.feed(line, 50.0)
+    half = reader.finish()
+    assert half.report.truncated and half.report.error is None and not half.usable
+    assert half.report.cookie is not None
+    assert len(half.intervals[UP]) == 2
+
+
+def test_the_next_test_of_a_persistent_server_replaces_the_last() -> None:
+    reader = StreamReader()
+    for name in ("3.18/server-udp-stream.json", "3.18/server-tcp-bidir-stream.json"):
+        for line in recorded(name).splitlines():
+            reader.feed(line, 0.0)
+    assert reader.finish().report.direction is Direction.BIDIRECTIONAL
+
+
+def test_a_reason_is_looked_for_on_standard_error() -> None:
+    reader = StreamReader()
+    for line in recorded("3.12/tcp-opts.json").splitlines():
+        reader.feed(line, 0.0)  # the usage text
+    stderr = (RECORDINGS / "3.12/tcp-opts.err").read_text()
+    reading = reader.finish(1, stderr=stderr)
+    assert reading.report.error == "client receive timeout is valid only in receiving mode:"
+    assert reading.report.exit_code == 1
+    old = (RECORDINGS / "3.9/err-refused-J.err").read_text()
+    reader = StreamReader()
+    for line in recorded("3.9/err-refused-J.json").splitlines():
+        reader.feed(line, 0.0)
+    assert reader.finish(1, stderr=old).report.error == (
+        "unable to send control message: Bad file descriptor"
+    )
+
+
+# Bad output ------------------------------------------------------------------------------------
+
+
+def stream_with(old: str, new: str) -> Reading:
+    """The plain recording with one text replaced everywhere."""
+    text = recorded("3.22/tcp-stream.json").decode()
+    assert re.search(old, text)
+    return read_any(re.sub(old, new, text).encode())
+
+
+@pytest.mark.parametrize("figure", ["-5", "NaN", "Infinity", "1e300", '"many"', "true"])
+@pytest.mark.parametrize("where", ['"sum":{', '"sum_sent":{', '"sum_received":{'])
+def test_impossible_bytes_are_an_error_and_no_zero(where: str, figure: str) -> None:
+    reading = stream_with(f'({where}[^}}]*"bytes":)\\d+', rf"\g<1>{figure}")
+    assert not reading.usable
+    assert reading.report.error is not None
+    assert reading.report.error.startswith("iperf3's figures make no sense: bytes = ")
+    assert all(i.transferred_bytes > 0 for flow in reading.intervals.values() for i in flow)
+
+
+def test_missing_bytes_are_unknown() -> None:
+    reading = stream_with('("sum_received":{[^}]*),"bytes":\\d+', r"\g<1>")
+    assert reading.report.totals[0].received_bytes is None
+    assert not reading.usable
+
+
+def test_nothing_arrived_is_not_a_measurement() -> None:
+    reading = stream_with('("sum_received":{[^}]*"bytes":)\\d+', r"\g<1>0")
+    assert reading.report.totals[0].received_bytes == 0
+    assert not reading.usable and reading.report.error is None
+
+
+def test_sums_left_out_are_made_from_the_streams() -> None:
+    bare = stream_with(',"sum(_sent|_received)?":{[^}]*}', "")
+    whole = readings("3.22/tcp-stream.json")[0]
+    assert bare.usable
+    for one, other in zip(bare.intervals[UP], whole.intervals[UP], strict=True):
+        assert one == other
+    (bare_total,), (total,) = bare.report.totals, whole.report.totals
+    assert bare_total.sent_bytes == total.sent_bytes
+    assert bare_total.received_bytes == total.received_bytes
+    assert bare_total.retransmits_count == total.retransmits_count
+
+
+@pytest.mark.parametrize(
+    "key", ["retransmits", "rtt", "snd_cwnd", "seconds", "omitted", "cookie", "version", "sender"]
+)
+@pytest.mark.parametrize("change", ["missing", "null", "odd"])
+def test_a_minor_key_may_be_missing_or_odd(key: str, change: str) -> None:
+    values = {"missing": "", "null": f'"{key}":null,', "odd": f'"{key}":[{{}}],'}
+    text = recorded("3.22/tcp-stream.json").decode()
+    text = re.sub(rf'"{key}":("[^"]*"|[\w.]+)(,|(?=}}))', values[change], text)
+    text = text.replace(",}", "}")
+    reading = read_any(text.encode())
+    assert reading.usable
+    assert counted_bytes(reading.intervals[UP]) == 32_684_113_920
+
+
+def test_newer_words_are_passed_over() -> None:
+    text = recorded("3.22/tcp-stream.json")
+    strange = b'{"event":"weather","data":[1]}\n{"event":null}\nwarning: oops {\n'
+    lines = text.splitlines(keepends=True)
+    reading = read_any(strange + lines[0] + strange + b"".join(lines[1:]) + strange)
+    assert reading.report == readings("3.22/tcp-stream.json")[0].report
+
+
+def test_noise_round_a_document_is_passed_over() -> None:
+    text = recorded("3.12/tcp-P2.json")
+    noisy = b"warning: UDP block size\n" + text + b"\niperf3: something {else}\n"
+    assert read_any(noisy).report == read_any(text).report
+
+
+def test_noise_inside_a_document_cuts_it() -> None:
+    text = recorded("3.12/tcp-P2.json").decode()
+    at = text.rindex('"streams"', 0, text.index('"end":\t{\n'))
+    reading = read_any((text[:at] + "iperf3: oops\n" + text[at:]).encode())
+    assert reading.report.truncated and not reading.usable
+    assert len(reading.intervals[UP]) == 2
+
+
+def test_documents_may_touch() -> None:
+    flat = [json.dumps(json.loads(recorded(f"3.12/{n}.json"))) for n in ("tcp-P2", "udp")]
+    protocols = [reading.report.protocol for reading in read_all("".join(flat).encode())]
+    assert protocols == [Protocol.TCP, Protocol.UDP]
+
+
+@pytest.mark.parametrize("end", [b"{}", b"[]", b"null", b"7"])
+def test_an_end_without_content_is_no_measurement(end: bytes) -> None:
+    lines = recorded("3.22/tcp-stream.json").splitlines()
+    reading = read_any(b"\n".join([*lines[:-1], b'{"event":"end","data":' + end + b"}"]))
+    assert not reading.usable
+    assert reading.report.error == "iperf3 gave no result"
+    assert len(reading.intervals[UP]) == 3
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"\xff\xfe{", b"[" * 100_000, b'{"a":' * 100_000])
+def test_no_iperf3_output_at_all(text: bytes) -> None:
+    reading = read_any(text)
+    assert not reading.usable and reading.report.truncated
+    assert reading.report.error == "iperf3 gave no result"
+
+
+ALL = sorted({row[0].partition("#")[0] for row in SEEN})
+
+
+@settings(max_examples=150, deadline=None)
+@given(name=st.sampled_from(ALL), share=st.floats(0, 1))
+def test_a_cut_never_raises_and_never_adds(name: str, share: float) -> None:
+    text = recorded(name)
+    cut = text[: int(len(text) * share)]
+    whole, parts = readings(name), read_all(cut)
+    assert len(parts) <= len(whole) + 1  # --json-stream-full-output says a test twice
+    for full, part in zip(whole, parts, strict=False):
+        assert state(full) == "measured" or not part.usable
+        if part.usable:
+            assert part.report == full.report
+        for flow, intervals in part.intervals.items():
+            assert intervals == full.intervals[flow][: len(intervals)]
+    read_any(cut)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    name=st.sampled_from(ALL),
+    at=st.floats(0, 1),
+    noise=st.binary(max_size=40) | st.sampled_from([b'"', b"{", b"}", b"\n{", b"null", b"-"]),
+    skip=st.integers(0, 60),
+)
+def test_damage_never_raises(name: str, at: float, noise: bytes, skip: int) -> None:
+    text = recorded(name)
+    index = int(len(text) * at)
+    damaged = text[:index] + noise + text[index + skip :]
+    read_all(damaged)
+    reader = StreamReader()
+    for line in damaged.split(b"\n"):
+        reader.feed(line, 1000.0)
+    reader.finish()
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "streams",
+                    "sum",
+                    "bytes",
+                    "start",
+                    "end",
+                    "seconds",
+                    "sender",
+                    "udp",
+                    "test_start",
+                    "sum_sent",
+                    "sum_received",
+                    "sum_bidir_reverse",
+                    "reverse",
+                    "bidir",
+                    "connecting_to",
+                    "timestamp",
+                ]
+            ),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(start=json_values, interval=json_values, end=json_values, error=json_values)
+def test_any_json_is_read(start: object, interval: object, end: object, error: object) -> None:
+    document = {"start": start, "intervals": [interval], "end": end, "error": error}
+    read_whole(json.dumps(document)).tracks()
+    reader = StreamReader()
+    for event, data in zip(("start", "interval", "error", "end"), document.values(), strict=True):
+        reader.feed(f'{{"event":"{event}","data":{json.dumps(data)}}}'.encode(), 0.0)
+    reader.finish().tracks()
