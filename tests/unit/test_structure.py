@@ -1,0 +1,138 @@
+"""The import directions of DESIGN.md hold, and agents stay small."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+PACKAGES: Final = ("agent", "coordinator", "exchange", "lab")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What the modules under ``where`` import beyond the standard library.
+
+    A name stands for itself and all below it.
+    """
+
+    where: str
+    only: tuple[str, ...] | None = None  # None: anything that ``never`` does not name
+    never: tuple[str, ...] = ()
+
+
+PYDANTIC: Final = ("pydantic", "pydantic_core", "pydantic_settings")
+
+CORE: Final = ("coordinator.core", "exchange.messages", "numpy")
+
+RULES: Final = (  # the first that matches a module's path counts
+    Rule(where="exchange/azure*.py", only=("exchange", *PYDANTIC, "azure", "aiohttp")),
+    Rule(where="exchange/*", only=("exchange", *PYDANTIC)),
+    Rule(where="agent/*", only=("agent", "exchange", *PYDANTIC)),
+    # A run's specification is a door as well: scenario files and the API are parsed into it.
+    Rule(where="coordinator/core/runs.py", only=(*CORE, "pydantic")),
+    Rule(where="coordinator/core/*", only=CORE),
+    Rule(where="coordinator/cli/demo.py", never=("agent", "azure")),
+    Rule(where="coordinator/cli/lab.py", never=("agent", "azure")),
+    Rule(where="coordinator/*azure_monitor*", never=("agent", "lab")),
+    Rule(where="coordinator/*", never=("agent", "lab", "azure")),
+    Rule(where="lab/*"),
+)
+HEAVY: Final = frozenset({"numpy", "fastapi", "starlette", "rich", "typer", "uvicorn", "httpx"})
+
+
+def imported_names(source: str, path: str) -> Iterator[str]:
+    """Every name imported anywhere in a module, absolute: ``from a.b import c`` gives ``a.b.c``."""
+    package = path.removesuffix(".py").split("/")[:-1]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*above, *filter(None, [node.module])])
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def within(name: str, roots: tuple[str, ...]) -> bool:
+    return any(name == root or name.startswith(f"{root}.") for root in roots)
+
+
+def broken(source: str, path: str) -> list[str]:
+    """The imports of a module that its rule forbids."""
+    rule = next(rule for rule in RULES if fnmatch(path, rule.where))
+    return [
+        f"{path} imports {name}"
+        for name in imported_names(source, path)
+        if name.partition(".")[0] not in sys.stdlib_module_names
+        and (within(name, rule.never) or (rule.only is not None and not within(name, rule.only)))
+    ]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_import_directions_hold(package: str) -> None:
+    files = sorted((ROOT / package).rglob("*.py"))
+    assert files
+    found = [broken(file.read_text("utf-8"), str(file.relative_to(ROOT))) for file in files]
+    assert [line for lines in found for line in lines] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("agent/worker.py", "import coordinator.service"),
+        ("agent/worker.py", "def f():\n    from numpy import array"),
+        ("agent/worker.py", "from lab import network"),
+        ("exchange/chunks.py", "import numpy as np"),
+        ("exchange/records.py", "from azure.data.tables import TableClient"),
+        ("exchange/records.py", "from ..agent import worker"),
+        ("coordinator/service.py", "from agent.clock import read"),
+        ("coordinator/service.py", "import lab"),
+        ("coordinator/service.py", "import azure.identity"),
+        ("coordinator/core/plan.py", "from exchange import ports"),
+        ("coordinator/core/plan.py", "from coordinator import service"),
+        ("coordinator/core/plan.py", "from .. import service"),
+        ("coordinator/core/plan.py", "import pydantic"),
+        ("coordinator/cli/demo.py", "from agent import worker"),
+    ],
+)
+def test_a_forbidden_import_is_seen(path: str, source: str) -> None:
+    assert len(broken(source, path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        (
+            "coordinator/core/plan.py",
+            "from exchange import messages\nfrom . import runs\nimport numpy",
+        ),
+        ("coordinator/cli/demo.py", "from lab.network import build"),
+        ("exchange/azure.py", "from azure.servicebus.aio import ServiceBusClient"),
+        ("lab/fleet.py", "import agent.worker, coordinator.service, httpx"),
+    ],
+)
+def test_an_allowed_import_passes(path: str, source: str) -> None:
+    assert broken(source, path) == []
+
+
+@pytest.mark.parametrize("package", ["exchange", "agent"])
+def test_an_agent_process_carries_nothing_heavy(package: str) -> None:
+    """Also not by way of what it imports: sixty of these processes start at once."""
+    modules = [
+        str(file.relative_to(ROOT)).removesuffix(".py").replace("/", ".")
+        for file in sorted((ROOT / package).rglob("*.py"))
+        if not file.name.startswith(("azure", "__main__"))
+    ]
+    script = f"import sys, {', '.join(modules)}\nprint(*sorted(sys.modules))"
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    loaded = {name.partition(".")[0] for name in ran.stdout.split()}
+    assert package in loaded
+    assert loaded & (HEAVY | {"azure"}) == set()
