@@ -81,6 +81,9 @@ class Plant:
     single_flow_bits_per_second: float | None = None
     offered_bits_per_second: float | None = None  # a pair
     collapse: float = 0.0  # the firewall falls to this share half way
+    unheard: int = 0  # pairs whose server's record never came: senders' seconds must do
+    ramp_s: float = 0.0  # s over which each pair climbs to its rate
+    unread_bins: int = 0  # newest bins that the ledger does not know yet
     ledger: bool = True
     rows: bool = False  # tracks as row values, as the exchange stores them, instead of columns
 
@@ -153,7 +156,7 @@ def fleet(plant: Plant, *, target_bits_per_second: float | None = None) -> Fleet
     chosen = rng.permutation(plant.pairs)
     roles = {}
     place = 0
-    for role in ("late", "null", "missing", "lost", "killed", "bypass"):
+    for role in ("late", "null", "missing", "lost", "killed", "bypass", "unheard"):
         count = getattr(plant, role)
         roles[role] = set(chosen[place : place + count].tolist())
         place += count
@@ -198,6 +201,8 @@ def fleet(plant: Plant, *, target_bits_per_second: float | None = None) -> Fleet
                 member = PairEvidence(pair_index=index, claim=member.claim)
             elif index in roles["killed"]:
                 member = replace(member, report=None)
+            elif index in roles["unheard"]:
+                member = replace(member, server_test=None, server_tracks=(), server_host=())
             members.append(member)
         rates.append(float(total[1:].mean()))
         evidence.append(
@@ -232,6 +237,8 @@ def _demand(plant: Plant, rng: np.random.Generator, weights: Floats, seconds: in
     quiet = plant.capped_nic or plant.offered_bits_per_second or plant.single_flow_bits_per_second
     noise = plant.noise * (0.05 if quiet else 1.0)
     wanted = each[:, None] * (1 + noise * rng.standard_normal((plant.pairs, seconds)))
+    if plant.ramp_s:
+        wanted = wanted * np.minimum(1.0, (np.arange(seconds) + 0.5) / plant.ramp_s)
     return np.maximum(wanted, 0.0)
 
 
@@ -481,7 +488,7 @@ def _ledger(
     phase = 0.37 if plant.grain_s < 10 else 0.0
     count = int((end - begin) / plant.grain_s)
     labels = begin + phase + plant.grain_s * np.arange(count + 1, dtype=np.float64)
-    jitter = rng.uniform(-1, 1, count + 1) * plant.ledger_jitter_s
+    jitter = rng.uniform(-1, 1, count + 1) * plant.ledger_jitter_s  # bytes move to a neighbour
     edges = labels - plant.lag_s + jitter
     total = np.zeros(count + 1)
     for zero, bounds, amounts in crossed:
@@ -492,6 +499,8 @@ def _ledger(
     passed *= 1 + plant.ledger_noise * rng.standard_normal(count)
     if plant.duplicate:
         passed *= 2
+    if plant.unread_bins:
+        passed[-plant.unread_bins :] = np.nan
     return FirewallLedger(
         source="synthetic",
         layer="ip" if plant.layer == "ip" else "wire",

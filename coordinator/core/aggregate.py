@@ -221,7 +221,7 @@ def aggregate(
             [p.server_nic_ratio for p in pairs],
             span,
         ),
-        cliff=None if span is None else _cliff(fleet[span], aligned.grid.start_s + span.start),
+        cliff=None if span is None else _cliff(aligned, measured, span),
         series=_series(burst, aligned, span),
         worst_bits_per_second=_worst(burst, aligned, late_after_s),
         peak_pair_bits_per_second=figure(
@@ -522,12 +522,16 @@ def _hosts(
     )
 
 
-def _cliff(fleet_bytes: Floats, start_s: float) -> CliffSummary | None:
-    found = cliff(fleet_bytes)
+def _cliff(aligned: Aligned, measured: Sequence[int], span: slice) -> CliffSummary | None:
+    """A fall of the pairs that ran to the end: one that left cannot make it."""
+    rows = list(measured)
+    found = cliff(
+        np.sum([flow.received_bytes[rows, span].sum(axis=0) for flow in aligned.flows], axis=0)
+    )
     if found is None:
         return None
     return CliffSummary(
-        at=_at(start_s + found.at),
+        at=_at(aligned.grid.start_s + span.start + found.at),
         before_bits_per_second=figure(found.before * 8) or 0.0,
         after_bits_per_second=figure(found.after * 8) or 0.0,
     )

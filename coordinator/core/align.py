@@ -32,6 +32,8 @@ from coordinator.core.evidence import (
 from exchange.messages import Direction, Flow, FlowTotals, Outcome, Side
 
 TAIL_MAX_S: Final = 60.0  # s beyond one more duration after the planned end that the grid reaches
+FILL_LEAST_S: Final = 0.5  # s that the sender must have seen beyond the receiver to fill in
+OWN_EDGE_RATIO: Final = 0.1  # of a cell: how far two ends' first and last cells differ anyway
 CELL_FULL_RATIO: Final = 0.99  # of a second: covered as far as clocks can tell
 MISPLACED_S: Final = 3600.0  # s from the instant beyond which a track's own clock is not believed
 
@@ -385,8 +387,8 @@ def _flow_seconds(
             rtt[row] = _average(start, end, frm.rtt_s, edges)
             cwnd[row] = _average(start, end, frm.cwnd_bytes, edges)
             sender_own = spread(frm.start_s, frm.end_s, frm.end_s - frm.start_s, own_edges)
-            fill = (cover > 0.5) & (coverage[row] <= 0.0)
-            if at is None or (fill.any() and sender_own.sum() > own_seen.sum() + 0.5):
+            if sender_own.sum() > own_seen.sum() + FILL_LEAST_S:
+                fill = cover > coverage[row] + (0.0 if at is None else OWN_EDGE_RATIO)
                 ratio = pair.ratio[flow]
                 received[row, fill] = seconds[fill] * (1.0 if ratio is None else ratio)
                 coverage[row, fill] = cover[fill]

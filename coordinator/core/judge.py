@@ -361,19 +361,7 @@ def _observations(spec: RunSpec, burst: BurstFigures) -> list[Finding]:
                     next_step=step,
                 )
             )
-    if burst.reconciliation is not None and burst.reconciliation.residual_ratio is not None:
-        findings += [
-            Finding(
-                id=cause.id,
-                kind="cause",
-                severity="warning",
-                weight=72 - rank,
-                sentence=f"of the ledgers' difference of "
-                f"{burst.reconciliation.residual_ratio:+.2%}, {cause.share_ratio:+.2%} may be "
-                f"{cause.id} (confidence {cause.confidence_ratio:.0%}): {cause.sentence}",
-            )
-            for rank, cause in enumerate(burst.reconciliation.causes)
-        ]
+    findings += residual_causes(burst.reconciliation)
     if burst.cliff is not None:
         fall = 1 - burst.cliff.after_bits_per_second / burst.cliff.before_bits_per_second
         findings.append(
@@ -425,6 +413,24 @@ def _observations(spec: RunSpec, burst: BurstFigures) -> list[Finding]:
             )
         )
     return findings
+
+
+def residual_causes(held: Reconciliation | None) -> list[Finding]:
+    """The named causes of a reconciliation's residual, as findings."""
+    if held is None or held.residual_ratio is None:
+        return []
+    return [
+        Finding(
+            id=cause.id,
+            kind="cause",
+            severity="warning",
+            weight=72 - rank,
+            sentence=f"of the ledgers' difference of {held.residual_ratio:+.2%}, "
+            f"{cause.share_ratio:+.2%} may be {cause.id} "
+            f"(confidence {cause.confidence_ratio:.0%}): {cause.sentence}",
+        )
+        for rank, cause in enumerate(held.causes)
+    ]
 
 
 def _names(pairs: Sequence[PairSummary]) -> str:

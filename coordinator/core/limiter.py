@@ -300,8 +300,7 @@ def _single_flow(scene: Scene) -> Limiter | None:
                 ),
                 advice="use more streams a pair",
             )
-    moves = lead.share_movement_ratio
-    if streams > 2 or len(scene.pairs) < 3 or (moves is not None and moves < MOVEMENT_RATIO):
+    if streams > 2 or len(scene.pairs) < 3 or scene.drops or scene.queued:
         return None
     return Limiter(
         name=LimiterName.SINGLE_FLOW,

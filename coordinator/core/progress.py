@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from coordinator.core.runs import Burst
 from exchange.messages import HostSecond, Message, RunId, Track, UtcDatetime
@@ -13,8 +14,11 @@ class ProgressSecond(Message):
 
     second: int  # s since the planned start; 0 is the first
     fleet_bits_per_second: float  # sent payload, or link-layer NIC bits for `from_host_count` pairs
-    pairs_count: int  # pairs in the sum
+    pairs_count: int  # pairs whose upload covers the whole second
     from_host_count: int  # of those, pairs seen only by their host's NIC counters
+
+
+COVERED_RATIO: Final = 0.9  # of a second that a pair's upload must span to count as there
 
 
 class Progress(Message):
@@ -24,6 +28,17 @@ class Progress(Message):
     burst_index: int
     planned_start_at: UtcDatetime
     seconds: tuple[ProgressSecond, ...]
+
+    @property
+    def whole(self) -> tuple[ProgressSecond, ...]:
+        """The seconds up to the last that (nearly) all pairs have uploaded whole."""
+        most = max((second.pairs_count for second in self.seconds), default=0)
+        full = [
+            index
+            for index, second in enumerate(self.seconds)
+            if second.pairs_count and second.pairs_count >= COVERED_RATIO * most
+        ]
+        return self.seconds[: full[-1] + 1] if full else ()
 
 
 def progress(
@@ -51,15 +66,17 @@ def progress(
             (second.start_at_s - start_s, second.end_at_s - start_s, second.nic_tx_bytes)
             for second in host
         ]
-        seen = set()
+        covered_s: defaultdict[int, float] = defaultdict(float)
         for begin_s, end_s, transferred_bytes in spans:
             for second, share_ratio in _shares(begin_s, end_s):
                 if 0 <= second < burst.duration_s + burst.omit_s:
                     total_bytes[second] += transferred_bytes * share_ratio
-                    seen.add(second)
-        for second in seen:
-            pairs_count[second] += 1
-            host_count[second] += not any(track.intervals for track in tracks)
+                    covered_s[second] += (end_s - begin_s) * share_ratio
+        flows_count = max(1, sum(bool(track.intervals) for track in tracks))
+        for second, span_s in covered_s.items():
+            if span_s >= COVERED_RATIO * flows_count:
+                pairs_count[second] += 1
+                host_count[second] += not any(track.intervals for track in tracks)
     return Progress(
         run_id=run_id,
         burst_index=burst.index,

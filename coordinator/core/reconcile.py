@@ -18,11 +18,14 @@ from coordinator.core.aggregate import figure
 from coordinator.core.evidence import FirewallLedger, Floats
 from coordinator.core.headers import VXLAN_BYTES, Headers
 from coordinator.core.series import BurstSeries
+from coordinator.core.steady import t95
 from exchange.messages import Message
 
 LAG_MIN_S: Final = -60.0
 LAG_MAX_S: Final = 300.0
 FULL_BINS_MIN: Final = 3  # under so many full bins a burst is compared on bytes only
+NOISE_ASSUMED_RATIO: Final = 0.02  # 95 % half width of one bin where too few tell
+DOUBT_FACTOR: Final = 1.25  # a residual must exceed its uncertainty by this much to need a cause
 AGREES_RATIO: Final = 0.005  # a residual this small needs no cause, whatever its uncertainty
 OVERHEAD_KNOWN_RATIO: Final = 0.002  # uncertainty of header overhead from a recorded segment size
 OVERHEAD_ASSUMED_RATIO: Final = 0.015  # and from an assumed one (1500 B or jumbo packets)
@@ -224,7 +227,7 @@ def reconcile(
     overhead = _overhead(ledger, headers)
     shift = _Shifted(ledger, curve, lag.lag_s)
     idle = _idle_rate(ledger, curve, lag)
-    scatter = _scatter(shift, overhead.ratio)
+    scatter = _scatter(shift)
     parts = []
     sums = []
     for burst, gone in zip(bursts, missing, strict=True):
@@ -320,13 +323,14 @@ def _idle_rate(ledger: FirewallLedger, curve: Curve, lag: Lag) -> float | None:
     return float(np.median(ledger.bytes[idle] / (ledger.end_s - ledger.start_s)[idle]))
 
 
-def _scatter(shift: _Shifted, overhead_ratio: float) -> float:
-    """Standard deviation of a bin's relative residual about the mean residual; NaN under 3."""
+def _scatter(shift: _Shifted) -> float:
+    """95 % half width of one bin's relative residual about its mean; NaN under three bins."""
     use = shift.known & (shift.fleet_bytes > 0.5 * shift.fleet_bytes.max(initial=0.0))
-    if use.sum() < 3:
+    count = int(use.sum())
+    if count < 3:
         return math.nan
-    relative = shift.ledger_bytes[use] / (shift.fleet_bytes[use] * overhead_ratio)
-    return float(relative.std(ddof=1))
+    relative = shift.ledger_bytes[use] / shift.fleet_bytes[use]
+    return float(relative.std(ddof=1) / relative.mean()) * t95(count - 1)
 
 
 def _account(
@@ -360,7 +364,8 @@ def _account(
     if expected <= 0 or share.bins_count == 0:
         return Reconciliation.model_validate(base)
     residual = share.ledger_bytes / expected - 1
-    noise = scatter / math.sqrt(share.bins_count) * 2 if not math.isnan(scatter) else 0.01
+    noise = NOISE_ASSUMED_RATIO if math.isnan(scatter) else scatter
+    noise /= math.sqrt(share.bins_count)
     uncertainty = math.sqrt(
         overhead.uncertainty_ratio**2
         + noise**2
@@ -412,9 +417,12 @@ def causes(
 ) -> tuple[Cause, ...]:
     """Named reasons for a residual, likeliest first; none when it is within its uncertainty.
 
-    Each candidate predicts a residual; the closer to what is there, the higher it stands.
+    Each candidate predicts a residual; the closer to what is there, the higher it stands. Traffic
+    that the firewall shows while the fleet is silent needs no residual to be seen.
     """
-    if abs(residual) <= max(uncertainty, AGREES_RATIO):
+    doubtful = abs(residual) <= max(DOUBT_FACTOR * uncertainty, AGREES_RATIO)
+    foreign = foreign_ratio is not None and foreign_ratio > AGREES_RATIO
+    if doubtful and not foreign:
         return ()
     found: list[Cause] = []
 
@@ -436,7 +444,7 @@ def causes(
             )
 
     percent = f"{abs(residual) * 100:.1f} %"
-    if residual > 0 and foreign_ratio is not None and foreign_ratio > AGREES_RATIO / 2:
+    if foreign_ratio is not None and foreign_ratio > AGREES_RATIO / 2:
         offer(
             "foreign-traffic",
             foreign_ratio,
@@ -444,6 +452,8 @@ def causes(
             f"silent, {foreign_ratio * 100:.1f} % of what the fleet accounts for",
             least=0.8 * foreign_ratio,
         )
+    if doubtful:
+        return tuple(found)
     if residual > 0 and missing.share_ratio > 0:
         offer(
             "lost-reports",
@@ -478,7 +488,8 @@ def causes(
             "not know yet",
             weight=0.4,
         )
-    if not found or found[0].confidence_ratio < 0.5:
+    best = max((cause.confidence_ratio for cause in found), default=0.0)
+    if best < 0.5 and abs(residual) > 1.5 * uncertainty:
         found.append(
             Cause(
                 id="unknown",

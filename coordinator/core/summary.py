@@ -41,6 +41,7 @@ from coordinator.core.judge import (
     Verdict,
     judge,
     order,
+    residual_causes,
     worse,
 )
 from coordinator.core.limiter import UNKNOWN, Limiter, LimiterName, find_limiter
@@ -297,7 +298,7 @@ def summarise_run(
         start_error_p99_s=_largest(burst.start_error_p99_s for burst in judged),
         reconciliation=whole,
         limiter=_common_limiter(judged),
-        findings=_run_findings(judged, absent=absent, planned=len(plan.bursts)),
+        findings=_run_findings(judged, whole, absent=absent, planned=len(plan.bursts)),
         bursts=tuple(judged),
     )
 
@@ -483,9 +484,16 @@ def _common_limiter(bursts: Sequence[BurstSummary]) -> Limiter:
 
 
 def _run_findings(
-    bursts: Sequence[BurstSummary], *, absent: int, planned: int
+    bursts: Sequence[BurstSummary],
+    whole: Reconciliation | None,
+    *,
+    absent: int,
+    planned: int,
 ) -> tuple[Finding, ...]:
-    """Bursts' findings by id: the heaviest one speaks, and says in how many bursts it was."""
+    """Bursts' findings by id: the heaviest one speaks, and says in how many bursts it was.
+
+    A cause that only the whole run's longer ledgers show is added.
+    """
     by_id: dict[str, list[tuple[int, Finding]]] = {}
     for burst in bursts:
         for finding in burst.findings:
@@ -500,6 +508,7 @@ def _run_findings(
             lead = places if len(where) == 1 else f"{places}, first burst {index + 1}"
             heaviest = heaviest.model_copy(update={"sentence": f"{lead}: {heaviest.sentence}"})
         found.append(heaviest)
+    found += [finding for finding in residual_causes(whole) if finding.id not in by_id]
     if absent:
         found.append(
             Finding(
