@@ -45,7 +45,7 @@ async def follow(client: Client, run_id: str, *, quiet: bool = False) -> RunSumm
         if live
         else contextlib.nullcontext()
     )
-    said: str | None = None
+    said: object = None
     with context as screen:
         while True:
             summary = await client.summary(run_id)
@@ -58,11 +58,11 @@ async def follow(client: Client, run_id: str, *, quiet: bool = False) -> RunSumm
             if screen is not None:
                 screen.update(render(status, progress, datetime.now(UTC)))
             elif not quiet:
-                line = one_line(status, progress, datetime.now(UTC))
-                key = line.split(", ETA")[0]
-                if key != said:
+                stands = _stands(status, progress)
+                if stands != said:
+                    line = one_line(status, progress, datetime.now(UTC))
                     console.print(line, highlight=False, soft_wrap=True)
-                    said = key
+                    said = stands
             await asyncio.sleep(POLL_S)
 
 
@@ -74,7 +74,7 @@ def render(status: RunStatus, progress: Progress | None, now: datetime) -> Rende
         for burst in status.bursts
         if burst.phase is not BurstPhase.PLANNED
     ][-3:]
-    if progress is not None and progress.seconds:
+    if progress is not None and progress.whole:
         lines.append(Text(bars(progress)))
     return Group(*lines)
 
@@ -88,9 +88,9 @@ def one_line(status: RunStatus, progress: Progress | None, now: datetime) -> str
             wait_s = (newest.planned_start_at - now).total_seconds()
             text += f", armed {newest.armed_count}/{newest.pairs_planned}, fires in {wait_s:.0f} s"
         case BurstPhase.RUNNING:
-            second = progress.seconds[-1] if progress and progress.seconds else None
-            if second is not None:
-                text += f", second {second.second + 1}: {rate(second.fleet_bits_per_second)}"
+            if progress is not None and progress.whole:
+                second = progress.whole[-1]
+                text += f", second {second.second + 1}: {bars(progress)}"
         case BurstPhase.COLLECTING | BurstPhase.OVER:
             text += f", reported {newest.reported_count}/{newest.claimed_count}"
     if status.state not in (RunState.FINISHED, RunState.CANCELLED):
@@ -101,13 +101,22 @@ def one_line(status: RunStatus, progress: Progress | None, now: datetime) -> str
 
 def bars(progress: Progress, width: int = 60) -> str:
     """The fleet's rate a second as block characters, with the newest value."""
-    seconds = progress.seconds[-width:]
+    seconds = progress.whole[-width:]
     top = max(second.fleet_bits_per_second for second in seconds) or 1.0
     blocks = "".join(
         BARS[round(second.fleet_bits_per_second / top * (len(BARS) - 1))] for second in seconds
     )
     last = seconds[-1]
-    return f"{blocks}  {rate(last.fleet_bits_per_second)} sent by {last.pairs_count} pairs"
+    layer = "at the NIC" if last.from_host_count else "payload"
+    sent = rate(last.fleet_bits_per_second)
+    return f"{blocks} {sent} {layer} sent by {last.pairs_count} pairs"
+
+
+def _stands(status: RunStatus, progress: Progress | None) -> object:
+    """What must change before a new line is worth printing."""
+    newest = _newest(status)
+    seconds = len(progress.whole) if progress is not None else 0
+    return status.state, newest.index, newest.armed_count, newest.reported_count, seconds
 
 
 def _newest(status: RunStatus) -> BurstStatus:
