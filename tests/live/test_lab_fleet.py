@@ -1,0 +1,188 @@
+"""The fork server for real: agents stand where they should, and none outlives its fleet."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from lab import fleet, loopback, network
+from lab.errors import FleetError
+from lab.fleet import AgentPlan, Fleet
+from lab.namespaces import list_owned, list_processes
+from lab.topology import LabSpec
+from tests.live.labs import built, needs_root, new_prefix, wait_until
+
+pytestmark = pytest.mark.live
+
+STUB = "tests.live.stub_agent:run"
+SLEEP_S = str(100_000 + os.getpid())  # so that these sleeps are told from any other
+
+
+@pytest.fixture
+def prefix() -> Iterator[str]:
+    """A lab's prefix; no process that bears it is left behind."""
+    prefix = new_prefix()
+    yield prefix
+    for process in list_owned(prefix):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+
+
+def start(prefix: str, log_path: Path, behaviours: Mapping[str, str]) -> Fleet:
+    """A fleet of stubs by id and behaviour."""
+    plans = [
+        AgentPlan(
+            agent_id=agent_id,
+            namespace=None,
+            environment={"STUB": behaviour, "STUB_SLEEP_S": SLEEP_S},
+        )
+        for agent_id, behaviour in behaviours.items()
+    ]
+    return fleet.start(plans, prefix=prefix, log_path=log_path, entry=STUB, imports=())
+
+
+def engines() -> list[int]:
+    return [p.pid for p in list_processes() if p.command.split() == ["sleep", SLEEP_S]]
+
+
+def test_agents_end_each_in_its_way(prefix: str, tmp_path: Path) -> None:
+    behaviours = {name: name for name in ("return", "exit", "raise", "wait")}
+    with start(prefix, tmp_path, behaviours) as stubs:
+        wait_until(
+            lambda: sum(s.exit_code is None for s in stubs.states().values()) == 1, "three ends"
+        )
+        codes = {name: state.exit_code for name, state in stubs.states().items()}
+        assert codes == {"return": 5, "exit": 6, "raise": 70, "wait": None}
+        assert "ValueError: planned" in stubs.agent_log_path("raise").read_text()
+        assert stubs.stop() == ()
+    assert list_owned(prefix) == []
+
+
+def test_sixty_agents_share_one_warm_process(prefix: str, tmp_path: Path) -> None:
+    with start(prefix, tmp_path, {f"a{index}": "wait" for index in range(60)}) as stubs:
+        states = stubs.states()
+        assert len({state.pid for state in states.values()}) == 60
+        groups = {os.getpgid(state.pid) for state in states.values()}
+        assert groups == {state.pid for state in states.values()}
+        parents = {
+            (Path("/proc") / str(state.pid) / "stat").read_text().rpartition(")")[2].split()[1]
+            for state in states.values()
+        }
+        assert parents == {str(stubs.pid)}
+        assert stubs.stop() == ()
+
+
+def test_a_killed_agent_takes_its_engine_along_and_nobody_else(prefix: str, tmp_path: Path) -> None:
+    with start(prefix, tmp_path, {"one": "engine", "two": "engine"}) as stubs:
+        wait_until(lambda: len(engines()) == 2, "two engines")
+        assert stubs.kill("one")
+        wait_until(lambda: stubs.states()["one"].exit_code == -signal.SIGKILL, "its end")
+        wait_until(lambda: len(engines()) == 1, "the end of its engine")
+        assert stubs.states()["two"].exit_code is None
+        assert not stubs.kill("one")
+        with pytest.raises(FleetError, match="'three': not of this fleet"):
+            stubs.kill("three")
+    assert engines() == []
+
+
+def test_an_agent_without_ears_is_killed_in_time(prefix: str, tmp_path: Path) -> None:
+    with start(prefix, tmp_path, {"deaf": "deaf", "good": "wait", "stopped": "wait"}) as stubs:
+        wait_until(lambda: stubs.agent_log_path("deaf").read_text(), "the stub's first word")
+        stubs.kill("stopped", signal.SIGSTOP)
+        time.sleep(0.1)  # for the deaf one to close its ears after its first word
+        assert stubs.stop(0.5) == ("deaf",)
+        assert stubs.stop() == ()
+        with pytest.raises(FleetError, match="gone"):
+            stubs.states()
+    assert list_owned(prefix) == []
+
+
+def test_a_dead_fork_server_leaves_nobody(prefix: str, tmp_path: Path) -> None:
+    with start(prefix, tmp_path, {"one": "wait", "two": "wait"}) as stubs:
+        os.kill(stubs.pid, signal.SIGKILL)
+        wait_until(lambda: list_owned(prefix) == [], "the end of the agents")
+        with pytest.raises(FleetError, match=r"fleet\.log|gone"):
+            stubs.states()
+
+
+def test_a_dead_starter_leaves_nobody(prefix: str, tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from tests.live.test_lab_fleet import start; "
+        "start(sys.argv[1], Path(sys.argv[2]), {'deaf': 'deaf', 'good': 'engine'}); "
+        "print('up', flush=True); time.sleep(60)"
+    )
+    argv = [sys.executable, "-c", code, prefix, str(tmp_path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as starter:
+        try:
+            assert starter.stdout is not None
+            assert starter.stdout.readline() == "up\n"
+            assert len(list_owned(prefix)) >= 3  # server, agents, perhaps a child about to exec
+        finally:
+            starter.kill()
+    wait_until(lambda: list_owned(prefix) == [] and engines() == [], "the end of the fleet")
+
+
+def test_down_ends_a_fleet(prefix: str, tmp_path: Path) -> None:
+    with start(prefix, tmp_path / "logs", {"one": "deaf"}) as stubs:
+        assert network.down(prefix, tmp_path).processes_count == 2
+        assert list_owned(prefix) == []
+        assert stubs.stop() == ()
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [("nosuch.module:run", "No module named 'nosuch'"), ("json:nosuch", "no attribute 'nosuch'")],
+)
+def test_an_entry_that_is_not_there(entry: str, words: str, prefix: str, tmp_path: Path) -> None:
+    with pytest.raises(FleetError, match=words):
+        fleet.start([], prefix=prefix, log_path=tmp_path, entry=entry, imports=())
+    assert list_owned(prefix) == []
+
+
+def test_a_namespace_that_is_not_there(prefix: str, tmp_path: Path) -> None:
+    plans = [
+        AgentPlan(agent_id="one", namespace=None),
+        AgentPlan(agent_id="two", namespace="nosuch"),
+    ]
+    with pytest.raises(FleetError, match="agent two: namespace nosuch"):
+        fleet.start(plans, prefix=prefix, log_path=tmp_path, entry=STUB, imports=())
+    assert list_owned(prefix) == []
+
+
+@needs_root
+def test_each_agent_stands_in_its_own_namespace(tmp_path: Path) -> None:
+    spec = LabSpec(pairs_count=2, prefix=new_prefix())
+    with built(spec, tmp_path) as lab:
+        plans = fleet.plan_agents(lab, {"STUB": "wait"})
+        with fleet.start(
+            plans, prefix=spec.prefix, log_path=lab.path / "logs", entry=STUB, imports=()
+        ) as stubs:
+            logs = {plan.agent_id: stubs.agent_log_path(plan.agent_id) for plan in plans}
+            wait_until(lambda: all(log.read_text() for log in logs.values()), "four first words")
+            for host in lab.hosts:
+                there = Path("/var/run/netns") / str(host.namespace)
+                assert int(logs[host.name].read_text()) == there.stat().st_ino
+
+
+def test_loopback_stands_in_for_a_lab(prefix: str, tmp_path: Path) -> None:
+    lab = loopback.up(LabSpec(pairs_count=2, prefix=prefix), tmp_path)
+    try:
+        assert lab.ledger_path is None
+        assert lab.firewall_namespace is None
+        assert any("no device ledger" in limit for limit in lab.limits)
+        assert len({host.address for host in lab.hosts}) == 4
+        plans = fleet.plan_agents(lab, {"STUB": "wait"})
+        with fleet.start(
+            plans, prefix=prefix, log_path=lab.path / "logs", entry=STUB, imports=()
+        ) as stubs:
+            states = stubs.states()
+            assert [state.exit_code for state in states.values()] == [None] * 4
+    finally:
+        network.down(prefix, tmp_path)
+    assert list(tmp_path.rglob("*")) == []

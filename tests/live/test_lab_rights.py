@@ -1,0 +1,189 @@
+"""An ordinary user's lab, for real: as nobody, in a user namespace of nobody's own."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab import network, rights
+from lab.errors import LabMisconfigured, NoRights
+from lab.namespaces import list_processes
+from lab.rights import Finding, Rights
+from lab.topology import LabSpec
+from tests.live.labs import needs_root, new_prefix, wait_until
+
+pytestmark = [pytest.mark.live, needs_root]
+
+NOBODY = "65534"
+CHECKOUT = Path(__file__).parents[2]
+# An interpreter below root's home is closed to others: in a mount namespace that ends with the
+# command, an open folder takes that home's place, and holds what nobody needs to read.
+OPEN = f"""
+mount -t tmpfs tmpfs /mnt
+mkdir /mnt/python /mnt/checkout
+mount --bind {sys.base_prefix} /mnt/python
+mount --bind {CHECKOUT} /mnt/checkout
+mount -t tmpfs -o mode=755 tmpfs /root
+mkdir -p {sys.base_prefix} {CHECKOUT}
+mount --bind /mnt/python {sys.base_prefix}
+mount --bind /mnt/checkout {CHECKOUT}
+cd {CHECKOUT}
+exec setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups -- "$@"
+"""
+AS_NOBODY = ["unshare", "--mount", "--propagation=private", "sh", "-ec", OPEN, "sh"]
+DROP_RIGHTS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+FIND = "from lab.rights import find_rights; f = find_rights(); print(f.rights.value, f.reason)"
+
+
+def python(code: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-c", code, *arguments]
+
+
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A folder that nobody may write to; pytest's own are closed."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        path.chmod(0o777)
+        yield path
+
+
+def run(argv: list[str], timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s)
+
+
+def test_root_needs_no_world() -> None:
+    assert rights.find_rights().require() == Finding(rights=Rights.ROOT)
+    assert not rights.is_inside()
+
+
+def test_an_ordinary_user_has_a_user_namespace() -> None:
+    done = run([*AS_NOBODY, *python(FIND)])
+    assert done.stdout.split() == ["user", "namespace", "None"], done.stderr
+
+
+def test_without_any_rights_one_line_says_what_to_do() -> None:
+    """A world whose own limit is zero: neither its stripped root nor a new world gets on."""
+    script = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'
+    inside = [sys.executable, "-m", "lab.rights", "inside", "--", "sh", "-ec", script, "sh"]
+    done = run([*inside, *DROP_RIGHTS, *python(FIND)])
+    words = done.stdout.strip()
+    assert words.startswith("none no permission to build network namespaces"), done.stderr
+    assert "sudo sysctl -w user.max_user_namespaces=" in words
+    assert "\n" not in words
+    with pytest.raises(NoRights, match="sudo"):
+        Finding(rights=Rights.NONE, reason=words).require()
+
+
+def test_an_ordinary_users_lab_carries_counts_and_goes(open_path: Path) -> None:
+    code = """
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from lab import clocks, network, rights
+from lab.ledger import read_ledger
+from lab.topology import LabSpec
+from tests.live.labs import built, send, wait_until
+assert rights.is_inside()
+with built(LabSpec(pairs_count=2, prefix=sys.argv[1]), Path(sys.argv[2])) as lab:
+    assert clocks.wait_synced(lab, 20) == (), lab.limits
+    send(lab.clients[1], lab.servers[1], 1_000_000)
+    def counted():
+        return [r for r in read_ledger(lab.ledger_path, 0, float("inf")) if r.up_bytes > 1_035_900]
+    wait_until(counted, "the ledger")
+    assert network.up(lab.spec, Path(sys.argv[2])) == lab
+print("carried and counted")
+"""
+    become = "import sys; from lab.rights import run_inside; run_inside(sys.argv[1:])"
+    inner = python(code, new_prefix(), str(open_path))
+    done = run([*AS_NOBODY, *python(become, *inner)])
+    assert done.stdout == "carried and counted\n", done.stderr
+    assert done.returncode == 0
+    assert list(open_path.rglob("*")) == []
+
+
+@pytest.mark.parametrize(
+    ("script", "exit_code"), [("exit 7", 7), ("kill -9 $$", 137), ("nosuch", 127)]
+)
+def test_a_world_passes_the_exit_code_on(script: str, exit_code: int) -> None:
+    inside = [sys.executable, "-m", "lab.rights", "inside", "--", "sh", "-c", script]
+    assert run([*AS_NOBODY, *inside]).returncode == exit_code
+
+
+def test_a_program_that_is_not_there_is_named() -> None:
+    done = run([*AS_NOBODY, sys.executable, "-m", "lab.rights", "inside", "--", "nosuch"])
+    assert "nosuch: No such file" in done.stderr
+    assert done.returncode == 126
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_nobody_outlives_a_world(number: signal.Signals) -> None:
+    sleep = ["sleep", str(200_000 + os.getpid())]
+    script = f"setsid {' '.join(sleep)} & setsid {' '.join(sleep)}"
+    inside = [*AS_NOBODY, sys.executable, "-m", "lab.rights", "inside", "--", "sh", "-c", script]
+
+    def sleepers() -> list[int]:
+        return [p.pid for p in list_processes() if p.command.split() == sleep]
+
+    with subprocess.Popen(inside) as world:
+        try:
+            wait_until(lambda: len(sleepers()) == 2, "two sleepers")
+            world.send_signal(number)
+            wait_until(lambda: not sleepers(), "their end")
+        finally:
+            world.kill()
+
+
+def test_a_world_is_kept_joined_and_released(open_path: Path) -> None:
+    prefix = new_prefix()
+    act = """
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from lab import network, rights
+from lab.topology import LabSpec
+prefix, base_path, what = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+if what == "hold":
+    rights.hold(prefix)
+    rights.hold(prefix)
+elif what == "join":
+    rights.join(prefix, [sys.executable, *sys.orig_argv[1:-1], "up"])
+elif what == "up":
+    assert (Path.cwd() / "lab").is_dir(), "the working folder is kept"
+    network.up(LabSpec(pairs_count=1, prefix=prefix), base_path)
+    assert network.status(prefix, base_path).faults == ()
+"""
+
+    def do(what: str) -> subprocess.CompletedProcess[str]:
+        argv = [*AS_NOBODY, *python(act, prefix, str(open_path), what)]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=60)
+
+    try:
+        assert "run lab up first" in do("join").stderr
+        for what in ("hold", "join", "join"):  # the second finds the lab of the first
+            done = do(what)
+            assert done.returncode == 0, done.stderr
+        assert any(f"broadside-{prefix}-fw" in p.command for p in list_processes())
+    finally:
+        was_there = rights.release(prefix)
+    assert was_there
+    wait_until(
+        lambda: not any(f"broadside-{prefix}" in p.command for p in list_processes()), "the end"
+    )
+    assert not rights.release(prefix)
+    assert network.down(prefix, open_path).left == ()
+    assert list(open_path.rglob("*")) == []
+
+
+def test_a_prefix_that_is_none_touches_nothing(tmp_path: Path) -> None:
+    with pytest.raises(LabMisconfigured, match="prefix"):
+        network.down("../..", tmp_path)
+    with pytest.raises(LabMisconfigured, match="prefix"):
+        LabSpec(pairs_count=1, prefix="")
