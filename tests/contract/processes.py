@@ -18,7 +18,7 @@ Work = Callable[[Place, int], Coroutine[None, None, _T]]
 
 _START_S: Final = 60.0  # s in which all processes must stand at the start line
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["pytest", "tests.contract.processes"])
+_CONTEXT.set_forkserver_preload(["pytest", "exchange.records", "tests.contract.processes"])
 
 
 def in_processes(count: int, work: Work[_T], place: Place) -> Sequence[_T]:

@@ -1,0 +1,242 @@
+"""What the exchange costs: queue, table and packed seconds, with many real processes.
+
+Run as ``python -m tests.bench.bench_exchange``. The embedded adapters work in a temporary
+directory; ratios are against a bound that means something on the same machine.
+"""
+
+import asyncio
+import json
+import os
+import resource
+import tempfile
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from exchange.chunks import pack_host, pack_intervals, unpack_host, unpack_intervals
+from exchange.messages import (
+    Claim,
+    Endpoint,
+    Flow,
+    HostSecond,
+    Job,
+    Phase,
+    Side,
+    Track,
+    Traffic,
+)
+from exchange.ports import Outgoing
+from exchange.records import CHUNK_S, Records
+from tests.contract.adapters import Place
+from tests.contract.processes import in_processes
+from tests.unit.exchange.flows import ten_gigabit_flow
+
+JOBS_COUNT: Final = 1_000
+AGENTS_COUNT: Final = 30
+UPLOADERS_COUNT: Final = 60
+UPLOADING_S: Final = 4.0
+IDLE_S: Final = 3.0
+PAIRS_COUNT: Final = 30
+BURST_S: Final = 1740
+UPLOAD_EVERY_S: Final = 2.0  # s between two uploads of one agent
+
+AT = datetime.now(UTC)
+
+
+def job(pair_index: int) -> Job:
+    return Job(
+        run_id="bench",
+        burst_index=0,
+        pair_index=pair_index,
+        endpoint=Endpoint(agent_id="server-1", address="10.2.1.1", port=5201),
+        traffic=Traffic(),
+        planned_start_at=AT + timedelta(hours=1),
+        duration_s=30,
+    )
+
+
+def host_seconds(count: int) -> tuple[HostSecond, ...]:
+    flow = ten_gigabit_flow(count, seed=99)
+    return tuple(
+        HostSecond(
+            start_at_s=AT.timestamp() + interval.start_s,
+            end_at_s=AT.timestamp() + interval.end_s,
+            nic_rx_bytes=interval.transferred_bytes // 60,
+            nic_tx_bytes=interval.transferred_bytes * 1046 // 1000,
+            nic_rx_packets_count=interval.transferred_bytes // 90_000,
+            nic_tx_packets_count=interval.transferred_bytes // 1_448,
+            nic_drops_count=0,
+            tcp_retransmits_count=interval.retransmits_count or 0,
+            cpu_busy_ratio=(interval.cwnd_bytes or 0) % 5_000 / 10_000,
+            cpu_busiest_core_ratio=(interval.cwnd_bytes or 0) % 10_000 / 10_000,
+        )
+        for interval in flow
+    )
+
+
+async def enqueue(place: Place) -> float:
+    """Send every job; seconds taken."""
+    queue = place.open_queue()
+    await queue.counts()  # open it
+    started_s = time.perf_counter()
+    await queue.send(
+        [
+            Outgoing(
+                body=job(n).model_dump_json().encode(),
+                message_id=job(n).job_id,
+                expires_at=AT + timedelta(hours=1),
+            )
+            for n in range(JOBS_COUNT)
+        ]
+    )
+    seconds = time.perf_counter() - started_s
+    await queue.close()
+    return seconds
+
+
+async def claim_jobs(place: Place, number: int) -> tuple[int, float, float]:
+    """An agent's first steps, over and over: receive, claim, settle; jobs, start and end."""
+    queue, table = place.open_queue(), place.open_table()
+    records = Records(table)
+    claimed_count, started_s = 0, time.time()
+    ended_s = started_s
+    while (delivery := await queue.receive(0.5)) is not None:
+        taken = Job.model_validate_json(delivery.body)
+        claim = Claim(
+            job_id=taken.job_id,
+            agent_id=f"client-{number}",
+            phase=Phase.CLAIMED,
+            claimed_at=datetime.now(UTC),
+        )
+        claimed_count += await records.claim(taken, claim)
+        await queue.complete(delivery)
+        ended_s = time.time()
+    await queue.close()
+    await table.close()
+    return claimed_count, started_s, ended_s
+
+
+async def wait_idle(place: Place, _: int) -> float:
+    """CPU seconds that one waiting receiver burns."""
+    queue = place.open_queue()
+    await queue.receive(0)
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    assert await queue.receive(IDLE_S) is None
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    await queue.close()
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+async def upload(place: Place, number: int, *, every_s: float) -> list[float]:
+    """Rewrite a half-full open chunk, flow and host, over and over; seconds of each time."""
+    table = place.open_table()
+    records = Records(table)
+    flow = ten_gigabit_flow(CHUNK_S // 2, seed=number)
+    track = Track(
+        side=Side.CLIENT, flow=Flow.UP, first_data_at_s=AT.timestamp() + 3600, intervals=flow
+    )
+    host = host_seconds(CHUNK_S // 2)
+    await records.read_control("bench")  # open it
+    await asyncio.sleep(every_s * number / UPLOADERS_COUNT)  # a real fleet is not in step either
+    taken_s, until_s = [], time.perf_counter() + UPLOADING_S
+    while (started_s := time.perf_counter()) < until_s:
+        await records.save_seconds(job(number), [track], host)
+        taken_s.append(time.perf_counter() - started_s)
+        await asyncio.sleep(max(0.0, every_s - taken_s[-1]))
+    await table.close()
+    return taken_s
+
+
+def syncs_per_second(directory: Path) -> float:
+    """What the disk gives one writer that appends 4 KiB and syncs: the bound of any durable log."""
+    with (directory / "syncs").open("wb", buffering=0) as file:
+        started_s = time.perf_counter()
+        for _ in range(500):
+            file.write(bytes(4096))
+            os.fdatasync(file.fileno())
+        return 500 / (time.perf_counter() - started_s)
+
+
+def bench_embedded(directory: Path) -> None:
+    syncs = syncs_per_second(directory)
+    print(f"embedded: the disk gives {syncs:,.0f} synced appends/s to one writer")
+    place = Place(
+        adapter="embedded", address=str(directory / "fabric"), lock_s=60, deliveries_max_count=5
+    )
+
+    enqueue_s = asyncio.run(enqueue(place))
+    print(
+        f"  enqueue {JOBS_COUNT} jobs: {enqueue_s:.2f} s, {JOBS_COUNT / enqueue_s:,.0f} messages/s"
+    )
+
+    agents = in_processes(AGENTS_COUNT, claim_jobs, place)
+    claim_s = max(ended for _, _, ended in agents) - min(started for _, started, _ in agents)
+    assert sum(claimed for claimed, _, _ in agents) == JOBS_COUNT, "a job was lost or claimed twice"
+    print(
+        f"  receive, claim, settle by {AGENTS_COUNT} agents: {claim_s:.2f} s, "
+        f"{JOBS_COUNT / claim_s:,.0f} jobs/s; {3 * JOBS_COUNT / claim_s / syncs:.2f} of the disk's "
+        "syncs (three commits a job)"
+    )
+
+    idle_s = in_processes(AGENTS_COUNT, wait_idle, place)
+    print(
+        f"  {AGENTS_COUNT} idle receivers: {sum(idle_s) / IDLE_S * 100:.1f} % of one core together"
+    )
+
+    for every_s in (0.0, UPLOAD_EVERY_S):
+        parts = in_processes(UPLOADERS_COUNT, partial(upload, every_s=every_s), place)
+        taken_s = sorted(seconds for part in parts for seconds in part)
+        rate = len(taken_s) / UPLOADING_S
+        pace = f"each every {every_s:g} s" if every_s else "as fast as they can"
+        print(
+            f"  upserts of a half-full chunk by {UPLOADERS_COUNT} processes, {pace}: "
+            f"{rate:,.0f}/s; median {taken_s[len(taken_s) // 2] * 1e3:.0f} ms, "
+            f"99 % {taken_s[len(taken_s) * 99 // 100] * 1e3:.0f} ms, "
+            f"worst {taken_s[-1] * 1e3:.0f} ms"
+        )
+
+
+def bench_chunks() -> None:
+    flow = ten_gigabit_flow(BURST_S, seed=1)
+    host = host_seconds(BURST_S)
+    cuts = range(0, BURST_S, CHUNK_S)
+    started_s = time.perf_counter()
+    packed = [pack_intervals(flow[at : at + CHUNK_S]) for at in cuts]
+    pack_s = time.perf_counter() - started_s
+    packed_host = [pack_host(host[at : at + CHUNK_S]) for at in cuts]
+    flow_bytes, host_bytes = sum(map(len, packed)), sum(map(len, packed_host))
+    json_bytes = len(json.dumps([asdict(interval) for interval in flow]))
+    print(f"chunks of a noisy {BURST_S} s, 10 Gbit/s flow:")
+    print(
+        f"  {flow_bytes / BURST_S:.2f} bytes a second stored (limit 12), host counters "
+        f"{host_bytes / BURST_S:.2f}; {json_bytes / flow_bytes:.0f} times smaller than JSON, "
+        f"{5 * 8 * BURST_S / flow_bytes:.1f} than five 64-bit integers; packed in "
+        f"{pack_s * 1e3:.0f} ms"
+    )
+    started_s = time.perf_counter()
+    for _ in range(2 * PAIRS_COUNT):
+        for chunk in packed:
+            unpack_intervals(chunk)
+    decode_s = time.perf_counter() - started_s
+    started_s = time.perf_counter()
+    for _ in range(2 * PAIRS_COUNT):
+        for chunk in packed_host:
+            unpack_host(chunk)
+    host_s = time.perf_counter() - started_s
+    print(
+        f"  decode {PAIRS_COUNT} pairs x 2 ends: flows {decode_s:.2f} s, host counters "
+        f"{host_s:.2f} s; {2 * PAIRS_COUNT * BURST_S / decode_s:,.0f} intervals/s"
+    )
+
+
+def main() -> None:
+    bench_chunks()
+    with tempfile.TemporaryDirectory(prefix="broadside-bench-") as directory:
+        bench_embedded(Path(directory))
+
+
+if __name__ == "__main__":
+    main()
