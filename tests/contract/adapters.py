@@ -1,43 +1,51 @@
 """The adapters that the contract suite runs on, and how a test, or its child, opens one.
 
-To add an adapter, add an entry to :data:`ADAPTERS`. No case knows more of it than a :class:`Place`.
+To add an adapter, add an entry to :data:`QUEUES` or :data:`TABLES`. No case knows more of it than
+a :class:`Place`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
+from uuid import uuid4
 
+import pytest
+
+from exchange.azure_queue import Bounds, ServiceBusAddress, ServiceBusQueue
 from exchange.embedded import EmbeddedQueue, EmbeddedTable
 from exchange.ports import JobQueue, Table
+
+_Port = TypeVar("_Port", covariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where one test's queue and table are: all that another process needs to open them too."""
+    """Where one test's queue or table is: all that another process needs to open it too."""
 
     adapter: str
     address: str
     lock_s: float  # s, the queue's lock time: as short as the adapter allows
     deliveries_max_count: int
+    connect_s: float = 0.0  # s that an adapter's first calls may spend on its connections
 
     def open_queue(self) -> JobQueue:
-        return ADAPTERS[self.adapter].open_queue(self)
+        return QUEUES[self.adapter].open(self)
 
     def open_table(self) -> Table:
-        return ADAPTERS[self.adapter].open_table(self)
+        return TABLES[self.adapter].open(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Adapter:
-    """One pair of adapters: ``make`` gives a fresh, empty place."""
+class Adapter(Generic[_Port]):
+    """``make`` gives a test a fresh, empty place; ``open`` opens it, in any process."""
 
-    make: Callable[[Path], Place]
-    open_queue: Callable[[Place], JobQueue]
-    open_table: Callable[[Place], Table]
+    make: Callable[[pytest.FixtureRequest], Place]
+    open: Callable[[Place], _Port]
 
 
-def _embedded_place(tmp_path: Path) -> Place:
-    address = str(tmp_path / "fabric")
+def _embedded_place(request: pytest.FixtureRequest) -> Place:
+    address = str(request.getfixturevalue("tmp_path") / "fabric")
     return Place(adapter="embedded", address=address, lock_s=0.8, deliveries_max_count=3)
 
 
@@ -55,8 +63,29 @@ def _embedded_table(place: Place) -> Table:
     return EmbeddedTable(Path(place.address), busy_s=30)
 
 
-ADAPTERS = {
-    "embedded": Adapter(
-        make=_embedded_place, open_queue=_embedded_queue, open_table=_embedded_table
-    ),
+def _servicebus_place(request: pytest.FixtureRequest) -> Place:
+    broker = request.getfixturevalue("broker")
+    name, lock_s, deliveries_max_count = f"q{uuid4().hex[:8]}", 1.0, 3
+    broker.ask("create", queue=name, lock_s=lock_s, max_delivery_count=deliveries_max_count)
+    return Place(
+        adapter="servicebus",
+        address=f"{name} {broker.connection_string}",
+        lock_s=lock_s,
+        deliveries_max_count=deliveries_max_count,
+        connect_s=2.0,
+    )
+
+
+def _servicebus_queue(place: Place) -> JobQueue:
+    name, connection_string = place.address.split(" ", 1)
+    address = ServiceBusAddress(queue=name, connection_string=connection_string)
+    return ServiceBusQueue(address, bounds=Bounds(backoff_s=0.1))
+
+
+QUEUES: dict[str, Adapter[JobQueue]] = {
+    "embedded": Adapter(make=_embedded_place, open=_embedded_queue),
+    "servicebus": Adapter(make=_servicebus_place, open=_servicebus_queue),
+}
+TABLES: dict[str, Adapter[Table]] = {
+    "embedded": Adapter(make=_embedded_place, open=_embedded_table),
 }

@@ -1,28 +1,42 @@
 """Fixtures that run every case on every adapter."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from exchange.ports import JobQueue, Table
-from tests.contract.adapters import ADAPTERS, Place
+from lab.servicebus.process import BrokerProcess
+from tests.contract.adapters import QUEUES, TABLES, Place
 
 
-@pytest.fixture(params=sorted(ADAPTERS))
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return ADAPTERS[request.param].make(tmp_path)
+@pytest.fixture(params=sorted(QUEUES))
+def queue_place(request: pytest.FixtureRequest) -> Place:
+    return QUEUES[request.param].make(request)
+
+
+@pytest.fixture(params=sorted(TABLES))
+def table_place(request: pytest.FixtureRequest) -> Place:
+    return TABLES[request.param].make(request)
 
 
 @pytest.fixture
-async def queue(place: Place) -> AsyncIterator[JobQueue]:
-    queue = place.open_queue()
+async def queue(queue_place: Place) -> AsyncIterator[JobQueue]:
+    queue = queue_place.open_queue()
     yield queue
     await queue.close()
 
 
 @pytest.fixture
-async def table(place: Place) -> AsyncIterator[Table]:
-    table = place.open_table()
+async def table(table_place: Place) -> AsyncIterator[Table]:
+    table = table_place.open_table()
     yield table
     await table.close()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One Service Bus broker for the whole session; a place is a queue of it."""
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"), {}, sas_key="contract")
+    process.start()
+    yield process
+    process.stop()

@@ -40,11 +40,11 @@ async def _stored_claims(place: Place) -> Mapping[str, object]:
     return claims
 
 
-def test_of_a_hundred_claimants_exactly_one_wins(place: Place) -> None:
-    won = in_processes(CLAIMANTS_COUNT, _claim, place)
+def test_of_a_hundred_claimants_exactly_one_wins(table_place: Place) -> None:
+    won = in_processes(CLAIMANTS_COUNT, _claim, table_place)
     assert sorted(job for jobs in won for job in jobs) == list(range(10))
     told = {f"{job:03d}": number for number, jobs in enumerate(won) for job in jobs}
-    assert asyncio.run(_stored_claims(place)) == told
+    assert asyncio.run(_stored_claims(table_place)) == told
 
 
 async def _send(place: Place, _: int) -> None:
@@ -73,9 +73,9 @@ async def _receive_all(place: Place, _: int) -> Sequence[int]:
     return bodies
 
 
-def test_thirty_receivers_get_each_message_exactly_once(place: Place) -> None:
-    in_processes(4, _send, place)
-    parts = in_processes(RECEIVERS_COUNT, _receive_all, place)
+def test_thirty_receivers_get_each_message_exactly_once(queue_place: Place) -> None:
+    in_processes(4, _send, queue_place)
+    parts = in_processes(RECEIVERS_COUNT, _receive_all, queue_place)
     assert sorted(n for part in parts for n in part) == list(range(MESSAGES_COUNT))
     assert sum(1 for part in parts if part) > 1, "no competition at all: the case shows nothing"
 
@@ -108,10 +108,10 @@ async def _counter(place: Place, start: int | None = None) -> object:
     return row and row.properties["n"]
 
 
-def test_no_update_is_lost_under_etag_match(place: Place) -> None:
-    asyncio.run(_counter(place, 0))
-    lost = in_processes(12, _count_up, place)
-    assert asyncio.run(_counter(place)) == 120
+def test_no_update_is_lost_under_etag_match(table_place: Place) -> None:
+    asyncio.run(_counter(table_place, 0))
+    lost = in_processes(12, _count_up, table_place)
+    assert asyncio.run(_counter(table_place)) == 120
     assert sum(lost) > 0, "no competition at all: the case shows nothing"
 
 
@@ -131,8 +131,8 @@ asyncio.run(main())
 """
 
 
-def test_a_killed_writer_loses_nothing_that_it_was_told_is_done(place: Place) -> None:
-    fields = {name: getattr(place, name) for name in Place.__dataclass_fields__}
+def test_a_killed_writer_loses_nothing_that_it_was_told_is_done(table_place: Place) -> None:
+    fields = {name: getattr(table_place, name) for name in Place.__dataclass_fields__}
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, repr(fields)], stdout=subprocess.PIPE, text=True
     ) as writer:
@@ -143,7 +143,7 @@ def test_a_killed_writer_loses_nothing_that_it_was_told_is_done(place: Place) ->
         told = [int(line) for line in writer.stdout if line.endswith("\n")]
 
     async def stored() -> Sequence[object]:
-        table = place.open_table()
+        table = table_place.open_table()
         rows = [row.properties["n"] async for row in table.scan("part")]
         await table.insert(Entity(partition_key="part", row_key="after", properties={"n": 0}))
         await table.close()

@@ -288,11 +288,11 @@ async def test_a_partition_goes_at_once(table: Table) -> None:
     assert await keys(table.scan("other")) == ["a"]
 
 
-async def test_rows_outlive_the_connection(place: Place) -> None:
-    writer = place.open_table()
+async def test_rows_outlive_the_connection(table_place: Place) -> None:
+    writer = table_place.open_table()
     await writer.insert(row("a", {"n": 7}))
     await writer.close()
-    reader = place.open_table()
+    reader = table_place.open_table()
     try:
         stored = await reader.get("part", "a")
     finally:
