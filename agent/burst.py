@@ -293,7 +293,7 @@ class Burst:
             pair_index=job.pair_index,
             agent_id=self._tools.settings.agent_id,
             outcome=ending.outcome,
-            reason="; ".join(filter(None, [ending.reason, self._tries()])) or None,
+            reason="; ".join(filter(None, [ending.reason, self._earlier_tries()])) or None,
             planned_start_at=job.planned_start_at,
             start_method=(StartMethod.GATE if gated else StartMethod.TIMED_EXEC)
             if attempt
@@ -308,11 +308,11 @@ class Burst:
             reported_at=utc(time.time()),
         )
 
-    def _tries(self) -> str | None:
+    def _earlier_tries(self) -> str | None:
         if not self._failures:
             return None
-        words = ", ".join(dict.fromkeys(self._failures))
-        return f"armed at try {len(self._failures) + 1}; before: {words}"
+        words = "; ".join(dict.fromkeys(self._failures))
+        return f"tried to arm {len(self._failures)} times before: {words}"
 
 
 def _tighter(own: float | None, asked: float) -> float:

@@ -28,7 +28,7 @@ from exchange.records import Records
 
 LOOK_S: Final = 1.0  # s between looks at the socket tables
 DEAF_S: Final = 5.0  # s after its start by which a server must listen
-SILENT_S: Final = 30.0  # s that a client may be connected without its streams
+SILENT_S: Final = 15.0  # s that a client may be connected without its streams
 OVERDUE_S: Final = 30.0  # s that a test may last beyond what was asked: hold, deadline, last words
 HEALTHY_S: Final = 1.0  # s that a server must have lived for its end to be no failure to start
 PAUSE_FIRST_S: Final = 0.25  # s before a server that could not start is tried again; doubles

@@ -180,8 +180,7 @@ class Worker:
         """Put the report on record, then move the claim to its last phase."""
         log.log(
             logging.INFO if report.outcome is Outcome.MEASURED else logging.WARNING,
-            "%s: %s",
-            report.outcome,
+            "%s",
             report.reason or "as planned",
             extra={"action": "report", "job_id": job.job_id, "outcome": report.outcome},
         )

@@ -1,0 +1,273 @@
+"""Real agents on loopback: their processes, a clock that passes the gate, what they recorded."""
+
+import asyncio
+import itertools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from agent.process import Engine, EngineError, find_iperf3
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.iperf3 import streams_json
+from exchange.messages import Control, Job, JobReport, Presence
+from exchange.ports import Outgoing
+from exchange.records import PairSeconds, RunHeader, TestSeconds
+
+REPORT_WITHIN_S: Final = 25.0
+
+
+def find_engine(*, streaming: bool) -> Engine | None:
+    """An iperf3 of this machine that writes a line an interval, or one that does not."""
+    for setting in (os.environ.get("BROADSIDE_AGENT_IPERF3"), None, "/usr/bin/iperf3"):
+        try:
+            engine = find_iperf3(setting)
+        except EngineError:
+            continue
+        if streams_json(engine.version) is streaming:
+            return engine
+    return None
+
+
+_candidates = itertools.count(20_000 + os.getpid() % 5_000)
+
+
+def free_port() -> int:
+    """A port that nobody listens on, below the usual ephemeral range, another at every call."""
+    for port in _candidates:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
+    raise AssertionError("unreachable")
+
+
+@contextmanager
+def steady_clock(folder: Path) -> Iterator[str]:
+    """A chronyd that calls its own clock good and never touches it; yields its socket."""
+    folder.chmod(0o700)  # chronyd wants its socket's folder for itself
+    socket_path = folder / "chronyd.sock"
+    config = folder / "chrony.conf"
+    config.write_text(
+        f"local stratum 3\nport 0\ncmdport 0\nbindcmdaddress {socket_path}\n"
+        f"pidfile {folder / 'chronyd.pid'}\n"
+    )
+    chronyd = shutil.which("chronyd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    assert chronyd is not None, "chronyd: not installed; apt-get install chrony"
+    process = subprocess.Popen(
+        [chronyd, "-d", "-x", "-u", "root", "-f", str(config)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline_s = time.monotonic() + 10
+        while not socket_path.exists():
+            assert time.monotonic() < deadline_s, "chronyd made no socket"
+            time.sleep(0.02)
+        yield str(socket_path)
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+class AgentProcess:
+    """``python -m agent`` with settings of its own."""
+
+    def __init__(self, fabric: FabricSettings, log: Path, **settings: object) -> None:
+        env = {k: v for k, v in os.environ.items() if not k.startswith("BROADSIDE_")}
+        env["BROADSIDE_DATA_DIR"] = str(fabric.data_dir)
+        env |= {f"BROADSIDE_AGENT_{k.upper()}": str(v) for k, v in settings.items()}
+        self.agent_id = str(settings["agent_id"])
+        self.log = log
+        with log.open("ab") as stderr:
+            self.process = subprocess.Popen([sys.executable, "-m", "agent"], env=env, stderr=stderr)
+
+    def stop(self) -> int:
+        """End it as systemd would, and return its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(20)
+
+    def children(self) -> list[int]:
+        """Processes whose parent is this agent."""
+        pid = self.process.pid
+        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+        return [int(child) for child in listed.split()]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+    """Wait for something outside this process."""
+    deadline_s = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "waited in vain"
+        await asyncio.sleep(0.05)
+
+
+@dataclass
+class Range:
+    """A fabric, a clock, and the agents that a test starts."""
+
+    folder: Path
+    clock: str
+    fabric_settings: FabricSettings = field(init=False)
+    fabric: Fabric = field(init=False)
+    agents: list[AgentProcess] = field(default_factory=list)
+    _runs_count: int = 0
+
+    def __post_init__(self) -> None:
+        self.fabric_settings = FabricSettings(data_dir=self.folder / "fabric", queue_lock_s=5)
+        self.fabric = open_fabric(self.fabric_settings)
+
+    async def close(self) -> None:
+        for agent in self.agents:
+            agent.process.send_signal(signal.SIGTERM)
+        for agent in self.agents:
+            agent.stop()
+        await self.fabric.close()
+
+    def start(self, role: str, engine: Engine | None, **settings: object) -> AgentProcess:
+        """Start an agent; ``settings`` override those that make tests short."""
+        agent_id = str(settings.pop("agent_id", f"{role}-{len(self.agents) + 1}"))
+        defaults: dict[str, object] = {
+            "role": role,
+            "agent_id": agent_id,
+            "address": "127.0.0.1",
+            "chronyc_socket": self.clock,
+            "spool_dir": self.folder / f"spool-{agent_id}",
+            "arm_lead_s": 1.5,
+            "heartbeat_s": 1,
+            "upload_s": 0.5,
+            "control_poll_s": 0.5,
+        }
+        if engine is not None:
+            defaults["iperf3"] = engine.binary[0]
+        log = self.folder / f"{agent_id}.log"
+        agent = AgentProcess(self.fabric_settings, log, **(defaults | settings))
+        self.agents.append(agent)
+        return agent
+
+    async def presence(
+        self, agent_id: str, ready: Callable[[Presence], bool], within_s: float = 15.0
+    ) -> Presence:
+        """Wait for a heartbeat that satisfies ``ready``."""
+        deadline_s = time.monotonic() + within_s
+        latest: Presence | None = None
+        while time.monotonic() < deadline_s:
+            for latest in await self.fabric.records.read_presences():
+                if latest.agent_id == agent_id and ready(latest):
+                    return latest
+            await asyncio.sleep(0.1)
+        raise AssertionError(f"{agent_id}: not so in time, last {latest}\n{self.words(agent_id)}")
+
+    async def launch(
+        self,
+        port: int,
+        *,
+        starts_in_s: float = 2.2,
+        lease_s: float = 60.0,
+        send: bool = True,
+        **changes: Any,
+    ) -> Job:
+        """Store a run of one job and queue its message."""
+        self._runs_count += 1
+        now = datetime.now(UTC)
+        fields: dict[str, Any] = {
+            "run_id": f"run-{self._runs_count}",
+            "burst_index": 0,
+            "pair_index": 0,
+            "endpoint": {"agent_id": "server-1", "address": "127.0.0.1", "port": port},
+            "traffic": {"streams_count": 2, "stream_bits_per_second": 20_000_000},
+            "planned_start_at": now + timedelta(seconds=starts_in_s),
+            "duration_s": 2,
+        }
+        job = Job.model_validate(fields | changes)
+        header = RunHeader(run_id=job.run_id, scenario="test", created_at=now, created_by="test")
+        control = Control(run_id=job.run_id, lease_until_at=now + timedelta(seconds=lease_s))
+        await self.fabric.records.create_run(header, b"{}", control)
+        if send:
+            await self.send(job)
+        return job
+
+    async def send(
+        self, job: Job, body: bytes | None = None, message_id: str | None = None
+    ) -> None:
+        await self.fabric.queue.send(
+            [
+                Outgoing(
+                    body=job.model_dump_json().encode() if body is None else body,
+                    message_id=message_id or job.job_id,
+                    # Longer than a coordinator's: late jobs are to be received here.
+                    expires_at=datetime.now(UTC) + timedelta(seconds=60),
+                )
+            ]
+        )
+
+    async def report(self, job: Job, within_s: float = REPORT_WITHIN_S) -> JobReport:
+        """Wait for a job's report."""
+        deadline_s = time.monotonic() + within_s
+        while time.monotonic() < deadline_s:
+            reports = await self.fabric.records.read_reports(job.run_id, job.burst_index)
+            if job.pair_index in reports:
+                return reports[job.pair_index]
+            await asyncio.sleep(0.1)
+        words = "\n".join(self.words(agent.agent_id) for agent in self.agents)
+        raise AssertionError(f"no report of {job.job_id}\n{words}")
+
+    async def under_way(self, job: Job, intervals_count: int = 0) -> None:
+        """Wait until a job is claimed, or until its client uploaded so many intervals."""
+        async with asyncio.timeout(REPORT_WITHIN_S):
+            while True:
+                claims = await self.fabric.records.read_claims(job.run_id, job.burst_index)
+                seconds = await self.seconds(job) if intervals_count else None
+                seen = max((len(t.intervals) for t in seconds.tracks), default=0) if seconds else 0
+                if claims and seen >= intervals_count:
+                    return
+                await asyncio.sleep(0.1)
+
+    async def seconds(self, job: Job) -> PairSeconds | None:
+        found = await self.fabric.records.read_seconds(job.run_id, job.burst_index)
+        return found[0] if found else None
+
+    async def tests(
+        self, port: int, ready: Callable[[TestSeconds], bool], within_s: float = 10.0
+    ) -> TestSeconds:
+        """Wait for a server's record on a port that satisfies ``ready``; the latest."""
+        deadline_s = time.monotonic() + within_s
+        found: list[TestSeconds] = []
+        while time.monotonic() < deadline_s:
+            now = datetime.now(UTC)
+            tests = await self.fabric.records.read_tests(now - timedelta(minutes=5), now)
+            found = [t for t in tests if t.test.endpoint.port == port and ready(t)]
+            if found:
+                return found[-1]
+            await asyncio.sleep(0.1)
+        words = "\n".join(self.words(agent.agent_id) for agent in self.agents)
+        raise AssertionError(f"no such test on port {port}: {tests}\n{words}")
+
+    def words(self, agent_id: str) -> str:
+        """The agent's log."""
+        log = self.folder / f"{agent_id}.log"
+        return log.read_text() if log.exists() else ""

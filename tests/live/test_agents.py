@@ -1,0 +1,370 @@
+"""Two real agents on one fabric run real jobs over loopback, and every way a job can end."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from agent.process import Engine
+from exchange.fabric import FabricSettings
+from exchange.iperf3 import streams_json
+from exchange.messages import (
+    ClockSource,
+    Flow,
+    JobReport,
+    Outcome,
+    Phase,
+    Side,
+    StartMethod,
+)
+from tests.live.agents import (
+    AgentProcess,
+    Range,
+    find_engine,
+    free_port,
+    is_alive,
+    steady_clock,
+    until,
+)
+
+pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest.fixture(scope="module")
+def clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with steady_clock(tmp_path_factory.mktemp("clock")) as socket_path:
+        yield socket_path
+
+
+@dataclass
+class Pair:
+    """One server agent and one client agent, idle."""
+
+    range: Range
+    engine: Engine
+    port: int
+
+
+@pytest.fixture(scope="module", params=["stream", "whole"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    found = find_engine(streaming=request.param == "stream")
+    if found is None:
+        pytest.skip(f"no iperf3 here that writes its JSON as a {request.param}; make setup")
+    return found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pair(
+    engine: Engine, clock: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Pair]:
+    port = free_port()
+    site = Range(folder=tmp_path_factory.mktemp("range"), clock=clock)
+    site.start("server", engine, agent_id="server-1", ports=port)
+    site.start("client", engine, agent_id="client-1")
+    try:
+        await site.presence("server-1", lambda presence: presence.ports == (port,))
+        await site.presence("client-1", lambda presence: presence.engine_version is not None)
+        yield Pair(range=site, engine=engine, port=port)
+    finally:
+        await site.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def site(clock: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Range]:
+    """A range without agents: the tests that break agents start their own."""
+    site = Range(folder=tmp_path_factory.mktemp("range"), clock=clock)
+    try:
+        yield site
+    finally:
+        await site.close()
+
+
+def sent_bytes(report: JobReport) -> int:
+    return sum(total.sent_bytes or 0 for total in report.engine.totals) if report.engine else 0
+
+
+# With both engines ------------------------------------------------------------------------------
+
+
+async def test_a_job_is_measured_at_both_ends(pair: Pair) -> None:
+    site, port = pair.range, pair.port
+    job = await site.launch(port)
+    report = await site.report(job)
+    assert (report.outcome, report.reason) == (Outcome.MEASURED, None), site.words("client-1")
+    assert report.start_method is StartMethod.GATE
+    assert report.engine is not None
+    assert report.engine.streams_count == 2
+    assert report.engine.argv[0] == pair.engine.binary[0]
+    (totals,) = report.engine.totals
+    assert totals.flow is Flow.UP
+    assert totals.received_bytes is not None
+    assert totals.received_bytes > 4_000_000  # paced to 2 x 20 Mbit/s for 2 s: 10 MB
+    assert report.start_error_s is not None
+    assert abs(report.start_error_s) < job.late_after_s
+    for clock in (report.clock_before, report.clock_after):
+        assert clock is not None
+        assert clock.source is ClockSource.CHRONY
+        assert clock.bound_s is not None
+
+    seconds = await site.seconds(job)
+    assert seconds is not None
+    (track,) = seconds.tracks
+    assert (track.side, track.flow) == (Side.CLIENT, Flow.UP)
+    assert len(track.intervals) >= 2
+    assert any(second.nic_tx_bytes > 1_000_000 for second in seconds.host)
+
+    test = await site.tests(port, lambda t: t.test.cookie == report.engine.cookie)  # type: ignore[union-attr]  # asserted above
+    assert test.test.client_address == "127.0.0.1"
+    if streams_json(pair.engine.version):
+        await site.tests(port, lambda t: t.test.ended_at is not None and bool(t.tracks))
+    (received,) = test.tracks
+    assert (received.side, received.flow) == (Side.SERVER, Flow.UP)
+    assert sum(i.transferred_bytes for i in received.intervals) == totals.received_bytes
+
+    raw = await site.fabric.records.read_raw(job.run_id, 0, 0, Side.CLIENT)
+    assert raw is not None
+    assert b"sum_received" in raw
+    claim = (await site.fabric.records.read_claims(job.run_id, 0))[0]
+    assert claim.phase is Phase.REPORTED
+    assert None not in (claim.armed_at, claim.running_at, claim.clock)
+
+
+async def test_both_directions_at_once_have_their_flows(pair: Pair) -> None:
+    site, port = pair.range, pair.port
+    await site.presence("server-1", lambda presence: presence.ports == (port,))
+    traffic = {
+        "streams_count": 2,
+        "stream_bits_per_second": 20_000_000,
+        "direction": "bidirectional",
+    }
+    job = await site.launch(port, traffic=traffic)
+    report = await site.report(job)
+    assert report.outcome is Outcome.MEASURED, report.reason
+    seconds = await site.seconds(job)
+    assert seconds is not None
+    assert {track.flow for track in seconds.tracks} == {Flow.UP, Flow.DOWN}
+
+
+async def test_cancelled_before_the_instant_sends_nothing(pair: Pair) -> None:
+    site, port = pair.range, pair.port
+    await site.presence("server-1", lambda presence: presence.ports == (port,))
+    job = await site.launch(port, starts_in_s=2.2)
+    await asyncio.sleep(1.2)  # the engine is there and holds
+    await site.fabric.records.cancel_run(
+        job.run_id, at=datetime.now(UTC), by="ann", reason="too dear"
+    )
+    report = await site.report(job)
+    assert (report.outcome, report.reason) == (Outcome.ABANDONED, "cancelled by ann: too dear")
+    assert report.reported_at < job.planned_start_at
+    assert sent_bytes(report) == 0
+    assert await site.seconds(job) is None or not (await site.seconds(job)).tracks  # type: ignore[union-attr]  # just read
+
+
+async def test_cancelled_while_running_stops_within_five_seconds(pair: Pair) -> None:
+    site, port = pair.range, pair.port
+    await site.presence("server-1", lambda presence: presence.ports == (port,))
+    job = await site.launch(port, starts_in_s=2.2, duration_s=30)
+    await asyncio.sleep(4.0)
+    cancelled_at = datetime.now(UTC)
+    await site.fabric.records.cancel_run(job.run_id, at=cancelled_at, by="ann", reason="enough")
+    report = await site.report(job)
+    assert (report.outcome, report.reason) == (Outcome.ABANDONED, "cancelled by ann: enough")
+    assert report.ended_at is not None
+    assert (report.ended_at - cancelled_at).total_seconds() < 5
+    seconds = await site.seconds(job)
+    assert seconds is not None
+    assert sum(i.transferred_bytes for i in seconds.tracks[0].intervals) > 1_000_000
+    await site.presence("server-1", lambda presence: presence.ports == (port,))  # freed by the end
+
+
+# With one engine --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def any_engine() -> Engine:
+    found = find_engine(streaming=True) or find_engine(streaming=False)
+    assert found is not None, "iperf3: not installed; apt-get install iperf3"
+    return found
+
+
+async def test_a_lapsed_lease_stops_a_running_burst(site: Range, any_engine: Engine) -> None:
+    """Also: jobs that are late, refused, poison or delivered twice, before it on one client."""
+    port = free_port()
+    site.start("server", any_engine, agent_id="server-l", ports=port)
+    site.start("client", any_engine, agent_id="client-l")
+    await site.presence("server-l", lambda presence: presence.ports == (port,))
+
+    late = await site.launch(port, starts_in_s=-1.0)
+    report = await site.report(late)
+    assert report.outcome is Outcome.MISSED
+    assert "after the planned instant" in (report.reason or "")
+
+    outside = {"agent_id": "server-l", "address": "192.0.2.99", "port": port}
+    refused = await site.launch(port, endpoint=outside)
+    report = await site.report(refused)
+    assert report.outcome is Outcome.REFUSED
+    assert "192.0.2.99" in (report.reason or "")
+
+    await site.send(late, body=b"10.2.1.1 5201", message_id="poison")
+    await site.send(late, message_id="again")  # another id: the queue cannot know it
+    lapsing = await site.launch(port, starts_in_s=2.0, lease_s=4.5, duration_s=30)
+    report = await site.report(lapsing)
+    assert report.outcome is Outcome.ABANDONED
+    assert "lease lapsed" in (report.reason or "")
+    assert report.ended_at is not None
+    assert (report.ended_at - lapsing.planned_start_at).total_seconds() < 10
+
+    dead = {letter.message_id: letter for letter in await site.fabric.queue.dead_letters()}
+    assert dead["poison"].reason == "NotJson"
+    assert dead[refused.job_id].reason == "Refused"
+    assert "192.0.2.99" in dead[refused.job_id].description
+    assert "claim_lost" in site.words("client-l")
+    (claim,) = (await site.fabric.records.read_claims(late.run_id, 0)).values()
+    assert (await site.report(late)).reported_at < report.reported_at  # not written again
+    assert claim.phase is Phase.REPORTED
+    for agent in site.agents:
+        assert agent.stop() == 0
+    assert await site.fabric.records.read_presences() == []
+
+
+async def test_a_busy_server_is_tried_again_until_it_is_free(
+    site: Range, any_engine: Engine
+) -> None:
+    port = free_port()
+    server = site.start("server", any_engine, agent_id="server-b", ports=port)
+    await site.presence("server-b", lambda presence: presence.ports == (port,))
+    foreign = await asyncio.create_subprocess_exec(
+        *any_engine.binary, "-c", "127.0.0.1", "-p", str(port), "-t", "3", "-b", "1M",
+        stdout=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    client = site.start("client", any_engine, agent_id="client-b", arm_lead_s=4)
+    busy = await site.presence("server-b", lambda presence: presence.busy_ports == (port,))
+    assert busy.ports == ()
+    job = await site.launch(port, starts_in_s=4.5)
+    report = await site.report(job)
+    await foreign.wait()
+    assert report.outcome is Outcome.MEASURED, report.reason
+    assert "busy" in (report.reason or ""), site.words("client-b")
+    client.stop()
+    server.stop()
+
+
+async def test_nobody_there_is_a_failure_in_the_engines_words(
+    site: Range, any_engine: Engine
+) -> None:
+    client = site.start("client", any_engine, agent_id="client-n")
+    job = await site.launch(free_port(), starts_in_s=2.2)
+    report = await site.report(job)
+    assert report.outcome is Outcome.FAILED
+    assert "unable to connect" in (report.reason or "")
+    client.stop()
+
+
+async def test_a_clock_over_the_gate_stands_down(site: Range, any_engine: Engine) -> None:
+    client = site.start("client", any_engine, agent_id="client-c", chronyc_socket="/nowhere")
+    job = await site.launch(free_port(), starts_in_s=2.2)
+    report = await site.report(job)
+    assert report.outcome is Outcome.REFUSED
+    assert "clock unknown" in (report.reason or "")
+    assert report.clock_before is not None
+    assert report.clock_before.source is ClockSource.UNKNOWN
+    client.stop()
+
+
+async def test_a_killed_client_leaves_the_servers_record_and_no_engine(
+    site: Range, any_engine: Engine
+) -> None:
+    port = free_port()
+    server = site.start("server", any_engine, agent_id="server-k", ports=port)
+    client = site.start("client", any_engine, agent_id="client-k")
+    await site.presence("server-k", lambda presence: presence.ports == (port,))
+    job = await site.launch(port, starts_in_s=2.2, duration_s=20)
+    await site.under_way(job, intervals_count=2)
+    engines = client.children()
+    assert len(engines) == 1
+    client.kill()
+    await until(lambda: not any(is_alive(pid) for pid in engines))
+    test = await site.tests(port, lambda t: t.test.ended_at is not None)
+    assert test.test.engine.error is not None
+    (track,) = test.tracks
+    assert len(track.intervals) >= 2
+    assert sum(i.transferred_bytes for i in track.intervals) > 2_000_000
+    assert await site.fabric.records.read_reports(job.run_id, 0) == {}
+    claim = (await site.fabric.records.read_claims(job.run_id, 0))[0]
+    assert claim.phase is Phase.RUNNING
+    await site.presence("server-k", lambda presence: presence.ports == (port,))
+    server.stop()
+
+
+async def test_a_stopped_client_reports_abandoned_and_a_stopped_server_keeps_its_part(
+    site: Range, any_engine: Engine
+) -> None:
+    port = free_port()
+    server = site.start("server", any_engine, agent_id="server-s", ports=port)
+    client = site.start("client", any_engine, agent_id="client-s")
+    await site.presence("server-s", lambda presence: presence.ports == (port,))
+    job = await site.launch(port, starts_in_s=2.0, duration_s=20)
+    await site.under_way(job, intervals_count=1)
+    assert server.stop() == 0
+    report = await site.report(job)
+    assert report.outcome is Outcome.FAILED
+    assert "server has terminated" in (report.reason or "")
+    test = await site.tests(port, lambda t: t.test.ended_at is not None)
+    assert sum(i.transferred_bytes for i in test.tracks[0].intervals) > 1_000_000
+
+    idle = await site.launch(port, starts_in_s=30.0)
+    await site.under_way(idle)
+    assert client.stop() == 0
+    report = await site.report(idle)
+    assert (report.outcome, report.reason) == (Outcome.ABANDONED, "the agent is stopping")
+
+
+async def test_a_port_in_use_is_a_problem_until_it_is_free(site: Range, any_engine: Engine) -> None:
+    port = free_port()
+    with socket.socket() as squatter:
+        squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        squatter.bind(("127.0.0.1", port))
+        squatter.listen()
+        server = site.start("server", any_engine, agent_id="server-p", ports=port)
+        presence = await site.presence("server-p", lambda p: p.problem is not None)
+        assert presence.ports == ()
+        assert f"port {port}" in (presence.problem or "")
+        assert "in use" in (presence.problem or "")
+        assert "BROADSIDE_AGENT_PORTS" in (presence.problem or "")
+        starts = site.words("server-p").count("problem")
+    presence = await site.presence("server-p", lambda p: p.ports == (port,), within_s=20)
+    assert presence.problem is None
+    assert starts == 1  # said once, not at every try
+    server.stop()
+
+
+async def test_a_stuck_server_is_replaced(site: Range, any_engine: Engine) -> None:
+    """It listens, the kernel has connected somebody to it, and nothing happens any more."""
+    port = free_port()
+    server = site.start("server", any_engine, agent_id="server-d", ports=port)
+    await site.presence("server-d", lambda presence: presence.ports == (port,))
+    (stuck,) = server.children()
+    os.kill(stuck, signal.SIGSTOP)
+    with socket.create_connection(("127.0.0.1", port)):
+        await site.presence("server-d", lambda presence: presence.busy_ports == (port,))
+        await until(lambda: stuck not in server.children(), within_s=30)
+    assert "sends nothing" in site.words("server-d")
+    await site.presence("server-d", lambda presence: presence.ports == (port,))
+    server.stop()
+
+
+async def test_bad_settings_are_one_clear_line_and_exit_code_3(tmp_path: Path) -> None:
+    agent = AgentProcess(
+        FabricSettings(data_dir=tmp_path), tmp_path / "log", agent_id="x", role="client", ports="no"
+    )
+    assert await asyncio.to_thread(agent.process.wait, 20) == 3
+    (line,) = (tmp_path / "log").read_text().splitlines()
+    assert "BROADSIDE_AGENT_PORTS" in line
+    assert "5201-5204,5210" in line
