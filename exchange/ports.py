@@ -150,7 +150,10 @@ class JobQueue(Protocol):
         """Remove scheduled messages; return how many were still there. Others are ignored."""
 
     async def receive(self, wait_s: float) -> Delivery | None:
-        """Lock one eligible message, waiting at most ``wait_s`` seconds for one."""
+        """Lock one eligible message, waiting at most ``wait_s`` seconds for one.
+
+        A receive that is cancelled gives back what it may have locked.
+        """
 
     async def complete(self, delivery: Delivery) -> None:
         """Remove the message. Raises :class:`LockLost`."""

@@ -191,7 +191,6 @@ class Records:
 
         Raises ``EntityNotFound`` for an unknown run.
         """
-
         return await self._change_control(
             run_id, lambda control: {"lease_until_at": max(control.lease_until_at, until_at)}
         )
@@ -201,7 +200,6 @@ class Records:
 
         Raises ``EntityNotFound`` for an unknown run.
         """
-
         mark = {"cancelled_at": at, "cancelled_by": by, "cancel_reason": reason}
         return await self._change_control(
             run_id, lambda control: mark if control.cancelled_at is None else {}
@@ -327,10 +325,14 @@ class Records:
         partition = _burst_partition(run_id, burst_index)
         async for number, row in self._numbered(partition, "chunk.client."):
             chunks[int(number.split(".")[0])].append(row)
-        return [
-            PairSeconds(pair_index=pair_index, tracks=_tracks(rows), host=_host(rows))
-            for pair_index, rows in chunks.items()
-        ]
+
+        def unpacked() -> list[PairSeconds]:
+            return [
+                PairSeconds(pair_index=pair_index, tracks=_tracks(rows), host=_host(rows))
+                for pair_index, rows in chunks.items()
+            ]
+
+        return await asyncio.to_thread(unpacked)  # off the loop: a big burst takes a while
 
     async def save_raw(
         self, run_id: str, burst_index: int, pair_index: int, side: Side, text: bytes
@@ -390,11 +392,15 @@ class Records:
                 else:
                     chunks[row.row_key.rpartition(".chunk.")[0]].append(row)
             hour_at += timedelta(hours=1)
-        return [
-            TestSeconds(test=test, tracks=_tracks(chunks[key]), host=_host(chunks[key]))
-            for key, test in tests.items()
-            if from_at <= test.started_at < before_at
-        ]
+
+        def unpacked() -> list[TestSeconds]:
+            return [
+                TestSeconds(test=test, tracks=_tracks(chunks[key]), host=_host(chunks[key]))
+                for key, test in tests.items()
+                if from_at <= test.started_at < before_at
+            ]
+
+        return await asyncio.to_thread(unpacked)
 
     # Presence ---------------------------------------------------------------------------------
 
