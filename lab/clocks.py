@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from agent.clock import parse_tracking
-from lab.errors import LabBroken, LabError, LabMisconfigured
+from lab.errors import LabBroken, LabError, LabMisconfigured, ToolMissing
 from lab.namespaces import CHRONY_PATH, list_processes, pid_path, run
 from lab.tools import find_tool
 from lab.topology import NTP_OVER_LOOPBACK, Host, Lab, management_address, management_network
@@ -110,7 +110,11 @@ def wait_synced(lab: Lab, timeout_s: float) -> tuple[str, ...]:
 
 
 def missing_clocks(lab: Lab) -> Sequence[str]:
-    """The hosts (and ``fw``) whose chronyd does not run."""
+    """The hosts (and ``fw``) whose chronyd does not run; none where it is not installed."""
+    try:
+        find_tool("chronyd")
+    except ToolMissing:
+        return []
     running = _running(lab.spec.prefix)
     return [name for name in ("fw", *(host.name for host in lab.hosts)) if name not in running]
 

@@ -28,7 +28,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from io import FileIO
+from io import BufferedReader, FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -260,7 +260,7 @@ class ForkServer:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit())
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    def serve(self, requests: FileIO, answers: FileIO) -> None:
+    def serve(self, requests: BufferedReader, answers: FileIO) -> None:
         """Until the input closes or a request says stop; then no process is left."""
         try:
             while True:
@@ -450,8 +450,9 @@ def main() -> None:
         answers.write(json.dumps({"error": problem}).encode() + b"\n")
         sys.exit(1)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    # Unbuffered: select must see what is not read yet.
-    ForkServer(entry, arguments.logs).serve(FileIO(os.dup(0), "r"), answers)
+    # A buffer hides nothing from select: no request comes before the answer to the last.
+    with os.fdopen(os.dup(0), "rb") as requests:
+        ForkServer(entry, arguments.logs).serve(requests, answers)
 
 
 if __name__ == "__main__":

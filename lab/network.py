@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from lab import clocks, topology
-from lab.errors import LabBroken, LabMisconfigured
+from lab.errors import LabBroken, LabMisconfigured, NoRights
 from lab.namespaces import (
     CHRONY_PATH,
     inside,
@@ -35,6 +35,7 @@ from lab.namespaces import (
     run_batch,
     write_sysctls,
 )
+from lab.rights import Rights, find_rights
 from lab.tools import find_tool
 from lab.topology import Batch, Host, Lab, LabSpec
 
@@ -75,8 +76,8 @@ def up(spec: LabSpec, base_path: Path = DEFAULT_PATH) -> Lab:
 
     A network that is broken or of another shape is built anew, which ends what runs in it; dead
     clocks and a dead ledger are started again; rates return to the specification's. Raises
-    :class:`lab.errors.ToolMissing` before anything is changed, :class:`LabBroken` when a command
-    refuses (run ``down`` then).
+    :class:`lab.errors.ToolMissing` and :class:`NoRights` before anything is changed,
+    :class:`LabBroken` when a command refuses (run ``down`` then).
     """
     for tool in ("ip", "tc", "nft"):
         find_tool(tool)
@@ -84,13 +85,13 @@ def up(spec: LabSpec, base_path: Path = DEFAULT_PATH) -> Lab:
     with locked(spec.prefix) as lock:
         lab = topology.build_lab(spec, path)
         if read_spec(path) != spec or network_faults(lab):
+            check_rights(path)
             clear(spec.prefix, lock)
             build(spec, lock)
-            path.mkdir(parents=True, exist_ok=True)
             write_spec(spec, path)
         shape(spec, lock)
         start_ledger(lab)
-    problem = clocks.start_clocks(lab)
+        problem = clocks.start_clocks(lab)
     if problem is None:
         return lab
     return dataclasses.replace(
@@ -102,12 +103,18 @@ def up(spec: LabSpec, base_path: Path = DEFAULT_PATH) -> Lab:
 
 
 def down(prefix: str, base_path: Path = DEFAULT_PATH) -> DownReport:
-    """Take away everything of a lab: processes, namespaces, state. Safe without a lab, or twice."""
+    """Take away everything of a lab: processes, namespaces, state. Safe without a lab, or twice.
+
+    Raises :class:`NoRights` when it is another user's.
+    """
     path = lab_path(prefix, base_path)
     with locked(prefix) as lock:
-        report = clear(prefix, lock)
-        if path.exists():
-            shutil.rmtree(path)
+        try:
+            report = clear(prefix, lock)
+            if path.exists():
+                shutil.rmtree(path)
+        except PermissionError as error:
+            raise NoRights(f"{error}: it is another user's lab; run this with sudo") from error
         with contextlib.suppress(OSError):  # another lab's folder is beside it
             path.parent.rmdir()
             if base_path == DEFAULT_PATH:
@@ -162,6 +169,17 @@ def _rated(lab: Lab, bits_per_second: int | None) -> LabSpec:
         raise LabMisconfigured("this is plain loopback: there is no shaper; build a lab for one")
     dataclasses.replace(lab.spec, firewall_bits_per_second=bits_per_second)
     return lab.spec
+
+
+def check_rights(path: Path) -> None:
+    """Make the lab's folder, and see that namespaces may be made. Raises :class:`NoRights`."""
+    finding = find_rights().require()
+    if finding.rights is Rights.USER_NAMESPACE:
+        raise NoRights("not root: build the lab in a user namespace (lab.rights), or with sudo")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LabBroken(f"folder {path}: {error.strerror}; choose another data folder") from error
 
 
 # Building ---------------------------------------------------------------------------------------

@@ -83,11 +83,13 @@ def find_rights() -> Finding:
 
 
 def fix() -> str:
-    """What to do about it: the command for the switch that forbids it, or sudo."""
+    """What to do about it: the command for the switch that forbids it, or more rights."""
     for name, forbids, allows in SWITCHES:
         with contextlib.suppress(OSError):
             if Path("/proc/sys", *name.split(".")).read_text().strip() == forbids:
                 return f"run `sudo sysctl -w {name}={allows}`, or run this command with sudo"
+    if os.geteuid() == 0:  # a container's root
+        return "give this container CAP_SYS_ADMIN and CAP_NET_ADMIN (docker run --privileged)"
     return "run this command with sudo"
 
 

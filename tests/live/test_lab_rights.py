@@ -15,7 +15,7 @@ from lab.errors import LabMisconfigured, NoRights
 from lab.namespaces import list_processes
 from lab.rights import Finding, Rights
 from lab.topology import LabSpec
-from tests.live.labs import needs_root, new_prefix, wait_until
+from tests.live.labs import built, needs_root, new_prefix, wait_until
 
 pytestmark = [pytest.mark.live, needs_root]
 
@@ -78,6 +78,29 @@ def test_without_any_rights_one_line_says_what_to_do() -> None:
     assert "\n" not in words
     with pytest.raises(NoRights, match="sudo"):
         Finding(rights=Rights.NONE, reason=words).require()
+
+
+def test_an_ordinary_user_outside_a_world_is_told_so(open_path: Path) -> None:
+    up = (
+        "import sys; from pathlib import Path; from lab import network\n"
+        "from lab.topology import LabSpec\n"
+        "network.up(LabSpec(pairs_count=1, prefix=sys.argv[1]), Path(sys.argv[2]))"
+    )
+    done = run([*AS_NOBODY, *python(up, new_prefix(), str(open_path))])
+    assert done.stderr.splitlines()[-1].startswith("lab.errors.NoRights: not root: build")
+    assert list(open_path.rglob("*")) == []
+
+
+def test_another_users_lab_stays(open_path: Path) -> None:
+    down = (
+        "import sys; from pathlib import Path; from lab import network\n"
+        "network.down(sys.argv[1], Path(sys.argv[2]))"
+    )
+    with built(LabSpec(pairs_count=1, prefix=new_prefix()), open_path) as lab:
+        done = run([*AS_NOBODY, *python(down, lab.spec.prefix, str(open_path))])
+        assert "lab.errors.NoRights" in done.stderr.splitlines()[-1]
+        assert "another user's lab; run this with sudo" in done.stderr.splitlines()[-1]
+        assert network.status(lab.spec.prefix, open_path).faults == ()
 
 
 def test_an_ordinary_users_lab_carries_counts_and_goes(open_path: Path) -> None:
