@@ -257,10 +257,12 @@ def _flow(
     late = np.array([grade.state is State.LATE for grade in grades])
     sent_in = flow.sent_bytes[:, span]
     heard = ~np.isnan(sent_in).all(axis=1)
-    sent = float(np.nansum(sent_in) * 8 / length_s) if heard.any() else None
+    sent = float(np.nansum(sent_in, dtype=np.float64) * 8 / length_s) if heard.any() else None
     proven = float(flow.proven_bytes[span].sum() * 8 / length_s)
     retransmits = flow.retransmits_count[:, span]
-    retransmitted = float(np.nansum(retransmits)) if not np.isnan(retransmits).all() else None
+    retransmitted = (
+        float(np.nansum(retransmits, dtype=np.float64)) if not np.isnan(retransmits).all() else None
+    )
     rtt = flow.rtt_s[:, span]
     rtt_known = rtt[~np.isnan(rtt)].astype(np.float64)
     baseline = _baseline(aligned.pairs, flow.flow, rtt_known)
@@ -302,8 +304,8 @@ def _flow(
         buffer_delay_ratio=figure(buffer_delay(rtt_mean, baseline)),
         transfer_time_ratio=figure(transfer_time_ratio(received, headers.wire_ratio, caps)),
         loss_ratio=_over(
-            float(np.nansum(lost)) if not np.isnan(lost).all() else None,
-            float(np.nansum(packets)) if not np.isnan(packets).all() else None,
+            float(np.nansum(lost, dtype=np.float64)) if not np.isnan(lost).all() else None,
+            float(np.nansum(packets, dtype=np.float64)) if not np.isnan(packets).all() else None,
         ),
         loss_pairs_count=int((~np.isnan(lost)).any(axis=1).sum()),
     )
@@ -438,7 +440,9 @@ def _pairs(
         received = np.where(seen, per_second.sum(axis=1) * 8 / length_s, np.nan)
         sent_in = np.array([flow.sent_bytes[:, span] for flow in aligned.flows])
         heard = ~np.isnan(sent_in).all(axis=(0, 2))
-        sent = np.where(heard, np.nansum(sent_in, axis=(0, 2)) * 8 / length_s, np.nan)
+        sent = np.where(
+            heard, np.nansum(sent_in, axis=(0, 2), dtype=np.float64) * 8 / length_s, np.nan
+        )
         if length_s > 1:
             means = per_second.mean(axis=1)
             np.divide(per_second.std(axis=1, ddof=1), means, out=cov, where=means > 0)
@@ -581,7 +585,7 @@ def _flow_series(flow: FlowSeconds) -> FlowSeries:
     rates = (flow.received_bytes * 8).astype(np.float32)
     rates[flow.coverage <= 0] = np.nan
     p5, p50, p95 = _column_quantiles(rates, (0.05, 0.5, 0.95))
-    sent: Floats = np.asarray(np.nansum(flow.sent_bytes, axis=0))
+    sent: Floats = np.asarray(np.nansum(flow.sent_bytes, axis=0, dtype=np.float64))
     sent[np.isnan(flow.sent_bytes).all(axis=0)] = np.nan
     retransmits: Floats = np.asarray(np.nansum(flow.retransmits_count, axis=0, dtype=np.float64))
     retransmits[np.isnan(flow.retransmits_count).all(axis=0)] = np.nan

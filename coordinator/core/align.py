@@ -10,7 +10,7 @@ sender's bytes times the pair's received/sent totals, and the pair's :class:`Bas
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -35,6 +35,8 @@ TAIL_MAX_S: Final = 60.0  # s beyond one more duration after the planned end tha
 FILL_LEAST_S: Final = 0.5  # s that the sender must have seen beyond the receiver to fill in
 OWN_EDGE_RATIO: Final = 0.1  # of a cell: how far two ends' first and last cells differ anyway
 CELL_FULL_RATIO: Final = 0.99  # of a second: covered as far as clocks can tell
+SECOND_SEEN_RATIO: Final = 0.5  # of a second: covered at least so far, the second counts as seen
+_TOUCH_S: Final = 1e-6  # s of a cell below which an interval does not reach it
 MISPLACED_S: Final = 3600.0  # s from the instant beyond which a track's own clock is not believed
 
 
@@ -68,7 +70,7 @@ class FlowSeconds:
 
     flow: Flow
     received_bytes: Floats  # 0 where coverage is 0
-    sent_bytes: Floats  # NaN where the sender's seconds are unknown
+    sent_bytes: Singles  # NaN where the sender's seconds are unknown
     coverage: Singles  # 0..1, the share of the cell for which received_bytes speaks
     proven_bytes: Floats  # shape (cells,): the part of the sum that receivers' own seconds say
     retransmits_count: Singles
@@ -77,7 +79,7 @@ class FlowSeconds:
     lost_count: Singles  # UDP datagrams
     packets_count: Singles
     basis: tuple[Basis, ...]
-    own_coverage: tuple[Floats, ...]  # per pair, by its own planned second: 0..1
+    own_seen: NDArray[np.bool_]  # (pairs, planned seconds), in each pair's own engine time
     proven_s: Floats  # per pair: s of its planned seconds that the receiver's own seconds cover
 
 
@@ -88,7 +90,6 @@ class HostSeconds:
     cpu_busy_ratio: Singles
     cpu_busiest_core_ratio: Singles
     nic_tx_bytes: Singles
-    nic_rx_bytes: Singles
     drops_count: Floats  # per pair, over the burst
 
 
@@ -105,45 +106,58 @@ class Aligned:
     clock_bound_s: Floats  # per pair, the larger of its ends' bounds; NaN: unknown
 
 
-def spread(start_s: Floats, end_s: Floats, amount: NDArray[np.floating], edges: Floats) -> Floats:
-    """Amounts of intervals shared out over cells by the time they overlap.
+class Spread:
+    """Shares intervals' amounts out over cells by the time that they overlap.
 
-    Intervals are sorted and disjoint; ``edges`` has one more element than the result. Amounts
-    within ``edges`` are conserved: cumulative amounts are interpolated linearly.
+    Intervals are sorted and disjoint; ``edges`` has one more element than there are cells.
+    Cumulative amounts are interpolated linearly at the edges and differenced, so amounts that lie
+    within ``edges`` are conserved.
     """
-    knots = np.empty(2 * len(start_s))
-    knots[0::2] = start_s
-    knots[1::2] = np.maximum(end_s, start_s)
-    totals = np.empty(2 * len(start_s))
-    totals[1::2] = np.cumsum(amount, dtype=np.float64)
-    totals[0] = 0.0
-    totals[2::2] = totals[1:-1:2]
-    return np.diff(np.interp(edges, np.maximum.accumulate(knots), totals))
+
+    def __init__(self, start_s: Floats, end_s: Floats, edges: Floats) -> None:
+        self._length_s = end_s - start_s
+        place = np.searchsorted(start_s, edges, side="right") - 1
+        before = place < 0
+        self._place = np.where(before, 0, place)
+        inside = (edges - start_s[self._place]) / self._length_s[self._place]
+        self._inside = np.where(before, 0.0, np.minimum(inside, 1.0))
+
+    def over(self, amount: NDArray[np.floating]) -> Floats:
+        """The cells' parts of ``amount``, one value an interval."""
+        total = np.cumsum(amount, dtype=np.float64) - amount
+        cells: Floats = np.diff(total[self._place] + amount[self._place] * self._inside)
+        return cells
+
+    @property
+    def coverage(self) -> Floats:
+        """Seconds of each cell that intervals cover."""
+        return self.over(self._length_s)
+
+    def mean(self, values: Singles) -> Floats:
+        """Mean of the values over each cell, weighted by overlap; NaN where none is known."""
+        return self._per(np.where(np.isnan(values), 0.0, values) * self._length_s, values)
+
+    def share(self, counts: Singles) -> Floats:
+        """Counts shared out; NaN where no interval with a known count reaches."""
+        cells = self.over(np.where(np.isnan(counts), np.float32(0.0), counts))
+        cells[self._known(counts) <= _TOUCH_S] = np.nan
+        return cells
+
+    def _known(self, values: Singles) -> Floats:
+        return self.over(np.where(np.isnan(values), 0.0, self._length_s))
+
+    def _per(self, weighted: Floats, values: Singles) -> Floats:
+        known = self._known(values)
+        cells = np.full(len(known), np.nan)
+        np.divide(self.over(weighted), known, out=cells, where=known > _TOUCH_S)
+        return cells
 
 
-def _average(start_s: Floats, end_s: Floats, values: Singles, edges: Floats) -> Singles:
-    """Mean of interval values over each cell, weighted by overlap; NaN where none is known."""
-    known = ~np.isnan(values)
-    if not known.any():
-        return np.full(len(edges) - 1, np.nan, np.float32)
-    start, end = start_s[known], end_s[known]
-    length = end - start
-    over = spread(start, end, length, edges)
-    sums = spread(start, end, values[known] * length, edges)
-    cells = np.full(len(over), np.nan, np.float32)
-    np.divide(sums, over, out=cells, where=over > 1e-6, casting="unsafe")
-    return cells
-
-
-def _share(start_s: Floats, end_s: Floats, values: Singles, edges: Floats) -> Singles:
-    """Counts shared out over cells; NaN where no interval with a known count reaches."""
-    known = ~np.isnan(values)
-    if not known.any():
-        return np.full(len(edges) - 1, np.nan, np.float32)
-    start, end = start_s[known], end_s[known]
-    cells = spread(start, end, values[known], edges)
-    cells[spread(start, end, end - start, edges) <= 1e-6] = np.nan
-    return cells.astype(np.float32)
+def _matrix(shape: tuple[int, int], columns: Iterable[Singles]) -> Singles:
+    """Cells to fill, all unknown; without memory of its own where no column knows anything."""
+    if any(not np.isnan(column).all() for column in columns):
+        return np.full(shape, np.nan, np.float32)
+    return np.broadcast_to(np.float32(np.nan), shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,52 +366,58 @@ def _flow_seconds(
 ) -> FlowSeconds:
     shape = (len(pairs), grid.count)
     received = np.zeros(shape)
-    sent = np.full(shape, np.nan)
+    sent = np.full(shape, np.nan, np.float32)
     coverage = np.zeros(shape, np.float32)
     proven = np.zeros(grid.count)
-    unknown = np.full(shape, np.nan, np.float32)
-    retransmits, rtt, cwnd, lost, packets = (unknown, *(unknown.copy() for _ in range(4)))
-    own = []
+    senders = [pair.sent[flow] for pair in pairs if flow in pair.sent]
+    receivers = [pair.received[flow] for pair in pairs if flow in pair.received]
+    retransmits = _matrix(shape, (track.retransmits_count for track in senders))
+    rtt = _matrix(shape, (track.rtt_s for track in senders))
+    cwnd = _matrix(shape, (track.cwnd_bytes for track in senders))
+    lost = _matrix(shape, (track.lost_count for track in receivers))
+    packets = _matrix(shape, (track.packets_count for track in receivers))
+    own = np.zeros((len(pairs), duration_s), np.bool_)
     proven_s = np.zeros(len(pairs))
     basis = []
     edges = grid.edges
     own_edges = omit_s + np.arange(duration_s + 1, dtype=np.float64)
     for row, pair in enumerate(pairs):
         at, frm = pair.received.get(flow), pair.sent.get(flow)
-        own_seen = np.zeros(duration_s)
+        own_s = np.zeros(duration_s)
         used = Basis.NONE
         if at is not None:
-            start, end = _on_clock(at, pair)
-            cover = spread(start, end, end - start, edges)
-            received[row] = spread(start, end, at.transferred_bytes, edges)
-            coverage[row] = cover
-            own_seen = spread(at.start_s, at.end_s, at.end_s - at.start_s, own_edges)
+            cells = Spread(*_on_clock(at, pair), edges)
+            received[row] = cells.over(at.transferred_bytes)
+            coverage[row] = cells.coverage
+            own_s = Spread(at.start_s, at.end_s, own_edges).coverage
             used = Basis.TOTALS if flow in pair.totals_only else Basis.RECEIVER
             if used is Basis.RECEIVER:
                 proven += received[row]
-                proven_s[row] = own_seen.sum()
-            lost[row] = _share(start, end, at.lost_count, edges)
-            packets[row] = _share(start, end, at.packets_count, edges)
+                proven_s[row] = own_s.sum()
+            for matrix, column in ((lost, at.lost_count), (packets, at.packets_count)):
+                if matrix.flags.writeable:
+                    matrix[row] = cells.share(column)
         if frm is not None:
-            start, end = _on_clock(frm, pair)
-            cover = spread(start, end, end - start, edges)
-            seconds = spread(start, end, frm.transferred_bytes, edges)
+            cells = Spread(*_on_clock(frm, pair), edges)
+            cover, seconds = cells.coverage, cells.over(frm.transferred_bytes)
             sent[row] = np.where(cover > 0, seconds, np.nan)
-            retransmits[row] = _share(start, end, frm.retransmits_count, edges)
-            rtt[row] = _average(start, end, frm.rtt_s, edges)
-            cwnd[row] = _average(start, end, frm.cwnd_bytes, edges)
-            sender_own = spread(frm.start_s, frm.end_s, frm.end_s - frm.start_s, own_edges)
-            if sender_own.sum() > own_seen.sum() + FILL_LEAST_S:
+            if retransmits.flags.writeable:
+                retransmits[row] = cells.share(frm.retransmits_count)
+            for matrix, column in ((rtt, frm.rtt_s), (cwnd, frm.cwnd_bytes)):
+                if matrix.flags.writeable:
+                    matrix[row] = cells.mean(column)
+            sender_own_s = Spread(frm.start_s, frm.end_s, own_edges).coverage
+            if sender_own_s.sum() > own_s.sum() + FILL_LEAST_S:
                 fill = cover > coverage[row] + (0.0 if at is None else OWN_EDGE_RATIO)
                 ratio = pair.ratio[flow]
                 received[row, fill] = seconds[fill] * (1.0 if ratio is None else ratio)
                 coverage[row, fill] = cover[fill]
-                own_seen = np.maximum(own_seen, sender_own)
+                own_s = np.maximum(own_s, sender_own_s)
                 if at is None:
                     used = Basis.SENDER if ratio is None else Basis.SENDER_SCALED
                 else:
                     used = Basis.MIXED
-        own.append(np.minimum(own_seen, 1.0))
+        own[row] = own_s >= SECOND_SEEN_RATIO
         basis.append(used)
     return FlowSeconds(
         flow=flow,
@@ -411,7 +431,7 @@ def _flow_seconds(
         lost_count=lost,
         packets_count=packets,
         basis=tuple(basis),
-        own_coverage=tuple(own),
+        own_seen=own,
         proven_s=proven_s,
     )
 
@@ -423,8 +443,7 @@ def _on_clock(columns: TrackColumns, pair: _Pair) -> tuple[Floats, Floats]:
 
 def _host_seconds(pairs: Sequence[_Pair], side: Side, grid: Grid) -> HostSeconds:
     shape = (len(pairs), grid.count)
-    unknown = np.full(shape, np.nan, np.float32)
-    busy, core, tx, rx = (unknown, *(unknown.copy() for _ in range(3)))
+    busy, core, tx = (np.full(shape, np.nan, np.float32) for _ in range(3))
     drops = np.full(len(pairs), np.nan)
     edges = grid.edges
     for row, pair in enumerate(pairs):
@@ -434,17 +453,16 @@ def _host_seconds(pairs: Sequence[_Pair], side: Side, grid: Grid) -> HostSeconds
         )
         if not len(host):
             continue
-        start = host.start_at_s - pair.correction_s[side]
-        end = host.end_at_s - pair.correction_s[side]
-        busy[row] = _average(start, end, host.cpu_busy_ratio, edges)
-        core[row] = _average(start, end, host.cpu_busiest_core_ratio, edges)
-        tx[row] = _share(start, end, host.nic_tx_bytes.astype(np.float32), edges)
-        rx[row] = _share(start, end, host.nic_rx_bytes.astype(np.float32), edges)
+        fix = pair.correction_s[side]
+        cells = Spread(host.start_at_s - fix, host.end_at_s - fix, edges)
+        busy[row] = cells.mean(host.cpu_busy_ratio)
+        core[row] = cells.mean(host.cpu_busiest_core_ratio)
+        covered = cells.coverage
+        tx[row] = np.where(covered > _TOUCH_S, cells.over(host.nic_tx_bytes), np.nan)
         drops[row] = host.drops_count.sum()
     return HostSeconds(
         cpu_busy_ratio=busy,
         cpu_busiest_core_ratio=core,
         nic_tx_bytes=tx,
-        nic_rx_bytes=rx,
         drops_count=drops,
     )

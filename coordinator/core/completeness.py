@@ -19,7 +19,6 @@ from coordinator.core.status import due_at
 from exchange.messages import JobReport, Message, Outcome
 
 PAIR_FLOOR_RATIO: Final = 0.9  # of its planned seconds: a pair below it does not count as measured
-SECOND_SEEN_RATIO: Final = 0.5  # of a second: covered at least so far, the second counts as seen
 
 
 class State(StrEnum):
@@ -99,8 +98,7 @@ def grade(
     over = now >= due_at(burst)
     grades = []
     for row, pair in enumerate(aligned.pairs):
-        seen_ratio = np.min([flow.own_coverage[row] for flow in aligned.flows], axis=0)
-        seen = int((seen_ratio >= SECOND_SEEN_RATIO).sum())
+        seen = int(np.all([flow.own_seen[row] for flow in aligned.flows], axis=0).sum())
         proven = float(min(flow.proven_s[row] for flow in aligned.flows) / max(1, burst.duration_s))
         start = float(aligned.first_data_at_s[row])
         error = None if math.isnan(start) else start - planned_s

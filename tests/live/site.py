@@ -1,5 +1,6 @@
 """A whole Broadside on loopback for live tests: agents and coordinators as real processes."""
 
+import contextlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from typing import Any, Self
 import httpx
 
 from exchange.messages import Role
+from tests.live.agents import steady_clock
 
 ROOT = Path(__file__).parent.parent.parent
 BROADSIDE = [sys.executable, "-m", "coordinator"]
@@ -49,10 +51,14 @@ class Site:
             "BROADSIDE_DATA_DIR": str(folder / "data"),
             "PYTHONPATH": str(ROOT),
         }
+        self._clock = contextlib.ExitStack()
         self.agents: dict[str, subprocess.Popen[bytes]] = {}
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
+        clock_folder = self.folder / "clock"
+        clock_folder.mkdir()
+        self.chronyc_socket = self._clock.enter_context(steady_clock(clock_folder))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -65,6 +71,7 @@ class Site:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        self._clock.close()
 
     def start_agent(self, role: Role, name: str, **settings: object) -> subprocess.Popen[bytes]:
         """One agent on loopback; a server gets a free port."""
@@ -73,7 +80,7 @@ class Site:
             "agent_id": name,
             "address": "127.0.0.1",
             "nic": "lo",
-            "clock_bound_max_s": 30,  # this machine's clock is not what is tested
+            "chronyc_socket": self.chronyc_socket,
             "spool_dir": self.folder / "spool" / name,
             "heartbeat_s": 1,
         } | settings

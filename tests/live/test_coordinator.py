@@ -18,7 +18,6 @@ SMALL = {
     "lead_s": 7,
     "traffic.streams_count": 2,
     "traffic.stream_bits_per_second": 20_000_000,
-    "clock_bound_max_s": 10,
 }
 
 
