@@ -61,6 +61,8 @@ from exchange.ports import (
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
 
+    from exchange.fabric import FabricSettings
+
 _SLICE_S: Final = 1.0  # one wait of the SDK's: a settlement meanwhile waits for its end
 _SLICE_MIN_S: Final = 0.25  # under this the SDK gives up before a message can travel
 _CLOSE_S: Final = 5.0
@@ -120,6 +122,34 @@ class ServiceBusAddress:
         if self.connection_string:
             return "the connection string's policy"
         return f"identity {self.client_id}" if self.client_id else "the default identity"
+
+
+def open_queue(settings: "FabricSettings") -> "ServiceBusQueue":
+    """The queue that ``settings`` name; nothing connects yet. Raises ExchangeMisconfigured."""
+    secret = settings.servicebus_connection_string
+    address = ServiceBusAddress(
+        queue=settings.servicebus_queue,
+        namespace=settings.servicebus_namespace or None,
+        connection_string=secret.get_secret_value() if secret else None,
+        client_id=settings.managed_identity_client_id or None,
+        endpoint=settings.servicebus_endpoint or None,
+        ca_file=settings.servicebus_ca_file,
+    )
+    if not address.queue:
+        raise ExchangeMisconfigured("BROADSIDE_SERVICEBUS_QUEUE is empty; name the queue")
+    if bool(address.namespace) == bool(address.connection_string):
+        problem = "both set; drop one" if address.namespace else "both missing; set one"
+        raise ExchangeMisconfigured(
+            "BROADSIDE_SERVICEBUS_NAMESPACE (with an Azure identity) and "
+            f"BROADSIDE_SERVICEBUS_CONNECTION_STRING: {problem}"
+        )
+    for name in ("endpoint", "ca_file"):
+        if address.connection_string and getattr(address, name):
+            raise ExchangeMisconfigured(
+                f"BROADSIDE_SERVICEBUS_{name.upper()} needs BROADSIDE_SERVICEBUS_NAMESPACE; a "
+                "connection string names its own endpoint"
+            )
+    return ServiceBusQueue(address)
 
 
 class ServiceBusQueue:

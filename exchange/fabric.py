@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from exchange.ports import ExchangeMisconfigured, JobQueue, Table
@@ -41,6 +41,22 @@ class FabricSettings(BaseSettings):
     )
     storage_wait_s: float = Field(
         10.0, gt=0, le=300, description="seconds to wait for another process's write to end"
+    )
+    servicebus_namespace: str | None = Field(
+        None, description="`<name>.servicebus.windows.net`, entered with an Azure identity"
+    )
+    servicebus_connection_string: SecretStr | None = Field(
+        None, description="in place of the namespace: a shared access policy's connection string"
+    )
+    servicebus_queue: str = Field("jobs", description="the queue's name in its namespace")
+    servicebus_endpoint: str | None = Field(
+        None, description="`sb://host:port` to connect to in place of the namespace itself"
+    )
+    servicebus_ca_file: Path | None = Field(
+        None, description="PEM file of the authority behind that endpoint's certificate"
+    )
+    managed_identity_client_id: str | None = Field(
+        None, description="client id of a user-assigned identity; none: the system-assigned one"
     )
 
 
