@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from exchange.messages import ClockReading
 from lab import clocks, network, topology
 from lab.errors import LabBroken, ToolMissing
 from lab.ledger import LedgerReading, read_ledger
-from lab.namespaces import NAMESPACES_PATH, inside, list_namespaces, list_owned, run
+from lab.namespaces import NAMESPACES_PATH, inside, list_namespaces, list_owned, list_processes, run
 from lab.topology import Host, Lab, LabSpec
 from tests.live.labs import built, needs_root, new_prefix, send, wait_until
 
@@ -215,6 +216,32 @@ def test_a_lab_without_chronyd_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path
         assert [host.chrony for host in lab.hosts] == [None, None]
 
 
+def test_the_lock_outlives_a_killed_builder_until_its_command_has_ended() -> None:
+    prefix = new_prefix()
+    sleep = ["sleep", str(300_000 + os.getpid())]
+    code = (
+        "from lab import network; from lab.namespaces import run\n"
+        f"with network.locked({prefix!r}) as lock: run({sleep!r}, lock=lock)"
+    )
+
+    def sleepers() -> list[int]:
+        return [p.pid for p in list_processes() if p.command.split() == sleep]
+
+    with subprocess.Popen([sys.executable, "-c", code]) as builder:
+        try:
+            wait_until(sleepers, "the builder's command")
+        finally:
+            builder.kill()
+    try:
+        with socket.socket(socket.AF_UNIX) as lock, pytest.raises(OSError, match="in use"):
+            lock.bind(f"\0broadside-lab-{prefix}")
+    finally:
+        for pid in sleepers():
+            os.kill(pid, signal.SIGKILL)
+    with network.locked(prefix):
+        pass
+
+
 # It carries and counts ----------------------------------------------------------------------------
 
 
@@ -224,7 +251,10 @@ def test_the_ledger_counts_payload_and_its_headers(lab: Lab) -> None:
     send(lab.clients[0], lab.servers[1], payload_bytes)
     after = next_reading(lab)
     delivered_bytes = after.up_bytes - before.up_bytes
-    assert payload_bytes * 1.0359 < delivered_bytes < payload_bytes * 1.06
+    # 20 bytes of IP and 32 of TCP a packet; a few segments may have been sent twice.
+    headers_bytes = 52 * (after.up_packets_count - before.up_packets_count)
+    assert payload_bytes <= delivered_bytes - headers_bytes < payload_bytes * 1.005
+    assert headers_bytes / payload_bytes == pytest.approx(52 / 1448, rel=0.1)
     assert after.offered_up_bytes is not None
     assert before.offered_up_bytes is not None
     # What was offered lacks the headers of segments that were still one super-frame.
@@ -263,15 +293,15 @@ def test_the_firewalls_rate_holds_at_the_ip_layer(lab: Lab) -> None:
     try:
         network.set_firewall_rate(lab, bits_per_second)
         start_s = time.time()
-        send(lab.clients[0], lab.servers[0], 8_000_000)
-        last = next_reading(lab)
+        send(lab.clients[0], lab.servers[0], 10_000_000)  # four seconds and more
     finally:
         network.shape(lab.spec)
-    inside_burst = [r for r in readings(lab, start_s) if r.at_s < last.at_s]
-    assert len(inside_burst) >= 2  # 8 MB at 20 Mbit/s take over three seconds
-    first, final = inside_burst[0], inside_burst[-1]
-    rate = 8 * (final.up_bytes - first.up_bytes) / (final.at_s - first.at_s)
-    assert rate == pytest.approx(bits_per_second, rel=0.02)
+    rates = [
+        8 * (later.up_bytes - earlier.up_bytes) / (later.at_s - earlier.at_s)
+        for earlier, later in pairwise(readings(lab, start_s))
+    ]
+    # The first second may hold the bucket's first filling; the last is only partly loaded.
+    assert max(rates[1:]) == pytest.approx(bits_per_second, rel=0.005)
 
 
 def test_one_slow_nic_slows_its_host_alone(lab: Lab) -> None:
