@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.core.align import CELL_FULL_RATIO, Aligned, Basis, FlowSeconds
-from coordinator.core.completeness import PairGrade, State
+from coordinator.core.completeness import PAIR_FLOOR_RATIO, PairGrade, State
 from coordinator.core.evidence import Floats, Joined, PairEvidence, Singles
 from coordinator.core.headers import Headers
 from coordinator.core.runs import Burst
@@ -547,7 +547,7 @@ def _worst(burst: Burst, aligned: Aligned, late_after_s: float) -> float | None:
 
     Adding any row to the evidence can only raise it, so a pass that rests on it cannot have come
     from leaving rows out. A common window starts no later than half the burst (the ramp rule)
-    plus the start tolerance, and ends no earlier than the shortest measured pair may.
+    plus the start tolerance, and ends no earlier than a pair may and still count as measured.
     """
     proven = np.sum([flow.proven_bytes for flow in aligned.flows], axis=0)
     first = math.ceil(burst.planned_start_at.timestamp() + burst.omit_s) - aligned.grid.start_s
@@ -555,7 +555,7 @@ def _worst(burst: Burst, aligned: Aligned, late_after_s: float) -> float | None:
     planned = proven[max(0, first) : stop]
     count = len(planned)
     latest_start = math.ceil(count / 2 + late_after_s) + 1
-    earliest_stop = max(latest_start + 1, math.floor(0.9 * count) - 1)
+    earliest_stop = max(latest_start + 1, math.floor(PAIR_FLOOR_RATIO * count - late_after_s) - 1)
     if count < 2 or earliest_stop > count:
         return None
     sums = np.concatenate(([0.0], np.cumsum(planned)))

@@ -80,7 +80,7 @@ class FlowSeconds:
     packets_count: Singles
     basis: tuple[Basis, ...]
     own_seen: NDArray[np.bool_]  # (pairs, planned seconds), in each pair's own engine time
-    proven_s: Floats  # per pair: s of its planned seconds that the receiver's own seconds cover
+    proven_s: Floats  # per pair: planned seconds that the receiver's own seconds cover
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,7 +393,7 @@ def _flow_seconds(
             used = Basis.TOTALS if flow in pair.totals_only else Basis.RECEIVER
             if used is Basis.RECEIVER:
                 proven += received[row]
-                proven_s[row] = own_s.sum()
+                proven_s[row] = (own_s >= SECOND_SEEN_RATIO).sum()
             for matrix, column in ((lost, at.lost_count), (packets, at.packets_count)):
                 if matrix.flags.writeable:
                     matrix[row] = cells.share(column)

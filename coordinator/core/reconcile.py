@@ -16,7 +16,7 @@ import numpy as np
 
 from coordinator.core.aggregate import figure
 from coordinator.core.evidence import FirewallLedger, Floats
-from coordinator.core.headers import VXLAN_BYTES, Headers
+from coordinator.core.headers import MSS_ASSUMED_BYTES, VXLAN_BYTES, Headers
 from coordinator.core.series import BurstSeries
 from coordinator.core.steady import t95
 from exchange.messages import Message
@@ -24,6 +24,8 @@ from exchange.messages import Message
 LAG_MIN_S: Final = -60.0
 LAG_MAX_S: Final = 300.0
 FULL_BINS_MIN: Final = 3  # under so many full bins a burst is compared on bytes only
+IDLE_BINS_MIN: Final = 3  # under so many, the firewall's idle level is not known
+FITTED_BURSTS_MIN: Final = 3  # bursts from which an unknown layer's overhead is fitted
 NOISE_ASSUMED_RATIO: Final = 0.02  # 95 % half width of one bin where too few tell
 DOUBT_FACTOR: Final = 1.25  # a residual must exceed its uncertainty by this much to need a cause
 AGREES_RATIO: Final = 0.005  # a residual this small needs no cause, whatever its uncertainty
@@ -60,6 +62,8 @@ class Reconciliation(Message):
     lag_s: float | None = None  # None: the data does not tell; zero was used
     lag_uncertainty_s: float | None = None
     overhead_ratio: float  # ledger's layer / payload
+    overhead_how: Literal["recorded", "assumed", "fitted"]  # from segment sizes, from 1500-byte
+    # packets, or, where the ledger's layer is not known, from the run's own median burst
     firewall_bits_per_second: float | None = None  # at the ledger's layer
     firewall_bytes: float | None = None  # over the bins that the fleet touched
     expected_bytes: float | None = None  # fleet payload x overhead over the same bins
@@ -194,19 +198,31 @@ class Missing:
 class _Overhead:
     ratio: float
     uncertainty_ratio: float
+    how: Literal["recorded", "assumed", "fitted"]
 
 
-def _overhead(ledger: FirewallLedger, headers: Headers) -> _Overhead:
+def _overhead(ledger: FirewallLedger, headers: Headers, seen_ratios: Sequence[float]) -> _Overhead:
+    """The ledger's bytes for a byte of payload; ``seen_ratios`` are what bursts show.
+
+    A ledger of unknown layer counts something between payload and frames: with three bursts or
+    more their median decides, and then only differences between bursts are left to explain.
+    """
     spare = OVERHEAD_ASSUMED_RATIO if headers.assumed else OVERHEAD_KNOWN_RATIO
+    how: Literal["recorded", "assumed"] = "assumed" if headers.assumed else "recorded"
     match ledger.layer:
         case "ip":
-            return _Overhead(ratio=headers.ip_ratio, uncertainty_ratio=spare)
+            return _Overhead(ratio=headers.ip_ratio, uncertainty_ratio=spare, how=how)
         case "wire":
-            extra = VXLAN_BYTES / 1448 if ledger.vxlan else 0.0
-            return _Overhead(ratio=headers.wire_ratio + extra, uncertainty_ratio=spare)
+            extra = VXLAN_BYTES / MSS_ASSUMED_BYTES if ledger.vxlan else 0.0
+            return _Overhead(ratio=headers.wire_ratio + extra, uncertainty_ratio=spare, how=how)
         case "unknown":
+            middle = float(np.median(seen_ratios)) if seen_ratios else 0.0
+            if len(seen_ratios) >= FITTED_BURSTS_MIN and 1.0 <= middle <= headers.wire_ratio:
+                return _Overhead(ratio=middle, uncertainty_ratio=OVERHEAD_KNOWN_RATIO, how="fitted")
             middle = (1 + headers.ip_ratio) / 2
-            return _Overhead(ratio=middle, uncertainty_ratio=(headers.ip_ratio - 1) / 2 / middle)
+            return _Overhead(
+                ratio=middle, uncertainty_ratio=(headers.ip_ratio - 1) / 2 / middle, how=how
+            )
 
 
 def reconcile(
@@ -224,27 +240,41 @@ def reconcile(
     """
     curve = fleet_curve(bursts)
     lag = estimate_lag(ledger, curve)
-    overhead = _overhead(ledger, headers)
     shift = _Shifted(ledger, curve, lag.lag_s)
-    idle = _idle_rate(ledger, curve, lag)
-    scatter = _scatter(shift)
-    parts = []
-    sums = []
-    for burst, gone in zip(bursts, missing, strict=True):
-        own = fleet_curve([burst])
-        share = _Share(ledger, shift, own, burst, lag, overhead.ratio)
-        parts.append(_account(ledger, lag, overhead, share, idle, scatter, gone, clock_bound_s))
-        sums.append(share)
-    whole = _Share.sum(sums)
+    shares = [_Share(ledger, shift, fleet_curve([burst]), burst, lag) for burst in bursts]
+    ratios = [share.ledger_bytes / share.fleet_bytes for share in shares if share.fleet_bytes > 0]
+    whole = _Share.sum(shares)
+    held = _Held(
+        ledger=ledger,
+        lag=lag,
+        overhead=_overhead(ledger, headers, ratios),
+        idle_bytes_per_s=_idle_rate(ledger, curve, lag),
+        bin_noise_ratio=_bin_noise(shift),
+        burst_noise_ratio=_burst_noise(ratios),
+        clock_bound_s=clock_bound_s,
+    )
     gone = Missing(
         pairs_count=sum(part.pairs_count for part in missing),
-        share_ratio=_weighted([m.share_ratio for m in missing], [s.fleet_bytes for s in sums]),
+        share_ratio=_weighted([m.share_ratio for m in missing], [s.fleet_bytes for s in shares]),
         planned_pairs_count=sum(part.planned_pairs_count for part in missing),
     )
     return (
-        _account(ledger, lag, overhead, whole, idle, scatter, gone, clock_bound_s),
-        tuple(parts),
+        _account(held, whole, gone),
+        tuple(_account(held, share, part) for share, part in zip(shares, missing, strict=True)),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """What all bursts of a reconciliation have in common."""
+
+    ledger: FirewallLedger
+    lag: Lag
+    overhead: _Overhead
+    idle_bytes_per_s: float | None
+    bin_noise_ratio: float  # 95 % half width of one bin's relative residual; NaN: too few bins
+    burst_noise_ratio: float  # and of one burst's; NaN: too few bursts
+    clock_bound_s: float
 
 
 def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
@@ -273,7 +303,6 @@ class _Share:
         own: Curve,
         burst: BurstSeries,
         lag: Lag,
-        overhead_ratio: float,
     ) -> None:
         mine = own.between(shift.start_s, shift.end_s)
         mine[mine < 1e-9 * max(1.0, float(own.total_bytes[-1]))] = 0.0
@@ -296,6 +325,12 @@ class _Share:
         else:
             first, stop = burst.start_s + burst.window[0], burst.start_s + burst.window[1]
             full = shift.known & (shift.start_s >= first - 1e-6) & (shift.end_s <= stop + 1e-6)
+        steady = (
+            burst.received_bytes
+            if burst.window is None
+            else (burst.received_bytes[burst.window[0] : burst.window[1]])
+        )
+        self.fleet_bytes_per_s = float(steady.mean()) if len(steady) else 0.0
         width = (ledger.end_s - ledger.start_s)[full]
         self.full_rates = ledger.bytes[full] * 8 / width
         self.full_bytes = float(ledger.bytes[full].sum())
@@ -310,20 +345,21 @@ class _Share:
         ):  # fmt: skip
             setattr(whole, name, sum(getattr(part, name) for part in parts))
         whole.full_rates = np.concatenate([part.full_rates for part in parts])
+        whole.fleet_bytes_per_s = sum(part.fleet_bytes_per_s for part in parts) / len(parts)
         return whole
 
 
 def _idle_rate(ledger: FirewallLedger, curve: Curve, lag: Lag) -> float | None:
-    """Median bytes a second of the ledger where the fleet sent nothing, or None."""
+    """Median bytes a second of the ledger where the fleet sent nothing; None under three bins."""
     margin = lag.uncertainty_s + 1.0
     near = curve.between(ledger.start_s - lag.lag_s - margin, ledger.end_s - lag.lag_s + margin)
     idle = (near <= 0) & ~np.isnan(ledger.bytes)
-    if not idle.any():
+    if idle.sum() < IDLE_BINS_MIN:
         return None
     return float(np.median(ledger.bytes[idle] / (ledger.end_s - ledger.start_s)[idle]))
 
 
-def _scatter(shift: _Shifted) -> float:
+def _bin_noise(shift: _Shifted) -> float:
     """95 % half width of one bin's relative residual about its mean; NaN under three bins."""
     use = shift.known & (shift.fleet_bytes > 0.5 * shift.fleet_bytes.max(initial=0.0))
     count = int(use.sum())
@@ -333,16 +369,18 @@ def _scatter(shift: _Shifted) -> float:
     return float(relative.std(ddof=1) / relative.mean()) * t95(count - 1)
 
 
-def _account(
-    ledger: FirewallLedger,
-    lag: Lag,
-    overhead: _Overhead,
-    share: _Share,
-    idle_bytes_per_s: float | None,
-    scatter: float,
-    missing: Missing,
-    clock_bound_s: float,
-) -> Reconciliation:
+def _burst_noise(ratios: Sequence[float]) -> float:
+    """95 % half width of one burst's relative residual, by the median absolute deviation (so that
+    one odd burst stands out instead of hiding itself); NaN under four bursts."""
+    if len(ratios) < 4:
+        return math.nan
+    middle = float(np.median(ratios))
+    spread = float(np.median(np.abs(np.array(ratios) - middle))) * 1.4826
+    return spread / middle * t95(len(ratios) - 1)
+
+
+def _account(held: _Held, share: _Share, missing: Missing) -> Reconciliation:
+    ledger, lag, overhead = held.ledger, held.lag, held.overhead
     expected = share.fleet_bytes * overhead.ratio
     unknown = 1 - share.fleet_bytes / share.total_bytes if share.total_bytes > 0 else 0.0
     full = len(share.full_rates)
@@ -354,9 +392,10 @@ def _account(
         "lag_s": figure(lag.lag_s) if lag.known else None,
         "lag_uncertainty_s": figure(lag.uncertainty_s) if lag.known else None,
         "overhead_ratio": figure(overhead.ratio),
+        "overhead_how": overhead.how,
         "unknown_ratio": figure(max(0.0, unknown)) or 0.0,
         "baseline_bits_per_second": figure(
-            None if idle_bytes_per_s is None else idle_bytes_per_s * 8
+            None if held.idle_bytes_per_s is None else held.idle_bytes_per_s * 8
         ),
         "full_bins_count": full,
         "basis": "rate" if by_rate else "bytes",
@@ -364,19 +403,24 @@ def _account(
     if expected <= 0 or share.bins_count == 0:
         return Reconciliation.model_validate(base)
     residual = share.ledger_bytes / expected - 1
-    noise = NOISE_ASSUMED_RATIO if math.isnan(scatter) else scatter
+    noise = NOISE_ASSUMED_RATIO if math.isnan(held.bin_noise_ratio) else held.bin_noise_ratio
     noise /= math.sqrt(share.bins_count)
+    if not math.isnan(held.burst_noise_ratio):
+        # Bytes that a bin loses to its neighbour cancel within a burst: bursts agree better than
+        # their bins do.
+        noise = min(noise, max(held.burst_noise_ratio, 0.3 * noise))
     uncertainty = math.sqrt(
         overhead.uncertainty_ratio**2
         + noise**2
         + (share.unsure_bytes / share.fleet_bytes) ** 2
-        + (clock_bound_s / max(1.0, share.full_s)) ** 2
+        + (held.clock_bound_s / max(1.0, share.full_s)) ** 2
     )
     if by_rate:
         rate = share.full_bytes * 8 / share.full_s
     else:
-        # Bytes only: the fleet's own length tells how long the ledger's bytes took.
-        rate = share.ledger_bytes * 8 / max(1.0, share.width_s)
+        # Bytes only: the fleet's own rate, corrected by how the bytes compare.
+        rate = share.fleet_bytes_per_s * 8 * share.ledger_bytes / share.fleet_bytes
+    idle = held.idle_bytes_per_s
     return Reconciliation.model_validate(
         base
         | {
@@ -394,12 +438,8 @@ def _account(
                 residual,
                 uncertainty,
                 missing=missing,
-                foreign_ratio=(
-                    None
-                    if idle_bytes_per_s is None
-                    else idle_bytes_per_s * share.width_s / expected
-                ),
-                foreign_bits_per_second=(idle_bytes_per_s or 0.0) * 8,
+                foreign_ratio=None if idle is None else idle * share.width_s / expected,
+                foreign_bits_per_second=(idle or 0.0) * 8,
                 unknown_ratio=max(0.0, unknown),
             ),
         }
@@ -458,9 +498,9 @@ def causes(
         offer(
             "lost-reports",
             missing.share_ratio * 1.3,
-            f"{missing.pairs_count} pairs are not or not wholly on record; had they sent like the "
-            f"others, the firewall would show {missing.share_ratio * 100:.1f} % more than the "
-            "fleet's records",
+            f"{missing.pairs_count} of {missing.planned_pairs_count} planned results are null, cut "
+            "short or gone; had those pairs sent like the others, the firewall would show "
+            f"{missing.share_ratio * 100:.1f} % more than the fleet's records",
             weight=0.95,
         )
     if residual > 0.5:

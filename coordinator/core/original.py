@@ -1,0 +1,486 @@
+"""Reads the original test's tables again: planned bursts, late members, null and missing pairs.
+
+The original stored one row a client a burst, with its local start time, mean rates and duration,
+and nobody joined a late starter to its burst. Here a row belongs to the planned instant at or
+before its start; instants follow from the file itself or from a given period.
+"""
+
+import itertools
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal
+
+import numpy as np
+
+from coordinator.core.aggregate import figure
+from coordinator.core.completeness import Completeness, State, combine
+from coordinator.core.evidence import FirewallLedger, Floats
+from coordinator.core.headers import headers
+from coordinator.core.judge import Finding, gbits, order, residual_causes
+from coordinator.core.reconcile import Missing, Reconciliation, reconcile
+from coordinator.core.series import BurstSeries, FlowSeries
+from exchange.messages import Flow, Message, Protocol, UtcDatetime
+
+LATE_AFTER_S: Final = 1.0  # s after the instant at which a row counts as late
+EARLY_S: Final = 5.0  # s before an instant that a start may be stamped and still belong to it
+RATE_MAX_BITS_PER_SECOND: Final = 1e13  # of one client: beyond it a number is a slip
+DURATION_MAX_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OriginalRow:
+    """One parsed row; ``None`` is the table's ``null``."""
+
+    row_number: int  # in the file, as a person counts: the header is 1
+    client: str
+    started_at: datetime  # UTC
+    duration_s: float
+    sent_bits_per_second: float | None
+    received_bits_per_second: float | None
+    server: str | None = None
+    rtt_mean_s: float | None = None
+    rtt_min_s: float | None = None
+    rtt_max_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowProblem:
+    """One value that cannot be right."""
+
+    row_number: int
+    column: str
+    value: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"row {self.row_number}, {self.column}: {self.value}: {self.reason}"
+
+
+def problems(rows: Sequence[OriginalRow]) -> tuple[RowProblem, ...]:
+    """Everything in the rows that forbids to import them, in row order."""
+    found = []
+    first: dict[tuple[str, datetime], int] = {}
+    for row in sorted(rows, key=lambda row: row.row_number):
+        for column, rate in (
+            ("sent_throughput", row.sent_bits_per_second),
+            ("received_throughput", row.received_bits_per_second),
+        ):
+            if rate is not None and not 0 <= rate <= RATE_MAX_BITS_PER_SECOND:
+                reason = "must be between 0 and 10 Tbit/s"
+                found.append(_problem(row, column, f"{rate:g}", reason))
+        if not 0 < row.duration_s <= DURATION_MAX_S:
+            reason = "must be above 0 and at most a day, in seconds"
+            found.append(_problem(row, "duration", f"{row.duration_s:g}", reason))
+        for column, rtt_s in (
+            ("min_rtt", row.rtt_min_s),
+            ("mean_rtt", row.rtt_mean_s),
+            ("max_rtt", row.rtt_max_s),
+        ):
+            if rtt_s is not None and not 0 <= rtt_s <= 60:
+                reason = "must be between 0 and 60 s, given in microseconds"
+                found.append(_problem(row, column, f"{rtt_s * 1e6:g}", reason))
+        key = (row.client, row.started_at)
+        if key in first:
+            said = f"{row.client} {row.started_at:%Y-%m-%dT%H:%M:%SZ}"
+            found.append(_problem(row, "RowKey", said, f"row {first[key]} has the same"))
+        first.setdefault(key, row.row_number)
+    return tuple(found)
+
+
+def _problem(row: OriginalRow, column: str, value: str, reason: str) -> RowProblem:
+    return RowProblem(row_number=row.row_number, column=column, value=value, reason=reason)
+
+
+class LatePair(Message):
+    """A pair that started after its burst did."""
+
+    pair: str
+    late_s: float
+
+
+class OriginalBurst(Message):
+    """One planned burst of the original, as its rows tell it. Rates are payload, late members
+    included; ``completeness_ratio`` counts pair-seconds that were on time."""
+
+    index: int
+    planned_start_at: UtcDatetime
+    duration_s: float
+    pairs_planned: int
+    pairs_measured: int  # with a received rate, late ones included
+    null_pairs: tuple[str, ...] = ()
+    late_pairs: tuple[LatePair, ...] = ()
+    missing_pairs: tuple[str, ...] = ()  # known from other bursts, without a row in this one
+    fleet_sent_bits_per_second: float | None = None
+    fleet_received_bits_per_second: float | None = None
+    rtt_mean_s: float | None = None  # mean over rows of their mean
+    completeness_ratio: float
+    completeness: Completeness
+    flags: tuple[str, ...] = ()
+    reconciliation: Reconciliation | None = None
+
+
+class OriginalSummary(Message):
+    """A whole table."""
+
+    period_s: float | None  # None: a single burst
+    pairs_planned: int
+    completeness_ratio: float
+    fleet_sent_bits_per_second: float | None = None  # mean over bursts
+    fleet_received_bits_per_second: float | None = None
+    firewall_bits_per_second: float | None = None
+    reconciliation: Reconciliation | None = None
+    bursts: tuple[OriginalBurst, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Planned instants: ``first_at + k x period_s``."""
+
+    first_at: datetime
+    period_s: float | None  # None: a single burst
+
+    def planned(self, started_at: datetime) -> datetime:
+        """The instant that a start belongs to: the last one at or (a little) before it."""
+        if self.period_s is None:
+            return self.first_at
+        since_s = (started_at - self.first_at).total_seconds() + EARLY_S
+        return self.first_at + timedelta(
+            seconds=math.floor(since_s / self.period_s) * self.period_s
+        )
+
+
+def infer_schedule(rows: Sequence[OriginalRow], period_s: float | None = None) -> Schedule:
+    """Find the planned instants.
+
+    Instants at which at least a third as many rows start as at the busiest one are taken as
+    planned; the period is the commonest gap between neighbours among them (the shortest of equally
+    common ones), the phase the commonest start within it. Raises ``ValueError`` for no rows.
+    """
+    if not rows:
+        raise ValueError("rows: the table has none")
+    starts = Counter(row.started_at for row in rows)
+    most = max(starts.values())
+    major = sorted(at for at, count in starts.items() if count * 3 >= most)
+    if period_s is None:
+        gaps = Counter(
+            (later - earlier).total_seconds() for earlier, later in itertools.pairwise(major)
+        )
+        # Two rows of one client that overlap belong to nobody's plan: gaps shorter than a burst
+        # are late starters.
+        least_s = min(row.duration_s for row in rows)
+        fair = {gap: count for gap, count in gaps.items() if gap >= least_s}
+        if not fair:
+            return Schedule(first_at=major[0], period_s=None)
+        period_s = min(fair, key=lambda gap: (-fair[gap], gap))
+    phases: Counter[float] = Counter()
+    for at, count in starts.items():
+        phases[at.timestamp() % period_s] += count
+    phase = min(phases, key=lambda value: (-phases[value], value))
+    first_s = math.floor((major[0].timestamp() - phase + EARLY_S) / period_s) * period_s + phase
+    return Schedule(first_at=datetime.fromtimestamp(first_s, UTC), period_s=period_s)
+
+
+def infer_bursts(
+    rows: Sequence[OriginalRow],
+    *,
+    period_s: float | None = None,
+    pairs_planned: int | None = None,
+) -> tuple[OriginalBurst, ...]:
+    """Join rows to planned bursts. A pair is a client; planned are all clients of the file, or
+    ``pairs_planned`` where that is more. The order of ``rows`` does not matter."""
+    return _bursts(rows, infer_schedule(rows, period_s), pairs_planned)[0]
+
+
+def _bursts(
+    rows: Sequence[OriginalRow], schedule: Schedule, pairs_planned: int | None
+) -> tuple[tuple[OriginalBurst, ...], list[list[OriginalRow]]]:
+    clients = sorted({row.client for row in rows}, key=_address_key)
+    planned = max(pairs_planned or 0, len(clients))
+    by_instant: dict[datetime, list[OriginalRow]] = defaultdict(list)
+    for row in rows:
+        by_instant[schedule.planned(row.started_at)].append(row)
+    bursts, members = [], []
+    for index, at in enumerate(sorted(by_instant)):
+        kept, repeated = _one_each(by_instant[at])
+        members.append(kept)
+        bursts.append(_burst(index, at, kept, repeated, clients, planned))
+    return tuple(bursts), members
+
+
+def _address_key(client: str) -> tuple[tuple[int, str], ...]:
+    """Sorts 10.2.0.9 before 10.2.0.10."""
+    return tuple((int(part), "") if part.isdigit() else (0, part) for part in client.split("."))
+
+
+def _one_each(rows: Sequence[OriginalRow]) -> tuple[list[OriginalRow], list[OriginalRow]]:
+    """One row a client: the first that holds a result, else the first; and the others."""
+    chosen: dict[str, OriginalRow] = {}
+    others = []
+    for row in sorted(rows, key=lambda row: (not _holds(row), row.started_at, row.row_number)):
+        if row.client in chosen:
+            others.append(row)
+        else:
+            chosen[row.client] = row
+    return sorted(chosen.values(), key=lambda row: _address_key(row.client)), others
+
+
+def _holds(row: OriginalRow) -> bool:
+    return bool(row.received_bits_per_second)
+
+
+def _burst(
+    index: int,
+    planned_at: datetime,
+    rows: Sequence[OriginalRow],
+    repeated: Sequence[OriginalRow],
+    clients: Sequence[str],
+    planned: int,
+) -> OriginalBurst:
+    duration_s = float(np.median([row.duration_s for row in rows]))
+    whole_s = round(duration_s)
+    held = [row for row in rows if _holds(row)]
+    late = [
+        LatePair(pair=row.client, late_s=late_s)
+        for row in held
+        if (late_s := (row.started_at - planned_at).total_seconds()) > LATE_AFTER_S
+    ]
+    nulls = tuple(row.client for row in rows if not _holds(row))
+    present = {row.client for row in rows}
+    missing = tuple(client for client in clients if client not in present)
+    unnamed = planned - len(clients)
+    seconds = {
+        State.MEASURED: (len(held) - len(late)) * whole_s,
+        State.LATE: len(late) * whole_s,
+        State.NULL: len(nulls) * whole_s,
+        State.MISSED: (len(missing) + unnamed) * whole_s,
+    }
+    completeness = Completeness.of(seconds)
+    sent = [row.sent_bits_per_second for row in held if row.sent_bits_per_second is not None]
+    rtts = [row.rtt_mean_s for row in held if row.rtt_mean_s is not None]
+    flags = [f"late: {pair.pair} started {pair.late_s:g} s after the burst" for pair in late]
+    zero = {row.client for row in rows if row.received_bits_per_second == 0}
+    flags += [
+        f"null: {client} received 0 bit/s" if client in zero else f"null: {client} has no rates"
+        for client in nulls
+    ]
+    flags += [f"missing: {client} has no row" for client in missing]
+    if unnamed:
+        flags.append(f"missing: {unnamed} planned pairs never appear in the file")
+    flags += [
+        f"repeated: {row.client} has another row, {row.row_number}, in this burst; left out"
+        for row in repeated
+    ]
+    if any(row.duration_s != rows[0].duration_s for row in rows):
+        flags.append("durations differ: rates are means over each row's own duration")
+    return OriginalBurst(
+        index=index,
+        planned_start_at=planned_at,
+        duration_s=duration_s,
+        pairs_planned=planned,
+        pairs_measured=len(held),
+        null_pairs=nulls,
+        late_pairs=tuple(late),
+        missing_pairs=missing,
+        fleet_sent_bits_per_second=figure(sum(sent)) if len(sent) == len(held) and sent else None,
+        fleet_received_bits_per_second=(
+            figure(sum(row.received_bits_per_second or 0.0 for row in held)) if held else None
+        ),
+        rtt_mean_s=figure(sum(rtts) / len(rtts)) if rtts else None,
+        completeness_ratio=completeness.completeness_ratio,
+        completeness=completeness,
+        flags=tuple(flags),
+    )
+
+
+def throughput_ledger(
+    source: str,
+    starts_at: Sequence[datetime],
+    bits_per_second: Sequence[float | None],
+    *,
+    read_at: datetime,
+    layer: Literal["ip", "wire", "unknown"] = "unknown",
+) -> FirewallLedger:
+    """A ledger from a metric's points: mean rates over bins that are as long as the commonest gap.
+
+    Points may come in any order; ``None`` is unknown. Raises ``ValueError`` under two points.
+    """
+    if len(starts_at) < 2:
+        raise ValueError(
+            f"metric: {len(starts_at)} points; at least 2 are needed to know the grain"
+        )
+    order_of = np.argsort([at.timestamp() for at in starts_at], kind="stable")
+    start = np.array([starts_at[i].timestamp() for i in order_of])
+    gaps = Counter(np.diff(start).tolist())
+    grain_s = float(min(gaps, key=lambda gap: (-gaps[gap], gap)))
+    rates = np.array(
+        [math.nan if bits_per_second[i] is None else bits_per_second[i] for i in order_of],
+        dtype=np.float64,
+    )
+    return FirewallLedger(
+        source=source,
+        layer=layer,
+        start_s=start,
+        end_s=start + grain_s,
+        bytes=rates / 8 * grain_s,
+        grain_s=grain_s,
+        read_at=read_at,
+    )
+
+
+def summarise_original(
+    rows: Sequence[OriginalRow],
+    ledger: FirewallLedger | None = None,
+    *,
+    period_s: float | None = None,
+    pairs_planned: int | None = None,
+) -> OriginalSummary:
+    """Everything that one table says, and what the firewall's metric says of it.
+
+    Call :func:`problems` first. Raises ``ValueError`` for no rows.
+    """
+    schedule = infer_schedule(rows, period_s)
+    bursts, members = _bursts(rows, schedule, pairs_planned)
+    whole: Reconciliation | None = None
+    if ledger is not None:
+        whole, parts = reconcile(
+            [_series(burst, rows) for burst, rows in zip(bursts, members, strict=True)],
+            ledger,
+            headers(Protocol.TCP, []),
+            [_missing(burst) for burst in bursts],
+        )
+        bursts = tuple(
+            burst.model_copy(update={"reconciliation": part})
+            for burst, part in zip(bursts, parts, strict=True)
+        )
+    completeness = combine(burst.completeness for burst in bursts)
+    return OriginalSummary(
+        period_s=schedule.period_s,
+        pairs_planned=bursts[0].pairs_planned,
+        completeness_ratio=completeness.completeness_ratio,
+        fleet_sent_bits_per_second=_mean([b.fleet_sent_bits_per_second for b in bursts]),
+        fleet_received_bits_per_second=_mean([b.fleet_received_bits_per_second for b in bursts]),
+        firewall_bits_per_second=None if whole is None else whole.firewall_bits_per_second,
+        reconciliation=whole,
+        bursts=bursts,
+        findings=_findings(bursts, whole),
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return figure(sum(known) / len(known)) if known else None
+
+
+def _missing(burst: OriginalBurst) -> Missing:
+    """Null and missing pairs may have sent: only their rows are empty or gone."""
+    absent = burst.pairs_planned - burst.pairs_measured
+    return Missing(
+        pairs_count=absent,
+        share_ratio=absent / burst.pairs_measured if burst.pairs_measured else 0.0,
+        planned_pairs_count=burst.pairs_planned,
+    )
+
+
+def _series(burst: OriginalBurst, rows: Sequence[OriginalRow]) -> BurstSeries:
+    """Each row's bytes, spread evenly over its own seconds."""
+    planned_s = burst.planned_start_at.timestamp()
+    held = [row for row in rows if _holds(row)]
+    start_s = math.floor(min([planned_s, *(row.started_at.timestamp() for row in held)]))
+    end_s = math.ceil(
+        max(
+            [planned_s + burst.duration_s]
+            + [row.started_at.timestamp() + row.duration_s for row in held]
+        )
+    )
+    edges = start_s + np.arange(end_s - start_s + 1, dtype=np.float64)
+    fleet = np.zeros(end_s - start_s)
+    seen = np.zeros(end_s - start_s)
+    for row in held:
+        begin = row.started_at.timestamp()
+        covered = np.diff(np.clip(edges, begin, begin + row.duration_s))
+        fleet += covered * (row.received_bits_per_second or 0.0) / 8
+        seen += covered
+    unknown: Floats = np.full(len(fleet), np.nan)
+    latest = max([pair.late_s for pair in burst.late_pairs], default=0.0)
+    first, stop = math.ceil(planned_s + latest) - start_s, math.floor(planned_s + burst.duration_s)
+    window = (first, stop - start_s)
+    return BurstSeries(
+        burst_index=burst.index,
+        start_s=start_s,
+        planned_start_s=planned_s,
+        duration_s=round(burst.duration_s),
+        omit_s=0,
+        window=window if window[1] > window[0] else None,
+        coverage_ratio=seen / max(1, burst.pairs_planned),
+        client_cpu_ratio=unknown,
+        server_cpu_ratio=unknown,
+        flows=(
+            FlowSeries(
+                flow=Flow.UP,
+                received_bytes=fleet,
+                sent_bytes=unknown,
+                proven_bytes=np.zeros(len(fleet)),
+                pair_p5_bits_per_second=unknown,
+                pair_p50_bits_per_second=unknown,
+                pair_p95_bits_per_second=unknown,
+                retransmits_count=unknown,
+                rtt_mean_s=unknown,
+                pairs_bits_per_second=np.full((0, len(fleet)), np.nan, np.float32),
+            ),
+        ),
+    )
+
+
+def _findings(bursts: Sequence[OriginalBurst], whole: Reconciliation | None) -> tuple[Finding, ...]:
+    """Every flag of every burst, and what the metric adds."""
+    weights = {"missing": 66.0, "null": 64.0, "late": 61.0, "repeated": 55.0}
+    found = []
+    for burst in bursts:
+        for number, flag in enumerate(burst.flags):
+            name = flag.split(":", 1)[0] if ":" in flag else "durations"
+            found.append(
+                Finding(
+                    id=name.split()[0],
+                    kind="cause",
+                    severity="warning",
+                    weight=weights.get(name, 40.0) - 0.001 * burst.index - 0.00001 * number,
+                    sentence=f"burst {burst.index + 1} "
+                    f"({burst.planned_start_at:%Y-%m-%d %H:%M:%S} UTC): {flag}",
+                )
+            )
+    short = [burst for burst in bursts if burst.pairs_measured < burst.pairs_planned]
+    if short:
+        found.append(
+            Finding(
+                id="incomplete-bursts",
+                kind="context",
+                severity="warning",
+                weight=70,
+                sentence=f"{len(short)} of {len(bursts)} bursts have fewer results than planned "
+                f"pairs: " + ", ".join(_shortfall(burst) for burst in short[:8]),
+                next_step="read a burst's sum together with the number of pairs in it",
+            )
+        )
+    found += residual_causes(whole)
+    if whole is not None and whole.lag_s is not None:
+        found.append(
+            Finding(
+                id="metric-lag",
+                kind="context",
+                severity="note",
+                weight=35,
+                sentence=f"the metric's labels run {whole.lag_s:.0f} s "
+                f"(+-{whole.lag_uncertainty_s or 0.0:.0f} s) behind the traffic",
+            )
+        )
+    return order(found)
+
+
+def _shortfall(burst: OriginalBurst) -> str:
+    rate = burst.fleet_received_bits_per_second
+    said = "nothing received" if rate is None else gbits(rate)
+    return f"{burst.pairs_measured}/{burst.pairs_planned} ({said})"
