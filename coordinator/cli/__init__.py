@@ -2,7 +2,6 @@
 
 import sys
 
-import click
 import typer
 
 from coordinator.cli import agent, demo, doctor, lab, runs, serve
@@ -12,7 +11,6 @@ app = typer.Typer(
     name="broadside",
     help="Fires a fleet of iperf3 pairs at a firewall at one instant, and proves what came through."
     "\n\nExit codes: 0 pass or done, 1 fail, 2 inconclusive, 3 wrong usage, 4 could not run.",
-    no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -30,23 +28,27 @@ app.command(name="scenarios")(runs.list_scenarios)
 app.command(name="doctor")(doctor.doctor)
 
 
+@app.callback(invoke_without_command=True)
+def broadside(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(Exit.USAGE)
+
+
 def main() -> None:
     """Run the command line; wrong usage ends with 3, an interrupt with 130."""
     try:
         code = app(standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        typer.echo(error.ctx.get_help() if error.ctx else error.format_message())
-        code = Exit.USAGE
-    except click.ClickException as error:
+    except typer.TyperException as error:
         typer.echo(f"broadside: {_one_line(error)}", err=True)
         code = Exit.USAGE
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         typer.echo("broadside: interrupted", err=True)
         code = 130
     sys.exit(code)
 
 
-def _one_line(error: click.ClickException) -> str:
+def _one_line(error: typer.TyperException) -> str:
     message = " ".join(error.format_message().split())
-    command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else ""
-    return f"{message} See `{command or 'broadside'} --help`."
+    context = getattr(error, "ctx", None)  # of usage errors: which command it was
+    return f"{message} See `{context.command_path if context else 'broadside'} --help`."

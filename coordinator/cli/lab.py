@@ -1,5 +1,6 @@
 """``broadside lab``: build, inspect and remove the miniature Azure on this host."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -25,11 +26,14 @@ def up(
     as_json: Json = False,
 ) -> None:
     """Build the lab, or repair what stands of it."""
-    from lab import network
+    from lab import network, rights
     from lab.errors import LabError
     from lab.topology import LabSpec
 
     try:
+        if rights.find_rights().require().rights is rights.Rights.USER_NAMESPACE:
+            rights.hold(PREFIX)
+            rights.join(PREFIX, [sys.executable, "-m", "coordinator", *sys.argv[1:]])
         spec = LabSpec(
             pairs_count=pairs,
             prefix=PREFIX,
@@ -74,10 +78,11 @@ def up(
 @app.command()
 def down(as_json: Json = False) -> None:
     """Remove every namespace, process and file of the lab."""
-    from lab import network
+    from lab import network, rights
     from lab.errors import LabError
 
     try:
+        world = rights.release(PREFIX)
         report = network.down(PREFIX)
     except LabError as error:
         stop(str(error), Exit.CANNOT_RUN)
@@ -86,6 +91,7 @@ def down(as_json: Json = False) -> None:
 
         print_json(
             {
+                "user_namespace_ended": world,
                 "processes_count": report.processes_count,
                 "namespaces_count": report.namespaces_count,
                 "left": list(report.left),
@@ -94,7 +100,7 @@ def down(as_json: Json = False) -> None:
     else:
         typer.echo(
             f"lab {PREFIX}: {report.namespaces_count} namespaces and {report.processes_count} "
-            "processes removed"
+            f"processes removed{', and the user namespace they were in' if world else ''}"
         )
     if report.left:
         stop(f"could not remove: {'; '.join(report.left)}", Exit.CANNOT_RUN)

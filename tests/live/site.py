@@ -52,13 +52,11 @@ class Site:
             "PYTHONPATH": str(ROOT),
         }
         self._clock = contextlib.ExitStack()
+        self._chronyc_socket: str | None = None
         self.agents: dict[str, subprocess.Popen[bytes]] = {}
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
-        clock_folder = self.folder / "clock"
-        clock_folder.mkdir()
-        self.chronyc_socket = self._clock.enter_context(steady_clock(clock_folder))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -74,13 +72,17 @@ class Site:
         self._clock.close()
 
     def start_agent(self, role: Role, name: str, **settings: object) -> subprocess.Popen[bytes]:
-        """One agent on loopback; a server gets a free port."""
+        """One agent on loopback, with a clock that is right; a server gets a free port."""
+        if self._chronyc_socket is None:
+            clock_folder = self.folder / "clock"
+            clock_folder.mkdir()
+            self._chronyc_socket = self._clock.enter_context(steady_clock(clock_folder))
         chosen: dict[str, object] = {
             "role": role.value,
             "agent_id": name,
             "address": "127.0.0.1",
             "nic": "lo",
-            "chronyc_socket": self.chronyc_socket,
+            "chronyc_socket": self._chronyc_socket,
             "spool_dir": self.folder / "spool" / name,
             "heartbeat_s": 1,
         } | settings

@@ -1,0 +1,134 @@
+"""The command line as a person meets it: one clear line and the documented exit code."""
+
+import json
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from exchange.messages import Role
+from tests.live.site import BROADSIDE, Site, wait_for_fleet
+
+pytestmark = pytest.mark.live
+
+NO_RIGHTS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with Site(tmp_path) as standing:
+        yield standing
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["launch", "scale-180"], 3, ["scale-180", "did you mean 'scale-180g'"]),
+        (["launch", "smoke", "--set", "pairs_cont=3"], 3, ["did you mean pairs_count"]),
+        (
+            ["launch", "smoke", "--set", "objective.target_bits_per_second=-5"],
+            3,
+            ["objective.target_bits_per_second", "-5"],
+        ),
+        (["launch", "smoke", "--set", "traffic.streams_count=999"], 3, ["streams_count", "128"]),
+        (["launch", "smoke", "--set", "nonsense"], 3, ["FIELD=VALUE"]),
+        (["launch", "none.toml"], 3, ["none.toml", "no such file"]),
+        (["launch", "smoke"], 4, ["pairs_count", "0 live server agents", "start more"]),
+        (["show", "nothing"], 3, ["nothing", "no such run"]),
+        (["show", "last"], 4, ["no run yet", "broadside launch smoke"]),
+        (["lunch"], 3, ["lunch"]),
+        (["demo", "--pairs", "many"], 3, ["--pairs", "integer"]),
+        (["demo", "--fabric", "paper"], 3, ["--fabric paper"]),
+        (["serve", "--host", "0.0.0.0"], 3, ["0.0.0.0", "loopback only", "127.0.0.1"]),  # noqa: S104 - refused on purpose
+        (["serve", "--port", "99999"], 3, ["port", "99999"]),
+        (["runs", "--api", "http://127.0.0.1:9"], 4, ["127.0.0.1:9", "broadside serve"]),
+        (["scenarios", "burst"], 3, ["burst", "did you mean"]),
+        (["agent"], 3, ["--role"]),
+    ],
+)
+def test_a_mistake_is_one_line_and_its_code(
+    site: Site, arguments: list[str], code: int, words: list[str]
+) -> None:
+    done = site.run(*arguments)
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+def test_a_port_in_use_is_named(site: Site) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = site.run("serve", "--port", str(port))
+    assert done.returncode == 4
+    assert f"port {port} on 127.0.0.1: Address already in use" in done.stderr
+
+
+def test_a_data_dir_that_cannot_be_is_named(site: Site) -> None:
+    (site.folder / "file").write_text("")
+    site.environment["BROADSIDE_DATA_DIR"] = str(site.folder / "file" / "data")
+    done = site.run("runs")
+    assert done.returncode == 4
+    assert str(site.folder / "file") in done.stderr
+
+
+def test_an_agent_without_a_usable_iperf3_is_named_at_launch(site: Site) -> None:
+    old = site.folder / "iperf3"
+    old.write_text("#!/bin/sh\necho 'iperf 3.7 (cJSON 1.5.2)'\n")
+    old.chmod(0o755)
+    _, url = site.start_coordinator()
+    for index, iperf3 in enumerate((site.folder / "nothing", old)):
+        site.start_agent(Role.SERVER, f"s{index}", iperf3=iperf3)
+        site.start_agent(Role.CLIENT, f"c{index}")
+    wait_for_fleet(url, 2)
+    done = site.run("launch", "smoke", "--api", url)
+    assert done.returncode == 4
+    assert "s0: iperf3: none at" in done.stderr
+    assert "s1: iperf3:" in done.stderr
+    assert "3.7" in done.stderr
+
+
+def test_without_rights_lab_up_says_what_would_help(site: Site) -> None:
+
+    done = subprocess.run(
+        [*NO_RIGHTS, *BROADSIDE, "lab", "up"],
+        env=site.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    # Where ordinary users may make user namespaces the lab stands, and must go again.
+    if done.returncode == 0:
+        assert site.run("lab", "down").returncode == 0
+        return
+    assert done.returncode == 4
+    assert "no permission to build network namespaces" in done.stderr
+    assert any(fix in done.stderr for fix in ("sudo", "CAP_SYS_ADMIN"))
+
+
+def test_json_is_all_there_is_on_standard_output(site: Site) -> None:
+    for arguments in (["scenarios"], ["runs"], ["doctor"], ["scenarios", "smoke"]):
+        done = site.run(*arguments, "--json")
+        json.loads(done.stdout)
+
+
+def test_launch_show_and_verdict_agree(site: Site) -> None:
+    """Without a server running, `launch` carries the run to its verdict by itself."""
+    site.start_fleet(2)
+    _, url = site.start_coordinator()
+    wait_for_fleet(url, 4)
+    done = site.run("launch", "smoke", "--set", "burst_s=3", "--json")
+    summary = json.loads(done.stdout)
+    assert summary["pairs_measured"] == 2
+    assert (done.returncode, summary["verdict"]) in ((0, "pass"), (2, "inconclusive"))
+    again = site.run("verdict", "last", "--json", "--api", url)
+    assert json.loads(again.stdout) == summary
+    assert again.returncode == done.returncode
+    shown = json.loads(site.run("show", summary["run_id"], "--json").stdout)
+    assert shown["bursts"][0]["outcomes"] == {"measured": 2}
