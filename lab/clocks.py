@@ -18,7 +18,7 @@ from typing import Final
 
 from agent.clock import parse_tracking
 from lab.errors import LabBroken, LabError, LabMisconfigured, ToolMissing
-from lab.namespaces import CHRONY_PATH, list_processes, pid_path, run
+from lab.namespaces import CHRONY_PATH, is_chronyd, list_processes, pid_path, run
 from lab.tools import find_tool
 from lab.topology import NTP_OVER_LOOPBACK, Host, Lab, management_address, management_network
 
@@ -141,5 +141,8 @@ def _start(prefix: str, host_name: str, directives: Sequence[str]) -> None:
 def _running(prefix: str) -> dict[str, int]:
     """Process ids by host name (``fw`` is the firewall)."""
     pattern = re.compile(re.escape(str(pid_path(prefix, "NAME"))).replace("NAME", r"(\w+)"))
-    found = ((pattern.search(process.command), process.pid) for process in list_processes())
-    return {match[1]: pid for match, pid in found if match}
+    return {
+        match[1]: process.pid
+        for process in list_processes()
+        if is_chronyd(process, prefix) and (match := pattern.search(process.command))
+    }

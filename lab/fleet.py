@@ -34,7 +34,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from lab.errors import FleetError, LabError
-from lab.namespaces import PROC, enter, mark
+from lab.namespaces import PROC, enter, module_argv
 from lab.topology import Host, Lab
 
 AGENT_ENTRY: Final = "agent.run:run_from_environment"
@@ -209,7 +209,7 @@ def start(
     is missing; nothing is left running then.
     """
     log_path.mkdir(parents=True, exist_ok=True)
-    argv = [sys.executable, "-m", "lab.fleet", mark(prefix), "--entry", entry]
+    argv = [*module_argv("lab.fleet", prefix), "--entry", entry]
     argv += ["--logs", str(log_path), *(f"--import={name}" for name in imports)]
     with (log_path / "fleet.log").open("ab") as log:
         server = subprocess.Popen(

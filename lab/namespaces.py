@@ -1,19 +1,21 @@
 """Network namespaces of this machine: enter one, run a command or write a setting in it, find
 the processes that live there.
 
-Only a thread of its own ever enters a namespace here; the calling thread stays where it is.
+A namespace is a thread's: what is entered here is entered by the calling thread alone, and left
+again as soon as the socket or process that is to live there has been made.
 """
 
 import contextlib
 import ctypes
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lab.errors import LabBroken
+from lab.errors import LabBroken, NoRights
 from lab.tools import find_tool
 from lab.topology import Batch, belongs
 
@@ -26,9 +28,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def enter(namespace: str) -> None:
-    """Move the calling thread into a namespace for good. Raises :class:`LabBroken`.
+    """Move the calling thread into a namespace for good, such as that of a child just forked.
 
-    For a child that was just forked, which never goes back.
+    Raises :class:`LabBroken` when there is none, :class:`NoRights`.
     """
     try:
         descriptor = os.open(NAMESPACES_PATH / namespace, os.O_RDONLY | os.O_CLOEXEC)
@@ -36,6 +38,8 @@ def enter(namespace: str) -> None:
         raise LabBroken(f"namespace {namespace}: {error.strerror}; is the lab up?") from error
     try:
         _setns(descriptor)
+    except PermissionError as error:
+        raise NoRights(f"namespace {namespace}: not permitted; run this with sudo") from error
     except OSError as error:
         raise LabBroken(f"namespace {namespace}: {error.strerror}; run lab up again") from error
     finally:
@@ -137,8 +141,13 @@ class Process:
     """A live process, as far as the lab needs to know it."""
 
     pid: int
-    command: str  # its arguments, a space between them; chronyd overwrites its own with NULs
+    arguments: tuple[str, ...]
     namespace_inode: int
+
+    @property
+    def command(self) -> str:
+        """The arguments as one line, to show."""
+        return " ".join(self.arguments)
 
 
 def list_processes() -> Iterator[Process]:
@@ -146,16 +155,22 @@ def list_processes() -> Iterator[Process]:
     for folder in PROC.iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError):  # it ended while we looked, or is not ours
+                cmdline = (folder / "cmdline").read_text(errors="replace")
                 yield Process(
                     pid=int(folder.name),
-                    command=(folder / "cmdline").read_text(errors="replace").replace("\0", " "),
+                    arguments=tuple(cmdline.split("\0")[:-1]),
                     namespace_inode=(folder / "ns/net").stat().st_ino,
                 )
 
 
-def mark(prefix: str) -> str:
-    """The argument by which the processes of a lab are known, wherever they live."""
-    return f"--broadside-lab={prefix}"
+def module_argv(module: str, prefix: str) -> list[str]:
+    """How a process of the lab is started, by which it is found again wherever it lives."""
+    return [sys.executable, "-m", module, f"--broadside-lab={prefix}"]
+
+
+def is_module(process: Process, module: str, prefix: str) -> bool:
+    """Whether it was started by :func:`module_argv`."""
+    return process.arguments[1:4] == tuple(module_argv(module, prefix)[1:])
 
 
 def pid_path(prefix: str, host_name: str) -> Path:
@@ -166,22 +181,34 @@ def pid_path(prefix: str, host_name: str) -> Path:
     return CHRONY_PATH / f"broadside-{prefix}-{host_name}.pid"
 
 
+def is_chronyd(process: Process, prefix: str) -> bool:
+    """Whether it is a chronyd of this lab. It splits its directives in place, once it runs."""
+    pid_file = str(pid_path(prefix, "")).removesuffix(".pid")
+    return Path(process.command.partition(" ")[0]).name == "chronyd" and pid_file in process.command
+
+
 def list_owned(prefix: str) -> list[Process]:
-    """The processes of a lab: those in its namespaces, and those that carry its mark.
+    """The processes of a lab: those in its namespaces, its ledger and clocks, its fleets.
 
-    A marked process also vouches for the namespace it is in, whose name may be gone.
+    The ledger and the clocks vouch for the namespace they are in, whose name may be gone; never
+    for our own or the machine's.
     """
-    marks = (f"{mark(prefix)} ", str(pid_path(prefix, "")).removesuffix(".pid"))
-
-    def is_marked(process: Process) -> bool:
-        return any(text in process.command for text in marks)
-
     processes = list(list_processes())
     ours = {inode for inode in list_namespaces(prefix).values() if inode is not None}
-    ours |= {process.namespace_inode for process in processes if is_marked(process)}
-    ours.discard((PROC / "self/ns/net").stat().st_ino)
+    ours |= {
+        process.namespace_inode
+        for process in processes
+        if is_module(process, "lab.ledger", prefix) or is_chronyd(process, prefix)
+    }
+    everybodys = {p.namespace_inode for p in processes if p.pid in (1, os.getpid())}
     return [
         process
         for process in processes
-        if (process.namespace_inode in ours or is_marked(process)) and process.pid != os.getpid()
+        if process.pid != os.getpid()
+        and (
+            process.namespace_inode in ours - everybodys
+            or is_module(process, "lab.ledger", prefix)
+            or is_module(process, "lab.fleet", prefix)
+            or is_chronyd(process, prefix)
+        )
     ]

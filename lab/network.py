@@ -14,7 +14,6 @@ import os
 import shutil
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,9 +26,11 @@ from lab.errors import LabBroken, LabMisconfigured, NoRights
 from lab.namespaces import (
     CHRONY_PATH,
     inside,
+    is_module,
     list_namespaces,
     list_owned,
-    mark,
+    list_processes,
+    module_argv,
     pid_path,
     run,
     run_batch,
@@ -82,10 +83,10 @@ def up(spec: LabSpec, base_path: Path = DEFAULT_PATH) -> Lab:
     for tool in ("ip", "tc", "nft"):
         find_tool(tool)
     path = lab_path(spec.prefix, base_path)
+    check_rights(path)
     with locked(spec.prefix) as lock:
         lab = topology.build_lab(spec, path)
         if read_spec(path) != spec or network_faults(lab):
-            check_rights(path)
             clear(spec.prefix, lock)
             build(spec, lock)
             write_spec(spec, path)
@@ -350,9 +351,10 @@ def _has_rules(firewall: str) -> bool:
 def start_ledger(lab: Lab) -> None:
     """Start the process that writes the ledger, unless it runs. Raises :class:`LabBroken`."""
     if lab.ledger_path is not None and not is_ledger_running(lab):
-        argv = [sys.executable, "-m", "lab.ledger", mark(lab.spec.prefix)]
-        run([*argv, "--csv", str(lab.ledger_path)], namespace=lab.firewall_namespace)
+        argv = [*module_argv("lab.ledger", lab.spec.prefix), "--csv", str(lab.ledger_path)]
+        run(argv, namespace=lab.firewall_namespace)
 
 
 def is_ledger_running(lab: Lab) -> bool:
-    return any("-m lab.ledger " in process.command for process in list_owned(lab.spec.prefix))
+    prefix = lab.spec.prefix
+    return any(is_module(process, "lab.ledger", prefix) for process in list_processes())

@@ -135,6 +135,26 @@ def test_down_ends_a_fleet(prefix: str, tmp_path: Path) -> None:
         assert stubs.stop() == ()
 
 
+@needs_root
+def test_only_the_labs_own_processes_are_ever_its_own(prefix: str, tmp_path: Path) -> None:
+    """Not a shell that names them, and nobody who shares their fork server's network."""
+    script = f": -m lab.fleet --broadside-lab={prefix} /run/chrony/broadside-{prefix}-c001.pid; cat"
+    with (
+        subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE) as bystander,
+        start(prefix, tmp_path, {"one": "wait"}) as stubs,
+    ):
+        family = sorted([stubs.pid, stubs.states()["one"].pid])
+        code = (
+            "import sys; from lab.namespaces import list_owned; "
+            "print(*(process.pid for process in list_owned(sys.argv[1])))"
+        )
+        for elsewhere in ([], ["unshare", "--net"]):
+            argv = [*elsewhere, sys.executable, "-c", code, prefix]
+            found = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+            assert sorted(map(int, found.split())) == family
+        bystander.kill()
+
+
 @pytest.mark.parametrize(
     ("entry", "words"),
     [("nosuch.module:run", "No module named 'nosuch'"), ("json:nosuch", "no attribute 'nosuch'")],
