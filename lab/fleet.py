@@ -42,6 +42,7 @@ AGENT_ENTRY: Final = "agent.run:run_from_environment"
 AGENT_IMPORTS: Final = ("exchange.embedded",)
 START_TIMEOUT_S: Final = 60.0
 ANSWER_TIMEOUT_S: Final = 10.0
+KILL_TIMEOUT_S: Final = 5.0
 PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 PR_SET_CHILD_SUBREAPER: Final = 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -148,7 +149,7 @@ class Fleet:
     def stop(self, timeout_s: float = 10.0) -> tuple[str, ...]:
         """End every agent: SIGTERM, and SIGKILL for those that still run after ``timeout_s``.
 
-        Returns the ids of those that had to be killed. Ends within a few seconds of ``timeout_s``
+        Returns the ids of those that had to be killed. Ends within twenty seconds of ``timeout_s``
         whatever happens; calling it again does nothing.
         """
         killed: tuple[str, ...] = ()
@@ -233,7 +234,7 @@ def start(
     }
     try:
         fleet._ask(request, START_TIMEOUT_S)
-    except FleetError:
+    except BaseException:
         fleet.stop(0)
         raise
     return fleet
@@ -359,18 +360,16 @@ class ForkServer:
     def _stop(self, timeout_s: float) -> list[str]:
         """SIGTERM the agents, wait, then SIGKILL whatever is below this process."""
         for pid in self._running().values():
-            for number in (
-                signal.SIGTERM,
-                signal.SIGCONT,
-            ):  # a stopped one could not hear the first
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+                os.kill(pid, signal.SIGCONT)  # a stopped one could not hear the first
         end_s = time.monotonic() + timeout_s
         while self._running() and time.monotonic() < end_s:
             time.sleep(0.02)
             self._reap()
         killed = list(self._running())
-        while left := _descendants(os.getpid()):
+        end_s = time.monotonic() + KILL_TIMEOUT_S
+        while (left := _descendants(os.getpid())) and time.monotonic() < end_s:
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -386,7 +385,8 @@ class ForkServer:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
                 pid, status = ended
-                self._exit_codes[pid] = os.waitstatus_to_exitcode(status)
+                if pid in self._pids.values():
+                    self._exit_codes.setdefault(pid, os.waitstatus_to_exitcode(status))
 
 
 def _descendants(pid: int) -> list[int]:
