@@ -1,11 +1,13 @@
 """The server agent: an ``iperf3 -s -1`` on every endpoint port, and each of its tests on record.
 
-A server serves one test and exits; its successor listens within milliseconds. Once a second the
+A server serves one test and exits; its successor listens within milliseconds. Every few seconds the
 kernel's socket tables are read, which tell what no process says of itself: whether it listens,
-whether a client is connected, and so whether it is free, busy, or stuck.
+whether a client is connected, and so whether it is free, busy, or stuck. Reading them costs the
+kernel milliseconds, so a server that was seen to listen, or said that a test started, can wait.
 """
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -26,7 +28,8 @@ from exchange.messages import AgentState, ClockReading, Endpoint, ServerTest
 from exchange.ports import ExchangeError
 from exchange.records import Records
 
-LOOK_S: Final = 1.0  # s between looks at the socket tables
+LOOK_S: Final = 5.0  # s between looks at the socket tables
+LOOK_SOON_S: Final = 0.1  # s between them while a new server is not seen to listen yet
 DEAF_S: Final = 5.0  # s after its start by which a server must listen
 SILENT_S: Final = 15.0  # s that a client may be connected without its streams
 OVERDUE_S: Final = 30.0  # s that a test may last beyond what was asked: hold, deadline, last words
@@ -43,6 +46,7 @@ class Sitting:
     """One server process from its start, as seen from outside."""
 
     spawned_at_s: float  # epoch s, as all here
+    seen_listening: bool = False
     connected_at_s: float | None = None  # a client has been connected since
     started_at_s: float | None = None  # the engine said that a test started
     asked_s: float | None = None  # how long that test is to take, warm-up included
@@ -78,11 +82,11 @@ class ServedPort:
     results: Records
     host_log: HostLog
     stopping: asyncio.Event
-    changed: asyncio.Event
+    changed: asyncio.Event  # set when the agent's condition is new
+    begun: asyncio.Event  # set when a new server wants to be looked at
     problem: str | None = None
     _attempt: Attempt | None = None
     _sitting: Sitting | None = None
-    _view: PortView | None = None
     _noticed: asyncio.Event = field(default_factory=asyncio.Event)  # of this sitting: a client
     _recorders: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -96,13 +100,13 @@ class ServedPort:
 
     @property
     def free(self) -> bool:
-        """Seen listening by the latest look, with nobody connected."""
-        return (
-            self._sitting is not None
-            and not self.busy
-            and self._view is not None
-            and self._view.listening
-        )
+        """Seen listening, with nobody connected."""
+        return self._sitting is not None and self._sitting.seen_listening and not self.busy
+
+    @property
+    def unsettled(self) -> bool:
+        """A server runs of which nothing is known yet."""
+        return self._sitting is not None and not self._sitting.seen_listening and not self.busy
 
     async def serve(self) -> None:
         """Serve test after test until the agent is stopping; all records are then written."""
@@ -122,9 +126,9 @@ class ServedPort:
     def look(self, view: PortView, now_s: float) -> None:
         """Take in what the socket tables show; a stuck server is ended, so that it is replaced."""
         before = (self.free, self.busy)
-        self._view = view
         sitting, attempt = self._sitting, self._attempt
         if sitting is not None and attempt is not None:
+            sitting.seen_listening = view.listening
             if not view.connected:
                 sitting.connected_at_s = None
             elif sitting.connected_at_s is None:
@@ -164,6 +168,7 @@ class ServedPort:
             self._set_problem(str(error))
             return False
         self._attempt, self._sitting = attempt, sitting
+        self.begun.set()
         recorder = asyncio.create_task(self._record(attempt, sitting, noticed))
         self._recorders.add(recorder)
         recorder.add_done_callback(self._recorders.discard)
@@ -272,6 +277,7 @@ class Supervisor:
     changed: asyncio.Event  # set when the condition is new
     _engine: Engine | None = None
     _ports: list[ServedPort] = field(default_factory=list)
+    _begun: asyncio.Event = field(default_factory=asyncio.Event)
     _problem: str | None = None
 
     def condition(self) -> Condition:
@@ -305,7 +311,14 @@ class Supervisor:
             views = read_ports(self.settings.ports)
             for served in self._ports:
                 served.look(views[served.port], time.time())
-            await asyncio.sleep(LOOK_S)
+            if any(served.unsettled for served in self._ports):
+                await asyncio.sleep(LOOK_SOON_S)
+                continue
+            self._begun.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._begun.wait()
+            await asyncio.sleep(LOOK_SOON_S)
 
     def _ports_problem(self, free: tuple[int, ...], busy: tuple[int, ...]) -> str | None:
         """What is wrong when no port works; one that does makes the agent useful."""
@@ -332,6 +345,7 @@ class Supervisor:
                 host_log=self.host_log,
                 stopping=self.stopping,
                 changed=self.changed,
+                begun=self._begun,
             )
             for port in self.settings.ports
         ]

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-TABLES: Final = ("tcp", "tcp6", "udp", "udp6")
 ESTABLISHED: Final = 0x01  # include/net/tcp_states.h; also of a UDP socket that is connected
 LISTEN: Final = 0x0A
 
@@ -41,18 +40,20 @@ def parse_sockets(text: str) -> Counter[tuple[int, int]]:
 
 def read_ports(ports: Iterable[int]) -> Mapping[int, PortView]:
     """What this thread's network namespace shows of some ports just now."""
-    counts = {"tcp": Counter[tuple[int, int]](), "udp": Counter[tuple[int, int]]()}
-    for table in TABLES:
-        try:
-            text = Path("/proc/thread-self/net", table).read_text()
-        except FileNotFoundError:  # no IPv6 here
-            continue
-        counts[table[:3]] += parse_sockets(text)
+    tcp = _read("tcp") + _read("tcp6")
+    udp = _read("udp") + _read("udp6")
     return {
         port: PortView(
-            listening=counts["tcp"][port, LISTEN] > 0,
-            tcp_count=counts["tcp"][port, ESTABLISHED],
-            udp_count=counts["udp"][port, ESTABLISHED],
+            listening=tcp[port, LISTEN] > 0,
+            tcp_count=tcp[port, ESTABLISHED],
+            udp_count=udp[port, ESTABLISHED],
         )
         for port in ports
     }
+
+
+def _read(table: str) -> Counter[tuple[int, int]]:
+    try:
+        return parse_sockets(Path("/proc/thread-self/net", table).read_text())
+    except FileNotFoundError:  # no IPv6 here
+        return Counter()

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -9,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -81,17 +82,40 @@ def steady_clock(folder: Path) -> Iterator[str]:
         process.wait(10)
 
 
-class AgentProcess:
-    """``python -m agent`` with settings of its own."""
+_AGENT: Final = """
+import json, sys
+from agent import run, server
+for name, value in json.loads(sys.argv[1]).items():
+    assert hasattr(server, name)
+    setattr(server, name, value)
+sys.exit(run.run_from_environment())
+"""
 
-    def __init__(self, fabric: FabricSettings, log: Path, **settings: object) -> None:
+
+class AgentProcess:
+    """What ``python -m agent`` runs, with settings of its own.
+
+    ``hurry`` shortens constants of :mod:`agent.server`, whose real values would take minutes.
+    """
+
+    def __init__(
+        self,
+        fabric: FabricSettings,
+        log: Path,
+        *,
+        hurry: Mapping[str, float] = {},
+        **settings: object,
+    ) -> None:
         env = {k: v for k, v in os.environ.items() if not k.startswith("BROADSIDE_")}
         env["BROADSIDE_DATA_DIR"] = str(fabric.data_dir)
+        env["BROADSIDE_STORAGE_WAIT_S"] = str(fabric.storage_wait_s)
         env |= {f"BROADSIDE_AGENT_{k.upper()}": str(v) for k, v in settings.items()}
         self.agent_id = str(settings["agent_id"])
         self.log = log
         with log.open("ab") as stderr:
-            self.process = subprocess.Popen([sys.executable, "-m", "agent"], env=env, stderr=stderr)
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _AGENT, json.dumps(hurry)], env=env, stderr=stderr
+            )
 
     def stop(self) -> int:
         """End it as systemd would, and return its exit code."""
@@ -138,7 +162,9 @@ class Range:
     _runs_count: int = 0
 
     def __post_init__(self) -> None:
-        self.fabric_settings = FabricSettings(data_dir=self.folder / "fabric", queue_lock_s=5)
+        self.fabric_settings = FabricSettings(
+            data_dir=self.folder / "fabric", queue_lock_s=5, storage_wait_s=2
+        )
         self.fabric = open_fabric(self.fabric_settings)
 
     async def close(self) -> None:
@@ -148,11 +174,19 @@ class Range:
             agent.stop()
         await self.fabric.close()
 
-    def start(self, role: str, engine: Engine | None, **settings: object) -> AgentProcess:
+    def start(
+        self,
+        role: str,
+        engine: Engine,
+        *,
+        hurry: Mapping[str, float] = {},
+        **settings: object,
+    ) -> AgentProcess:
         """Start an agent; ``settings`` override those that make tests short."""
         agent_id = str(settings.pop("agent_id", f"{role}-{len(self.agents) + 1}"))
         defaults: dict[str, object] = {
             "role": role,
+            "iperf3": engine.binary[0],
             "agent_id": agent_id,
             "address": "127.0.0.1",
             "chronyc_socket": self.clock,
@@ -162,10 +196,8 @@ class Range:
             "upload_s": 0.5,
             "control_poll_s": 0.5,
         }
-        if engine is not None:
-            defaults["iperf3"] = engine.binary[0]
         log = self.folder / f"{agent_id}.log"
-        agent = AgentProcess(self.fabric_settings, log, **(defaults | settings))
+        agent = AgentProcess(self.fabric_settings, log, hurry=hurry, **(defaults | settings))
         self.agents.append(agent)
         return agent
 

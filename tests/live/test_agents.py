@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -256,6 +257,37 @@ async def test_a_busy_server_is_tried_again_until_it_is_free(
     server.stop()
 
 
+async def test_nothing_is_lost_while_the_table_is_away(site: Range, any_engine: Engine) -> None:
+    """Nobody can write from the first second of a burst until after its end."""
+    port = free_port()
+    server = site.start("server", any_engine, agent_id="server-o", ports=port)
+    client = site.start("client", any_engine, agent_id="client-o")
+    await site.presence("server-o", lambda presence: presence.ports == (port,))
+    job = await site.launch(port, duration_s=4)
+    await site.under_way(job, intervals_count=1)
+    table = sqlite3.connect(site.fabric_settings.data_dir / "table.sqlite3", isolation_level=None)
+    table.execute("BEGIN IMMEDIATE")
+    try:
+        spools = [site.folder / f"spool-{agent_id}" for agent_id in ("client-o", "server-o")]
+        await until(lambda: all(any(spool.glob("*.row")) for spool in spools), within_s=15)
+        assert await site.fabric.records.read_reports(job.run_id, 0) == {}
+    finally:
+        table.rollback()
+        table.close()
+    report = await site.report(job)
+    assert report.outcome is Outcome.MEASURED, report.reason
+    assert report.engine is not None
+    seconds = await site.seconds(job)
+    assert seconds is not None
+    (sent,) = report.engine.totals
+    assert sum(i.transferred_bytes for i in seconds.tracks[0].intervals) == sent.sent_bytes
+    test = await site.tests(port, lambda t: t.test.ended_at is not None)
+    assert sum(i.transferred_bytes for i in test.tracks[0].intervals) == sent.received_bytes
+    await until(lambda: not any(any(spool.iterdir()) for spool in spools))
+    server.stop()
+    client.stop()
+
+
 async def test_nobody_there_is_a_failure_in_the_engines_words(
     site: Range, any_engine: Engine
 ) -> None:
@@ -348,7 +380,8 @@ async def test_a_port_in_use_is_a_problem_until_it_is_free(site: Range, any_engi
 async def test_a_stuck_server_is_replaced(site: Range, any_engine: Engine) -> None:
     """It listens, the kernel has connected somebody to it, and nothing happens any more."""
     port = free_port()
-    server = site.start("server", any_engine, agent_id="server-d", ports=port)
+    hurry = {"SILENT_S": 2.0, "LOOK_S": 0.5}
+    server = site.start("server", any_engine, agent_id="server-d", ports=port, hurry=hurry)
     await site.presence("server-d", lambda presence: presence.ports == (port,))
     (stuck,) = server.children()
     os.kill(stuck, signal.SIGSTOP)
