@@ -283,7 +283,7 @@ def _columns(packed: bytes, header_at: int, planes_at: int) -> dict[str, list[in
             continue
         mask_length, order, first, low, step, lengths = described_column
         mask = take(mask_length, rows_count) if mask_length else b""
-        known_count = sum(mask) if mask else rows_count
+        known_count = rows_count - mask.count(0)
         offsets_count = known_count - order
         raw = bytearray(8 * offsets_count)
         for k, length in enumerate(lengths):
@@ -293,6 +293,8 @@ def _columns(packed: bytes, header_at: int, planes_at: int) -> dict[str, list[in
             words.byteswap()
         series = words.tolist() if (low, step) == (0, 1) else [low + step * word for word in words]
         values = list(accumulate(series, initial=first)) if order else series
+        if len(values) != known_count:
+            raise ValueError(f"column {name}: {len(values)} values in place of {known_count}")
         if mask:
             known = iter(values)
             columns[name] = [next(known) if present else None for present in mask]
