@@ -9,7 +9,8 @@ down_drops_count,offered_up_bytes,offered_down_bytes
 - ``up_bytes``, ``down_bytes``: IP-layer bytes that *left* the firewall towards the servers (up)
   and the clients (down). Cumulative, from the kernel: a reader that restarts loses nothing, and a
   value that falls means that the firewall itself was rebuilt.
-- ``.._packets_count``, ``.._drops_count``: packets that left, and that its shaper dropped.
+- ``.._packets_count``: packets that left, each segment of a super-frame by itself.
+- ``.._drops_count``: what its shaper dropped; a super-frame counts once.
 - ``offered_.._bytes``: IP-layer bytes that arrived to be forwarded, from nftables; empty when
   unknown. Read some milliseconds after ``at_s``, and without the headers that segmentation will
   add: compare totals, not seconds.
