@@ -1,0 +1,177 @@
+"""Two ledgers held together: lag, bytes over overlaps, residual, named causes."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.core.completeness import Completeness, State, combine
+from coordinator.core.evidence import FirewallLedger
+from coordinator.core.headers import headers
+from coordinator.core.reconcile import (
+    Missing,
+    Reconciliation,
+    causes,
+    estimate_lag,
+    fleet_curve,
+    reconcile,
+)
+from coordinator.core.series import BurstSeries
+from coordinator.core.summary import measure_burst
+from exchange.messages import Protocol
+from tests.synthetic import IP_RATIO, Plant, fleet
+
+HEADERS = headers(Protocol.TCP, [1448])
+NOBODY = Missing(pairs_count=0, share_ratio=0.0, planned_pairs_count=30)
+
+
+def made(plant: Plant) -> tuple[list[BurstSeries], FirewallLedger]:
+    built = fleet(plant)
+    assert built.ledger is not None
+    spec = built.plan.spec
+    return [measure_burst(spec, e, built.now).series for e in built.evidence], built.ledger
+
+
+def held(plant: Plant) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
+    series, ledger = made(plant)
+    return reconcile(series, ledger, HEADERS, [NOBODY] * len(series))
+
+
+MINUTES = Plant(
+    pairs=6, bursts=3, burst_s=280, period_s=300, grain_s=60, ledger_jitter_s=1.5, noise=0.01
+)
+
+
+@pytest.mark.parametrize("lag_s", [-45.0, 0.0, 17.0, 75.0, 140.0, 290.0])
+def test_minute_bins_tell_their_lag_within_five_seconds(lag_s: float) -> None:
+    whole, bursts = held(replace(MINUTES, lag_s=lag_s))
+    assert whole.lag_s is not None
+    assert whole.lag_uncertainty_s is not None
+    assert abs(whole.lag_s - lag_s) <= 5
+    assert whole.residual_ratio == pytest.approx(0, abs=0.003)
+    assert {burst.lag_s for burst in bursts} == {whole.lag_s}
+
+
+def test_second_bins_off_the_grid_agree_within_a_permille() -> None:
+    whole, bursts = held(Plant(pairs=6, burst_s=10, period_s=25))
+    for part in (whole, *bursts):
+        assert part.basis == "rate"
+        assert part.residual_ratio == pytest.approx(0, abs=1e-3)
+        assert part.causes == ()
+    assert whole.overhead_ratio == pytest.approx(IP_RATIO)
+
+
+def test_short_bursts_in_coarse_bins_are_compared_on_bytes() -> None:
+    plant = Plant(pairs=6, bursts=4, burst_s=30, period_s=300, grain_s=60, lag_s=75)
+    whole, bursts = held(plant)
+    assert {part.basis for part in bursts} == {"bytes"}
+    assert whole.residual_ratio == pytest.approx(0, abs=0.01)
+    measured = made(plant)[0][0]
+    assert measured.window is not None
+    rate = measured.received_bytes[slice(*measured.window)].mean() * 8 * IP_RATIO
+    assert bursts[0].firewall_bits_per_second == pytest.approx(rate, rel=0.02)
+
+
+def test_unknown_bins_are_not_zero() -> None:
+    series, ledger = made(MINUTES)
+    hollow = ledger.bytes.copy()
+    hollow[np.flatnonzero(hollow > hollow.max() / 2)[2]] = math.nan
+    whole, bursts = reconcile(
+        series, replace(ledger, bytes=hollow), HEADERS, [NOBODY] * len(series)
+    )
+    assert whole.residual_ratio == pytest.approx(0, abs=0.01)
+    assert max(burst.unknown_ratio for burst in bursts) > 0.1
+
+
+def test_a_ledger_of_nothing_known_has_no_residual() -> None:
+    series, ledger = made(MINUTES)
+    empty = replace(ledger, bytes=np.full(len(ledger), math.nan))
+    whole, _ = reconcile(series, empty, HEADERS, [NOBODY] * len(series))
+    assert whole.residual_ratio is None
+    assert whole.lag_s is None
+
+
+def test_an_ambiguous_lag_is_not_claimed() -> None:
+    """Bins that see a steady flow from end to end fit every lag."""
+    series, ledger = made(Plant(pairs=4, bursts=1, burst_s=280, grain_s=60, lag_s=75))
+    flat = slice(8, 11)
+    inside = replace(
+        ledger, start_s=ledger.start_s[flat], end_s=ledger.end_s[flat], bytes=ledger.bytes[flat]
+    )
+    assert not estimate_lag(inside, fleet_curve(series)).known
+
+
+def test_the_order_of_bursts_is_irrelevant() -> None:
+    series, ledger = made(MINUTES)
+    forward = reconcile(series, ledger, HEADERS, [NOBODY] * 3)
+    backward = reconcile(series[::-1], ledger, HEADERS, [NOBODY] * 3)
+    assert forward[0].model_dump() == backward[0].model_dump()
+    assert forward[1] == backward[1][::-1]
+
+
+@pytest.mark.parametrize(
+    ("residual", "foreign_ratio", "missing_ratio", "named"),
+    [
+        (0.002, None, 0.0, None),
+        (0.05, 0.05, 0.0, "foreign-traffic"),
+        (0.034, None, 0.034, "lost-reports"),
+        (0.034, 0.0001, 0.034, "lost-reports"),
+        (-0.1, None, 0.0, "bypass"),
+        (1.0, None, 0.0, "duplicate-counting"),
+        (0.04, None, 0.0, "unknown"),
+    ],
+)
+def test_causes(
+    residual: float, foreign_ratio: float | None, missing_ratio: float, named: str | None
+) -> None:
+    found = causes(
+        residual,
+        0.004,
+        missing=Missing(pairs_count=1, share_ratio=missing_ratio, planned_pairs_count=30),
+        foreign_ratio=foreign_ratio,
+        foreign_bits_per_second=1e9,
+        unknown_ratio=0.0,
+    )
+    assert (found[0].id if found else None) == named
+
+
+def test_header_overhead() -> None:
+    assert headers(Protocol.TCP, [1448]).ip_ratio == pytest.approx(1500 / 1448)
+    assert headers(Protocol.TCP, [1460]).ip_ratio == pytest.approx(1500 / 1460)
+    assert headers(Protocol.TCP, [8948]).ip_ratio == pytest.approx(9000 / 8948)
+    assert headers(Protocol.TCP, [1428], ipv6=True).ip_ratio == pytest.approx(1500 / 1428)
+    assert headers(Protocol.TCP, [1448]).wire_ratio == pytest.approx(1514 / 1448)
+    assert headers(Protocol.TCP, [None]).assumed
+    assert headers(Protocol.UDP, [], block_bytes=1400).ip_ratio == pytest.approx(1428 / 1400)
+    assert headers(Protocol.UDP, [], block_bytes=8192).ip_ratio == pytest.approx(8320 / 8192)
+
+
+def test_a_series_survives_packing() -> None:
+    series = made(Plant(pairs=5, bursts=1))[0][0]
+    again = BurstSeries.unpack(series.pack())
+    assert again.window == series.window
+    assert (again.received_bytes == series.received_bytes).all()
+    (flow,), (kept,) = series.flows, again.flows
+    np.testing.assert_allclose(
+        kept.pairs_bits_per_second, flow.pairs_bits_per_second, rtol=0, atol=1e6
+    )
+    assert len(series.pack()) < 5 * len(series.coverage_ratio) * 20
+    with pytest.raises(ValueError, match="burst series"):
+        BurstSeries.unpack(b"else")
+
+
+@st.composite
+def parts(draw: st.DrawFn) -> Completeness:
+    return Completeness.of({state: draw(st.integers(0, 10**9)) for state in State})
+
+
+@given(st.lists(parts(), max_size=8), st.integers(0, 8))
+@settings(max_examples=50)
+def test_combining_is_associative(found: list[Completeness], cut: int) -> None:
+    whole = combine(found)
+    assert combine([combine(found[:cut]), combine(found[cut:])]) == whole
+    assert combine(reversed(found)) == whole
+    assert sum(whole.seconds(state) for state in State) == whole.planned_s

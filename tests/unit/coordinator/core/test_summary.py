@@ -1,0 +1,450 @@
+"""What a summary promises: removal never helps, order is irrelevant, recomputing is exact."""
+
+import math
+import random
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.core.completeness import State
+from coordinator.core.evidence import BurstEvidence, PairEvidence, TrackColumns, track_columns
+from coordinator.core.judge import Verdict
+from coordinator.core.limiter import LimiterName
+from coordinator.core.limits import DOCUMENTED
+from coordinator.core.runs import Layer, Objective
+from coordinator.core.series import BurstSeries
+from coordinator.core.summary import (
+    BurstSummary,
+    MeasuredBurst,
+    RunSummary,
+    canonical,
+    measure_burst,
+    summarise_burst,
+    summarise_run,
+)
+from exchange.messages import Direction, Flow, JobReport, Outcome, Side
+from tests.synthetic import IP_RATIO, Fleet, Plant, fleet
+
+SMALL = Plant(
+    pairs=8,
+    bursts=2,
+    burst_s=10,
+    period_s=25,
+    pair_bits_per_second=6e9,
+    firewall_bits_per_second=48e9,
+)
+
+
+def summarise(made: Fleet, evidence: tuple[BurstEvidence, ...] | None = None) -> RunSummary:
+    measured = [
+        measure_burst(made.plan.spec, burst, made.now) for burst in evidence or made.evidence
+    ]
+    return summarise_run(made.plan, measured, made.ledger, made.now)
+
+
+def causes(summary: RunSummary | BurstSummary) -> list[str]:
+    return [finding.id for finding in summary.findings if finding.kind == "cause"]
+
+
+def findings(summary: RunSummary | BurstSummary) -> set[str]:
+    return {finding.id for finding in summary.findings}
+
+
+# Verdicts ---------------------------------------------------------------------------------------
+
+
+def test_a_clean_fleet_passes() -> None:
+    made = fleet(SMALL, target_bits_per_second=48e9)
+    found = summarise(made)
+    assert found.verdict is Verdict.PASS
+    assert (found.pairs_planned, found.pairs_measured, found.completeness_ratio) == (8, 8, 1.0)
+    assert found.fleet_received_bits_per_second == pytest.approx(
+        np.mean(made.truth.rates), rel=0.003
+    )
+    assert found.fleet_ip_bits_per_second == pytest.approx(found.firewall_bits_per_second, rel=0.01)
+    assert found.reconciliation is not None
+    assert found.reconciliation.residual_ratio == pytest.approx(0, abs=0.01)
+    assert found.start_spread_s is not None
+    assert 0 < found.start_spread_s < 0.06
+    assert causes(found) == []
+
+
+def test_a_firewall_half_as_fast_fails_and_is_named() -> None:
+    found = summarise(fleet(replace(SMALL, slow_firewall=0.5), target_bits_per_second=48e9))
+    assert found.verdict is Verdict.FAIL
+    assert found.limiter.name is LimiterName.FIREWALL
+    assert found.findings[0].id == "target-missed"
+
+
+def test_one_of_eight_killed_is_inconclusive_and_named() -> None:
+    found = summarise(fleet(replace(SMALL, killed=1), target_bits_per_second=48e9))
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.completeness_ratio == pytest.approx(1 - 0.5 / 8)
+    assert "abandoned-pairs" in findings(found)
+    (burst, _) = found.bursts
+    (dead,) = burst.missing_pairs
+    (row,) = [pair for pair in burst.pairs if pair.pair == dead]
+    assert row.state is State.ABANDONED
+    assert row.reason == "the agent fell silent after 5 of 10 s"
+    assert row.received_bits_per_second is not None
+
+
+def test_below_the_floor_only_the_hopeless_fail() -> None:
+    made = fleet(replace(SMALL, missing=2, slow_firewall=0.5), target_bits_per_second=48e9)
+    assert summarise(made).verdict is Verdict.FAIL
+    made = fleet(replace(SMALL, missing=2), target_bits_per_second=48e9)
+    assert summarise(made).verdict is Verdict.INCONCLUSIVE
+
+
+def test_the_layer_decides_what_is_compared() -> None:
+    made = fleet(SMALL)
+    payload = float(np.mean(made.truth.rates))
+    for layer, verdict in ((Layer.IP, Verdict.PASS), (Layer.PAYLOAD, Verdict.FAIL)):
+        objective = Objective(
+            target_bits_per_second=payload * 1.03, tolerance_ratio=0.01, layer=layer
+        )
+        spec = made.plan.spec.model_copy(update={"objective": objective})
+        plan = made.plan.model_copy(update={"spec": spec})
+        assert summarise(replace(made, plan=plan)).verdict is verdict
+
+
+def test_scaled_runs_say_both_rates() -> None:
+    made = fleet(SMALL, target_bits_per_second=4800e9)
+    spec = made.plan.spec.model_copy(update={"scale": 100.0})
+    found = summarise(replace(made, plan=made.plan.model_copy(update={"spec": spec})))
+    assert found.target_bits_per_second == 48e9
+    assert found.real_target_bits_per_second == 4800e9
+    assert found.fleet_received_bits_per_second is not None
+    assert found.real_fleet_received_bits_per_second == pytest.approx(
+        found.fleet_received_bits_per_second * 100
+    )
+
+
+@pytest.mark.parametrize(
+    ("limit", "ok", "unproven"),
+    [
+        ({"rtt_mean_max_s": 1.0}, True, "rtt-unproven"),
+        ({"rtt_mean_max_s": 1e-6}, False, "rtt-limit"),
+        ({"retransmit_max_ratio": 0.5}, True, "retransmits-unproven"),
+        ({"loss_max_ratio": 0.5}, None, "loss-unproven"),
+    ],
+)
+def test_optional_limits(limit: dict[str, float], ok: bool | None, unproven: str) -> None:
+    made = fleet(replace(SMALL, pairs=30, firewall_bits_per_second=180e9))
+    spec = made.plan.spec.model_copy(update={"objective": Objective.model_validate(limit)})
+    made = replace(made, plan=made.plan.model_copy(update={"spec": spec}))
+    whole = summarise(made)
+    expected = {True: Verdict.PASS, False: Verdict.FAIL, None: Verdict.INCONCLUSIVE}[ok]
+    assert whole.verdict is expected
+    fewer = tuple(_without(burst, 0) for burst in made.evidence)
+    part = summarise(made, fewer)
+    assert part.verdict is not Verdict.PASS
+    assert unproven in findings(part)
+
+
+def test_a_ledger_that_has_not_settled_is_no_pass() -> None:
+    made = fleet(SMALL, target_bits_per_second=48e9)
+    assert made.ledger is not None
+    unread = replace(made.ledger, bytes=np.full(len(made.ledger), math.nan))
+    found = summarise(replace(made, ledger=unread))
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert "ledger-empty" in findings(found)
+    assert summarise(replace(made, ledger=None)).verdict is Verdict.PASS
+
+
+def test_a_burst_that_is_not_over_is_pending() -> None:
+    made = fleet(SMALL, target_bits_per_second=48e9)
+    early = replace(
+        made.evidence[0],
+        pairs=tuple(PairEvidence(pair_index=p.pair_index) for p in made.evidence[0].pairs),
+    )
+    now = early.burst.planned_start_at
+    measured = measure_burst(made.plan.spec, early, now)
+    assert measured.summary.completeness.pending_s == 80
+    run = summarise_run(made.plan, [measured], made.ledger, now)
+    assert run.verdict is Verdict.INCONCLUSIVE
+    assert run.completeness.planned_s == 160
+    assert "bursts-pending" in findings(run)
+
+
+def test_a_cancelled_burst_is_abandoned() -> None:
+    made = fleet(SMALL)
+    burst = made.evidence[0]
+    cut = replace(
+        burst,
+        pairs=tuple(PairEvidence(pair_index=p.pair_index) for p in burst.pairs),
+        cancelled_at=burst.burst.planned_start_at,
+        cancel_reason="wrong target",
+    )
+    found = summarise_burst(made.plan.spec, cut, made.ledger, made.now)
+    assert found.completeness.abandoned_s == 80
+    assert found.pairs[0].reason == "wrong target"
+
+
+# Properties -------------------------------------------------------------------------------------
+
+
+def _without(burst: BurstEvidence, pair_index: int) -> BurstEvidence:
+    return replace(
+        burst,
+        pairs=tuple(
+            PairEvidence(pair_index=p.pair_index) if p.pair_index == pair_index else p
+            for p in burst.pairs
+        ),
+    )
+
+
+def _thinned(burst: BurstEvidence, rng: random.Random) -> BurstEvidence:
+    """Leave out some rows, ends or whole pairs."""
+    pairs = []
+    for pair in burst.pairs:
+        match rng.choice(["keep"] * 8 + ["pair", "report", "client", "server", "rows", "host"]):
+            case "pair":
+                pairs.append(PairEvidence(pair_index=pair.pair_index))
+            case "report":
+                pairs.append(replace(pair, report=None))
+            case "client":
+                pairs.append(replace(pair, client_tracks=()))
+            case "server":
+                pairs.append(replace(pair, server_tracks=(), server_test=None))
+            case "host":
+                pairs.append(replace(pair, client_host=(), server_host=()))
+            case "rows":
+                tracks = tuple(_rows_left(track_columns(t), rng) for t in pair.server_tracks)
+                pairs.append(replace(pair, server_tracks=tracks))
+            case _:
+                pairs.append(pair)
+    return replace(burst, pairs=tuple(pairs))
+
+
+def _rows_left(track: TrackColumns, rng: random.Random) -> TrackColumns:
+    keep = np.array([rng.random() > rng.choice([0.0, 0.1, 0.5]) for _ in range(len(track))])
+    names = (
+        "start_s", "end_s", "transferred_bytes", "omitted", "retransmits_count", "rtt_s",
+        "cwnd_bytes", "packets_count", "lost_count",
+    )  # fmt: skip
+    return replace(track, **{name: getattr(track, name)[keep] for name in names})
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    share=st.floats(0.9, 1.06),
+    pairs=st.sampled_from([3, 8, 40]),
+    bypass=st.integers(0, 2),
+    foreign=st.sampled_from([0.0, 0.0, 0.04, 0.06]),
+    ramp_s=st.sampled_from([0.0, 1.0, 3.0]),
+    collapse=st.sampled_from([0.0, 0.0, 0.6]),
+)
+@settings(max_examples=120, deadline=None)
+def test_removing_rows_never_turns_a_verdict_into_a_pass(
+    seed: int,
+    share: float,
+    pairs: int,
+    bypass: int,
+    foreign: float,
+    ramp_s: float,
+    collapse: float,
+) -> None:
+    plant = replace(
+        SMALL,
+        seed=seed,
+        pairs=pairs,
+        bursts=1,
+        firewall_bits_per_second=6e9 * pairs,
+        bypass=bypass,
+        foreign_ratio=foreign,
+        ramp_s=ramp_s,
+        collapse=collapse,
+    )
+    made = fleet(plant)
+    target = float(np.mean(made.truth.rates)) * IP_RATIO * share / 0.95
+    spec = made.plan.spec.model_copy(update={"objective": Objective(target_bits_per_second=target)})
+    made = replace(made, plan=made.plan.model_copy(update={"spec": spec}))
+    rng = random.Random(seed)
+    thinned = tuple(_thinned(burst, rng) for burst in made.evidence)
+    if summarise(made, thinned).verdict is Verdict.PASS:
+        assert summarise(made).verdict is Verdict.PASS
+
+
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=15, deadline=None)
+def test_the_order_of_pairs_is_irrelevant(seed: int) -> None:
+    made = fleet(replace(SMALL, seed=seed, late=1, null=1, killed=1, foreign_ratio=0.05))
+    rng = random.Random(seed)
+    shuffled = tuple(
+        replace(burst, pairs=tuple(rng.sample(burst.pairs, len(burst.pairs))))
+        for burst in made.evidence
+    )
+    assert canonical(summarise(made, shuffled)) == canonical(summarise(made))
+
+
+def test_a_summary_recomputes_to_the_byte_from_what_is_stored() -> None:
+    made = fleet(replace(SMALL, late=1, lost=1, rows=True), target_bits_per_second=48e9)
+    fresh = [measure_burst(made.plan.spec, burst, made.now) for burst in made.evidence]
+    stored = [
+        MeasuredBurst(
+            summary=BurstSummary.model_validate_json(canonical(burst.summary)),
+            series=BurstSeries.unpack(burst.series.pack()),
+        )
+        for burst in fresh
+    ]
+    first = canonical(summarise_run(made.plan, fresh, made.ledger, made.now))
+    again = canonical(summarise_run(made.plan, stored[::-1], made.ledger, made.now))
+    assert first == again
+    assert canonical(RunSummary.model_validate_json(first)) == first
+    columns = fleet(replace(SMALL, late=1, lost=1), target_bits_per_second=48e9)
+    assert canonical(summarise(columns)) == first
+
+
+def test_payload_is_conserved_from_rows_to_series() -> None:
+    made = fleet(replace(SMALL, late=1, killed=1, clock_offset_s=0.04))
+    received = sum(
+        measure_burst(made.plan.spec, burst, made.now).series.received_bytes.sum()
+        for burst in made.evidence
+    )
+    assert received == pytest.approx(made.truth.payload_bytes, rel=1e-9)
+
+
+# Corners ----------------------------------------------------------------------------------------
+
+
+def test_late_pairs_are_summed_openly_and_not_covered() -> None:
+    found = summarise(fleet(replace(SMALL, burst_s=60, period_s=90, late=1)))
+    (burst, _) = found.bursts
+    assert len(burst.late_pairs) == 1
+    assert burst.completeness.late_s == 60
+    assert burst.pairs_measured == 7
+    assert burst.flows[0].late_bits_per_second is not None
+    assert "late-traffic" in findings(found)
+    assert found.start_spread_s is not None
+    assert found.start_spread_s < 1
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state"),
+    [
+        (Outcome.MISSED, State.MISSED),
+        (Outcome.REFUSED, State.REFUSED),
+        (Outcome.FAILED, State.NULL),
+        (Outcome.ABANDONED, State.ABANDONED),
+        (Outcome.MEASURED, State.NULL),
+    ],
+)
+def test_a_report_without_seconds_says_its_state(outcome: Outcome, state: State) -> None:
+    made = fleet(SMALL)
+    burst = made.evidence[0]
+    first = burst.pairs[0]
+    assert first.report is not None
+    silent = PairEvidence(
+        pair_index=first.pair_index,
+        report=first.report.model_copy(
+            update={"outcome": outcome, "reason": "because", "engine": None, "first_data_at": None}
+        ),
+    )
+    changed = replace(burst, pairs=(silent, *burst.pairs[1:]))
+    found = summarise_burst(made.plan.spec, changed, made.ledger, made.now)
+    (row,) = [pair for pair in found.pairs if pair.pair_index == first.pair_index]
+    assert (row.state, row.reason) == (state, "because")
+    assert found.completeness.seconds(state) == 10
+
+
+def test_a_lost_report_is_recovered_by_the_server() -> None:
+    made = fleet(SMALL)
+    burst = made.evidence[0]
+    first = replace(burst.pairs[0], report=None, client_tracks=(), client_host=(), claim=None)
+    found = summarise_burst(
+        made.plan.spec, replace(burst, pairs=(first, *burst.pairs[1:])), made.ledger, made.now
+    )
+    assert found.pairs_measured == 8
+    assert found.completeness_ratio == 1.0
+
+
+def test_senders_alone_do_not_make_a_pass() -> None:
+    made = fleet(replace(SMALL, unheard=8), target_bits_per_second=48e9)
+    found = summarise(made)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert "receiver-unseen" in findings(found)
+    assert found.completeness_ratio == 1.0
+    assert found.fleet_received_bits_per_second == pytest.approx(
+        np.mean(made.truth.rates), rel=0.003
+    )
+
+
+def test_both_directions_are_reported_and_summed() -> None:
+    made = fleet(SMALL, target_bits_per_second=48e9)
+    traffic = made.plan.spec.traffic.model_copy(update={"direction": Direction.BIDIRECTIONAL})
+    spec = made.plan.spec.model_copy(update={"traffic": traffic})
+
+    def both(pair: PairEvidence) -> PairEvidence:
+        up = track_columns(pair.client_tracks[0])
+        down = track_columns(pair.server_tracks[0])
+        return replace(
+            pair,
+            client_tracks=(up, replace(down, side=Side.CLIENT, flow=Flow.DOWN)),
+            server_tracks=(down, replace(up, side=Side.SERVER, flow=Flow.DOWN)),
+        )
+
+    evidence = replace(made.evidence[0], pairs=tuple(map(both, made.evidence[0].pairs)))
+    found = summarise_burst(spec, evidence, None, made.now)
+    assert [flow.flow for flow in found.flows] == [Flow.UP, Flow.DOWN]
+    assert found.fleet_received_bits_per_second == pytest.approx(2 * made.truth.rates[0], rel=0.01)
+    assert found.completeness_ratio == 1.0
+
+
+def test_a_vm_size_gives_the_cap_that_nobody_named() -> None:
+    made = fleet(
+        replace(
+            SMALL,
+            nic_bits_per_second=None,
+            firewall_bits_per_second=None,
+            pair_bits_per_second=9.5e9,
+        )
+    )
+    burst = replace(
+        made.evidence[0],
+        pairs=tuple(
+            replace(pair, client_vm_size="standard_d4_V4") for pair in made.evidence[0].pairs
+        ),
+    )
+    found = summarise_burst(made.plan.spec, burst, None, made.now)
+    assert found.client.nic_max_ratio is not None
+    assert found.limiter.name is LimiterName.CLIENT_NIC
+    cap = DOCUMENTED.of_vm("Standard_D4_v4")
+    assert cap is not None
+    assert cap.bits_per_second == 10e9
+
+
+def test_a_small_window_comes_with_the_window_to_set() -> None:
+    found = summarise(
+        fleet(replace(SMALL, small_window=True, firewall_bits_per_second=None, rtt_base_s=0.02))
+    )
+    assert found.limiter.name is LimiterName.WINDOW
+    assert found.limiter.advice is not None
+    assert "window_bytes to at least" in found.limiter.advice
+
+
+def test_a_collapse_is_dated() -> None:
+    made = fleet(replace(SMALL, burst_s=60, period_s=90, collapse=0.5))
+    found = summarise(made)
+    cliff = found.bursts[0].cliff
+    assert cliff is not None
+    fell_s = (cliff.at - made.evidence[0].burst.planned_start_at).total_seconds()
+    assert fell_s == pytest.approx(30, abs=1)
+    assert "collapse" in causes(found)
+
+
+def test_nothing_at_all_is_inconclusive() -> None:
+    made = fleet(replace(SMALL, bursts=1))
+    nobody = replace(
+        made.evidence[0],
+        pairs=tuple(PairEvidence(pair_index=p.pair_index) for p in made.evidence[0].pairs),
+    )
+    found = summarise_burst(made.plan.spec, nobody, made.ledger, made.now + timedelta(hours=1))
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.fleet_received_bits_per_second is None
+    assert found.completeness.missed_s == 80
+    assert isinstance(nobody.pairs[0].report, JobReport | None)
