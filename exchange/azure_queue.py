@@ -19,7 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -89,9 +88,8 @@ class _Gone(ExchangeError):
 class Bounds:
     """How long the SDK tries before a call raises :class:`ExchangeUnavailable`.
 
-    Before retry ``n`` it pauses ``backoff_s * 2**n``, at most ``backoff_max_s``. The defaults give
-    an absent service 1.6 + 3.2 + 6.4 s besides the attempts. A throttled *send* (``ServerBusy``)
-    waits 4 s a time, as the service asks, and is given up after ``call_s``.
+    Before retry ``n`` it pauses ``backoff_s * 2**n``, at most ``backoff_max_s``: with the defaults
+    an absent or throttling (``ServerBusy``) service gets 1.6 + 3.2 + 6.4 s besides the attempts.
     """
 
     retries_max_count: int = 3
@@ -211,7 +209,8 @@ class ServiceBusQueue:
         if not numbers:
             return 0
         try:
-            await self._cancel_all(numbers)
+            cancel = partial(ServiceBusSender.cancel_scheduled_messages, sequence_numbers=numbers)
+            await self._patiently(cancel)
         except _Gone:
             half = len(numbers) // 2
             if not half:
@@ -219,18 +218,14 @@ class ServiceBusQueue:
             return await self.cancel(numbers[:half]) + await self.cancel(numbers[half:])
         return len(numbers)
 
-    async def _cancel_all(self, numbers: list[int]) -> None:
-        """With our own retries, since this link has none."""
-        cancel = partial(ServiceBusSender.cancel_scheduled_messages, sequence_numbers=numbers)
-        pauses_s = (self._bounds.backoff_s * 2**n for n in count(1))
-        for pause_s in islice(pauses_s, self._bounds.retries_max_count):
-            try:
-                await self._canceller.call(cancel)
-            except ExchangeUnavailable:
-                await asyncio.sleep(min(pause_s, self._bounds.backoff_max_s))
-            else:
-                return
-        await self._canceller.call(cancel)
+    async def _patiently(self, cancel: Callable[[ServiceBusSender], Awaitable[None]]) -> None:
+        """Retry as the SDK would, which does not on this link."""
+        for retry in range(1, self._bounds.retries_max_count + 1):
+            with suppress(ExchangeUnavailable):
+                return await self._canceller.call(cancel)
+            pause_s = self._bounds.backoff_s * 2**retry
+            await asyncio.sleep(min(pause_s, self._bounds.backoff_max_s))
+        return await self._canceller.call(cancel)
 
     # Receiving ------------------------------------------------------------------------------
 
@@ -238,19 +233,25 @@ class ServiceBusQueue:
         end_s = time.monotonic() + wait_s
         while True:
             slice_s = max(_SLICE_MIN_S, min(_SLICE_S, end_s - time.monotonic()))
-            receive = partial(ServiceBusReceiver.receive_messages, max_wait_time=slice_s)
-            receiving = self._receiver.start(receive)
             try:
-                received = await asyncio.shield(receiving)
-            except asyncio.CancelledError:
-                giving_back = asyncio.create_task(self._give_back(receiving))
-                self._giving_back.add(giving_back)
-                giving_back.add_done_callback(self._giving_back.discard)
-                raise
+                received = await self._receive(slice_s)
+            except ExchangeUnavailable:  # the link broke; a new one opens with the SDK's retries
+                received = await self._receive(slice_s)
             if received:
                 return _delivery(received[0])
             if time.monotonic() >= end_s:
                 return None
+
+    async def _receive(self, wait_s: float) -> list[_Message]:
+        receive = partial(ServiceBusReceiver.receive_messages, max_wait_time=wait_s)
+        receiving = self._receiver.start(receive)
+        try:
+            return await asyncio.shield(receiving)
+        except asyncio.CancelledError:
+            giving_back = asyncio.create_task(self._give_back(receiving))
+            self._giving_back.add(giving_back)
+            giving_back.add_done_callback(self._giving_back.discard)
+            raise
 
     async def _give_back(self, receiving: "asyncio.Task[list[_Message]]") -> None:
         """Nobody waits for this message any more; else it would stay locked for its whole time."""
@@ -563,4 +564,4 @@ def _explain(error: Exception, address: ServiceBusAddress, role: str) -> Exchang
         return ExchangeMisconfigured(
             "BROADSIDE_SERVICEBUS_CONNECTION_STRING is not one: copy it whole from the portal"
         )
-    return ExchangeUnavailable(f"{address} did not answer in time or broke off: {said}")
+    return ExchangeUnavailable(f"{address} is not available: {said or type(error).__name__}")
