@@ -548,10 +548,16 @@ def _explain(error: Exception, address: ServiceBusAddress, role: str) -> Exchang
         return ExchangeMisconfigured(
             f"{address} does not exist; create it, or name another in BROADSIDE_SERVICEBUS_QUEUE"
         )
+    if any_is(ClientAuthenticationError):
+        tried = [line for line in str(error).splitlines() if "ManagedIdentityCredential:" in line]
+        why = (tried or [said])[0].strip()
+        return ExchangeMisconfigured(
+            f"{address}: no token for {address.identity}: {why}; give this host a managed identity "
+            "(BROADSIDE_MANAGED_IDENTITY_CLIENT_ID names a user-assigned one), or run az login"
+        )
+    # Behind a custom endpoint the SDK calls a refused token a connection error.
     refused = any(getattr(cause, "status_code", None) in (401, 403) for cause in causes)
-    if refused or any_is(
-        ServiceBusAuthenticationError, ServiceBusAuthorizationError, ClientAuthenticationError
-    ):
+    if refused or any_is(ServiceBusAuthenticationError, ServiceBusAuthorizationError):
         return ExchangeMisconfigured(
             f"{address} refuses {address.identity}: {said}; give it the role '{role}' on the queue"
         )
