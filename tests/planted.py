@@ -1,6 +1,6 @@
 """Planted-truth cases, and how a summary of one is scored. The test and the bench share them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
@@ -93,6 +93,7 @@ def plant(kind: str, seed: int) -> Plant:
         "collapse": {
             "firewall_bits_per_second": fleet_rate * 0.9,
             "collapse": float(rng.uniform(0.3, 0.75)),
+            "ramp_s": float(rng.integers(2)),  # a collapse is a fall from a plateau
         },
     }
     return Plant(**(asdict(base) | kinds[kind]))
@@ -144,8 +145,8 @@ def score(kind: str, seed: int) -> Score:
     )
 
 
-def scores(seeds: range) -> Iterator[Score]:
-    for kind in EXPECTED:
+def scores(seeds: range, kinds: Iterable[str] = EXPECTED) -> Iterator[Score]:
+    for kind in kinds:
         for seed in seeds:
             yield score(kind, seed)
 

@@ -121,36 +121,36 @@ class Spread:
         self._place = np.where(before, 0, place)
         inside = (edges - start_s[self._place]) / self._length_s[self._place]
         self._inside = np.where(before, 0.0, np.minimum(inside, 1.0))
+        self.coverage = self.over(self._length_s)  # seconds of each cell that intervals cover
 
     def over(self, amount: NDArray[np.floating]) -> Floats:
         """The cells' parts of ``amount``, one value an interval."""
         total = np.cumsum(amount, dtype=np.float64) - amount
-        cells: Floats = np.diff(total[self._place] + amount[self._place] * self._inside)
-        return cells
-
-    @property
-    def coverage(self) -> Floats:
-        """Seconds of each cell that intervals cover."""
-        return self.over(self._length_s)
+        at_edges: Floats = total[self._place] + amount[self._place] * self._inside
+        return at_edges[1:] - at_edges[:-1]
 
     def mean(self, values: Singles) -> Floats:
         """Mean of the values over each cell, weighted by overlap; NaN where none is known."""
-        return self._per(np.where(np.isnan(values), 0.0, values) * self._length_s, values)
+        weighted, known = self._known(values, values * self._length_s)
+        cells = np.full(len(known), np.nan)
+        np.divide(weighted, known, out=cells, where=known > _TOUCH_S)
+        return cells
 
     def share(self, counts: Singles) -> Floats:
         """Counts shared out; NaN where no interval with a known count reaches."""
-        cells = self.over(np.where(np.isnan(counts), np.float32(0.0), counts))
-        cells[self._known(counts) <= _TOUCH_S] = np.nan
+        cells, known = self._known(counts, counts)
+        cells[known <= _TOUCH_S] = np.nan
         return cells
 
-    def _known(self, values: Singles) -> Floats:
-        return self.over(np.where(np.isnan(values), 0.0, self._length_s))
-
-    def _per(self, weighted: Floats, values: Singles) -> Floats:
-        known = self._known(values)
-        cells = np.full(len(known), np.nan)
-        np.divide(self.over(weighted), known, out=cells, where=known > _TOUCH_S)
-        return cells
+    def _known(self, values: Singles, amount: NDArray[np.floating]) -> tuple[Floats, Floats]:
+        """Amounts of the intervals whose value is known, and the seconds that those cover."""
+        unknown = np.isnan(values)
+        if not unknown.any():
+            return self.over(amount), self.coverage
+        return (
+            self.over(np.where(unknown, 0.0, amount)),
+            self.over(np.where(unknown, 0.0, self._length_s)),
+        )
 
 
 def _matrix(shape: tuple[int, int], columns: Iterable[Singles]) -> Singles:

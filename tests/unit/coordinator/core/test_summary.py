@@ -270,6 +270,55 @@ def test_removing_rows_never_turns_a_verdict_into_a_pass(
         assert summarise(made).verdict is Verdict.PASS
 
 
+def test_a_row_that_would_move_the_window_does_not_help() -> None:
+    """Second 0 is 0.8 % low: too little for a ramp, enough to miss a target set between."""
+    plant = replace(
+        SMALL, pairs=40, bursts=1, noise=0.0, start_spread_s=0.0, firewall_bits_per_second=None
+    )
+    made = fleet(plant)
+
+    def low_first(track: TrackColumns) -> TrackColumns:
+        amounts = track.transferred_bytes.copy()
+        amounts[0] *= 0.992
+        return replace(track, transferred_bytes=amounts)
+
+    def without_first(track: TrackColumns) -> TrackColumns:
+        names = ("start_s", "end_s", "transferred_bytes", "omitted", "retransmits_count",
+                 "rtt_s", "cwnd_bytes", "packets_count", "lost_count")  # fmt: skip
+        return replace(track, **{name: getattr(track, name)[1:] for name in names})
+
+    burst = replace(
+        made.evidence[0],
+        pairs=tuple(
+            replace(
+                pair,
+                client_tracks=(low_first(track_columns(pair.client_tracks[0])),),
+                server_tracks=(low_first(track_columns(pair.server_tracks[0])),),
+            )
+            for pair in made.evidence[0].pairs
+        ),
+    )
+    weakest = min(burst.pairs, key=lambda p: track_columns(p.server_tracks[0]).transferred_bytes[1])
+    cut = replace(
+        weakest,
+        client_tracks=(without_first(track_columns(weakest.client_tracks[0])),),
+        server_tracks=(without_first(track_columns(weakest.server_tracks[0])),),
+    )
+    fewer = replace(burst, pairs=tuple(cut if p is weakest else p for p in burst.pairs))
+    whole = measure_burst(made.plan.spec, burst, made.now).summary
+    part = measure_burst(made.plan.spec, fewer, made.now).summary
+    assert whole.fleet_ip_bits_per_second is not None
+    assert part.fleet_ip_bits_per_second is not None
+    assert part.fleet_ip_bits_per_second > whole.fleet_ip_bits_per_second  # the window moved
+    target = (whole.fleet_ip_bits_per_second + part.fleet_ip_bits_per_second) / 2
+    objective = Objective(target_bits_per_second=target, tolerance_ratio=0)
+    spec = made.plan.spec.model_copy(update={"objective": objective})
+    assert summarise_burst(spec, burst, None, made.now).verdict is Verdict.FAIL
+    found = summarise_burst(spec, fewer, None, made.now)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert "target-unproven" in findings(found)
+
+
 @given(seed=st.integers(0, 10**6))
 @settings(max_examples=15, deadline=None)
 def test_the_order_of_pairs_is_irrelevant(seed: int) -> None:

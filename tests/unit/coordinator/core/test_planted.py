@@ -1,0 +1,44 @@
+"""Planted truth: what is wrong with a fleet is named first, and nothing is named of a clean one."""
+
+import pytest
+
+from tests.planted import EXPECTED, Score, scores, table
+
+SEEDS = range(8)
+CLEAN_SEEDS = range(8, 50)  # more of the kinds of which nothing may be named
+CLEAN = [kind for kind, expected in EXPECTED.items() if expected is None]
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Score]:
+    return [*scores(SEEDS), *scores(CLEAN_SEEDS, CLEAN)]
+
+
+def test_the_planted_cause_is_named_first(found: list[Score]) -> None:
+    planted = [score for score in found if EXPECTED[score.kind] is not None]
+    wrong = [(score.kind, score.seed, score.named) for score in planted if not score.right]
+    assert len(wrong) <= 0.05 * len(planted), f"{wrong}\n{table(found)}"
+
+
+def test_clean_fleets_raise_no_alarm(found: list[Score]) -> None:
+    clean = [score for score in found if EXPECTED[score.kind] is None]
+    wrong = [(score.kind, score.seed, score.named) for score in clean if not score.right]
+    assert len(clean) >= 200
+    assert len(wrong) < 0.01 * len(clean), wrong
+
+
+def test_lags_are_within_five_seconds(found: list[Score]) -> None:
+    lags = [(score.kind, score.seed, score.lag_error_s) for score in found]
+    known = [row for row in lags if row[2] is not None]
+    assert len(known) >= 0.95 * len(lags)
+    assert [row for row in known if row[2] is None or abs(row[2]) > 5] == []
+
+
+def test_totals_are_within_three_permille(found: list[Score]) -> None:
+    assert max(score.total_error_ratio for score in found) <= 0.003
+
+
+def test_nothing_passes_below_the_floor(found: list[Score]) -> None:
+    below = [score for score in found if score.summary.completeness_ratio < 0.95]
+    assert len(below) >= 20
+    assert not any(score.wrong_pass for score in found)
