@@ -5,13 +5,26 @@ lab; all else is missing, and :attr:`~lab.topology.Lab.limits` says so. It is ta
 :func:`lab.network.down`, like a lab.
 """
 
+import contextlib
+import dataclasses
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final
 
 from exchange.messages import Role
+from lab.errors import ToolMissing
 from lab.network import DEFAULT_PATH, lab_path
+from lab.tools import find_tool
 from lab.topology import Host, Lab, LabSpec, host_names
+
+CLOCK_START_S: Final = 5.0
 
 CLIENT_NETWORK: Final = IPv4Address("127.1.1.0")
 SERVER_NETWORK: Final = IPv4Address("127.2.1.0")
@@ -47,3 +60,48 @@ def up(spec: LabSpec, base_path: Path = DEFAULT_PATH) -> Lab:
         management_address="127.0.0.1",
         limits=LIMITS,
     )
+
+
+@contextlib.contextmanager
+def one_clock(lab: Lab) -> Iterator[Lab]:
+    """The lab with a chronyd that calls this machine's clock the truth, and never touches it.
+
+    All agents share the machine's one clock, so among them it is right by definition; a machine
+    whose kernel knows no time source (most containers) would otherwise fail every clock gate.
+    Without chronyd the lab is yielded as it is: its agents then ask the kernel.
+    """
+    try:
+        chronyd = find_tool("chronyd")
+    except ToolMissing:
+        yield lab
+        return
+    folder = Path(tempfile.mkdtemp(prefix="broadside-clock-"))  # private, as chronyd demands
+    address = folder / "chronyd.sock"
+    directives = [
+        *("local stratum 3", "port 0", "cmdport 0"),
+        *(f"bindcmdaddress {address}", f"pidfile {folder / 'pid'}"),
+    ]
+    user = pwd.getpwuid(os.getuid()).pw_name
+    process = subprocess.Popen(
+        [chronyd, "-d", "-x", "-U", "-u", user, *directives],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        end_s = time.monotonic() + CLOCK_START_S
+        while not address.exists() and process.poll() is None and time.monotonic() < end_s:
+            time.sleep(0.02)
+        if not address.exists():
+            yield lab
+            return
+        yield dataclasses.replace(
+            lab,
+            clients=tuple(dataclasses.replace(h, chrony=str(address)) for h in lab.clients),
+            servers=tuple(dataclasses.replace(h, chrony=str(address)) for h in lab.servers),
+        )
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -61,19 +61,22 @@ class DemoOptions:
         spec = scenarios.load(SCENARIO)
         return (spec.objective.target_bits_per_second or 0) * self.pairs_count / spec.pairs_count
 
-    def overrides(self) -> dict[str, Any]:
-        """What the demo changes in the scenario."""
+    def overrides(self, *, in_lab: bool) -> dict[str, Any]:
+        """What the demo changes in the scenario; on plain loopback there is nothing to reach."""
+        target = {
+            "scale": self.scale if in_lab else 1,
+            "objective.target_bits_per_second": self.target_bits_per_second if in_lab else None,
+        }
         return {
+            **target,
             "pairs_count": self.pairs_count,
             "bursts_count": self.bursts_count,
             "burst_s": self.burst_s,
             "period_s": self.burst_s + GAP_S,
             "align_to_period": False,
             "lead_s": LEAD_S,
-            "scale": self.scale,
             "traffic.streams_count": self.streams_count,
             "traffic.block_bytes": BLOCK_BYTES,
-            "objective.target_bits_per_second": self.target_bits_per_second,
         }
 
 
@@ -152,13 +155,14 @@ def _standing_lab(options: DemoOptions, steps: display.Steps) -> Iterator["Lab"]
     finding = rights.find_rights()
     match finding.rights:
         case rights.Rights.USER_NAMESPACE:
+            steps.say("no root: the lab is built in a user namespace of its own, gone at the end")
             rights.run_inside([sys.executable, "-m", "coordinator", *sys.argv[1:]])
         case rights.Rights.NONE:
             steps.say(f"no lab: {finding.reason}")
         case rights.Rights.ROOT:
             pass
     alone = finding.rights is rights.Rights.NONE
-    base_path = Path(tempfile.gettempdir(), "broadside") if alone else network.DEFAULT_PATH
+    base_path = Path(tempfile.mkdtemp(prefix="broadside-")) if alone else network.DEFAULT_PATH
     try:
         if alone:
             lab = loopback.up(spec, base_path)
@@ -170,7 +174,8 @@ def _standing_lab(options: DemoOptions, steps: display.Steps) -> Iterator["Lab"]
             lab = network.up(spec)
         for limit in lab.limits:
             steps.say(f"note: {limit}")
-        yield lab
+        with loopback.one_clock(lab) if alone else contextlib.nullcontext(lab) as clocked:
+            yield clocked
     finally:
         if not options.keep:
             gone = network.down(PREFIX, base_path)
@@ -179,6 +184,8 @@ def _standing_lab(options: DemoOptions, steps: display.Steps) -> Iterator["Lab"]
             )
             for left in gone.left:
                 steps.say(f"could not remove {left}")
+            if alone:
+                shutil.rmtree(base_path, ignore_errors=True)
 
 
 def _fire(options: DemoOptions, lab: "Lab", steps: display.Steps, *, quiet: bool) -> RunSummary:
@@ -192,10 +199,15 @@ def _fire(options: DemoOptions, lab: "Lab", steps: display.Steps, *, quiet: bool
             steps.say(f"starting {2 * options.pairs_count} agents")
             plans = fleet.plan_agents(lab, environment)
             with fleet.start(plans, prefix=PREFIX, log_path=folder / "logs") as agents:
-                late = clocks.wait_synced(lab, READY_S)
+                in_lab = lab.firewall_namespace is not None
+                late = clocks.wait_synced(lab, READY_S) if in_lab else ()
                 if late:
                     steps.say(f"clocks not synchronised: {', '.join(late[:5])}")
-                return asyncio.run(_follow(options, url, agents, folder, steps, quiet=quiet))
+                overrides = options.overrides(in_lab=in_lab)
+                request = LaunchRequest(scenario=SCENARIO, overrides=overrides, by="demo")
+                return asyncio.run(
+                    _follow(options, request, url, agents, folder, steps, quiet=quiet)
+                )
     finally:
         if options.keep:
             steps.say(f"kept: {folder}")
@@ -205,6 +217,7 @@ def _fire(options: DemoOptions, lab: "Lab", steps: display.Steps, *, quiet: bool
 
 async def _follow(
     options: DemoOptions,
+    request: LaunchRequest,
     url: str,
     agents: "Fleet",
     folder: Path,
@@ -215,7 +228,6 @@ async def _follow(
     """Launch once all agents are ready, and follow to the verdict."""
     async with connect(url) as client:
         await _all_ready(client, options.pairs_count, folder)
-        request = LaunchRequest(scenario=SCENARIO, overrides=options.overrides(), by="demo")
         status = await client.launch(request)
         steps.say(f"launched {status.run_id}")
         for warning in status.warnings:
