@@ -1,12 +1,15 @@
 """An engine process together with the reader of what it says."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from agent.gate import Release, read_release
+from agent.gate import Release, holds, read_release
 from agent.process import EngineProcess, Exit
 from exchange.iperf3 import Event, Reading, StreamReader
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +41,12 @@ class Attempt:
         def take(line: bytes, at_s: float) -> None:
             if keep_lines:
                 lines.append(line)
-            for event in reader.feed(line, at_s):
+            try:
+                events = reader.feed(line, at_s)
+            except Exception:  # a fault of ours must not end a test; the line is kept
+                log.exception("unreadable line", extra={"action": "read"})
+                return
+            for event in events:
                 if on_event is not None:
                     on_event(event, at_s)
 
@@ -58,6 +66,11 @@ class Attempt:
         """How the process ended; None while it runs, and when it was killed for a fault of ours."""
         done = self.exit.done() and not self.exit.cancelled() and self.exit.exception() is None
         return self.exit.result() if done else None
+
+    @property
+    def held(self) -> bool:
+        """The start gate said that every connection stands."""
+        return holds(self.process.stderr)
 
     @property
     def release(self) -> Release | None:

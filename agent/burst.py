@@ -1,31 +1,29 @@
 """One job from its claim to its report: arm, hold, run, and end whatever happens.
 
-Four things go on at once, and the first two are ended when the job is:
+Beside :meth:`Burst.conduct` go on, until the job is over:
 
-- the *guard* reads the run's control row every second, and ends with the reason to stop;
-- the *narrator* says armed and running, and uploads the seconds so far;
-- the engine, in its own process, ended at its deadline;
-- :meth:`Burst.conduct` waits for whichever of engine and guard comes first.
+- the *engine*, in its own process, ended at its deadline;
+- the *guard*, which reads the run's control row every second, and ends with the reason to stop;
+- the *narrator*, which says armed and running, and uploads the seconds so far.
+
+Only the guard and the agent's own end may cut a burst short: a fault in telling about it must not.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Final
 
 from agent.attempt import Attempt, known_until_s
+from agent.background import pause, safely
 from agent.clock import clock_problem, read_clock
-from agent.counters import HostLog
 from agent.decide import Ending, judge_outcome, may_retry, start_error_s
 from agent.gate import gate_env
 from agent.lookout import LAST_WORD_S, Lookout
-from agent.process import Engine, EngineUnusable, Exit
-from agent.settings import AgentSettings
+from agent.process import EngineUnusable, Exit
+from agent.tools import Tools
 from exchange.iperf3 import Reading, Unsupported, client_argv
 from exchange.messages import (
     Claim,
@@ -38,10 +36,9 @@ from exchange.messages import (
     StartMethod,
 )
 from exchange.ports import ExchangeError
-from exchange.records import Records
 
 ENGINE_GRACE_S: Final = 10.0  # s past its planned end at which a stuck engine is ended
-SETTLE_S: Final = 0.5  # s that an engine must live to count as armed; a refused one is gone by then
+ARMED_POLL_S: Final = 0.1  # s between looks at whether all connections stand
 RETRY_S: Final = 0.2  # s between two tries to arm
 LAST_LOOK_S: Final = 1.2  # s before the instant at which the control row is read once more
 CONTROL_TIMEOUT_S: Final = LAST_LOOK_S - LAST_WORD_S
@@ -56,19 +53,6 @@ def utc(epoch_s: float) -> datetime:
     return datetime.fromtimestamp(epoch_s, UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
-    """What a burst is conducted with."""
-
-    settings: AgentSettings
-    engine: Engine
-    gate: Path | None  # None: the engine is started at the instant
-    records: Records  # of the bare table: control row and claim, worth something only now
-    results: Records  # of the spooled table: seconds and raw output, worth keeping
-    host_log: HostLog
-    stopping: asyncio.Event  # the agent is
-
-
 class Burst:
     """A claimed job under way. Use once."""
 
@@ -79,7 +63,8 @@ class Burst:
         self._instant_s = job.planned_start_at.timestamp()
         self._attempt: Attempt | None = None
         self._failures: list[str] = []  # what earlier tries to arm ended with
-        self._armed = asyncio.Event()
+        self._waiting = False  # without a gate: nothing is left to do but wait for the instant
+        self._sent_s = 0.0  # engine seconds that are uploaded
         self._clock_before: ClockReading | None = None
         self._context = {"job_id": job.job_id}
 
@@ -90,16 +75,19 @@ class Burst:
 
     async def conduct(self) -> JobReport:
         """Carry the job out; when this returns, every row but the report's own is written."""
-        async with asyncio.TaskGroup() as group:
-            guard = group.create_task(self._watch_run())
-            narrator = group.create_task(self._narrate())
-            try:
-                ending = await self._carry_out(guard)
-            finally:
-                guard.cancel()
-                narrator.cancel()
-                if self._attempt is not None:
-                    self._attempt.exit.cancel()  # a live engine is only left by an error here
+        guard = asyncio.create_task(self._watch_run())
+        narrator = asyncio.create_task(self._narrate())
+        try:
+            ending = await self._carry_out(guard)
+        except Exception as error:  # a fault of ours must not leave a claim without a report
+            log.exception("burst failed", extra={"action": "error", **self._context})
+            ending = Ending(outcome=Outcome.FAILED, reason=f"the agent erred: {error!r}")
+        finally:
+            guard.cancel()
+            narrator.cancel()
+            await asyncio.gather(guard, narrator, return_exceptions=True)
+            if self._attempt is not None and self._attempt.over is None:
+                self._attempt.exit.cancel()
         await self._save_all()
         return await self._report(ending)
 
@@ -125,7 +113,7 @@ class Burst:
                 outcome=Outcome.MISSED, reason=f"armed {late_s:.3f} s after the planned instant"
             )
         if self._tools.gate is None:
-            self._armed.set()
+            self._waiting = True
             if reason := await self._race(guard, self._instant_s):
                 return Ending(outcome=Outcome.ABANDONED, reason=reason)
         return await self._fire(argv, guard)
@@ -144,10 +132,7 @@ class Burst:
             except EngineUnusable as error:
                 return Ending(outcome=Outcome.FAILED, reason=str(error))
             self._attempt = attempt
-            reason = await self._race(guard, time.time() + SETTLE_S)
-            if reason is None and not attempt.exit.done():
-                self._armed.set()
-                reason = await self._race(guard, None)
+            reason = await self._race(guard, None)
             if reason is not None:
                 attempt.process.stop(reason)
             exit_ = await attempt.exit
@@ -215,30 +200,35 @@ class Burst:
             last_look_in_s = self._instant_s - LAST_LOOK_S - time.time()
             if last_look_in_s > 0:
                 pause_s = min(pause_s, last_look_in_s)
-            try:
-                async with asyncio.timeout(pause_s):
-                    await self._tools.stopping.wait()
-            except TimeoutError:
-                continue
-            return "the agent is stopping"
+            await pause(self._tools.stopping, pause_s)
+            if self._tools.stopping.is_set():
+                return "the agent is stopping"
 
     # Narrator ---------------------------------------------------------------------------------
 
     async def _narrate(self) -> None:
-        """Say armed, then running, then upload every few seconds; a failure here stops nothing."""
-        await self._armed.wait()
-        await self._mark(phase=Phase.ARMED, armed_at=utc(time.time()), clock=self._clock_before)
+        while not self._is_armed() and time.time() < self._instant_s:  # noqa: ASYNC110 - the
+            # gate says so on the engine's standard error, not by an event
+            await asyncio.sleep(ARMED_POLL_S)
+        if self._is_armed():
+            now_at = utc(time.time())
+            await self._mark(phase=Phase.ARMED, armed_at=now_at, clock=self._clock_before)
         spread_s = SPREAD_S * (self._job.pair_index % 16) / 16
         await asyncio.sleep(max(self._instant_s - time.time(), 0.0) + spread_s)
-        sent_s = 0.0
         while True:
-            attempt = self._attempt
-            if attempt is not None and not attempt.exit.done():
-                reading = attempt.read()
-                await self._mark_running(reading)
-                await _safely(self._save_seconds(reading, from_s=sent_s), "upload", self._context)
-                sent_s = known_until_s(reading)
+            if self._attempt is not None and not self._attempt.exit.done():
+                await safely(self._tell(self._attempt), "upload", self._context)
             await asyncio.sleep(self._tools.settings.upload_s)
+
+    def _is_armed(self) -> bool:
+        """All connections stand, or without a gate: all is ready to open them at the instant."""
+        return self._waiting or (self._attempt is not None and self._attempt.held)
+
+    async def _tell(self, attempt: Attempt) -> None:
+        reading = attempt.read()
+        await self._mark_running(reading)
+        await self._save_seconds(reading, from_s=self._sent_s)
+        self._sent_s = known_until_s(reading)
 
     async def _mark_running(self, reading: Reading) -> None:
         cookie = reading.report.cookie
@@ -256,7 +246,7 @@ class Burst:
             async with asyncio.timeout(CLAIM_TIMEOUT_S):
                 await self._tools.records.save_claim(self._job, self._claim)
 
-        await _safely(save(), "mark", self._context)
+        await safely(save(), "mark", self._context)
 
     # Results ----------------------------------------------------------------------------------
 
@@ -268,17 +258,17 @@ class Burst:
         """Write all seconds once more, now that engine time zero is settled, and the raw text."""
         if self._attempt is None:
             return
-        job = self._job
-        seconds = self._save_seconds(self._attempt.read(), from_s=0.0)
-        await _safely(seconds, "upload", self._context)
+        attempt, job = self._attempt, self._job
+
+        async def save_seconds() -> None:
+            await self._save_seconds(attempt.read(), from_s=0.0)
+
+        text = b"\n".join(attempt.lines)
         raw = self._tools.results.save_raw(
-            job.run_id,
-            job.burst_index,
-            job.pair_index,
-            Side.CLIENT,
-            b"\n".join(self._attempt.lines),
+            job.run_id, job.burst_index, job.pair_index, Side.CLIENT, text
         )
-        await _safely(raw, "upload_raw", self._context)
+        await safely(save_seconds(), "upload", self._context)
+        await safely(raw, "upload_raw", self._context)
 
     async def _report(self, ending: Ending) -> JobReport:
         attempt, job = self._attempt, self._job
@@ -317,13 +307,3 @@ class Burst:
 
 def _tighter(own: float | None, asked: float) -> float:
     return asked if own is None else min(own, asked)
-
-
-async def _safely(work: Awaitable[None], action: str, context: dict[str, str]) -> None:
-    """Do what must not stop a measurement; a failure is logged."""
-    try:
-        await work
-    except (ExchangeError, TimeoutError) as error:
-        log.warning("%s", error or "no answer in time", extra={"action": action, **context})
-    except Exception:
-        log.exception("unexpected", extra={"action": action, **context})

@@ -18,6 +18,7 @@ from exchange.messages import Direction, Traffic
 SETTLE_S: Final = 0.25  # s for servers to become ready: many round trips, less than one interval
 HOLD_MAX_S: Final = 9.0  # s; a server gives a held connection up after 10
 _PROBE_TIMEOUT_S: Final = 5.0
+_HELD: Final = re.compile(r"(?m)^broadside-gate: armed (\d+\.\d+)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +75,14 @@ def gate_env(
     }
 
 
+def holds(stderr: str) -> bool:
+    """Whether the gate said that every connection stands."""
+    return _HELD.search(stderr) is not None
+
+
 def read_release(stderr: str) -> Release | None:
     """What the gate said on the engine's standard error; None when it never let go."""
-    held = re.search(r"(?m)^broadside-gate: armed (\d+\.\d+)$", stderr)
+    held = _HELD.search(stderr)
     released = re.search(r"(?m)^broadside-gate: released (\d+\.\d+) started (\d+\.\d+)$", stderr)
     if held is None or released is None:
         return None

@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """The part of a presence that changes: what the agent's role says of itself just now."""
+    """The part of a presence that changes: what an agent's role says of itself just now."""
 
-    state: AgentState
+    busy: bool = False  # holds a job, or a test is in progress
     engine: Engine | None = None  # None: no usable engine, and ``problem`` says why
     gate: bool = False
     ports: tuple[int, ...] = ()
@@ -43,14 +43,16 @@ def describe(
     condition: Condition,
     clock: ClockReading | None,
     *,
+    stopping: bool,
     started_at: datetime,
     now: datetime,
 ) -> Presence:
     """One heartbeat."""
+    state = AgentState.BUSY if condition.busy else AgentState.IDLE
     return Presence(
         agent_id=settings.agent_id,
         role=settings.role,
-        state=condition.state,
+        state=AgentState.STOPPING if stopping else state,
         beat_at=now,
         started_at=started_at,
         address=host.address,
@@ -81,8 +83,9 @@ class Heart:
     records: Records  # of the bare table: a stale beat is worth nothing, so none is spooled
     settings: AgentSettings
     host: Host
-    condition: Callable[[], Condition]
+    stopping: asyncio.Event
     changed: asyncio.Event  # set by whoever changes the condition
+    condition: Callable[[], Condition] = Condition  # the role's own, once there is one
     _started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     _clock: ClockReading | None = None
 
@@ -106,6 +109,7 @@ class Heart:
                         self.host,
                         self.condition(),
                         self._clock,
+                        stopping=self.stopping.is_set(),
                         started_at=self._started_at,
                         now=datetime.now(UTC),
                     )

@@ -181,6 +181,11 @@ class EngineProcess:
             )
         return process
 
+    @property
+    def stderr(self) -> str:
+        """What it said on standard error so far, at most the last 64 KiB."""
+        return self._pipes.stderr.decode(errors="replace")
+
     def stop(self, reason: str) -> None:
         """SIGTERM now, which makes iperf3 print what it has; SIGKILL 2 s later. The first reason
         stands."""
@@ -208,7 +213,7 @@ class EngineProcess:
             raise self._pipes.broken
         return Exit(
             exit_code=self._transport.get_returncode(),
-            stderr=self._pipes.stderr.decode(errors="replace"),
+            stderr=self.stderr,
             started_at_s=self._started_at_s,
             ended_at_s=self._pipes.ended.result(),
             stopped=self._stopped,

@@ -7,18 +7,24 @@ namespaces.
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 from pydantic import ValidationError
 
+from agent.background import keep_going, pause
 from agent.counters import CountersUnreadable, HostCounters, HostLog
+from agent.gate import explain_no_gate, find_gate
 from agent.host import Host, HostUnknown, find_host
 from agent.logs import start_log
-from agent.presence import Heart
+from agent.presence import Condition, Heart
+from agent.process import Engine, EngineError, find_iperf3
 from agent.server import Supervisor
 from agent.settings import AgentSettings
 from agent.spool import Spool, SpooledTable
+from agent.tools import Tools
 from agent.worker import Worker
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Role
@@ -29,7 +35,7 @@ EXIT_STOPPED: Final = 0  # it was told to stop
 EXIT_USAGE: Final = 3  # a setting is wrong
 EXIT_CANNOT_RUN: Final = 4  # settings are right, but something they name is missing
 
-RESTART_PAUSE_S: Final = 5.0  # s after a fault of ours in a background task
+ENGINE_PAUSE_S: Final = 15.0  # s between looks for an engine that was not there
 FAREWELL_S: Final = 5.0  # s for the spool's last try
 
 log = logging.getLogger(__name__)
@@ -100,50 +106,90 @@ async def _be_agent(
     settings: AgentSettings, host: Host, fabric: Fabric, spool: Spool, stopping: asyncio.Event
 ) -> None:
     spooled = SpooledTable(fabric.table, spool)
-    results = Records(spooled)
     host_log = HostLog(keep_s=settings.duration_max_s + 120)
-    changed = asyncio.Event()
-    role: Worker | Supervisor
-    if settings.role is Role.CLIENT:
-        role = Worker(
-            settings=settings,
-            queue=fabric.queue,
-            records=fabric.records,
-            results=results,
-            host_log=host_log,
-            stopping=stopping,
-            changed=changed,
-        )
-    else:
-        role = Supervisor(
-            settings=settings,
-            host=host,
-            results=results,
-            host_log=host_log,
-            stopping=stopping,
-            changed=changed,
-        )
     heart = Heart(
         records=fabric.records,
         settings=settings,
         host=host,
-        condition=role.condition,
-        changed=changed,
+        stopping=stopping,
+        changed=asyncio.Event(),
     )
     log.info("%s agent at %s", settings.role, host.address, extra={"action": "start"})
-    async with asyncio.TaskGroup() as group:
-        background = [
-            group.create_task(_keep_going(work))
-            for work in (
-                heart.beat_forever,
-                spooled.drain_forever,
-                lambda: _count_host(host, host_log),
+    background = [
+        asyncio.create_task(keep_going(work))
+        for work in (
+            heart.beat_forever,
+            spooled.drain_forever,
+            lambda: _count_host(host, host_log),
+        )
+    ]
+    try:
+        if (engine := await _find_engine(settings, heart, stopping)) is not None:
+            tools = Tools(
+                settings=settings,
+                host=host,
+                engine=engine,
+                gate=_find_gate(settings, engine),
+                records=fabric.records,
+                results=Records(spooled),
+                host_log=host_log,
+                stopping=stopping,
+                changed=heart.changed,
             )
-        ]
-        await role.run()
+            client = settings.role is Role.CLIENT
+            role = Worker(queue=fabric.queue, tools=tools) if client else Supervisor(tools)
+            heart.condition = role.condition
+            heart.changed.set()
+            await role.run()
+    finally:
         for task in background:
             task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
     await heart.say_goodbye()
+    await _empty(spooled, spool, settings)
+    log.info("stopped", extra={"action": "stop"})
+
+
+async def _find_engine(
+    settings: AgentSettings, heart: Heart, stopping: asyncio.Event
+) -> Engine | None:
+    """Look until there is one, while the heartbeat says what is wrong; None when told to stop."""
+    while not stopping.is_set():
+        try:
+            return find_iperf3(str(settings.iperf3) if settings.iperf3 else None)
+        except EngineError as error:
+            problem = Condition(problem=str(error))
+        if heart.condition() != problem:
+            log.error("%s", problem.problem, extra={"action": "problem"})
+            heart.condition = partial(replace, problem)
+            heart.changed.set()
+        await pause(stopping, ENGINE_PAUSE_S)
+    return None
+
+
+def _find_gate(settings: AgentSettings, engine: Engine) -> Path | None:
+    """The start gate, for a client that is to use one."""
+    if settings.role is not Role.CLIENT or not settings.use_gate:
+        return None
+    gate = find_gate() if engine.preloadable else None
+    if gate is None:
+        log.warning("%s", explain_no_gate(), extra={"action": "no_gate"})
+    return gate
+
+
+async def _count_host(host: Host, host_log: HostLog) -> None:
+    """Keep the host's counters; an agent without them measures all the same."""
+    try:
+        if host.nic is None:
+            raise CountersUnreadable(f"no interface has {host.address}; set BROADSIDE_AGENT_NIC")
+        with HostCounters(host.nic) as counters:
+            await host_log.watch(counters)
+    except CountersUnreadable as error:
+        log.warning("no host counters: %s", error, extra={"action": "counters"})
+
+
+async def _empty(spooled: SpooledTable, spool: Spool, settings: AgentSettings) -> None:
+    """Try to send what is spooled before this process ends; the next one tries again."""
     try:
         async with asyncio.timeout(FAREWELL_S):
             await spooled.drain()
@@ -154,29 +200,3 @@ async def _be_agent(
             settings.spool_path,
             extra={"action": "spool_kept"},
         )
-    log.info("stopped", extra={"action": "stop"})
-
-
-async def _count_host(host: Host, host_log: HostLog) -> None:
-    """Keep the host's counters; an agent without them measures all the same."""
-    try:
-        if host.nic is None:
-            raise CountersUnreadable(
-                f"no interface has {host.address}; set BROADSIDE_AGENT_NIC for host counters"
-            )
-        with HostCounters(host.nic) as counters:
-            await host_log.watch(counters)
-    except CountersUnreadable as error:
-        log.warning("no host counters: %s", error, extra={"action": "counters"})
-
-
-async def _keep_going(work: Callable[[], Awaitable[None]]) -> None:
-    """Run a background task; a fault of ours in it must not take a measurement down."""
-    while True:
-        try:
-            await work()
-        except Exception:
-            log.exception("unexpected", extra={"action": "error"})
-            await asyncio.sleep(RESTART_PAUSE_S)
-        else:
-            return

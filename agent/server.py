@@ -16,20 +16,19 @@ from datetime import UTC, datetime
 from typing import Final
 
 from agent.attempt import Attempt, known_until_s
+from agent.background import keep_going, pause, safely
 from agent.clock import read_clock
-from agent.counters import HostLog
-from agent.host import Host
 from agent.presence import Condition
-from agent.process import Engine, EngineError, EngineUnusable, Exit, find_iperf3
-from agent.settings import AgentSettings
+from agent.process import EngineUnusable, Exit
 from agent.sockets import PortView, read_ports
+from agent.tools import Tools
 from exchange.iperf3 import Event, Reading, Started, server_argv
-from exchange.messages import AgentState, ClockReading, Endpoint, ServerTest
-from exchange.ports import ExchangeError
-from exchange.records import Records
+from exchange.messages import ClockReading, Endpoint, ServerTest
 
 LOOK_S: Final = 5.0  # s between looks at the socket tables
-LOOK_SOON_S: Final = 0.1  # s between them while a new server is not seen to listen yet
+LOOK_SOON_S: Final = 0.5  # s between them while a new server is not seen to listen yet
+YOUNG_S: Final = 0.4  # s by which a server that cannot have its port is gone: until then, whoever
+# listens there may be somebody else
 DEAF_S: Final = 5.0  # s after its start by which a server must listen
 SILENT_S: Final = 15.0  # s that a client may be connected without its streams
 OVERDUE_S: Final = 30.0  # s that a test may last beyond what was asked: hold, deadline, last words
@@ -76,13 +75,7 @@ class ServedPort:
     """Keeps one port served."""
 
     port: int
-    settings: AgentSettings
-    engine: Engine
-    host: Host
-    results: Records
-    host_log: HostLog
-    stopping: asyncio.Event
-    changed: asyncio.Event  # set when the agent's condition is new
+    tools: Tools
     begun: asyncio.Event  # set when a new server wants to be looked at
     problem: str | None = None
     _attempt: Attempt | None = None
@@ -111,16 +104,12 @@ class ServedPort:
     async def serve(self) -> None:
         """Serve test after test until the agent is stopping; all records are then written."""
         pause_s = 0.0
-        while not self.stopping.is_set():
+        while not self.tools.stopping.is_set():
             if await self._sit():
                 pause_s = 0.0
                 continue
             pause_s = min(max(2 * pause_s, PAUSE_FIRST_S), PAUSE_MAX_S)
-            try:
-                async with asyncio.timeout(pause_s):
-                    await self.stopping.wait()
-            except TimeoutError:
-                continue
+            await pause(self.tools.stopping, pause_s)
         await asyncio.gather(*self._recorders)
 
     def look(self, view: PortView, now_s: float) -> None:
@@ -128,19 +117,22 @@ class ServedPort:
         before = (self.free, self.busy)
         sitting, attempt = self._sitting, self._attempt
         if sitting is not None and attempt is not None:
-            sitting.seen_listening = view.listening
+            grown = now_s - sitting.spawned_at_s >= YOUNG_S
+            sitting.seen_listening = view.listening and grown
             if not view.connected:
                 sitting.connected_at_s = None
             elif sitting.connected_at_s is None:
                 sitting.connected_at_s = now_s
                 self._noticed.set()
-            reason = sitting.stuck_reason(view, now_s, duration_max_s=self.settings.duration_max_s)
+            reason = sitting.stuck_reason(
+                view, now_s, duration_max_s=self.tools.settings.duration_max_s
+            )
             if reason is not None and not sitting.replaced:
                 sitting.replaced = True
                 self._log(logging.WARNING, "stuck", f"replacing the server: {reason}")
                 attempt.process.stop(reason)
         if (self.free, self.busy) != before:
-            self.changed.set()
+            self.tools.changed.set()
 
     # One sitting ------------------------------------------------------------------------------
 
@@ -148,10 +140,10 @@ class ServedPort:
         """Run one server to its end; False when it could not serve."""
         argv = server_argv(
             self.port,
-            self.engine.version,
-            binary=self.engine.binary,
-            bind=str(self.settings.address) if self.settings.address else None,
-            max_duration_s=math.ceil(self.settings.duration_max_s),
+            self.tools.engine.version,
+            binary=self.tools.engine.binary,
+            bind=str(self.tools.settings.address) if self.tools.settings.address else None,
+            max_duration_s=math.ceil(self.tools.settings.duration_max_s),
         )
         sitting = Sitting(spawned_at_s=time.time())
         noticed = self._noticed = asyncio.Event()
@@ -160,7 +152,7 @@ class ServedPort:
             if isinstance(event, Started):
                 sitting.started_at_s = at_s
                 noticed.set()
-                self.changed.set()
+                self.tools.changed.set()
 
         try:
             attempt = await Attempt.spawn(argv, on_event=take, keep_lines=False)
@@ -169,10 +161,11 @@ class ServedPort:
             return False
         self._attempt, self._sitting = attempt, sitting
         self.begun.set()
-        recorder = asyncio.create_task(self._record(attempt, sitting, noticed))
+        record = self._record(attempt, sitting, noticed)
+        recorder = asyncio.create_task(safely(record, "record", {"port": self.port}))
         self._recorders.add(recorder)
         recorder.add_done_callback(self._recorders.discard)
-        stop = asyncio.create_task(self.stopping.wait())
+        stop = asyncio.create_task(self.tools.stopping.wait())
         try:
             await asyncio.wait({attempt.exit, stop}, return_when=asyncio.FIRST_COMPLETED)
             if stop.done():
@@ -182,7 +175,7 @@ class ServedPort:
             stop.cancel()
             attempt.exit.cancel()
             self._attempt = self._sitting = None
-            self.changed.set()
+            self.tools.changed.set()
         return self._judge(attempt.read(), exit_)
 
     def _judge(self, reading: Reading, exit_: Exit) -> bool:
@@ -200,24 +193,27 @@ class ServedPort:
 
     async def _record(self, attempt: Attempt, sitting: Sitting, noticed: asyncio.Event) -> None:
         """Write one sitting's test, if there is one, while it runs and when it is over."""
+        context = {"port": self.port}
         notice = asyncio.create_task(noticed.wait())
         try:
             await asyncio.wait({attempt.exit, notice}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             notice.cancel()
-        clock = None if attempt.exit.done() else await read_clock(self.settings.chronyc_socket)
+        clock = None if attempt.exit.done() else await self._read_clock()
         sent_s = 0.0
         while not attempt.exit.done():
             if sitting.started_at_s is not None:
                 reading = attempt.read()
                 sitting.asked_s = _asked_s(reading)
-                await self._save(reading, sitting, clock_before=clock, from_s=sent_s)
+                save = self._save(reading, sitting, clock_before=clock, from_s=sent_s)
+                await safely(save, "upload", context)
                 sent_s = known_until_s(reading)
-            await asyncio.wait({attempt.exit}, timeout=self.settings.upload_s)
+            await asyncio.wait({attempt.exit}, timeout=self.tools.settings.upload_s)
         reading = attempt.read()
         if is_test(reading):
             self._log(logging.INFO, "test", reading.report.error or "test served")
-            await self._save(reading, sitting, clock_before=clock, exit_=attempt.over)
+            save = self._save(reading, sitting, clock_before=clock, exit_=attempt.over)
+            await safely(save, "upload", context)
 
     async def _save(
         self,
@@ -232,31 +228,27 @@ class ServedPort:
             # Its stamp may be of whole seconds; two tests of one port need two keys.
             sitting.started_at_s = max(reading.started_at_s or 0.0, sitting.spawned_at_s)
         started_s, ended_s = sitting.started_at_s, exit_.ended_at_s if exit_ else None
-        first_s = reading.first_data_at_s
+        agent_id, address = self.tools.settings.agent_id, self.tools.host.address
         test = ServerTest(
-            agent_id=self.settings.agent_id,
-            endpoint=Endpoint(
-                agent_id=self.settings.agent_id, address=self.host.address, port=self.port
-            ),
+            agent_id=agent_id,
+            endpoint=Endpoint(agent_id=agent_id, address=address, port=self.port),
             client_address=reading.client_address,
             started_at=datetime.fromtimestamp(started_s, UTC),
-            first_data_at=datetime.fromtimestamp(first_s, UTC) if first_s is not None else None,
-            ended_at=datetime.fromtimestamp(ended_s, UTC) if ended_s is not None else None,
+            first_data_at=_utc(reading.first_data_at_s),
+            ended_at=_utc(ended_s),
             engine=reading.report,
             clock_before=clock_before,
-            clock_after=await read_clock(self.settings.chronyc_socket) if exit_ else None,
+            clock_after=await self._read_clock() if exit_ else None,
         )
-        host = self.host_log.between(started_s - EDGE_S, (ended_s or time.time()) + EDGE_S)
-        try:
-            await self.results.save_test(test, reading.tracks(), host, from_s=from_s)
-        except ExchangeError as error:
-            self._log(logging.WARNING, "upload", str(error))
-        except Exception:  # a fault of ours must not end the supervision
-            log.exception("unexpected", extra={"action": "upload", "port": self.port})
+        host = self.tools.host_log.between(started_s - EDGE_S, (ended_s or time.time()) + EDGE_S)
+        await self.tools.results.save_test(test, reading.tracks(), host, from_s=from_s)
+
+    async def _read_clock(self) -> ClockReading:
+        return await read_clock(self.tools.settings.chronyc_socket)
 
     def _set_problem(self, problem: str | None) -> None:
         if problem != self.problem:
-            self.changed.set()
+            self.tools.changed.set()
             if problem is not None:
                 self._log(logging.ERROR, "problem", problem)
         self.problem = problem
@@ -265,50 +257,40 @@ class ServedPort:
         log.log(level, "%s", message, extra={"action": action, "port": self.port})
 
 
-@dataclass(slots=True, kw_only=True)
 class Supervisor:
     """One server agent: all its ports."""
 
-    settings: AgentSettings
-    host: Host
-    results: Records  # of the spooled table
-    host_log: HostLog
-    stopping: asyncio.Event
-    changed: asyncio.Event  # set when the condition is new
-    _engine: Engine | None = None
-    _ports: list[ServedPort] = field(default_factory=list)
-    _begun: asyncio.Event = field(default_factory=asyncio.Event)
-    _problem: str | None = None
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._begun = asyncio.Event()
+        self._ports = [
+            ServedPort(port=port, tools=tools, begun=self._begun) for port in tools.settings.ports
+        ]
 
     def condition(self) -> Condition:
         free = tuple(served.port for served in self._ports if served.free)
         busy = tuple(served.port for served in self._ports if served.busy)
-        state = AgentState.BUSY if busy else AgentState.IDLE
+        problems = [served.problem for served in self._ports if served.problem is not None]
         return Condition(
-            state=AgentState.STOPPING if self.stopping.is_set() else state,
-            engine=self._engine,
+            busy=bool(busy),
+            engine=self._tools.engine,
             ports=free,
             busy_ports=busy,
-            problem=self._problem or self._ports_problem(free, busy),
+            # One port that works makes the agent useful, and a problem would rule it out.
+            problem="; ".join(problems[:3]) if problems and not free and not busy else None,
         )
 
     async def run(self) -> None:
         """Serve every port until the agent is stopping."""
-        while not self._find_engine():
-            try:
-                async with asyncio.timeout(PAUSE_MAX_S):
-                    await self.stopping.wait()
-            except TimeoutError:
-                continue
-            return
-        async with asyncio.TaskGroup() as group:
-            looking = group.create_task(self._look_forever())
+        looking = asyncio.create_task(keep_going(self._look_forever))
+        try:
             await asyncio.gather(*(served.serve() for served in self._ports))
+        finally:
             looking.cancel()
 
     async def _look_forever(self) -> None:
         while True:
-            views = read_ports(self.settings.ports)
+            views = read_ports(self._tools.settings.ports)
             for served in self._ports:
                 served.look(views[served.port], time.time())
             if any(served.unsettled for served in self._ports):
@@ -320,41 +302,14 @@ class Supervisor:
                     await self._begun.wait()
             await asyncio.sleep(LOOK_SOON_S)
 
-    def _ports_problem(self, free: tuple[int, ...], busy: tuple[int, ...]) -> str | None:
-        """What is wrong when no port works; one that does makes the agent useful."""
-        problems = [served.problem for served in self._ports if served.problem is not None]
-        return "; ".join(problems[:3]) if problems and not free and not busy else None
-
-    def _find_engine(self) -> bool:
-        try:
-            engine = find_iperf3(str(self.settings.iperf3) if self.settings.iperf3 else None)
-        except EngineError as error:
-            if self._problem != str(error):
-                log.error("%s", error, extra={"action": "problem"})
-            self._problem = str(error)
-            self.changed.set()
-            return False
-        self._problem, self._engine = None, engine
-        self._ports = [
-            ServedPort(
-                port=port,
-                settings=self.settings,
-                engine=engine,
-                host=self.host,
-                results=self.results,
-                host_log=self.host_log,
-                stopping=self.stopping,
-                changed=self.changed,
-                begun=self._begun,
-            )
-            for port in self.settings.ports
-        ]
-        return True
-
 
 def is_test(reading: Reading) -> bool:
     """Whether a client got as far as starting a test."""
     return reading.started_at_s is not None or any(reading.intervals.values())
+
+
+def _utc(epoch_s: float | None) -> datetime | None:
+    return None if epoch_s is None else datetime.fromtimestamp(epoch_s, UTC)
 
 
 def _asked_s(reading: Reading) -> float | None:

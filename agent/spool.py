@@ -38,9 +38,12 @@ class Spool:
         folder.mkdir(parents=True, exist_ok=True)
         for path in sorted(folder.glob("*.row")):
             self._number = int(path.stem)
-            with contextlib.suppress(ValueError, KeyError):  # a torn file of a crash
-                entity = parse_entity(path.read_bytes())
-                self._files[_key(entity)] = (path, path.stat().st_size)
+            try:
+                key = _key(parse_entity(path.read_bytes()))
+            except ValueError:  # not ours, or damaged
+                path.replace(path.with_suffix(".refused"))
+            else:
+                self._files[key] = (path, path.stat().st_size)
 
     def __len__(self) -> int:
         return len(self._files)
@@ -136,9 +139,8 @@ class SpooledTable:
         """Send what is kept, oldest first. Raises :class:`ExchangeUnavailable` when it cannot."""
         while (oldest := self._spool.oldest()) is not None:
             key, path = oldest
-            entity = parse_entity(path.read_bytes())
             try:
-                await self._table.upsert(entity)
+                await self._table.upsert(parse_entity(path.read_bytes()))
             except ExchangeUnavailable:
                 raise
             except (ExchangeError, ValueError) as error:
@@ -216,7 +218,7 @@ def format_entity(entity: Entity) -> bytes:
 
 
 def parse_entity(text: bytes) -> Entity:
-    """The reverse of :func:`format_entity`. Raises ``ValueError`` or ``KeyError``."""
+    """The reverse of :func:`format_entity`. Raises ``ValueError``."""
 
     def untag(value: object) -> Value:
         match value:
@@ -228,7 +230,10 @@ def parse_entity(text: bytes) -> Entity:
                 return value
         raise ValueError(f"no property value: {value!r}")
 
-    partition_key, row_key, properties = json.loads(text)
+    fields = json.loads(text)
+    if not isinstance(fields, list) or len(fields) != 3 or not isinstance(fields[2], dict):
+        raise ValueError("no row")
+    partition_key, row_key, properties = fields
     return Entity(
         partition_key=partition_key,
         row_key=row_key,

@@ -12,9 +12,10 @@ The order of the steps is what keeps it honest when this process dies on any lin
               records its own end whatever becomes of this one
     report    the seconds first, the report after them: a job with a report has all its rows
 
-A job that this agent refuses (target, caps, version) is claimed, reported and then dead-lettered,
-in that order: on record once, and there for an operator to look at. It is not offered to another
-agent, whose settings are most likely the same.
+A job that this agent's settings refuse (target, caps, version) is claimed, reported and then
+dead-lettered, in that order: on record once, and there for an operator to look at. It is not
+offered to another agent, whose settings are most likely the same. One that the clock gate refuses
+minutes later was settled long before, and is on record only.
 """
 
 import asyncio
@@ -22,23 +23,18 @@ import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
-from agent.burst import Burst, Tools
-from agent.counters import HostLog
+from agent.background import pause
+from agent.burst import Burst
 from agent.decide import Ending, Poison, check, read_job
-from agent.gate import explain_no_gate, find_gate
 from agent.presence import Condition
-from agent.process import Engine, EngineError, find_iperf3
-from agent.settings import AgentSettings
-from exchange.messages import AgentState, Claim, Job, JobReport, Outcome, Phase
+from agent.tools import Tools
+from exchange.messages import Claim, Job, JobReport, Outcome, Phase
 from exchange.ports import Delivery, ExchangeError, JobQueue
-from exchange.records import Records
 
 RECEIVE_WAIT_S: Final = 2.0  # s a receive waits: also the longest an idle agent takes to stop
 PAUSE_S: Final = 2.0  # s between tries while the queue is away
-ENGINE_PAUSE_S: Final = 15.0  # s between looks for an engine that was not there
 CLAIM_TRIES: Final = 3
 CLAIM_PAUSE_S: Final = 0.5
 
@@ -49,42 +45,30 @@ log = logging.getLogger(__name__)
 class Worker:
     """One client agent's loop."""
 
-    settings: AgentSettings
     queue: JobQueue
-    records: Records
-    results: Records  # of the spooled table
-    host_log: HostLog
-    stopping: asyncio.Event
-    changed: asyncio.Event  # set when the condition is new
-    _engine: Engine | None = None
-    _gate: Path | None = None
+    tools: Tools
     _busy: bool = False
-    _problem: str | None = None
 
     def condition(self) -> Condition:
-        state = AgentState.BUSY if self._busy else AgentState.IDLE
         return Condition(
-            state=AgentState.STOPPING if self.stopping.is_set() else state,
-            engine=self._engine,
-            gate=self._gate is not None,
-            problem=self._problem,
+            busy=self._busy,
+            engine=self.tools.engine,
+            gate=self.tools.gate is not None,
         )
 
     async def run(self) -> None:
         """Take jobs until the agent is stopping."""
-        while not self.stopping.is_set():
-            if self._engine is None and not self._find_engine():
-                await self._pause(ENGINE_PAUSE_S)
-                continue
+        stopping = self.tools.stopping
+        while not stopping.is_set():
             try:
                 delivery = await self.queue.receive(RECEIVE_WAIT_S)
             except ExchangeError as error:
                 log.warning("no jobs: %s", error, extra={"action": "receive_failed"})
-                await self._pause(PAUSE_S)
+                await pause(stopping, PAUSE_S)
                 continue
             if delivery is None:
                 continue
-            if self.stopping.is_set():
+            if stopping.is_set():
                 await self._settle(self.queue.abandon(delivery))
             else:
                 await self._take(delivery)
@@ -106,7 +90,7 @@ class Worker:
         now = datetime.now(UTC)
         claim = Claim(
             job_id=job.job_id,
-            agent_id=self.settings.agent_id,
+            agent_id=self.tools.settings.agent_id,
             phase=Phase.CLAIMED,
             claimed_at=now,
         )
@@ -115,13 +99,13 @@ class Worker:
         except ExchangeError as error:
             log.warning("no claim: %s", error, extra={"action": "claim_failed", **context})
             await self._settle(self.queue.abandon(delivery))
-            await self._pause(PAUSE_S)
+            await pause(self.tools.stopping, PAUSE_S)
             return
         if not won:
             log.info("somebody has this job", extra={"action": "claim_lost", **context})
             await self._settle(self.queue.complete(delivery))
             return
-        ending = check(job, self.settings, now)
+        ending = check(job, self.tools.settings, now)
         if ending is not None and ending.outcome is Outcome.REFUSED:
             await self._finish(job, claim, self._standing_report(job, ending))
             await self._settle(
@@ -145,35 +129,20 @@ class Worker:
         """
         for _ in range(CLAIM_TRIES - 1):
             try:
-                return await self.records.claim(job, claim)
+                return await self.tools.records.claim(job, claim)
             except ExchangeError:
                 await asyncio.sleep(CLAIM_PAUSE_S)
-        return await self.records.claim(job, claim)
+        return await self.tools.records.claim(job, claim)
 
     async def _conduct(self, job: Job, claim: Claim) -> None:
-        assert self._engine is not None  # noqa: S101 - run() found one before it received
         log.info(
             "took %s, due at %s",
             job.pair,
             job.planned_start_at.isoformat(),
             extra={"action": "claim", "job_id": job.job_id},
         )
-        tools = Tools(
-            settings=self.settings,
-            engine=self._engine,
-            gate=self._gate,
-            records=self.records,
-            results=self.results,
-            host_log=self.host_log,
-            stopping=self.stopping,
-        )
-        burst = Burst(job, claim, tools)
-        try:
-            report = await burst.conduct()
-        except Exception as error:  # a fault of ours must not leave a claim without a report
-            log.exception("burst failed", extra={"action": "error", "job_id": job.job_id})
-            ending = Ending(outcome=Outcome.FAILED, reason=f"the agent erred: {error!r}")
-            report = self._standing_report(job, ending)
+        burst = Burst(job, claim, self.tools)
+        report = await burst.conduct()
         await self._finish(job, burst.claim, report)
 
     async def _finish(self, job: Job, claim: Claim, report: JobReport) -> None:
@@ -185,8 +154,10 @@ class Worker:
             extra={"action": "report", "job_id": job.job_id, "outcome": report.outcome},
         )
         try:
-            await self.results.save_report(report)
-            await self.results.save_claim(job, claim.model_copy(update={"phase": Phase.REPORTED}))
+            await self.tools.results.save_report(report)
+            await self.tools.results.save_claim(
+                job, claim.model_copy(update={"phase": Phase.REPORTED})
+            )
         except ExchangeError:  # the spool takes outages: this row was refused
             log.exception("no report", extra={"action": "report_failed", "job_id": job.job_id})
 
@@ -197,7 +168,7 @@ class Worker:
             run_id=job.run_id,
             burst_index=job.burst_index,
             pair_index=job.pair_index,
-            agent_id=self.settings.agent_id,
+            agent_id=self.tools.settings.agent_id,
             outcome=ending.outcome,
             reason=ending.reason,
             planned_start_at=job.planned_start_at,
@@ -211,35 +182,6 @@ class Worker:
         except ExchangeError as error:
             log.warning("message not settled: %s", error, extra={"action": "settle_failed"})
 
-    # Condition --------------------------------------------------------------------------------
-
-    def _find_engine(self) -> bool:
-        try:
-            self._engine = find_iperf3(str(self.settings.iperf3) if self.settings.iperf3 else None)
-        except EngineError as error:
-            self._set_problem(str(error))
-            return False
-        if self.settings.use_gate:
-            self._gate = find_gate() if self._engine.preloadable else None
-            if self._gate is None:
-                log.warning("%s", explain_no_gate(), extra={"action": "no_gate"})
-        self._set_problem(None)
-        return True
-
-    def _set_problem(self, problem: str | None) -> None:
-        if problem is not None and problem != self._problem:
-            log.error("%s", problem, extra={"action": "problem"})
-        self._problem = problem
-        self.changed.set()
-
     def _set_busy(self, busy: bool) -> None:
         self._busy = busy
-        self.changed.set()
-
-    async def _pause(self, pause_s: float) -> None:
-        """Wait, but not for an agent that is stopping."""
-        try:
-            async with asyncio.timeout(pause_s):
-                await self.stopping.wait()
-        except TimeoutError:
-            pass
+        self.tools.changed.set()

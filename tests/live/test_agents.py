@@ -299,6 +299,17 @@ async def test_nobody_there_is_a_failure_in_the_engines_words(
     client.stop()
 
 
+async def test_without_an_engine_no_job_is_taken(site: Range, any_engine: Engine) -> None:
+    client = site.start("client", any_engine, agent_id="client-e", iperf3="/nowhere/iperf3")
+    presence = await site.presence("client-e", lambda presence: presence.problem is not None)
+    assert "/nowhere/iperf3" in (presence.problem or "")
+    assert presence.engine_version is None
+    job = await site.launch(free_port(), starts_in_s=1.0)
+    await asyncio.sleep(1.0)
+    assert await site.fabric.records.read_claims(job.run_id, 0) == {}
+    assert client.stop() == 0
+
+
 async def test_a_clock_over_the_gate_stands_down(site: Range, any_engine: Engine) -> None:
     client = site.start("client", any_engine, agent_id="client-c", chronyc_socket="/nowhere")
     job = await site.launch(free_port(), starts_in_s=2.2)

@@ -4,7 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from agent.counters import HostLog
+from agent.host import Host
+from agent.process import Engine
+from agent.tools import Tools
+from exchange.iperf3 import Version
 from exchange.ports import (
     DeadLetter,
     Delivery,
@@ -16,6 +22,23 @@ from exchange.ports import (
     Outgoing,
     QueueCounts,
 )
+from exchange.records import Records
+from tests.unit.agent.jobs import make_settings
+
+
+def make_tools(records: Records, **settings: Any) -> Tools:
+    """A client's tools, with an engine that is not there and no gate."""
+    return Tools(
+        settings=make_settings(**settings),
+        host=Host(address="10.1.1.1", nic="eth0", kernel="6.1", cpu_count=4),
+        engine=Engine(binary=("/nowhere/iperf3",), version=Version(3, 18), preloadable=False),
+        gate=None,
+        records=records,
+        results=records,
+        host_log=HostLog(keep_s=10),
+        stopping=asyncio.Event(),
+        changed=asyncio.Event(),
+    )
 
 
 class MemoryTable:

@@ -24,17 +24,19 @@ def test_a_presence_says_what_the_agent_is_and_can() -> None:
         make_settings(role=Role.SERVER, vm_size="D4", nic_bits_per_second=10**10),
         HOST,
         Condition(
-            state=AgentState.BUSY,
+            busy=True,
             engine=Engine(binary=("iperf3",), version=Version(3, 18), preloadable=True),
             ports=(5201,),
             busy_ports=(5202,),
         ),
         None,
+        stopping=False,
         started_at=INSTANT_AT,
         now=INSTANT_AT + timedelta(seconds=5),
     )
     assert (presence.role, presence.address, presence.nic) == (Role.SERVER, "10.1.1.1", "eth0")
     assert (presence.ports, presence.busy_ports) == ((5201,), (5202,))
+    assert presence.state is AgentState.BUSY
     assert presence.engine_version == "3.18"
     assert (presence.vm_size, presence.nic_bits_per_second) == ("D4", 10**10)
     assert presence.problem is None
@@ -52,7 +54,8 @@ async def test_the_heart_survives_a_table_that_is_away_and_spools_nothing(
         records=Records(table),
         settings=make_settings(),
         host=HOST,
-        condition=lambda: Condition(state=AgentState.IDLE, problem="no engine"),
+        condition=lambda: Condition(problem="no engine"),
+        stopping=asyncio.Event(),
         changed=asyncio.Event(),
     )
     table.away = True

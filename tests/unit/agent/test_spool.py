@@ -77,7 +77,7 @@ async def test_an_agent_that_restarts_finds_its_rows(tmp_path: Path) -> None:
     table.away = True
     at = datetime(2026, 11, 20, tzinfo=UTC)
     await results.batch([row("chunk.0", packed=b"\x00\xff", at=at), row("report", n=1)])
-    (tmp_path / "000000000009.row").write_bytes(b'["torn')  # by a crash while writing
+    (tmp_path / "000000000009.row").write_bytes(b'["torn')
     table.away = False
     again = SpooledTable(table, Spool(tmp_path, 10**6))
     await again.drain()

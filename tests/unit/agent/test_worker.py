@@ -5,15 +5,12 @@ from typing import Any
 import pytest
 
 from agent import worker as worker_module
-from agent.counters import HostLog
-from agent.process import Engine, EngineMissing
 from agent.worker import Worker
-from exchange.iperf3 import Version
 from exchange.messages import Claim, Job, JobReport, Outcome, Phase
 from exchange.ports import Entity, ExchangeUnavailable
 from exchange.records import Records
-from tests.unit.agent.doubles import MemoryQueue, MemoryTable
-from tests.unit.agent.jobs import make_job, make_settings
+from tests.unit.agent.doubles import MemoryQueue, MemoryTable, make_tools
+from tests.unit.agent.jobs import make_job
 
 
 class Bench:
@@ -23,17 +20,7 @@ class Bench:
         self.queue = MemoryQueue()
         self.table = MemoryTable()
         self.records = Records(self.table)
-        self.stopping = asyncio.Event()
-        self.changed = asyncio.Event()
-        self.worker = Worker(
-            settings=make_settings(use_gate=False, **settings),
-            queue=self.queue,
-            records=self.records,
-            results=self.records,
-            host_log=HostLog(keep_s=10),
-            stopping=self.stopping,
-            changed=self.changed,
-        )
+        self.worker = Worker(queue=self.queue, tools=make_tools(self.records, **settings))
 
     async def take(self, body: bytes, message_id: str = "m1") -> None:
         """Let the worker take one message, and stop it."""
@@ -42,7 +29,7 @@ class Bench:
         work = asyncio.create_task(self.worker.run())
         idle = asyncio.create_task(self.queue.idle.wait())
         await asyncio.wait({work, idle}, timeout=5, return_when=asyncio.FIRST_COMPLETED)
-        self.stopping.set()
+        self.worker.tools.stopping.set()
         await asyncio.gather(work, idle)
 
     async def report(self) -> JobReport:
@@ -51,8 +38,6 @@ class Bench:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    engine = Engine(binary=("iperf3",), version=Version(3, 18), preloadable=False)
-    monkeypatch.setattr(worker_module, "find_iperf3", lambda setting: engine)
     monkeypatch.setattr(worker_module, "CLAIM_PAUSE_S", 0.0)
     monkeypatch.setattr(worker_module, "PAUSE_S", 0.0)
     return Bench()
@@ -134,38 +119,3 @@ async def test_without_the_table_the_message_goes_back(bench: Bench) -> None:
     await bench.take(due_in(60).model_dump_json().encode())
     assert bench.queue.settled == [("abandon", "m1")]
     assert not bench.table.rows
-
-
-async def test_without_an_engine_no_message_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(setting: str | None) -> Engine:
-        raise EngineMissing("iperf3: none on PATH; apt install iperf3")
-
-    monkeypatch.setattr(worker_module, "find_iperf3", missing)
-    bench = Bench()
-    bench.queue.put(b"{}", "m1")
-    work = asyncio.create_task(bench.worker.run())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert bench.worker.condition().problem == "iperf3: none on PATH; apt install iperf3"
-    assert bench.changed.is_set()
-    bench.stopping.set()
-    await work
-    assert bench.queue.settled == []
-    assert len(bench.queue.waiting) == 1
-
-
-async def test_a_fault_of_ours_still_ends_in_a_report(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class BrokenBurst:
-        def __init__(self, job: Job, claim: Claim, tools: object) -> None:
-            self.claim = claim
-
-        async def conduct(self) -> JobReport:
-            raise ZeroDivisionError("oops")
-
-    monkeypatch.setattr(worker_module, "Burst", BrokenBurst)
-    await bench.take(due_in(60).model_dump_json().encode())
-    report = await bench.report()
-    assert report.outcome is Outcome.FAILED
-    assert "ZeroDivisionError" in (report.reason or "")

@@ -1,0 +1,107 @@
+"""Bursts that end before an engine runs; those that run are live tests."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from agent import burst as burst_module
+from agent.burst import Burst
+from agent.tools import Tools
+from exchange.messages import Claim, ClockReading, ClockSource, Control, JobReport, Outcome, Phase
+from exchange.records import Records, RunHeader
+from tests.unit.agent.doubles import MemoryTable, make_tools
+from tests.unit.agent.jobs import make_job
+
+
+class Bench:
+    """A run of one job, due in a second, on a table in memory."""
+
+    def __init__(self) -> None:
+        self.table = MemoryTable()
+        self.records = Records(self.table)
+        self.tools: Tools = make_tools(self.records, control_poll_s=0.01)
+        self.now = datetime.now(UTC)
+        self.job = make_job(planned_start_at=self.now + timedelta(seconds=1))
+
+    async def conduct(self, lease_s: float = 60.0) -> JobReport:
+        header = RunHeader(run_id="run-1", scenario="t", created_at=self.now, created_by="t")
+        control = Control(run_id="run-1", lease_until_at=self.now + timedelta(seconds=lease_s))
+        await self.records.create_run(header, b"{}", control)
+        claim = Claim(
+            job_id=self.job.job_id, agent_id="client-1", phase=Phase.CLAIMED, claimed_at=self.now
+        )
+        return await Burst(self.job, claim, self.tools).conduct()
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    async def read_clock(socket: str | None) -> ClockReading:
+        return ClockReading(
+            source=ClockSource.CHRONY, read_at=datetime.now(UTC), synchronised=True, bound_s=1e-5
+        )
+
+    monkeypatch.setattr(burst_module, "read_clock", read_clock)
+    return Bench()
+
+
+async def test_a_lapsed_lease_stands_down_before_the_instant(bench: Bench) -> None:
+    report = await bench.conduct(lease_s=-1)
+    assert report.outcome is Outcome.ABANDONED
+    assert "lease lapsed" in (report.reason or "")
+    assert report.reported_at < bench.job.planned_start_at
+    assert (report.engine, report.process_start_at, report.start_method) == (None, None, None)
+
+
+async def test_a_run_without_a_control_row_stands_down(bench: Bench) -> None:
+    claim = Claim(
+        job_id=bench.job.job_id, agent_id="client-1", phase=Phase.CLAIMED, claimed_at=bench.now
+    )
+    report = await Burst(bench.job, claim, bench.tools).conduct()
+    assert (report.outcome, report.reason) == (Outcome.ABANDONED, "the run has no control row")
+
+
+async def test_an_agent_that_stops_abandons(bench: Bench) -> None:
+    bench.tools.stopping.set()
+    report = await bench.conduct()
+    assert (report.outcome, report.reason) == (Outcome.ABANDONED, "the agent is stopping")
+
+
+async def test_a_clock_over_the_gate_is_refused_with_the_reading(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.job = bench.job.model_copy(update={"clock_bound_max_s": 1e-6})
+    report = await bench.conduct()
+    assert report.outcome is Outcome.REFUSED
+    assert "over the gate" in (report.reason or "")
+    assert report.clock_before is not None
+    assert report.clock_before.bound_s == 1e-5
+
+
+async def test_what_the_engine_cannot_do_is_refused(bench: Bench) -> None:
+    bench.job = make_job(planned_start_at=bench.job.planned_start_at, traffic={"engine": "iperf4"})
+    report = await bench.conduct()
+    assert report.outcome is Outcome.REFUSED
+    assert "iperf4" in (report.reason or "")
+    assert report.clock_before is not None
+
+
+async def test_an_engine_that_cannot_be_executed_fails(bench: Bench) -> None:
+    due_at = bench.now + timedelta(seconds=0.2)
+    bench.job = bench.job.model_copy(update={"planned_start_at": due_at})
+    report = await bench.conduct()
+    assert report.outcome is Outcome.FAILED
+    assert "/nowhere/iperf3" in (report.reason or "")
+    claim = (await bench.records.read_claims("run-1", 0))[bench.job.pair_index]
+    assert claim.phase is Phase.ARMED  # without a gate: ready, until the instant came
+
+
+async def test_a_fault_of_ours_still_ends_in_a_report(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(burst_module, "client_argv", broken)
+    report = await bench.conduct()
+    assert report.outcome is Outcome.FAILED
+    assert "ZeroDivisionError" in (report.reason or "")
