@@ -2,13 +2,13 @@
 
 The ledger's bin labelled ``[s, e)`` speaks of ``[s - lag, e - lag)``. The lag is the one at which
 the fleet's own bytes, summed over the shifted bins, best explain the ledger's. Then bytes are
-compared over every bin that the fleet touched, edges included, so that neither the ramp nor what
-still sat in socket buffers at the end is lost. What remains is the residual; it is named only when
-it is larger than its own uncertainty.
+compared: over every bin that the fleet touched, edges included, or over the bins that lie wholly in
+the steady window where there are three and they say it more surely. What remains is the residual;
+it is named only when it is larger than its own uncertainty.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -24,6 +24,7 @@ from exchange.messages import Message
 LAG_MIN_S: Final = -60.0
 LAG_MAX_S: Final = 300.0
 FULL_BINS_MIN: Final = 3  # under so many full bins a burst is compared on bytes only
+NOISE_BINS_MIN: Final = 5  # full bins that tell their own scatter
 IDLE_BINS_MIN: Final = 3  # under so many, the firewall's idle level is not known
 FITTED_BURSTS_MIN: Final = 3  # bursts from which an unknown layer's overhead is fitted
 NOISE_ASSUMED_RATIO: Final = 0.02  # 95 % half width of one bin where too few tell
@@ -58,7 +59,7 @@ class Reconciliation(Message):
     source: str
     layer: str
     grain_s: float
-    basis: Literal["rate", "bytes"]  # bytes: fewer than three full bins in the window
+    basis: Literal["rate", "bytes"]  # over full bins of the steady window; over all bins touched
     lag_s: float | None = None  # None: the data does not tell; zero was used
     lag_uncertainty_s: float | None = None
     overhead_ratio: float  # ledger's layer / payload
@@ -241,15 +242,15 @@ def reconcile(
     curve = fleet_curve(bursts)
     lag = estimate_lag(ledger, curve)
     shift = _Shifted(ledger, curve, lag.lag_s)
-    shares = [_Share(ledger, shift, fleet_curve([burst]), burst, lag) for burst in bursts]
+    shares = [_share(shift, fleet_curve([burst]), burst, lag) for burst in bursts]
     ratios = [share.ledger_bytes / share.fleet_bytes for share in shares if share.fleet_bytes > 0]
-    whole = _Share.sum(shares)
+    whole = _sum(shares)
     held = _Held(
         ledger=ledger,
         lag=lag,
         overhead=_overhead(ledger, headers, ratios),
         idle_bytes_per_s=_idle_rate(ledger, curve, lag),
-        bin_noise_ratio=_bin_noise(shift),
+        bin_noise_ratio=_bin_noise(shift, whole.full_ratios),
         burst_noise_ratio=_burst_noise(ratios),
         clock_bound_s=clock_bound_s,
     )
@@ -290,63 +291,82 @@ class _Shifted:
         self.end_s = ledger.end_s - lag_s
         self.fleet_bytes = curve.between(self.start_s, self.end_s)
         self.ledger_bytes = ledger.bytes
+        self.width_s = ledger.end_s - ledger.start_s
         self.known = ~np.isnan(ledger.bytes)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Share:
-    """One burst's part in the ledger."""
+    """One burst's part in the ledger: over every bin it touched, and over those that lie wholly
+    in its steady window."""
 
-    def __init__(
-        self,
-        ledger: FirewallLedger,
-        shift: _Shifted,
-        own: Curve,
-        burst: BurstSeries,
-        lag: Lag,
-    ) -> None:
-        mine = own.between(shift.start_s, shift.end_s)
-        mine[mine < 1e-9 * max(1.0, float(own.total_bytes[-1]))] = 0.0
-        part = np.divide(
-            mine, shift.fleet_bytes, out=np.zeros_like(mine), where=shift.fleet_bytes > 0
-        )
-        use = (mine > 0) & shift.known
-        self.fleet_bytes = float(mine[use].sum())
-        self.ledger_bytes = float((part[use] * ledger.bytes[use]).sum())
-        self.width_s = float((part[use] * (ledger.end_s - ledger.start_s)[use]).sum())
-        self.total_bytes = float(own.total_bytes[-1])
-        self.bins_count = int(use.sum())
-        # A burst's bytes move over its outer bins by as much as the lag is unsure.
-        self.unsure_bytes = 0.0
-        if self.fleet_bytes:
-            moved = own.between(shift.start_s + lag.uncertainty_s, shift.end_s + lag.uncertainty_s)
-            self.unsure_bytes = abs(float(moved[use].sum()) - self.fleet_bytes)
-        if burst.window is None:
-            full = np.zeros(len(mine), np.bool_)
-        else:
-            first, stop = burst.start_s + burst.window[0], burst.start_s + burst.window[1]
-            full = shift.known & (shift.start_s >= first - 1e-6) & (shift.end_s <= stop + 1e-6)
-        steady = (
-            burst.received_bytes
-            if burst.window is None
-            else (burst.received_bytes[burst.window[0] : burst.window[1]])
-        )
-        self.fleet_bytes_per_s = float(steady.mean()) if len(steady) else 0.0
-        width = (ledger.end_s - ledger.start_s)[full]
-        self.full_rates = ledger.bytes[full] * 8 / width
-        self.full_bytes = float(ledger.bytes[full].sum())
-        self.full_s = float(width.sum())
+    total_bytes: float  # fleet payload of the burst, wherever it falls
+    fleet_bytes: float  # of it, in bins that the ledger knows
+    ledger_bytes: float  # the ledger's in those bins; a shared bin's by expected share
+    width_s: float
+    bins_count: int
+    unsure_bytes: float  # what the lag's uncertainty moves over the outer bins
+    tail_bytes: float  # sent and never counted by a receiver: on the way when the test ended
+    full_fleet_bytes: float
+    full_bytes: float
+    full_s: float
+    full_rates: Floats  # the ledger's, bit/s
+    full_ratios: Floats  # ledger / fleet payload, a bin
+    fleet_bytes_per_s: float  # in the steady window
 
-    @classmethod
-    def sum(cls, parts: "Sequence[_Share]") -> "_Share":
-        whole = cls.__new__(cls)
-        for name in (
-            "fleet_bytes", "ledger_bytes", "width_s", "total_bytes", "bins_count",
-            "unsure_bytes", "full_bytes", "full_s",
-        ):  # fmt: skip
-            setattr(whole, name, sum(getattr(part, name) for part in parts))
-        whole.full_rates = np.concatenate([part.full_rates for part in parts])
-        whole.fleet_bytes_per_s = sum(part.fleet_bytes_per_s for part in parts) / len(parts)
-        return whole
+
+def _share(shift: _Shifted, own: Curve, burst: BurstSeries, lag: Lag) -> _Share:
+    mine = own.between(shift.start_s, shift.end_s)
+    total = float(own.total_bytes[-1])
+    mine[mine < 1e-9 * max(1.0, total)] = 0.0
+    part = np.divide(mine, shift.fleet_bytes, out=np.zeros_like(mine), where=shift.fleet_bytes > 0)
+    use = (mine > 0) & shift.known
+    fleet = float(mine[use].sum())
+    moved = own.between(shift.start_s + lag.uncertainty_s, shift.end_s + lag.uncertainty_s)
+    received = burst.received_bytes
+    full = np.zeros(len(mine), np.bool_)
+    steady = received
+    if burst.window is not None:
+        first, stop = burst.start_s + burst.window[0], burst.start_s + burst.window[1]
+        full = use & (shift.start_s >= first - 1e-6) & (shift.end_s <= stop + 1e-6)
+        steady = received[burst.window[0] : burst.window[1]]
+    sent = float(np.nansum([flow.sent_bytes for flow in burst.flows]))
+    return _Share(
+        total_bytes=total,
+        fleet_bytes=fleet,
+        ledger_bytes=float((part[use] * shift.ledger_bytes[use]).sum()),
+        width_s=float((part[use] * shift.width_s[use]).sum()),
+        bins_count=int(use.sum()),
+        unsure_bytes=abs(float(moved[use].sum()) - fleet),
+        tail_bytes=max(0.0, sent - total),
+        full_fleet_bytes=float(mine[full].sum()),
+        full_bytes=float(shift.ledger_bytes[full].sum()),
+        full_s=float(shift.width_s[full].sum()),
+        full_rates=shift.ledger_bytes[full] * 8 / shift.width_s[full],
+        full_ratios=shift.ledger_bytes[full] / mine[full],
+        fleet_bytes_per_s=float(steady.mean()) if len(steady) else 0.0,
+    )
+
+
+def _sum(parts: Sequence[_Share]) -> _Share:
+    def total(read: Callable[[_Share], float]) -> float:
+        return sum(read(part) for part in parts)
+
+    return _Share(
+        total_bytes=total(lambda part: part.total_bytes),
+        fleet_bytes=total(lambda part: part.fleet_bytes),
+        ledger_bytes=total(lambda part: part.ledger_bytes),
+        width_s=total(lambda part: part.width_s),
+        bins_count=sum(part.bins_count for part in parts),
+        unsure_bytes=total(lambda part: part.unsure_bytes),
+        tail_bytes=total(lambda part: part.tail_bytes),
+        full_fleet_bytes=total(lambda part: part.full_fleet_bytes),
+        full_bytes=total(lambda part: part.full_bytes),
+        full_s=total(lambda part: part.full_s),
+        full_rates=np.concatenate([part.full_rates for part in parts]),
+        full_ratios=np.concatenate([part.full_ratios for part in parts]),
+        fleet_bytes_per_s=total(lambda part: part.fleet_bytes_per_s) / len(parts),
+    )
 
 
 def _idle_rate(ledger: FirewallLedger, curve: Curve, lag: Lag) -> float | None:
@@ -359,14 +379,18 @@ def _idle_rate(ledger: FirewallLedger, curve: Curve, lag: Lag) -> float | None:
     return float(np.median(ledger.bytes[idle] / (ledger.end_s - ledger.start_s)[idle]))
 
 
-def _bin_noise(shift: _Shifted) -> float:
-    """95 % half width of one bin's relative residual about its mean; NaN under three bins."""
-    use = shift.known & (shift.fleet_bytes > 0.5 * shift.fleet_bytes.max(initial=0.0))
-    count = int(use.sum())
-    if count < 3:
+def _bin_noise(shift: _Shifted, full_ratios: Floats) -> float:
+    """95 % half width of one bin's relative residual about its mean; NaN under three bins.
+
+    Over full bins where there are enough, else over bins at least half as full as the fullest.
+    """
+    ratios = full_ratios
+    if len(ratios) < NOISE_BINS_MIN:
+        use = shift.known & (shift.fleet_bytes > 0.5 * shift.fleet_bytes.max(initial=0.0))
+        ratios = shift.ledger_bytes[use] / shift.fleet_bytes[use]
+    if len(ratios) < FULL_BINS_MIN:
         return math.nan
-    relative = shift.ledger_bytes[use] / shift.fleet_bytes[use]
-    return float(relative.std(ddof=1) / relative.mean()) * t95(count - 1)
+    return float(ratios.std(ddof=1) / ratios.mean()) * t95(len(ratios) - 1)
 
 
 def _burst_noise(ratios: Sequence[float]) -> float:
@@ -381,15 +405,13 @@ def _burst_noise(ratios: Sequence[float]) -> float:
 
 def _account(held: _Held, share: _Share, missing: Missing) -> Reconciliation:
     ledger, lag, overhead = held.ledger, held.lag, held.overhead
-    expected = share.fleet_bytes * overhead.ratio
     unknown = 1 - share.fleet_bytes / share.total_bytes if share.total_bytes > 0 else 0.0
     full = len(share.full_rates)
-    by_rate = full >= FULL_BINS_MIN
     base = {
         "source": ledger.source,
         "layer": ledger.layer,
         "grain_s": ledger.grain_s,
-        "lag_s": figure(lag.lag_s) if lag.known else None,
+        "lag_s": figure(round(lag.lag_s, 2) + 0.0) if lag.known else None,
         "lag_uncertainty_s": figure(lag.uncertainty_s) if lag.known else None,
         "overhead_ratio": figure(overhead.ratio),
         "overhead_how": overhead.how,
@@ -398,40 +420,32 @@ def _account(held: _Held, share: _Share, missing: Missing) -> Reconciliation:
             None if held.idle_bytes_per_s is None else held.idle_bytes_per_s * 8
         ),
         "full_bins_count": full,
-        "basis": "rate" if by_rate else "bytes",
+        "basis": "bytes",
     }
-    if expected <= 0 or share.bins_count == 0:
+    if share.fleet_bytes <= 0 or share.bins_count == 0:
         return Reconciliation.model_validate(base)
-    residual = share.ledger_bytes / expected - 1
-    noise = NOISE_ASSUMED_RATIO if math.isnan(held.bin_noise_ratio) else held.bin_noise_ratio
-    noise /= math.sqrt(share.bins_count)
-    if not math.isnan(held.burst_noise_ratio):
-        # Bytes that a bin loses to its neighbour cancel within a burst: bursts agree better than
-        # their bins do.
-        noise = min(noise, max(held.burst_noise_ratio, 0.3 * noise))
-    uncertainty = math.sqrt(
-        overhead.uncertainty_ratio**2
-        + noise**2
-        + (share.unsure_bytes / share.fleet_bytes) ** 2
-        + (held.clock_bound_s / max(1.0, share.full_s)) ** 2
+    basis, ledger_bytes, fleet_bytes, residual, uncertainty = min(
+        _comparisons(held, share), key=lambda found: found[-1]
     )
-    if by_rate:
+    expected = share.fleet_bytes * overhead.ratio
+    idle = held.idle_bytes_per_s
+    if full >= FULL_BINS_MIN:
         rate = share.full_bytes * 8 / share.full_s
     else:
-        # Bytes only: the fleet's own rate, corrected by how the bytes compare.
+        # The fleet's own rate, corrected by how the bytes compare.
         rate = share.fleet_bytes_per_s * 8 * share.ledger_bytes / share.fleet_bytes
-    idle = held.idle_bytes_per_s
     return Reconciliation.model_validate(
         base
         | {
+            "basis": basis,
             "firewall_bits_per_second": figure(rate),
-            "firewall_bytes": figure(share.ledger_bytes),
-            "expected_bytes": figure(expected),
+            "firewall_bytes": figure(ledger_bytes),
+            "expected_bytes": figure(fleet_bytes * overhead.ratio),
             "residual_ratio": figure(residual),
             "residual_uncertainty_ratio": figure(uncertainty),
             "ledger_cov_ratio": (
                 figure(float(share.full_rates.std(ddof=1) / share.full_rates.mean()))
-                if by_rate and share.full_rates.mean() > 0
+                if full >= FULL_BINS_MIN and share.full_rates.mean() > 0
                 else None
             ),
             "causes": causes(
@@ -444,6 +458,48 @@ def _account(held: _Held, share: _Share, missing: Missing) -> Reconciliation:
             ),
         }
     )
+
+
+def _comparisons(
+    held: _Held, share: _Share
+) -> list[tuple[Literal["rate", "bytes"], float, float, float, float]]:
+    """The ways to hold the bytes together: basis, ledger's, fleet's, residual, uncertainty.
+
+    Over every bin that the fleet touched, what was under way when receivers stopped counting is in
+    the ledger and in nobody's seconds; it may be up to what was sent and not received, and half
+    of that is allowed for. Over full bins nothing is under way, but there are fewer of them.
+    """
+    overhead = held.overhead
+    noise = NOISE_ASSUMED_RATIO if math.isnan(held.bin_noise_ratio) else held.bin_noise_ratio
+    all_noise = noise / math.sqrt(share.bins_count)
+    if not math.isnan(held.burst_noise_ratio):
+        # Bytes that a bin loses to its neighbour cancel within a burst: bursts agree better than
+        # their bins do.
+        all_noise = min(all_noise, max(held.burst_noise_ratio, 0.3 * all_noise))
+    clock = held.clock_bound_s / max(1.0, share.width_s)
+    half_tail = share.tail_bytes / share.total_bytes / 2
+    lag = share.unsure_bytes / share.fleet_bytes
+    found: list[tuple[Literal["rate", "bytes"], float, float, float, float]] = [
+        (
+            "bytes",
+            share.ledger_bytes,
+            share.fleet_bytes * (1 + half_tail),
+            share.ledger_bytes / (share.fleet_bytes * overhead.ratio * (1 + half_tail)) - 1,
+            math.hypot(overhead.uncertainty_ratio, all_noise, lag, clock, half_tail),
+        )
+    ]
+    full = len(share.full_ratios)
+    if full >= FULL_BINS_MIN:
+        found.append(
+            (
+                "rate",
+                share.full_bytes,
+                share.full_fleet_bytes,
+                share.full_bytes / (share.full_fleet_bytes * overhead.ratio) - 1,
+                math.hypot(overhead.uncertainty_ratio, noise / math.sqrt(full), clock),
+            )
+        )
+    return found
 
 
 def causes(
