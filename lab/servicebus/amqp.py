@@ -97,9 +97,7 @@ class Code(IntEnum):
     PROPERTIES = 0x73
     APPLICATION_PROPERTIES = 0x74
     DATA = 0x75
-    SEQUENCE = 0x76
     VALUE = 0x77
-    FOOTER = 0x78
 
 
 # Decoding -----------------------------------------------------------------------------------

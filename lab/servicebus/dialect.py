@@ -55,7 +55,7 @@ def read_message(raw: bytes) -> Sent:
         match section.code:
             case Code.HEADER:
                 ttl_ms = (section.value + [None] * 3)[2]
-                ttl_s = None if ttl_ms is None else ttl_ms / 1000
+                ttl_s = None if ttl_ms is None else max(0, int(ttl_ms)) / 1000
             case Code.ANNOTATIONS:
                 due_ms = section.value.get("x-opt-scheduled-enqueue-time")
                 annotations = {k: v for k, v in section.value.items() if k not in _OURS}
@@ -73,7 +73,7 @@ def read_message(raw: bytes) -> Sent:
         annotations=annotations,
         application=application,
         ttl_s=ttl_s,
-        enqueue_at_s=None if due_ms is None else due_ms / 1000,
+        enqueue_at_s=None if due_ms is None else int(due_ms) / 1000,
     )
 
 

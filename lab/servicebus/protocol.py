@@ -16,7 +16,7 @@ import struct
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 from lab.servicebus import amqp, dialect
@@ -126,6 +126,14 @@ class Link:
         return self.credit > 0 and self.session.peer_window > 0
 
 
+class _Frame(NamedTuple):
+    """One performative with what followed it."""
+
+    channel: int
+    fields: Sequence[Value]  # padded with None
+    payload: bytes
+
+
 class Connection:
     """One peer."""
 
@@ -137,7 +145,7 @@ class Connection:
         self._stage: Literal["header", "sasl", "open"] = "header"
         self._peer_frame_bytes = 512  # until it says otherwise (part 2.4.1)
         self._peer_idle_s: float | None = None
-        self._heard_at_s = self._spoke_at_s = now
+        self._heard_at_s = self._beat_at_s = now
         self._sessions: dict[int, Session] = {}
         self._answer_links: dict[str, Link] = {}
         self._grants: list[Grant] = []
@@ -160,9 +168,9 @@ class Connection:
         """Keep an idle connection up, or give up on a silent one; call every few seconds."""
         if now - self._heard_at_s > self._broker.idle_s:
             self._hang_up("amqp:connection:forced", f"Silent for {self._broker.idle_s:g} s.")
-        elif self._peer_idle_s is not None and now - self._spoke_at_s > self._peer_idle_s / 2:
+        elif self._peer_idle_s is not None and now - self._beat_at_s > self._peer_idle_s / 2:
             self._say(amqp.EMPTY_FRAME)
-            self._spoke_at_s = now
+            self._beat_at_s = now
 
     def take_output(self) -> bytes:
         output, self._output = b"".join(self._output), []
@@ -205,7 +213,7 @@ class Connection:
         if self._stage == "header":
             self._on_header(self._take(8))
             return True
-        size, offset, kind, channel = struct.unpack_from(">IBBH", self._input)
+        size, offset, _, channel = struct.unpack_from(">IBBH", self._input)
         if not 8 <= size <= MAX_FRAME_BYTES or not 8 <= offset * 4 <= size:
             raise amqp.WireError(f"a frame of {size} bytes with its body at {offset * 4}")
         if len(self._input) < size:
@@ -214,14 +222,8 @@ class Connection:
         if body:
             described, end = amqp.decode(body)
             fields = described.value + [None] * (14 - len(described.value))
-            if kind == 1:
-                self._on_sasl(described.code)
-            elif described.code == Code.TRANSFER:
-                self._on_transfer(channel, fields, body[end:], now)
-            elif described.code == Code.DISPOSITION:
-                self._on_disposition(channel, fields, now)
-            else:
-                self._handlers[described.code](self, channel, fields)
+            handler = self._HANDLERS[described.code]
+            handler(self, _Frame(channel, fields, body[end:]), now)
         return True
 
     def _take(self, size: int) -> bytes:
@@ -242,29 +244,31 @@ class Connection:
         else:
             self.lost()  # it has been told what we speak (part 2.2)
 
-    def _on_sasl(self, code: int) -> None:
-        if code == Code.SASL_INIT:  # who it is comes later, as a token on $cbs
-            self._send(0, Code.SASL_OUTCOME, [UByte(0)], sasl=True)
-            self._stage = "header"
+    def _on_sasl_init(self, _: _Frame, now: float) -> None:
+        self._send(0, Code.SASL_OUTCOME, [UByte(0)], sasl=True)  # who it is, a token says later
+        self._stage = "header"
 
-    def _on_open(self, channel: int, fields: Sequence[Value]) -> None:
-        self._peer_frame_bytes = min(fields[2] or MAX_FRAME_BYTES, MAX_FRAME_BYTES)
-        self._peer_idle_s = fields[4] / 1000 if fields[4] else None
-        idle_ms = UInt(self._broker.idle_s * 1000)
-        self._send(
-            0, Code.OPEN, ["broadside-lab", None, UInt(MAX_FRAME_BYTES), UShort(255), idle_ms]
-        )
+    def _on_open(self, frame: _Frame, now: float) -> None:
+        _, _, frame_bytes, _, idle_ms, *_ = frame.fields
+        self._peer_frame_bytes = max(512, min(frame_bytes or MAX_FRAME_BYTES, MAX_FRAME_BYTES))
+        self._peer_idle_s = idle_ms / 1000 if idle_ms else None
+        limits = [UInt(MAX_FRAME_BYTES), UShort(255), UInt(self._broker.idle_s * 1000)]
+        self._send(0, Code.OPEN, ["broadside-lab", None, *limits])
 
-    def _on_begin(self, channel: int, fields: Sequence[Value]) -> None:
+    def _on_begin(self, frame: _Frame, now: float) -> None:
+        channel, (_, next_incoming_id, peer_window, *_) = frame.channel, frame.fields
         self._sessions[channel] = Session(
-            connection=self, channel=channel, next_incoming_id=fields[1], peer_window=fields[2]
+            connection=self,
+            channel=channel,
+            next_incoming_id=int(next_incoming_id),
+            peer_window=int(peer_window),
         )
         window = UInt(WINDOW)
         self._send(channel, Code.BEGIN, [UShort(channel), UInt(0), window, window, UInt(255)])
 
-    def _on_attach(self, channel: int, fields: Sequence[Value]) -> None:
-        session = self._sessions[channel]
-        name, handle, sends, send_mode, receive_mode, source, target = fields[:7]
+    def _on_attach(self, frame: _Frame, now: float) -> None:
+        channel, session = frame.channel, self._sessions[frame.channel]
+        name, handle, sends, send_mode, receive_mode, source, target, *_ = frame.fields
         terminus = source if sends else target
         path = entity_path((terminus.value[0] if terminus else None) or "")
         link = Link(
@@ -319,16 +323,17 @@ class Connection:
         fields += [UInt(link.handle), UInt(link.delivery_count), UInt(link.credit)]
         self._send(session.channel, Code.FLOW, [*fields, None, drained])
 
-    def _on_flow(self, channel: int, fields: Sequence[Value]) -> None:
-        session = self._sessions[channel]
-        session.peer_window = ((fields[0] or 0) + fields[1] - session.next_outgoing_id) & _SERIAL
+    def _on_flow(self, frame: _Frame, now: float) -> None:
+        session = self._sessions[frame.channel]
+        seen_id, window, _, _, handle, seen_count, credit, _, drain, *_ = frame.fields
+        session.peer_window = ((seen_id or 0) + window - session.next_outgoing_id) & _SERIAL
         links = [link for link in session.links.values() if link.sends]
-        if fields[4] is not None:
-            links = [link for link in links if link.handle == fields[4]]
+        if handle is not None:
+            links = [link for link in links if link.handle == handle]
             for link in links:
-                credit = ((fields[5] or 0) + (fields[6] or 0) - link.delivery_count) & _SERIAL
-                link.credit = credit if credit <= WINDOW else 0
-                if fields[8]:  # drain: use the credit up, and say so (part 2.6.7)
+                left = ((seen_count or 0) + (credit or 0) - link.delivery_count) & _SERIAL
+                link.credit = left if left <= WINDOW else 0
+                if drain:  # use the credit up, and say so (part 2.6.7)
                     link.delivery_count = (link.delivery_count + link.credit) & _SERIAL
                     link.credit = 0
                     self._flow(link, drained=True)
@@ -337,15 +342,13 @@ class Connection:
                 self._broker.wait(link)
             self._flush_answers(link)
 
-    def _on_transfer(
-        self, channel: int, fields: Sequence[Value], payload: bytes, now: float
-    ) -> None:
-        session = self._sessions[channel]
+    def _on_transfer(self, frame: _Frame, now: float) -> None:
+        session = self._sessions[frame.channel]
         session.next_incoming_id = (session.next_incoming_id + 1) & _SERIAL
-        link = session.links[fields[0]]
-        link.first = link.first or fields
-        link.parts.append(payload)
-        if fields[5]:  # more of it follows
+        link = session.links[frame.fields[0]]
+        link.first = link.first or frame.fields
+        link.parts.append(frame.payload)
+        if frame.fields[5]:  # more of it follows
             return
         first, raw = link.first, b"".join(link.parts)
         link.first, link.parts = (), []
@@ -357,7 +360,7 @@ class Connection:
         else:
             outcome = self._enqueue(link.queue, raw, first[3] or 0, now)
         if not first[4]:  # else it came settled
-            self._disposition(channel, True, first[1], outcome)
+            self._disposition(frame.channel, True, first[1], outcome)
         if link.credit < LINK_CREDIT // 2:
             self._grant_credit(link)
 
@@ -397,9 +400,9 @@ class Connection:
         body = b"\x00\x53\x15\xd0" + struct.pack(">II", len(listed) + 4, 5) + listed
         self._say(amqp.frame(channel, body))
 
-    def _on_disposition(self, channel: int, fields: Sequence[Value], now: float) -> None:
-        role, first, last, settled, state = fields[:5]
-        unsettled = self._sessions[channel].unsettled
+    def _on_disposition(self, frame: _Frame, now: float) -> None:
+        role, first, last, settled, state, *_ = frame.fields
+        unsettled = self._sessions[frame.channel].unsettled
         if not role or state is None:
             return  # about its own transfers, or no outcome yet
         how = _OUTCOMES[state.code]
@@ -417,34 +420,37 @@ class Connection:
                 lost = dialect.error(dialect.LOCK_LOST, dialect.LOCK_LOST_TEXT)
                 outcome = amqp.performative(Code.REJECTED, [lost])
             if not settled:
-                self._disposition(channel, False, delivery_id, outcome)
+                self._disposition(frame.channel, False, delivery_id, outcome)
 
-    def _on_detach(self, channel: int, fields: Sequence[Value]) -> None:
-        session = self._sessions.get(channel)
-        link = session.links.pop(fields[0], None) if session else None
+    def _on_detach(self, frame: _Frame, now: float) -> None:
+        session = self._sessions.get(frame.channel)
+        link = session.links.pop(frame.fields[0], None) if session else None
         if link is None:
             return  # the SDK detaches links of a session that it has ended
         link.closed = True
         if self._answer_links.get(link.path) is link:
             del self._answer_links[link.path]
-        self._send(channel, Code.DETACH, [UInt(link.handle), True])
+        self._send(frame.channel, Code.DETACH, [UInt(link.handle), True])
 
-    def _on_end(self, channel: int, fields: Sequence[Value]) -> None:
-        session = self._sessions.pop(channel, None)
+    def _on_end(self, frame: _Frame, now: float) -> None:
+        session = self._sessions.pop(frame.channel, None)
         if session is not None:
             for link in session.links.values():
                 link.closed = True
-            self._send(channel, Code.END, [])
+            self._send(frame.channel, Code.END, [])
 
-    def _on_close(self, channel: int, fields: Sequence[Value]) -> None:
+    def _on_close(self, frame: _Frame, now: float) -> None:
         self._send(0, Code.CLOSE, [])
         self.lost()
 
-    _handlers: Final = {
+    _HANDLERS: Final = {
+        Code.SASL_INIT: _on_sasl_init,
         Code.OPEN: _on_open,
         Code.BEGIN: _on_begin,
         Code.ATTACH: _on_attach,
         Code.FLOW: _on_flow,
+        Code.TRANSFER: _on_transfer,
+        Code.DISPOSITION: _on_disposition,
         Code.DETACH: _on_detach,
         Code.END: _on_end,
         Code.CLOSE: _on_close,

@@ -73,7 +73,7 @@ class Message:
 
 
 class Queue:
-    """One queue. Its dead letters are a queue of their own, where nothing expires or dies."""
+    """One queue. Its dead letters are a queue of their own, where nothing ends or dies."""
 
     def __init__(
         self,
@@ -210,17 +210,10 @@ class Queue:
 
     def next_due(self) -> float | None:
         """When :meth:`advance` may next have something to do; None: never."""
-        dues = [timers[0][0] for timers in (self._timers, self._dead_timers) if timers]
-        return min(dues, default=None)
-
-    @property
-    def _dead_timers(self) -> list[tuple[float, int]]:
-        return self.dead._timers if self.dead else []
+        return self._timers[0][0] if self._timers else None
 
     def advance(self, now: float) -> None:
         """Let happen what is due: activations, lost locks, expiries."""
-        if self.dead:
-            self.dead.advance(now)
         while self._timers and self._timers[0][0] <= now:
             due, number = heapq.heappop(self._timers)
             message = self.messages.get(number)

@@ -4,7 +4,6 @@ import asyncio
 import json
 import ssl
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -97,49 +96,39 @@ class Server:
                 connection.beat(time.time())
             self.turn_soon()
 
-    # Faults and questions -------------------------------------------------------------------
+    # Faults and questions, as ``{"do": "busy", "for_s": 5}`` asks for them ------------------
 
     async def _answer_admin(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """One JSON object a line: ``{"do": "busy", "for_s": 5}``; one JSON answer a line."""
+        """One JSON object a line; one JSON answer a line."""
         while line := await reader.readline():
             try:
                 request = json.loads(line)
-                answer = self._admin[request.pop("do")](self, **request)
-            except (ValueError, KeyError, TypeError) as refusal:
+                answer = getattr(self, f"_do_{request.pop('do')}")(**request) or {}
+            except (ValueError, LookupError, TypeError, AttributeError) as refusal:
                 answer = {"error": repr(refusal)}
-            writer.write(json.dumps(answer or {}).encode() + b"\n")
+            self.turn_soon()
+            writer.write(json.dumps(answer).encode() + b"\n")
             await writer.drain()
         writer.close()
 
-    def _create(self, queue: str, **settings: Any) -> None:
+    def _do_create(self, queue: str, **settings: Any) -> None:
         self.create_queue(queue, QueueSettings(**settings))
-        self.turn_soon()
 
-    def _counts(self, queue: str) -> dict[str, int]:
-        self.broker.queues[queue.lower()].advance(time.time())
+    def _do_counts(self, queue: str) -> dict[str, int]:
+        self.broker.advance(time.time())
         return self.broker.queues[queue.lower()].counts()
 
-    def _busy(self, for_s: float) -> None:
+    def _do_busy(self, for_s: float) -> None:
         self.broker.busy_until_s = time.time() + for_s
 
-    def _twice(self, queue: str, on: bool) -> None:
+    def _do_twice(self, queue: str, on: bool) -> None:
         self.broker.queues[queue.lower()].double(on, time.time())
-        self.turn_soon()
 
-    def _drop(self) -> dict[str, int]:
-        dropped = len(self._transports)
+    def _do_drop(self) -> dict[str, int]:
         self.drop_connections()
-        return {"dropped": dropped}
-
-    _admin: dict[str, Callable[..., Any]] = {  # noqa: RUF012 - never changed
-        "create": _create,
-        "counts": _counts,
-        "busy": _busy,
-        "twice": _twice,
-        "drop": _drop,
-    }
+        return {"dropped": len(self._transports)}
 
 
 class _Peer(asyncio.Protocol):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lab.servicebus import amqp
@@ -341,3 +341,38 @@ def test_the_bytes_may_come_in_any_pieces(sizes: list[int]) -> None:
 def test_no_bytes_break_the_broker(garbage: bytes) -> None:
     connection = Connection(Broker(), NOW)
     connection.receive(OPENING + garbage, NOW)
+
+
+_TOKEN = (
+    amqp.performative(Code.PROPERTIES, ["id"])
+    + amqp.encode(Described(ULong(Code.APPLICATION_PROPERTIES), {"name": "sb://host/"}))
+    + amqp.encode(Described(ULong(Code.VALUE), "token"))
+)
+_CONVERSATION = (
+    OPENING
+    + _attach(90, "$cbs", receiver=True)
+    + _attach(91, "$cbs", receiver=False)
+    + _flow(90, 10)
+    + _transfer(91, _TOKEN)
+    + _attach(0, "jobs", receiver=False)
+    + _transfer(0, amqp.performative(Code.HEADER, [True, UByte(4), UInt(9)]) + _message(b"x"))
+    + _attach(1, "jobs", receiver=True)
+    + _flow(1, 1)
+)
+
+
+@example([])
+@given(st.lists(st.tuples(st.integers(8, len(_CONVERSATION) - 1), st.integers(0, 255)), max_size=4))
+def test_a_peer_that_garbles_breaks_nothing_for_the_others(flips: list[tuple[int, int]]) -> None:
+    broker = Broker()
+    broker.add(Queue("jobs", QueueSettings()))
+    said = bytearray(_CONVERSATION)
+    for at, value in flips:
+        said[at] = value
+    garbling, other = Connection(broker, NOW), Peer(broker)
+    garbling.receive(bytes(said), NOW)
+    broker.advance(NOW)
+    if said == _CONVERSATION:
+        assert broker.queues["jobs"].counts()["locked"] == 1, "nothing to garble"
+    broker.advance(NOW + 1_000.0)
+    assert _codes(other.say(OPENING)) == [Code.OPEN, Code.BEGIN]

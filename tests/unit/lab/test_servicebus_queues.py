@@ -292,7 +292,7 @@ def test_the_log_replays_to_the_same_queue(steps: list[tuple[str, int, float]]) 
         target = again if path == again.path else _dead(again)
         getattr(target, command)(now=now, **arguments)
     end_s = 8.0 * len(steps)
-    for each in (queue, again):
+    for each in (queue, _dead(queue), again, _dead(again)):
         each.advance(end_s)
     assert again.messages == queue.messages
     assert _dead(again).messages == _dead(queue).messages
