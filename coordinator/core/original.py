@@ -37,7 +37,7 @@ class OriginalRow:
     row_number: int  # in the file, as a person counts: the header is 1
     client: str
     started_at: datetime  # UTC
-    duration_s: float
+    duration_s: float | None  # None: the table does not say
     sent_bits_per_second: float | None
     received_bits_per_second: float | None
     server: str | None = None
@@ -71,7 +71,7 @@ def problems(rows: Sequence[OriginalRow]) -> tuple[RowProblem, ...]:
             if rate is not None and not 0 <= rate <= RATE_MAX_BITS_PER_SECOND:
                 reason = "must be between 0 and 10 Tbit/s"
                 found.append(_problem(row, column, f"{rate:g}", reason))
-        if not 0 < row.duration_s <= DURATION_MAX_S:
+        if row.duration_s is not None and not 0 < row.duration_s <= DURATION_MAX_S:
             reason = "must be above 0 and at most a day, in seconds"
             found.append(_problem(row, "duration", f"{row.duration_s:g}", reason))
         for column, rtt_s in (
@@ -107,7 +107,7 @@ class OriginalBurst(Message):
 
     index: int
     planned_start_at: UtcDatetime
-    duration_s: float
+    duration_s: float | None  # None: the table does not say
     pairs_planned: int
     pairs_measured: int  # with a received rate, late ones included
     null_pairs: tuple[str, ...] = ()
@@ -171,7 +171,7 @@ def infer_schedule(rows: Sequence[OriginalRow], period_s: float | None = None) -
         )
         # Two rows of one client that overlap belong to nobody's plan: gaps shorter than a burst
         # are late starters.
-        least_s = min(row.duration_s for row in rows)
+        least_s = min((row.duration_s for row in rows if row.duration_s is not None), default=0.0)
         fair = {gap: count for gap, count in gaps.items() if gap >= least_s}
         if not fair:
             return Schedule(first_at=major[0], period_s=None)
@@ -192,12 +192,13 @@ def infer_bursts(
 ) -> tuple[OriginalBurst, ...]:
     """Join rows to planned bursts. A pair is a client; planned are all clients of the file, or
     ``pairs_planned`` where that is more. The order of ``rows`` does not matter."""
-    return _bursts(rows, infer_schedule(rows, period_s), pairs_planned)[0]
+    return join_rows(rows, infer_schedule(rows, period_s), pairs_planned)[0]
 
 
-def _bursts(
+def join_rows(
     rows: Sequence[OriginalRow], schedule: Schedule, pairs_planned: int | None
 ) -> tuple[tuple[OriginalBurst, ...], list[list[OriginalRow]]]:
+    """Bursts as :func:`infer_bursts` gives them, and each burst's rows, one a client."""
     clients = sorted({row.client for row in rows}, key=_address_key)
     planned = max(pairs_planned or 0, len(clients))
     by_instant: dict[datetime, list[OriginalRow]] = defaultdict(list)
@@ -240,8 +241,9 @@ def _burst(
     clients: Sequence[str],
     planned: int,
 ) -> OriginalBurst:
-    duration_s = float(np.median([row.duration_s for row in rows]))
-    whole_s = round(duration_s)
+    known_s = [row.duration_s for row in rows if row.duration_s is not None]
+    duration_s = float(np.median(known_s)) if known_s else None
+    whole_s = max(1, round(duration_s or 0))  # unknown: every pair counts alike
     held = [row for row in rows if _holds(row)]
     late = [
         LatePair(pair=row.client, late_s=late_s)
@@ -343,11 +345,12 @@ def summarise_original(
     Call :func:`problems` first. Raises ``ValueError`` for no rows.
     """
     schedule = infer_schedule(rows, period_s)
-    bursts, members = _bursts(rows, schedule, pairs_planned)
+    bursts, members = join_rows(rows, schedule, pairs_planned)
     whole: Reconciliation | None = None
-    if ledger is not None:
+    timed = all(burst.duration_s is not None for burst in bursts)
+    if ledger is not None and timed:
         whole, parts = reconcile(
-            [_series(burst, rows) for burst, rows in zip(bursts, members, strict=True)],
+            [burst_series(burst, rows) for burst, rows in zip(bursts, members, strict=True)],
             ledger,
             headers(Protocol.TCP, []),
             [_missing(burst) for burst in bursts],
@@ -366,7 +369,7 @@ def summarise_original(
         firewall_bits_per_second=None if whole is None else whole.firewall_bits_per_second,
         reconciliation=whole,
         bursts=bursts,
-        findings=_findings(bursts, whole),
+        findings=_findings(bursts, whole, timed=timed),
     )
 
 
@@ -385,34 +388,36 @@ def _missing(burst: OriginalBurst) -> Missing:
     )
 
 
-def _series(burst: OriginalBurst, rows: Sequence[OriginalRow]) -> BurstSeries:
-    """Each row's bytes, spread evenly over its own seconds."""
-    planned_s = burst.planned_start_at.timestamp()
+def burst_series(burst: OriginalBurst, rows: Sequence[OriginalRow]) -> BurstSeries:
+    """Each row's bytes, spread evenly over its own seconds; a row that does not say how long it
+    lasted takes its burst's duration. Raises ``ValueError`` for a burst of unknown duration."""
+    if burst.duration_s is None:
+        raise ValueError(f"burst {burst.index + 1}: its duration is unknown")
+    planned_s, duration_s = burst.planned_start_at.timestamp(), burst.duration_s
     held = [row for row in rows if _holds(row)]
-    start_s = math.floor(min([planned_s, *(row.started_at.timestamp() for row in held)]))
-    end_s = math.ceil(
-        max(
-            [planned_s + burst.duration_s]
-            + [row.started_at.timestamp() + row.duration_s for row in held]
-        )
-    )
+    spans = [
+        (begin, begin + (row.duration_s or duration_s))
+        for row in held
+        for begin in (row.started_at.timestamp(),)
+    ]
+    start_s = math.floor(min([planned_s, *(begin for begin, _ in spans)]))
+    end_s = math.ceil(max([planned_s + duration_s, *(end for _, end in spans)]))
     edges = start_s + np.arange(end_s - start_s + 1, dtype=np.float64)
     fleet = np.zeros(end_s - start_s)
     seen = np.zeros(end_s - start_s)
-    for row in held:
-        begin = row.started_at.timestamp()
-        covered = np.diff(np.clip(edges, begin, begin + row.duration_s))
+    for row, (begin, end) in zip(held, spans, strict=True):
+        covered = np.diff(np.clip(edges, begin, end))
         fleet += covered * (row.received_bits_per_second or 0.0) / 8
         seen += covered
     unknown: Floats = np.full(len(fleet), np.nan)
     latest = max([pair.late_s for pair in burst.late_pairs], default=0.0)
-    first, stop = math.ceil(planned_s + latest) - start_s, math.floor(planned_s + burst.duration_s)
+    first, stop = math.ceil(planned_s + latest) - start_s, math.floor(planned_s + duration_s)
     window = (first, stop - start_s)
     return BurstSeries(
         burst_index=burst.index,
         start_s=start_s,
         planned_start_s=planned_s,
-        duration_s=round(burst.duration_s),
+        duration_s=round(duration_s),
         omit_s=0,
         window=window if window[1] > window[0] else None,
         coverage_ratio=seen / max(1, burst.pairs_planned),
@@ -435,7 +440,9 @@ def _series(burst: OriginalBurst, rows: Sequence[OriginalRow]) -> BurstSeries:
     )
 
 
-def _findings(bursts: Sequence[OriginalBurst], whole: Reconciliation | None) -> tuple[Finding, ...]:
+def _findings(
+    bursts: Sequence[OriginalBurst], whole: Reconciliation | None, *, timed: bool
+) -> tuple[Finding, ...]:
     """Every flag of every burst, and what the metric adds."""
     weights = {"missing": 66.0, "null": 64.0, "late": 61.0, "repeated": 55.0}
     found = []
@@ -463,6 +470,18 @@ def _findings(bursts: Sequence[OriginalBurst], whole: Reconciliation | None) -> 
                 sentence=f"{len(short)} of {len(bursts)} bursts have fewer results than planned "
                 f"pairs: " + ", ".join(_shortfall(burst) for burst in short[:8]),
                 next_step="read a burst's sum together with the number of pairs in it",
+            )
+        )
+    if not timed:
+        found.append(
+            Finding(
+                id="duration-unknown",
+                kind="context",
+                severity="warning",
+                weight=60,
+                sentence="the table does not say how long its bursts lasted, so bytes, and what "
+                "a firewall's metric says of them, are unknown",
+                next_step="give the duration",
             )
         )
     found += residual_causes(whole)
