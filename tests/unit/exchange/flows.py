@@ -4,7 +4,6 @@ import random
 
 from exchange.messages import Interval
 
-BLOCK_BYTES = 131_072
 MSS_BYTES = 1_448
 
 

@@ -1,10 +1,10 @@
 """Packed seconds come back as they went in, small, and never quietly wrong."""
 
 import json
+import random
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +22,7 @@ from exchange.chunks import (
 from exchange.messages import HostSecond, Interval
 from exchange.ports import RecordUnreadable
 from exchange.records import CHUNK_S
-from tests.unit.exchange.flows import BLOCK_BYTES, ten_gigabit_flow
+from tests.unit.exchange.flows import MSS_BYTES, ten_gigabit_flow
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(-5, 5)
@@ -128,12 +128,10 @@ def test_a_29_minute_10_gigabit_flow_takes_at_most_12_bytes_a_second(seed: int) 
 
 def test_what_is_shared_or_constant_costs_next_to_nothing() -> None:
     flow = ten_gigabit_flow(CHUNK_S, 1)
-    in_blocks = [
-        replace(interval, transferred_bytes=interval.transferred_bytes // BLOCK_BYTES * BLOCK_BYTES)
-        for interval in flow
-    ]
-    saved = len(pack_intervals(flow)) - len(pack_intervals(in_blocks))
-    assert saved > 1.5 * CHUNK_S, "a sender's whole blocks should save two bytes a second"
+    noise = random.Random(2)
+    whole_segments = len(pack({"cwnd": [interval.cwnd_bytes for interval in flow]}))
+    ragged = [(interval.cwnd_bytes or 0) + noise.randrange(MSS_BYTES) for interval in flow]
+    assert len(pack({"cwnd": ragged})) - whole_segments > CHUNK_S, "a byte a second, at least"
     queued = pack({"numbers": range(10**12, 10**12 + 1000)})
     assert len(queued) < 150
 
@@ -186,6 +184,12 @@ def test_malformed_chunks_with_a_right_checksum_are_refused(header: bytes, body:
     """Whatever a wrong writer might have signed: an error of ours, nothing else."""
     with pytest.raises(RecordUnreadable, match="malformed"):
         unpack(signed(header, body))
+
+
+def test_bytes_that_no_column_claims_are_refused() -> None:
+    assert unpack(signed(b"[0,[]]", b"")) == {}
+    with pytest.raises(RecordUnreadable, match="1 bytes too many"):
+        unpack(signed(b"[0,[]]", b"x"))
 
 
 LIES = st.sampled_from([-1, 0, 1, 2, 3, 10**9, 10**30, None, "x"])
