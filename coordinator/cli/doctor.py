@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from coordinator.cli.connection import Json
 from coordinator.cli.exits import Exit
+from coordinator.cli.lab import lab_checks
 from coordinator.ledgers import LedgerError, open_ledger
 from coordinator.settings import CoordinatorSettings
 from exchange.checks import Check
@@ -50,30 +51,6 @@ def agent_checks() -> list[Check]:
     if done.returncode:
         return [Check(name="agent", ok=False, detail=done.stderr.strip().splitlines()[-1])]
     return TypeAdapter(list[Check]).validate_json(done.stdout)
-
-
-def lab_checks() -> list[Check]:
-    """Whether the lab can be built here."""
-    from lab.errors import LabError
-    from lab.rights import Rights, find_rights
-    from lab.tools import PACKAGE_OF_TOOL, find_tool
-
-    found = []
-    for tool in PACKAGE_OF_TOOL:
-        try:
-            found.append(Check(name=tool, ok=True, detail=find_tool(tool), required=False))
-        except LabError as error:
-            found.append(Check(name=tool, ok=False, detail=str(error), required=False))
-    rights = find_rights()
-    found.append(
-        Check(
-            name="lab",
-            ok=rights.rights is not Rights.NONE,
-            detail=rights.reason or f"namespaces can be built ({rights.rights.value})",
-            required=False,
-        )
-    )
-    return found
 
 
 async def fabric_checks() -> list[Check]:

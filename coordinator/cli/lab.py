@@ -7,6 +7,7 @@ import typer
 
 from coordinator.cli.connection import Json
 from coordinator.cli.exits import Exit, stop
+from exchange.checks import Check
 
 PREFIX = "bs"  # of every namespace and interface that the command line's lab makes
 AZURE_NIC_BITS_PER_SECOND = 10e9  # Standard_D4_v4, the size of the original test
@@ -104,3 +105,27 @@ def down(as_json: Json = False) -> None:
         )
     if report.left:
         stop(f"could not remove: {'; '.join(report.left)}", Exit.CANNOT_RUN)
+
+
+def lab_checks() -> list[Check]:
+    """Whether the lab can be built here."""
+    from lab.errors import LabError
+    from lab.rights import Rights, find_rights
+    from lab.tools import PACKAGE_OF_TOOL, find_tool
+
+    found = []
+    for tool in PACKAGE_OF_TOOL:
+        try:
+            found.append(Check(name=tool, ok=True, detail=find_tool(tool), required=False))
+        except LabError as error:
+            found.append(Check(name=tool, ok=False, detail=str(error), required=False))
+    rights = find_rights()
+    found.append(
+        Check(
+            name="lab",
+            ok=rights.rights is not Rights.NONE,
+            detail=rights.reason or f"namespaces can be built ({rights.rights.value})",
+            required=False,
+        )
+    )
+    return found
