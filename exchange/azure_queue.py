@@ -111,9 +111,8 @@ class ServiceBusAddress:
     ca_file: Path | None = None  # authority of that endpoint's certificate; None: the public ones
 
     def __str__(self) -> str:
-        return f"Service Bus queue {self.queue!r}" + (
-            f" of {self.namespace}" * bool(self.namespace)
-        )
+        of = f" of {self.namespace}" if self.namespace else ""
+        return f"Service Bus queue {self.queue!r}{of}"
 
     @property
     def identity(self) -> str:
@@ -154,7 +153,9 @@ class ServiceBusQueue:
     """One queue of a Service Bus namespace. Each kind of use opens its own connection, lazily.
 
     Sending and cancelling need the role *Azure Service Bus Data Sender*, all else *Data Receiver*.
-    ``credential`` stands in for ``DefaultAzureCredential`` and stays its giver's to close.
+    Lock time, delivery limit and duplicate detection (on, 10 minutes or more) are the queue's own
+    settings in Azure. ``credential`` stands in for ``DefaultAzureCredential``; who gives it closes
+    it.
     """
 
     def __init__(
@@ -413,6 +414,8 @@ class _Link(Generic[_Handler]):
         self._call_s = call_s
         self._handler: _Handler | None = None
         self._lock = asyncio.Lock()
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._closed = False
 
     async def call(self, work: Callable[[_Handler], Awaitable[_T]]) -> _T:
         """Carry ``work`` out on an open handler; to its end even if our caller is cancelled."""
@@ -420,15 +423,15 @@ class _Link(Generic[_Handler]):
 
     def start(self, work: Callable[[_Handler], Awaitable[_T]]) -> "asyncio.Task[_T]":
         task = asyncio.create_task(self._carry_out(work))
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # it was heard
         return task
 
-    async def close(self) -> None:
-        async with self._lock:
-            await self._drop()
-
     async def _carry_out(self, work: Callable[[_Handler], Awaitable[_T]]) -> _T:
         async with self._lock:
+            if self._closed:
+                raise ExchangeUnavailable("the queue was closed at this end")
             try:
                 async with asyncio.timeout(self._call_s):
                     if self._handler is None:
@@ -440,6 +443,15 @@ class _Link(Generic[_Handler]):
                 if not isinstance(explained, (LockLost, MessageTooLarge, _Gone)):
                     await self._drop()
                 raise explained from error
+
+    async def close(self) -> None:
+        """Let calls under way end, for a while, and give back what the link holds."""
+        self._closed = True
+        if self._calls:
+            await asyncio.wait(self._calls, timeout=_CLOSE_S)
+        for call in list(self._calls):
+            call.cancel()
+        await self._drop()
 
     async def _drop(self) -> None:
         handler, self._handler = self._handler, None
@@ -536,8 +548,6 @@ def _explain(error: Exception, address: ServiceBusAddress, role: str) -> Exchang
     def any_is(*kinds: type[BaseException]) -> bool:
         return any(isinstance(cause, kinds) for cause in causes)
 
-    if isinstance(error, ExchangeError):
-        return error
     if any_is(MessageLockLostError, MessageAlreadySettled):
         return LockLost("its lock ran out, or it was settled before")
     if any_is(MessageNotFoundError):

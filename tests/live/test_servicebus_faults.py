@@ -306,3 +306,5 @@ async def test_an_absent_service_is_unavailable() -> None:
     async with closing(queue):
         with pytest.raises(ExchangeUnavailable, match=r"'jobs'.*Connect"):
             await queue.send([outgoing("a")])
+    with pytest.raises(ExchangeUnavailable, match="closed"):
+        await queue.receive(0)
