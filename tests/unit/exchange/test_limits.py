@@ -46,6 +46,12 @@ def test_a_hundred_small_rows_land_together() -> None:
     assert [len(part) for part in batches(entities)] == [100, 100, 1]
 
 
+def test_binary_counts_as_the_base64_that_travels() -> None:
+    big: dict[str, Value] = {f"part_{n}": bytes(PROPERTY_MAX_BYTES) for n in range(14)}
+    parts = list(batches([entity(str(n), big) for n in range(6)]))
+    assert [len(part) for part in parts] == [3, 3], "four are 3.5 MiB here, but 4.7 on the wire"
+
+
 def test_the_size_of_a_row_follows_azures_arithmetic() -> None:
     # 4 + 2 x (len("part") + len("row")) for the row; 8 + 2 x len(name) + value for a property
     values: dict[str, Value] = {
