@@ -25,6 +25,8 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -82,6 +84,17 @@ static void release(double started_s)
     dprintf(STDERR_FILENO, "broadside-gate: released %.6f started %.6f\n", now_s(), started_s);
 }
 
+/* The control connection is silent during a test, and cloud firewalls forget it after four minutes.
+ * Before 3.19 iperf3 has no option against that. */
+static void keep_alive(int fd)
+{
+    int on = 1, idle_s = 60, interval_s = 10, probes = 5;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
 int connect(int fd, const struct sockaddr *address, socklen_t length)
 {
     if (!real_connect)
@@ -91,9 +104,10 @@ int connect(int fd, const struct sockaddr *address, socklen_t length)
             probing = 0;
             dprintf(STDERR_FILENO, "broadside-gate: probed\n");
         }
-        if (at_s > 0 && ++connects_seen == 1)
+        if (at_s > 0 && ++connects_seen == 1) {
             control_fd = fd;
-        else if (at_s > 0 && connects_seen == connects_expected)
+            keep_alive(fd);
+        } else if (at_s > 0 && connects_seen == connects_expected)
             last_fd = fd;
     }
     return real_connect(fd, address, length);

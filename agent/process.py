@@ -18,7 +18,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -255,49 +255,66 @@ async def run_engine(
     return await process.wait()
 
 
+class LineCutter:
+    """Cuts chunks into lines, each with the arrival of its first byte."""
+
+    def __init__(self) -> None:
+        self._rest = b""  # a line that has not ended
+        self._rest_at_s = 0.0
+
+    def cut(self, chunk: bytes, at_s: float) -> Iterator[tuple[bytes, float]]:
+        """Take a chunk that arrived at ``at_s``; yield the lines that end in it."""
+        if not self._rest:
+            self._rest_at_s = at_s
+        first, *others = chunk.split(b"\n")
+        self._rest += first
+        for line in others:
+            yield self._rest, self._rest_at_s
+            self._rest, self._rest_at_s = line, at_s
+
+    def flush(self) -> Iterator[tuple[bytes, float]]:
+        """The last line, where it has no end of its own."""
+        if self._rest:
+            yield self._rest, self._rest_at_s
+            self._rest = b""
+
+
 class _Pipes(asyncio.SubprocessProtocol):
-    """Cuts standard output into lines, and stamps each with the arrival of its first byte.
+    """Hands on standard output by lines, and keeps the end of standard error.
 
     Both pipes are always drained, so neither can block the engine.
     """
 
     def __init__(self, on_line: OnLine) -> None:
         self._on_line = on_line
-        self._rest = b""  # of standard output: a line that has not ended
-        self._rest_at_s = 0.0
+        self._cutter = LineCutter()
         self.stderr = bytearray()
         self.broken: Exception | None = None  # what on_line raised
         self.stop: Callable[[str], None] | None = None  # the engine's
         self.ended: asyncio.Future[float] = asyncio.get_running_loop().create_future()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        arrived_at_s = time.time()
-        if fd == 2:
+        if fd == 1:
+            self._give(self._cutter.cut(data, time.time()))
+        else:
             self.stderr += data
             del self.stderr[:-STDERR_MAX_BYTES]
-            return
-        first, *others = data.split(b"\n")
-        if not self._rest:
-            self._rest_at_s = arrived_at_s
-        self._rest += first
-        for line in others:
-            self._give()
-            self._rest, self._rest_at_s = line, arrived_at_s
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        if fd == 1 and self._rest:
-            self._give()
+        if fd == 1:
+            self._give(self._cutter.flush())
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The process has ended and both pipes are empty."""
         if not self.ended.done():
             self.ended.set_result(time.time())
 
-    def _give(self) -> None:
-        line, self._rest = self._rest, b""
-        if self.broken is None:
+    def _give(self, lines: Iterator[tuple[bytes, float]]) -> None:
+        for line, at_s in lines:
+            if self.broken is not None:
+                return
             try:
-                self._on_line(line, self._rest_at_s)
+                self._on_line(line, at_s)
             except Exception as error:
                 self.broken = error
                 if self.stop is not None:

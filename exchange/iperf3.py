@@ -459,9 +459,9 @@ class _Test:
     def of_document(cls, document: dict[str, object], whole: bool) -> "_Test":
         test = cls()
         test.take("start", document.get("start"), None)
+        test.take("error", document.get("error"), None)  # before any of our own
         for interval in _objects(document.get("intervals")):
             test.take("interval", interval, None)
-        test.take("error", document.get("error"), None)
         test.end = _object(document.get("end"))
         test.ended = whole
         test.truncated |= not whole
@@ -543,7 +543,7 @@ class _Test:
 
     def _interval(self, data: dict[str, object], at_s: float | None) -> dict[Flow, Interval]:
         if not self._asked:
-            raise _Implausible("an interval before the test's start")
+            return {}  # ended while it connected: iperf3 prints an empty one
         streams = _objects(data.get("streams"))
         sums = {Flow.DOWN if self._asked.get("reverse") else Flow.UP: _object(data.get("sum"))}
         if "sum_bidir_reverse" in data:
@@ -631,7 +631,7 @@ class _Test:
                 sums[part] = total or _fold(parts[part])
             sent, received, both = sums["sender"], sums["receiver"], sums["udp"]
             if both and not sent and not received:  # UDP before 3.11 has one sum for the two ends
-                sent = both
+                sent = _fold(parts["udp"]) or both
                 received = self._udp_received(flow, both) if told or not sends else {}
             senders = parts["sender"] if sends else []  # round trips are the sender's to tell
             sent_bytes = _known(_strict(sent, "bytes"), sends or told)

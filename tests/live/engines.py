@@ -1,0 +1,154 @@
+"""Both ends of real tests on this machine, for the live engine tests and the bench."""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+from agent.gate import Release, find_gate, gate_env, read_release
+from agent.process import Engine, EngineError, EngineProcess, Exit, find_iperf3
+from exchange.iperf3 import Reading, StreamReader, client_argv, server_argv
+from exchange.messages import Endpoint, Job, Traffic
+
+BROUGHT = Path(__file__).parents[2] / ".tools" / "iperf3" / "bin" / "iperf3"
+PATIENCE_S = 20.0  # s after which anything here is stuck
+
+
+@cache
+def engines() -> Mapping[str, Engine]:
+    """The iperf3 releases at hand by version: the system's, and the checkout's where it has one."""
+    found = {}
+    for setting in ("iperf3", str(BROUGHT)):
+        with suppress(EngineError):
+            engine = find_iperf3(setting)
+            found[str(engine.version)] = engine
+    return found
+
+
+def free_ports() -> Iterator[int]:
+    """Ports that nobody has, for either protocol; each process starts elsewhere."""
+    for port in range(26_000 + os.getpid() % 5_000, 32_000):
+        if _is_free(port):
+            yield port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
+        try:
+            tcp.bind(("127.0.0.1", port))
+            udp.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+async def until(happens: Callable[[], bool], what: str) -> None:
+    """Wait for a condition, or fail by its name."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not happens():
+        assert time.monotonic() < deadline_s, f"waited in vain for {what}"
+        await asyncio.sleep(0.01)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """How one end's process ended, and what its output says."""
+
+    exit: Exit
+    reading: Reading
+    release: Release | None
+
+
+class Running:
+    """An engine under way, and the reader of what it says."""
+
+    def __init__(self) -> None:
+        self.reader = StreamReader()
+        self.process: EngineProcess
+
+    @classmethod
+    async def start(
+        cls,
+        argv: Sequence[str],
+        *,
+        stop_in_s: float = PATIENCE_S,
+        env: Mapping[str, str] | None = None,
+    ) -> "Running":
+        self = cls()
+        self.process = await EngineProcess.spawn(
+            argv, on_line=self._take, deadline_at_s=time.time() + stop_in_s, env=env
+        )
+        return self
+
+    def _take(self, line: bytes, at_s: float) -> None:
+        self.reader.feed(line, at_s)
+
+    async def end(self) -> End:
+        exit_ = await self.process.wait()
+        release = read_release(exit_.stderr)
+        reading = self.reader.finish(
+            exit_.exit_code,
+            stderr=exit_.stderr,
+            released_at_s=release.released_at_s if release else None,
+            server_ahead_s=release.server_ahead_s if release else 0.0,
+        )
+        return End(exit=exit_, reading=reading, release=release)
+
+    def listens(self, port: int) -> bool:
+        """Whether this engine's host has the port open. A connection would end a one-off server."""
+        tables = (Path(f"/proc/{self.process.pid}/net/{name}") for name in ("tcp", "tcp6"))
+        sockets = (line.split() for table in tables for line in table.read_text().splitlines())
+        return any(words[1].endswith(f":{port:04X}") and words[3] == "0A" for words in sockets)
+
+
+async def start_server(
+    engine: Engine,
+    port: int,
+    *,
+    address: str = "127.0.0.1",
+    prefix: Sequence[str] = (),
+    silence_s: float = 15.0,
+) -> Running:
+    """A server that listens when this returns."""
+    argv = server_argv(
+        port, engine.version, binary=(*prefix, *engine.binary), bind=address, silence_s=silence_s
+    )
+    server = await Running.start(argv, stop_in_s=2 * PATIENCE_S)
+    await until(lambda: server.listens(port), f"a server on port {port}")
+    return server
+
+
+async def start_client(
+    engine: Engine,
+    port: int,
+    traffic: Traffic,
+    *,
+    duration_s: int = 1,
+    address: str = "127.0.0.1",
+    prefix: Sequence[str] = (),
+    release_at_s: float | None = None,
+    stop_in_s: float = PATIENCE_S,
+) -> Running:
+    """A client, behind the gate where ``release_at_s`` is given."""
+    job = Job(
+        run_id="live",
+        burst_index=0,
+        pair_index=0,
+        endpoint=Endpoint(agent_id="server", address=address, port=port),
+        traffic=traffic,
+        planned_start_at=datetime.now(UTC),
+        duration_s=duration_s,
+    )
+    argv = client_argv(job, engine.version, binary=(*prefix, *engine.binary))
+    env = None
+    if release_at_s is not None:
+        gate = find_gate()
+        assert gate is not None
+        env = gate_env(gate, release_at_s, traffic)
+    return await Running.start(argv, stop_in_s=stop_in_s, env=env)

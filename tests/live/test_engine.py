@@ -1,0 +1,400 @@
+"""Real iperf3 on loopback: both forms, every pairing, every way to end."""
+
+import asyncio
+import itertools
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent import gate
+from agent.gate import explain_no_gate, find_gate
+from agent.process import (
+    Engine,
+    EngineMissing,
+    EngineTooOld,
+    EngineUnusable,
+    find_iperf3,
+    run_engine,
+)
+from exchange.iperf3 import StartBasis, Version, streams_json
+from exchange.messages import Direction, Protocol, Traffic
+from tests.live.engines import engines, free_ports, start_client, start_server, until
+
+pytestmark = pytest.mark.live
+
+LIGHT_BITS_PER_SECOND = 10_000_000  # per stream: many tests run side by side here
+KINDS = [
+    Traffic(
+        protocol=protocol,
+        direction=direction,
+        streams_count=3,
+        stream_bits_per_second=LIGHT_BITS_PER_SECOND,
+        omit_s=omit_s,
+    )
+    for protocol, direction, omit_s in itertools.product(Protocol, Direction, (0, 1))
+]
+FORWARD = KINDS[0]
+
+
+@pytest.fixture(scope="module")
+def ports() -> Iterator[int]:
+    return free_ports()
+
+
+@pytest.fixture(params=sorted(engines()))
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return engines()[request.param]
+
+
+def test_both_forms_are_at_hand() -> None:
+    assert {streams_json(engine.version) for engine in engines().values()} == {True, False}, (
+        "needs an iperf3 before 3.17 on PATH and a newer one: sh deploy/iperf3.sh"
+    )
+
+
+# Tests that go well ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("server", sorted(engines()))
+@pytest.mark.parametrize("client", sorted(engines()))
+async def test_every_kind_of_test_between_releases_starts_at_the_instant(
+    client: str, server: str, ports: Iterator[int]
+) -> None:
+    async def fire(traffic: Traffic, port: int) -> None:
+        serving = await start_server(engines()[server], port)
+        at_s = time.time() + 2.5
+        firing = await start_client(engines()[client], port, traffic, release_at_s=at_s)
+        one, other = await asyncio.gather(firing.end(), serving.end())
+        for end in (one, other):
+            assert end.reading.report.error is None
+            assert end.reading.usable
+            assert end.exit.stopped is None
+            assert set(end.reading.intervals) == set(traffic.direction.flows)
+            report = end.reading.report
+            assert (report.protocol, report.direction) == (traffic.protocol, traffic.direction)
+            assert (report.streams_count, report.omit_s) == (3, traffic.omit_s)
+        assert one.reading.report.cookie == other.reading.report.cookie
+        assert one.release is not None
+        assert one.release.held_at_s < at_s <= one.release.released_at_s
+        assert one.reading.first_data_at_s is not None
+        assert one.reading.first_data_at_s > at_s - 0.01  # the estimator's own error
+        live = streams_json(engines()[client].version)
+        assert one.reading.start_basis is (StartBasis.ARRIVALS if live else StartBasis.RELEASE)
+        for total in one.reading.report.totals:
+            assert total.sent_bytes is not None and total.received_bytes is not None
+            assert total.sent_s == pytest.approx(total.received_s, rel=0.1)
+
+    await asyncio.gather(*(fire(traffic, next(ports)) for traffic in KINDS))
+
+
+async def test_a_long_idle_server_still_takes_a_held_test(
+    engine: Engine, ports: Iterator[int]
+) -> None:
+    async def fire(traffic: Traffic, port: int) -> None:
+        serving = await start_server(engine, port, silence_s=1.5)
+        await asyncio.sleep(2)
+        firing = await start_client(engine, port, traffic, release_at_s=time.time() + 1)
+        one, other = await asyncio.gather(firing.end(), serving.end())
+        assert one.reading.usable and other.reading.usable
+
+    both = [kind for kind in KINDS if not kind.omit_s and kind.protocol is Protocol.TCP]
+    await asyncio.gather(*(fire(traffic, next(ports)) for traffic in both))
+
+
+async def test_many_streams_make_long_lines(engine: Engine, ports: Iterator[int]) -> None:
+    port = next(ports)
+    traffic = Traffic(streams_count=128, stream_bits_per_second=100_000, block_bytes=1_000)
+    serving = await start_server(engine, port)
+    end = await (await start_client(engine, port, traffic)).end()
+    await serving.end()
+    assert end.reading.usable
+    assert end.reading.report.streams_count == 128
+
+
+async def test_ipv6(engine: Engine, ports: Iterator[int]) -> None:
+    port = next(ports)
+    serving = await start_server(engine, port, address="::1")
+    firing = await start_client(engine, port, FORWARD, address="::1", release_at_s=time.time() + 1)
+    end = await firing.end()
+    assert end.reading.usable and end.release is not None
+    assert (await serving.end()).reading.client_address == "::1"
+
+
+async def test_a_loaded_gate_without_an_instant_does_nothing(
+    engine: Engine, ports: Iterator[int]
+) -> None:
+    port = next(ports)
+    serving = await start_server(engine, port)
+    library = find_gate()
+    assert library is not None
+    lines: list[bytes] = []
+    argv = (*engine.binary, "-c", "127.0.0.1", "-p", str(port), "-t", "1", "-b", "1M", "-J")
+    exit_ = await run_engine(
+        argv,
+        on_line=lambda line, _: lines.append(line),
+        deadline_at_s=time.time() + 10,
+        env=os.environ | {"LD_PRELOAD": str(library)},
+    )
+    await serving.end()
+    assert (exit_.exit_code, exit_.stderr) == (0, "")
+    assert b'"sum_received"' in b"".join(lines)
+
+
+# Tests that do not -------------------------------------------------------------------------------
+
+
+async def test_refused(engine: Engine, ports: Iterator[int]) -> None:
+    end = await (await start_client(engine, next(ports), FORWARD)).end()
+    assert not end.reading.usable
+    assert "Connection refused" in (end.reading.report.error or "")
+
+
+async def test_busy(engine: Engine, ports: Iterator[int]) -> None:
+    port = next(ports)
+    serving = await start_server(engine, port)
+    first = await start_client(engine, port, FORWARD, duration_s=2)
+    await asyncio.sleep(0.7)
+    second = await (await start_client(engine, port, FORWARD)).end()
+    assert "busy" in (second.reading.report.error or "")
+    one, other = await asyncio.gather(first.end(), serving.end())
+    assert one.reading.usable and other.reading.usable
+
+
+async def test_a_killed_server_leaves_the_client_with_what_it_counted(
+    engine: Engine, ports: Iterator[int]
+) -> None:
+    port = next(ports)
+    serving = await start_server(engine, port)
+    firing = await start_client(engine, port, FORWARD, duration_s=10)
+    await asyncio.sleep(1.6)
+    os.kill(serving.process.pid, signal.SIGKILL)
+    one, other = await asyncio.gather(firing.end(), serving.end())
+    assert "closed unexpectedly" in (one.reading.report.error or "")
+    assert not one.reading.usable
+    assert one.reading.intervals
+    assert one.exit.stopped is None
+    assert other.exit.exit_code == -signal.SIGKILL
+    assert other.reading.report.truncated
+
+
+async def test_a_killed_client_leaves_the_server_with_what_came(
+    engine: Engine, ports: Iterator[int]
+) -> None:
+    port = next(ports)
+    serving = await start_server(engine, port)
+    firing = await start_client(engine, port, FORWARD, duration_s=10)
+    await asyncio.sleep(1.6)
+    os.kill(firing.process.pid, signal.SIGKILL)
+    one, other = await asyncio.gather(firing.end(), serving.end())
+    assert other.reading.report.error == "the client has unexpectedly closed the connection"
+    assert not other.reading.usable
+    assert other.reading.intervals and other.reading.report.cookie
+    assert one.reading.report.truncated and not one.reading.usable
+
+
+@pytest.mark.parametrize("held", [True, False])
+async def test_an_abort_is_quick_and_keeps_what_was_counted(
+    engine: Engine, ports: Iterator[int], held: bool
+) -> None:
+    port = next(ports)
+    serving = await start_server(engine, port)
+    release_at_s = time.time() + (8 if held else 0.3)
+    firing = await start_client(engine, port, FORWARD, duration_s=10, release_at_s=release_at_s)
+    await asyncio.sleep(1.6)
+    asked_at_s = time.time()
+    firing.process.stop("cancelled by a test")
+    firing.process.stop("again")
+    end = await firing.end()
+    assert end.exit.stopped == "cancelled by a test"
+    assert end.exit.ended_at_s < min(asked_at_s + 5, release_at_s if held else asked_at_s + 5)
+    assert "terminated" in (end.reading.report.error or "")
+    assert not end.reading.usable
+    assert bool(end.reading.intervals) is not held
+    serving.process.stop("over")
+    await serving.end()
+
+
+async def test_the_deadline_makes_a_stuck_engine_say_what_it_has(
+    engine: Engine, ports: Iterator[int]
+) -> None:
+    port = next(ports)
+    serving = await start_server(engine, port)
+    firing = await start_client(engine, port, FORWARD, duration_s=60, stop_in_s=1.7)
+    end = await firing.end()
+    await serving.end()
+    assert end.exit.stopped == "deadline"
+    assert end.reading.intervals
+    assert end.reading.report.totals[0].sent_bytes
+
+
+# Processes ---------------------------------------------------------------------------------------
+
+
+def ignore(line: bytes, at_s: float) -> None:
+    """A reader that does not care."""
+
+
+def gone(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+async def test_an_engine_dies_with_its_agent(engine: Engine, ports: Iterator[int]) -> None:
+    program = (
+        "import asyncio, sys\n"
+        "from agent.process import EngineProcess\n"
+        "async def main():\n"
+        "    engine = await EngineProcess.spawn(sys.argv[1:], on_line=print, deadline_at_s=None)\n"
+        "    print(engine.pid, flush=True)\n"
+        "    await engine.wait()\n"
+        "asyncio.run(main())\n"
+    )
+    argv = (*engine.binary, "--server", "--port", str(next(ports)))
+    agent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, *argv, stdout=asyncio.subprocess.PIPE
+    )
+    assert agent.stdout is not None
+    pid = int(await agent.stdout.readline())
+    assert not gone(pid)
+    agent.kill()
+    await agent.wait()
+    await until(lambda: gone(pid), "the engine to die with its agent")
+
+
+async def test_the_kernel_ends_an_engine_whose_agent_hangs(
+    engine: Engine, ports: Iterator[int]
+) -> None:
+    exit_ = await run_engine(
+        (*engine.binary, "--server", "--port", str(next(ports))),
+        on_line=ignore,
+        deadline_at_s=None,
+        hard_stop_at_s=time.time() + 0.5,
+    )
+    assert exit_.exit_code == -signal.SIGALRM
+    assert exit_.stopped is None
+
+
+async def test_who_ignores_a_request_is_killed_with_its_children() -> None:
+    lines: list[bytes] = []
+    exit_ = await run_engine(
+        ("sh", "-c", "trap '' TERM; sleep 60 & echo $!; while :; do sleep 1; done"),
+        on_line=lambda line, _: lines.append(line),
+        deadline_at_s=time.time() + 0.3,
+    )
+    assert (exit_.exit_code, exit_.stopped) == (-signal.SIGKILL, "deadline")
+    await until(lambda: gone(int(lines[0])), "the child to die")
+
+
+async def test_a_cancelled_waiter_kills_the_engine() -> None:
+    pids: list[int] = []
+    waiting = asyncio.create_task(
+        run_engine(
+            ("sh", "-c", "echo $$; exec sleep 60"),
+            on_line=lambda line, _: pids.append(int(line)),
+            deadline_at_s=None,
+        )
+    )
+    await until(lambda: bool(pids), "the first line")
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert gone(pids[0])
+
+
+async def test_a_reader_that_fails_ends_the_engine() -> None:
+    def fail(line: bytes, at_s: float) -> None:
+        raise RuntimeError(line.decode())
+
+    with pytest.raises(RuntimeError, match="hello"):
+        await run_engine(
+            ("sh", "-c", "echo hello; echo again; exec sleep 60"),
+            on_line=fail,
+            deadline_at_s=time.time() + 30,
+        )
+
+
+async def test_loud_standard_error_and_long_lines_block_nobody() -> None:
+    lines: list[bytes] = []
+    exit_ = await run_engine(
+        ("sh", "-c", "head -c 3000000 /dev/zero >&2; head -c 3000000 /dev/zero; echo; printf end"),
+        on_line=lambda line, _: lines.append(line),
+        deadline_at_s=time.time() + 30,
+    )
+    assert [len(line) for line in lines] == [3_000_000, 3]
+    assert len(exit_.stderr) == 65_536
+    assert (exit_.exit_code, exit_.stopped) == (0, None)
+
+
+async def test_what_cannot_run_is_a_value() -> None:
+    exit_ = await run_engine(("/nowhere/iperf3",), on_line=ignore, deadline_at_s=None)
+    assert exit_.exit_code is None
+    assert exit_.error is not None
+    assert "/nowhere/iperf3" in exit_.error and "make setup" in exit_.error
+
+
+# Finding -----------------------------------------------------------------------------------------
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_setting_wins(engine: Engine) -> None:
+    assert find_iperf3(engine.binary[0]) == engine
+    assert engine.preloadable
+
+
+def test_missing_old_and_strange_ones_are_told_apart(tmp_path: Path) -> None:
+    old = script(tmp_path / "old", "echo 'iperf 3.7 (cJSON 1.5.2)'")
+    with pytest.raises(EngineTooOld, match=r"old is 3\.7, need 3\.9 or newer; .*apt-get install"):
+        find_iperf3(old)
+    with pytest.raises(EngineMissing, match=r"none at /nowhere/iperf3; run make setup"):
+        find_iperf3("/nowhere/iperf3")
+    strange = script(tmp_path / "strange", "echo 'cannot load libfoo' >&2; exit 127")
+    with pytest.raises(EngineUnusable, match="does not tell its version: 'cannot load libfoo'"):
+        find_iperf3(strange)
+    plain = tmp_path / "plain"
+    plain.write_text("no program")
+    with pytest.raises(EngineUnusable, match="may not be executed"):
+        find_iperf3(str(plain))
+    garbage = tmp_path / "garbage"
+    garbage.write_bytes(b"\x7fELF no program")
+    garbage.chmod(0o755)
+    with pytest.raises(EngineUnusable, match="does not run"):
+        find_iperf3(str(garbage))
+
+
+def test_an_engine_that_the_gate_cannot_enter_is_no_reason_to_fail(tmp_path: Path) -> None:
+    """As a statically linked one: it never hears of LD_PRELOAD."""
+    closed = script(tmp_path / "closed", 'unset LD_PRELOAD\nexec iperf3 "$@"')
+    found = find_iperf3(closed)
+    assert found.version >= Version(3, 9)
+    assert not found.preloadable
+
+
+def test_a_gate_is_found_where_it_was_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = find_gate()
+    assert library is not None
+    monkeypatch.setattr(gate, "__file__", str(tmp_path / "gate.py"))
+    assert find_gate() is None
+    assert "was not built" in explain_no_gate()
+    (tmp_path / library.name).touch()
+    assert find_gate() == tmp_path / library.name
+    assert "does not take hold" in explain_no_gate()
+    split = tmp_path / "my checkout"
+    split.mkdir()
+    (split / library.name).touch()
+    monkeypatch.setattr(gate, "__file__", str(split / "gate.py"))
+    assert find_gate() is None
+    assert "spaces" in explain_no_gate()

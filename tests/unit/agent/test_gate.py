@@ -1,0 +1,69 @@
+"""What the start gate is told, and what it says."""
+
+from pathlib import Path
+
+import pytest
+
+from agent.gate import gate_env, read_release
+from exchange.messages import Direction, Protocol, Traffic
+
+LIBRARY = Path("/x/libgate.so")
+
+
+@pytest.mark.parametrize(
+    ("direction", "connects"),
+    [(Direction.FORWARD, "9"), (Direction.REVERSE, "9"), (Direction.BIDIRECTIONAL, "17")],
+)
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_connects_are_control_and_one_a_stream_and_flow(
+    direction: Direction, connects: str, protocol: Protocol
+) -> None:
+    traffic = Traffic(
+        streams_count=8, direction=direction, protocol=protocol, stream_bits_per_second=1000
+    )
+    env = gate_env(LIBRARY, 1795167299.25, traffic, base={})
+    assert env["BROADSIDE_GATE_CONNECTS"] == connects
+    assert env["BROADSIDE_GATE_AT"] == "1795167299.250000"
+    assert env["LD_PRELOAD"] == "/x/libgate.so"
+
+
+def test_only_a_lone_sender_without_warm_up_waits_for_its_server() -> None:
+    def settle_s(**fields: object) -> float:
+        env = gate_env(LIBRARY, 0.0, Traffic.model_validate(fields), base={})
+        return float(env["BROADSIDE_GATE_SETTLE"])
+
+    assert settle_s() > 0
+    assert settle_s(omit_s=1) == 0
+    assert settle_s(direction="reverse") == 0
+    assert settle_s(direction="bidirectional") == 0
+
+
+def test_the_environment_is_added_to() -> None:
+    base = {"PATH": "/bin", "LD_PRELOAD": "/y/other.so"}
+    env = gate_env(LIBRARY, 0.0, Traffic(), base=base)
+    assert env["PATH"] == "/bin"
+    assert env["LD_PRELOAD"] == "/x/libgate.so /y/other.so"
+    assert base == {"PATH": "/bin", "LD_PRELOAD": "/y/other.so"}
+
+
+def test_release_of_a_forward_test() -> None:
+    release = read_release(
+        "warning: something\n"
+        "broadside-gate: armed 1000.100000\n"
+        "broadside-gate: released 1005.000061 started 1004.751000\n"
+    )
+    assert release is not None
+    assert (release.held_at_s, release.released_at_s) == (1000.1, 1005.000061)
+    assert release.server_ahead_s == pytest.approx(0.249061)
+
+
+def test_release_where_the_server_sends() -> None:
+    release = read_release(
+        "broadside-gate: armed 1000.1\nbroadside-gate: released 1005.0 started 0.000000\n"
+    )
+    assert release is not None and release.server_ahead_s == 0
+
+
+@pytest.mark.parametrize("stderr", ["", "broadside-gate: armed 1000.1\n", "broadside-gate: probed"])
+def test_a_test_that_never_went_has_no_release(stderr: str) -> None:
+    assert read_release(stderr) is None
