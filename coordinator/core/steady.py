@@ -28,9 +28,10 @@ def ramp_s(fleet: Floats) -> int:
     MSER (White, "An effective truncation heuristic for bias reduction in simulation output",
     Simulation 69, 1997) picks the cut that minimises the standard error of what stays, over the
     first half; MSER-5 (White, Cobb and Spratt, Winter Simulation Conference 2000) on batches of
-    five where the window is 60 s or longer. The cut stands only if it removes a ramp: a head
-    at least 1 % below the rest, or, within the first tenth, above it (a token bucket's credit).
-    A fall after a plateau is therefore never cut away.
+    five where the window is 60 s or longer. Of what MSER cuts, seconds at its end that are like
+    the rest (within 1 % or two standard deviations) are kept after all. A cut stands only if it
+    removes a ramp, a head below the rest, or, within the first tenth, a head above it (a token
+    bucket's credit): a fall after a plateau is never cut away.
     """
     batch = MSER_BATCH if len(fleet) >= MSER_BATCHED_FROM else 1
     count = len(fleet) // batch
@@ -44,10 +45,14 @@ def ramp_s(fleet: Floats) -> int:
     cut: int = batch * int(np.argmin(score[: count // 2 + 1]))
     if cut == 0:
         return 0
-    head, rest = float(fleet[:cut].mean()), float(fleet[cut:].mean())
-    if head < rest * (1 - RAMP_RATIO):
-        return cut
-    if head > rest * (1 + RAMP_RATIO) and cut <= HEAD_CREDIT_RATIO * len(fleet):
+    rest = fleet[cut:]
+    mean = float(rest.mean())
+    off = np.abs(fleet[:cut] - mean) > max(RAMP_RATIO * mean, 2 * float(rest.std()))
+    if not off.any():
+        return 0
+    cut = int(np.flatnonzero(off)[-1]) + 1
+    head = float(fleet[:cut].mean())
+    if head < mean or cut <= HEAD_CREDIT_RATIO * len(fleet):
         return cut
     return 0
 

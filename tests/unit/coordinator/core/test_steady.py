@@ -21,6 +21,11 @@ def test_a_ramp_is_cut_and_nothing_more(length: int, ramp: int) -> None:
     assert fleet[cut:].mean() == pytest.approx(100, rel=0.01)
 
 
+def test_quiet_seconds_are_not_cut_with_the_ramp() -> None:
+    fleet = np.array([80.0, 97, 99.6, 99.7, 99.8, 100, 100.01, 100, 99.99, 100])
+    assert ramp_s(fleet) == 2
+
+
 def test_a_fall_after_a_plateau_is_never_cut_away() -> None:
     fleet = np.r_[np.full(40, 100.0), np.full(60, 50.0)]
     assert ramp_s(fleet) == 0
