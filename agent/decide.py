@@ -163,7 +163,7 @@ def judge_outcome(
     """
     if stood_down is not None:
         return Ending(outcome=Outcome.ABANDONED, reason=stood_down)
-    failure = _failure(job, reading, exit_)
+    failure = _failure(reading, exit_)
     if failure is not None:
         return Ending(outcome=Outcome.FAILED, reason=failure)
     error_s = start_error_s(job, reading)
@@ -190,14 +190,11 @@ def _why_late(job: Job, release: Release | None) -> str:
     return f": the connections stood {ready_s:.3f} s after it" if ready_s > 0 else ""
 
 
-def _failure(job: Job, reading: Reading, exit_: Exit) -> str | None:
+def _failure(reading: Reading, exit_: Exit) -> str | None:
     if exit_.error is not None:
         return exit_.error
     if exit_.stopped is not None:
-        return (
-            f"the engine did not end by itself within {job.duration_s + job.traffic.omit_s} s of "
-            "the start and was stopped: did the path go silent?"
-        )
+        return "the engine did not end and was stopped at its deadline: did the path go silent?"
     if reading.report.error is not None:
         return reading.report.error
     if reading.report.truncated:

@@ -31,7 +31,7 @@ YOUNG_S: Final = 0.4  # s by which a server that cannot have its port is gone: u
 # listens there may be somebody else
 DEAF_S: Final = 5.0  # s after its start by which a server must listen
 SILENT_S: Final = 15.0  # s that a client may be connected without its streams
-OVERDUE_S: Final = 30.0  # s that a test may last beyond what was asked: hold, deadline, last words
+OVERDUE_S: Final = 13.0  # s that a test may last beyond what was asked: its client has 12
 HEALTHY_S: Final = 1.0  # s that a server must have lived for its end to be no failure to start
 PAUSE_FIRST_S: Final = 0.25  # s before a server that could not start is tried again; doubles
 PAUSE_MAX_S: Final = 15.0
@@ -47,9 +47,21 @@ class Sitting:
     spawned_at_s: float  # epoch s, as all here
     seen_listening: bool = False
     connected_at_s: float | None = None  # a client has been connected since
+    left_at_s: float | None = None  # every client has been gone since, by the kernel's account
     started_at_s: float | None = None  # the engine said that a test started
     asked_s: float | None = None  # how long that test is to take, warm-up included
     replaced: bool = False  # it was found stuck and is being ended
+
+    @property
+    def busy(self) -> bool:
+        """A test is in progress, or a client connected."""
+        return self.started_at_s is not None or self.connected_at_s is not None
+
+    def see(self, view: PortView, now_s: float) -> None:
+        """Take in what the socket tables show of its port."""
+        self.seen_listening = view.listening and now_s - self.spawned_at_s >= YOUNG_S
+        self.connected_at_s = _since(self.connected_at_s, now_s, view.connected)
+        self.left_at_s = _since(self.left_at_s, now_s, view.connected and not view.tcp_count)
 
     def stuck_reason(self, view: PortView, now_s: float, *, duration_max_s: float) -> str | None:
         """Why this server should be replaced, or None.
@@ -65,6 +77,8 @@ class Sitting:
             silent_s = now_s - self.connected_at_s
             if view.tcp_count == 1 and view.udp_count == 0 and silent_s > SILENT_S:
                 return f"a client has been connected for {silent_s:.0f} s and sends nothing"
+            if self.left_at_s is not None and now_s - self.left_at_s > SILENT_S:
+                return f"its client left {now_s - self.left_at_s:.0f} s ago and it does not end"
         elif not view.listening and now_s - self.spawned_at_s > DEAF_S:
             return f"the server runs but does not listen after {DEAF_S:g} s"
         return None
@@ -86,10 +100,7 @@ class ServedPort:
     @property
     def busy(self) -> bool:
         """A test is in progress, or a client connected."""
-        sitting = self._sitting
-        return sitting is not None and (
-            sitting.started_at_s is not None or sitting.connected_at_s is not None
-        )
+        return self._sitting is not None and self._sitting.busy
 
     @property
     def free(self) -> bool:
@@ -117,12 +128,8 @@ class ServedPort:
         before = (self.free, self.busy)
         sitting, attempt = self._sitting, self._attempt
         if sitting is not None and attempt is not None:
-            grown = now_s - sitting.spawned_at_s >= YOUNG_S
-            sitting.seen_listening = view.listening and grown
-            if not view.connected:
-                sitting.connected_at_s = None
-            elif sitting.connected_at_s is None:
-                sitting.connected_at_s = now_s
+            sitting.see(view, now_s)
+            if sitting.busy:
                 self._noticed.set()
             reason = sitting.stuck_reason(
                 view, now_s, duration_max_s=self.tools.settings.duration_max_s
@@ -306,6 +313,13 @@ class Supervisor:
 def is_test(reading: Reading) -> bool:
     """Whether a client got as far as starting a test."""
     return reading.started_at_s is not None or any(reading.intervals.values())
+
+
+def _since(since_s: float | None, now_s: float, holds: bool) -> float | None:
+    """Since when something holds that held since ``since_s``, if it still does."""
+    if not holds:
+        return None
+    return now_s if since_s is None else since_s
 
 
 def _utc(epoch_s: float | None) -> datetime | None:

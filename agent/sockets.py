@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 ESTABLISHED: Final = 0x01  # include/net/tcp_states.h; also of a UDP socket that is connected
+CLOSE_WAIT: Final = 0x08  # the other end has closed, this one has not
 LISTEN: Final = 0x0A
 
 
@@ -19,11 +20,12 @@ class PortView:
 
     listening: bool
     tcp_count: int  # established connections
+    left_count: int  # connections whose client has left and whose server has not noticed
     udp_count: int  # connected sockets
 
     @property
     def connected(self) -> bool:
-        return self.tcp_count > 0
+        return self.tcp_count + self.left_count > 0
 
 
 def parse_sockets(text: str) -> Counter[tuple[int, int]]:
@@ -46,6 +48,7 @@ def read_ports(ports: Iterable[int]) -> Mapping[int, PortView]:
         port: PortView(
             listening=tcp[port, LISTEN] > 0,
             tcp_count=tcp[port, ESTABLISHED],
+            left_count=tcp[port, CLOSE_WAIT],
             udp_count=udp[port, ESTABLISHED],
         )
         for port in ports

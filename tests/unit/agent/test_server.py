@@ -1,17 +1,19 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from agent.server import DEAF_S, OVERDUE_S, SILENT_S, Sitting, is_test
+from agent.server import DEAF_S, OVERDUE_S, SILENT_S, YOUNG_S, Sitting, is_test
 from agent.sockets import PortView
 from exchange.messages import Flow
 from tests.unit.agent.jobs import make_reading
 
-FREE = PortView(listening=True, tcp_count=0, udp_count=0)
-DEAF = PortView(listening=False, tcp_count=0, udp_count=0)
-ONE_CLIENT = PortView(listening=True, tcp_count=1, udp_count=0)
-STREAMS = PortView(listening=True, tcp_count=9, udp_count=0)
-UDP = PortView(listening=True, tcp_count=1, udp_count=8)
+FREE = PortView(listening=True, tcp_count=0, left_count=0, udp_count=0)
+DEAF = replace(FREE, listening=False)
+ONE_CLIENT = replace(FREE, tcp_count=1)
+STREAMS = replace(FREE, tcp_count=9)
+UDP = replace(FREE, tcp_count=1, udp_count=8)
+LEFT = replace(FREE, left_count=9)
 
 HOUR_S = 3600.0
 
@@ -34,6 +36,8 @@ HOUR_S = 3600.0
             13 + OVERDUE_S,
             "a test of 10 s is not over",
         ),
+        ({"connected_at_s": 0, "left_at_s": 5}, LEFT, 5 + SILENT_S, None),
+        ({"connected_at_s": 0, "left_at_s": 5}, LEFT, 6 + SILENT_S, "its client left"),
         ({"started_at_s": 2, "asked_s": 10}, DEAF, 13 + OVERDUE_S, "is not over"),
     ],
 )
@@ -49,3 +53,19 @@ def test_a_test_is_what_a_client_started() -> None:
     assert is_test(make_reading())
     nothing = {"started_at_s": None, "intervals": {Flow.UP: ()}}
     assert not is_test(make_reading(**nothing))
+
+
+def test_a_port_counts_as_free_only_when_it_was_seen_listening_for_a_while() -> None:
+    sitting = Sitting(spawned_at_s=100.0)
+
+    def states(view: PortView, now_s: float) -> tuple[bool, bool, float | None, float | None]:
+        sitting.see(view, now_s)
+        return sitting.seen_listening, sitting.busy, sitting.connected_at_s, sitting.left_at_s
+
+    # At first, whoever listens may be another process.
+    assert states(FREE, 100.0 + YOUNG_S / 2) == (False, False, None, None)
+    assert states(FREE, 100.0 + YOUNG_S) == (True, False, None, None)
+    assert states(STREAMS, 101.0) == (True, True, 101.0, None)
+    assert states(STREAMS, 102.0) == (True, True, 101.0, None)
+    assert states(LEFT, 103.0) == (True, True, 101.0, 103.0)
+    assert states(FREE, 104.0) == (True, False, None, None)
