@@ -59,6 +59,13 @@ async def drained(queue: JobQueue) -> Sequence[str]:
     return ids
 
 
+async def connected(queue: JobQueue) -> None:
+    """Let an adapter open what it needs, where a case has no time for that."""
+    await queue.send([outgoing("first")])
+    await queue.complete(await received(queue))
+    await queue.cancel([10**12])
+
+
 async def lock_ran_out(place: Place) -> None:
     await asyncio.sleep(place.lock_s * 1.1 + 0.05)
 
@@ -222,6 +229,7 @@ async def test_an_expired_resend_vanishes_too(queue: JobQueue) -> None:
 
 
 async def test_who_holds_the_lock_may_settle_past_the_end(queue: JobQueue) -> None:
+    await connected(queue)
     await queue.send([outgoing("a", lives_s=0.5), outgoing("b", lives_s=0.5)])
     held = [await received(queue), await received(queue)]
     await asyncio.sleep(0.6)
@@ -230,8 +238,9 @@ async def test_who_holds_the_lock_may_settle_past_the_end(queue: JobQueue) -> No
     assert await drained(queue) == [], "given back past its end, a message is gone"
 
 
-async def test_a_scheduled_message_shows_at_its_time(queue: JobQueue, place: Place) -> None:
-    later = outgoing("later", after_s=1 + place.connect_s)
+async def test_a_scheduled_message_shows_at_its_time(queue: JobQueue) -> None:
+    await connected(queue)
+    later = outgoing("later", after_s=1)
     await queue.send([later, outgoing("now")])
     assert await drained(queue) == ["now"]
     delivery = await received(queue)
@@ -240,14 +249,14 @@ async def test_a_scheduled_message_shows_at_its_time(queue: JobQueue, place: Pla
     assert now() >= later.enqueue_at - timedelta(seconds=0.05), "seen before its time"
 
 
-async def test_a_scheduled_message_can_be_cancelled(queue: JobQueue, place: Place) -> None:
-    after_s = 0.8 + place.connect_s
-    numbers = await queue.send([outgoing(str(n), after_s=after_s) for n in range(4)])
+async def test_a_scheduled_message_can_be_cancelled(queue: JobQueue) -> None:
+    await connected(queue)
+    numbers = await queue.send([outgoing(str(n), after_s=0.8) for n in range(4)])
     assert len(set(numbers)) == 4
     assert await queue.cancel(numbers[:2]) == 2
     assert await queue.cancel(numbers[:2]) == 0, "they are gone already"
     assert await queue.cancel([]) == 0
-    await asyncio.sleep(after_s + 0.1)
+    await asyncio.sleep(0.9)
     assert sorted(await drained(queue)) == ["2", "3"]
 
 
