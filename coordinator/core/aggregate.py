@@ -51,7 +51,8 @@ class FlowSummary(Message):
     flow: Flow
     received_bits_per_second: float | None = None
     received_half_width_bits_per_second: float | None = None  # 95 % CI: batch means, clock bounds
-    ip_bits_per_second: float | None = None  # received payload x header overhead
+    ip_bits_per_second: float | None = None  # received payload x header overhead: what RFC 9411
+    # calls inspected throughput, at the IP layer
     sent_bits_per_second: float | None = None  # payload, at the senders that were heard
     sent_pairs_count: int = 0  # pairs whose sender's seconds are in sent_bits_per_second
     late_bits_per_second: float | None = None  # the part of received that late pairs carried

@@ -10,6 +10,7 @@ import numpy as np
 from coordinator.core.aggregate import figure
 from coordinator.core.judge import gbits
 from coordinator.core.original import OriginalBurst
+from coordinator.core.runs import RunSpec
 from coordinator.core.steady import Mean, batch_mean, t95
 from coordinator.core.summary import BurstSummary, RunSummary
 from exchange.messages import Message
@@ -231,13 +232,32 @@ def _sentence(
     return "; ".join(parts)
 
 
-def group_of_run(name: str, run: RunSummary, *, conditions: Mapping[str, str]) -> Group:
-    """A run's bursts as one group; ``conditions`` are what the run's specification fixed."""
+def group_of_run(name: str, run: RunSummary, spec: RunSpec) -> Group:
+    """A run's bursts as one group, under the conditions that its specification fixed."""
     return Group(
         name=name,
         observations=tuple(observe(burst) for burst in run.bursts),
-        conditions=conditions,
+        conditions=conditions_of(spec),
     )
+
+
+def conditions_of(spec: RunSpec) -> Mapping[str, str]:
+    """What two runs should have in common to be compared: traffic, pairs, lengths, device."""
+    traffic = spec.traffic
+    return {
+        "scenario": spec.scenario,
+        "pairs": str(spec.pairs_count),
+        "burst": f"{spec.burst_s} s",
+        "scale": f"1:{spec.scale:g}",
+        "protocol": traffic.protocol.value,
+        "direction": traffic.direction.value,
+        "streams": str(traffic.streams_count),
+        "stream rate": str(traffic.stream_bits_per_second or "unlimited"),
+        "window": str(traffic.window_bytes or "default"),
+        "mss": str(traffic.mss_bytes or "default"),
+        "congestion": traffic.congestion or "default",
+        **{f"device {name}": value for name, value in spec.device.items()},
+    }
 
 
 def observe(burst: BurstSummary) -> Observation:

@@ -94,6 +94,17 @@ class BurstSummary(Message):
     pairs: tuple[PairSummary, ...] = ()
 
 
+class Spread(Message):
+    """One figure over a run's bursts."""
+
+    bursts_count: int
+    mean: float
+    median: float
+    p5: float
+    p95: float
+    cov_ratio: float | None = None  # standard deviation / mean; None: under two bursts
+
+
 class RunSummary(Message):
     """A run. Rates are as measured; ``real_*`` are the same times ``scale``."""
 
@@ -119,6 +130,12 @@ class RunSummary(Message):
     real_fleet_sent_bits_per_second: float | None = None
     real_fleet_ip_bits_per_second: float | None = None
     real_firewall_bits_per_second: float | None = None
+    received_over_bursts: Spread | None = None  # of fleet_received_bits_per_second
+    rtt_mean_s: float | None = None  # mean over bursts and flows
+    retransmits_count: int | None = None  # in the bursts' windows
+    retransmit_ratio: float | None = None  # of segments sent; mean over bursts and flows
+    client_cpu_mean_ratio: float | None = None
+    server_cpu_mean_ratio: float | None = None
     start_spread_s: float | None = None  # worst burst
     start_error_max_s: float | None = None
     start_error_p99_s: float | None = None
@@ -252,7 +269,7 @@ def summarise_run(
     ):
         verdict = Verdict.INCONCLUSIVE
     rates = {
-        name: _over_bursts(judged, name)
+        name: _mean(getattr(burst, name) for burst in judged)
         for name in (
             "fleet_received_bits_per_second",
             "fleet_sent_bits_per_second",
@@ -293,6 +310,20 @@ def summarise_run(
             f"real_{name}": figure(None if rate is None else rate * spec.scale)
             for name, rate in {**rates, "target_bits_per_second": target}.items()
         },
+        received_over_bursts=_spread(
+            [
+                burst.fleet_received_bits_per_second
+                for burst in judged
+                if burst.fleet_received_bits_per_second is not None
+            ]
+        ),
+        rtt_mean_s=_mean(flow.rtt_mean_s for burst in judged for flow in burst.flows),
+        retransmits_count=_total(
+            flow.retransmits_count for burst in judged for flow in burst.flows
+        ),
+        retransmit_ratio=_mean(flow.retransmit_ratio for burst in judged for flow in burst.flows),
+        client_cpu_mean_ratio=_mean(burst.client.cpu_mean_ratio for burst in judged),
+        server_cpu_mean_ratio=_mean(burst.server.cpu_mean_ratio for burst in judged),
         start_spread_s=_largest(burst.start_spread_s for burst in judged),
         start_error_max_s=_largest(burst.start_error_max_s for burst in judged),
         start_error_p99_s=_largest(burst.start_error_p99_s for burst in judged),
@@ -456,10 +487,30 @@ def _judged(
     )
 
 
-def _over_bursts(bursts: Sequence[BurstSummary], name: str) -> float | None:
-    """Mean over bursts, each weighted alike; None where no burst knows it."""
-    known = [value for burst in bursts if (value := getattr(burst, name)) is not None]
+def _mean(values: Iterable[float | None]) -> float | None:
+    """Mean of what is known, each weighted alike; None where nothing is."""
+    known = [value for value in values if value is not None]
     return figure(sum(known) / len(known)) if known else None
+
+
+def _total(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _spread(values: Sequence[float]) -> Spread | None:
+    if not values:
+        return None
+    array = np.array(values)
+    cov = float(array.std(ddof=1) / array.mean()) if len(values) > 1 and array.mean() else None
+    return Spread(
+        bursts_count=len(values),
+        mean=figure(float(array.mean())) or 0.0,
+        median=figure(float(np.median(array))) or 0.0,
+        p5=figure(float(np.quantile(array, 0.05))) or 0.0,
+        p95=figure(float(np.quantile(array, 0.95))) or 0.0,
+        cov_ratio=figure(cov),
+    )
 
 
 def _largest(values: Iterable[float | None]) -> float | None:

@@ -83,8 +83,9 @@ def test_runs_compare_by_their_bursts() -> None:
         )
         bursts = [measure_burst(built.plan.spec, e, built.now) for e in built.evidence]
         run = summarise_run(built.plan, bursts, built.ledger, built.now)
-        groups.append(group_of_run(f"x{slow}", run, conditions={"streams": "8"}))
+        groups.append(group_of_run(f"x{slow}", run, built.plan.spec))
     found = compare(*groups)
+    assert found.conditions_differ == ()
     by_name = {metric.name: metric for metric in found.metrics}
     assert by_name["received_bits_per_second"].ratio == pytest.approx(0.5, rel=0.01)
     assert by_name["received_bits_per_second"].apart

@@ -26,7 +26,17 @@ from coordinator.core.summary import (
     summarise_burst,
     summarise_run,
 )
-from exchange.messages import Direction, Flow, JobReport, Outcome, Side
+from exchange.messages import (
+    Direction,
+    Flow,
+    Interval,
+    JobReport,
+    Outcome,
+    Protocol,
+    Side,
+    Track,
+    Traffic,
+)
 from tests.synthetic import IP_RATIO, Fleet, Plant, fleet
 
 SMALL = Plant(
@@ -442,6 +452,68 @@ def test_both_directions_are_reported_and_summed() -> None:
     assert [flow.flow for flow in found.flows] == [Flow.UP, Flow.DOWN]
     assert found.fleet_received_bits_per_second == pytest.approx(2 * made.truth.rates[0], rel=0.01)
     assert found.completeness_ratio == 1.0
+
+
+def test_the_engines_warm_up_is_traffic_but_not_window() -> None:
+    """Two omitted seconds before ten measured ones, in iperf3's own restarted time."""
+    made = fleet(replace(SMALL, bursts=1, burst_s=12), target_bits_per_second=48e9)
+    burst = made.evidence[0].burst.model_copy(update={"duration_s": 10, "omit_s": 2})
+
+    def with_warm_up(track: TrackColumns) -> Track:
+        return Track(
+            side=track.side,
+            flow=track.flow,
+            first_data_at_s=track.first_data_at_s,
+            intervals=tuple(
+                Interval(
+                    start_s=float(track.start_s[i]) - (0.0 if i < 2 else float(track.start_s[2])),
+                    end_s=float(track.end_s[i]) - (0.0 if i < 2 else float(track.start_s[2])),
+                    transferred_bytes=int(track.transferred_bytes[i]),
+                    omitted=i < 2,
+                )
+                for i in range(len(track))
+            ),
+        )
+
+    pairs = tuple(
+        replace(
+            pair,
+            client_tracks=(with_warm_up(track_columns(pair.client_tracks[0])),),
+            server_tracks=(with_warm_up(track_columns(pair.server_tracks[0])),),
+        )
+        for pair in made.evidence[0].pairs
+    )
+    evidence = BurstEvidence(burst=burst, pairs=pairs)
+    found = summarise_burst(made.plan.spec, evidence, made.ledger, made.now)
+    assert found.completeness.measured_s == 80
+    assert found.window is not None
+    assert found.window.start_at >= burst.planned_start_at + timedelta(seconds=2)
+    assert found.reconciliation is not None
+    assert found.reconciliation.residual_ratio == pytest.approx(0, abs=0.003)
+
+
+def test_datagrams_lost_on_the_way_are_counted() -> None:
+    made = fleet(replace(SMALL, bursts=1, offered_bits_per_second=4e9))
+    traffic = Traffic(
+        protocol=Protocol.UDP, streams_count=8, stream_bits_per_second=500_000_000, block_bytes=1400
+    )
+    spec = made.plan.spec.model_copy(
+        update={"traffic": traffic, "objective": Objective(loss_max_ratio=0.001)}
+    )
+
+    def as_udp(pair: PairEvidence) -> PairEvidence:
+        down = track_columns(pair.server_tracks[0])
+        packets = (down.transferred_bytes / 1400).astype(np.float32)
+        lossy = replace(down, packets_count=packets, lost_count=packets * np.float32(0.01))
+        return replace(pair, server_tracks=(lossy,))
+
+    evidence = replace(made.evidence[0], pairs=tuple(map(as_udp, made.evidence[0].pairs)))
+    found = summarise_burst(spec, evidence, None, made.now)
+    assert found.flows[0].loss_ratio == pytest.approx(0.01, rel=1e-3)
+    assert found.header_ratio == pytest.approx(1428 / 1400)
+    assert found.verdict is Verdict.FAIL
+    assert "loss-limit" in findings(found)
+    assert found.limiter.name is LimiterName.OFFERED_LOAD
 
 
 def test_a_vm_size_gives_the_cap_that_nobody_named() -> None:
