@@ -1,0 +1,96 @@
+"""A path that goes silent mid-test: neither end is told, and both must come to an end."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from agent.process import Engine
+from exchange.messages import Direction, Traffic
+from tests.live.engines import engines, start_client, start_server
+
+pytestmark = [pytest.mark.live, pytest.mark.needs_root]
+
+PORT = 5201  # each namespace has its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """Two network namespaces with a wire between them."""
+
+    client: tuple[str, ...]  # argv prefix that runs a command there
+    server: tuple[str, ...]
+    address: str  # the server's
+
+    def cut(self) -> None:
+        """Drop everything both ways, without a word to anybody."""
+        run("nft add table ip silence", self.client)
+        for hook in ("input", "output"):
+            rule = f"{{ type filter hook {hook} priority 0; policy drop; }}"
+            subprocess.run(
+                [*self.client, "nft", "add", "chain", "ip", "silence", hook, rule], check=True
+            )
+
+
+def run(command: str, prefix: tuple[str, ...] = ()) -> None:
+    subprocess.run([*prefix, *command.split()], check=True)
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    if os.geteuid() != 0:
+        pytest.skip("needs root for network namespaces")
+    client, server = (f"bseng{os.getpid()}{end}" for end in "cs")
+    made = []
+    try:
+        for namespace in (client, server):
+            run(f"ip netns add {namespace}")
+            made.append(namespace)
+        run(f"ip link add veth0 netns {client} type veth peer name veth0 netns {server}")
+        for namespace, address in ((client, "10.77.0.1"), (server, "10.77.0.2")):
+            run(f"ip -n {namespace} addr add {address}/24 dev veth0")
+            run(f"ip -n {namespace} link set veth0 up")
+        yield Path(
+            client=("ip", "netns", "exec", client),
+            server=("ip", "netns", "exec", server),
+            address="10.77.0.2",
+        )
+    finally:
+        for namespace in made:
+            run(f"ip netns del {namespace}")
+
+
+@pytest.mark.parametrize("direction", [Direction.FORWARD, Direction.REVERSE])
+@pytest.mark.parametrize("version", sorted(engines()))
+async def test_both_ends_of_a_silent_path_end_and_say_what_they_have(
+    version: str, direction: Direction, path: Path
+) -> None:
+    engine: Engine = engines()[version]
+    traffic = Traffic(direction=direction, streams_count=2, stream_bits_per_second=10_000_000)
+    serving = await start_server(
+        engine, PORT, address=path.address, prefix=path.server, silence_s=2.0
+    )
+    firing = await start_client(
+        engine,
+        PORT,
+        traffic,
+        duration_s=3,
+        address=path.address,
+        prefix=path.client,
+        stop_in_s=5.0,
+    )
+    await asyncio.sleep(1.6)
+    path.cut()
+    one = await firing.end()
+    if direction is Direction.REVERSE:
+        serving.process.stop("its supervisor")  # from 3.16 on a sending server would never end
+    other = await serving.end()
+    assert one.exit.stopped == "deadline"
+    flow = direction.flows[0]
+    assert one.reading.intervals[flow] and other.reading.intervals[flow]
+    assert not one.reading.usable and not other.reading.usable
+    assert other.exit.stopped in (None, "its supervisor")
+    assert other.reading.report.error
