@@ -199,7 +199,7 @@ def join_rows(
     rows: Sequence[OriginalRow], schedule: Schedule, pairs_planned: int | None
 ) -> tuple[tuple[OriginalBurst, ...], list[list[OriginalRow]]]:
     """Bursts as :func:`infer_bursts` gives them, and each burst's rows, one a client."""
-    clients = sorted({row.client for row in rows}, key=_address_key)
+    clients = client_names(rows)
     planned = max(pairs_planned or 0, len(clients))
     by_instant: dict[datetime, list[OriginalRow]] = defaultdict(list)
     for row in rows:
@@ -212,8 +212,12 @@ def join_rows(
     return tuple(bursts), members
 
 
+def client_names(rows: Sequence[OriginalRow]) -> list[str]:
+    """Every client that has a row, 10.2.0.9 before 10.2.0.10."""
+    return sorted({row.client for row in rows}, key=_address_key)
+
+
 def _address_key(client: str) -> tuple[tuple[int, str], ...]:
-    """Sorts 10.2.0.9 before 10.2.0.10."""
     return tuple((int(part), "") if part.isdigit() else (0, part) for part in client.split("."))
 
 
