@@ -22,7 +22,7 @@ from coordinator import scenarios
 from coordinator.cli import display
 from coordinator.cli.connection import Json
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.lab import AZURE_NIC_BITS_PER_SECOND, PREFIX
+from coordinator.cli.lab import AZURE_NIC_BITS_PER_SECOND, free_prefix
 from coordinator.cli.runs import print_json
 from coordinator.cli.verdict import exit_of, show_summary
 from coordinator.client import ApiError, Client, connect
@@ -116,7 +116,7 @@ def demo(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     steps = display.Steps()
     try:
-        with _standing_lab(options, steps) as lab:
+        with free_prefix() as prefix, _standing_lab(options, prefix, steps) as lab:
             summary = _fire(options, lab, steps, quiet=as_json)
     except (LabError, ApiError) as error:
         stop(str(error), Exit.CANNOT_RUN)
@@ -138,14 +138,14 @@ def report(summary: RunSummary, lab: "Lab") -> Mapping[str, Any]:
 
 
 @contextlib.contextmanager
-def _standing_lab(options: DemoOptions, steps: display.Steps) -> Iterator["Lab"]:
+def _standing_lab(options: DemoOptions, prefix: str, steps: display.Steps) -> Iterator["Lab"]:
     """The lab, taken down again at the end whatever happens; plain loopback without rights."""
     from lab import loopback, network, rights
     from lab.topology import LabSpec
 
     spec = LabSpec(
         pairs_count=options.pairs_count,
-        prefix=PREFIX,
+        prefix=prefix,
         scale=options.scale,
         nic_bits_per_second=round(AZURE_NIC_BITS_PER_SECOND / options.scale),
         firewall_bits_per_second=round(
@@ -177,8 +177,10 @@ def _standing_lab(options: DemoOptions, steps: display.Steps) -> Iterator["Lab"]
         with loopback.one_clock(lab) if alone else contextlib.nullcontext(lab) as clocked:
             yield clocked
     finally:
-        if not options.keep:
-            gone = network.down(PREFIX, base_path)
+        if options.keep:
+            steps.say(f"lab {prefix} is left standing; remove it with `broadside lab down`")
+        else:
+            gone = network.down(prefix, base_path)
             steps.say(
                 f"lab down: {gone.namespaces_count} namespaces, {gone.processes_count} processes"
             )
@@ -198,7 +200,7 @@ def _fire(options: DemoOptions, lab: "Lab", steps: display.Steps, *, quiet: bool
         with _coordinator(lab, environment, folder) as url:
             steps.say(f"starting {2 * options.pairs_count} agents")
             plans = fleet.plan_agents(lab, environment)
-            with fleet.start(plans, prefix=PREFIX, log_path=folder / "logs") as agents:
+            with fleet.start(plans, prefix=lab.spec.prefix, log_path=folder / "logs") as agents:
                 in_lab = lab.firewall_namespace is not None
                 late = clocks.wait_synced(lab, READY_S) if in_lab else ()
                 if late:

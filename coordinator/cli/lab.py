@@ -1,6 +1,9 @@
 """``broadside lab``: build, inspect and remove the miniature Azure on this host."""
 
+import contextlib
+import socket
 import sys
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -9,12 +12,39 @@ from coordinator.cli.connection import Json
 from coordinator.cli.exits import Exit, stop
 from exchange.checks import Check
 
-PREFIX = "bs"  # of every namespace and interface that the command line's lab makes
+PREFIX = "bs"  # of every namespace and interface of `lab up`'s lab
+PREFIXES = (PREFIX, *(f"{PREFIX}{number}" for number in range(1, 10)))  # demos side by side
 AZURE_NIC_BITS_PER_SECOND = 10e9  # Standard_D4_v4, the size of the original test
 
 app = typer.Typer(
     help="Azure in miniature on this host: namespaces, a firewall that counts, clocks."
 )
+
+
+@contextlib.contextmanager
+def in_use(prefix: str) -> Iterator[bool]:
+    """Mark a lab as in use by this process; yields False when another process has it.
+
+    The mark is an abstract Unix socket: it goes with the process, however that ends.
+    """
+    with socket.socket(socket.AF_UNIX) as mark:
+        try:
+            mark.bind(f"\0broadside-user-{prefix}")
+        except OSError:
+            yield False
+        else:
+            yield True
+
+
+@contextlib.contextmanager
+def free_prefix() -> Iterator[str]:
+    """The first lab that no other process uses, ours while the context lasts."""
+    for prefix in PREFIXES:
+        with in_use(prefix) as ours:
+            if ours:
+                yield prefix
+                return
+    stop(f"{len(PREFIXES)} demos run on this host already; wait for one to end", Exit.CANNOT_RUN)
 
 
 @app.command()
@@ -78,33 +108,48 @@ def up(
 
 @app.command()
 def down(as_json: Json = False) -> None:
-    """Remove every namespace, process and file of the lab."""
+    """Remove every namespace, process and file of the lab, and what killed demos left."""
     from lab import network, rights
     from lab.errors import LabError
 
+    removed = []
     try:
-        world = rights.release(PREFIX)
-        report = network.down(PREFIX)
+        for prefix in PREFIXES:
+            with in_use(prefix) as ours:
+                if not ours:
+                    typer.echo(f"lab {prefix}: left alone, a demo is using it", err=True)
+                    continue
+                world = rights.release(prefix)
+                report = network.down(prefix)
+            if world or report.namespaces_count or report.processes_count or report.left:
+                removed.append((prefix, world, report))
     except LabError as error:
         stop(str(error), Exit.CANNOT_RUN)
     if as_json:
         from coordinator.cli.runs import print_json
 
         print_json(
-            {
-                "user_namespace_ended": world,
-                "processes_count": report.processes_count,
-                "namespaces_count": report.namespaces_count,
-                "left": list(report.left),
-            }
+            [
+                {
+                    "prefix": prefix,
+                    "user_namespace_ended": world,
+                    "processes_count": report.processes_count,
+                    "namespaces_count": report.namespaces_count,
+                    "left": list(report.left),
+                }
+                for prefix, world, report in removed
+            ]
         )
-    else:
+    for prefix, world, report in removed if not as_json else ():
         typer.echo(
-            f"lab {PREFIX}: {report.namespaces_count} namespaces and {report.processes_count} "
+            f"lab {prefix}: {report.namespaces_count} namespaces and {report.processes_count} "
             f"processes removed{', and the user namespace they were in' if world else ''}"
         )
-    if report.left:
-        stop(f"could not remove: {'; '.join(report.left)}", Exit.CANNOT_RUN)
+    if not removed and not as_json:
+        typer.echo("no lab stands")
+    left = [line for _, _, report in removed for line in report.left]
+    if left:
+        stop(f"could not remove: {'; '.join(left)}", Exit.CANNOT_RUN)
 
 
 def lab_checks() -> list[Check]:
