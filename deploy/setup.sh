@@ -71,3 +71,6 @@ fi
 
 # 4. A recent iperf3 -------------------------------------------------------------------------------
 [ -x .tools/iperf3/bin/iperf3 ] || sh deploy/iperf3.sh
+
+# 5. Azurite: Table Storage for the lab's Azure fabric; all else works without it -------------------
+sh deploy/azurite.sh || say "no Azurite: its tests and --fabric azure-local will not run"

@@ -55,6 +55,16 @@ class FabricSettings(BaseSettings):
     servicebus_ca_file: Path | None = Field(
         None, description="PEM file of the authority behind that endpoint's certificate"
     )
+    tables_endpoint: str | None = Field(
+        None, description="`https://<account>.table.core.windows.net`, entered with an identity"
+    )
+    tables_connection_string: SecretStr | None = Field(
+        None, description="in place of the endpoint: the storage account's connection string"
+    )
+    tables_name: str = Field("broadside", description="the table's name in its account")
+    tables_ca_file: Path | None = Field(
+        None, description="PEM file of the authority behind that endpoint's certificate"
+    )
     managed_identity_client_id: str | None = Field(
         None, description="client id of a user-assigned identity; none: the system-assigned one"
     )

@@ -1,9 +1,12 @@
 """The limits of a queue's messages and a table's rows, checked before anything is sent.
 
-Every adapter calls these, so that what fits on one host also fits in Azure. Sizes follow Azure
-Table storage's own arithmetic: two bytes a character, eight a number, four more for a length.
+Every adapter calls these, so that what fits on one host also fits in Azure. A property counts by
+Azure Table storage's own arithmetic: two bytes a character, eight a number. A row counts as the
+JSON that travels, which is never less than that arithmetic says: whether the service weighs one or
+the other (its emulator weighs JSON), what passes here passes there.
 """
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -26,6 +29,10 @@ from exchange.ports import (
 )
 
 _MESSAGE_HEADERS_BYTES: Final = 512  # room for what the wire adds to body and id
+_ROW_FRAME_BYTES: Final = 1024  # URL, headers and boundaries round a row in a batch
+_KEY_UNIT_BYTES: Final = 16  # of a key's UTF-16 unit: escaped in JSON and again in the URL
+_PROPERTY_FRAME_BYTES: Final = 48  # quotes, commas and the name of the type
+_NUMBER_BYTES: Final = 32  # a number, truth or instant in digits
 _KEY_FORBIDDEN: Final = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f]")
 _PROPERTY_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _PROPERTY_RESERVED: Final = frozenset({"PartitionKey", "RowKey", "Timestamp"})
@@ -80,11 +87,15 @@ def check_entity(entity: Entity) -> None:
 
 
 def entity_bytes(entity: Entity) -> int:
-    """What a row counts against :data:`~exchange.ports.ENTITY_MAX_BYTES`."""
-    keys_bytes = 4 + _utf16_bytes(entity.partition_key + entity.row_key)
-    return keys_bytes + sum(
-        8 + 2 * len(name) + _value_bytes(value) + (4 if isinstance(value, str | bytes) else 0)
-        for name, value in entity.properties.items()
+    """What a row counts, at most, against the limits of a row and of a batch."""
+    keys_bytes = _KEY_UNIT_BYTES * _utf16_bytes(entity.partition_key + entity.row_key) // 2
+    return (
+        _ROW_FRAME_BYTES
+        + keys_bytes
+        + sum(
+            _PROPERTY_FRAME_BYTES + 2 * len(name) + _wire_bytes(value)
+            for name, value in entity.properties.items()
+        )
     )
 
 
@@ -107,9 +118,7 @@ def _split(entities: Sequence[Entity]) -> Iterator[Sequence[Entity]]:
     batch: list[Entity] = []
     batch_bytes = 0
     for entity in entities:
-        # Binary travels as base64, four bytes for three.
-        binary = sum(len(v) for v in entity.properties.values() if isinstance(v, bytes))
-        size = entity_bytes(entity) + binary // 3
+        size = entity_bytes(entity)
         if batch and (len(batch) == BATCH_MAX_COUNT or batch_bytes + size > BATCH_MAX_BYTES):
             yield batch
             batch, batch_bytes = [], 0
@@ -129,6 +138,16 @@ def _value_bytes(value: Value) -> int:
             return len(value)
         case int() | float() | datetime():
             return 8
+
+
+def _wire_bytes(value: Value) -> int:
+    match value:
+        case str():
+            return max(_utf16_bytes(value), len(json.dumps(value)))
+        case bytes():
+            return (len(value) + 2) // 3 * 4  # base64
+        case _:
+            return _NUMBER_BYTES
 
 
 def _utf16_bytes(text: str) -> int:

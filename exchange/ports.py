@@ -24,9 +24,9 @@ from typing import Final, Protocol
 KEY_MAX_CHARS: Final = 512
 PROPERTY_MAX_COUNT: Final = 252
 PROPERTY_MAX_BYTES: Final = 65_536  # one binary property; a string takes two bytes a character
-ENTITY_MAX_BYTES: Final = 1_048_576
+ENTITY_MAX_BYTES: Final = 1_048_576  # as it travels: JSON, in which binary is base64
 BATCH_MAX_COUNT: Final = 100
-BATCH_MAX_BYTES: Final = 4 * 1_048_576
+BATCH_MAX_BYTES: Final = 4 * 1_048_576  # as it travels
 MESSAGE_MAX_BYTES: Final = 262_144  # Service Bus Standard, headers included
 MESSAGE_ID_MAX_CHARS: Final = 128
 
@@ -239,9 +239,9 @@ class Table(Protocol):
     async def batch(self, entities: Sequence[Entity]) -> None:
         """Upsert rows of one partition; all of at most 100 and 4 MiB land together.
 
-        A longer sequence is split into such batches, in order, each atomic; binary counts at the
-        size of its base64, which is how it travels. Raises ``ValueError`` for mixed partitions or
-        a row key twice, :class:`EntityTooLarge` before anything is written.
+        A longer sequence is split into such batches, in order, each atomic. Raises ``ValueError``
+        for mixed partitions or a row key twice, :class:`EntityTooLarge` before anything is
+        written.
         """
 
     async def delete_partition(self, partition_key: str) -> int:

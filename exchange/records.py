@@ -17,7 +17,7 @@ Layout (partition key | row key); ``<part>`` and ``<n>`` are three digits from 0
     presence                | <role>.<agent>                      Presence
 
 A message is one ``json`` property. A *document* is deflated and cut into binary properties
-``part_0, part_1...`` of at most 64 KiB, and into several rows beyond 896 KiB; row 000 says how many
+``part_0, part_1...`` of at most 64 KiB, and into several rows beyond 704 KiB; row 000 says how many
 rows there are and is written last, so a document that shows is whole.
 
 A chunk row holds up to :data:`CHUNK_S` seconds of one end: for each flow the packed intervals
@@ -97,7 +97,7 @@ from exchange.ports import (
 CHUNK_S: Final = 480
 
 _LATECOMERS_S: Final = 5.0  # s: host readings may reach an agent this long after the engine's
-_DOCUMENT_ROW_BYTES: Final = 14 * PROPERTY_MAX_BYTES  # of one row: leaves room below 1 MiB
+_DOCUMENT_ROW_BYTES: Final = 11 * PROPERTY_MAX_BYTES  # of one row: below 1 MiB in base64
 _INVERTED_FROM_MS: Final = 9_999_999_999_999  # 13 digits, until the year 2286
 _CONTROL_TRIES_COUNT: Final = 10
 _CONTROL_PAUSE_S: Final = 0.1  # s, at most, between two tries

@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 
 from exchange.azure_queue import Bounds, ServiceBusAddress, ServiceBusQueue
+from exchange.azure_table import AzureTable, TableAddress
 from exchange.embedded import EmbeddedQueue, EmbeddedTable
 from exchange.ports import JobQueue, Table
 
@@ -27,7 +28,6 @@ class Place:
     address: str
     lock_s: float  # s, the queue's lock time: as short as the adapter allows
     deliveries_max_count: int
-    connect_s: float = 0.0  # s that an adapter's first calls may spend on its connections
 
     def open_queue(self) -> JobQueue:
         return QUEUES[self.adapter].open(self)
@@ -65,14 +65,13 @@ def _embedded_table(place: Place) -> Table:
 
 def _servicebus_place(request: pytest.FixtureRequest) -> Place:
     broker = request.getfixturevalue("broker")
-    name, lock_s, deliveries_max_count = f"q{uuid4().hex[:8]}", 1.0, 3
+    name, lock_s, deliveries_max_count = f"q{uuid4().hex[:8]}", 1.5, 3
     broker.ask("create", queue=name, lock_s=lock_s, max_delivery_count=deliveries_max_count)
     return Place(
         adapter="servicebus",
         address=f"{name} {broker.connection_string}",
         lock_s=lock_s,
         deliveries_max_count=deliveries_max_count,
-        connect_s=2.0,
     )
 
 
@@ -82,10 +81,24 @@ def _servicebus_queue(place: Place) -> JobQueue:
     return ServiceBusQueue(address, bounds=Bounds(backoff_s=0.1))
 
 
+def _azurite_place(request: pytest.FixtureRequest) -> Place:
+    azurite = request.getfixturevalue("azurite")
+    name = f"t{uuid4().hex[:8]}"
+    azurite.create_table(name)
+    address = f"{name} {azurite.connection_string()}"
+    return Place(adapter="azurite", address=address, lock_s=0, deliveries_max_count=0)
+
+
+def _azurite_table(place: Place) -> Table:
+    name, connection_string = place.address.split(" ", 1)
+    return AzureTable(TableAddress(table=name, connection_string=connection_string))
+
+
 QUEUES: dict[str, Adapter[JobQueue]] = {
     "embedded": Adapter(make=_embedded_place, open=_embedded_queue),
     "servicebus": Adapter(make=_servicebus_place, open=_servicebus_queue),
 }
 TABLES: dict[str, Adapter[Table]] = {
+    "azurite": Adapter(make=_azurite_place, open=_azurite_table),
     "embedded": Adapter(make=_embedded_place, open=_embedded_table),
 }

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from exchange.ports import JobQueue, Table
+from lab.azurite import Azurite
 from lab.servicebus.process import BrokerProcess
 from tests.contract.adapters import QUEUES, TABLES, Place
 
@@ -37,6 +38,15 @@ async def table(table_place: Place) -> AsyncIterator[Table]:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One Service Bus broker for the whole session; a place is a queue of it."""
     process = BrokerProcess(tmp_path_factory.mktemp("broker"), {}, sas_key="contract")
+    process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture(scope="session")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    """One Azurite for the whole session; a place is a table of it."""
+    process = Azurite(tmp_path_factory.mktemp("azurite"))
     process.start()
     yield process
     process.stop()

