@@ -29,6 +29,10 @@ IDLE_BINS_MIN: Final = 3  # under so many, the firewall's idle level is not know
 FITTED_BURSTS_MIN: Final = 3  # bursts from which an unknown layer's overhead is fitted
 NOISE_ASSUMED_RATIO: Final = 0.02  # 95 % half width of one bin where too few tell
 DOUBT_FACTOR: Final = 1.25  # a residual must exceed its uncertainty by this much to need a cause
+DOUBT_FACTOR_OF_MANY: Final = (
+    2.0  # and, of several bursts, one burst's: one in twenty is odd anyway
+)
+PLATEAU_S: Final = 2.0  # s to either side that fit alike: no single best lag
 AGREES_RATIO: Final = 0.005  # a residual this small needs no cause, whatever its uncertainty
 OVERHEAD_KNOWN_RATIO: Final = 0.002  # uncertainty of header overhead from a recorded segment size
 OVERHEAD_ASSUMED_RATIO: Final = 0.015  # and from an assumed one (1500 B or jumbo packets)
@@ -144,15 +148,23 @@ def estimate_lag(ledger: FirewallLedger, curve: Curve) -> Lag:
     floor = max(float(misfit[best]), 1e-9 * spare)
     freedom = max(1, len(seen) - 3)
     near = lags[misfit <= floor * (1 + 4.0 / freedom) + 1e-12 * spare]
+    low, high = float(near.min()), float(near.max())
+    half = (high - low) / 2
     # Far lags that fit as well are an ambiguity of a periodic pattern: the hint decides.
-    if near.max() - near.min() > 2 * ledger.grain_s:
+    if high - low > 2 * ledger.grain_s:
         chosen = float(near[np.argmin(np.abs(near - hint))])
-        return Lag(lag_s=chosen, uncertainty_s=float(near.max() - near.min()) / 2, known=False)
+        return Lag(lag_s=chosen, uncertainty_s=half, known=False)
+    if half > PLATEAU_S:
+        # A burst inside one bin fits wherever the bin holds it: the hint or the middle is best.
+        hinted = ledger.lag_hint_s is not None and low <= hint <= high
+        return Lag(lag_s=hint if hinted else (low + high) / 2, uncertainty_s=half + 1, known=True)
     fine = np.arange(lags[best] - 1.0, lags[best] + 1.001, 0.05)
     fits = _misfits(fine, start, end, seen, curve)
-    lag_s = float(fine[int(np.argmin(fits))])
-    half = max(float(near.max() - near.min()) / 2, 0.05, ledger.grain_s / 60)
-    return Lag(lag_s=lag_s, uncertainty_s=half, known=True)
+    return Lag(
+        lag_s=float(fine[int(np.argmin(fits))]),
+        uncertainty_s=max(half, 0.05, ledger.grain_s / 60),
+        known=True,
+    )
 
 
 def _misfits(lags: Floats, start: Floats, end: Floats, seen: Floats, curve: Curve) -> Floats:
@@ -260,8 +272,11 @@ def reconcile(
         planned_pairs_count=sum(part.planned_pairs_count for part in missing),
     )
     return (
-        _account(held, whole, gone),
-        tuple(_account(held, share, part) for share, part in zip(shares, missing, strict=True)),
+        _account(held, whole, gone, DOUBT_FACTOR),
+        tuple(
+            _account(held, share, part, DOUBT_FACTOR if len(shares) == 1 else DOUBT_FACTOR_OF_MANY)
+            for share, part in zip(shares, missing, strict=True)
+        ),
     )
 
 
@@ -322,7 +337,10 @@ def _share(shift: _Shifted, own: Curve, burst: BurstSeries, lag: Lag) -> _Share:
     part = np.divide(mine, shift.fleet_bytes, out=np.zeros_like(mine), where=shift.fleet_bytes > 0)
     use = (mine > 0) & shift.known
     fleet = float(mine[use].sum())
-    moved = own.between(shift.start_s + lag.uncertainty_s, shift.end_s + lag.uncertainty_s)
+    moved = max(
+        abs(float(own.between(shift.start_s + by_s, shift.end_s + by_s)[use].sum()) - fleet)
+        for by_s in (-lag.uncertainty_s, lag.uncertainty_s)
+    )
     received = burst.received_bytes
     full = np.zeros(len(mine), np.bool_)
     steady = received
@@ -337,7 +355,7 @@ def _share(shift: _Shifted, own: Curve, burst: BurstSeries, lag: Lag) -> _Share:
         ledger_bytes=float((part[use] * shift.ledger_bytes[use]).sum()),
         width_s=float((part[use] * shift.width_s[use]).sum()),
         bins_count=int(use.sum()),
-        unsure_bytes=abs(float(moved[use].sum()) - fleet),
+        unsure_bytes=moved,
         tail_bytes=max(0.0, sent - total),
         full_fleet_bytes=float(mine[full].sum()),
         full_bytes=float(shift.ledger_bytes[full].sum()),
@@ -403,7 +421,7 @@ def _burst_noise(ratios: Sequence[float]) -> float:
     return spread / middle * t95(len(ratios) - 1)
 
 
-def _account(held: _Held, share: _Share, missing: Missing) -> Reconciliation:
+def _account(held: _Held, share: _Share, missing: Missing, doubt_factor: float) -> Reconciliation:
     ledger, lag, overhead = held.ledger, held.lag, held.overhead
     unknown = 1 - share.fleet_bytes / share.total_bytes if share.total_bytes > 0 else 0.0
     full = len(share.full_rates)
@@ -455,6 +473,7 @@ def _account(held: _Held, share: _Share, missing: Missing) -> Reconciliation:
                 foreign_ratio=None if idle is None else idle * share.width_s / expected,
                 foreign_bits_per_second=(idle or 0.0) * 8,
                 unknown_ratio=max(0.0, unknown),
+                doubt_factor=doubt_factor,
             ),
         }
     )
@@ -510,13 +529,14 @@ def causes(
     foreign_ratio: float | None,
     foreign_bits_per_second: float,
     unknown_ratio: float,
+    doubt_factor: float = DOUBT_FACTOR,
 ) -> tuple[Cause, ...]:
     """Named reasons for a residual, likeliest first; none when it is within its uncertainty.
 
     Each candidate predicts a residual; the closer to what is there, the higher it stands. Traffic
     that the firewall shows while the fleet is silent needs no residual to be seen.
     """
-    doubtful = abs(residual) <= max(DOUBT_FACTOR * uncertainty, AGREES_RATIO)
+    doubtful = abs(residual) <= max(doubt_factor * uncertainty, AGREES_RATIO)
     foreign = foreign_ratio is not None and foreign_ratio > AGREES_RATIO
     if doubtful and not foreign:
         return ()
