@@ -163,7 +163,7 @@ class Range:
 
     def __post_init__(self) -> None:
         self.fabric_settings = FabricSettings(
-            data_dir=self.folder / "fabric", queue_lock_s=5, storage_wait_s=2
+            data_dir=self.folder / "fabric", queue_lock_s=5, storage_wait_s=1
         )
         self.fabric = open_fabric(self.fabric_settings)
 

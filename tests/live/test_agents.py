@@ -245,15 +245,15 @@ async def test_a_busy_server_is_tried_again_until_it_is_free(
         *any_engine.binary, "-c", "127.0.0.1", "-p", str(port), "-t", "3", "-b", "1M",
         stdout=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
-    client = site.start("client", any_engine, agent_id="client-b", arm_lead_s=4)
+    client = site.start("client", any_engine, agent_id="client-b", arm_lead_s=3)
     busy = await site.presence("server-b", lambda presence: presence.busy_ports == (port,))
     assert busy.ports == ()
-    job = await site.launch(port, starts_in_s=4.5)
+    job = await site.launch(port, starts_in_s=3.5)
     report = await site.report(job)
     await foreign.wait()
     assert report.outcome is Outcome.MEASURED, report.reason
     assert "busy" in (report.reason or ""), site.words("client-b")
-    client.stop()
+    client.kill()
     server.stop()
 
 
@@ -263,7 +263,7 @@ async def test_nothing_is_lost_while_the_table_is_away(site: Range, any_engine: 
     server = site.start("server", any_engine, agent_id="server-o", ports=port)
     client = site.start("client", any_engine, agent_id="client-o")
     await site.presence("server-o", lambda presence: presence.ports == (port,))
-    job = await site.launch(port, duration_s=4)
+    job = await site.launch(port, duration_s=3)
     await site.under_way(job, intervals_count=1)
     table = sqlite3.connect(site.fabric_settings.data_dir / "table.sqlite3", isolation_level=None)
     table.execute("BEGIN IMMEDIATE")
@@ -285,7 +285,7 @@ async def test_nothing_is_lost_while_the_table_is_away(site: Range, any_engine: 
     assert sum(i.transferred_bytes for i in test.tracks[0].intervals) == sent.received_bytes
     await until(lambda: not any(any(spool.iterdir()) for spool in spools))
     server.stop()
-    client.stop()
+    client.kill()
 
 
 async def test_nobody_there_is_a_failure_in_the_engines_words(
@@ -296,7 +296,7 @@ async def test_nobody_there_is_a_failure_in_the_engines_words(
     report = await site.report(job)
     assert report.outcome is Outcome.FAILED
     assert "unable to connect" in (report.reason or "")
-    client.stop()
+    client.kill()
 
 
 async def test_without_an_engine_no_job_is_taken(site: Range, any_engine: Engine) -> None:
@@ -307,7 +307,7 @@ async def test_without_an_engine_no_job_is_taken(site: Range, any_engine: Engine
     job = await site.launch(free_port(), starts_in_s=1.0)
     await asyncio.sleep(1.0)
     assert await site.fabric.records.read_claims(job.run_id, 0) == {}
-    assert client.stop() == 0
+    client.kill()
 
 
 async def test_a_clock_over_the_gate_stands_down(site: Range, any_engine: Engine) -> None:
@@ -318,7 +318,7 @@ async def test_a_clock_over_the_gate_stands_down(site: Range, any_engine: Engine
     assert "clock unknown" in (report.reason or "")
     assert report.clock_before is not None
     assert report.clock_before.source is ClockSource.UNKNOWN
-    client.stop()
+    client.kill()
 
 
 async def test_a_killed_client_leaves_the_servers_record_and_no_engine(

@@ -1,0 +1,92 @@
+"""What an agent finds out about its host agrees with the kernel asked another way."""
+
+import fcntl
+import socket
+import struct
+from ipaddress import ip_address
+
+import pytest
+
+from agent.clock import read_kernel_clock
+from agent.counters import CountersUnreadable, HostCounters
+from agent.host import HostUnknown, find_address, find_nic
+from agent.sockets import read_ports
+from tests.unit.agent.jobs import INSTANT_AT
+
+pytestmark = pytest.mark.live
+
+SIOCGIFADDR = 0x8915  # linux/sockios.h
+
+
+def first_addresses() -> dict[str, str]:
+    """The first IPv4 address of each interface that has one."""
+    found = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode())
+            try:
+                answer = fcntl.ioctl(probe, SIOCGIFADDR, request)
+            except OSError:
+                continue
+            found[name] = socket.inet_ntoa(answer[20:24])
+    return found
+
+
+def test_every_address_has_its_interface() -> None:
+    addresses = first_addresses()
+    assert {name: find_nic(address) for name, address in addresses.items()} == {
+        name: name for name in addresses
+    }
+    assert find_nic("127.0.0.77") == "lo"
+    assert find_nic("203.0.113.77") is None  # a documentation address that nobody has
+
+
+def test_the_default_address_is_one_of_ours() -> None:
+    try:
+        address = find_address()
+    except HostUnknown as error:
+        assert "BROADSIDE_AGENT_ADDRESS" in str(error)
+    else:
+        with socket.socket(
+            socket.AF_INET6 if ip_address(address).version == 6 else socket.AF_INET
+        ) as probe:
+            probe.bind((address, 0))  # only one's own address can be bound
+
+
+def test_counters_count_what_is_sent() -> None:
+    with (
+        HostCounters("lo") as counters,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as source,
+    ):
+        sink.bind(("127.0.0.1", 0))
+        before = counters.read()
+        for _ in range(10):
+            source.sendto(bytes(1000), sink.getsockname())
+        after = counters.read()
+    assert after.nic.tx_bytes - before.nic.tx_bytes >= 10_000
+    assert after.nic.tx_packets_count - before.nic.tx_packets_count >= 10
+    with pytest.raises(CountersUnreadable, match="no interface nosuch0"):
+        HostCounters("nosuch0")
+
+
+def test_sockets_are_seen_without_touching_them() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        view = read_ports([port])[port]
+        assert (view.listening, view.connected) == (True, False)
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            accepted, _ = listener.accept()
+            assert read_ports([port])[port].tcp_count == 1
+            client.close()
+            view = read_ports([port])[port]
+            assert (view.tcp_count, view.left_count, view.connected) == (0, 1, True)
+            accepted.close()
+    view = read_ports([port])[port]
+    assert (view.listening, view.connected) == (False, False)
+
+
+def test_the_kernel_tells_of_its_clock() -> None:
+    reading = read_kernel_clock(INSTANT_AT)
+    assert reading.source == "adjtimex"
+    assert reading.synchronised == (reading.bound_s is not None)
