@@ -26,6 +26,9 @@ from exchange.messages import Flow, Message, Protocol, UtcDatetime
 
 LATE_AFTER_S: Final = 1.0  # s after the instant at which a row counts as late
 EARLY_S: Final = 5.0  # s before an instant that a start may be stamped and still belong to it
+MINUTE_SLACK_S: Final = 2.0
+VOLLEYS_AHEAD: Final = 4  # volleys among which one must be large to count as whole
+SILENCE_S: Final = 600.0  # s beyond three bursts' length without a start: another test follows
 RATE_MAX_BITS_PER_SECOND: Final = 1e13  # of one client: beyond it a number is a slip
 DURATION_MAX_S: Final = 86_400.0
 
@@ -125,8 +128,8 @@ class OriginalBurst(Message):
 class OriginalSummary(Message):
     """A whole table."""
 
-    period_s: float | None  # None: a single burst
-    pairs_planned: int
+    period_s: float | None  # None: a single burst, or series that differ
+    pairs_planned: int  # of the largest series
     completeness_ratio: float
     fleet_sent_bits_per_second: float | None = None  # mean over bursts
     fleet_received_bits_per_second: float | None = None
@@ -137,11 +140,13 @@ class OriginalSummary(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """Planned instants: ``first_at + k x period_s``."""
+class Series:
+    """Bursts of one length, fired one period after another: ``first_at + k x period_s``."""
 
+    begins_at: datetime  # its earliest start
     first_at: datetime
     period_s: float | None  # None: a single burst
+    clients: tuple[str, ...]
 
     def planned(self, started_at: datetime) -> datetime:
         """The instant that a start belongs to: the last one at or (a little) before it."""
@@ -153,35 +158,121 @@ class Schedule:
         )
 
 
-def infer_schedule(rows: Sequence[OriginalRow], period_s: float | None = None) -> Schedule:
-    """Find the planned instants.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """The planned instants of a table: one series of bursts, or several one after another."""
 
-    Instants at which at least a third as many rows start as at the busiest one are taken as
-    planned; the period is the commonest gap between neighbours among them (the shortest of equally
-    common ones), the phase the commonest start within it. Raises ``ValueError`` for no rows.
+    series: tuple[Series, ...]  # in time order
+
+    @property
+    def first_at(self) -> datetime:
+        return self.series[0].first_at
+
+    @property
+    def period_s(self) -> float | None:
+        """None: a single burst, or series that differ."""
+        periods = {series.period_s for series in self.series}
+        return periods.pop() if len(periods) == 1 else None
+
+    def of(self, started_at: datetime) -> Series:
+        """The series that a start belongs to."""
+        begun = [series for series in self.series if series.begins_at <= started_at]
+        return begun[-1] if begun else self.series[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Volley:
+    """Rows that start within :data:`EARLY_S` of the first of them."""
+
+    at: datetime  # the commonest start, the earliest of equally common ones
+    rows: tuple[OriginalRow, ...]
+
+    @property
+    def duration_s(self) -> float:
+        """0 where the table does not say."""
+        known = [row.duration_s for row in self.rows if row.duration_s is not None]
+        return float(np.median(known)) if known else 0.0
+
+
+def infer_schedule(rows: Sequence[OriginalRow], period_s: float | None = None) -> Schedule:
+    """Find the planned instants; ``period_s`` overrides what the table suggests.
+
+    A long silence, or a whole volley of another duration, begins another series. Within one,
+    volleys at least a third as large as the largest are taken as planned; the period is the
+    commonest gap between neighbours among them that a burst fits into (the shortest of equally
+    common ones), the phase the commonest start within it. The original fired at second 0 of a
+    minute: both are moved to whole minutes where they are within two seconds of them. Raises
+    ``ValueError`` for no rows.
     """
     if not rows:
         raise ValueError("rows: the table has none")
-    starts = Counter(row.started_at for row in rows)
-    most = max(starts.values())
-    major = sorted(at for at, count in starts.items() if count * 3 >= most)
+    return Schedule(
+        series=tuple(_series_of(volleys, period_s) for volleys in _apart(_volleys(rows)))
+    )
+
+
+def _volleys(rows: Sequence[OriginalRow]) -> list[_Volley]:
+    found: list[list[OriginalRow]] = []
+    for row in sorted(rows, key=lambda row: (row.started_at, row.row_number)):
+        if found and (row.started_at - found[-1][0].started_at).total_seconds() <= EARLY_S:
+            found[-1].append(row)
+        else:
+            found.append([row])
+    volleys = []
+    for members in found:
+        starts = Counter(row.started_at for row in members)
+        at = min(starts, key=lambda start: (-starts[start], start))
+        volleys.append(_Volley(at=at, rows=tuple(members)))
+    return volleys
+
+
+def _apart(volleys: Sequence[_Volley]) -> list[list[_Volley]]:
+    series = [[volleys[0]]]
+    for number, (before, volley) in enumerate(itertools.pairwise(volleys), 1):
+        longest_s = max(before.duration_s, volley.duration_s)
+        silence_s = (volley.at - before.at).total_seconds()
+        silent = longest_s > 0 and silence_s > 3 * longest_s + SILENCE_S
+        ruled_s = max(series[-1], key=lambda known: len(known.rows)).duration_s
+        other = abs(volley.duration_s - ruled_s) > 0.2 * ruled_s
+        ahead = max(len(later.rows) for later in volleys[number : number + VOLLEYS_AHEAD])
+        if silent or (other and len(volley.rows) * 3 >= ahead):
+            series.append([volley])
+        else:
+            series[-1].append(volley)
+    return series
+
+
+def _series_of(volleys: Sequence[_Volley], period_s: float | None) -> Series:
+    most = max(len(volley.rows) for volley in volleys)
+    major = [volley for volley in volleys if len(volley.rows) * 3 >= most]
     if period_s is None:
+        least_s = min(volley.duration_s for volley in major)
         gaps = Counter(
-            (later - earlier).total_seconds() for earlier, later in itertools.pairwise(major)
+            _to_minute((later.at - earlier.at).total_seconds())
+            for earlier, later in itertools.pairwise(major)
         )
-        # Two rows of one client that overlap belong to nobody's plan: gaps shorter than a burst
-        # are late starters.
-        least_s = min((row.duration_s for row in rows if row.duration_s is not None), default=0.0)
         fair = {gap: count for gap, count in gaps.items() if gap >= least_s}
-        if not fair:
-            return Schedule(first_at=major[0], period_s=None)
-        period_s = min(fair, key=lambda gap: (-fair[gap], gap))
-    phases: Counter[float] = Counter()
-    for at, count in starts.items():
-        phases[at.timestamp() % period_s] += count
-    phase = min(phases, key=lambda value: (-phases[value], value))
-    first_s = math.floor((major[0].timestamp() - phase + EARLY_S) / period_s) * period_s + phase
-    return Schedule(first_at=datetime.fromtimestamp(first_s, UTC), period_s=period_s)
+        period_s = min(fair, key=lambda gap: (-fair[gap], gap)) if fair else None
+    first_at = major[0].at
+    if period_s is not None:
+        phases: Counter[float] = Counter()
+        for volley in volleys:
+            phases[_to_minute(volley.at.timestamp()) % period_s] += len(volley.rows)
+        phase = min(phases, key=lambda value: (-phases[value], value))
+        since_s = first_at.timestamp() - phase + EARLY_S
+        first_at = datetime.fromtimestamp(math.floor(since_s / period_s) * period_s + phase, UTC)
+    return Series(
+        begins_at=min(row.started_at for volley in volleys for row in volley.rows),
+        first_at=first_at,
+        period_s=period_s,
+        clients=tuple(client_names([row for volley in volleys for row in volley.rows])),
+    )
+
+
+def _to_minute(seconds: float) -> float:
+    """A time within two seconds of a whole minute is that minute."""
+    minute = round(seconds / 60) * 60
+    return float(minute) if minute and abs(seconds - minute) <= MINUTE_SLACK_S else seconds
 
 
 def infer_bursts(
@@ -190,8 +281,12 @@ def infer_bursts(
     period_s: float | None = None,
     pairs_planned: int | None = None,
 ) -> tuple[OriginalBurst, ...]:
-    """Join rows to planned bursts. A pair is a client; planned are all clients of the file, or
-    ``pairs_planned`` where that is more. The order of ``rows`` does not matter."""
+    """Join rows to planned bursts, in time order.
+
+    A pair is a client; planned are all clients of the series that the burst belongs to, or
+    ``pairs_planned`` where that is more. The order of ``rows`` does not matter. Raises
+    ``ValueError`` for no rows.
+    """
     return join_rows(rows, infer_schedule(rows, period_s), pairs_planned)[0]
 
 
@@ -199,15 +294,19 @@ def join_rows(
     rows: Sequence[OriginalRow], schedule: Schedule, pairs_planned: int | None
 ) -> tuple[tuple[OriginalBurst, ...], list[list[OriginalRow]]]:
     """Bursts as :func:`infer_bursts` gives them, and each burst's rows, one a client."""
-    clients = client_names(rows)
-    planned = max(pairs_planned or 0, len(clients))
     by_instant: dict[datetime, list[OriginalRow]] = defaultdict(list)
+    series_of: dict[datetime, Series] = {}
     for row in rows:
-        by_instant[schedule.planned(row.started_at)].append(row)
+        series = schedule.of(row.started_at)
+        at = series.planned(row.started_at)
+        by_instant[at].append(row)
+        series_of[at] = series
     bursts, members = [], []
     for index, at in enumerate(sorted(by_instant)):
         kept, repeated = _one_each(by_instant[at])
         members.append(kept)
+        clients = series_of[at].clients
+        planned = max(pairs_planned or 0, len(clients))
         bursts.append(_burst(index, at, kept, repeated, clients, planned))
     return tuple(bursts), members
 
@@ -366,7 +465,7 @@ def summarise_original(
     completeness = combine(burst.completeness for burst in bursts)
     return OriginalSummary(
         period_s=schedule.period_s,
-        pairs_planned=bursts[0].pairs_planned,
+        pairs_planned=max(burst.pairs_planned for burst in bursts),
         completeness_ratio=completeness.completeness_ratio,
         fleet_sent_bits_per_second=_mean([b.fleet_sent_bits_per_second for b in bursts]),
         fleet_received_bits_per_second=_mean([b.fleet_received_bits_per_second for b in bursts]),

@@ -15,7 +15,6 @@ from coordinator.core.evidence import FirewallLedger
 from coordinator.core.original import (
     OriginalRow,
     infer_bursts,
-    infer_schedule,
     problems,
     summarise_original,
     throughput_ledger,
@@ -126,8 +125,78 @@ def test_idps_on_and_off_are_told_apart() -> None:
 
 def test_a_schedule_can_be_given() -> None:
     assert infer_bursts(BURSTS_280, period_s=300) == infer_bursts(BURSTS_280)
-    assert infer_schedule(BURSTS_280, 600).period_s == 600
-    assert infer_schedule(BURSTS_280[:1]).period_s is None
+    assert summarise_original(BURSTS_280, period_s=600).period_s == 600
+    assert summarise_original(BURSTS_280[:1]).period_s is None
+
+
+def fired(
+    at: datetime, *, clients: int, bursts: int, duration_s: float, period_s: float, seed: int = 0
+) -> list[OriginalRow]:
+    """A table as the original would have written it: stamps a second off, some starters late."""
+    rng = random.Random(seed)
+    return [
+        OriginalRow(
+            row_number=2 + burst * clients + client,
+            client=f"10.2.0.{client + 4}",
+            started_at=at
+            + timedelta(
+                seconds=burst * period_s
+                + (rng.uniform(3, 25) if rng.random() < 0.05 else rng.choice([0, 0, 0, 1]))
+            ),
+            duration_s=duration_s,
+            sent_bits_per_second=6e9,
+            received_bits_per_second=6e9,
+        )
+        for burst in range(bursts)
+        for client in range(clients)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("clients", "duration_s", "period_s"),
+    [(30, 30, 60), (30, 280, 300), (30, 1740, 1800), (1, 55, 60), (3, 30, 60), (12, 590, 900)],
+)
+@pytest.mark.parametrize("seed", range(5))
+def test_periods_are_inferred(clients: int, duration_s: float, period_s: float, seed: int) -> None:
+    at = datetime(2022, 1, 4, 16, 0, tzinfo=UTC)
+    table = fired(
+        at, clients=clients, bursts=8, duration_s=duration_s, period_s=period_s, seed=seed
+    )
+    found = summarise_original(table)
+    assert found.period_s == period_s
+    assert [burst.planned_start_at for burst in found.bursts] == [
+        at + timedelta(seconds=period_s * burst) for burst in range(8)
+    ]
+    assert sum(burst.pairs_measured for burst in found.bursts) == len(table)
+    late = sum(len(burst.late_pairs) for burst in found.bursts)
+    assert late == sum((row.started_at.timestamp() % 60) > 1 for row in table)
+
+
+def test_several_series_in_one_table_keep_their_own_plans() -> None:
+    """Thirty clients for 280 s, at once after it ten for 30 s, and one client a week later."""
+    at = datetime(2022, 1, 4, 16, 0, tzinfo=UTC)
+    table = (
+        fired(at, clients=30, bursts=3, duration_s=280, period_s=300)
+        + fired(at + timedelta(minutes=20), clients=10, bursts=4, duration_s=30, period_s=60)
+        + fired(at + timedelta(days=7), clients=1, bursts=5, duration_s=55, period_s=60)
+    )
+    bursts = infer_bursts(table)
+    assert [burst.pairs_planned for burst in bursts] == [30] * 3 + [10] * 4 + [1] * 5
+    assert [burst.pairs_measured for burst in bursts] == [30] * 3 + [10] * 4 + [1] * 5
+    assert {burst.completeness.missed_s for burst in bursts} == {0}
+    assert [burst.index for burst in bursts] == list(range(12))
+
+
+def test_a_burst_that_nobody_reported_leaves_a_hole_not_a_new_test() -> None:
+    at = datetime(2022, 1, 4, 16, 0, tzinfo=UTC)
+    table = [
+        row
+        for row in fired(at, clients=5, bursts=6, duration_s=280, period_s=300)
+        if not 290 < (row.started_at - at).total_seconds() < 590
+    ]
+    bursts = infer_bursts(table)
+    assert len(bursts) == 5
+    assert bursts[1].planned_start_at == at + timedelta(seconds=600)
 
 
 def test_planned_pairs_that_never_appear_are_missing() -> None:
