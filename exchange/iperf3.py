@@ -489,7 +489,7 @@ class _Test:
     def direction(self) -> Direction | None:
         if not self._asked:
             return None
-        # Before 3.16 nothing says bidirectional but the second flow itself.
+        # Before 3.13 nothing says bidirectional but the second flow itself.
         if self._asked.get("bidir") or len(self.intervals) > 1:
             return Direction.BIDIRECTIONAL
         return Direction.REVERSE if self._asked.get("reverse") else Direction.FORWARD

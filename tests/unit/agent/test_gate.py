@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.gate import gate_env, read_release
+from agent.gate import gate_env, holds, read_release
 from exchange.messages import Direction, Protocol, Traffic
 
 LIBRARY = Path("/x/libgate.so")
@@ -67,3 +67,8 @@ def test_release_where_the_server_sends() -> None:
 @pytest.mark.parametrize("stderr", ["", "broadside-gate: armed 1000.1\n", "broadside-gate: probed"])
 def test_a_test_that_never_went_has_no_release(stderr: str) -> None:
     assert read_release(stderr) is None
+
+
+def test_a_gate_that_holds_says_so_before_it_lets_go() -> None:
+    assert not holds("warning: something\n")
+    assert holds("warning: something\nbroadside-gate: armed 1000.100000\n")
