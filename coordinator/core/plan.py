@@ -1,10 +1,11 @@
 """Turns a specification and the fleet that is there into a plan. Pure: ``now`` is an argument."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from coordinator.core.limits import DOCUMENTED
 from coordinator.core.runs import Burst, Pair, Plan, RunSpec
 from exchange.messages import Endpoint, Presence, Role
 
@@ -155,17 +156,7 @@ def _unwell(presences: Sequence[Presence], now: datetime) -> str:
 
 def _warnings(spec: RunSpec, clients: Sequence[Presence]) -> list[str]:
     """What an operator should know before paying for the run."""
-    warnings = []
-    target = spec.scaled_target_bits_per_second
-    caps = [client.nic_bits_per_second for client in clients]
-    known = [cap for cap in caps if cap is not None]
-    if target is not None and known and len(known) == len(caps):
-        reach = sum(sorted(known, reverse=True)[: spec.pairs_count])
-        if reach < target:
-            warnings.append(
-                f"pairs_count: {spec.pairs_count} clients can send at most {reach / 1e9:.3g} "
-                f"Gbit/s, the target is {target / 1e9:.3g} Gbit/s"
-            )
+    warnings = [*_reach_warnings(spec, clients)]
     bound_max_s = spec.clock_bound_max_s
     loose = [
         client.agent_id
@@ -186,3 +177,43 @@ def _warnings(spec: RunSpec, clients: Sequence[Presence]) -> list[str]:
             "which spreads first data over tens of milliseconds or more"
         )
     return warnings
+
+
+def _reach_warnings(spec: RunSpec, clients: Sequence[Presence]) -> Iterator[str]:
+    """Why the fleet, or the firewall by its data sheet, may not reach the target."""
+    target = spec.scaled_target_bits_per_second
+    if target is None:
+        return
+    caps = [
+        cap
+        for client in clients
+        if (cap := client.nic_bits_per_second or _vm_cap(client)) is not None
+    ]
+    if caps and len(caps) == len(clients):
+        reach = sum(sorted(caps, reverse=True)[: spec.pairs_count])
+        if reach < target:
+            yield (
+                f"pairs_count: {spec.pairs_count} clients can send at most {reach / 1e9:.3g} "
+                f"Gbit/s, the target is {target / 1e9:.3g} Gbit/s"
+            )
+    sku = spec.device.get("sku", "").lower()
+    flow = DOCUMENTED.flow.get(sku)
+    flows_count = spec.pairs_count * spec.traffic.streams_count
+    if flow is not None and flows_count * flow.bits_per_second / spec.scale < target:
+        yield (
+            f"traffic.streams_count: {flows_count} flows of at most "
+            f"{flow.bits_per_second / 1e9:.3g} Gbit/s each ({sku}, {flow.source}, {flow.as_of}) "
+            f"cannot reach {target * spec.scale / 1e9:.3g} Gbit/s; use more streams or pairs"
+        )
+    device = DOCUMENTED.firewall.get(sku)
+    if device is not None and device.bits_per_second / spec.scale < target:
+        yield (
+            f"objective.target_bits_per_second: {target * spec.scale / 1e9:.3g} Gbit/s is over "
+            f"what is documented of {sku}: {device.bits_per_second / 1e9:.3g} Gbit/s "
+            f"({device.source}, {device.as_of})"
+        )
+
+
+def _vm_cap(client: Presence) -> float | None:
+    limit = DOCUMENTED.of_vm(client.vm_size)
+    return None if limit is None else limit.bits_per_second

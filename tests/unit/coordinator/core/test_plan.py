@@ -101,3 +101,18 @@ def test_the_operator_is_warned_before_paying() -> None:
     assert "2 clients can send at most 2 Gbit/s, the target is 180 Gbit/s" in said
     assert "1 client agents are not within 0.05 s now (client-001)" in said
     assert "2 client agents lack it" in said
+
+
+def test_documented_limits_warn_before_a_flow_or_a_sku_is_the_limit() -> None:
+    agents = [presence(role, i, vm_size="Standard_D4_v4") for role in Role for i in (1, 2)]
+    asked = spec(
+        objective={"target_bits_per_second": 180e9},
+        traffic=Traffic(streams_count=2),
+        device={"sku": "Premium"},
+    )
+    said = " | ".join(plan(asked, agents, NOW, "run-1").warnings)
+    assert "2 clients can send at most 20 Gbit/s" in said
+    assert "4 flows of at most 9 Gbit/s each (premium" in said
+    assert "over what is documented of premium: 100 Gbit/s" in said
+    modest = asked.model_copy(update={"objective": spec().objective})
+    assert plan(modest, agents, NOW, "run-1").warnings == ()
