@@ -71,7 +71,7 @@ def _figures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
         ["completeness", "", ratio(summary.completeness_ratio)],
         ["pairs measured", "", f"{summary.pairs_measured} of {summary.pairs_planned}"],
         ["start spread", "", _milliseconds(summary.start_spread_s)],
-        ["limiter", "", f"{summary.limiter.name.value}"],
+        ["limiter", "", summary.limiter.value],
     ]
     if held is not None:
         uncertainty = ratio(held.residual_uncertainty_ratio)

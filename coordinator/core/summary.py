@@ -88,7 +88,8 @@ class BurstSummary(Message):
     server: HostSummary = HostSummary()
     cliff: CliffSummary | None = None
     reconciliation: Reconciliation | None = None
-    limiter: Limiter = UNKNOWN
+    limiter: LimiterName = LimiterName.UNKNOWN
+    limiter_details: Limiter = UNKNOWN  # its confidence, evidence and advice
     verdict: Verdict = Verdict.INCONCLUSIVE
     findings: tuple[Finding, ...] = ()
     pairs: tuple[PairSummary, ...] = ()
@@ -140,7 +141,8 @@ class RunSummary(Message):
     start_error_max_s: float | None = None
     start_error_p99_s: float | None = None
     reconciliation: Reconciliation | None = None
-    limiter: Limiter = UNKNOWN
+    limiter: LimiterName = LimiterName.UNKNOWN
+    limiter_details: Limiter = UNKNOWN  # its confidence, evidence and advice
     findings: tuple[Finding, ...] = ()
     bursts: tuple[BurstSummary, ...] = ()
 
@@ -285,6 +287,7 @@ def summarise_run(
         if judged
         else set()
     )
+    limiter = _common_limiter(judged)
     return RunSummary(
         run_id=plan.run_id,
         scenario=spec.scenario,
@@ -328,7 +331,8 @@ def summarise_run(
         start_error_max_s=_largest(burst.start_error_max_s for burst in judged),
         start_error_p99_s=_largest(burst.start_error_p99_s for burst in judged),
         reconciliation=whole,
-        limiter=_common_limiter(judged),
+        limiter=limiter.name,
+        limiter_details=limiter,
         findings=_run_findings(judged, whole, absent=absent, planned=len(plan.bursts)),
         bursts=tuple(judged),
     )
@@ -480,7 +484,8 @@ def _judged(
         update={
             "reconciliation": held,
             "firewall_bits_per_second": None if held is None else held.firewall_bits_per_second,
-            "limiter": limiter,
+            "limiter": limiter.name,
+            "limiter_details": limiter,
             "verdict": verdict,
             "findings": findings,
         }
@@ -521,15 +526,15 @@ def _common_limiter(bursts: Sequence[BurstSummary]) -> Limiter:
     """The limiter that most confidence over the bursts speaks for."""
     weight: dict[LimiterName, float] = {}
     for burst in bursts:
-        name = burst.limiter.name
-        weight[name] = weight.get(name, 0.0) + burst.limiter.confidence_ratio
+        found = burst.limiter_details
+        weight[found.name] = weight.get(found.name, 0.0) + found.confidence_ratio
     if not weight:
         return UNKNOWN
     best = max(sorted(weight), key=lambda name: weight[name])
     if weight[best] <= 0:
         return UNKNOWN
     return max(
-        (burst.limiter for burst in bursts if burst.limiter.name is best),
+        (burst.limiter_details for burst in bursts if burst.limiter is best),
         key=lambda limiter: limiter.confidence_ratio,
     )
 

@@ -86,7 +86,7 @@ def test_a_clean_fleet_passes() -> None:
 def test_a_firewall_half_as_fast_fails_and_is_named() -> None:
     found = summarise(fleet(replace(SMALL, slow_firewall=0.5), target_bits_per_second=48e9))
     assert found.verdict is Verdict.FAIL
-    assert found.limiter.name is LimiterName.FIREWALL
+    assert found.limiter is LimiterName.FIREWALL
     assert found.findings[0].id == "target-missed"
 
 
@@ -513,7 +513,7 @@ def test_datagrams_lost_on_the_way_are_counted() -> None:
     assert found.header_ratio == pytest.approx(1428 / 1400)
     assert found.verdict is Verdict.FAIL
     assert "loss-limit" in findings(found)
-    assert found.limiter.name is LimiterName.OFFERED_LOAD
+    assert found.limiter is LimiterName.OFFERED_LOAD
 
 
 def test_a_vm_size_gives_the_cap_that_nobody_named() -> None:
@@ -533,7 +533,7 @@ def test_a_vm_size_gives_the_cap_that_nobody_named() -> None:
     )
     found = summarise_burst(made.plan.spec, burst, None, made.now)
     assert found.client.nic_max_ratio is not None
-    assert found.limiter.name is LimiterName.CLIENT_NIC
+    assert found.limiter is LimiterName.CLIENT_NIC
     cap = DOCUMENTED.of_vm("Standard_D4_v4")
     assert cap is not None
     assert cap.bits_per_second == 10e9
@@ -543,9 +543,9 @@ def test_a_small_window_comes_with_the_window_to_set() -> None:
     found = summarise(
         fleet(replace(SMALL, small_window=True, firewall_bits_per_second=None, rtt_base_s=0.02))
     )
-    assert found.limiter.name is LimiterName.WINDOW
-    assert found.limiter.advice is not None
-    assert "window_bytes to at least" in found.limiter.advice
+    assert found.limiter is LimiterName.WINDOW
+    assert found.limiter_details.advice is not None
+    assert "window_bytes to at least" in found.limiter_details.advice
 
 
 def test_a_collapse_is_dated() -> None:
