@@ -185,7 +185,7 @@ class Burst:
     async def _watch_run(self) -> str:
         """Read the control row until the run must stop, and return why."""
         settings = self._tools.settings
-        lookout = Lookout(instant_s=self._instant_s, blind_max_s=settings.blind_max_s)
+        lookout = Lookout(instant_s=self._instant_s)
         while True:
             try:
                 async with asyncio.timeout(CONTROL_TIMEOUT_S):

@@ -140,11 +140,6 @@ class AgentSettings(BaseSettings):
         le=2.5,
         description="seconds between readings of the run's control row while a burst runs",
     )
-    blind_max_s: float = Field(
-        300.0,
-        gt=0,
-        description="seconds for which a burst goes on while the control row cannot be read",
-    )
     upload_s: float = Field(
         3.0, gt=0, description="seconds between uploads of a running burst's seconds"
     )
