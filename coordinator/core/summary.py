@@ -410,12 +410,13 @@ def _reconciled(
 
 
 def _missing(burst: BurstSummary) -> Missing:
-    """What the records lack that may have been sent all the same."""
+    """What the records lack that may have been sent all the same: begun, and not on record."""
     unseen = burst.completeness
-    silent_s = unseen.null_s + unseen.abandoned_s + unseen.lost_s + unseen.missed_s
+    silent_s = unseen.null_s + unseen.abandoned_s + unseen.lost_s
     seen_s = unseen.measured_s + unseen.late_s
+    maybe_sent = (State.NULL, State.ABANDONED, State.LOST)
     return Missing(
-        pairs_count=len(burst.null_pairs) + len(burst.missing_pairs),
+        pairs_count=sum(pair.state in maybe_sent for pair in burst.pairs),
         share_ratio=silent_s / seen_s if seen_s else 0.0,
         planned_pairs_count=burst.pairs_planned,
     )
