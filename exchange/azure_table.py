@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+import aiohttp
 from azure.core import MatchConditions
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+from azure.core.pipeline.transport import AioHttpTransport
 from azure.data.tables import EdmType, EntityProperty, UpdateMode
 from azure.data.tables.aio import TableClient
 
@@ -117,7 +119,8 @@ def open_table(settings: "FabricSettings") -> "AzureTable":
             "BROADSIDE_TABLES_ENDPOINT (with an Azure identity) and "
             f"BROADSIDE_TABLES_CONNECTION_STRING: {problem}"
         )
-    if address.endpoint and urlsplit(address.endpoint).scheme != "https":
+    parts = urlsplit(address.endpoint or "")
+    if address.endpoint and (parts.scheme != "https" or not parts.hostname):
         raise ExchangeMisconfigured(
             f"BROADSIDE_TABLES_ENDPOINT={address.endpoint}: an identity's token travels over "
             "https only; give https://<account>.table.core.windows.net"
@@ -200,14 +203,13 @@ class AzureTable:
         limit: int | None = None,
     ) -> AsyncIterator[Entity]:
         check_key(partition_key)
-        left_count = limit
+        yielded_count = 0
         async for page in self._pages(partition_key, row_from, row_before, limit):
             for found in page:
-                if left_count is not None:
-                    if left_count <= 0:
-                        return
-                    left_count -= 1
                 yield _entity(found)
+                yielded_count += 1
+                if yielded_count == limit:
+                    return
 
     async def _pages(
         self,
@@ -307,9 +309,8 @@ class AzureTable:
             try:
                 self._client = self._make_client()
             except ValueError as error:
-                name = "CONNECTION_STRING" if self._address.connection_string else "ENDPOINT"
                 raise ExchangeMisconfigured(
-                    f"BROADSIDE_TABLES_{name} is not one: copy it whole from the portal"
+                    "BROADSIDE_TABLES_CONNECTION_STRING is not one: copy it whole from the portal"
                 ) from error
         return self._client
 
@@ -320,11 +321,12 @@ class AzureTable:
             **dict.fromkeys(tries, bounds.retries_max_count),
             "retry_backoff_factor": bounds.backoff_s,
             "retry_backoff_max": bounds.backoff_max_s,
-            "connection_timeout": bounds.attempt_s,
-            "read_timeout": bounds.attempt_s,
+            "transport": _Transport(
+                connection_timeout=bounds.attempt_s,
+                read_timeout=bounds.attempt_s,
+                connection_verify=str(address.ca_file) if address.ca_file else True,
+            ),
         }
-        if address.ca_file:
-            options["connection_verify"] = str(address.ca_file)
         if address.connection_string:
             return TableClient.from_connection_string(
                 address.connection_string, address.table, **options
@@ -340,28 +342,45 @@ class AzureTable:
         )
 
 
+class _Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK offers it untyped, lazily
+    """The SDK's own, but each request goes out once: aiohttp would send a PUT whose connection
+    broke again by itself, and neither the SDK nor :class:`_Tries` would know."""
+
+    session: aiohttp.ClientSession | None
+
+    async def open(self) -> None:
+        if self.session is None:
+            session = aiohttp.ClientSession(
+                trust_env=True, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
+            )
+            session._retry_connection = False
+            self.session = session
+        await super().open()
+
+
 class _Tries:
-    """Counts how often the SDK sends one request, and keeps the newest answer's status."""
+    """What one call of the SDK's tells of its tries."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.status: int | None = None
-
-    @property
-    def repeated(self) -> bool:
-        return self.count > 1
+        self.status: int | None = None  # of the newest answer
+        self._context: Mapping[str, Any] = {}
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """What the SDK's call is to be given."""
+        """What the call is to be given."""
         return {
             "retry_on_methods": _METHODS,
-            "raw_request_hook": self._sending,
+            "raw_request_hook": self._begin,
             "raw_response_hook": self._answered,
         }
 
-    def _sending(self, _: object) -> None:
-        self.count += 1
+    @property
+    def repeated(self) -> bool:
+        """Whether the request was sent more than once; known once the call is over."""
+        return bool(self._context.get("history"))
+
+    def _begin(self, request: Any) -> None:
+        self._context = request.context
 
     def _answered(self, response: Any) -> None:
         self.status = response.http_response.status_code

@@ -1,0 +1,271 @@
+"""Table Storage that throttles, fails, loses answers and refuses us: the SDK against Azurite."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import jwt
+import pytest
+from azure.core.credentials import AccessToken, AccessTokenInfo
+
+from exchange.azure_table import AzureTable, TableAddress, TableBounds
+from exchange.ports import (
+    Entity,
+    EntityChanged,
+    EntityExists,
+    ExchangeError,
+    ExchangeMisconfigured,
+    ExchangeUnavailable,
+    Value,
+)
+from lab.azurite import Azurite
+from lab.relay import Relay
+from tests.live.certificates import Certificates, make_certificates
+
+pytestmark = pytest.mark.live
+
+BOUNDS = TableBounds(backoff_s=0.05, attempt_s=5)
+
+
+def row(key: str, **properties: Value) -> Entity:
+    return Entity(partition_key="part", row_key=key, properties=properties)
+
+
+@pytest.fixture(scope="module")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    process = Azurite(tmp_path_factory.mktemp("azurite"))
+    process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def name(azurite: Azurite) -> str:
+    fresh = f"t{uuid4().hex[:8]}"
+    azurite.create_table(fresh)
+    return fresh
+
+
+@pytest.fixture
+def relay(azurite: Azurite) -> Iterator[Relay]:
+    with Relay(azurite.port) as relay:
+        yield relay
+
+
+@pytest.fixture
+async def table(azurite: Azurite, relay: Relay, name: str) -> AsyncIterator[AzureTable]:
+    """The table by way of the relay."""
+    endpoint = azurite.endpoint.replace(str(azurite.port), str(relay.port))
+    address = TableAddress(table=name, connection_string=azurite.connection_string(endpoint))
+    table = AzureTable(address, bounds=BOUNDS)
+    yield table
+    await table.close()
+
+
+# A service that is busy ---------------------------------------------------------------------------
+
+
+async def test_throttling_waits_as_long_as_it_is_told(table: AzureTable, relay: Relay) -> None:
+    relay.refuse(429, count=2, headers={"Retry-After": "1"})
+    await table.upsert(row("a", n=1))
+    sent_s = [*relay.refused_at_s, *relay.passed_at_s]
+    assert len(sent_s) == 3
+    assert all(after - before >= 1 for before, after in pairwise(sent_s))
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_busy_service_is_tried_again(table: AzureTable, relay: Relay, status: int) -> None:
+    relay.refuse(status, count=3)
+    await table.upsert(row("a", n=1))
+    assert len(relay.refused_at_s) == 3
+    relay.refuse(status, count=3)
+    await table.batch([row("b", n=1), row("c", n=1)])
+    relay.refuse(status, count=3)
+    assert [entity.row_key async for entity in table.scan("part")] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("fault", ["busy", "cut"])
+async def test_an_outage_beyond_our_bounds_is_said_and_then_over(
+    table: AzureTable, relay: Relay, name: str, fault: str
+) -> None:
+    if fault == "busy":
+        relay.refuse(503)
+    else:
+        relay.cut()
+    with pytest.raises(ExchangeUnavailable, match=f"table '{name}' is not available: ") as caught:
+        await table.upsert(row("a", n=1))
+    assert "\n" not in str(caught.value)
+    assert len(relay.refused_at_s) == BOUNDS.retries_max_count + 1
+    relay.heal()
+    await table.upsert(row("a", n=1))
+
+
+async def test_an_absent_service_is_unavailable(azurite: Azurite, relay: Relay) -> None:
+    nobody = azurite.connection_string("http://127.0.0.1:1/lab")
+    table = AzureTable(TableAddress(table="some", connection_string=nobody), bounds=BOUNDS)
+    with pytest.raises(ExchangeUnavailable, match="table 'some' is not available: "):
+        await table.get("part", "a")
+    await table.close()
+
+
+# Connections that break ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", ["cut", "lose_answer"])
+async def test_every_write_survives_a_broken_connection(
+    table: AzureTable, relay: Relay, fault: str
+) -> None:
+    """Also when the service has carried it out and only the answer was lost."""
+    strike = getattr(relay, fault)
+    strike("POST", count=1)
+    first = await table.insert(row("a", n=1))
+    assert (await table.get("part", "a")) == Entity(
+        partition_key="part", row_key="a", properties={"n": 1}, etag=first
+    )
+    strike("PUT", count=1)
+    second = await table.replace(row("a", n=2), first)
+    strike("PUT", count=1)
+    third = await table.upsert(row("a", n=3))
+    assert len({first, second, third}) == 3
+    strike("POST", count=1)
+    await table.batch([row("a", n=4), row("b", n=4)])
+    strike("GET", count=1)
+    stored = [entity async for entity in table.scan("part")]
+    assert [(entity.row_key, entity.properties) for entity in stored] == [
+        ("a", {"n": 4}),
+        ("b", {"n": 4}),
+    ]
+    strike("DELETE", count=1)
+    assert await table.delete("part", "a")
+    strike("POST", count=1)
+    assert await table.delete_partition("part") == 1
+    assert [entity async for entity in table.scan("part")] == []
+    assert len(relay.refused_at_s) == 7
+
+
+async def test_a_repeat_does_not_take_anothers_row_for_its_own(
+    table: AzureTable, relay: Relay
+) -> None:
+    etag = await table.insert(row("a", by="another"))
+    relay.cut("POST", count=1)
+    with pytest.raises(EntityExists):
+        await table.insert(row("a", by="me"))
+    await table.upsert(row("a", by="a third"))
+    relay.cut("PUT", count=1)
+    with pytest.raises(EntityChanged):
+        await table.replace(row("a", by="me"), etag)
+    assert len(relay.refused_at_s) == 2
+    stored = await table.get("part", "a")
+    assert stored is not None
+    assert stored.properties == {"by": "a third"}
+
+
+async def test_a_row_of_equal_content_is_not_ours_unless_we_repeated(table: AzureTable) -> None:
+    await table.insert(row("a", n=1))
+    with pytest.raises(EntityExists):
+        await table.insert(row("a", n=1))
+
+
+# Who may enter ------------------------------------------------------------------------------------
+
+
+class Identity:
+    """A token credential with a token of our own making."""
+
+    def __init__(self, **claims: Any) -> None:
+        now = int(datetime.now(UTC).timestamp())
+        good = {
+            "aud": "https://storage.azure.com",
+            "iss": "https://sts.windows.net/tenant",
+            **{"iat": now, "nbf": now - 60, "exp": now + 600},
+        }
+        self._token = jwt.encode(good | claims, "unused: Azurite checks no signature, of 32 bytes")
+        self._expires_s = now + 600
+
+    async def get_token(self, *_: str, **__: Any) -> AccessToken:
+        return AccessToken(self._token, self._expires_s)
+
+    async def get_token_info(self, *_: str, **__: Any) -> AccessTokenInfo:
+        return AccessTokenInfo(self._token, self._expires_s)
+
+    async def close(self) -> None: ...
+
+    async def __aenter__(self) -> "Identity":
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def secured(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[Azurite]:
+    """TLS and bearer tokens, as in production, with one table."""
+    folder = tmp_path_factory.mktemp("secured")
+    process = Azurite(folder, tls=(certificates.chain, certificates.key))
+    process.start()
+    process.create_table("secured", authority=certificates.authority)
+    yield process
+    process.stop()
+
+
+@asynccontextmanager
+async def entered(
+    secured: Azurite, identity: Identity, ca_file: Path | None
+) -> AsyncIterator[AzureTable]:
+    address = TableAddress(
+        table="secured", endpoint=secured.endpoint, client_id="c1", ca_file=ca_file
+    )
+    table = AzureTable(address, bounds=BOUNDS, credential=identity)
+    yield table
+    await table.close()
+
+
+async def test_an_identity_enters_over_tls(secured: Azurite, certificates: Certificates) -> None:
+    async with entered(secured, Identity(), certificates.authority) as table:
+        await table.upsert(row("a", n=1))
+        await table.batch([row("b", n=1)])
+        assert [entity.row_key async for entity in table.scan("part")] == ["a", "b"]
+
+
+@pytest.mark.parametrize("claims", [{"aud": "https://vault.azure.net"}, {"exp": 1}])
+async def test_a_wrong_token_names_the_role(
+    secured: Azurite, certificates: Certificates, claims: dict[str, Any]
+) -> None:
+    async with entered(secured, Identity(**claims), certificates.authority) as table:
+        with pytest.raises(ExchangeMisconfigured, match="Storage Table Data Contributor") as caught:
+            await table.upsert(row("a", n=1))
+    assert "table 'secured' at https://127.0.0.1:" in str(caught.value)
+    assert "refuses identity c1" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+async def test_an_unknown_authority_names_the_setting(secured: Azurite) -> None:
+    async with entered(secured, Identity(), None) as table:
+        with pytest.raises(ExchangeMisconfigured, match="BROADSIDE_TABLES_CA_FILE"):
+            await table.upsert(row("a", n=1))
+
+
+async def test_a_wrong_key_and_a_missing_table_are_told_apart(azurite: Azurite, name: str) -> None:
+    good = azurite.connection_string()
+    wrong = good.replace("AccountKey=", "AccountKey=AAAA")
+    cases: tuple[tuple[str, str, str], ...] = (
+        (name, wrong, "refuses the connection string's key"),
+        ("nosuch", good, "table 'nosuch' does not exist; create it, or name another in BROADSIDE_"),
+    )
+    for table_name, connection_string, words in cases:
+        table = AzureTable(TableAddress(table=table_name, connection_string=connection_string))
+        for work in (table.get("part", "a"), table.upsert(row("a")), table.batch([row("a")])):
+            with pytest.raises(ExchangeError, match=words) as caught:
+                await work
+            assert isinstance(caught.value, ExchangeMisconfigured)
+        await table.close()

@@ -1,0 +1,67 @@
+"""Settings choose the table; wrong or half-filled ones are one line that names the variable."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exchange.azure import open_azure
+from exchange.azure_queue import ServiceBusQueue
+from exchange.azure_table import AzureTable, open_table
+from exchange.fabric import FabricSettings
+from exchange.ports import ExchangeMisconfigured
+
+KEYED = "AccountName=lab;AccountKey=bGFi;TableEndpoint=http://127.0.0.1:1/lab;"
+ENDPOINT = "https://lab.table.core.windows.net"
+
+
+def settings(**values: Any) -> FabricSettings:
+    return FabricSettings(fabric="azure", **values)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, "BROADSIDE_TABLES_CONNECTION_STRING: both missing; set one"),
+        (
+            {"tables_endpoint": ENDPOINT, "tables_connection_string": KEYED},
+            "BROADSIDE_TABLES_CONNECTION_STRING: both set; drop one",
+        ),
+        ({"tables_endpoint": "http://lab"}, "BROADSIDE_TABLES_ENDPOINT=http://lab: .*https only"),
+        ({"tables_endpoint": "lab"}, "BROADSIDE_TABLES_ENDPOINT=lab: .*https only"),
+        ({"tables_endpoint": "https://"}, "BROADSIDE_TABLES_ENDPOINT=https://: .*https only"),
+        ({"tables_connection_string": "lab"}, "BROADSIDE_TABLES_CONNECTION_STRING is not one"),
+        (
+            {"tables_connection_string": "AccountName=lab;TableEndpoint=http://127.0.0.1"},
+            "BROADSIDE_TABLES_CONNECTION_STRING is not one",
+        ),
+        (
+            {"tables_endpoint": ENDPOINT, "tables_name": "my-table"},
+            "BROADSIDE_TABLES_NAME=my-table: .*3 to 63 letters and digits",
+        ),
+    ],
+)
+def test_a_wrong_or_half_filled_set_is_one_line(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(ExchangeMisconfigured, match=words) as caught:
+        open_table(settings(**values))
+    assert "\n" not in str(caught.value)
+    assert "bGFi" not in str(caught.value)
+
+
+async def test_either_way_in_is_enough_and_nothing_connects() -> None:
+    for values in (
+        {"tables_connection_string": KEYED},
+        {"tables_endpoint": ENDPOINT, "tables_ca_file": Path("/nowhere.pem")},
+    ):
+        table = open_table(settings(**values))
+        assert isinstance(table, AzureTable)
+        await table.close()
+
+
+async def test_the_fabric_is_queue_and_table() -> None:
+    fabric = open_azure(
+        settings(servicebus_namespace="lab.servicebus.windows.net", tables_endpoint=ENDPOINT)
+    )
+    assert isinstance(fabric.queue, ServiceBusQueue)
+    assert isinstance(fabric.table, AzureTable)
+    await fabric.close()
