@@ -9,18 +9,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.align import CELL_FULL_RATIO, Aligned, Basis, FlowSeconds
+from coordinator.core.align import CELL_FULL_RATIO, Aligned, Basis, FlowSeconds, HostSeconds
 from coordinator.core.completeness import PAIR_FLOOR_RATIO, PairGrade, State
 from coordinator.core.evidence import Floats, Joined, PairEvidence, Singles
-from coordinator.core.headers import Headers
+from coordinator.core.headers import MSS_ASSUMED_BYTES, Headers
 from coordinator.core.runs import Burst
 from coordinator.core.series import BurstSeries, FlowSeries
 from coordinator.core.steady import batch_mean, cliff, ramp_s
 from exchange.messages import Flow, Message, UtcDatetime, pair_name
 
-SUSTAIN_S: Final = (
-    300  # s: RFC 9411 (traffic load profile) recommends at least this much sustain phase
-)
+SUSTAIN_S: Final = 300  # s: what RFC 9411 recommends for a sustain phase, at least
 
 
 def figure(value: float | None) -> float | None:
@@ -196,32 +194,16 @@ def aggregate(
             ramp_s=cut,
             short=span.stop - span.start < SUSTAIN_S,
         )
-    bounds = aligned.clock_bound_s[measured or seen]
-    bound_s = (
-        float(np.where(np.isnan(bounds), clock_bound_max_s, bounds).mean())
-        if (len(bounds))
-        else clock_bound_max_s
-    )
+    bounds = np.nan_to_num(aligned.clock_bound_s[measured or seen], nan=clock_bound_max_s)
+    bound_s = float(bounds.mean()) if len(bounds) else clock_bound_max_s
     flows = tuple(_flow(flow, aligned, grades, headers, span, bound_s) for flow in aligned.flows)
     pairs = _pairs(aligned, grades, span)
     return Aggregate(
         window=window,
         flows=flows,
         pairs=pairs,
-        client=_hosts(
-            aligned.client.cpu_busy_ratio,
-            aligned.client.cpu_busiest_core_ratio,
-            aligned.client.drops_count,
-            [p.client_nic_ratio for p in pairs],
-            span,
-        ),
-        server=_hosts(
-            aligned.server.cpu_busy_ratio,
-            aligned.server.cpu_busiest_core_ratio,
-            aligned.server.drops_count,
-            [p.server_nic_ratio for p in pairs],
-            span,
-        ),
+        client=_hosts(aligned.client, [pair.client_nic_ratio for pair in pairs], span),
+        server=_hosts(aligned.server, [pair.server_nic_ratio for pair in pairs], span),
         cliff=None if span is None else _cliff(aligned, measured, span),
         series=_series(burst, aligned, span),
         worst_bits_per_second=_worst(burst, aligned, late_after_s),
@@ -248,68 +230,71 @@ def _flow(
     length_s = span.stop - span.start
     bytes_in = flow.received_bytes[:, span]
     bits = bytes_in.sum(axis=0) * 8
-    mean = batch_mean(bits)
     received = float(bits.mean())
     clock_half = received * min(1.0, 2 * bound_s / length_s)
-    half = math.hypot(mean.half_width, clock_half)
     pair_bits = bytes_in.sum(axis=1) * 8 / length_s
-    seen = np.array([grade.measured for grade in grades])
-    rates = pair_bits[seen] if seen.any() else pair_bits[flow.coverage[:, span].any(axis=1)]
+    on_time = np.array([grade.measured for grade in grades])
+    rates = pair_bits[on_time if on_time.any() else flow.coverage[:, span].any(axis=1)]
     late = np.array([grade.state is State.LATE for grade in grades])
-    sent_in = flow.sent_bytes[:, span]
-    heard = ~np.isnan(sent_in).all(axis=1)
-    sent = float(np.nansum(sent_in, dtype=np.float64) * 8 / length_s) if heard.any() else None
-    proven = float(flow.proven_bytes[span].sum() * 8 / length_s)
-    retransmits = flow.retransmits_count[:, span]
-    retransmitted = (
-        float(np.nansum(retransmits, dtype=np.float64)) if not np.isnan(retransmits).all() else None
-    )
+    sent_bytes = _known_sum(flow.sent_bytes[:, span])
+    sent = None if sent_bytes is None else sent_bytes * 8 / length_s
+    segments = None if sent_bytes is None else sent_bytes / _mss(aligned.pairs)
+    retransmits = _known_sum(flow.retransmits_count[:, span])
     rtt = flow.rtt_s[:, span]
-    rtt_known = rtt[~np.isnan(rtt)].astype(np.float64)
-    baseline = _baseline(aligned.pairs, flow.flow, rtt_known)
-    mss = _mss(aligned.pairs)
-    segments = None if sent is None else sent * length_s / 8 / mss
-    rtt_mean = float(rtt_known.mean()) if len(rtt_known) else None
+    rtts = rtt[~np.isnan(rtt)].astype(np.float64)
+    rtt_mean = float(rtts.mean()) if len(rtts) else None
+    baseline = _baseline(aligned.pairs, flow.flow, rtts)
+    lost, packets = flow.lost_count[:, span], flow.packets_count[:, span]
     caps = [pair.client_nic_bits_per_second for pair in aligned.pairs]
-    moving = bytes_in[seen] if seen.sum() > 1 else None
-    packets, lost = flow.packets_count[:, span], flow.lost_count[:, span]
     return FlowSummary(
         flow=flow.flow,
         received_bits_per_second=figure(received),
-        received_half_width_bits_per_second=figure(half),
+        received_half_width_bits_per_second=figure(
+            math.hypot(batch_mean(bits).half_width, clock_half)
+        ),
         ip_bits_per_second=figure(received * headers.ip_ratio),
         sent_bits_per_second=figure(sent),
-        sent_pairs_count=int(heard.sum()),
+        sent_pairs_count=_known_rows(flow.sent_bytes[:, span]),
         late_bits_per_second=figure(float(pair_bits[late].sum())) if late.any() else None,
-        proven_ratio=figure(min(1.0, proven / received)) if received > 0 else None,
-        second_median_bits_per_second=figure(float(np.median(bits))),
-        second_p5_bits_per_second=figure(float(np.quantile(bits, 0.05))),
-        second_p95_bits_per_second=figure(float(np.quantile(bits, 0.95))),
+        proven_ratio=_over(float(flow.proven_bytes[span].sum()), float(bytes_in.sum())),
+        second_median_bits_per_second=_quantile(bits, 0.5),
+        second_p5_bits_per_second=_quantile(bits, 0.05),
+        second_p95_bits_per_second=_quantile(bits, 0.95),
         second_cov_ratio=figure(_cov(bits)),
         pair_mean_bits_per_second=figure(float(rates.mean())) if len(rates) else None,
-        pair_median_bits_per_second=figure(float(np.median(rates))) if len(rates) else None,
-        pair_p5_bits_per_second=figure(float(np.quantile(rates, 0.05))) if len(rates) else None,
-        pair_p95_bits_per_second=figure(float(np.quantile(rates, 0.95))) if len(rates) else None,
+        pair_median_bits_per_second=_quantile(rates, 0.5),
+        pair_p5_bits_per_second=_quantile(rates, 0.05),
+        pair_p95_bits_per_second=_quantile(rates, 0.95),
         pair_cov_ratio=figure(_cov(rates)),
         jain_ratio=figure(jain(rates)),
-        share_movement_ratio=figure(_share_movement(moving)),
-        retransmits_count=None if retransmitted is None else round(retransmitted),
-        retransmit_ratio=_over(retransmitted, segments),
-        tcp_efficiency_ratio=figure(tcp_efficiency(segments, retransmitted)),
+        share_movement_ratio=figure(_share_movement(bytes_in[on_time])),
+        retransmits_count=None if retransmits is None else round(retransmits),
+        retransmit_ratio=_over(retransmits, segments),
+        tcp_efficiency_ratio=figure(tcp_efficiency(segments, retransmits)),
         rtt_mean_s=figure(rtt_mean),
-        rtt_p50_s=figure(float(np.quantile(rtt_known, 0.5))) if len(rtt_known) else None,
-        rtt_p95_s=figure(float(np.quantile(rtt_known, 0.95))) if len(rtt_known) else None,
-        rtt_max_s=figure(float(rtt_known.max())) if len(rtt_known) else None,
+        rtt_p50_s=_quantile(rtts, 0.5),
+        rtt_p95_s=_quantile(rtts, 0.95),
+        rtt_max_s=_quantile(rtts, 1.0),
         rtt_baseline_s=figure(baseline),
-        rtt_pairs_count=int((~np.isnan(rtt)).any(axis=1).sum()),
+        rtt_pairs_count=_known_rows(rtt),
         buffer_delay_ratio=figure(buffer_delay(rtt_mean, baseline)),
         transfer_time_ratio=figure(transfer_time_ratio(received, headers.wire_ratio, caps)),
-        loss_ratio=_over(
-            float(np.nansum(lost, dtype=np.float64)) if not np.isnan(lost).all() else None,
-            float(np.nansum(packets, dtype=np.float64)) if not np.isnan(packets).all() else None,
-        ),
-        loss_pairs_count=int((~np.isnan(lost)).any(axis=1).sum()),
+        loss_ratio=_over(_known_sum(lost), _known_sum(packets)),
+        loss_pairs_count=_known_rows(lost),
     )
+
+
+def _known_sum(cells: Singles) -> float | None:
+    """Sum of the known cells; None where none is known."""
+    return None if np.isnan(cells).all() else float(np.nansum(cells, dtype=np.float64))
+
+
+def _known_rows(cells: Singles) -> int:
+    return int((~np.isnan(cells)).any(axis=1).sum())
+
+
+def _quantile(values: Floats, quantile: float) -> float | None:
+    return figure(float(np.quantile(values, quantile))) if len(values) else None
 
 
 def _over(part: float | None, whole: float | None) -> float | None:
@@ -364,10 +349,10 @@ def transfer_time_ratio(
     return sum(known) / wire_ratio / received_bits_per_second
 
 
-def _share_movement(bytes_in: Floats | None) -> float:
+def _share_movement(bytes_in: Floats) -> float:
     """Variance of the sum over sum of variances: 1 for pairs that move apart, near 0 where what
     one pair gains another loses, as when one device caps the sum."""
-    if bytes_in is None or bytes_in.shape[1] < 4:
+    if len(bytes_in) < 2 or bytes_in.shape[1] < 4:
         return math.nan
     single = float(bytes_in.var(axis=1, ddof=1).sum())
     return float(bytes_in.sum(axis=0).var(ddof=1)) / single if single > 0 else math.nan
@@ -397,7 +382,7 @@ def _mss(pairs: Sequence[PairEvidence]) -> int:
         for pair in pairs
         if pair.report and pair.report.engine and pair.report.engine.mss_bytes
     )
-    return said[len(said) // 2] if said else 1448
+    return said[len(said) // 2] if said else MSS_ASSUMED_BYTES
 
 
 def _row_means(cells: Singles, span: slice) -> Floats:
@@ -423,106 +408,91 @@ def _column_means(cells: Singles) -> Floats:
 def _pairs(
     aligned: Aligned, grades: Sequence[PairGrade], span: slice | None
 ) -> tuple[PairSummary, ...]:
-    count = len(aligned.pairs)
-    nothing = np.full(count, np.nan)
-    received, sent, cov, retransmits = (nothing.copy() for _ in range(4))
-    rtt_mean, rtt_min, cwnd = nothing.copy(), nothing.copy(), nothing.copy()
-    hosts = {}
-    for name, host in (("client", aligned.client), ("server", aligned.server)):
-        hosts[f"{name}_cpu"] = nothing if span is None else _row_means(host.cpu_busy_ratio, span)
-        hosts[f"{name}_core"] = (
-            nothing if span is None else _row_means(host.cpu_busiest_core_ratio, span)
-        )
-        hosts[f"{name}_tx"] = nothing if span is None else _row_means(host.nic_tx_bytes, span) * 8
-    if span is not None:
-        length_s = span.stop - span.start
-        seen = np.any([flow.coverage[:, span].any(axis=1) for flow in aligned.flows], axis=0)
-        per_second = np.sum([flow.received_bytes[:, span] for flow in aligned.flows], axis=0)
-        received = np.where(seen, per_second.sum(axis=1) * 8 / length_s, np.nan)
-        sent_in = np.array([flow.sent_bytes[:, span] for flow in aligned.flows])
-        heard = ~np.isnan(sent_in).all(axis=(0, 2))
-        sent = np.where(
-            heard, np.nansum(sent_in, axis=(0, 2), dtype=np.float64) * 8 / length_s, np.nan
-        )
-        if length_s > 1:
-            means = per_second.mean(axis=1)
-            np.divide(per_second.std(axis=1, ddof=1), means, out=cov, where=means > 0)
-        retransmits_in = np.array([flow.retransmits_count[:, span] for flow in aligned.flows])
-        counted = ~np.isnan(retransmits_in).all(axis=(0, 2))
-        retransmits = np.where(counted, np.nansum(retransmits_in, axis=(0, 2)), np.nan)
-        lead = aligned.flows[0]
-        rtt_mean, cwnd = _row_means(lead.rtt_s, span), _row_means(lead.cwnd_bytes, span)
-        low = np.where(np.isnan(lead.rtt_s[:, span]), np.inf, lead.rtt_s[:, span]).min(axis=1)
-        rtt_min = np.where(np.isinf(low), np.nan, low)
-    total = float(np.nansum(received))
+    figures = {} if span is None else _pair_figures(aligned, span)
     summaries = []
     for row, (pair, grade) in enumerate(zip(aligned.pairs, grades, strict=True)):
         test, claim, report = pair.server_test, pair.claim, pair.report
-        client_cap, server_cap = pair.client_nic_bits_per_second, pair.server_nic_bits_per_second
         summaries.append(
             PairSummary(
                 pair=pair_name(pair.pair_index),
                 pair_index=pair.pair_index,
-                client_agent_id=(report.agent_id if report else claim.agent_id if claim else None),
+                client_agent_id=report.agent_id if report else claim.agent_id if claim else None,
                 server_agent_id=test.agent_id if test else None,
                 state=grade.state,
                 reason=grade.reason,
                 completeness_ratio=grade.completeness.completeness_ratio,
                 start_error_s=figure(grade.start_error_s),
                 clock_bound_s=figure(float(aligned.clock_bound_s[row])),
-                basis=_weakest([flow.basis[row] for flow in aligned.flows]),
+                basis=max((flow.basis[row] for flow in aligned.flows), key=list(Basis).index),
                 joined_by=pair.joined_by,
-                received_bits_per_second=figure(received[row]),
-                sent_bits_per_second=figure(sent[row]),
-                share_ratio=figure(received[row] / total) if total > 0 else None,
-                cov_ratio=figure(cov[row]),
-                retransmits_count=(
-                    None if np.isnan(retransmits[row]) else round(float(retransmits[row]))
-                ),
-                rtt_mean_s=figure(rtt_mean[row]),
-                rtt_min_s=figure(rtt_min[row]),
-                cwnd_bytes=figure(cwnd[row]),
-                client_cpu_ratio=figure(hosts["client_cpu"][row]),
-                client_core_ratio=figure(hosts["client_core"][row]),
-                client_nic_ratio=(
-                    figure(hosts["client_tx"][row] / client_cap) if client_cap else None
-                ),
                 client_vm_size=pair.client_vm_size,
-                server_cpu_ratio=figure(hosts["server_cpu"][row]),
-                server_core_ratio=figure(hosts["server_core"][row]),
-                server_nic_ratio=(
-                    figure(hosts["server_tx"][row] / server_cap) if server_cap else None
-                ),
                 server_vm_size=pair.server_vm_size,
+                **{name: figure(float(values[row])) for name, values in figures.items()},
             )
         )
     return tuple(summaries)
 
 
-def _weakest(bases: Sequence[Basis]) -> Basis:
-    return max(bases, key=list(Basis).index)
+def _pair_figures(aligned: Aligned, span: slice) -> dict[str, Floats]:
+    """Figures of every pair over the window, by their name in :class:`PairSummary`."""
+    length_s = span.stop - span.start
+    unknown = np.full(len(aligned.pairs), np.nan)
+    seen = np.any([flow.coverage[:, span].any(axis=1) for flow in aligned.flows], axis=0)
+    per_second = np.sum([flow.received_bytes[:, span] for flow in aligned.flows], axis=0)
+    received = np.where(seen, per_second.sum(axis=1) * 8 / length_s, np.nan)
+    total = float(np.nansum(received))
+    cov = unknown.copy()
+    if length_s > 1:
+        means = per_second.mean(axis=1)
+        np.divide(per_second.std(axis=1, ddof=1), means, out=cov, where=means > 0)
+    lead = aligned.flows[0]
+    lowest = np.where(np.isnan(lead.rtt_s[:, span]), np.inf, lead.rtt_s[:, span]).min(axis=1)
+    sent = _row_sums([flow.sent_bytes for flow in aligned.flows], span)
+    retransmits = _row_sums([flow.retransmits_count for flow in aligned.flows], span)
+    figures = {
+        "received_bits_per_second": received,
+        "sent_bits_per_second": sent * 8 / length_s,
+        "share_ratio": received / total if total > 0 else unknown,
+        "cov_ratio": cov,
+        "retransmits_count": np.rint(retransmits),
+        "rtt_mean_s": _row_means(lead.rtt_s, span),
+        "rtt_min_s": lowest,  # infinite where unknown
+        "cwnd_bytes": _row_means(lead.cwnd_bytes, span),
+    }
+    for side, host, caps in (
+        ("client", aligned.client, [p.client_nic_bits_per_second for p in aligned.pairs]),
+        ("server", aligned.server, [p.server_nic_bits_per_second for p in aligned.pairs]),
+    ):
+        cap = np.array([known or math.nan for known in caps])
+        figures[f"{side}_cpu_ratio"] = _row_means(host.cpu_busy_ratio, span)
+        figures[f"{side}_core_ratio"] = _row_means(host.cpu_busiest_core_ratio, span)
+        figures[f"{side}_nic_ratio"] = _row_means(host.nic_tx_bytes, span) * 8 / cap
+    return figures
+
+
+def _row_sums(matrices: Sequence[Singles], span: slice) -> Floats:
+    """Sum over the window of each row's known cells, over all flows; NaN where none is known."""
+    cells = np.concatenate([matrix[:, span] for matrix in matrices], axis=1)
+    sums = np.nansum(cells, axis=1, dtype=np.float64)
+    return np.where(np.isnan(cells).all(axis=1), np.nan, sums)
 
 
 def _hosts(
-    busy: Singles,
-    core: Singles,
-    drops: Floats,
-    nic_ratios: Sequence[float | None],
-    span: slice | None,
+    host: HostSeconds, nic_ratios: Sequence[float | None], span: slice | None
 ) -> HostSummary:
     if span is None:
         return HostSummary()
-    cpu, cores = _row_means(busy, span), _row_means(core, span)
+    cpu = _row_means(host.cpu_busy_ratio, span)
     known = cpu[~np.isnan(cpu)]
-    fullest = [ratio for ratio in nic_ratios if ratio is not None]
+    fullest = figure(max((ratio for ratio in nic_ratios if ratio is not None), default=None))
     if not len(known):
-        return HostSummary(nic_max_ratio=figure(max(fullest, default=None)))
+        return HostSummary(nic_max_ratio=fullest)
     return HostSummary(
         cpu_mean_ratio=figure(float(known.mean())),
         cpu_max_ratio=figure(float(known.max())),
-        core_max_ratio=figure(float(np.nanmax(cores))),
-        nic_max_ratio=figure(max(fullest, default=None)),
-        drops_count=round(float(np.nansum(drops))),
+        core_max_ratio=figure(float(np.nanmax(_row_means(host.cpu_busiest_core_ratio, span)))),
+        nic_max_ratio=fullest,
+        drops_count=round(float(np.nansum(host.drops_count))),
         hosts_count=len(known),
     )
 

@@ -277,22 +277,7 @@ def _without_silence(columns: TrackColumns) -> TrackColumns:
     """Drop the zero rows at the end: after a client's death its server only waits."""
     loud = np.flatnonzero(columns.transferred_bytes > 0)
     stop = int(loud[-1]) + 1 if len(loud) else 0
-    if stop == len(columns):
-        return columns
-    return TrackColumns(
-        side=columns.side,
-        flow=columns.flow,
-        first_data_at_s=columns.first_data_at_s,
-        start_s=columns.start_s[:stop],
-        end_s=columns.end_s[:stop],
-        transferred_bytes=columns.transferred_bytes[:stop],
-        omitted=columns.omitted[:stop],
-        retransmits_count=columns.retransmits_count[:stop],
-        rtt_s=columns.rtt_s[:stop],
-        cwnd_bytes=columns.cwnd_bytes[:stop],
-        packets_count=columns.packets_count[:stop],
-        lost_count=columns.lost_count[:stop],
-    )
+    return columns if stop == len(columns) else columns.rows(slice(stop))
 
 
 def _totals(evidence: PairEvidence, flow: Flow) -> FlowTotals | None:

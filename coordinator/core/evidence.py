@@ -6,7 +6,7 @@ a tenth of the memory, so a fleet of a thousand pairs is read one pair at a time
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Literal, Protocol
@@ -59,6 +59,17 @@ class TrackColumns:
     def __len__(self) -> int:
         return len(self.start_s)
 
+    def rows(self, keep: NDArray[np.intp] | NDArray[np.bool_] | slice) -> "TrackColumns":
+        """The same track with some of its rows."""
+        return replace(self, **{name: getattr(self, name)[keep] for name in _TRACK_COLUMNS})
+
+
+_TRACK_COLUMNS: Final = tuple(
+    item.name
+    for item in fields(TrackColumns)
+    if item.name not in ("side", "flow", "first_data_at_s")
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostColumns:
@@ -100,23 +111,20 @@ def track_columns(track: Track | TrackColumns) -> TrackColumns:
         if start[~omitted].min() < warm_up_s - OVERLAP_S:
             start = np.where(omitted, start, start + warm_up_s)
             end = np.where(omitted, end, end + warm_up_s)
-    keep = _disjoint(start, end)
     return TrackColumns(
         side=track.side,
         flow=track.flow,
         first_data_at_s=track.first_data_at_s,
-        start_s=start[keep],
-        end_s=end[keep],
-        transferred_bytes=np.fromiter((row.transferred_bytes for row in rows), np.float64, count)[
-            keep
-        ],
-        omitted=omitted[keep],
-        retransmits_count=_singles((row.retransmits_count for row in rows), count)[keep],
-        rtt_s=_singles((row.rtt_s for row in rows), count)[keep],
-        cwnd_bytes=_singles((row.cwnd_bytes for row in rows), count)[keep],
-        packets_count=_singles((row.packets_count for row in rows), count)[keep],
-        lost_count=_singles((row.lost_count for row in rows), count)[keep],
-    )
+        start_s=start,
+        end_s=end,
+        transferred_bytes=np.fromiter((row.transferred_bytes for row in rows), np.float64, count),
+        omitted=omitted,
+        retransmits_count=_singles((row.retransmits_count for row in rows), count),
+        rtt_s=_singles((row.rtt_s for row in rows), count),
+        cwnd_bytes=_singles((row.cwnd_bytes for row in rows), count),
+        packets_count=_singles((row.packets_count for row in rows), count),
+        lost_count=_singles((row.lost_count for row in rows), count),
+    ).rows(_disjoint(start, end))
 
 
 def host_columns(host: Sequence[HostSecond] | HostColumns) -> HostColumns:

@@ -35,9 +35,7 @@ class Finding(Message):
     """One thing a reader must know, with its numbers and what to do."""
 
     id: str
-    kind: Literal[
-        "verdict", "cause", "context"
-    ]  # what was concluded, why, and what to bear in mind
+    kind: Literal["verdict", "cause", "context"]  # concluded, why, and to bear in mind
     severity: Severity
     weight: float  # findings are ordered by it, heaviest first
     sentence: str
@@ -53,7 +51,6 @@ class BurstFigures(Message):
     flows: tuple[FlowSummary, ...]
     pairs: tuple[PairSummary, ...]
     received_bits_per_second: float | None
-    ip_bits_per_second: float | None
     ip_ratio: float
     worst_bits_per_second: float | None
     peak_pair_bits_per_second: float | None

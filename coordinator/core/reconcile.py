@@ -29,9 +29,7 @@ IDLE_BINS_MIN: Final = 3  # under so many, the firewall's idle level is not know
 FITTED_BURSTS_MIN: Final = 3  # bursts from which an unknown layer's overhead is fitted
 NOISE_ASSUMED_RATIO: Final = 0.02  # 95 % half width of one bin where too few tell
 DOUBT_FACTOR: Final = 1.25  # a residual must exceed its uncertainty by this much to need a cause
-DOUBT_FACTOR_OF_MANY: Final = (
-    2.0  # and, of several bursts, one burst's: one in twenty is odd anyway
-)
+DOUBT_FACTOR_OF_MANY: Final = 2.0  # and, of several bursts, one: some burst is always odd
 PLATEAU_S: Final = 2.0  # s to either side that fit alike: no single best lag
 AGREES_RATIO: Final = 0.005  # a residual this small needs no cause, whatever its uncertainty
 OVERHEAD_KNOWN_RATIO: Final = 0.002  # uncertainty of header overhead from a recorded segment size
@@ -64,13 +62,13 @@ class Reconciliation(Message):
     layer: str
     grain_s: float
     basis: Literal["rate", "bytes"]  # over full bins of the steady window; over all bins touched
-    lag_s: float | None = None  # None: the data does not tell; zero was used
+    lag_s: float | None = None  # None: the data does not tell; the source's hint, or 0, was used
     lag_uncertainty_s: float | None = None
     overhead_ratio: float  # ledger's layer / payload
     overhead_how: Literal["recorded", "assumed", "fitted"]  # from segment sizes, from 1500-byte
     # packets, or, where the ledger's layer is not known, from the run's own median burst
     firewall_bits_per_second: float | None = None  # at the ledger's layer
-    firewall_bytes: float | None = None  # over the bins that the fleet touched
+    firewall_bytes: float | None = None  # over the bins of `basis`
     expected_bytes: float | None = None  # fleet payload x overhead over the same bins
     residual_ratio: float | None = None  # firewall / expected - 1
     residual_uncertainty_ratio: float | None = None  # 95 %
@@ -125,9 +123,9 @@ def estimate_lag(ledger: FirewallLedger, curve: Curve) -> Lag:
 
     For each lag the ledger's bins are explained as ``a x fleet bytes in the shifted bin + c x
     width`` by least squares; ``a`` takes up overhead and lost reports, ``c`` steady foreign
-    traffic, so neither bends the lag. The lag of the smallest residual wins, refined by a parabola
-    through its neighbours. It is *known* when it explains the ledger clearly better than the worst
-    lag does; its uncertainty is half the span of lags that fit about as well (profile likelihood).
+    traffic, so neither bends the lag. The lag of the smallest residual wins, to a twentieth
+    of a second. It is *known* when it explains at least half of the ledger's variance and no far
+    lag fits as well; its uncertainty is half the span of those that do (profile likelihood).
     """
     known = ~np.isnan(ledger.bytes)
     reach = (ledger.end_s > curve.at_s[0] + LAG_MIN_S - ledger.grain_s) & (

@@ -471,7 +471,6 @@ def _judged(
             flows=burst.flows,
             pairs=burst.pairs,
             received_bits_per_second=burst.fleet_received_bits_per_second,
-            ip_bits_per_second=burst.fleet_ip_bits_per_second,
             ip_ratio=burst.header_ratio,
             worst_bits_per_second=burst.worst_bits_per_second,
             peak_pair_bits_per_second=burst.peak_pair_bits_per_second,
