@@ -13,13 +13,20 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from coordinator import scenarios
+from coordinator.answers import Recomputed
+from coordinator.core.compare import Comparison
 from coordinator.core.plan import Infeasible
 from coordinator.core.progress import Progress
 from coordinator.core.runs import RunSpec
 from coordinator.core.status import RunStatus
 from coordinator.core.summary import RunSummary
+from coordinator.groups import CompareRequest, EmptyGroup
+from coordinator.imports import BadFile
+from coordinator.imports.recordings import ImportedRecordings
+from coordinator.imports.tables import ImportedTable
+from coordinator.imports.values import OriginalTable, Recordings
 from coordinator.requests import CancelRequest, LaunchRequest
-from coordinator.service import Coordinator, UnknownRun
+from coordinator.service import Coordinator, RunNotOver, UnknownRun
 from exchange.messages import Message, Presence
 from exchange.ports import ExchangeError
 from exchange.records import RunHeader
@@ -124,8 +131,32 @@ def create_app(coordinator: Coordinator, *, tick_s: float | None = 1.0) -> FastA
         """The verdict with its figures, once the run is over."""
         summary = await coordinator.summary(run_id)
         if summary is None:
-            raise HTTPException(409, f"run {run_id} is not over yet; read /v1/runs/{run_id}")
+            raise RunNotOver(run_id)
         return summary
+
+    @app.get("/v1/runs/{run_id}/recomputed", responses=problems)
+    async def recompute_summary(run_id: str) -> Recomputed:
+        """The verdict from the stored rows alone, and whether it is the stored one to the byte."""
+        return await coordinator.recomputed(run_id)
+
+    @app.post("/v1/comparisons", responses=problems)
+    async def compare_groups(request: CompareRequest) -> Comparison:
+        """Two runs, or two groups of bursts, side by side. Nothing is stored."""
+        return await coordinator.compare(request)
+
+    @app.post("/v1/imports/original", status_code=201, responses=problems)
+    async def import_table(table: OriginalTable, response: Response) -> ImportedTable:
+        """Make a run of one of the original test's tables."""
+        imported = await coordinator.import_table(table)
+        response.headers["Location"] = f"/v1/runs/{imported.run_id}"
+        return imported
+
+    @app.post("/v1/imports/iperf3", status_code=201, responses=problems)
+    async def import_recordings(recordings: Recordings, response: Response) -> ImportedRecordings:
+        """Make one run of files that iperf3 wrote."""
+        imported = await coordinator.import_recordings(recordings)
+        response.headers["Location"] = f"/v1/runs/{imported.run_id}"
+        return imported
 
     return app
 
@@ -144,6 +175,18 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(UnknownRun)
     async def unknown_run(_: Request, error: UnknownRun) -> JSONResponse:
         return problem(404, "Unknown run", f"run {error}: no such run; list them at /v1/runs")
+
+    @app.exception_handler(RunNotOver)
+    async def run_not_over(_: Request, error: RunNotOver) -> JSONResponse:
+        return problem(409, "Not over", f"run {error} is not over yet; read /v1/runs/{error}")
+
+    @app.exception_handler(BadFile)
+    async def bad_file(_: Request, error: BadFile) -> JSONResponse:
+        return problem(422, "Bad import", str(error))
+
+    @app.exception_handler(EmptyGroup)
+    async def empty_group(_: Request, error: EmptyGroup) -> JSONResponse:
+        return problem(422, "Empty group", str(error))
 
     @app.exception_handler(scenarios.ScenarioError)
     async def bad_scenario(_: Request, error: scenarios.ScenarioError) -> JSONResponse:

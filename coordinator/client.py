@@ -2,16 +2,24 @@
 
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
 import httpx
 
+from coordinator.answers import Recomputed
+from coordinator.core.compare import Comparison
 from coordinator.core.progress import Progress
 from coordinator.core.status import RunStatus
 from coordinator.core.summary import RunSummary
+from coordinator.groups import CompareRequest
+from coordinator.imports.recordings import ImportedRecordings
+from coordinator.imports.tables import ImportedTable
+from coordinator.imports.values import OriginalTable, Recordings
 from coordinator.requests import CancelRequest, LaunchRequest
-from exchange.messages import Presence
+from exchange.messages import Message, Presence
 from exchange.records import RunHeader
+
+LONG_S: Final = 600.0  # s to wait for answers that take many rows
 
 
 class ApiError(Exception):
@@ -47,6 +55,31 @@ class Client:
                 return None
             raise
         return RunSummary.model_validate(answer)
+
+    async def recomputed(self, run_id: str) -> Recomputed:
+        path = f"/v1/runs/{run_id}/recomputed"
+        return Recomputed.model_validate(await self._call("GET", path, timeout=LONG_S))
+
+    async def compare(self, request: CompareRequest) -> Comparison:
+        answer = await self._send("/v1/comparisons", request)
+        return Comparison.model_validate(answer)
+
+    async def import_table(self, table: OriginalTable) -> ImportedTable:
+        return ImportedTable.model_validate(await self._send("/v1/imports/original", table))
+
+    async def import_recordings(self, recordings: Recordings) -> ImportedRecordings:
+        answer = await self._send("/v1/imports/iperf3", recordings)
+        return ImportedRecordings.model_validate(answer)
+
+    async def _send(self, path: str, message: Message) -> Any:
+        """Post a value that may be large, or take a while."""
+        return await self._call(
+            "POST",
+            path,
+            content=message.model_dump_json(),
+            headers={"Content-Type": "application/json"},
+            timeout=LONG_S,
+        )
 
     async def cancel(self, run_id: str, *, by: str, reason: str) -> RunStatus:
         body = CancelRequest(by=by, reason=reason).model_dump(mode="json")

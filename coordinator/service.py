@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from coordinator.answers import Recomputed, hold_against
+from coordinator.core.compare import Comparison
 from coordinator.core.evidence import (
     HOLD_MAX_S,
     BurstEvidence,
@@ -42,6 +44,21 @@ from coordinator.core.summary import (
     measure_burst,
     summarise_run,
 )
+from coordinator.groups import CompareRequest, Run, Selection, compare_runs
+from coordinator.imports.recordings import (
+    ImportedBurst,
+    ImportedRecordings,
+    describe,
+)
+from coordinator.imports.store import (
+    import_status,
+    load_import,
+    plan_import,
+    recompute_import,
+    save_import,
+)
+from coordinator.imports.tables import ImportedTable, summarise_table
+from coordinator.imports.values import Imported, OriginalTable, Recordings
 from coordinator.ledgers import LedgerSource, dump_ledger, load_ledger
 from exchange.fabric import Fabric
 from exchange.messages import Control, Presence
@@ -58,13 +75,17 @@ class UnknownRun(Exception):
     """There is no run of that id."""
 
 
+class RunNotOver(Exception):
+    """The run goes on, and what was asked needs its summary."""
+
+
 def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def new_run_id(spec: RunSpec, now: datetime) -> str:
+def new_run_id(scenario: str, now: datetime) -> str:
     """Sorts by time, names the scenario, and does not collide: ``20261120-114500-smoke-7f3a``."""
-    name = spec.scenario.replace(".", "-")[:36].strip("-")
+    name = scenario.replace(".", "-")[:36].strip("-")
     return f"{now:%Y%m%d-%H%M%S}-{name}-{secrets.token_hex(2)}"
 
 
@@ -84,6 +105,7 @@ class Coordinator:
         self._now = now
         self._closed: set[str] = set()  # runs whose final summary is stored: nothing left to do
         self._plans: dict[str, Plan] = {}  # plans never change once stored
+        self._own: set[str] = set()  # runs that are known not to be imports
 
     # Verbs of an operator ---------------------------------------------------------------------
 
@@ -94,7 +116,9 @@ class Coordinator:
         carried.
         """
         now = self._now()
-        plan = make_plan(spec, await self._records.read_presences(), now, new_run_id(spec, now))
+        plan = make_plan(
+            spec, await self._records.read_presences(), now, new_run_id(spec.scenario, now)
+        )
         header = RunHeader(
             run_id=plan.run_id,
             scenario=spec.scenario,
@@ -119,6 +143,62 @@ class Coordinator:
         await self._queue.cancel(numbers)
         log.info("run cancelled", extra={"action": "cancel", "run_id": run_id})
 
+    # Imports ----------------------------------------------------------------------------------
+
+    async def import_table(self, table: OriginalTable) -> ImportedTable:
+        """Make a run of one of the original's tables.
+
+        Raises :class:`~coordinator.scenarios.BadScenario` for fields that cannot be set.
+        """
+        said = await asyncio.to_thread(summarise_table, table)
+        summary = await self._import(table)
+        return ImportedTable(
+            **dict(said),
+            run_id=summary.run_id,
+            verdict=summary.verdict,
+            source=table.source,
+            timezone=table.timezone,
+            labels=table.labels,
+            rows_count=len(table.rows),
+            set_apart=table.set_apart,
+        )
+
+    async def import_recordings(self, imported: Recordings) -> ImportedRecordings:
+        """Make one run of iperf3's own files.
+
+        Raises :class:`~coordinator.imports.BadFile` when none holds a test, and ``BadScenario``
+        for fields that cannot be set.
+        """
+        summary = await self._import(imported)
+        return ImportedRecordings(
+            run_id=summary.run_id,
+            verdict=summary.verdict,
+            labels=imported.labels,
+            files=tuple(describe(recording) for recording in imported.recordings),
+            bursts=tuple(ImportedBurst.of(burst) for burst in summary.bursts),
+            findings=summary.findings,
+        )
+
+    async def _import(self, imported: Imported) -> RunSummary:
+        now = self._now()
+        name = "original" if isinstance(imported, OriginalTable) else "iperf3"
+        run_id = new_run_id(name, now)
+        plan = await asyncio.to_thread(plan_import, imported, run_id, now)
+        summary = await save_import(self._records, plan, imported)
+        self._plans[run_id] = plan
+        self._closed.add(run_id)
+        log.info("run imported", extra={"action": "import", "run_id": run_id})
+        return summary
+
+    async def _imported(self, run_id: str) -> Imported | None:
+        """The values that a run was imported from; None for a run of our own."""
+        if run_id in self._own:
+            return None
+        imported = await load_import(self._records, run_id)
+        if imported is None:
+            self._own.add(run_id)
+        return imported
+
     # Reads ------------------------------------------------------------------------------------
 
     async def read_plan(self, run_id: str) -> Plan:
@@ -133,6 +213,9 @@ class Coordinator:
     async def status(self, run_id: str) -> RunStatus:
         """Raises :class:`UnknownRun`."""
         plan = await self.read_plan(run_id)
+        imported = await self._imported(run_id)
+        if imported is not None:
+            return await import_status(plan, imported)
         control = await self._records.read_control(run_id)
         now = self._now()
         begun = [
@@ -154,6 +237,34 @@ class Coordinator:
         await self.read_plan(run_id)
         document = await self._records.read_summary(run_id, "run")
         return None if document is None else RunSummary.model_validate_json(document)
+
+    async def recomputed(self, run_id: str) -> Recomputed:
+        """The verdict from the stored rows alone, held against the stored one byte for byte.
+
+        Raises :class:`UnknownRun`, :class:`RunNotOver`.
+        """
+        summary = await self.recompute(run_id)
+        stored = await self._records.read_summary(run_id, "run")
+        if summary is None or stored is None:
+            raise RunNotOver(run_id)
+        return hold_against(stored, summary)
+
+    async def compare(self, request: CompareRequest) -> Comparison:
+        """Two groups of bursts side by side.
+
+        Raises :class:`UnknownRun`, :class:`RunNotOver`, :class:`~coordinator.groups.EmptyGroup`.
+        """
+        a, b = [await self._runs_of(selection) for selection in (request.a, request.b)]
+        return compare_runs(request, a, b)
+
+    async def _runs_of(self, selection: Selection) -> list[Run]:
+        runs = []
+        for run_id in selection.run_ids:
+            summary = await self.summary(run_id)
+            if summary is None:
+                raise RunNotOver(run_id)
+            runs.append(Run(plan=await self.read_plan(run_id), summary=summary))
+        return runs
 
     async def progress(self, run_id: str) -> Progress:
         """The newest begun burst, second by second. Raises :class:`UnknownRun`."""
@@ -214,6 +325,9 @@ class Coordinator:
         if stored is None:
             return None
         plan = await self.read_plan(run_id)
+        imported = await self._imported(run_id)
+        if imported is not None:
+            return await recompute_import(plan, imported, stored.computed_at)
         measured = [
             measure_burst(plan.spec, await self._evidence(plan, burst), due_at(burst))
             for burst in plan.bursts

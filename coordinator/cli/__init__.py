@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from coordinator.cli import agent, demo, doctor, lab, runs, serve
+from coordinator.cli import agent, compare, demo, doctor, imports, lab, runs, serve
 from coordinator.cli.exits import Exit
 
 app = typer.Typer(
@@ -24,6 +24,8 @@ app.command(name="runs")(runs.list_runs)
 app.command(name="show")(runs.show)
 app.command(name="verdict")(runs.verdict)
 app.command(name="abort")(runs.abort)
+app.command(name="compare")(compare.compare)
+app.add_typer(imports.app, name="import")
 app.command(name="scenarios")(runs.list_scenarios)
 app.command(name="doctor")(doctor.doctor)
 

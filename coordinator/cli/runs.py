@@ -2,11 +2,12 @@
 
 import getpass
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from coordinator import scenarios
+from coordinator.answers import Recomputed
 from coordinator.cli import display
 from coordinator.cli.connection import Api, Json, run
 from coordinator.cli.exits import Exit, stop
@@ -56,7 +57,7 @@ def watch(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
     """Follow a run to its verdict."""
 
     async def work(client: Client) -> RunSummary:
-        return await display.follow(client, await _resolve(client, run_id), quiet=as_json)
+        return await display.follow(client, await resolve_run(client, run_id), quiet=as_json)
 
     _finish(run(api, work, drive=True), as_json=as_json)
 
@@ -100,7 +101,7 @@ def show(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
     """Show where a run stands, burst by burst."""
 
     async def work(client: Client) -> RunStatus:
-        return await client.status(await _resolve(client, run_id))
+        return await client.status(await resolve_run(client, run_id))
 
     status = run(api, work)
     if as_json:
@@ -129,16 +130,50 @@ def show(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
     )
 
 
-def verdict(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
+def verdict(
+    run_id: RunArgument,
+    recompute: Annotated[
+        bool,
+        typer.Option(
+            "--recompute", help="compute it again from the stored rows; 4 when it differs"
+        ),
+    ] = False,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
     """Print a run's verdict with its figures; the exit code says it too."""
+    if recompute:
+        _recompute(run_id, api=api, as_json=as_json)
 
     async def work(client: Client) -> RunSummary | None:
-        return await client.summary(await _resolve(client, run_id))
+        return await client.summary(await resolve_run(client, run_id))
 
     summary = run(api, work)
     if summary is None:
         stop(f"run {run_id}: not over yet; follow it with `broadside watch`", Exit.CANNOT_RUN)
     _finish(summary, as_json=as_json)
+
+
+def _recompute(run_id: str, *, api: str | None, as_json: bool) -> NoReturn:
+    """Print the verdict from the stored rows, and whether the stored one is the same text."""
+
+    async def work(client: Client) -> Recomputed:
+        return await client.recomputed(await resolve_run(client, run_id))
+
+    again = run(api, work)
+    if as_json:
+        print_json(again.summary)
+    else:
+        show_summary(again.summary)
+    if again.equal:
+        typer.echo("recomputed: the stored summary is the same, byte for byte", err=True)
+        raise typer.Exit(exit_of(again.summary))
+    typer.echo(
+        f"broadside: run {again.summary.run_id}: the stored summary does not follow from the "
+        f"stored rows, {again.differences_count} fields differ: " + "; ".join(again.differences),
+        err=True,
+    )
+    raise typer.Exit(Exit.CANNOT_RUN)
 
 
 def abort(
@@ -150,7 +185,7 @@ def abort(
     """Stop a run: agents stop traffic within seconds, what was measured is kept."""
 
     async def work(client: Client) -> RunStatus:
-        chosen = await _resolve(client, run_id)
+        chosen = await resolve_run(client, run_id)
         return await client.cancel(chosen, by=getpass.getuser(), reason=reason)
 
     status = run(api, work)
@@ -214,7 +249,8 @@ def _finish(result: RunStatus | RunSummary, *, as_json: bool) -> None:
         raise typer.Exit(exit_of(result))
 
 
-async def _resolve(client: Client, run_id: str) -> str:
+async def resolve_run(client: Client, run_id: str) -> str:
+    """The id that a person means: `last` is the newest run's."""
     if run_id != "last":
         return run_id
     newest = await client.runs(1)

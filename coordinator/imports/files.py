@@ -1,0 +1,89 @@
+"""Reads files that people hand us: bounded in size, and refused in one clear line."""
+
+import csv
+import io
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from coordinator.imports import BadFile
+
+TABLE_MAX_BYTES: Final = 32 * 1_048_576  # about 250 times the original's largest table
+RECORDING_MAX_BYTES: Final = 64 * 1_048_576  # of iperf3: 64 streams x 1740 s are 41 MB with -J
+
+_PIECE_BYTES: Final = 1_048_576
+
+
+def read_bytes(path: Path, max_bytes: int) -> bytes:
+    """A file's bytes; never more than ``max_bytes`` of them, also from a device or a pipe.
+
+    Raises :class:`BadFile` when it is missing, unreadable or larger.
+    """
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            data = b"" if size > max_bytes else file.read(max_bytes + 1)
+    except OSError as error:
+        raise BadFile(f"{path}: {error.strerror}; name a readable file") from error
+    if size > max_bytes or len(data) > max_bytes:
+        held = f"{size / 1e6:.0f} MB" if size else "too large"
+        raise BadFile(
+            f"{path}: {held}, and at most {max_bytes / 1e6:.0f} MB are read at once; "
+            "split it and import the parts"
+        )
+    return data
+
+
+def read_text(path: Path) -> str:
+    """A table's text: UTF-8, with or without a byte order mark. Raises :class:`BadFile`."""
+    data = read_bytes(path, TABLE_MAX_BYTES)
+    if not data.strip():
+        raise BadFile(f"{path}: the file is empty; export the table again")
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise BadFile(f"{path}: UTF-16 text, not UTF-8; save it as `CSV UTF-8`")
+    zero = data.find(b"\0")
+    if zero >= 0:
+        raise BadFile(
+            f"{path}: row {_row(data, zero)}: a zero byte; this is a binary file, not a table: "
+            "export the table as CSV"
+        )
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadFile(
+            f"{path}: row {_row(data, error.start)}: byte 0x{data[error.start]:02x} is not UTF-8; "
+            "save it as `CSV UTF-8`"
+        ) from error
+
+
+def _row(data: bytes, place: int) -> int:
+    return data.count(b"\n", 0, place) + 1
+
+
+def read_rows(text: str, *, name: str, header_word: str) -> Iterator[tuple[int, list[str]]]:
+    """A table's rows with the line that each ends on; cells are stripped of blanks.
+
+    Commas, semicolons or tabs part the cells, whichever the line with ``header_word`` (else the
+    first) has most of. Raises :class:`BadFile`.
+    """
+    unified = text.replace("\r\n", "\n").replace("\r", "\n")
+    wanted = header_word.lower()
+    lines = list(itertools.islice(io.StringIO(unified), 100))
+    head = next(
+        (line for line in lines if wanted in line.lower()),
+        next((line for line in lines if line.strip()), ""),
+    )
+    delimiter = max(",;\t", key=head.count)
+    reader = csv.reader(io.StringIO(unified), delimiter=delimiter, strict=True)
+    while True:
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise BadFile(
+                f"{name}: row {reader.line_num}: not CSV ({error}); export the table again"
+            ) from error
+        yield reader.line_num, [cell.strip() for cell in cells]

@@ -1,0 +1,477 @@
+"""A run of iperf3's own files: tests joined by cookie, bursts found by time. Pure.
+
+Both ends of one test are one pair. Tests that overlap by at least half, in one direction and
+protocol, are one burst; files of different days are bursts of their own. Nobody promised that
+starts coincide, so a start counts as late only beyond a minute.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import Final, TypeVar
+
+from coordinator.core.align import receiving_side
+from coordinator.core.evidence import BurstEvidence, Joined, PairEvidence
+from coordinator.core.judge import Finding, Verdict
+from coordinator.core.runs import Burst, Pair, Plan
+from coordinator.core.status import due_at
+from coordinator.core.summary import BurstSummary, MeasuredBurst, measure_burst
+from coordinator.imports import BadFile
+from coordinator.imports.runs import (
+    Measured,
+    build_spec,
+    endpoint,
+    identifier,
+    note_findings,
+)
+from coordinator.imports.values import Recording, Recordings, RecordingState
+from exchange.messages import (
+    Direction,
+    EngineReport,
+    FlowTotals,
+    JobReport,
+    Message,
+    Outcome,
+    Protocol,
+    RunId,
+    ServerTest,
+    Side,
+    Track,
+    Traffic,
+    UtcDatetime,
+)
+
+SCENARIO: Final = "iperf3"
+LATE_AFTER_S: Final = 60.0
+CLOCK_BOUND_S: Final = 1.0  # iperf3's stamps are whole seconds before 3.20
+OVERLAP_RATIO: Final = 0.5  # of the shorter of two tests: they are of one burst
+_UNTIMED_S: Final = 10  # s taken for a test that never said how long it should be: iperf3's own
+_OUTSIDE: Final = (RecordingState.UNREADABLE, RecordingState.UNSUPPORTED)
+_OUTCOMES: Final = {
+    RecordingState.MEASURED: Outcome.MEASURED,
+    RecordingState.TRUNCATED: Outcome.ABANDONED,
+}
+
+
+class FileResult(Message):
+    """One test of one file. Sums are over both flows of a bidirectional test; None is unknown."""
+
+    file: str
+    test: int  # of several in one file, from 1
+    state: RecordingState
+    reason: str | None = None
+    side: Side | None = None
+    version: str | None = None
+    direction: Direction | None = None
+    protocol: Protocol | None = None
+    streams: int | None = None
+    started_at: UtcDatetime
+    duration_s: int | None = None  # as asked
+    sent_bytes: int | None = None
+    received_bytes: int | None = None
+    sent_bits_per_second: float | None = None
+    received_bits_per_second: float | None = None
+    retransmits: int | None = None
+    rtt_mean_s: float | None = None
+    rtt_min_s: float | None = None
+    rtt_max_s: float | None = None
+    lost_ratio: float | None = None  # UDP datagrams
+    flows: tuple[FlowTotals, ...] = ()
+
+
+class ImportedBurst(Message):
+    """One burst of an import, in short."""
+
+    index: int
+    planned_start_at: UtcDatetime
+    duration_s: int
+    files: tuple[str, ...]
+    fleet_sent_bits_per_second: float | None = None
+    fleet_received_bits_per_second: float | None = None
+    completeness_ratio: float
+
+    @classmethod
+    def of(cls, burst: BurstSummary) -> "ImportedBurst":
+        return cls(
+            index=burst.index,
+            planned_start_at=burst.planned_start_at,
+            duration_s=burst.duration_s,
+            files=tuple(pair.pair for pair in burst.pairs),
+            fleet_sent_bits_per_second=burst.fleet_sent_bits_per_second,
+            fleet_received_bits_per_second=burst.fleet_received_bits_per_second,
+            completeness_ratio=burst.completeness_ratio,
+        )
+
+
+class ImportedRecordings(Message):
+    """What an import of recordings answers."""
+
+    run_id: RunId | None  # None: no file held a test, nothing was stored
+    verdict: Verdict | None = None
+    labels: Mapping[str, str] = {}
+    files: tuple[FileResult, ...]
+    bursts: tuple[ImportedBurst, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def describe(recording: Recording) -> FileResult:
+    """A recording as a person asks about it."""
+    report = recording.report or EngineReport(engine="iperf3")
+    totals = report.totals or _so_far(recording)
+    packets = _sum([t.packets_count for t in totals])
+    lost = _sum([t.lost_count for t in totals])
+    rtts = [t.rtt_mean_s for t in totals if t.rtt_mean_s is not None]
+    return FileResult(
+        file=recording.file,
+        test=recording.test_index + 1,
+        state=recording.state,
+        reason=recording.reason,
+        side=recording.side,
+        version=report.version,
+        direction=report.direction,
+        protocol=report.protocol,
+        streams=report.streams_count,
+        started_at=recording.started_at,
+        duration_s=report.duration_s,
+        sent_bytes=_sum([t.sent_bytes for t in totals]),
+        received_bytes=_sum([t.received_bytes for t in totals]),
+        sent_bits_per_second=_sum([_rate(t.sent_bytes, t.sent_s) for t in totals]),
+        received_bits_per_second=_sum([_rate(t.received_bytes, t.received_s) for t in totals]),
+        retransmits=_sum([t.retransmits_count for t in totals]),
+        rtt_mean_s=sum(rtts) / len(rtts) if rtts else None,
+        rtt_min_s=min((t.rtt_min_s for t in totals if t.rtt_min_s is not None), default=None),
+        rtt_max_s=max((t.rtt_max_s for t in totals if t.rtt_max_s is not None), default=None),
+        lost_ratio=lost / packets if lost is not None and packets else None,
+        flows=totals,
+    )
+
+
+def _so_far(recording: Recording) -> tuple[FlowTotals, ...]:
+    """What the seconds of a recording without an end add up to, as its own side counted."""
+    found = []
+    for flow, intervals in recording.intervals.items():
+        kept = [interval for interval in intervals if not interval.omitted]
+        amount = sum(interval.transferred_bytes for interval in kept)
+        over_s = sum(interval.end_s - interval.start_s for interval in kept)
+        if receiving_side(flow) is recording.side:
+            found.append(FlowTotals(flow=flow, received_bytes=amount, received_s=over_s))
+        else:
+            found.append(FlowTotals(flow=flow, sent_bytes=amount, sent_s=over_s))
+    return tuple(found)
+
+
+_Number = TypeVar("_Number", int, float)
+
+
+def _sum(values: Sequence[_Number | None]) -> _Number | None:
+    """None when there is nothing, or anything unknown."""
+    known = [value for value in values if value is not None]
+    return sum(known[1:], known[0]) if known and len(known) == len(values) else None
+
+
+def _rate(amount: int | None, over_s: float | None) -> float | None:
+    return amount * 8 / over_s if amount is not None and over_s else None
+
+
+# From recordings to bursts ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Test:
+    """One test, by the recordings of its one or two ends."""
+
+    ends: Mapping[Side | None, Recording]
+    name: str
+
+    @property
+    def lead(self) -> Recording:
+        """The client's recording where there is one: it knows what arrived at either end."""
+        return self.ends.get(Side.CLIENT) or next(iter(self.ends.values()))
+
+    @property
+    def report(self) -> EngineReport:
+        return self.lead.report or EngineReport(engine="iperf3")
+
+    @property
+    def start_s(self) -> float:
+        return self.lead.first_data_at_s or self.lead.started_at.timestamp()
+
+    @property
+    def seen_s(self) -> float:
+        """Seconds of engine time that were recorded, warm-up included."""
+        ends = [
+            interval.end_s for intervals in self.lead.intervals.values() for interval in intervals
+        ]
+        return max(ends, default=0.0)
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds of measured traffic: asked for, else seen; 0 when neither is known."""
+        return self.report.duration_s or max(0.0, self.seen_s - (self.report.omit_s or 0))
+
+    @property
+    def end_s(self) -> float:
+        return self.start_s + self.seen_s
+
+    @property
+    def kind(self) -> tuple[Direction, Protocol] | None:
+        """None: the test failed before it said."""
+        direction, protocol = self.report.direction, self.report.protocol
+        return None if direction is None or protocol is None else (direction, protocol)
+
+
+@dataclass(slots=True)
+class _Group:
+    """Tests of one burst."""
+
+    tests: list[_Test]
+    kind: tuple[Direction, Protocol] | None
+
+    def takes(self, test: _Test) -> bool:
+        """Whether a test that starts no earlier than the group belongs to it."""
+        first = self.tests[0]
+        if None not in (test.kind, self.kind) and test.kind != self.kind:
+            return False
+        shared_s = min(test.end_s, first.end_s) - test.start_s
+        shorter_s = min(test.end_s - test.start_s, first.end_s - first.start_s)
+        return test.start_s < first.end_s and shared_s >= OVERLAP_RATIO * shorter_s
+
+    def add(self, test: _Test) -> None:
+        self.tests.append(test)
+        self.kind = self.kind or test.kind
+
+
+def _tests(imported: Recordings) -> tuple[list[_Test], list[Recording]]:
+    """Tests in time order, and recordings that say again what another one says."""
+    basenames = Counter(
+        PurePath(file).name for file in {recording.file for recording in imported.recordings}
+    )
+    counts = Counter(recording.file for recording in imported.recordings)
+
+    def name(recording: Recording) -> str:
+        short = PurePath(recording.file).name
+        said = short if basenames[short] == 1 else recording.file
+        return f"{said}#{recording.test_index + 1}" if counts[recording.file] > 1 else said
+
+    found: dict[object, dict[Side | None, Recording]] = {}
+    again: list[Recording] = []
+    for number, recording in enumerate(imported.recordings):
+        if recording.state in _OUTSIDE:
+            continue
+        cookie = recording.report.cookie if recording.report else None
+        key: object = number if cookie is None or recording.side is None else cookie
+        ends = found.setdefault(key, {})
+        if recording.side in ends:
+            again.append(recording)
+        else:
+            ends[recording.side] = recording
+    tests = [_Test(ends=ends, name="") for ends in found.values()]
+    tests = [_Test(ends=test.ends, name=name(test.lead)) for test in tests]
+    return sorted(tests, key=lambda test: (test.start_s, test.name)), again
+
+
+def _groups(tests: Sequence[_Test]) -> list[_Group]:
+    groups: list[_Group] = []
+    for test in tests:
+        group = next((group for group in groups if group.takes(test)), None)
+        if group is None:
+            groups.append(_Group(tests=[test], kind=test.kind))
+        else:
+            group.add(test)
+    return groups
+
+
+def plan_recordings(imported: Recordings, run_id: str, now: datetime) -> Plan:
+    """The plan that the tests imply. Raises :class:`BadFile` when no recording holds one."""
+    groups = _groups(_tests(imported)[0])
+    if not groups:
+        raise BadFile("no file holds an iperf3 test; give files of --json or --json-stream output")
+    bursts = tuple(_burst(index, group) for index, group in enumerate(groups))
+    pairs_count = max(len(group.tests) for group in groups)
+    spec = build_spec(
+        {
+            "scenario": SCENARIO,
+            "description": f"imported from {len(imported.recordings)} recordings of iperf3",
+            "pairs_count": pairs_count,
+            "bursts_count": len(bursts),
+            "late_after_s": LATE_AFTER_S,
+            "clock_bound_max_s": CLOCK_BOUND_S,
+            "traffic": _traffic(max(groups, key=lambda g: len(g.tests))).model_dump(mode="json"),
+            "labels": imported.labels,
+        },
+        imported.overrides,
+        burst_s=max(burst.duration_s + burst.omit_s for burst in bursts),
+        period_s=0.0,
+    )
+    return Plan(
+        run_id=run_id,
+        created_at=now,
+        spec=spec,
+        pairs=tuple(Pair(index=i, endpoint=endpoint(None)) for i in range(pairs_count)),
+        bursts=bursts,
+    )
+
+
+def _burst(index: int, group: _Group) -> Burst:
+    start_s = min(test.start_s for test in group.tests)
+    length_s = max(test.duration_s for test in group.tests)
+    return Burst(
+        index=index,
+        planned_start_at=datetime.fromtimestamp(start_s, UTC),
+        duration_s=max(1, round(length_s)) if length_s else _UNTIMED_S,
+        omit_s=max(test.report.omit_s or 0 for test in group.tests),
+    )
+
+
+def _traffic(group: _Group) -> Traffic:
+    """What a burst's tests were asked to send."""
+    direction, protocol = group.kind or (Direction.FORWARD, Protocol.TCP)
+    reports = [test.report for test in group.tests]
+    streams = Counter(report.streams_count for report in reports if report.streams_count)
+    count = min(128, max(1, streams.most_common(1)[0][0] if streams else 1))
+    rates = [
+        rate
+        for report in reports
+        for total in report.totals
+        for rate in (
+            _rate(total.sent_bytes, total.sent_s) or _rate(total.received_bytes, total.received_s),
+        )
+        if rate
+    ]
+    # A UDP sender is never held back: what it sent is what it was asked for.
+    offered = max(1, round(max(rates, default=1.0) / count)) if protocol is Protocol.UDP else None
+    return Traffic(
+        protocol=protocol,
+        direction=direction,
+        streams_count=count,
+        stream_bits_per_second=offered,
+        omit_s=min(60, max(report.omit_s or 0 for report in reports)),
+    )
+
+
+# From bursts to figures ------------------------------------------------------------------------
+
+
+def measure_recordings(plan: Plan, imported: Recordings) -> Measured:
+    """Bursts as :func:`~coordinator.core.summary.summarise_run` takes them."""
+    tests, again = _tests(imported)
+    groups = _groups(tests)
+    notes = list(note_findings(imported.notes))
+    if len({group.kind for group in groups if group.kind}) > 1:
+        notes.append(
+            _note(
+                "mixed-tests",
+                "the files are of several directions or protocols; the run's mean over bursts "
+                "says little: read each burst by itself",
+            )
+        )
+    if again:
+        files = ", ".join(recording.file for recording in again[:3])
+        notes.append(
+            _note("repeated-tests", f"{len(again)} recordings repeat another one's test: {files}")
+        )
+    outside = [r for r in imported.recordings if r.state in _OUTSIDE]
+    return Measured(
+        bursts=tuple(
+            _measure(plan, burst, group) for burst, group in zip(plan.bursts, groups, strict=True)
+        ),
+        findings=tuple(notes),
+        outcomes=tuple(Counter(_outcome(test) for test in group.tests) for group in groups),
+        open_reason=None
+        if not outside
+        else f"{len(outside)} of {len(imported.recordings)} recordings could not be read, the "
+        f"first {outside[0].file}: {outside[0].reason}",
+    )
+
+
+def _note(name: str, sentence: str) -> Finding:
+    return Finding(id=name, kind="context", severity="warning", weight=45, sentence=sentence)
+
+
+def _outcome(test: _Test) -> Outcome:
+    return _OUTCOMES.get(test.lead.state, Outcome.FAILED)
+
+
+def _measure(plan: Plan, burst: Burst, group: _Group) -> MeasuredBurst:
+    spec = plan.spec.model_copy(update={"traffic": _traffic(group)})
+    evidence = BurstEvidence(
+        burst=burst,
+        pairs=tuple(_evidence(plan, burst, i, test) for i, test in enumerate(group.tests)),
+    )
+    measured = measure_burst(spec, evidence, due_at(burst))
+    return MeasuredBurst(
+        summary=_named(measured.summary, [test.name for test in group.tests]),
+        series=measured.series,
+    )
+
+
+def _evidence(plan: Plan, burst: Burst, pair_index: int, test: _Test) -> PairEvidence:
+    client, server = test.ends.get(Side.CLIENT), test.ends.get(Side.SERVER)
+    agent_id = identifier(test.name)
+    lead = test.lead
+    first = None
+    if lead.first_data_at_s is not None:
+        first = datetime.fromtimestamp(lead.first_data_at_s, UTC)
+    report = JobReport(
+        job_id=f"{plan.run_id}.{burst.index:05d}.{pair_index:05d}",
+        run_id=plan.run_id,
+        burst_index=burst.index,
+        pair_index=pair_index,
+        agent_id=agent_id,
+        outcome=_outcome(test),
+        reason=lead.reason,
+        planned_start_at=burst.planned_start_at,
+        first_data_at=first,
+        engine=client.report if client else None,
+        reported_at=burst.planned_end_at,
+    )
+    return PairEvidence(
+        pair_index=pair_index,
+        report=report,
+        client_tracks=_tracks(client),
+        server_test=None
+        if server is None or server.report is None
+        else ServerTest(
+            agent_id=agent_id,
+            endpoint=endpoint(None),
+            started_at=server.started_at,
+            engine=server.report,
+        ),
+        server_tracks=_tracks(server),
+        joined_by=Joined.COOKIE if client and server else None,
+    )
+
+
+def _tracks(recording: Recording | None) -> tuple[Track, ...]:
+    if recording is None or recording.side is None or recording.first_data_at_s is None:
+        return ()
+    return tuple(
+        Track(
+            side=recording.side,
+            flow=flow,
+            first_data_at_s=recording.first_data_at_s,
+            intervals=intervals,
+        )
+        for flow, intervals in recording.intervals.items()
+    )
+
+
+def _named(summary: BurstSummary, names: Sequence[str]) -> BurstSummary:
+    """The burst with its pairs called by their files."""
+    by_pair = {pair.pair: names[pair.pair_index] for pair in summary.pairs}
+
+    def renamed(pairs: Sequence[str]) -> tuple[str, ...]:
+        return tuple(by_pair[pair] for pair in pairs)
+
+    return summary.model_copy(
+        update={
+            "pairs": tuple(
+                pair.model_copy(update={"pair": names[pair.pair_index]}) for pair in summary.pairs
+            ),
+            "null_pairs": renamed(summary.null_pairs),
+            "late_pairs": renamed(summary.late_pairs),
+            "missing_pairs": renamed(summary.missing_pairs),
+        }
+    )

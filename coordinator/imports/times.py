@@ -1,0 +1,71 @@
+"""Instants as tables spell them: local times of a named zone, or ISO 8601."""
+
+import difflib
+import re
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import Final
+from zoneinfo import ZoneInfo, available_timezones
+
+ORIGINAL_FORMAT: Final = "MM DD YYYY HH MM SS"
+_ORIGINAL: Final = re.compile(r"(\d{1,2}) (\d{1,2}) (\d{4}) (\d{1,2}) (\d{1,2}) (\d{1,2})")
+_OFFSET: Final = re.compile(r"UTC([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
+
+
+def parse_zone(text: str) -> tzinfo:
+    """A zone by its name (``America/New_York``), ``UTC``, or an offset (``UTC-05:00``).
+
+    Raises ``ValueError`` with one line for a person.
+    """
+    if text.upper() in ("UTC", "Z"):
+        return UTC
+    if match := _OFFSET.fullmatch(text):
+        minutes = int(match[2]) * 60 + int(match[3] or 0)
+        if minutes <= 14 * 60:
+            return timezone(timedelta(minutes=-minutes if match[1] == "-" else minutes))
+    try:
+        return ZoneInfo(text)
+    except (KeyError, ValueError, OSError):
+        near = difflib.get_close_matches(text, available_timezones(), n=1)
+        hint = f"did you mean {near[0]}?" if near else "give one such as America/New_York"
+        raise ValueError(f"no such time zone; {hint} An offset such as UTC-05:00 will do") from None
+
+
+def parse_time(text: str) -> datetime:
+    """An instant, or a local time when the text names no zone. Raises ``ValueError``."""
+    if match := _ORIGINAL.fullmatch(text):
+        month, day, year, hour, minute, second = map(int, match.groups())
+        return datetime(year, month, day, hour, minute, second)  # noqa: DTZ001 - zone is the caller's
+    if "T" not in text and ":" not in text:  # 3.11 would read 20220104 and 2022W01 as dates
+        raise ValueError(f"not a time as {ORIGINAL_FORMAT} or 2022-01-04T11:25:00")
+    return datetime.fromisoformat(text)
+
+
+def say_zone(at: datetime) -> str:
+    """How a table's time names its zone, so that two can be held together."""
+    return "no zone" if at.tzinfo is None else f"the zone {at:%z}"
+
+
+def to_utc(at: datetime, zone: tzinfo) -> datetime:
+    """The instant of a local time; one that has a zone keeps it.
+
+    Raises ``ValueError`` for a time that the zone's clocks showed twice, or never.
+    """
+    if not 2000 <= at.year <= 2100:
+        raise ValueError("the year is not between 2000 and 2100")
+    if at.tzinfo is not None:
+        return at.astimezone(UTC)
+    first, second = (at.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+    if first == second:
+        return first
+    if first.astimezone(zone).replace(tzinfo=None) != at:
+        raise ValueError(f"{zone} skipped this time when its clocks went forward; mend it")
+    offsets = " or ".join(_offset(at - instant.replace(tzinfo=None)) for instant in (first, second))
+    raise ValueError(
+        f"{zone} had this time twice, at {first:%H:%M} and at {second:%H:%M} UTC, when its clocks "
+        f"went back; give the offset in place of the zone: --timezone {offsets}"
+    )
+
+
+def _offset(ahead: timedelta) -> str:
+    minutes = round(ahead.total_seconds() / 60)
+    return f"UTC{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"
