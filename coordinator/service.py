@@ -60,6 +60,7 @@ from coordinator.imports.store import (
 from coordinator.imports.tables import ImportedTable, summarise_table
 from coordinator.imports.values import Imported, OriginalTable, Recordings
 from coordinator.ledgers import LedgerSource, dump_ledger, load_ledger
+from coordinator.ledgers.settle import Settling, Span
 from exchange.fabric import Fabric
 from exchange.messages import Control, Presence
 from exchange.ports import ExchangeError, Outgoing
@@ -101,7 +102,7 @@ class Coordinator:
     ) -> None:
         self._queue = fabric.queue
         self._records = fabric.records
-        self._ledger = ledger
+        self._settling = None if ledger is None else Settling(ledger, now)
         self._now = now
         self._closed: set[str] = set()  # runs whose final summary is stored: nothing left to do
         self._plans: dict[str, Plan] = {}  # plans never change once stored
@@ -285,12 +286,16 @@ class Coordinator:
 
     async def run_forever(self, tick_s: float) -> None:
         """Look after every unfinished run until cancelled; an outage is waited out."""
-        while True:
-            try:
-                await self.tick()
-            except ExchangeError as error:
-                log.warning("tick failed: %s", error, extra={"action": "tick"})
-            await asyncio.sleep(tick_s)
+        try:
+            while True:
+                try:
+                    await self.tick()
+                except ExchangeError as error:
+                    log.warning("tick failed: %s", error, extra={"action": "tick"})
+                await asyncio.sleep(tick_s)
+        finally:
+            if self._settling is not None:
+                await self._settling.close()
 
     async def tick(self) -> None:
         """One look at every unfinished run: queue, renew, close what is over."""
@@ -332,7 +337,7 @@ class Coordinator:
             measure_burst(plan.spec, await self._evidence(plan, burst), due_at(burst))
             for burst in plan.bursts
         ]
-        return summarise_run(plan, measured, await self._ledger_of(plan), stored.computed_at)
+        return summarise_run(plan, measured, await self._kept_ledger(run_id), stored.computed_at)
 
     async def _queue_bursts(self, plan: Plan) -> None:
         """Queue the jobs of every burst to come that no earlier attempt has queued.
@@ -452,34 +457,36 @@ class Coordinator:
 
     async def _close_run(self, plan: Plan, bursts: Sequence[MeasuredBurst]) -> None:
         """Judge the whole, once the firewall's figures no longer change."""
-        now = self._now()
-        if self._ledger is not None:
-            control = await self._records.read_control(plan.run_id)
-            cancelled_at = control.cancelled_at if control else None
-            ended_at = min(filter(None, (plan.bursts[-1].planned_end_at, cancelled_at)))
-            if now < ended_at + timedelta(seconds=self._ledger.settle_s):
+        ledger = await self._kept_ledger(plan.run_id)
+        if ledger is None and self._settling is not None:
+            ledger = await self._settling.read(await self._ledger_span(plan))
+            if ledger is None:
                 return
-        ledger = await self._ledger_of(plan)
-        summary = summarise_run(plan, bursts, ledger, now)
+            await self._records.save_summary(plan.run_id, "ledger", dump_ledger(ledger))
+        summary = summarise_run(plan, bursts, ledger, self._now())
         await self._records.save_summary(plan.run_id, "run", canonical(summary))
         self._closed.add(plan.run_id)
         log.info("verdict %s", summary.verdict, extra={"action": "judge", "run_id": plan.run_id})
 
-    async def _ledger_of(self, plan: Plan) -> FirewallLedger | None:
-        """The firewall's figures for a run: read once, then kept with the run."""
-        document = await self._records.read_summary(plan.run_id, "ledger")
-        if document is not None:
-            return load_ledger(document)
-        if self._ledger is None:
-            return None
+    async def _kept_ledger(self, run_id: str) -> FirewallLedger | None:
+        """The firewall's figures as they were when the run was judged."""
+        document = await self._records.read_summary(run_id, "ledger")
+        return None if document is None else load_ledger(document)
+
+    async def _ledger_span(self, plan: Plan) -> Span:
+        """What of the firewall's ledger a run needs."""
+        control = await self._records.read_control(plan.run_id)
+        cancelled_at = control.cancelled_at if control else None
+        begun_at, ends_at = plan.bursts[0].planned_start_at, plan.bursts[-1].planned_end_at
         margin = timedelta(seconds=LEDGER_MARGIN_S)
-        ledger = await self._ledger.read(
-            plan.bursts[0].planned_start_at - margin,
-            plan.bursts[-1].planned_end_at + margin,
-            plan.spec.traffic.direction,
+        return Span(
+            run_id=plan.run_id,
+            from_at=begun_at - margin,
+            before_at=ends_at + margin,
+            begun_at=begun_at,
+            ended_at=min(filter(None, (ends_at, cancelled_at))),
+            direction=plan.spec.traffic.direction,
         )
-        await self._records.save_summary(plan.run_id, "ledger", dump_ledger(ledger))
-        return ledger
 
 
 def _visible_at(burst: Burst, now: datetime) -> datetime | None:

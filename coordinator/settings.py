@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -17,9 +17,70 @@ class CoordinatorSettings(BaseSettings):
         8080, ge=0, le=65535, description="port the API listens on; 0 picks a free one"
     )
     tick_s: float = Field(1.0, gt=0, le=60, description="seconds between two looks at active runs")
-    ledger: Literal["none", "lab"] = Field(
+    ledger: Literal["none", "lab", "azure-monitor", "prometheus", "csv"] = Field(
         "none", description="where the firewall's own byte counts come from"
     )
     ledger_path: Path | None = Field(
-        None, description="file of the `lab` ledger (cumulative IP-layer bytes, a reading a second)"
+        None,
+        description="file of the `lab` ledger (cumulative IP-layer bytes, a reading a second), or "
+        "of the `csv` one",
+    )
+    ledger_layer: Literal["ip", "wire", "unknown"] = Field(
+        "unknown",
+        description="what the firewall's figures count: IP packets or Ethernet frames; the `lab` "
+        "ledger knows",
+    )
+    ledger_settle_s: float | None = Field(
+        None,
+        gt=0,
+        le=3600,
+        description="seconds in which its newest figures may still change; default: 300 for "
+        "`azure-monitor`, two steps for `prometheus`, none for `csv`",
+    )
+    azure_monitor_resource_id: str | None = Field(
+        None,
+        description="`/subscriptions/.../azureFirewalls/<name>`; needs Monitoring Reader on it",
+    )
+    azure_monitor_metric: Literal["Throughput", "DataProcessed"] = Field(
+        "Throughput", description="which of its metrics counts the bytes"
+    )
+    azure_monitor_grain: str = Field("PT1M", description="length of its points, ISO 8601")
+    azure_monitor_endpoint: str = Field(
+        "https://management.azure.com", description="the Resource Manager of the cloud it is in"
+    )
+    azure_monitor_token: SecretStr | None = Field(
+        None, description="bearer token in place of an Azure identity; an hour's life, as a rule"
+    )
+    azure_monitor_ca_file: Path | None = Field(
+        None, description="PEM file of the authority behind that endpoint's certificate"
+    )
+    managed_identity_client_id: str | None = Field(
+        None, description="the fabric's own identity, which also reads Azure Monitor"
+    )
+    prometheus_url: str | None = Field(None, description="Prometheus's base address")
+    prometheus_query: str | None = Field(
+        None, description="PromQL that gives one series, such as `sum(rate(...[15s])) * 8`"
+    )
+    prometheus_unit: Literal["bits_per_second", "bytes_per_second", "bytes_total"] = Field(
+        "bits_per_second", description="what the query gives; `bytes_total` is a counter"
+    )
+    prometheus_step_s: float = Field(
+        15.0, gt=0, le=3600, description="seconds between samples; not under the scrape interval"
+    )
+    prometheus_token: SecretStr | None = Field(None, description="bearer token for Prometheus")
+    prometheus_ca_file: Path | None = Field(
+        None, description="PEM file of the authority behind its certificate"
+    )
+    csv_time_column: str = Field("time", description="column of ISO 8601 times or epoch seconds")
+    csv_value_column: str = Field("bytes", description="column of figures")
+    csv_unit: Literal[
+        "bits_per_second",
+        "megabits_per_second",
+        "gigabits_per_second",
+        "bytes_per_second",
+        "bytes",
+    ] = Field("bytes", description="what the figures are; `bytes` are those of each row's bin")
+    csv_zone: str = Field("UTC", description="IANA time zone of times without an offset")
+    csv_label: Literal["start", "end"] = Field(
+        "start", description="which end of its bin a time names"
     )
