@@ -333,7 +333,7 @@ def summarise_run(
         reconciliation=whole,
         limiter=limiter.name,
         limiter_details=limiter,
-        findings=_run_findings(judged, whole, absent=absent, planned=len(plan.bursts)),
+        findings=_run_findings(judged, whole, ledger, absent=absent, planned=len(plan.bursts)),
         bursts=tuple(judged),
     )
 
@@ -542,13 +542,15 @@ def _common_limiter(bursts: Sequence[BurstSummary]) -> Limiter:
 def _run_findings(
     bursts: Sequence[BurstSummary],
     whole: Reconciliation | None,
+    ledger: FirewallLedger | None,
     *,
     absent: int,
     planned: int,
 ) -> tuple[Finding, ...]:
     """Bursts' findings by id: the heaviest one speaks, and says in how many bursts it was.
 
-    A cause that only the whole run's longer ledgers show is added.
+    A cause that only the whole run's longer ledgers show is added, and what the firewall's ledger
+    says of itself.
     """
     by_id: dict[str, list[tuple[int, Finding]]] = {}
     for burst in bursts:
@@ -565,6 +567,10 @@ def _run_findings(
             heaviest = heaviest.model_copy(update={"sentence": f"{lead}: {heaviest.sentence}"})
         found.append(heaviest)
     found += [finding for finding in residual_causes(whole) if finding.id not in by_id]
+    found += [
+        Finding(id="ledger-note", kind="context", severity="note", weight=25, sentence=note)
+        for note in (ledger.notes if ledger is not None else ())
+    ]
     if absent:
         found.append(
             Finding(
