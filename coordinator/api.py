@@ -20,6 +20,7 @@ from coordinator.core.progress import Progress
 from coordinator.core.runs import RunSpec
 from coordinator.core.status import RunStatus
 from coordinator.core.summary import RunSummary
+from coordinator.deadletters import CannotResend, DeadJob, UnknownDeadLetter
 from coordinator.groups import CompareRequest, EmptyGroup
 from coordinator.imports import BadFile
 from coordinator.imports.recordings import ImportedRecordings
@@ -158,6 +159,23 @@ def create_app(coordinator: Coordinator, *, tick_s: float | None = 1.0) -> FastA
         response.headers["Location"] = f"/v1/runs/{imported.run_id}"
         return imported
 
+    @app.get("/v1/deadletters", responses=problems)
+    async def list_dead_letters(
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    ) -> Sequence[DeadJob]:
+        """The oldest messages that were set aside, with what to do about each."""
+        return await coordinator.dead_letters(limit=limit)
+
+    @app.get("/v1/deadletters/{sequence_number}", responses=problems)
+    async def read_dead_letter(sequence_number: int) -> DeadJob:
+        """One of the oldest thousand."""
+        return await coordinator.dead_letter(sequence_number)
+
+    @app.post("/v1/deadletters/{sequence_number}/resend", responses=problems)
+    async def resend_dead_letter(sequence_number: int) -> DeadJob:
+        """Put its job back on the queue, as long as its instant is to come and nobody has it."""
+        return await coordinator.resend(sequence_number)
+
     return app
 
 
@@ -183,6 +201,15 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(BadFile)
     async def bad_file(_: Request, error: BadFile) -> JSONResponse:
         return problem(422, "Bad import", str(error))
+
+    @app.exception_handler(UnknownDeadLetter)
+    async def unknown_dead_letter(_: Request, error: UnknownDeadLetter) -> JSONResponse:
+        detail = f"dead letter {error}: there is none; list them at /v1/deadletters"
+        return problem(404, "Unknown dead letter", detail)
+
+    @app.exception_handler(CannotResend)
+    async def cannot_resend(_: Request, error: CannotResend) -> JSONResponse:
+        return problem(409, "Not sent again", str(error))
 
     @app.exception_handler(EmptyGroup)
     async def empty_group(_: Request, error: EmptyGroup) -> JSONResponse:

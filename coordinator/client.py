@@ -11,6 +11,7 @@ from coordinator.core.compare import Comparison
 from coordinator.core.progress import Progress
 from coordinator.core.status import RunStatus
 from coordinator.core.summary import RunSummary
+from coordinator.deadletters import DeadJob
 from coordinator.groups import CompareRequest
 from coordinator.imports.recordings import ImportedRecordings
 from coordinator.imports.tables import ImportedTable
@@ -91,6 +92,18 @@ class Client:
 
     async def presences(self) -> list[Presence]:
         return [Presence.model_validate(i) for i in await self._call("GET", "/v1/presences")]
+
+    async def dead_letters(self, limit: int) -> list[DeadJob]:
+        answer = await self._call("GET", "/v1/deadletters", params={"limit": limit})
+        return [DeadJob.model_validate(item) for item in answer]
+
+    async def dead_letter(self, sequence_number: int) -> DeadJob:
+        path = f"/v1/deadletters/{sequence_number}"
+        return DeadJob.model_validate(await self._call("GET", path, timeout=LONG_S))
+
+    async def resend(self, sequence_number: int) -> DeadJob:
+        path = f"/v1/deadletters/{sequence_number}/resend"
+        return DeadJob.model_validate(await self._call("POST", path, timeout=LONG_S))
 
     async def _call(self, method: str, path: str, **arguments: Any) -> Any:
         try:

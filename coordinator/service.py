@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -44,6 +44,13 @@ from coordinator.core.summary import (
     measure_burst,
     summarise_run,
 )
+from coordinator.deadletters import (
+    CannotResend,
+    DeadJob,
+    UnknownDeadLetter,
+    explain,
+    read_dead_job,
+)
 from coordinator.groups import CompareRequest, Run, Selection, compare_runs
 from coordinator.imports.recordings import (
     ImportedBurst,
@@ -62,13 +69,14 @@ from coordinator.imports.values import Imported, OriginalTable, Recordings
 from coordinator.ledgers import LedgerSource, dump_ledger, load_ledger
 from coordinator.ledgers.settle import Settling, Span
 from exchange.fabric import Fabric
-from exchange.messages import Control, Presence
-from exchange.ports import ExchangeError, Outgoing
+from exchange.messages import Claim, Control, Presence
+from exchange.ports import DeadLetter, ExchangeError, Outgoing
 from exchange.records import RunHeader
 
 log = logging.getLogger(__name__)
 
 LEDGER_MARGIN_S: Final = 360.0  # s of ledger kept before and after a run: lag, foreign traffic
+_DEAD_LOOKED_AT: Final = 1000  # oldest dead letters among which one is looked up by number
 _RUNS_LOOKED_AT: Final = 200  # newest runs that are checked for unfinished business
 
 
@@ -281,6 +289,48 @@ class Coordinator:
 
     async def presences(self) -> Sequence[Presence]:
         return await self._records.read_presences()
+
+    # Dead letters -----------------------------------------------------------------------------
+
+    async def dead_letters(self, *, limit: int) -> list[DeadJob]:
+        """The oldest dead letters, explained."""
+        return await self._explain(await self._queue.dead_letters(limit))
+
+    async def dead_letter(self, sequence_number: int) -> DeadJob:
+        """Raises :class:`~coordinator.deadletters.UnknownDeadLetter`."""
+        letters = await self._queue.dead_letters(_DEAD_LOOKED_AT)
+        found = [each for each in letters if each.sequence_number == sequence_number]
+        if not found:
+            raise UnknownDeadLetter(sequence_number)
+        return (await self._explain(found))[0]
+
+    async def resend(self, sequence_number: int) -> DeadJob:
+        """Put a dead letter's job back on the queue until its instant.
+
+        Raises :class:`~coordinator.deadletters.UnknownDeadLetter`,
+        :class:`~coordinator.deadletters.CannotResend`.
+        """
+        dead = await self.dead_letter(sequence_number)
+        if dead.resend_problem is not None or dead.planned_start_at is None:
+            raise CannotResend(f"dead letter {sequence_number}: {dead.resend_problem}")
+        if not await self._queue.resend(sequence_number, dead.planned_start_at):
+            raise UnknownDeadLetter(sequence_number)
+        log.info("resent %s", dead.message_id, extra={"action": "resend", "run_id": dead.run_id})
+        return dead
+
+    async def _explain(self, letters: Sequence[DeadLetter]) -> list[DeadJob]:
+        now = self._now()
+        claims: dict[tuple[str, int], Mapping[int, Claim]] = {}
+        explained = []
+        for letter in letters:
+            job, claim = read_dead_job(letter), None
+            if job is not None:
+                burst = (job.run_id, job.burst_index)
+                if burst not in claims:
+                    claims[burst] = await self._records.read_claims(*burst)
+                claim = claims[burst].get(job.pair_index)
+            explained.append(explain(letter, job, claim, now))
+        return explained
 
     # The loop ---------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from coordinator.cli import agent, compare, demo, doctor, imports, lab, runs, serve
+from coordinator.cli import agent, compare, deadletters, demo, doctor, imports, lab, runs, serve
 from coordinator.cli.exits import Exit
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.command(name="abort")(runs.abort)
 app.command(name="compare")(compare.compare)
 app.add_typer(imports.app, name="import")
 app.command(name="scenarios")(runs.list_scenarios)
+app.add_typer(deadletters.app, name="deadletters")
 app.command(name="doctor")(doctor.doctor)
 
 

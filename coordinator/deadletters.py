@@ -1,0 +1,141 @@
+"""What became of messages that agents set aside, and what to do about each. Pure.
+
+Errors::
+
+    DeadLetterError
+    ├── UnknownDeadLetter   no dead letter has that number
+    └── CannotResend        sending it again would not measure anything; says why
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from pydantic import ValidationError
+
+from exchange.messages import Claim, Job, Message, UtcDatetime, pair_name
+from exchange.ports import DeadLetter
+
+BODY_SHOWN_CHARS: Final = 200
+
+_AGAIN: Final = "then launch again: the run's later bursts send jobs of their own"
+_SENDER: Final = (
+    "something else than this Broadside sent it: find the sender by the message id, and let only "
+    "coordinators send (role 'Azure Service Bus Data Sender')"
+)
+# What to do, by the field that a refusing agent names first (agent/decide.py).
+_REFUSALS: Final[Mapping[str, str]] = {
+    "endpoint.address": "if the target is a server of this fleet, add its network to "
+    f"BROADSIDE_AGENT_ALLOWED_NETWORKS on every client agent, restart them, {_AGAIN}",
+    "duration_s": "launch a shorter burst, or raise BROADSIDE_AGENT_DURATION_MAX_S on every client "
+    f"agent, restart them, {_AGAIN}",
+    "traffic.stream_bits_per_second": "pace the streams (traffic.stream_bits_per_second), or raise "
+    f"BROADSIDE_AGENT_BITS_PER_SECOND_MAX on every client agent, restart them, {_AGAIN}",
+    "version": f"install the coordinator's version of Broadside on that agent, {_AGAIN}",
+}
+_REASONS: Final[Mapping[str, str]] = {
+    "NotJson": _SENDER,
+    "NotAJob": _SENDER,
+    "UnsupportedVersion": f"install one version of Broadside on coordinator and agents, {_AGAIN}",
+    "MaxDeliveryCountExceeded": "agents took it again and again and died, or could not write to "
+    "the table: read the log of the agents at that time, and run `broadside doctor` on one",
+    "TTLExpiredException": "no agent took it before its instant: start as many client agents as "
+    "pairs; and turn off dead-lettering on expiration, the coordinator sees missed jobs by itself",
+}
+_FOREIGN: Final = "Broadside does not set messages aside for this reason: ask who reads the queue"
+
+
+class DeadLetterError(Exception):
+    """A dead letter is not what the caller took it for."""
+
+
+class UnknownDeadLetter(DeadLetterError):
+    """No dead letter has that number."""
+
+
+class CannotResend(DeadLetterError):
+    """Sending it again would not measure anything."""
+
+
+class DeadJob(Message):
+    """A dead letter, explained."""
+
+    sequence_number: int
+    message_id: str
+    reason: str
+    description: str
+    dead_at: UtcDatetime | None = None  # None: the queue does not say
+    run_id: str | None = None  # None, here and below: the body is not a job
+    burst_index: int | None = None
+    pair_index: int | None = None
+    target: str | None = None  # address and port of the pair's server
+    planned_start_at: UtcDatetime | None = None
+    claimed_by: str | None = None  # the agent that has the job on record; None: nobody
+    body: str  # its first characters
+    advice: str
+    resend_problem: str | None = None  # why it is not sent again; None: it may be
+
+    @property
+    def pair(self) -> str | None:
+        return None if self.pair_index is None else pair_name(self.pair_index)
+
+
+def read_dead_job(letter: DeadLetter) -> Job | None:
+    """The job in a dead letter; None when there is none that this version could send."""
+    try:
+        return Job.model_validate_json(letter.body)
+    except ValidationError:
+        return None
+
+
+def explain(letter: DeadLetter, job: Job | None, claim: Claim | None, now: datetime) -> DeadJob:
+    """What a dead letter was, why it died, and what to do; ``job`` is what the letter holds."""
+    return DeadJob(
+        sequence_number=letter.sequence_number,
+        message_id=letter.message_id,
+        reason=letter.reason,
+        description=letter.description,
+        dead_at=letter.dead_at,
+        run_id=job and job.run_id,
+        burst_index=None if job is None else job.burst_index,
+        pair_index=None if job is None else job.pair_index,
+        target=job and _target(job),
+        planned_start_at=job and job.planned_start_at,
+        claimed_by=claim and claim.agent_id,
+        body=letter.body[: 4 * BODY_SHOWN_CHARS].decode(errors="replace")[:BODY_SHOWN_CHARS],
+        advice=_advice(letter),
+        resend_problem=_resend_problem(job, claim, now),
+    )
+
+
+def _target(job: Job) -> str:
+    address = job.endpoint.address
+    return (
+        f"[{address}]:{job.endpoint.port}" if ":" in address else f"{address}:{job.endpoint.port}"
+    )
+
+
+def _advice(letter: DeadLetter) -> str:
+    if letter.reason != "Refused":
+        return _REASONS.get(letter.reason, _FOREIGN)
+    _, _, refusal = letter.description.partition(": ")  # after the agent's name
+    field = refusal.partition(":")[0]
+    return _REFUSALS.get(field, "do what the description says on the agent that it names")
+
+
+def _resend_problem(job: Job | None, claim: Claim | None, now: datetime) -> str | None:
+    """A late job is a missed measurement, and a claimed one is on record: neither runs again."""
+    if job is None:
+        return "its body is not a job that this Broadside knows; an agent would set it aside again"
+    overdue_s = (now - job.planned_start_at).total_seconds()
+    if overdue_s >= 0:
+        return (
+            f"its instant {job.planned_start_at:%Y-%m-%d %H:%M:%S}Z passed {overdue_s:.0f} s ago: "
+            "a late job is a missed measurement; launch again"
+        )
+    if claim is not None:
+        return (
+            f"agent {claim.agent_id} has it on record, so any agent would drop a second delivery; "
+            "mend the cause and launch again"
+        )
+    return None
