@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +32,7 @@ from coordinator.requests import LaunchRequest
 from exchange.messages import Role
 
 if TYPE_CHECKING:
+    from lab.azure import AzureInMiniature
     from lab.fleet import Fleet
     from lab.topology import Lab
 
@@ -40,6 +42,18 @@ LEAD_S = 12  # s from launch to the first burst: sixty agents arm on two cores
 GAP_S = 10  # s between bursts, to report and to arm again
 BLOCK_BYTES = 32_768  # one write: small against a scaled link's share of a second
 VICTIM = "c001"  # the client that --kill-one kills
+
+
+class FabricChoice(StrEnum):
+    EMBEDDED = "embedded"  # SQLite files
+    AZURE_LOCAL = "azure-local"  # the real SDKs, against a broker, Azurite and a metrics endpoint
+
+
+# Warmed in the fork server: an agent imports them only when its settings ask for them.
+IMPORTS_OF_FABRIC = {
+    FabricChoice.EMBEDDED: ("exchange.embedded",),
+    FabricChoice.AZURE_LOCAL: ("exchange.azure",),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +66,7 @@ class DemoOptions:
     bursts_count: int
     scale: int
     firewall_rate_ratio: float
+    fabric: FabricChoice
     kill_one: bool
     keep: bool
 
@@ -89,7 +104,9 @@ def demo(
     firewall_rate_ratio: Annotated[
         float, typer.Option(min=0.01, max=10, help="the firewall's rate, of the target's")
     ] = 1.0,
-    fabric: Annotated[str, typer.Option(help="where coordinator and agents meet")] = "embedded",
+    fabric: Annotated[
+        FabricChoice, typer.Option(help="where coordinator and agents meet")
+    ] = FabricChoice.EMBEDDED,
     kill_one: Annotated[
         bool, typer.Option("--kill-one", help="kill one client agent in the first burst")
     ] = False,
@@ -99,8 +116,6 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Build the lab, start the fleet, fire, judge, and take all down again."""
-    if fabric != "embedded":
-        stop(f"--fabric {fabric}: only `embedded` is built in this version", Exit.USAGE)
     options = DemoOptions(
         pairs_count=pairs,
         streams_count=streams,
@@ -108,6 +123,7 @@ def demo(
         bursts_count=bursts,
         scale=scale,
         firewall_rate_ratio=firewall_rate_ratio,
+        fabric=fabric,
         kill_one=kill_one,
         keep=keep,
     )
@@ -195,12 +211,19 @@ def _fire(options: DemoOptions, lab: "Lab", steps: display.Steps, *, quiet: bool
     from lab import clocks, fleet
 
     folder = Path(tempfile.mkdtemp(prefix="broadside-demo-"))
-    environment = {"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": str(folder / "data")}
     try:
-        with _coordinator(lab, environment, folder) as url:
+        with (
+            _meeting_place(options, lab, folder, steps) as place,
+            _coordinator({**place.fabric, **place.ledger}, folder) as url,
+        ):
             steps.say(f"starting {2 * options.pairs_count} agents")
-            plans = fleet.plan_agents(lab, environment)
-            with fleet.start(plans, prefix=lab.spec.prefix, log_path=folder / "logs") as agents:
+            plans = fleet.plan_agents(lab, place.fabric)
+            with fleet.start(
+                plans,
+                prefix=lab.spec.prefix,
+                log_path=folder / "logs",
+                imports=IMPORTS_OF_FABRIC[options.fabric],
+            ) as agents:
                 in_lab = lab.firewall_namespace is not None
                 late = clocks.wait_synced(lab, READY_S) if in_lab else ()
                 if late:
@@ -242,17 +265,43 @@ async def _follow(
             killer.cancel()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeetingPlace:
+    """Where coordinator and agents meet, as environment variables."""
+
+    fabric: Mapping[str, str]  # for both
+    ledger: Mapping[str, str]  # for the coordinator
+
+
 @contextlib.contextmanager
-def _coordinator(lab: "Lab", environment: Mapping[str, str], folder: Path) -> Iterator[str]:
-    """A ``broadside serve`` of our own on a free port; yields its address."""
+def _meeting_place(
+    options: DemoOptions, lab: "Lab", folder: Path, steps: display.Steps
+) -> "Iterator[MeetingPlace | AzureInMiniature]":
+    if options.fabric is FabricChoice.AZURE_LOCAL:
+        from lab import azure
+
+        steps.say("starting the Service Bus broker, Azurite and the metrics endpoint")
+        direction = scenarios.load(SCENARIO).traffic.direction
+        with azure.standing(lab, folder / "azure", direction) as place:
+            yield place
+        return
     ledger = {}
     if lab.ledger_path is not None:
         ledger = {"BROADSIDE_LEDGER": "lab", "BROADSIDE_LEDGER_PATH": str(lab.ledger_path)}
+    yield MeetingPlace(
+        fabric={"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": str(folder / "data")},
+        ledger=ledger,
+    )
+
+
+@contextlib.contextmanager
+def _coordinator(environment: Mapping[str, str], folder: Path) -> Iterator[str]:
+    """A ``broadside serve`` of our own on a free port; yields its address."""
     log_path = folder / "serve.log"
     with log_path.open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "coordinator", "serve", "--port", "0"],
-            env={**os.environ, **environment, **ledger},
+            env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

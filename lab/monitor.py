@@ -1,0 +1,263 @@
+"""The Azure Monitor metrics API over the lab firewall's ledger, with the service's bad habits.
+
+``python -m lab.monitor --csv FILE --token-file FILE`` answers on loopback what the SDK asks of
+``<resource id>/providers/Microsoft.Insights/metrics``, for any resource, and prints its port as one
+JSON line. :class:`MonitorServer` does the same in threads of this process.
+
+A point labelled ``T`` counts what passed in ``[T - lag_s, T - lag_s + grain_s)``, interpolated from
+the cumulative counters. A point younger than ``late_s`` is 0, the newest of them null, and one
+younger than twice that is :data:`PARTIAL_RATIO` of what it will be.
+"""
+
+import argparse
+import hmac
+import json
+import math
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final, Self
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+
+from exchange.messages import Flow
+from lab.ledger import parse_ledger
+
+PARTIAL_RATIO: Final = 0.6
+# Name: unit, aggregation, and, where the lab has no counter for it, what a healthy one would say.
+_METRICS: Final[Mapping[str, tuple[str, str, float | None]]] = {
+    "Throughput": ("BitsPerSecond", "average", None),
+    "DataProcessed": ("Bytes", "total", None),
+    "SNATPortUtilization": ("Percent", "maximum", 1.5),
+    "FirewallHealth": ("Percent", "average", 100.0),
+    "ObservedCapacity": ("Unspecified", "minimum,maximum", 2.0),
+    "FirewallLatencyPng": ("MilliSeconds", "average", 2.0),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitorSpec:
+    """What the endpoint answers from, and how late."""
+
+    csv_path: Path
+    token: str
+    grain_s: int = 60
+    lag_s: float = 0.0
+    late_s: float = 0.0
+    flows: tuple[Flow, ...] = (Flow.UP, Flow.DOWN)  # the ways that count
+    plays_healthy: bool = True  # False: null for what the lab has no counter for
+
+
+class MonitorServer:
+    """A context manager; ``asked`` holds the monotonic instant and metric of each request."""
+
+    def __init__(
+        self,
+        spec: MonitorSpec,
+        *,
+        port: int = 0,
+        tls: tuple[Path, Path] | None = None,  # certificate chain and key, PEM
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.spec = spec
+        self.asked: list[tuple[float, str]] = []
+        self._now = now
+        self._throttled_count = 0
+        self._retry_after_s = 0
+        monitor = self
+
+        class Handler(_Handler):
+            def ask(self) -> tuple[int, dict[str, Any], dict[str, str]]:
+                return monitor._answer(self.path, self.headers.get("Authorization", ""))
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self._server.daemon_threads = True
+        self._scheme = "http"
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*tls)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+            self._scheme = "https"
+        self._thread = threading.Thread(target=self.serve, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def serve(self) -> None:
+        """Answer until stopped."""
+        self._server.serve_forever()
+
+    @property
+    def port(self) -> int:
+        port: int = self._server.server_address[1]
+        return port
+
+    @property
+    def endpoint(self) -> str:
+        return f"{self._scheme}://127.0.0.1:{self.port}"
+
+    def throttle(self, count: int, retry_after_s: int) -> None:
+        """Answer the next ``count`` requests with 429."""
+        self._throttled_count, self._retry_after_s = count, retry_after_s
+
+    def _answer(self, path: str, authorization: str) -> tuple[int, dict[str, Any], dict[str, str]]:
+        """Status, body and headers for one request."""
+        parts = urlsplit(path)
+        asked = {name.lower(): values[0] for name, values in parse_qs(parts.query).items()}
+        name = asked.get("metricnames", "")
+        self.asked.append((time.monotonic(), name))
+        found = parts.path.endswith("/providers/Microsoft.Insights/metrics")
+        if not hmac.compare_digest(authorization.encode(), f"Bearer {self.spec.token}".encode()):
+            return _refusal(401, "InvalidAuthenticationToken", "The access token is invalid.")
+        if self._throttled_count > 0:
+            self._throttled_count -= 1
+            status, body, _ = _refusal(429, "TooManyRequests", "Too many requests.")
+            return status, body, {"Retry-After": str(self._retry_after_s)}
+        if not found:
+            return _refusal(404, "ResourceNotFound", f"No resource at {parts.path}.")
+        if name not in _METRICS:
+            known = ", ".join(_METRICS)
+            return _refusal(400, "BadRequest", f"Failed to find metric {name}; known: {known}")
+        if asked.get("interval") != _iso(self.spec.grain_s):
+            return _refusal(
+                400,
+                "BadRequest",
+                f"Detect invalid time grain input: {asked.get('interval')}, supported ones are: "
+                f"{_iso(self.spec.grain_s)}",
+            )
+        start, end = (datetime.fromisoformat(at).timestamp() for at in asked["timespan"].split("/"))
+        unit, aggregations, constant = _METRICS[name]
+        points = self._points(name, start, end, constant, aggregations.split(","))
+        metric = {
+            "id": f"{parts.path}/{name}",
+            "type": "Microsoft.Insights/metrics",
+            "name": {"value": name, "localizedValue": name},
+            "unit": unit,
+            "timeseries": [{"metadatavalues": [], "data": points}],
+            "errorCode": "Success",
+        }
+        return (
+            200,
+            {
+                "cost": len(points),
+                "timespan": asked["timespan"],
+                "interval": _iso(self.spec.grain_s),
+                "value": [metric],
+                "namespace": "Microsoft.Network/azureFirewalls",
+                "resourceregion": "lab",
+            },
+            {},
+        )
+
+    def _points(
+        self, name: str, start: float, end: float, constant: float | None, aggregations: list[str]
+    ) -> list[dict[str, Any]]:
+        """Every point of the span that has begun, as the API spells them."""
+        spec, now = self.spec, self._now()
+        at_s, total_bytes = self._counters()
+        grain = spec.grain_s
+        points: list[dict[str, Any]] = []
+        labels = range(int(start // grain) * grain, math.ceil(min(end, now) / grain) * grain, grain)
+        for label in labels:
+            point: dict[str, Any] = {"timeStamp": datetime.fromtimestamp(label, UTC).isoformat()}
+            points.append(point)
+            if constant is not None:
+                if spec.plays_healthy:
+                    point |= dict.fromkeys(aggregations, constant)
+                continue
+            edges = np.array([label, label + grain]) - spec.lag_s
+            if not len(at_s) or edges[0] < at_s[0] or edges[0] > at_s[-1]:
+                continue  # null: nothing was counted then
+            counted = float(np.diff(np.interp(edges, at_s, total_bytes))[0])
+            age_s = now - (label + grain)
+            if age_s < 0 and spec.late_s:
+                continue
+            if age_s < spec.late_s:
+                counted = 0.0
+            elif age_s < 2 * spec.late_s:
+                counted *= PARTIAL_RATIO
+            point[aggregations[0]] = counted * 8 / grain if name == "Throughput" else counted
+        return points
+
+    def _counters(self) -> tuple[np.ndarray, np.ndarray]:
+        """Instants and cumulative bytes of the flows that count."""
+        readings = parse_ledger(self.spec.csv_path.read_text(encoding="utf-8"))
+        sides = {Flow.UP: "up_bytes", Flow.DOWN: "down_bytes"}
+        totals = [
+            sum(getattr(reading, sides[flow]) for flow in self.spec.flows) for reading in readings
+        ]
+        return np.array([reading.at_s for reading in readings]), np.array(totals, dtype=float)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection of a client."""
+
+    protocol_version = "HTTP/1.1"
+
+    def ask(self) -> tuple[int, dict[str, Any], dict[str, str]]:
+        """Status, body and headers."""
+        raise NotImplementedError
+
+    def do_GET(self) -> None:
+        status, answer, headers = self.ask()
+        body = json.dumps(answer).encode()
+        self.send_response_only(status)
+        for name, value in {"Content-Type": "application/json", **headers}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def _refusal(status: int, code: str, message: str) -> tuple[int, dict[str, Any], dict[str, str]]:
+    """An error as the Resource Manager words it."""
+    return status, {"error": {"code": code, "message": message}}, {}
+
+
+def _iso(seconds: int) -> str:
+    """A duration as the API spells it: whole minutes where there are any."""
+    return f"PT{seconds // 60}M" if seconds % 60 == 0 else f"PT{seconds}S"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="lab.monitor", description=__doc__)
+    parser.add_argument("--csv", type=Path, required=True, help="the lab firewall's ledger")
+    parser.add_argument("--token-file", type=Path, required=True, help="the bearer token to ask of")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--grain-s", type=int, default=60)
+    parser.add_argument("--lag-s", type=float, default=0.0)
+    parser.add_argument("--late-s", type=float, default=0.0)
+    parser.add_argument(
+        "--flow", type=Flow, choices=list(Flow), action="append", help="default: both ways"
+    )
+    chosen = parser.parse_args()
+    spec = MonitorSpec(
+        csv_path=chosen.csv,
+        token=chosen.token_file.read_text(encoding="utf-8").strip(),
+        grain_s=chosen.grain_s,
+        lag_s=chosen.lag_s,
+        late_s=chosen.late_s,
+        flows=tuple(chosen.flow or Flow),
+    )
+    server = MonitorServer(spec, port=chosen.port)
+    print(json.dumps({"port": server.port}), flush=True)  # noqa: T201 - for who started it
+    server.serve()
+
+
+if __name__ == "__main__":
+    main()
