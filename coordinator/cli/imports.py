@@ -7,6 +7,7 @@ from pathlib import Path, PurePath
 from typing import Annotated
 
 import typer
+from pydantic import TypeAdapter, ValidationError
 
 from coordinator import scenarios
 from coordinator.cli import display
@@ -18,11 +19,11 @@ from coordinator.core.judge import Finding
 from coordinator.core.original import OriginalBurst
 from coordinator.imports import BadFile
 from coordinator.imports.iperf3 import read_recordings
-from coordinator.imports.original import read_original
+from coordinator.imports.original import Reading, read_original
 from coordinator.imports.recordings import FileResult, ImportedRecordings, describe
 from coordinator.imports.tables import ImportedTable
 from coordinator.imports.times import parse_time, parse_zone, to_utc
-from coordinator.imports.values import Recordings, RecordingState
+from coordinator.imports.values import LabelValues, Recordings, RecordingState
 
 FINDINGS_SHOWN_COUNT = 20
 
@@ -80,23 +81,28 @@ def original(
     try:
         table = read_original(
             file,
-            zone=zone,
-            now=datetime.now(UTC),
+            Reading(
+                zone=zone,
+                now=datetime.now(UTC),
+                from_at=_time("--from", since, zone),
+                before_at=_time("--before", before, zone),
+                duration_s=duration_s,
+                pairs_planned=pairs_planned,
+                period_s=period_s,
+            ),
             metric=firewall_metric,
-            from_at=_time("--from", since, zone),
-            before_at=_time("--before", before, zone),
-            duration_s=duration_s,
-            pairs_planned=pairs_planned,
-            period_s=period_s,
-            labels=_labels(labels),
-            overrides=_overrides(assignments),
-            by=getpass.getuser(),
         )
     except BadFile as error:
         stop(str(error), Exit.USAGE)
 
+    said = {
+        "labels": _labels(labels),
+        "overrides": _overrides(assignments),
+        "by": getpass.getuser(),
+    }
+
     async def work(client: Client) -> ImportedTable:
-        return await client.import_table(table)
+        return await client.import_table(table.model_copy(update=said))
 
     imported = run(api, work)
     if as_json:
@@ -184,6 +190,14 @@ def _labels(assignments: Sequence[str] | None) -> dict[str, str]:
         if not equals or not name.strip() or not value.strip():
             stop(f"--label {assignment!r}: expected NAME=VALUE, such as idps=off", Exit.USAGE)
         labels[name.strip()] = value.strip()
+    try:
+        TypeAdapter(LabelValues).validate_python(labels)
+    except ValidationError:
+        stop(
+            f"--label {', '.join(assignments or ())}: a name begins with a letter and has at most "
+            "41 letters, digits, dots or dashes; a value at most 100 characters",
+            Exit.USAGE,
+        )
     return labels
 
 

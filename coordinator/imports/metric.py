@@ -21,12 +21,17 @@ _RATES: Final = (
 
 
 def read_metric(path: Path) -> tuple[MetricPoint, ...]:
-    """Every point of the file, in its order.
+    """Every point of a file, in its order. Raises :class:`BadFile`."""
+    return parse_metric(read_text(path), str(path))
+
+
+def parse_metric(text: str, name: str) -> tuple[MetricPoint, ...]:
+    """Every point of a text; ``name`` is its file's.
 
     Times without a zone are UTC, as Azure Monitor gives them; ``null`` and empty rates are
     unknown. Raises :class:`BadFile`.
     """
-    rows = read_rows(read_text(path), name=str(path), header_word="time")
+    rows = read_rows(text, name=name, header_word="time")
     columns: tuple[int, int] | None = None
     names = ("", "")
     first: dict[datetime, int] = {}
@@ -40,33 +45,37 @@ def read_metric(path: Path) -> tuple[MetricPoint, ...]:
             if min(columns) < 0:
                 found = ", ".join(filter(None, cells))[:200]
                 raise BadFile(
-                    f"{path}: row {number}: no columns timestamp and throughput_bits_per_second "
+                    f"{name}: row {number}: no columns timestamp and throughput_bits_per_second "
                     f"(found: {found}); name them so"
                 )
             names = (cells[columns[0]], cells[columns[1]])
             continue
         if len(cells) <= max(columns):
             raise BadFile(
-                f"{path}: row {number}: {len(cells)} cells ({', '.join(cells)[:80]}); was the "
+                f"{name}: row {number}: {len(cells)} cells ({', '.join(cells)[:80]}); was the "
                 "file cut?"
             )
         if len(points) >= METRIC_POINTS_MAX_COUNT:
-            raise BadFile(f"{path}: row {number}: more than {METRIC_POINTS_MAX_COUNT} points")
-        text, rate_text = cells[columns[0]], cells[columns[1]]
-        wrong = _wrong(path, number)
+            raise BadFile(f"{name}: row {number}: more than {METRIC_POINTS_MAX_COUNT} points")
+        time_text, rate_text = cells[columns[0]], cells[columns[1]]
+        wrong = _wrong(name, number)
         try:
-            said = parse_time(text)
+            said = parse_time(time_text)
             at = to_utc(said, UTC)
         except ValueError as error:
-            raise wrong(names[0], text, f"not a time as 2022-01-04T16:25:00Z ({error})") from None
+            raise wrong(
+                names[0], time_text, f"not a time as 2022-01-04T16:25:00Z ({error})"
+            ) from None
         zone = say_zone(said)
         zone_said = zone_said or zone
         if zone != zone_said:
             raise wrong(
-                names[0], text, f"{zone}, where the rows above have {zone_said}; write all in one"
+                names[0],
+                time_text,
+                f"{zone}, where the rows above have {zone_said}; write all in one",
             )
         if at in first:
-            raise wrong(names[0], text, f"row {first[at]} has the same; drop one")
+            raise wrong(names[0], time_text, f"row {first[at]} has the same; drop one")
         first[at] = number
         try:
             rate = parse_number(rate_text)
@@ -77,7 +86,7 @@ def read_metric(path: Path) -> tuple[MetricPoint, ...]:
         points.append(MetricPoint(at=at, bits_per_second=rate))
     if len(points) < 2:
         raise BadFile(
-            f"{path}: {len(points)} points, and at least 2 are needed to know the grain; export "
+            f"{name}: {len(points)} points, and at least 2 are needed to know the grain; export "
             "the metric over all bursts"
         )
     return tuple(points)
@@ -87,8 +96,8 @@ def _place(cells: Sequence[str], names: Sequence[str]) -> int:
     return next((place for place, cell in enumerate(cells) if cell.lower() in names), -1)
 
 
-def _wrong(path: Path, number: int) -> Callable[[str, str, str], BadFile]:
+def _wrong(name: str, number: int) -> Callable[[str, str, str], BadFile]:
     def wrong(column: str, value: str, reason: str) -> BadFile:
-        return BadFile(f"{path}: row {number}, {column}: {value[:60]!r}: {reason}")
+        return BadFile(f"{name}: row {number}, {column}: {value[:60]!r}: {reason}")
 
     return wrong

@@ -11,10 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, tzinfo
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
-from coordinator.core.original import OriginalRow, problems
+from coordinator.core.original import OriginalRow, infer_schedule, problems
 from coordinator.imports import BadFile
 from coordinator.imports.figures import parse_number
 from coordinator.imports.files import read_rows, read_text
@@ -43,103 +43,119 @@ _STORED_EARLY_S: Final = 60.0  # s by which a row may be stamped before its own 
 _FUTURE_S: Final = 86_400.0  # s after now that a start may lie: another host's clock
 
 
-def read_original(
-    path: Path,
-    *,
-    zone: tzinfo,
-    now: datetime,
-    metric: Path | None = None,
-    from_at: datetime | None = None,
-    before_at: datetime | None = None,
-    duration_s: float | None = None,
-    pairs_planned: int | None = None,
-    period_s: float | None = None,
-    labels: Mapping[str, str] | None = None,
-    overrides: Mapping[str, object] | None = None,
-    by: str = "api",
-) -> OriginalTable:
-    """A whole table, checked, as it is sent to a coordinator.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a table is to be read, and what is known besides it."""
 
-    ``zone`` is where local times are local; ``from_at`` and ``before_at`` cut a slice by the rows'
-    start; ``duration_s`` stands in place of what the table says. Raises :class:`BadFile`.
-    """
-    reader = _Reader(str(path), zone, now)
-    for number, cells in read_rows(read_text(path), name=str(path), header_word="RowKey"):
+    zone: tzinfo  # where its local times are local
+    now: datetime
+    from_at: datetime | None = None  # a slice by the rows' start
+    before_at: datetime | None = None
+    duration_s: float | None = None  # in place of what the table says
+    pairs_planned: int | None = None
+    period_s: float | None = None
+
+
+def read_original(path: Path, reading: Reading, *, metric: Path | None = None) -> OriginalTable:
+    """A whole table, and the firewall's metric beside it, checked. Raises :class:`BadFile`."""
+    table = parse_original(read_text(path), str(path), reading)
+    if metric is None:
+        return table
+    return table.model_copy(update={"metric_source": metric.name, "metric": read_metric(metric)})
+
+
+def parse_original(text: str, name: str, reading: Reading) -> OriginalTable:
+    """A table's text; ``name`` is its file's. Raises :class:`BadFile`."""
+    reader = _Reader(name, reading.zone, reading.now)
+    for number, cells in read_rows(text, name=name, header_word="RowKey"):
         reader.take(number, cells)
-    rows = reader.finish()
     rows = [
         row
-        for row in rows
-        if (from_at is None or row.started_at >= from_at)
-        and (before_at is None or row.started_at < before_at)
+        for row in reader.finish()
+        if (reading.from_at is None or row.started_at >= reading.from_at)
+        and (reading.before_at is None or row.started_at < reading.before_at)
     ]
     if not rows:
-        raise BadFile(f"{path}: no row between the two times given; see the RowKey column")
-    notes = list(reader.notes())
-    if duration_s is not None:
-        rows = [replace(row, duration_s=duration_s) for row in rows]
-    elif reader.in_minutes(rows):
-        rows = [_from_minutes(row) for row in rows]
-        notes.append(
-            Note(
-                id="duration-minutes",
-                sentence="duration is in minutes, as written by clients that also write "
-                "test_type: a burst of n minutes sent for (n - 1) x 60 s",
-            )
-        )
-    elif all(row.duration_s is None for row in rows) and (
-        named := _NAMED_DURATION.search(path.stem.lower())
-    ):
-        rows = [replace(row, duration_s=float(named[1])) for row in rows]
-        notes.append(
-            Note(
-                id="duration-named",
-                sentence=f"the table has no durations; {named[1]} s is what the file's name says",
-                next_step="give --duration-s when that is wrong",
-            )
-        )
+        raise BadFile(f"{name}: no row between the two times given; see the RowKey column")
+    rows, notes = _with_durations(rows, name, reading, minutes=reader.tests)
     wrong = problems(rows)
     if wrong:
-        raise BadFile(f"{path}: {wrong[0]}{_more(len(wrong) - 1)}")
-    _refuse_mixed_zones(path, rows, zone)
-    clients = len({row.client for row in rows})
-    if pairs_planned is None:
-        notes.append(
-            Note(
-                id="pairs-assumed",
-                sentence=f"the table does not say how many pairs were planned; {clients} clients "
-                "have rows in it, and those were taken",
-                next_step="give --pairs-planned when there were more",
-            )
-        )
-    elif pairs_planned < clients:
-        raise BadFile(
-            f"{path}: --pairs-planned {pairs_planned}, but {clients} clients have rows; "
-            "give at least as many, or import a slice with --from and --before"
-        )
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        raise BadFile(f"{name}: {wrong[0]}; mend or drop the row{more}")
+    _refuse_mixed_zones(name, rows, reading.zone)
     return OriginalTable(
-        source=path.name,
-        timezone=str(zone),
+        source=PurePath(name).name,
+        timezone=str(reading.zone),
         rows=tuple(rows),
-        metric_source=None if metric is None else metric.name,
-        metric=() if metric is None else read_metric(metric),
-        period_s=period_s,
-        pairs_planned=pairs_planned,
-        labels=labels or {},
-        overrides=overrides or {},
-        by=by,
+        period_s=reading.period_s,
+        pairs_planned=reading.pairs_planned,
         set_apart=dict(reader.set_apart),
-        notes=tuple(notes),
+        notes=(*reader.notes(), *notes, *_note_pairs(name, rows, reading)),
     )
 
 
-def _more(count: int) -> str:
-    return f" (and {count} more)" if count else ""
+def _with_durations(
+    rows: list[OriginalRow], name: str, reading: Reading, *, minutes: bool
+) -> tuple[list[OriginalRow], list[Note]]:
+    """The rows with durations in seconds, and where those come from if not from the table.
+
+    The original's later clients, which also wrote ``test_type``, gave the period in minutes,
+    started at whole multiples of it and sent for a minute less.
+    """
+    known = [row.duration_s for row in rows if row.duration_s is not None]
+    if reading.duration_s is not None:
+        return [replace(row, duration_s=reading.duration_s) for row in rows], []
+    if (
+        minutes
+        and known
+        and all(2 <= number <= 60 and number == int(number) for number in known)
+        and all(_starts_at_multiple(row) for row in rows)
+    ):
+        note = Note(
+            id="duration-minutes",
+            sentence="duration is in minutes, as clients that write test_type give it: for n "
+            "minutes they send (n - 1) x 60 s",
+            next_step="give --duration-s when that is wrong",
+        )
+        return [
+            row if row.duration_s is None else replace(row, duration_s=(row.duration_s - 1) * 60)
+            for row in rows
+        ], [note]
+    named = _NAMED_DURATION.search(PurePath(name).stem.lower())
+    if not known and named is not None:
+        note = Note(
+            id="duration-named",
+            sentence=f"the table has no durations; {named[1]} s is what the file's name says",
+            next_step="give --duration-s when that is wrong",
+        )
+        return [replace(row, duration_s=float(named[1])) for row in rows], [note]
+    return rows, []
 
 
-def _from_minutes(row: OriginalRow) -> OriginalRow:
-    minutes = row.duration_s
-    return row if minutes is None else replace(row, duration_s=(minutes - 1) * 60)
+def _starts_at_multiple(row: OriginalRow) -> bool:
+    at = row.started_at
+    return at.second == 0 and at.minute % int(row.duration_s or 1) == 0
+
+
+def _note_pairs(name: str, rows: Sequence[OriginalRow], reading: Reading) -> Sequence[Note]:
+    """Says that the number of planned pairs was assumed; refuses one that is too small."""
+    series = infer_schedule(rows, reading.period_s).series
+    most = max(len(part.clients) for part in series)
+    if reading.pairs_planned is None:
+        return [
+            Note(
+                id="pairs-assumed",
+                sentence="the table does not say how many pairs were planned; those that have "
+                f"rows, {most}, were taken",
+                next_step="give --pairs-planned when there were more",
+            )
+        ]
+    if reading.pairs_planned < most:
+        raise BadFile(
+            f"{name}: --pairs-planned {reading.pairs_planned}, but {most} clients have rows; "
+            "give at least as many, or import a slice with --from and --before"
+        )
+    return []
 
 
 @dataclass(slots=True)
@@ -205,22 +221,6 @@ class _Reader:
             said = ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))
             found.append(Note(id="rows-set-apart", sentence=f"rows set apart: {said}"))
         return found
-
-    def in_minutes(self, rows: Sequence[OriginalRow]) -> bool:
-        """Whether ``duration`` is the period in minutes, as the original's later clients wrote it.
-
-        They also wrote ``test_type``, and started only at whole multiples of that many minutes.
-        """
-        minutes = [row.duration_s for row in rows if row.duration_s is not None]
-        return (
-            self.tests
-            and bool(minutes)
-            and all(2 <= m <= 60 and m == int(m) for m in minutes)
-            and all(
-                row.started_at.second == 0 and row.started_at.minute % int(row.duration_s or 1) == 0
-                for row in rows
-            )
-        )
 
     # Headers
 
@@ -391,7 +391,7 @@ class _Reader:
         return BadFile(f"{self.name}: row {number}, {column}: {value[:60]!r}: {reason}")
 
 
-def _refuse_mixed_zones(path: Path, rows: Sequence[OriginalRow], zone: tzinfo) -> None:
+def _refuse_mixed_zones(name: str, rows: Sequence[OriginalRow], zone: tzinfo) -> None:
     """Refuse a table whose starts are local for some clients and UTC for others.
 
     The sign: clients all of whose starts, read as UTC, fall on starts of other clients, while
@@ -412,7 +412,7 @@ def _refuse_mixed_zones(path: Path, rows: Sequence[OriginalRow], zone: tzinfo) -
     ):
         row = next(row for row in rows if row.client in odd)
         raise BadFile(
-            f"{path}: row {row.row_number}, RowKey: {row.client} and {len(odd) - 1} more clients "
+            f"{name}: row {row.row_number}, RowKey: {row.client} and {len(odd) - 1} more clients "
             f"start when the others do if their times are UTC, and not {zone}: the table mixes "
             "zones; import each part apart with its --timezone (or slices with --from, --before)"
         )

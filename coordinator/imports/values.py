@@ -22,7 +22,7 @@ ROWS_MAX_COUNT: Final = 100_000  # 1,000 pairs x 100 bursts
 METRIC_POINTS_MAX_COUNT: Final = 100_000  # ten weeks of minutes
 RECORDINGS_MAX_COUNT: Final = 2_000
 
-Labels = Mapping[
+LabelValues = Mapping[
     Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9._-]{0,40}$")],
     Annotated[str, Field(min_length=1, max_length=100)],
 ]
@@ -47,7 +47,7 @@ class MetricPoint(Message):
 class _Import(Message):
     """What every import says besides its data."""
 
-    labels: Labels = Field(
+    labels: LabelValues = Field(
         default={}, description="kept with the run; groups are told apart by them"
     )
     overrides: Mapping[str, Any] = Field(

@@ -1,0 +1,27 @@
+"""Texts of small tables, as exports spell them."""
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from coordinator.imports.original import Reading, parse_original
+from coordinator.imports.values import OriginalTable
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+NEW_YORK = ZoneInfo("America/New_York")
+HEADER = "PartitionKey,RowKey,sent_throughput,received_throughput,server,duration"
+
+
+def row(client: int, minute: int, received: str = "5000000000", *, second: int = 0) -> str:
+    """One result of a fleet that fires every five minutes from 11:00."""
+    return f"10.2.0.{client},01 04 2022 11 {minute:02d} {second:02d},5100000000,{received},s,280"
+
+
+def fleet(clients: int, bursts: int) -> list[str]:
+    """A header and every result of a whole fleet."""
+    return [HEADER, *(row(c, 5 * b) for b in range(bursts) for c in range(1, clients + 1))]
+
+
+def parse(lines: list[str] | str, name: str = "table.csv", **reading: object) -> OriginalTable:
+    text = lines if isinstance(lines, str) else "\n".join(lines) + "\n"
+    chosen: dict[str, object] = {"zone": NEW_YORK, "now": NOW} | reading
+    return parse_original(text, name, Reading(**chosen))  # type: ignore[arg-type]  # by name

@@ -1,0 +1,213 @@
+"""iperf3's own files as runs: every recording we have, joined, grouped and judged."""
+
+import random
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from coordinator.core.judge import Verdict
+from coordinator.core.runs import Plan
+from coordinator.core.summary import RunSummary, canonical
+from coordinator.imports import BadFile
+from coordinator.imports.iperf3 import read_recordings
+from coordinator.imports.recordings import FileResult, describe
+from coordinator.imports.runs import summarise
+from coordinator.imports.store import measure_import, plan_import
+from coordinator.imports.values import Recording, Recordings, RecordingState
+from exchange.messages import Direction, Protocol, Side
+
+DATA = Path(__file__).parents[3] / "data" / "iperf3"
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+ALL = sorted(DATA.glob("*/*.json"))
+
+
+def read(*names: str) -> Recordings:
+    return Recordings(recordings=read_recordings([DATA / name for name in names]))
+
+
+def made(imported: Recordings) -> tuple[Plan, RunSummary]:
+    plan = plan_import(imported, "20261121-000000-iperf3-0000", NOW)
+    return plan, summarise(plan, measure_import(plan, imported), NOW)
+
+
+def results(*names: str) -> list[FileResult]:
+    return [describe(recording) for recording in read(*names).recordings]
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_every_recording_says_what_it_is(path: Path) -> None:
+    found = [describe(recording) for recording in read_recordings([path])]
+    assert found
+    erring = "err-" in path.name or path == DATA / "3.12" / "tcp-opts.json"
+    for result in found:
+        assert (result.state is RecordingState.MEASURED) == (not erring)
+        assert (result.reason is None) == (not erring)
+        if not erring:
+            assert result.version is not None
+            assert result.version == path.parent.name
+            assert result.direction is not None
+            assert result.protocol is not None
+            assert result.streams
+            assert result.sent_bytes or result.received_bytes or len(result.flows) == 2
+    made(Recordings(recordings=read_recordings([path])))
+
+
+def test_a_test_is_described_with_its_figures() -> None:
+    (tcp,) = results("3.12/tcp-P2.json")
+    assert (tcp.state, tcp.version, tcp.side) == (RecordingState.MEASURED, "3.12", Side.CLIENT)
+    assert (tcp.direction, tcp.protocol, tcp.streams) == (Direction.FORWARD, Protocol.TCP, 2)
+    assert (tcp.sent_bytes, tcp.received_bytes) == (14018412544, 14018412544)
+    assert tcp.sent_bits_per_second == pytest.approx(37.376e9, rel=1e-4)
+    assert tcp.retransmits == 140
+    assert tcp.rtt_mean_s == pytest.approx(152e-6)
+    (both,) = results("3.22/tcp-bidir.json")
+    assert both.direction is Direction.BIDIRECTIONAL
+    assert both.received_bytes == sum(flow.received_bytes or 0 for flow in both.flows)
+    (server,) = results("3.18/server-udp-stream.json")
+    assert (server.side, server.sent_bytes) == (Side.SERVER, None)
+    assert server.received_bytes == 2555904
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "words"),
+    [
+        ("3.12/err-refused-J.json", "refused", "Connection refused"),
+        ("3.22/err-busy-json-stream.json", "refused", "busy"),
+        ("3.22/err-server-SIGKILL-at-2.5s-J.json", "failed", "control socket"),
+        ("3.12/err-badparam-J.json", "failed", "usage"),
+        ("3.22/err-client-SIGKILL-at-2.5s-json-stream.json", "truncated", "stops before"),
+        ("3.12/tcp-opts.err", "failed", "receive timeout is valid only"),
+        ("errors-3.12.txt", "unreadable", "not iperf3's"),
+    ],
+)
+def test_what_went_wrong_is_said(name: str, state: str, words: str) -> None:
+    (found,) = results(name)
+    assert found.state == state
+    assert words in (found.reason or "")
+
+
+def test_a_cut_recording_yields_what_it_holds() -> None:
+    (cut,) = results("3.22/err-client-SIGKILL-at-2.5s-json-stream.json")
+    assert cut.sent_bytes
+    assert cut.received_bytes is None
+
+
+def test_both_ends_of_a_test_are_one_pair() -> None:
+    plan, summary = made(read("3.18/udp-stream.json", "3.18/server-udp-stream.json"))
+    (burst,) = summary.bursts
+    assert len(plan.pairs) == burst.pairs_planned == 1
+    assert burst.pairs[0].pair == "udp-stream.json"
+    assert burst.pairs[0].joined_by == "cookie"
+    assert burst.proven_ratio == 1
+    assert summary.verdict is Verdict.PASS
+
+
+def test_a_clients_word_alone_is_not_a_pass() -> None:
+    _, summary = made(read("3.18/udp-stream.json"))
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    finding = next(f for f in summary.findings if f.id == "receiver-unseen")
+    assert "servers' recordings" in (finding.next_step or "")
+
+
+def test_one_test_counts_once_however_often_it_is_given() -> None:
+    once = made(read("3.12/tcp-P2.json"))[1]
+    twice = made(read("3.12/tcp-P2.json", "3.12/tcp-P2.json", "3.12/server-persistent.json"))[1]
+    assert once.bursts[0].fleet_sent_bits_per_second == pytest.approx(
+        twice.bursts[0].fleet_sent_bits_per_second
+    )
+    assert {f.id for f in twice.findings} >= {"repeated-tests"}
+    # The persistent server's file holds this test too, and eight others.
+    assert len(twice.bursts) == 9
+
+
+def test_overlapping_tests_are_one_burst_and_others_are_not() -> None:
+    one = read("3.12/tcp-P2.json").recordings[0]
+
+    def moved(name: str, by_s: float) -> Recording:
+        assert one.report is not None
+        assert one.first_data_at_s is not None
+        return one.model_copy(
+            update={
+                "file": name,
+                "first_data_at_s": one.first_data_at_s + by_s,
+                "report": one.report.model_copy(update={"cookie": name}),
+            }
+        )
+
+    near = Recordings(recordings=(moved("a", 0), moved("b", 1.0)))
+    (burst,) = made(near)[1].bursts
+    assert [pair.pair for pair in burst.pairs] == ["a", "b"]
+    far = Recordings(recordings=(moved("a", 0), moved("b", 2.0), moved("c", 3600)))
+    assert [len(burst.pairs) for burst in made(far)[1].bursts] == [1, 1, 1]
+
+
+def test_a_mixture_of_everything_is_one_run_and_recomputes() -> None:
+    imported = Recordings(recordings=read_recordings(ALL))
+    plan, summary = made(imported)
+    assert summary.verdict is not Verdict.PASS
+    assert {"mixed-tests", "null-pairs"} <= {finding.id for finding in summary.findings}
+    kept = Recordings.model_validate_json(imported.model_dump_json())
+    kept_plan = Plan.model_validate_json(plan.model_dump_json())
+    assert canonical(summarise(kept_plan, measure_import(kept_plan, kept), NOW)) == canonical(
+        summary
+    )
+
+
+def test_the_order_of_files_does_not_matter() -> None:
+    names = ["3.12/tcp-P2.json", "3.22/udp.json", "3.9/server-udp.json", "3.9/udp.json"]
+    shuffled = names.copy()
+    random.Random(3).shuffle(shuffled)
+    assert made(read(*shuffled))[1].bursts == made(read(*names))[1].bursts
+
+
+def test_files_that_are_no_recordings_are_never_a_pass() -> None:
+    pair = ("3.18/udp-stream.json", "3.18/server-udp-stream.json")
+    _, summary = made(read(*pair, "errors-3.12.txt"))
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    assert any("1 of 3 recordings could not be read" in f.sentence for f in summary.findings)
+
+
+def test_without_any_test_there_is_no_run() -> None:
+    with pytest.raises(BadFile, match="no file holds an iperf3 test"):
+        plan_import(read("errors-3.12.txt"), "20261121-000000-iperf3-0000", NOW)
+
+
+def test_a_version_before_3_9_is_not_read(tmp_path: Path) -> None:
+    old = tmp_path / "old.json"
+    text = (DATA / "3.12" / "tcp-P2.json").read_text(encoding="utf-8")
+    old.write_text(text.replace('"iperf 3.12"', '"iperf 3.7"'), encoding="utf-8")
+    (found,) = read_recordings([old])
+    assert found.state is RecordingState.UNSUPPORTED
+    assert "3.9 is the oldest" in (found.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "empty"),
+        (b"\x00\x01\x02" * 50, "no test in it"),
+        (b"[]", "no test in it"),
+        (b"[ ID] Interval           Transfer     Bitrate\n", "text for people"),
+    ],
+)
+def test_other_files_are_unreadable(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    (found,) = read_recordings([path])
+    assert found.state is RecordingState.UNREADABLE
+    assert words in (found.reason or "")
+
+
+def test_what_cannot_be_opened_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match="No such file"):
+        read_recordings([tmp_path / "none.json"])
+    with pytest.raises(BadFile, match="a folder; name its files"):
+        read_recordings([tmp_path])
+
+
+def test_a_hostile_chunk_is_refused_at_the_door() -> None:
+    kept = read("3.12/tcp-P2.json").model_dump(mode="json")
+    kept["recordings"][0]["packed"]["up"] = "QlND"
+    with pytest.raises(ValueError, match="up: "):
+        Recordings.model_validate(kept)
