@@ -1,12 +1,14 @@
 """``python -m agent.check``: what an agent on this host would find, as a JSON list of checks.
 
-It runs as a process of its own, because the coordinator never imports the agent.
+Arguments are addresses of servers, to be held against the allowed networks. It runs as a process of
+its own, because the coordinator never imports the agent.
 """
 
 import asyncio
 import sys
+from collections.abc import Sequence
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from agent.clock import clock_problem, read_clock
 from agent.gate import explain_no_gate, find_gate
@@ -20,9 +22,15 @@ from exchange.messages import Role
 GATE_BOUND_S = 0.05  # s, a job's usual clock gate
 
 
-def checks(settings: AgentSettings) -> list[Check]:
-    """Try everything an agent needs."""
-    return [_engine(settings), _gate(), _clock(settings), _address(settings)]
+def checks(settings: AgentSettings, servers: Sequence[str] = ()) -> list[Check]:
+    """Try everything an agent needs; ``servers`` are addresses that it may be sent to."""
+    return [
+        _engine(settings),
+        _gate(),
+        _clock(settings),
+        _address(settings),
+        _networks(settings, servers),
+    ]
 
 
 def _engine(settings: AgentSettings) -> Check:
@@ -66,18 +74,44 @@ def _address(settings: AgentSettings) -> Check:
     except HostUnknown as error:
         found, _, fix = str(error).partition("; ")
         return Check(name="address", ok=False, detail=found, fix=fix, required=False)
-    networks = ", ".join(str(network) for network in settings.allowed_networks)
+    return Check(name="address", ok=True, detail=f"{host.address} on {host.nic}")
+
+
+def _networks(settings: AgentSettings, servers: Sequence[str]) -> Check:
+    name, networks = "allowed networks", ",".join(map(str, settings.allowed_networks))
+    refused = [server for server in servers if not settings.is_allowed(server)]
+    if refused:
+        return Check(
+            name=name,
+            ok=False,
+            detail=f"a client here would refuse {', '.join(refused)}: outside {networks}",
+            fix="add their network to BROADSIDE_AGENT_ALLOWED_NETWORKS on every client agent",
+            required=False,
+        )
+    held = "; all servers of the fleet lie in them" if servers else ""
+    return Check(name=name, ok=True, detail=networks + held)
+
+
+def _settings_problem(error: ValidationError) -> Check:
+    first = error.errors(include_url=False)[0]
+    variable = f"BROADSIDE_AGENT_{'_'.join(map(str, first['loc'])).upper()}"
     return Check(
-        name="address", ok=True, detail=f"{host.address} on {host.nic}; targets allowed: {networks}"
+        name="agent settings",
+        ok=False,
+        detail=f"{variable}={first['input']!r}: {first['msg']}",
+        fix=f"mend or unset {variable}",
     )
 
 
-def main() -> int:
+def main(servers: Sequence[str]) -> int:
     """Print the checks of an agent with this environment's settings."""
-    settings = AgentSettings(role=Role.CLIENT)
-    sys.stdout.write(TypeAdapter(list[Check]).dump_json(checks(settings)).decode() + "\n")
+    try:
+        found = checks(AgentSettings(role=Role.CLIENT), servers)
+    except ValidationError as error:
+        found = [_settings_problem(error)]
+    sys.stdout.write(TypeAdapter(list[Check]).dump_json(found).decode() + "\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -3,27 +3,43 @@
 import asyncio
 import subprocess
 import sys
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from uuid import uuid4
 
+import numpy as np
 import typer
 from pydantic import TypeAdapter, ValidationError
 
 from coordinator.cli.connection import Json
 from coordinator.cli.exits import Exit
 from coordinator.cli.lab import lab_checks
-from coordinator.ledgers import LedgerError, open_ledger
+from coordinator.ledgers import LedgerBusy, LedgerError, open_ledger
 from coordinator.settings import CoordinatorSettings
 from exchange.checks import Check
-from exchange.fabric import FabricSettings, open_fabric
-from exchange.messages import Direction
-from exchange.ports import Entity, ExchangeError
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import Direction, Role
+from exchange.ports import (
+    Entity,
+    ExchangeError,
+    ExchangeMisconfigured,
+    ExchangeUnavailable,
+    JobQueue,
+    Outgoing,
+    Table,
+)
 
-AGENT_CHECK_TIMEOUT_S = 30.0
+AGENT_CHECK_TIMEOUT_S: Final = 30.0
+LEDGER_LOOKBACK_S: Final = 900.0  # s of the metric that are read
+LEDGER_TIMEOUT_S: Final = 60.0
+PROBE_AFTER: Final = timedelta(days=7)  # the probe message's enqueue: it is cancelled long before
+PROBE_LIFE: Final = timedelta(seconds=1)  # and what could not be cancelled ends at once
 
 
 def doctor(as_json: Json = False) -> None:
     """Check what this host needs, and print the fix for what is wrong."""
-    found = [*agent_checks(), *lab_checks(), *asyncio.run(fabric_checks()), ledger_check()]
+    found = asyncio.run(_checks())
     if as_json:
         typer.echo(TypeAdapter(list[Check]).dump_json(found, indent=2).decode())
     else:
@@ -36,11 +52,19 @@ def doctor(as_json: Json = False) -> None:
         raise typer.Exit(Exit.CANNOT_RUN)
 
 
-def agent_checks() -> list[Check]:
-    """What an agent on this host finds; asked of a process of its own."""
+async def _checks() -> list[Check]:
+    (on_fabric, servers), ledger = await asyncio.gather(fabric_checks(), ledger_check())
+    return [*agent_checks(servers), *lab_checks(), *on_fabric, ledger]
+
+
+def agent_checks(servers: Sequence[str]) -> list[Check]:
+    """What an agent on this host finds, and whether it may send to the addresses ``servers``.
+
+    Asked of a process of its own.
+    """
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "agent.check"],
+            [sys.executable, "-m", "agent.check", *servers],
             capture_output=True,
             text=True,
             timeout=AGENT_CHECK_TIMEOUT_S,
@@ -53,42 +77,93 @@ def agent_checks() -> list[Check]:
     return TypeAdapter(list[Check]).validate_json(done.stdout)
 
 
-async def fabric_checks() -> list[Check]:
-    """Whether queue and table answer: a row is written, read and removed."""
-    now = datetime.now(UTC)
-    probe = Entity(partition_key="doctor", row_key=f"{now:%Y%m%d%H%M%S%f}", properties={"at": now})
+# Queue and table -----------------------------------------------------------------------------
+
+
+async def fabric_checks() -> tuple[list[Check], list[str]]:
+    """Whether queue and table answer, and the addresses of the servers that they know.
+
+    Agents at work notice nothing: no message is received, none becomes receivable.
+    """
     try:
-        fabric = open_fabric(FabricSettings())
-    except (ExchangeError, ValidationError) as error:
-        return [Check(name="fabric", ok=False, detail=" ".join(str(error).split()))]
-    found = []
+        settings = FabricSettings()
+        fabric = open_fabric(settings)
+    except ValidationError as error:
+        return [_bad_setting("fabric", error)], []
+    except ExchangeError as error:
+        return [_failed("fabric", error, None)], []
+    reach = (
+        "check the name, DNS and the firewall between: 5671/tcp to Service Bus, 443/tcp to storage"
+        if settings.fabric == "azure"
+        else "check the disk and rights of BROADSIDE_DATA_DIR"
+    )
     try:
-        try:
-            await fabric.table.insert(probe)
-            await fabric.table.get(probe.partition_key, probe.row_key)
-            await fabric.table.delete(probe.partition_key, probe.row_key)
-            found.append(Check(name="table", ok=True, detail="a row was written, read and removed"))
-        except ExchangeError as error:
-            found.append(Check(name="table", ok=False, detail=str(error)))
-        try:
-            counts = await fabric.queue.counts()
-            found.append(
-                Check(
-                    name="queue",
-                    ok=True,
-                    detail=f"{counts.active_count} active, {counts.scheduled_count} scheduled, "
-                    f"{counts.dead_count} dead",
-                )
-            )
-        except ExchangeError as error:
-            found.append(Check(name="queue", ok=False, detail=str(error)))
+        send, receive, table = await asyncio.gather(
+            _tried("queue send", lambda: try_send(fabric.queue), reach),
+            _tried("queue receive", lambda: try_listen(fabric.queue), reach),
+            _tried("table", lambda: try_table(fabric.table), reach),
+        )
+        return [send, receive, table], await _servers(fabric) if table.ok else []
     finally:
         await fabric.close()
-    return found
 
 
-def ledger_check() -> Check:
-    """Whether the firewall's own figures can be read."""
+async def try_send(queue: JobQueue) -> str:
+    """Prove the right to send with a message that nobody receives: far ahead, then cancelled."""
+    enqueue_at = datetime.now(UTC) + PROBE_AFTER
+    probe = Outgoing(
+        body=b"doctor",
+        message_id=f"doctor-{uuid4().hex}",
+        expires_at=enqueue_at + PROBE_LIFE,
+        enqueue_at=enqueue_at,
+    )
+    cancelled_count = await queue.cancel(await queue.send([probe]))
+    if not cancelled_count:
+        raise ExchangeUnavailable("a scheduled message could not be cancelled again")
+    return "a message was scheduled and cancelled"
+
+
+async def try_listen(queue: JobQueue) -> str:
+    """Prove the right to listen by looking at what is there without locking it."""
+    counts = await queue.counts()
+    dead = "many" if counts.dead_count is None else str(counts.dead_count)
+    return f"messages can be looked at; {dead} of them dead letters" + (
+        ", see `broadside deadletters list`" if dead != "0" else ""
+    )
+
+
+async def try_table(table: Table) -> str:
+    now = datetime.now(UTC)
+    probe = Entity(partition_key="doctor", row_key=uuid4().hex, properties={"at": now})
+    await table.insert(probe)
+    there = await table.get(probe.partition_key, probe.row_key)
+    await table.delete(probe.partition_key, probe.row_key)
+    if there is None or there.properties != probe.properties:
+        raise ExchangeUnavailable("a row that was just written does not read back")
+    return "a row was written, read and removed"
+
+
+async def _tried(name: str, work: Callable[[], Awaitable[str]], reach: str) -> Check:
+    try:
+        return Check(name=name, ok=True, detail=await work())
+    except ExchangeError as error:
+        return _failed(name, error, reach)
+
+
+async def _servers(fabric: Fabric) -> list[str]:
+    try:
+        presences = await fabric.records.read_presences()
+    except ExchangeError:  # foreign rows: that is for the coordinator to say
+        return []
+    return sorted({p.address for p in presences if p.role is Role.SERVER})
+
+
+# The firewall's metric -----------------------------------------------------------------------
+
+
+async def ledger_check() -> Check:
+    """Whether the firewall's own figures can be read: those of the last minutes."""
+    now = datetime.now(UTC)
     try:
         source = open_ledger(CoordinatorSettings())
         if source is None:
@@ -99,8 +174,50 @@ def ledger_check() -> Check:
                 fix="set BROADSIDE_LEDGER",
                 required=False,
             )
-        now = datetime.now(UTC)
-        ledger = asyncio.run(source.read(now, now, Direction.FORWARD))
-    except (LedgerError, ValidationError) as error:
-        return Check(name="ledger", ok=False, detail=" ".join(str(error).split()))
-    return Check(name="ledger", ok=True, detail=f"{ledger.source} answers")
+        async with asyncio.timeout(LEDGER_TIMEOUT_S):
+            from_at = now - timedelta(seconds=LEDGER_LOOKBACK_S)
+            ledger = await source.read(from_at, now, Direction.FORWARD)
+    except ValidationError as error:
+        return _bad_setting("ledger", error)
+    except LedgerBusy as error:
+        return _failed("ledger", error, f"wait {error.retry_after_s:.0f} s and try again")
+    except LedgerError as error:
+        return _failed("ledger", error, None)
+    except TimeoutError:
+        return Check(
+            name="ledger",
+            ok=False,
+            detail=f"no answer within {LEDGER_TIMEOUT_S:g} s",
+            fix="check the source's address and the firewall between",
+        )
+    known_s = ledger.end_s[~np.isnan(ledger.bytes)]
+    newest = f", newest {now.timestamp() - known_s.max():.0f} s old" if known_s.size else ""
+    return Check(
+        name="ledger",
+        ok=True,
+        detail=f"{ledger.source} answers: {known_s.size} figures of the last "
+        f"{LEDGER_LOOKBACK_S / 60:.0f} minutes{newest}",
+    )
+
+
+# Findings ------------------------------------------------------------------------------------
+
+
+def _failed(name: str, error: Exception, fix: str | None) -> Check:
+    """An error's line as a check; one that knows better what to do says it last."""
+    said = " ".join(str(error).split())
+    if isinstance(error, (ExchangeMisconfigured, LedgerError)) and "; " in said:
+        detail, _, own = said.rpartition("; ")
+        return Check(name=name, ok=False, detail=detail, fix=own)
+    return Check(name=name, ok=False, detail=said, fix=fix)
+
+
+def _bad_setting(name: str, error: ValidationError) -> Check:
+    first = error.errors(include_url=False)[0]
+    variable = f"BROADSIDE_{'_'.join(map(str, first['loc'])).upper()}"
+    return Check(
+        name=name,
+        ok=False,
+        detail=f"{variable}={first['input']!r}: {first['msg']}",
+        fix=f"mend or unset {variable}",
+    )

@@ -1,0 +1,138 @@
+"""The doctor against real dependencies: each is named, with what is wrong and the fix."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exchange.fabric import open_fabric
+from exchange.messages import Role
+from exchange.ports import QueueCounts
+from lab.servicebus.process import BrokerProcess
+from lab.servicebus.queues import QueueSettings
+from tests.live.site import Site, wait_for_fleet
+
+pytestmark = pytest.mark.live
+
+GOOD_KEY, WRONG_KEY = "Z29vZA==", "d3Jvbmc="
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with Site(tmp_path) as standing:
+        yield standing
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    folder = tmp_path / "broker"
+    folder.mkdir()
+    process = BrokerProcess(folder, {"jobs": QueueSettings()}, sas_key=GOOD_KEY)
+    process.start()
+    yield process
+    process.stop()
+
+
+def checks(site: Site) -> tuple[int, dict[str, dict[str, Any]]]:
+    """The doctor's exit code, and its findings by name."""
+    done = site.run("doctor", "--json")
+    return done.returncode, {check["name"]: check for check in json.loads(done.stdout)}
+
+
+def counts(site: Site) -> QueueCounts:
+    """What stands on the queue that the site's environment names."""
+
+    async def counted() -> QueueCounts:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in site.environment.items():
+                patch.setenv(name, value)
+            fabric = open_fabric()
+        try:
+            return await fabric.queue.counts()
+        finally:
+            await fabric.close()
+
+    return asyncio.run(counted())
+
+
+def test_a_healthy_fleet_is_left_as_it_was(site: Site) -> None:
+    _, url = site.start_coordinator()
+    site.start_fleet(1)
+    wait_for_fleet(url, 2)
+    code, found = checks(site)
+    assert code == 0
+    for name in ("iperf3", "allowed networks", "queue send", "queue receive", "table"):
+        assert found[name]["ok"], found[name]
+    assert "0 of them dead" in found["queue receive"]["detail"]
+    assert counts(site) == QueueCounts(active_count=0, scheduled_count=0, dead_count=0)
+    assert "all servers of the fleet lie in them" in found["allowed networks"]["detail"]
+
+
+def test_each_fault_has_its_fix(site: Site) -> None:
+    _, url = site.start_coordinator()
+    site.start_agent(Role.SERVER, "s1")
+    wait_for_fleet(url, 1)
+    readings = site.folder / "readings.csv"
+    site.environment |= {
+        "BROADSIDE_AGENT_ALLOWED_NETWORKS": "10.9.0.0/16",
+        "BROADSIDE_AGENT_IPERF3": "/nowhere/iperf3",
+        "BROADSIDE_LEDGER": "lab",
+        "BROADSIDE_LEDGER_PATH": str(readings),
+    }
+    code, found = checks(site)
+    assert code == 4
+    assert "would refuse 127.0.0.1" in found["allowed networks"]["detail"]
+    assert "BROADSIDE_AGENT_ALLOWED_NETWORKS" in found["allowed networks"]["fix"]
+    assert "/nowhere/iperf3" in found["iperf3"]["detail"]
+    assert str(readings) in found["ledger"]["detail"]
+    assert found["ledger"]["fix"] == "is the lab up?"
+
+    now_s = datetime.now(UTC).timestamp()
+    rows = [f"{now_s - back_s},{1000 - back_s},0" for back_s in (30, 20, 10)]
+    readings.write_text("\n".join(["at_s,up_bytes,down_bytes", *rows, ""]))
+    _, found = checks(site)
+    assert found["ledger"]["ok"], found["ledger"]
+    assert "2 figures of the last 15 minutes" in found["ledger"]["detail"]
+
+
+def test_a_setting_that_is_none_is_named(site: Site) -> None:
+    site.environment |= {
+        "BROADSIDE_AGENT_ALLOWED_NETWORKS": "everywhere",
+        "BROADSIDE_QUEUE_LOCK_S": "0",
+        "BROADSIDE_LEDGER": "tarot",
+    }
+    code, found = checks(site)
+    assert code == 4
+    for name, variable in (
+        ("agent settings", "BROADSIDE_AGENT_ALLOWED_NETWORKS='everywhere'"),
+        ("fabric", "BROADSIDE_QUEUE_LOCK_S='0'"),
+        ("ledger", "BROADSIDE_LEDGER='tarot'"),
+    ):
+        assert not found[name]["ok"]
+        assert variable in found[name]["detail"]
+
+
+def test_the_role_that_service_bus_misses_is_named(site: Site, broker: BrokerProcess) -> None:
+    """With the key: sent and cancelled again, nothing left. Without: which role mends it."""
+    site.environment |= {
+        "BROADSIDE_FABRIC": "azure",
+        "BROADSIDE_SERVICEBUS_CONNECTION_STRING": broker.connection_string,
+        "BROADSIDE_TABLES_CONNECTION_STRING": "DefaultEndpointsProtocol=http;AccountName=a;"
+        "AccountKey=a2V5;TableEndpoint=http://127.0.0.1:9/a;",
+    }
+    code, found = checks(site)
+    assert code == 4
+    assert found["queue send"]["ok"], found["queue send"]
+    assert found["queue receive"]["ok"], found["queue receive"]
+    assert counts(site) == QueueCounts(active_count=0, scheduled_count=0, dead_count=0)
+    assert not found["table"]["ok"]
+    assert "443/tcp to storage" in found["table"]["fix"]
+    wrong = broker.connection_string.replace(GOOD_KEY, WRONG_KEY)
+    site.environment["BROADSIDE_SERVICEBUS_CONNECTION_STRING"] = wrong
+    _, found = checks(site)
+    for name, role in (("queue send", "Sender"), ("queue receive", "Receiver")):
+        assert f"role 'Azure Service Bus Data {role}'" in found[name]["fix"], found[name]
