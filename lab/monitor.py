@@ -5,8 +5,8 @@
 JSON line. :class:`MonitorServer` does the same in threads of this process.
 
 A point labelled ``T`` counts what passed in ``[T - lag_s, T - lag_s + grain_s)``, interpolated from
-the cumulative counters. A point younger than ``late_s`` is 0, the newest of them null, and one
-younger than twice that is :data:`PARTIAL_RATIO` of what it will be.
+the cumulative counters. A point younger than ``late_s`` is 0, the newest of them null; then it
+grows for as long again, in :data:`STEPS_COUNT` steps, as the instances' figures come in.
 """
 
 import argparse
@@ -29,7 +29,7 @@ import numpy as np
 from exchange.messages import Flow
 from lab.ledger import parse_ledger
 
-PARTIAL_RATIO: Final = 0.6
+STEPS_COUNT: Final = 10
 # Name: unit, aggregation, and, where the lab has no counter for it, what a healthy one would say.
 _METRICS: Final[Mapping[str, tuple[str, str, float | None]]] = {
     "Throughput": ("BitsPerSecond", "average", None),
@@ -187,7 +187,7 @@ class MonitorServer:
             if age_s < spec.late_s:
                 counted = 0.0
             elif age_s < 2 * spec.late_s:
-                counted *= PARTIAL_RATIO
+                counted *= math.floor((age_s / spec.late_s - 1) * STEPS_COUNT) / STEPS_COUNT
             point[aggregations[0]] = counted * 8 / grain if name == "Throughput" else counted
         return points
 

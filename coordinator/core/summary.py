@@ -461,7 +461,15 @@ def _judged(
     ledger: FirewallLedger | None,
     limits: Limits,
 ) -> BurstSummary:
-    limiter = find_limiter(spec.traffic, burst.flows, burst.pairs, burst.client, burst.server, held)
+    limiter = find_limiter(
+        spec.traffic,
+        burst.flows,
+        burst.pairs,
+        burst.client,
+        burst.server,
+        held,
+        snat_utilization_ratio=None if ledger is None else ledger.snat_utilization_ratio,
+    )
     verdict, findings = judge(
         spec,
         BurstFigures(

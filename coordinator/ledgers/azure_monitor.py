@@ -57,8 +57,8 @@ _RETRY_AFTER_S: Final = 30.0  # when a throttling service does not say
 class AzureMonitorLedger:
     """One firewall's ``Throughput`` or ``DataProcessed``, and beside it what else it says.
 
-    Broken connections and server errors are tried again by the SDK, twice; throttling (429) is
-    left to the caller as :class:`LedgerBusy`. ``token`` stands in for ``DefaultAzureCredential``.
+    Each request goes out once: when to come back is the caller's to know, and a throttling service
+    (429) says it, as :class:`LedgerBusy`. ``token`` stands in for ``DefaultAzureCredential``.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class AzureMonitorLedger:
         self.freshness = Freshness(
             settle_s=settle_s,
             lag_s=1.5 * grain_s,
-            poll_s=max(1.0, grain_s / 2),
+            poll_s=max(1.0, grain_s),
             patience_s=3 * settle_s,
         )
         self._resource_id = resource_id
@@ -198,7 +198,7 @@ class AzureMonitorLedger:
             self._subscription_id,
             self._endpoint,
             credential_scopes=[f"{self._endpoint}/.default"],
-            retry_total=2,
+            retry_total=0,
             connection_timeout=_ATTEMPT_S,
             read_timeout=_ATTEMPT_S,
             **verify,
@@ -207,7 +207,8 @@ class AzureMonitorLedger:
     def _explain(self, error: BaseException) -> LedgerError:
         """The SDK's error as one line that names the fix, where we know it."""
         status = getattr(error, "status_code", None)
-        said = " ".join(str(getattr(error, "message", None) or error).split()) or repr(error)
+        told = getattr(getattr(error, "error", None), "message", None)  # by the Resource Manager
+        said = " ".join(str(told or error).split()) or repr(error)
         if isinstance(error, LedgerError):
             return error
         if status == 429:

@@ -1,6 +1,7 @@
 """Any appliance that Prometheus knows: a Cisco 8000v, a Palo Alto, a Linux router."""
 
 import json
+import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +40,7 @@ class PrometheusLedger:
         settle_s: float | None = None,
         token: str | None = None,
         ca_file: Path | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         rest_s = 2 * step_s if settle_s is None else settle_s
@@ -51,7 +53,8 @@ class PrometheusLedger:
         self._step_s = step_s
         self._layer = layer
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._verify = str(ca_file) if ca_file else True
+        self._ca_file = ca_file
+        self._transport = transport
         self._now = now
 
     async def read(
@@ -80,7 +83,10 @@ class PrometheusLedger:
         last = max(int(-(-before_s // self._step_s)), first)
         samples: list[tuple[float, float]] = []
         async with httpx.AsyncClient(
-            headers=self._headers, verify=self._verify, timeout=_ATTEMPT_S
+            headers=self._headers,
+            verify=ssl.create_default_context(cafile=self._ca_file),
+            timeout=_ATTEMPT_S,
+            transport=self._transport,
         ) as client:
             for start in range(first, last + 1, _POINTS_MAX_COUNT):
                 end = min(start + _POINTS_MAX_COUNT - 1, last)

@@ -42,6 +42,7 @@ class _Reading:
     """One run's ledger on its way to rest."""
 
     next_at: datetime
+    until_at: datetime  # when patience is over
     draft: FirewallLedger | None = None
     task: "asyncio.Task[FirewallLedger] | None" = None
 
@@ -60,10 +61,9 @@ class Settling:
         Quick: the source is read in the background. When its patience is over the figures are
         returned as they are, with a note that says so, or without a bin where none can be read.
         """
-        wait = self.source.freshness
-        first_s = wait.settle_s if wait.poll_s is None else min(wait.poll_s, wait.settle_s)
-        first_at = span.ended_at + timedelta(seconds=first_s)
-        reading = self._readings.setdefault(span.run_id, _Reading(next_at=first_at))
+        if span.run_id not in self._readings:
+            self._readings[span.run_id] = self._begin(span)
+        reading = self._readings[span.run_id]
         if reading.task is None:
             if self.now() < reading.next_at:
                 return None
@@ -85,6 +85,15 @@ class Settling:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._readings.clear()
 
+    def _begin(self, span: Span) -> _Reading:
+        """Who takes up a run long after its end has all its patience still."""
+        wait = self.source.freshness
+        first_s = wait.settle_s if wait.poll_s is None else min(wait.poll_s, wait.settle_s)
+        next_at = max(span.ended_at + timedelta(seconds=first_s), self.now())
+        return _Reading(
+            next_at=next_at, until_at=next_at + timedelta(seconds=wait.patience_s - first_s)
+        )
+
     async def _ask(self, span: Span) -> FirewallLedger:
         try:
             async with asyncio.timeout(_READ_MAX_S):
@@ -96,7 +105,7 @@ class Settling:
         self, span: Span, reading: _Reading, task: "asyncio.Task[FirewallLedger]"
     ) -> FirewallLedger | None:
         wait, now = self.source.freshness, self.now()
-        over = now >= span.ended_at + timedelta(seconds=wait.patience_s)
+        over = now >= reading.until_at
         try:
             ledger = task.result()
         except LedgerError as error:

@@ -1,0 +1,237 @@
+"""Azure Monitor, by the real SDK client, from the lab's endpoint and a planted ledger."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coordinator.core.evidence import FirewallLedger
+from coordinator.ledgers.azure_monitor import AzureMonitorLedger
+from coordinator.ledgers.settle import Settling, Span
+from coordinator.ledgers.source import LedgerBusy, LedgerError
+from exchange.messages import Direction, Flow
+from lab.ledger import COLUMNS
+from lab.monitor import MonitorServer, MonitorSpec
+from tests.live.certificates import make_certificates
+
+pytestmark = pytest.mark.live
+
+FIREWALL = "/subscriptions/s-1/resourceGroups/g/providers/Microsoft.Network/azureFirewalls/fw"
+TOKEN = "the lab's own token"  # noqa: S105 - a test's
+BEGUN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+ENDED = BEGUN + timedelta(minutes=5)
+RATE_BYTES = 1_000_000  # a second, up, while the planted run lasts; a hundredth of it down
+
+
+class Clock:
+    """A time of day that a test moves."""
+
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def seconds(self) -> float:
+        return self.now.timestamp()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(ENDED + timedelta(hours=1))
+
+
+@pytest.fixture
+def ledger_csv(tmp_path: Path) -> Path:
+    """A reading a second from ten minutes before the run to an hour and a half after its end."""
+    lines = [",".join(COLUMNS)]
+    for second in range(-600, 5700):
+        sent = RATE_BYTES * min(max(second, 0), 300)
+        lines.append(f"{BEGUN.timestamp() + second},{sent},{sent // 100},0,0,0,0,,")
+    path = tmp_path / "ledger.csv"
+    path.write_text("\n".join([*lines, ""]))
+    return path
+
+
+class Place:
+    """A monitor and its client, both on the test's clock."""
+
+    def __init__(self, ledger_csv: Path, clock: Clock, **spec: Any) -> None:
+        self.clock = clock
+        self.spec = MonitorSpec(csv_path=ledger_csv, token=TOKEN, **spec)
+        self.server = MonitorServer(self.spec, now=clock.seconds)
+
+    def source(self, **options: Any) -> AzureMonitorLedger:
+        chosen: dict[str, Any] = {
+            "endpoint": self.server.endpoint,
+            "token": TOKEN,
+            "now": self.clock,
+        } | options
+        return AzureMonitorLedger(FIREWALL, **chosen)
+
+    async def read(
+        self, from_at: datetime = BEGUN, before_at: datetime = ENDED, **options: Any
+    ) -> FirewallLedger:
+        return await self.source(**options).read(from_at, before_at, Direction.FORWARD)
+
+
+@pytest.fixture
+def place(ledger_csv: Path, clock: Clock) -> Iterator[Place]:
+    place = Place(ledger_csv, clock)
+    with place.server:
+        yield place
+
+
+async def test_unit_and_aggregation_are_read_from_the_answer(place: Place) -> None:
+    """Bits a second on average, or bytes in all: the same bytes, a byte counted once each way."""
+    for metric in ("Throughput", "DataProcessed"):
+        ledger = await place.read(metric=metric)
+        assert ledger.source == f"azure-monitor {metric}"
+        assert (ledger.grain_s, ledger.lag_hint_s) == (60, 75)
+        assert ledger.start_s.tolist() == [BEGUN.timestamp() + 60 * n for n in range(5)]
+        np.testing.assert_allclose(ledger.bytes, 60 * RATE_BYTES * 1.01)
+    assert ledger.snat_utilization_ratio == pytest.approx(0.015)
+    assert any("FirewallHealth was 100 %" in note for note in ledger.notes)
+    assert any("ObservedCapacity was 2 to 2 instances" in note for note in ledger.notes)
+    assert any("not the latency that the firewall adds" in note for note in ledger.notes)
+
+
+@pytest.mark.parametrize(("grain_s", "grain"), [(5, "PT5S"), (60, "PT1M"), (300, "PT5M")])
+async def test_any_grain_adds_up_to_the_same_bytes(
+    ledger_csv: Path, clock: Clock, grain_s: int, grain: str
+) -> None:
+    place = Place(ledger_csv, clock, grain_s=grain_s, flows=(Flow.UP,))
+    with place.server:
+        margin = timedelta(minutes=5)
+        ledger = await place.read(BEGUN - margin, ENDED + margin, grain=grain)
+    assert ledger.grain_s == grain_s
+    assert len(ledger) == 900 // grain_s
+    assert np.nansum(ledger.bytes) == pytest.approx(300 * RATE_BYTES)
+
+
+async def test_a_grain_that_the_service_refuses_is_said_in_its_own_words(place: Place) -> None:
+    with pytest.raises(LedgerError, match=r"Azure Monitor \(fw\) .*supported ones are: PT1M"):
+        await place.read(grain="PT5S")
+
+
+async def test_lag_moves_the_bytes_to_later_labels(ledger_csv: Path, clock: Clock) -> None:
+    place = Place(ledger_csv, clock, lag_s=75, flows=(Flow.UP,))
+    with place.server:
+        ledger = await place.read(BEGUN, ENDED + timedelta(minutes=2))
+    minute = 60 * RATE_BYTES
+    np.testing.assert_allclose(ledger.bytes, [0, 0.75 * minute, *[minute] * 4, 0.25 * minute])
+
+
+async def test_young_zeros_and_nulls_are_unknown_and_old_zeros_are_zero(
+    ledger_csv: Path, clock: Clock
+) -> None:
+    clock.now = ENDED + timedelta(seconds=30)
+    place = Place(ledger_csv, clock, late_s=100, flows=(Flow.UP,))
+    minute = 60 * RATE_BYTES
+    with place.server:
+        ledger = await place.read(BEGUN - timedelta(minutes=5), ENDED + timedelta(minutes=5))
+        expected = [*[0] * 5, minute, minute, 0.5 * minute, np.nan, np.nan, np.nan]
+        np.testing.assert_allclose(ledger.bytes, expected)
+        clock.now = ENDED + timedelta(minutes=20)
+        ledger = await place.read(BEGUN - timedelta(minutes=5), ENDED + timedelta(minutes=5))
+        np.testing.assert_allclose(ledger.bytes, [*[0] * 5, *[minute] * 5, *[0] * 5])
+
+
+async def test_a_run_waits_until_the_newest_points_have_stopped_changing(
+    ledger_csv: Path, clock: Clock
+) -> None:
+    """Late zeros and partial sums come and go; what settles is the truth, soon after it is."""
+    place = Place(ledger_csv, clock, late_s=100, lag_s=75, flows=(Flow.UP,))
+    with place.server:
+        settled, after_s = await settle(place, clock)
+    assert np.nansum(settled.bytes) == pytest.approx(300 * RATE_BYTES)
+    assert not any("rest" in note for note in settled.notes)
+    assert 200 < after_s <= 90 + 300 + 60
+
+
+async def test_points_that_stay_away_are_waited_for_in_vain_and_it_is_said(
+    ledger_csv: Path, clock: Clock
+) -> None:
+    place = Place(ledger_csv, clock, late_s=2000, flows=(Flow.UP,))
+    with place.server:
+        settled, after_s = await settle(place, clock)
+    assert after_s >= 390, "zeros are believed once they are older than the window"
+    assert np.nansum(settled.bytes) == 0
+
+
+async def settle(place: Place, clock: Clock) -> tuple[FirewallLedger, int]:
+    """What settles, and how many seconds after the run's end, looked at every ten."""
+    span = Span(
+        run_id="run-1",
+        from_at=BEGUN - timedelta(seconds=360),
+        before_at=ENDED + timedelta(seconds=360),
+        begun_at=BEGUN,
+        ended_at=ENDED,
+        direction=Direction.FORWARD,
+    )
+    settling = Settling(place.source(), clock)
+    for after_s in range(0, 2000, 10):
+        clock.now = ENDED + timedelta(seconds=after_s)
+        if (settled := await settling.read(span)) is not None:
+            return settled, after_s
+    raise AssertionError("it waits for ever")
+
+
+async def test_throttling_is_respected(place: Place, clock: Clock) -> None:
+    """No request in the 90 s that a 429 asks for, then the figures."""
+    place.server.throttle(6, retry_after_s=90)
+    with pytest.raises(LedgerBusy, match="throttles us: come back in 90 s") as caught:
+        await place.read()
+    assert caught.value.retry_after_s == 90
+    assert len(place.server.asked) == 6, "one request a metric, none of them repeated"
+
+    place.server.throttle(6, retry_after_s=90)
+    place.server.asked.clear()
+    clock.now = ENDED + timedelta(minutes=5)
+    settling = Settling(place.source(), clock)
+    span = Span(
+        run_id="run-1",
+        from_at=BEGUN,
+        before_at=ENDED,
+        begun_at=BEGUN,
+        ended_at=ENDED,
+        direction=Direction.FORWARD,
+    )
+    assert await settling.read(span) is None
+    asked_at: list[int] = []
+    for second in range(1, 100):
+        clock.now += timedelta(seconds=1)
+        before = len(place.server.asked)
+        await settling.read(span)
+        if len(place.server.asked) > before:
+            asked_at.append(second)
+    assert asked_at[:1] == [90]
+
+
+async def test_a_refused_token_names_the_role(place: Place) -> None:
+    with pytest.raises(LedgerError, match=r"refuses the given token.*'Monitoring Reader' on the"):
+        await place.read(token="another")  # noqa: S106 - a test's
+
+
+async def test_an_absent_service_is_one_line() -> None:
+    source = AzureMonitorLedger(FIREWALL, endpoint="http://127.0.0.1:1", token=TOKEN)
+    with pytest.raises(LedgerError, match=r"Azure Monitor \(fw\) cannot be read: ") as caught:
+        await source.read(BEGUN, ENDED, Direction.FORWARD)
+    assert "\n" not in str(caught.value)
+
+
+async def test_tls_is_checked_against_the_authority_that_is_set(
+    place: Place, clock: Clock, tmp_path: Path
+) -> None:
+    certificates = make_certificates(tmp_path)
+    secured = MonitorServer(
+        place.spec, tls=(certificates.chain, certificates.key), now=clock.seconds
+    )
+    with secured:
+        ledger = await place.read(endpoint=secured.endpoint, ca_file=certificates.authority)
+        assert len(ledger) == 5
+        with pytest.raises(LedgerError, match="certificate"):
+            await place.read(endpoint=secured.endpoint)
