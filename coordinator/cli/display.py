@@ -19,6 +19,7 @@ from coordinator.core.summary import RunSummary
 
 BARS = " ▁▂▃▄▅▆▇█"
 POLL_S = 0.5
+UNWRAPPED_WIDTH = 1000  # columns
 
 
 def rate(bits_per_second: float | None) -> str:
@@ -142,15 +143,18 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> Table:
     """A plain table."""
     drawn = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for column in columns:
-        drawn.add_column(column)
+        drawn.add_column(column, overflow="fold")  # a shortened run id is of no use
     for row in rows:
         drawn.add_row(*row)
     return drawn
 
 
 def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """A table on standard output."""
-    Console().print(table(title, columns, rows), highlight=False)
+    """A table on standard output; another program gets each row on one line."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = UNWRAPPED_WIDTH
+    console.print(table(title, columns, rows), highlight=False)
 
 
 class Steps:

@@ -40,6 +40,8 @@ _KEY: Final = re.compile(r"\d{1,2} \d{1,2} \d{4}( \d{1,2}){3}")
 _TOTALS: Final = re.compile(r"\b(total|sum|average|avg|mean|min|max|count|blank)\b", re.IGNORECASE)
 _NAMED_DURATION: Final = re.compile(r"(?<![0-9a-z])(\d{1,5})[ _-]?s(?:ec(?:ond)?s?)?(?![0-9a-z])")
 _STORED_EARLY_S: Final = 60.0  # s by which a row may be stamped before its own start
+_UTC_MINUTES_MIN: Final = 2  # minutes in which clients seem to write UTC: one is chance
+_UTC_SHARE: Final = 0.9  # of those clients' starts
 _FUTURE_S: Final = 86_400.0  # s after now that a start may lie: another host's clock
 
 
@@ -394,21 +396,23 @@ class _Reader:
 def _refuse_mixed_zones(name: str, rows: Sequence[OriginalRow], zone: tzinfo) -> None:
     """Refuse a table whose starts are local for some clients and UTC for others.
 
-    The sign: clients all of whose starts, read as UTC, fall on starts of other clients, while
-    nobody has starts of both kinds.
+    The sign: nearly all starts of those clients, read as UTC, fall into minutes in which others
+    start, and none of them does as it stands.
     """
     ahead = rows[0].started_at.astimezone(zone).utcoffset() or timedelta()
-    starts = {row.started_at for row in rows}
-    doubtful = {at for at in starts if at + ahead in starts}
-    if not ahead or len(doubtful) < 2:
-        return
-    by_client: defaultdict[str, set[datetime]] = defaultdict(set)
+    by_client: defaultdict[str, list[datetime]] = defaultdict(list)
     for row in rows:
-        by_client[row.client].add(row.started_at)
-    odd = {client for client, own in by_client.items() if own & doubtful}
-    images = {at + ahead for at in doubtful}
-    if all(by_client[client] <= doubtful for client in odd) and not any(
-        own & images for client, own in by_client.items() if client in odd
+        by_client[row.client].append(row.started_at.replace(second=0, microsecond=0))
+    minutes = {at for own in by_client.values() for at in own}
+    doubtful = {at for at in minutes if at + ahead in minutes}
+    odd = [client for client, own in by_client.items() if not doubtful.isdisjoint(own)]
+    theirs = [at for client in odd for at in by_client[client]]
+    as_utc = [at for at in theirs if at in doubtful]
+    if (
+        ahead
+        and len(doubtful) >= _UTC_MINUTES_MIN
+        and len(as_utc) >= _UTC_SHARE * len(theirs)
+        and {at + ahead for at in doubtful}.isdisjoint(theirs)
     ):
         row = next(row for row in rows if row.client in odd)
         raise BadFile(

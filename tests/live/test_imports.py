@@ -1,0 +1,293 @@
+"""Imports, comparisons and recomputed verdicts through the command line."""
+
+import json
+import random
+import re
+import resource
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.site import BROADSIDE, Site, wait_for_fleet
+
+pytestmark = pytest.mark.live
+
+DATA = Path(__file__).parent.parent / "data"
+SEED = DATA / "original" / "seed-280s-30clients.csv"
+METRIC = DATA / "original" / "seed-280s-firewall-throughput.csv"
+IDPS = DATA / "original" / "seed-idps-on-off-1client.csv"
+RECORDINGS = DATA / "iperf3"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with Site(tmp_path) as standing:
+        yield standing
+
+
+def answer(done: subprocess.CompletedProcess[str], code: int = 0) -> Any:
+    """What a command printed as JSON, and nothing but that."""
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_original_with_its_metric(site: Site) -> None:
+    """What the original's own data shows and nobody flagged."""
+    found = answer(
+        site.run("import", "original", str(SEED), "--firewall-metric", str(METRIC), "--json")
+    )
+    bursts = found["bursts"]
+    assert [burst["planned_start_at"] for burst in bursts] == [
+        f"2022-01-04T16:{minute}:00Z" for minute in range(25, 55, 5)
+    ]
+    assert [round(burst["fleet_received_bits_per_second"] / 1e9, 2) for burst in bursts] == [
+        175.50, 181.27, 181.88, 181.03, 180.29, 181.12,
+    ]  # fmt: skip
+    assert {(burst["duration_s"], burst["pairs_planned"]) for burst in bursts} == {(280, 30)}
+    late = [(b, pair["pair"], pair["late_s"]) for b in range(6) for pair in bursts[b]["late_pairs"]]
+    assert late == [
+        (0, "10.2.0.17", 36),
+        (0, "10.2.0.32", 40),
+        (1, "10.2.0.17", 17),
+        (1, "10.2.0.32", 21),
+        (2, "10.2.0.32", 3),
+    ]
+    assert [burst["null_pairs"] for burst in bursts] == [[], *[["10.2.0.24"]] * 5]
+    assert [burst["missing_pairs"] for burst in bursts] == [["10.2.0.10"], *[[]] * 5]
+    for burst in bursts:
+        held = burst["reconciliation"]
+        assert held["lag_s"] == pytest.approx(75, abs=15)
+        assert held["firewall_bits_per_second"] == pytest.approx(182.5e9, rel=0.01)
+        assert held["residual_uncertainty_ratio"] < 0.02
+    assert bursts[0]["reconciliation"]["causes"][0]["id"] == "lost-reports"
+    said = " ".join(finding["sentence"] for finding in found["findings"])
+    flags = [flag for burst in bursts for flag in burst["flags"]]
+    assert len(flags) == 11
+    assert all(flag in said for flag in flags)
+
+    run_id = found["run_id"]
+    (listed,) = answer(site.run("runs", "--json"))
+    assert (listed["run_id"], listed["verdict"]) == (run_id, "inconclusive")
+    shown = answer(site.run("show", "last", "--json"))
+    assert shown["state"] == "finished"
+    assert shown["bursts"][1]["outcomes"] == {"measured": 27, "late": 2, "failed": 1}
+    verdict = answer(site.run("verdict", run_id, "--json"), code=2)
+    assert verdict["fleet_received_bits_per_second"] == pytest.approx(180.18e9, rel=1e-4)
+    assert verdict["completeness_ratio"] == pytest.approx(found["completeness_ratio"])
+
+
+def test_idps_on_and_off_are_told_apart(site: Site) -> None:
+    answer(site.run("import", "original", str(IDPS), "--json"))
+
+    def is_the_truth(found: Any) -> None:
+        metrics = {metric["name"]: metric for metric in found["metrics"]}
+        received, rtt = metrics["received_bits_per_second"], metrics["rtt_s"]
+        assert (received["a_count"], received["b_count"]) == (35, 10)
+        assert round(received["a_mean"] / 1e9, 2) == 5.27
+        assert round(received["b_mean"] / 1e9, 2) == 9.21
+        assert round(rtt["a_mean"] * 1e3) == 109
+        assert round(rtt["b_mean"] * 1e3, 1) == 7.9
+        assert received["apart"]
+        assert rtt["apart"]
+        assert not found["thin"]
+        assert found["conditions_differ"] == []
+
+    for at in ("2022-01-13T15:49:00Z", "10:49"):
+        is_the_truth(answer(site.run("compare", "last", "--split-at", at, "--json")))
+    # Two slices of the same file, told apart by their labels.
+    for option, at, value in (
+        ("--before", "2022-01-13T10:49", "alert-and-deny"),
+        ("--from", "2022-01-13T10:50", "off"),
+    ):
+        sliced = ("import", "original", str(IDPS), option, at, "--label", f"idps={value}")
+        answer(site.run(*sliced, "--json"))
+    is_the_truth(answer(site.run("compare", "--label", "idps", "--json")))
+    newest = [run["run_id"] for run in answer(site.run("runs", "--json"))]
+    is_the_truth(answer(site.run("compare", newest[1], newest[0], "--json")))
+    plain = site.run("compare", newest[1], newest[0])
+    assert "5.269 Gbit/s" in plain.stdout
+    assert "do not overlap" in plain.stdout
+
+
+def test_iperf3s_files_as_one_run(site: Site) -> None:
+    files = sorted(RECORDINGS.glob("*/*.json"))
+    found = answer(site.run("import", "iperf3", *map(str, files), "--json"))
+    by_file: dict[str, list[dict[str, Any]]] = {}
+    for result in found["files"]:
+        by_file.setdefault(result["file"], []).append(result)
+    assert by_file.keys() == {str(file) for file in files}
+    for file, tests in by_file.items():
+        erring = "err-" in file or file.endswith("3.12/tcp-opts.json")
+        assert all((test["state"] == "measured") != erring for test in tests), file
+        assert all(bool(test["reason"]) == erring for test in tests), file
+    assert found["verdict"] != "pass"
+    assert site.run("verdict", "last").returncode in (1, 2)
+    plain = site.run("import", "iperf3", str(files[0]))
+    assert plain.returncode == 0
+    assert files[0].name in plain.stdout
+
+
+def test_an_import_recomputes_to_the_byte_also_over_http(site: Site) -> None:
+    _, url = site.start_coordinator()
+    client = ("--api", url)
+    imports = (
+        ["original", str(SEED), "--firewall-metric", str(METRIC)],
+        ["iperf3", *(str(path) for path in sorted(RECORDINGS.glob("3.18/*.json")))],
+    )
+    for arguments in imports:
+        answer(site.run("import", *arguments, "--json", *client))
+        stored = site.run("verdict", "last", "--json", *client)
+        again = site.run("verdict", "last", "--recompute", "--json", *client)
+        assert again.stdout == stored.stdout
+        assert again.returncode == stored.returncode
+        assert "byte for byte" in again.stderr
+    refused = site.run("import", "original", str(SEED), "--set", "pairs_count=3", *client)
+    assert refused.returncode == 3
+    assert "pairs_count: an import decides it" in refused.stderr
+
+
+def test_a_run_recomputes_until_a_row_is_gone(site: Site) -> None:
+    site.start_fleet(2)
+    _, url = site.start_coordinator()
+    wait_for_fleet(url, 4)
+    stored = site.run("launch", "smoke", "--set", "burst_s=4", "--json", "--api", url)
+    assert json.loads(stored.stdout)["completeness_ratio"] > 0.9, stored.stdout
+    for place in (["--api", url], []):
+        again = site.run("verdict", "last", "--recompute", "--json", *place)
+        assert again.stdout == stored.stdout
+        assert again.returncode == stored.returncode
+    with sqlite3.connect(site.folder / "data" / "table.sqlite3") as table:
+        (name,) = table.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE '%row_key%'"
+        ).fetchone()
+        gone = table.execute(
+            f"DELETE FROM {name} WHERE rowid IN (SELECT rowid FROM {name}"  # noqa: S608 - a name that SQLite told
+            " WHERE partition_key LIKE 'tests.%' LIMIT 2)"
+        )
+        assert gone.rowcount == 2
+    differs = site.run("verdict", "last", "--recompute", "--json", "--api", url)
+    assert differs.returncode == 4
+    assert json.loads(differs.stdout)["verdict"] != "pass"
+    assert "does not follow from the stored rows" in differs.stderr
+    assert "proven_ratio" in differs.stderr
+    # What is stored stays as it was.
+    assert site.run("verdict", "last", "--json", "--api", url).stdout == stored.stdout
+
+
+def changed(path: Path, change: Callable[[str], str]) -> bytes:
+    return change(path.read_text(encoding="utf-8")).encode()
+
+
+BAD: dict[str, tuple[Callable[[], bytes], list[str]]] = {
+    "wrong columns": (lambda: b"a,b,c\n1,2,3\n", ["row 1", "PartitionKey", "a, b, c"]),
+    "mixed zones": (
+        lambda: changed(
+            SEED, lambda text: text.replace("01 04 2022 11 35 00", "2022-01-04T16:35Z")
+        ),
+        ["RowKey", "no zone", "one zone"],
+    ),
+    "clients in utc": (
+        lambda: changed(SEED, lambda text: re.sub(r"(10\.2\.0\.1.,01 04 2022) 11", r"\1 16", text)),
+        ["row 2, RowKey", "mixes zones", "--timezone"],
+    ),
+    "duplicate rows": (
+        lambda: changed(SEED, lambda text: text + text.splitlines()[5] + "\n"),
+        ["row 181, RowKey", "row 6 has the same", "drop"],
+    ),
+    "negative": (
+        lambda: changed(SEED, lambda text: text.replace("5613692000", "-5613692000")),
+        ["row 2, received_throughput", "-5.61369e+09", "between 0"],
+    ),
+    "absurd": (
+        lambda: changed(SEED, lambda text: text.replace("5613692000", "9" * 30)),
+        ["row 2, received_throughput", "1e+30", "10 Tbit/s"],
+    ),
+    "empty": (lambda: b"", ["empty"]),
+    "binary": (lambda: random.Random(1).randbytes(200_000), ["binary", "CSV"]),
+    "not utf-8": (
+        lambda: changed(SEED, lambda text: text) + b"10.2.0.\xff,x,1,1,s,280\n",
+        ["row 181", "0xff", "UTF-8"],
+    ),
+    "utf-16": (lambda: SEED.read_text(encoding="utf-8").encode("utf-16"), ["UTF-16"]),
+    "ambiguous": (
+        lambda: changed(SEED, lambda text: text.replace("01 04 2022 11", "11 06 2022 01")),
+        ["row 2, RowKey", "twice", "--timezone UTC-04:00 or UTC-05:00"],
+    ),
+    "cut": (lambda: SEED.read_bytes()[:9000], ["row", "cells", "cut"]),
+    "vegeta": (
+        lambda: (
+            b"PartitionKey,RowKey,test_type,latency_mean\n10.2.0.1,01 04 2022 11 25 00,vegeta,1\n"
+        ),
+        ["no row of an iperf3 test", "1 vegeta"],
+    ),
+}
+
+
+def test_a_bad_file_is_one_line_and_nothing_is_stored(site: Site) -> None:
+    path = site.folder / "table.csv"
+    for case, (content, words) in BAD.items():
+        path.write_bytes(content())
+        refuses(site, case, ["import", "original", str(path)], words)
+    for case in ("wrong columns", "empty", "binary"):
+        path.write_bytes(BAD[case][0]())
+        both = ["import", "original", str(SEED), "--firewall-metric", str(path)]
+        refuses(site, case, both, [str(path)])
+    assert answer(site.run("runs", "--json")) == []
+
+
+def refuses(site: Site, case: str, arguments: list[str], words: list[str]) -> None:
+    done = site.run(*arguments)
+    assert done.returncode == 3, f"{case}: {done.stderr}"
+    assert done.stdout == "", case
+    assert len(done.stderr.strip().splitlines()) == 1, f"{case}: {done.stderr}"
+    for word in words:
+        assert word in done.stderr, case
+
+
+@pytest.mark.parametrize("kind", ["original", "iperf3"])
+def test_a_huge_file_is_refused_in_bounded_memory(site: Site, kind: str) -> None:
+    """100 MB of rows, and a device that never ends, within 400 MB of address space for data."""
+    path = site.folder / "huge.csv"
+    line = SEED.read_bytes().splitlines(keepends=True)[1]
+    with path.open("wb") as file:
+        file.write(SEED.read_bytes())
+        for _ in range(100_000_000 // (len(line) * 1000)):
+            file.write(line * 1000)
+    for huge in (str(path), "/dev/zero"):
+        done = subprocess.run(
+            [*BROADSIDE, "import", kind, huge],
+            env=site.environment | {"OPENBLAS_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (400 << 20, 400 << 20)),
+        )
+        assert done.returncode == 3, done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+        assert "at most" in done.stderr
+    path.unlink()
+    assert answer(site.run("runs", "--json")) == []
+
+
+MISTAKES: list[tuple[list[str], list[str]]] = [
+    (["import", "original", "none.csv"], ["none.csv", "No such file"]),
+    (["import", "original", str(SEED), "--pairs-planned", "3"], ["--pairs-planned 3", "30"]),
+    (["import", "original", str(SEED), "--label", "1=x"], ["--label", "letter"]),
+    (["import", "iperf3", str(SEED)], [SEED.name, "no test in it"]),
+    (["compare", "a"], ["1 runs given", "--label", "--split-at"]),
+    (["compare", "--split-at", "10:49"], ["--split-at", "name the run"]),
+    (["compare", "--label", "idps"], ["values of idps are: none"]),
+    (["compare", "a", "b"], ["run a: no such run"]),
+    (["verdict", "a", "--recompute"], ["run a: no such run"]),
+]
+
+
+def test_a_mistake_is_one_line(site: Site) -> None:
+    for arguments, words in MISTAKES:
+        refuses(site, " ".join(arguments), arguments, words)
+    assert answer(site.run("runs", "--json")) == []
