@@ -163,7 +163,10 @@ def wait_for_summary(url: str, run_id: str, timeout_s: float = 90) -> dict[str, 
 
     def summary() -> dict[str, Any] | None:
         response = httpx.get(f"{url}/v1/runs/{run_id}/summary", timeout=30)
-        return None if response.status_code == 409 else dict(json.loads(response.text))
+        if response.status_code in (409, 503):  # not over yet; the table is away
+            return None
+        assert response.is_success, response.text
+        return dict(json.loads(response.text))
 
     found: dict[str, Any] = wait_for(f"a verdict on {run_id}", summary, timeout_s)
     return found
