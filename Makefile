@@ -15,8 +15,9 @@ demo: setup ## fire a real broadside on this machine and judge it; options: make
 test: setup lint types ## everything: lint, types, unit, contract, live
 	@$(BIN)/pytest $(ARGS)
 
-lint: setup ## ruff: rules and format
+lint: setup ## ruff: rules and format; hadolint and a compose parser: Docker files
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	@$(BIN)/hadolint deploy/docker/Dockerfile && $(BIN)/python deploy/docker/lint.py
 
 types: setup ## mypy, strict
 	@$(BIN)/mypy
@@ -27,8 +28,11 @@ unit: setup ## only the tests that need no process, network or clock
 bench: setup ## print the figures of tests/bench
 	@for bench in tests/bench/bench_*.py; do echo "== $$bench"; $(BIN)/python -m "$$(echo $${bench%.py} | tr / .)" || exit 1; done
 
-lock: setup ## resolve pyproject.toml anew into requirements.lock
-	@.tools/uv/bin/uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --universal --python-version 3.11 --no-header -q -o requirements.lock
+LOCK := .tools/uv/bin/uv pip compile pyproject.toml --generate-hashes --universal --python-version 3.11 --no-header -q
+
+lock: setup ## resolve pyproject.toml anew into requirements.lock, and what images need of it
+	@$(LOCK) --all-extras --group dev -o requirements.lock
+	@$(LOCK) --extra azure --group build -c requirements.lock -o deploy/docker/requirements.lock
 
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,85 @@
+"""Judges docker-compose.yml without Docker: ``python deploy/docker/lint.py``, exit 1 with faults.
+
+A parser of the Compose Specification judges keys and values; it knows neither YAML merges nor what
+a name refers to, so both are done here. Once for each profile, which chooses the fleet's settings.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from compose_spec import PyCompose
+
+ROOT: Final = Path(__file__).parents[2]
+COMPOSE: Final = ROOT / "docker-compose.yml"
+PROFILES: Final = ("embedded", "emulators")
+_VARIABLE: Final = re.compile(r"\$\{(\w+):-([^}]*)\}")
+_HOST_PATH: Final = (".", "/")  # how a volume's source begins that is a path
+
+
+def faults(text: str, profile: str) -> Iterator[str]:
+    """What is wrong with a compose file under a profile, one line each."""
+    try:
+        compose = _interpolated(yaml.safe_load(text), {"COMPOSE_PROFILES": profile})
+    except (yaml.YAMLError, LookupError) as error:
+        yield " ".join(str(error).split())
+        return
+    try:
+        PyCompose.from_yaml(yaml.safe_dump(compose, sort_keys=False))
+    except ValueError as error:
+        yield f"not of the Compose Specification: {error}"
+        return
+    for name, service in compose["services"].items():
+        for fault in _service_faults(service, compose):
+            yield f"services.{name}: {fault}"
+
+
+def _service_faults(service: dict[str, Any], compose: dict[str, Any]) -> Iterator[str]:
+    for kind, top in (("networks", "networks"), ("depends_on", "services")):
+        for name in service.get(kind, ()):
+            if name not in compose.get(top, {}):
+                yield f"{kind}: {name} is not among the {top}"
+    for volume in service.get("volumes", ()):
+        source = volume.split(":")[0]
+        if source.startswith(_HOST_PATH):
+            if not (ROOT / source).exists():
+                yield f"volumes: {source} does not exist"
+        elif source not in compose.get("volumes", {}):
+            yield f"volumes: {source} is not among the volumes"
+    paths = [service[key] for key in ("env_file",) if key in service]
+    if "build" in service:
+        paths.append(f"{service['build']['context']}/{service['build']['dockerfile']}")
+    for path in paths:
+        if not (ROOT / path).is_file():
+            yield f"{path} does not exist"
+    for port in service.get("ports", ()):
+        if not port.startswith("127.0.0.1:"):
+            yield f"ports: {port} is open to the network; begin it with 127.0.0.1:"
+    if not ({"build", "image"} & service.keys()):
+        yield "neither image nor build"
+
+
+def _interpolated(value: Any, given: dict[str, str]) -> Any:
+    """Compose's ``${NAME:-default}`` and ``$$``; any other ``$`` raises ``LookupError``."""
+    if isinstance(value, dict):
+        return {key: _interpolated(inner, given) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_interpolated(inner, given) for inner in value]
+    if not isinstance(value, str):
+        return value
+    parts = [_VARIABLE.sub(lambda m: given.get(m[1], m[2]), part) for part in value.split("$$")]
+    if any("$" in part for part in parts):
+        raise LookupError(f"{value!r}: a variable without a default; write ${{NAME:-default}}")
+    return "$".join(parts)
+
+
+if __name__ == "__main__":
+    found = [
+        f"{COMPOSE.name} ({profile}): {fault}"
+        for profile in PROFILES
+        for fault in faults(COMPOSE.read_text(encoding="utf-8"), profile)
+    ]
+    sys.exit("\n".join(found) or None)
