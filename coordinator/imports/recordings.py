@@ -21,6 +21,7 @@ from coordinator.core.summary import BurstSummary, MeasuredBurst, measure_burst
 from coordinator.imports import BadFile
 from coordinator.imports.runs import (
     Measured,
+    Standing,
     build_spec,
     endpoint,
     identifier,
@@ -354,6 +355,17 @@ def _traffic(group: _Group) -> Traffic:
 # From bursts to figures ------------------------------------------------------------------------
 
 
+def stand_recordings(imported: Recordings) -> Sequence[Standing]:
+    """What there is of each burst."""
+    return [
+        Standing(
+            pairs_planned=len(group.tests),
+            outcomes=Counter(_outcome(test) for test in group.tests),
+        )
+        for group in _groups(_tests(imported)[0])
+    ]
+
+
 def measure_recordings(plan: Plan, imported: Recordings) -> Measured:
     """Bursts as :func:`~coordinator.core.summary.summarise_run` takes them."""
     tests, again = _tests(imported)
@@ -378,7 +390,6 @@ def measure_recordings(plan: Plan, imported: Recordings) -> Measured:
             _measure(plan, burst, group) for burst, group in zip(plan.bursts, groups, strict=True)
         ),
         findings=tuple(notes),
-        outcomes=tuple(Counter(_outcome(test) for test in group.tests) for group in groups),
         open_reason=None
         if not outside
         else f"{len(outside)} of {len(imported.recordings)} recordings could not be read, the "

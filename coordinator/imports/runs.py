@@ -41,8 +41,15 @@ class Measured:
     bursts: tuple[MeasuredBurst, ...]
     ledger: FirewallLedger | None = None
     findings: tuple[Finding, ...] = ()  # beside those of any run's summary
-    outcomes: tuple[Mapping[Outcome, int], ...] = ()  # of each burst: results that there are
     open_reason: str | None = None  # why more may be missing than the bursts show: never a pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What there is of one burst, before anything is measured."""
+
+    pairs_planned: int
+    outcomes: Mapping[Outcome, int]  # of results that there are
 
 
 def build_spec(
@@ -118,7 +125,7 @@ def summarise(plan: Plan, measured: Measured, now: datetime) -> RunSummary:
     return summary.model_copy(update={"verdict": verdict, "findings": order(findings)})
 
 
-def stand(plan: Plan, measured: Measured) -> RunStatus:
+def stand(plan: Plan, standings: Sequence[Standing]) -> RunStatus:
     """Where an imported run stands: it is over."""
     return RunStatus(
         run_id=plan.run_id,
@@ -127,25 +134,23 @@ def stand(plan: Plan, measured: Measured) -> RunStatus:
         created_at=plan.created_at,
         ends_at=plan.bursts[-1].planned_end_at,
         bursts=tuple(
-            _stand_burst(burst, part, outcomes)
-            for burst, part, outcomes in zip(
-                plan.bursts, measured.bursts, measured.outcomes, strict=True
-            )
+            _stand_burst(burst, standing)
+            for burst, standing in zip(plan.bursts, standings, strict=True)
         ),
         warnings=plan.warnings,
     )
 
 
-def _stand_burst(burst: Burst, part: MeasuredBurst, outcomes: Mapping[Outcome, int]) -> BurstStatus:
-    there = sum(outcomes.values())
+def _stand_burst(burst: Burst, standing: Standing) -> BurstStatus:
+    there = sum(standing.outcomes.values())
     return BurstStatus(
         index=burst.index,
         planned_start_at=burst.planned_start_at,
         planned_end_at=burst.planned_end_at,
         phase=BurstPhase.OVER,
-        pairs_planned=part.summary.pairs_planned,
+        pairs_planned=standing.pairs_planned,
         claimed_count=there,
         armed_count=there,
         reported_count=there,
-        outcomes=outcomes,
+        outcomes=standing.outcomes,
     )

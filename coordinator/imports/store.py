@@ -1,7 +1,7 @@
 """Keeps imports as runs: values beside the plan, shown only when all is stored."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, assert_never
 
@@ -10,9 +10,9 @@ from pydantic import TypeAdapter
 from coordinator.core.runs import Plan
 from coordinator.core.status import RunStatus
 from coordinator.core.summary import RunSummary, canonical
-from coordinator.imports.recordings import measure_recordings, plan_recordings
-from coordinator.imports.runs import Measured, stand, summarise
-from coordinator.imports.tables import measure_table, plan_table
+from coordinator.imports.recordings import measure_recordings, plan_recordings, stand_recordings
+from coordinator.imports.runs import Measured, Standing, stand, summarise
+from coordinator.imports.tables import measure_table, plan_table, stand_table
 from coordinator.imports.values import Imported, OriginalTable, Recordings
 from coordinator.ledgers import dump_ledger
 from exchange.messages import Control
@@ -41,6 +41,17 @@ def measure_import(plan: Plan, imported: Imported) -> Measured:
             return measure_table(plan, imported)
         case Recordings():
             return measure_recordings(plan, imported)
+        case _:
+            assert_never(imported)
+
+
+def stand_import(imported: Imported) -> Sequence[Standing]:
+    """What there is of each of an import's bursts."""
+    match imported:
+        case OriginalTable():
+            return stand_table(imported)
+        case Recordings():
+            return stand_recordings(imported)
         case _:
             assert_never(imported)
 
@@ -91,4 +102,4 @@ async def recompute_import(plan: Plan, imported: Imported, computed_at: datetime
 
 async def import_status(plan: Plan, imported: Imported) -> RunStatus:
     """Where an imported run stands."""
-    return await asyncio.to_thread(lambda: stand(plan, measure_import(plan, imported)))
+    return await asyncio.to_thread(lambda: stand(plan, stand_import(imported)))

@@ -36,7 +36,14 @@ from coordinator.core.original import (
 )
 from coordinator.core.runs import Burst, Pair, Plan
 from coordinator.core.summary import BurstSummary, MeasuredBurst
-from coordinator.imports.runs import Measured, build_spec, endpoint, identifier, note_findings
+from coordinator.imports.runs import (
+    Measured,
+    Standing,
+    build_spec,
+    endpoint,
+    identifier,
+    note_findings,
+)
 from coordinator.imports.values import OriginalTable
 from exchange.messages import Flow, Outcome, Protocol, RunId
 
@@ -167,6 +174,18 @@ def _length_s(burst: OriginalBurst, series: Series) -> int:
     return max(1, round(burst.duration_s or series.period_s or _UNTIMED_S))
 
 
+def stand_table(table: OriginalTable) -> Sequence[Standing]:
+    """What there is of each burst."""
+    joined = _join(table)
+    return [
+        Standing(
+            pairs_planned=burst.pairs_planned,
+            outcomes=Counter(_outcome(row, burst) for row in rows),
+        )
+        for burst, rows in zip(joined.bursts, joined.rows, strict=True)
+    ]
+
+
 def measure_table(plan: Plan, table: OriginalTable) -> Measured:
     """Bursts and ledger, as :func:`~coordinator.core.summary.summarise_run` takes them."""
     joined = _join(table)
@@ -183,10 +202,6 @@ def measure_table(plan: Plan, table: OriginalTable) -> Measured:
         ),
         ledger=ledger_of(table) if timed else None,
         findings=tuple(findings),
-        outcomes=tuple(
-            Counter(_outcome(row, burst) for row in rows)
-            for burst, rows in zip(joined.bursts, joined.rows, strict=True)
-        ),
         open_reason=_skipped(joined),
     )
 

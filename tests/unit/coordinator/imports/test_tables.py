@@ -8,7 +8,7 @@ from coordinator.core.judge import Verdict
 from coordinator.core.runs import Plan
 from coordinator.core.summary import RunSummary, canonical
 from coordinator.imports.runs import stand, summarise
-from coordinator.imports.store import measure_import, plan_import
+from coordinator.imports.store import measure_import, plan_import, stand_import
 from coordinator.imports.tables import summarise_table
 from coordinator.imports.values import MetricPoint, OriginalTable
 from coordinator.scenarios import BadScenario
@@ -57,7 +57,7 @@ def test_late_null_and_missing_pairs_keep_their_states() -> None:
     assert first.completeness_ratio == pytest.approx(6 / 11)
     assert summary.verdict is Verdict.INCONCLUSIVE
     assert {pair.pair: pair.reason for pair in last.pairs}["10.2.0.10"] == "received 0 bit/s"
-    status = stand(plan, measure_import(plan, table))
+    status = stand(plan, stand_import(table))
     assert status.bursts[0].outcomes == {
         Outcome.MEASURED: 6,
         Outcome.LATE: 1,
