@@ -23,7 +23,7 @@ from coordinator.core.summary import RunSummary
 from coordinator.deadletters import CannotResend, DeadJob, UnknownDeadLetter
 from coordinator.groups import CompareRequest, EmptyGroup
 from coordinator.imports import BadFile
-from coordinator.imports.recordings import ImportedRecordings
+from coordinator.imports.results import ImportedRecordings
 from coordinator.imports.tables import ImportedTable
 from coordinator.imports.values import OriginalTable, Recordings
 from coordinator.requests import CancelRequest, LaunchRequest
@@ -237,7 +237,7 @@ def _handle_errors(app: FastAPI) -> None:
             {
                 "field": ".".join(str(part) for part in fault["loc"]),
                 "message": fault["msg"],
-                "value": repr(fault.get("input")),
+                "value": repr(fault.get("input"))[:200],
             }
             for fault in error.errors()
         ]

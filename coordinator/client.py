@@ -13,7 +13,7 @@ from coordinator.core.status import RunStatus
 from coordinator.core.summary import RunSummary
 from coordinator.deadletters import DeadJob
 from coordinator.groups import CompareRequest
-from coordinator.imports.recordings import ImportedRecordings
+from coordinator.imports.results import ImportedRecordings
 from coordinator.imports.tables import ImportedTable
 from coordinator.imports.values import OriginalTable, Recordings
 from coordinator.requests import CancelRequest, LaunchRequest

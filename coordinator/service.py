@@ -52,7 +52,7 @@ from coordinator.deadletters import (
     read_dead_job,
 )
 from coordinator.groups import CompareRequest, Run, Selection, compare_runs
-from coordinator.imports.recordings import (
+from coordinator.imports.results import (
     ImportedBurst,
     ImportedRecordings,
     describe,

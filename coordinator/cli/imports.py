@@ -20,7 +20,7 @@ from coordinator.core.original import OriginalBurst
 from coordinator.imports import BadFile
 from coordinator.imports.iperf3 import read_recordings
 from coordinator.imports.original import Reading, read_original
-from coordinator.imports.recordings import FileResult, ImportedRecordings, describe
+from coordinator.imports.results import FileResult, ImportedRecordings, describe
 from coordinator.imports.tables import ImportedTable
 from coordinator.imports.times import parse_time, parse_zone, to_utc
 from coordinator.imports.values import LabelValues, Recordings, RecordingState

@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePath
-from typing import Final, TypeVar
+from typing import Final
 
-from coordinator.core.align import receiving_side
 from coordinator.core.evidence import BurstEvidence, Joined, PairEvidence
-from coordinator.core.judge import Finding, Verdict
+from coordinator.core.judge import Finding
 from coordinator.core.runs import Burst, Pair, Plan
 from coordinator.core.status import due_at
 from coordinator.core.summary import BurstSummary, MeasuredBurst, measure_burst
 from coordinator.imports import BadFile
+from coordinator.imports.results import bit_rate
 from coordinator.imports.runs import (
     Measured,
     Standing,
@@ -31,17 +31,13 @@ from coordinator.imports.values import Recording, Recordings, RecordingState
 from exchange.messages import (
     Direction,
     EngineReport,
-    FlowTotals,
     JobReport,
-    Message,
     Outcome,
     Protocol,
-    RunId,
     ServerTest,
     Side,
     Track,
     Traffic,
-    UtcDatetime,
 )
 
 SCENARIO: Final = "iperf3"
@@ -56,140 +52,17 @@ _OUTCOMES: Final = {
 }
 
 
-class FileResult(Message):
-    """One test of one file. Sums are over both flows of a bidirectional test; None is unknown."""
-
-    file: str
-    test: int  # of several in one file, from 1
-    state: RecordingState
-    reason: str | None = None
-    side: Side | None = None
-    version: str | None = None
-    direction: Direction | None = None
-    protocol: Protocol | None = None
-    streams: int | None = None
-    started_at: UtcDatetime
-    duration_s: int | None = None  # as asked
-    sent_bytes: int | None = None
-    received_bytes: int | None = None
-    sent_bits_per_second: float | None = None
-    received_bits_per_second: float | None = None
-    retransmits: int | None = None
-    rtt_mean_s: float | None = None
-    rtt_min_s: float | None = None
-    rtt_max_s: float | None = None
-    lost_ratio: float | None = None  # UDP datagrams
-    flows: tuple[FlowTotals, ...] = ()
-
-
-class ImportedBurst(Message):
-    """One burst of an import, in short."""
-
-    index: int
-    planned_start_at: UtcDatetime
-    duration_s: int
-    files: tuple[str, ...]
-    fleet_sent_bits_per_second: float | None = None
-    fleet_received_bits_per_second: float | None = None
-    completeness_ratio: float
-
-    @classmethod
-    def of(cls, burst: BurstSummary) -> "ImportedBurst":
-        return cls(
-            index=burst.index,
-            planned_start_at=burst.planned_start_at,
-            duration_s=burst.duration_s,
-            files=tuple(pair.pair for pair in burst.pairs),
-            fleet_sent_bits_per_second=burst.fleet_sent_bits_per_second,
-            fleet_received_bits_per_second=burst.fleet_received_bits_per_second,
-            completeness_ratio=burst.completeness_ratio,
-        )
-
-
-class ImportedRecordings(Message):
-    """What an import of recordings answers."""
-
-    run_id: RunId | None  # None: no file held a test, nothing was stored
-    verdict: Verdict | None = None
-    labels: Mapping[str, str] = {}
-    files: tuple[FileResult, ...]
-    bursts: tuple[ImportedBurst, ...] = ()
-    findings: tuple[Finding, ...] = ()
-
-
-def describe(recording: Recording) -> FileResult:
-    """A recording as a person asks about it."""
-    report = recording.report or EngineReport(engine="iperf3")
-    totals = report.totals or _so_far(recording)
-    packets = _sum([t.packets_count for t in totals])
-    lost = _sum([t.lost_count for t in totals])
-    rtts = [t.rtt_mean_s for t in totals if t.rtt_mean_s is not None]
-    return FileResult(
-        file=recording.file,
-        test=recording.test_index + 1,
-        state=recording.state,
-        reason=recording.reason,
-        side=recording.side,
-        version=report.version,
-        direction=report.direction,
-        protocol=report.protocol,
-        streams=report.streams_count,
-        started_at=recording.started_at,
-        duration_s=report.duration_s,
-        sent_bytes=_sum([t.sent_bytes for t in totals]),
-        received_bytes=_sum([t.received_bytes for t in totals]),
-        sent_bits_per_second=_sum([_rate(t.sent_bytes, t.sent_s) for t in totals]),
-        received_bits_per_second=_sum([_rate(t.received_bytes, t.received_s) for t in totals]),
-        retransmits=_sum([t.retransmits_count for t in totals]),
-        rtt_mean_s=sum(rtts) / len(rtts) if rtts else None,
-        rtt_min_s=min((t.rtt_min_s for t in totals if t.rtt_min_s is not None), default=None),
-        rtt_max_s=max((t.rtt_max_s for t in totals if t.rtt_max_s is not None), default=None),
-        lost_ratio=lost / packets if lost is not None and packets else None,
-        flows=totals,
-    )
-
-
-def _so_far(recording: Recording) -> tuple[FlowTotals, ...]:
-    """What the seconds of a recording without an end add up to, as its own side counted."""
-    found = []
-    for flow, intervals in recording.intervals.items():
-        kept = [interval for interval in intervals if not interval.omitted]
-        amount = sum(interval.transferred_bytes for interval in kept)
-        over_s = sum(interval.end_s - interval.start_s for interval in kept)
-        if receiving_side(flow) is recording.side:
-            found.append(FlowTotals(flow=flow, received_bytes=amount, received_s=over_s))
-        else:
-            found.append(FlowTotals(flow=flow, sent_bytes=amount, sent_s=over_s))
-    return tuple(found)
-
-
-_Number = TypeVar("_Number", int, float)
-
-
-def _sum(values: Sequence[_Number | None]) -> _Number | None:
-    """None when there is nothing, or anything unknown."""
-    known = [value for value in values if value is not None]
-    return sum(known[1:], known[0]) if known and len(known) == len(values) else None
-
-
-def _rate(amount: int | None, over_s: float | None) -> float | None:
-    return amount * 8 / over_s if amount is not None and over_s else None
-
-
-# From recordings to bursts ---------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Test:
     """One test, by the recordings of its one or two ends."""
 
     ends: Mapping[Side | None, Recording]
     name: str
+    seen_s: float  # s of engine time that were recorded, warm-up included
 
     @property
     def lead(self) -> Recording:
-        """The client's recording where there is one: it knows what arrived at either end."""
-        return self.ends.get(Side.CLIENT) or next(iter(self.ends.values()))
+        return _lead(self.ends)
 
     @property
     def report(self) -> EngineReport:
@@ -200,12 +73,8 @@ class _Test:
         return self.lead.first_data_at_s or self.lead.started_at.timestamp()
 
     @property
-    def seen_s(self) -> float:
-        """Seconds of engine time that were recorded, warm-up included."""
-        ends = [
-            interval.end_s for intervals in self.lead.intervals.values() for interval in intervals
-        ]
-        return max(ends, default=0.0)
+    def end_s(self) -> float:
+        return self.start_s + self.seen_s
 
     @property
     def duration_s(self) -> float:
@@ -213,14 +82,15 @@ class _Test:
         return self.report.duration_s or max(0.0, self.seen_s - (self.report.omit_s or 0))
 
     @property
-    def end_s(self) -> float:
-        return self.start_s + self.seen_s
-
-    @property
     def kind(self) -> tuple[Direction, Protocol] | None:
         """None: the test failed before it said."""
         direction, protocol = self.report.direction, self.report.protocol
         return None if direction is None or protocol is None else (direction, protocol)
+
+
+def _lead(ends: Mapping[Side | None, Recording]) -> Recording:
+    """The client's recording where there is one: it knows what arrived at either end."""
+    return ends.get(Side.CLIENT) or next(iter(ends.values()))
 
 
 @dataclass(slots=True)
@@ -237,7 +107,7 @@ class _Group:
             return False
         shared_s = min(test.end_s, first.end_s) - test.start_s
         shorter_s = min(test.end_s - test.start_s, first.end_s - first.start_s)
-        return test.start_s < first.end_s and shared_s >= OVERLAP_RATIO * shorter_s
+        return shared_s >= OVERLAP_RATIO * shorter_s
 
     def add(self, test: _Test) -> None:
         self.tests.append(test)
@@ -268,19 +138,32 @@ def _tests(imported: Recordings) -> tuple[list[_Test], list[Recording]]:
             again.append(recording)
         else:
             ends[recording.side] = recording
-    tests = [_Test(ends=ends, name="") for ends in found.values()]
-    tests = [_Test(ends=test.ends, name=name(test.lead)) for test in tests]
+    tests = [
+        _Test(
+            ends=ends,
+            name=name(_lead(ends)),
+            seen_s=max(
+                (i.end_s for seconds in _lead(ends).intervals.values() for i in seconds),
+                default=0.0,
+            ),
+        )
+        for ends in found.values()
+    ]
     return sorted(tests, key=lambda test: (test.start_s, test.name)), again
 
 
 def _groups(tests: Sequence[_Test]) -> list[_Group]:
+    """Bursts in time order; ``tests`` are in time order."""
     groups: list[_Group] = []
+    running: list[_Group] = []
     for test in tests:
-        group = next((group for group in groups if group.takes(test)), None)
+        running = [group for group in running if group.tests[0].end_s > test.start_s]
+        group = next((group for group in running if group.takes(test)), None)
         if group is None:
-            groups.append(_Group(tests=[test], kind=test.kind))
-        else:
-            group.add(test)
+            group = _Group(tests=[], kind=test.kind)
+            groups.append(group)
+            running.append(group)
+        group.add(test)
     return groups
 
 
@@ -337,7 +220,8 @@ def _traffic(group: _Group) -> Traffic:
         for report in reports
         for total in report.totals
         for rate in (
-            _rate(total.sent_bytes, total.sent_s) or _rate(total.received_bytes, total.received_s),
+            bit_rate(total.sent_bytes, total.sent_s)
+            or bit_rate(total.received_bytes, total.received_s),
         )
         if rate
     ]

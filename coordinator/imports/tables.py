@@ -36,6 +36,7 @@ from coordinator.core.original import (
 )
 from coordinator.core.runs import Burst, Pair, Plan
 from coordinator.core.summary import BurstSummary, MeasuredBurst
+from coordinator.imports import BadFile
 from coordinator.imports.runs import (
     Measured,
     Standing,
@@ -48,6 +49,8 @@ from coordinator.imports.values import OriginalTable
 from exchange.messages import Flow, Outcome, Protocol, RunId
 
 SCENARIO: Final = "original"
+BURSTS_MAX_COUNT: Final = 2000  # a week of bursts every five minutes
+PAIRS_MAX_COUNT: Final = 2000
 _SUSTAIN_S: Final = 300  # RFC 9411: shorter bursts are labelled so
 _UNTIMED_S: Final = 60  # s taken for bursts of a single instant whose duration nobody said
 
@@ -122,8 +125,14 @@ def _join(table: OriginalTable) -> _Joined:
 
 
 def plan_table(table: OriginalTable, run_id: str, now: datetime) -> Plan:
-    """The plan that the rows imply. Raises :class:`~coordinator.scenarios.BadScenario`."""
+    """The plan that the rows imply. Raises :class:`BadFile`, ``BadScenario``."""
     joined = _join(table)
+    if len(joined.bursts) > BURSTS_MAX_COUNT or joined.pairs_planned > PAIRS_MAX_COUNT:
+        raise BadFile(
+            f"{table.source}: {len(joined.bursts)} bursts of {joined.pairs_planned} pairs, and at "
+            f"most {BURSTS_MAX_COUNT} of {PAIRS_MAX_COUNT} make a run; import slices of it with "
+            "--from and --before"
+        )
     servers: dict[str, str] = {}
     for row in sorted(table.rows, key=lambda row: row.started_at):
         if row.server is not None:
@@ -215,20 +224,21 @@ def _outcome(row: OriginalRow, burst: OriginalBurst) -> Outcome:
 
 def _skipped(joined: _Joined) -> str | None:
     """Instants between two bursts of one series at which nobody has a row."""
-    empty: list[datetime] = []
+    count = 0
+    first_at: datetime | None = None
     for (one, series), (other, after) in pairwise(zip(joined.bursts, joined.series, strict=True)):
         if series.period_s is None or after is not series:
             continue
-        period = timedelta(seconds=series.period_s)
-        at = one.planned_start_at + period
-        while at < other.planned_start_at:
-            empty.append(at)
-            at += period
-    if not empty:
+        apart_s = (other.planned_start_at - one.planned_start_at).total_seconds()
+        between = round(apart_s / series.period_s) - 1
+        if between and first_at is None:
+            first_at = one.planned_start_at + timedelta(seconds=series.period_s)
+        count += between
+    if first_at is None:
         return None
     return (
-        f"{len(empty)} planned instants have no row at all, the first "
-        f"{empty[0]:%Y-%m-%d %H:%M:%S} UTC: bursts were not run, or all their rows are lost"
+        f"{count} planned instants have no row at all, the first {first_at:%Y-%m-%d %H:%M:%S} UTC: "
+        "bursts were not run, or all their rows are lost"
     )
 
 

@@ -11,7 +11,7 @@ from coordinator.core.runs import Plan
 from coordinator.core.summary import RunSummary, canonical
 from coordinator.imports import BadFile
 from coordinator.imports.iperf3 import read_recordings
-from coordinator.imports.recordings import FileResult, describe
+from coordinator.imports.results import FileResult, describe
 from coordinator.imports.runs import summarise
 from coordinator.imports.store import measure_import, plan_import
 from coordinator.imports.values import Recording, Recordings, RecordingState
