@@ -1,0 +1,38 @@
+"""The compose file's own linter finds what is planted, and nothing else."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+LINT = runpy.run_path(str(ROOT / "deploy" / "docker" / "lint.py"))
+COMPOSE = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("profile", LINT["PROFILES"])
+def test_the_compose_file_is_sound(profile: str) -> None:
+    assert list(LINT["faults"](COMPOSE, profile)) == []
+
+
+@pytest.mark.parametrize(
+    ("whole", "broken", "words"),
+    [
+        ("    read_only: true", "    readonly: true", "readonly"),
+        ("      interval: 10s", "      interval: 10x", "duration"),
+        ("127.0.0.1:5672:5672", "127.0.0.1:5672:99999", "99999"),
+        ("127.0.0.1:5672:5672", "5672:5672", "open to the network"),
+        ("    - data:/data", "    - date:/data", "date is not among the volumes"),
+        ("networks: [fleet]", "networks: [flet]", "flet is not among the networks"),
+        ("      mssql:\n", "      mysql:\n", "mysql is not among the services"),
+        ("servicebus.json:", "bus.json:", "bus.json does not exist"),
+        ("docker/emulators.env", "docker/emulator.env", "emulator.env does not exist"),
+        ("docker/Dockerfile", "docker/Dockerfil", "Dockerfil does not exist"),
+        ("${BROADSIDE_SUBNET:-172.31.77.0/24}", "${BROADSIDE_SUBNET}", "without a default"),
+        ("name: broadside", "name: [broadside", "expected"),
+    ],
+)
+def test_a_planted_fault_is_found(whole: str, broken: str, words: str) -> None:
+    assert whole in COMPOSE
+    found = list(LINT["faults"](COMPOSE.replace(whole, broken), "emulators"))
+    assert any(words in fault for fault in found), found
