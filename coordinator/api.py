@@ -27,8 +27,9 @@ from coordinator.imports.results import ImportedRecordings
 from coordinator.imports.tables import ImportedTable
 from coordinator.imports.values import OriginalTable, Recordings
 from coordinator.requests import CancelRequest, LaunchRequest
-from coordinator.service import Coordinator, RunNotOver, UnknownRun
-from exchange.messages import Message, Presence
+from coordinator.retention import Pruned, PruneRequest
+from coordinator.service import Coordinator, NoRaw, RunNotOver, UnknownRun
+from exchange.messages import Message, Presence, Side
 from exchange.ports import ExchangeError
 from exchange.records import RunHeader
 
@@ -135,6 +136,27 @@ def create_app(coordinator: Coordinator, *, tick_s: float | None = 1.0) -> FastA
             raise RunNotOver(run_id)
         return summary
 
+    @app.get(
+        "/v1/runs/{run_id}/raw/{pair}",
+        responses={**problems, 200: {"content": {"application/json": {}}}},
+        response_class=Response,
+    )
+    async def read_raw(
+        run_id: str,
+        pair: str,
+        burst_index: Annotated[int, Query(ge=0)] = 0,
+        side: Side = Side.CLIENT,
+    ) -> Response:
+        """An engine's own output, to the byte: one JSON document, or one a line."""
+        text = await coordinator.raw(run_id, pair, burst_index, side)
+        lines = text.startswith(b'{"event"')
+        return Response(text, media_type=f"application/{'x-ndjson' if lines else 'json'}")
+
+    @app.post("/v1/prune", responses=problems)
+    async def prune_runs(request: PruneRequest) -> Pruned:
+        """Forget old runs; by default only say which would go."""
+        return await coordinator.prune(request)
+
     @app.get("/v1/runs/{run_id}/recomputed", responses=problems)
     async def recompute_summary(run_id: str) -> Recomputed:
         """The verdict from the stored rows alone, and whether it is the stored one to the byte."""
@@ -193,6 +215,10 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(UnknownRun)
     async def unknown_run(_: Request, error: UnknownRun) -> JSONResponse:
         return problem(404, "Unknown run", f"run {error}: no such run; list them at /v1/runs")
+
+    @app.exception_handler(NoRaw)
+    async def no_raw(_: Request, error: NoRaw) -> JSONResponse:
+        return problem(404, "No raw output", str(error))
 
     @app.exception_handler(RunNotOver)
     async def run_not_over(_: Request, error: RunNotOver) -> JSONResponse:

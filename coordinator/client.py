@@ -17,7 +17,8 @@ from coordinator.imports.results import ImportedRecordings
 from coordinator.imports.tables import ImportedTable
 from coordinator.imports.values import OriginalTable, Recordings
 from coordinator.requests import CancelRequest, LaunchRequest
-from exchange.messages import Message, Presence
+from coordinator.retention import Pruned, PruneRequest
+from exchange.messages import Message, Presence, Side
 from exchange.records import RunHeader
 
 LONG_S: Final = 600.0  # s to wait for answers that take many rows
@@ -56,6 +57,15 @@ class Client:
                 return None
             raise
         return RunSummary.model_validate(answer)
+
+    async def raw(self, run_id: str, pair: str, burst_index: int, side: Side) -> bytes:
+        """An engine's own output."""
+        asked = {"burst_index": burst_index, "side": side.value}
+        path = f"/v1/runs/{run_id}/raw/{pair}"
+        return (await self._ask("GET", path, params=asked, timeout=LONG_S)).content
+
+    async def prune(self, request: PruneRequest) -> Pruned:
+        return Pruned.model_validate(await self._send("/v1/prune", request))
 
     async def recomputed(self, run_id: str) -> Recomputed:
         path = f"/v1/runs/{run_id}/recomputed"
@@ -106,6 +116,9 @@ class Client:
         return DeadJob.model_validate(await self._call("POST", path, timeout=LONG_S))
 
     async def _call(self, method: str, path: str, **arguments: Any) -> Any:
+        return (await self._ask(method, path, **arguments)).json()
+
+    async def _ask(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         try:
             response = await self._http.request(method, path, **arguments)
         except httpx.HTTPError as error:
@@ -115,7 +128,7 @@ class Client:
                 "is `broadside serve` running there?"
             ) from error
         if response.is_success:
-            return response.json()
+            return response
         try:
             detail = response.json()["detail"]
         except (ValueError, KeyError, TypeError):

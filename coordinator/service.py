@@ -7,6 +7,7 @@ run; they do the same work twice, never different work.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import secrets
@@ -68,8 +69,9 @@ from coordinator.imports.tables import ImportedTable, summarise_table
 from coordinator.imports.values import Imported, OriginalTable, Recordings
 from coordinator.ledgers import LedgerSource, dump_ledger, load_ledger
 from coordinator.ledgers.settle import Settling, Span
+from coordinator.retention import Pruned, PruneRequest, prune
 from exchange.fabric import Fabric
-from exchange.messages import Claim, Control, Presence
+from exchange.messages import Claim, Control, Presence, Side
 from exchange.ports import DeadLetter, ExchangeError, Outgoing
 from exchange.records import RunHeader
 
@@ -86,6 +88,10 @@ class UnknownRun(Exception):
 
 class RunNotOver(Exception):
     """The run goes on, and what was asked needs its summary."""
+
+
+class NoRaw(Exception):
+    """No engine's raw output is kept for what was asked; says why."""
 
 
 def utc_now() -> datetime:
@@ -208,6 +214,15 @@ class Coordinator:
             self._own.add(run_id)
         return imported
 
+    async def prune(self, request: PruneRequest) -> Pruned:
+        """Forget old runs, or say which would go."""
+        pruned = await prune(self._records, request, self._now())
+        if not pruned.dry_run:
+            for run in pruned.runs:
+                self._plans.pop(run.run_id, None)
+            log.info("%d runs pruned", len(pruned.runs), extra={"action": "prune"})
+        return pruned
+
     # Reads ------------------------------------------------------------------------------------
 
     async def read_plan(self, run_id: str) -> Plan:
@@ -283,6 +298,30 @@ class Coordinator:
         seconds = await self._records.read_seconds(run_id, burst.index)
         return progress(run_id, burst, ((pair.tracks, pair.host) for pair in seconds))
 
+    async def raw(self, run_id: str, pair: str, burst_index: int, side: Side) -> bytes:
+        """What the engine at one end of a pair wrote during one burst, to the byte.
+
+        ``pair`` is a name or a number from 1. Raises :class:`UnknownRun`, :class:`NoRaw`.
+        """
+        plan = await self.read_plan(run_id)
+        called = {name: p for p in plan.pairs for name in (p.name, str(p.index + 1))}
+        if pair not in called:
+            raise NoRaw(f"pair {pair}: not in run {run_id}, which has {len(plan.pairs)} pairs")
+        if burst_index >= len(plan.bursts):
+            raise NoRaw(
+                f"burst {burst_index + 1}: not in run {run_id}, which has {len(plan.bursts)}"
+            )
+        text = await self._records.read_raw(run_id, burst_index, called[pair].index, side)
+        if text is None:
+            why = (
+                "servers keep seconds and totals only; ask for the client's"
+                if side is Side.SERVER
+                else "its client never ran, died, or has not reported yet"
+            )
+            where = f"run {run_id}, burst {burst_index + 1}, {called[pair].name}"
+            raise NoRaw(f"{where}: no {side} output: {why}")
+        return text
+
     async def runs(self, *, limit: int, before_at: datetime | None = None) -> list[RunHeader]:
         """The newest runs."""
         return [h async for h in self._records.list_runs(limit=limit, before_at=before_at)]
@@ -351,7 +390,8 @@ class Coordinator:
         """One look at every unfinished run: queue, renew, close what is over."""
         for header in await self.runs(limit=_RUNS_LOOKED_AT):
             if header.run_id not in self._closed:
-                await self.advance(header.run_id)
+                with contextlib.suppress(UnknownRun):  # pruned meanwhile
+                    await self.advance(header.run_id)
 
     async def advance(self, run_id: str) -> RunStatus:
         """Do for one run whatever is due now."""

@@ -17,6 +17,9 @@ class CoordinatorSettings(BaseSettings):
         8080, ge=0, le=65535, description="port the API listens on; 0 picks a free one"
     )
     tick_s: float = Field(1.0, gt=0, le=60, description="seconds between two looks at active runs")
+    retention_days: float = Field(
+        90.0, ge=0, description="age in days from which `broadside prune` forgets a run"
+    )
     ledger: Literal["none", "lab", "azure-monitor", "prometheus", "csv"] = Field(
         "none", description="where the firewall's own byte counts come from"
     )

@@ -253,6 +253,16 @@ class Records:
         """The document, or None."""
         return await self._read_document(_run_partition(run_id), f"summary.{name}")
 
+    async def delete_run(self, header: RunHeader, bursts_count: int) -> int:
+        """Remove everything of a run but its server ends' records; return how many rows it was.
+
+        Its row in ``runs`` goes last: a removal that dies midway shows, and can be done again.
+        """
+        partitions = [_burst_partition(header.run_id, index) for index in range(bursts_count)]
+        partitions.append(_run_partition(header.run_id))
+        deleted = [await self._table.delete_partition(partition) for partition in partitions]
+        return sum(deleted) + await self._table.delete("runs", _run_key(header))
+
     # Jobs -------------------------------------------------------------------------------------
 
     async def claim(self, job: Job, claim: Claim) -> bool:
@@ -401,6 +411,16 @@ class Records:
             ]
 
         return await asyncio.to_thread(unpacked)
+
+    async def has_tests(self, hour_at: datetime) -> bool:
+        """Whether any server-side test started in the UTC hour of ``hour_at``."""
+        async for _ in self._table.scan(_tests_partition(hour_at), limit=1):
+            return True
+        return False
+
+    async def delete_tests(self, hour_at: datetime) -> int:
+        """Remove the server-side tests that started in an hour; return how many rows it was."""
+        return await self._table.delete_partition(_tests_partition(hour_at))
 
     # Presence ---------------------------------------------------------------------------------
 

@@ -4,7 +4,18 @@ import sys
 
 import typer
 
-from coordinator.cli import agent, compare, deadletters, demo, doctor, imports, lab, runs, serve
+from coordinator.cli import (
+    agent,
+    compare,
+    deadletters,
+    demo,
+    doctor,
+    imports,
+    lab,
+    runs,
+    serve,
+    storage,
+)
 from coordinator.cli.exits import Exit
 
 app = typer.Typer(
@@ -24,9 +35,11 @@ app.command(name="runs")(runs.list_runs)
 app.command(name="show")(runs.show)
 app.command(name="verdict")(runs.verdict)
 app.command(name="abort")(runs.abort)
+app.command(name="raw")(storage.raw)
 app.command(name="compare")(compare.compare)
 app.add_typer(imports.app, name="import")
 app.command(name="scenarios")(runs.list_scenarios)
+app.command(name="prune")(storage.prune)
 app.add_typer(deadletters.app, name="deadletters")
 app.command(name="doctor")(doctor.doctor)
 

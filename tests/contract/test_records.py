@@ -532,6 +532,42 @@ async def test_a_test_is_saved_again_under_its_own_key(records: Records) -> None
     assert (stored.test, stored.tracks, stored.host) == (ended, (whole,), host(30))
 
 
+# Retention ------------------------------------------------------------------------------------
+
+
+async def test_a_deleted_run_leaves_nothing_and_its_neighbours_everything(
+    table: Table, records: Records
+) -> None:
+    for run_id in ("run-1", "run-10"):
+        await records.create_run(header(run_id), b"plan", control(run_id))
+        await records.save_queued(run_id, 0, [1, 2])
+        await records.save_summary(run_id, "run", b"summary")
+        for burst_index in range(2):
+            a_job = job(burst_index=burst_index).model_copy(update={"run_id": run_id})
+            assert await records.claim(a_job, claim())
+            await records.save_seconds(a_job, [track(10)], host(10))
+            await records.save_raw(run_id, burst_index, 0, Side.CLIENT, b"raw")
+    rows_count = await records.delete_run(header("run-1"), 2)
+    assert rows_count == 5 + 2 * 3 + 1  # of the run, of each burst, in the list
+    for partition in ("run.run-1", "burst.run-1.00000", "burst.run-1.00001"):
+        assert [row async for row in table.scan(partition)] == []
+    assert [h.run_id async for h in records.list_runs()] == ["run-10"]
+    assert await records.read_run("run-10") is not None
+    assert await records.read_raw("run-10", 1, 0, Side.CLIENT) == b"raw"
+    assert await records.delete_run(header("run-1"), 2) == 0
+
+
+async def test_an_hours_tests_go_at_once(records: Records) -> None:
+    later_at = AT + timedelta(hours=1)
+    for at in (AT, later_at):
+        await records.save_test(server_test(at), [track(10, side=Side.SERVER)], host(10))
+    assert await records.has_tests(AT)
+    assert not await records.has_tests(AT - timedelta(hours=1))
+    assert await records.delete_tests(AT) == 2
+    assert not await records.has_tests(AT)
+    assert await records.has_tests(later_at)
+
+
 # Presence -------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,77 @@
+"""What is stored of runs: an engine's raw output, and forgetting old runs."""
+
+import sys
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from coordinator.cli import display
+from coordinator.cli.connection import Api, Json, run
+from coordinator.cli.exits import Exit, stop
+from coordinator.cli.runs import RunArgument, print_json, resolve_run
+from coordinator.client import Client
+from coordinator.retention import Pruned, PruneRequest
+from coordinator.settings import CoordinatorSettings
+from exchange.messages import Side
+
+
+def raw(
+    run_id: RunArgument,
+    pair: Annotated[str, typer.Argument(metavar="PAIR", help="such as pair-003, or 3")],
+    burst: Annotated[int, typer.Option(min=1, help="which burst, from 1")] = 1,
+    side: Annotated[Side, typer.Option(help="whose engine")] = Side.CLIENT,
+    api: Api = None,
+) -> None:
+    """Print what an engine wrote, to the byte: iperf3's JSON, or one JSON document a line."""
+
+    async def work(client: Client) -> bytes:
+        return await client.raw(await resolve_run(client, run_id), pair, burst - 1, side)
+
+    sys.stdout.buffer.write(run(api, work))
+
+
+def prune(
+    older_than: Annotated[
+        float | None,
+        typer.Option(
+            "--older-than",
+            metavar="DAYS",
+            help="forget runs that were over so long ago; default: BROADSIDE_RETENTION_DAYS",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run/--delete", help="only list what would go, or remove it")
+    ] = True,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """List the runs that are old enough to forget; with --delete, remove all that is stored."""
+    days = CoordinatorSettings().retention_days if older_than is None else older_than
+    try:
+        request = PruneRequest(older_than_days=days, dry_run=dry_run)
+    except ValidationError as error:
+        stop(f"--older-than {days:g}: {error.errors()[0]['msg']}", Exit.USAGE)
+
+    async def work(client: Client) -> Pruned:
+        return await client.prune(request)
+
+    pruned = run(api, work)
+    if as_json:
+        print_json(pruned)
+        return
+    for left in pruned.unreadable:
+        typer.echo(f"{left} stays: another version's plan", err=True)
+    display.print_table(
+        "",
+        ["run", "scenario", "created"],
+        [[r.run_id, r.scenario, f"{r.created_at:%Y-%m-%d %H:%M:%SZ}"] for r in pruned.runs],
+    )
+    what = (
+        f"{len(pruned.runs)} runs that were over before {pruned.before_at:%Y-%m-%d %H:%MZ}, and "
+        f"the server ends' tests of {len(pruned.tests_hours)} hours"
+    )
+    if pruned.dry_run:
+        typer.echo(f"would go: {what}; nothing was removed, --delete does")
+    else:
+        typer.echo(f"removed: {what}, {pruned.rows_count} rows")

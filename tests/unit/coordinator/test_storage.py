@@ -1,0 +1,228 @@
+"""What is stored of runs: raw output comes back to the byte, and old runs go, and only they."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from coordinator import scenarios
+from coordinator.api import create_app
+from coordinator.cli import app
+from coordinator.core.plan import plan as make_plan
+from coordinator.core.runs import Plan
+from coordinator.core.status import due_at
+from coordinator.retention import PruneRequest, prune
+from coordinator.service import Coordinator
+from exchange.embedded import EmbeddedTable
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import Control, Endpoint, EngineReport, ServerTest, Side
+from exchange.records import Records, RunHeader
+from tests.unit.coordinator.fleet import NOW, fleet
+
+DAY = timedelta(days=1)
+RAW = b'{"event":"start","data":{}}\n{"event":"end","data":{}}'
+
+
+def planned(run_id: str, begun_at: datetime, *, bursts_count: int = 2, period_s: int = 60) -> Plan:
+    spec = scenarios.load(
+        "smoke",
+        {"pairs_count": 2, "burst_s": 10, "bursts_count": bursts_count, "period_s": period_s},
+    )
+    plan = make_plan(spec, fleet(2), NOW, run_id)
+    moved = begun_at - plan.bursts[0].planned_start_at
+    bursts = [
+        burst.model_copy(update={"planned_start_at": burst.planned_start_at + moved})
+        for burst in plan.bursts
+    ]
+    return plan.model_copy(update={"created_at": begun_at, "bursts": tuple(bursts)})
+
+
+async def store(records: Records, plan: Plan) -> None:
+    """The run with an output of its first pair in each burst, and a test of its first hour."""
+    header = RunHeader(
+        run_id=plan.run_id, scenario="smoke", created_at=plan.created_at, created_by="me"
+    )
+    control = Control(run_id=plan.run_id, lease_until_at=plan.created_at)
+    await records.create_run(header, plan.model_dump_json().encode(), control)
+    for burst in plan.bursts:
+        await records.save_raw(plan.run_id, burst.index, 0, Side.CLIENT, RAW)
+    test = ServerTest(
+        agent_id="server-001",
+        endpoint=Endpoint(agent_id="server-001", address="10.2.1.1", port=5201),
+        started_at=plan.bursts[0].planned_start_at,
+        engine=EngineReport(engine="iperf3"),
+    )
+    await records.save_test(test, (), ())
+
+
+@pytest.fixture
+async def table(tmp_path: Path) -> AsyncIterator[EmbeddedTable]:
+    table = EmbeddedTable(tmp_path)
+    yield table
+    await table.close()
+
+
+@pytest.fixture
+def records(table: EmbeddedTable) -> Records:
+    return Records(table)
+
+
+async def names(records: Records) -> Sequence[str]:
+    return [header.run_id async for header in records.list_runs()]
+
+
+# Forgetting -------------------------------------------------------------------------------------
+
+
+async def test_old_runs_are_listed_first_and_removed_when_asked(records: Records) -> None:
+    for age_days in (1, 29, 31, 100):
+        await store(records, planned(f"run-{age_days}", NOW - age_days * DAY))
+    shown = await prune(records, PruneRequest(older_than_days=30), NOW)
+    assert [run.run_id for run in shown.runs] == ["run-100", "run-31"]
+    assert [(NOW - at) // DAY for at in shown.tests_hours] == [100, 31]
+    assert (shown.dry_run, shown.rows_count) == (True, 0)
+    assert len(await names(records)) == 4
+
+    done = await prune(records, PruneRequest(older_than_days=30, dry_run=False), NOW)
+    assert (done.runs, done.tests_hours) == (shown.runs, shown.tests_hours)
+    assert await names(records) == ["run-1", "run-29"]
+    assert await records.read_raw("run-31", 1, 0, Side.CLIENT) is None
+    assert await records.read_raw("run-29", 1, 0, Side.CLIENT) == RAW
+    tests = await records.read_tests(NOW - 200 * DAY, NOW)
+    assert [(NOW - found.test.started_at) // DAY for found in tests] == [29, 1]
+    again = await prune(records, PruneRequest(older_than_days=30, dry_run=False), NOW)
+    assert (again.runs, again.tests_hours, again.rows_count) == ((), (), 0)
+
+
+async def test_a_run_counts_from_its_end_and_keeps_the_tests_it_needs(records: Records) -> None:
+    """A soak that began 40 days ago and ended 20 days ago stays, with every test since."""
+    soak = planned("soak", NOW - 40 * DAY, bursts_count=481, period_s=3600)
+    await store(records, soak)
+    await store(records, planned("short", NOW - 39 * DAY))
+    await store(records, planned("older", NOW - 50 * DAY))
+    shown = await prune(records, PruneRequest(older_than_days=30), NOW)
+    assert [run.run_id for run in shown.runs] == ["older", "short"]
+    assert [(NOW - at) // DAY for at in shown.tests_hours] == [50]
+    assert NOW - 20 * DAY < due_at(soak.bursts[-1]) < NOW - 19 * DAY
+    shown = await prune(records, PruneRequest(older_than_days=19), NOW)
+    assert {run.run_id for run in shown.runs} == {"older", "soak", "short"}
+
+
+async def test_a_removal_that_died_midway_is_finished(
+    records: Records, table: EmbeddedTable
+) -> None:
+    await store(records, planned("run-1", NOW - 40 * DAY))
+    await table.delete_partition("burst.run-1.00000")
+    await table.delete("run.run-1", "header")
+    done = await prune(records, PruneRequest(older_than_days=30, dry_run=False), NOW)
+    assert [run.run_id for run in done.runs] == ["run-1"]
+    assert await names(records) == []
+    assert [row async for row in table.scan("run.run-1")] == []
+
+
+async def test_a_plan_of_another_version_stays_and_is_named(
+    records: Records, table: EmbeddedTable
+) -> None:
+    plan = planned("run-1", NOW - 40 * DAY)
+    await store(records, plan)
+    strange = RunHeader(
+        run_id="strange", scenario="x", created_at=NOW - 35 * DAY, created_by="newer"
+    )
+    control = Control(run_id="strange", lease_until_at=NOW)
+    await records.create_run(strange, b'{"version": 99}', control)
+    done = await prune(records, PruneRequest(older_than_days=30, dry_run=False), NOW)
+    assert done.unreadable == ("strange",)
+    assert await names(records) == ["strange"]
+    assert await table.get("run.strange", "plan.000") is not None
+
+
+async def test_without_runs_there_is_nothing_to_do(records: Records) -> None:
+    done = await prune(records, PruneRequest(older_than_days=0, dry_run=False), NOW)
+    assert (done.runs, done.tests_hours, done.rows_count) == ((), (), 0)
+
+
+# Over the API and the command line ----------------------------------------------------------------
+
+
+@pytest.fixture
+async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path / "data"))
+    yield fabric
+    await fabric.close()
+
+
+async def ask(fabric: Fabric, method: str, path: str, **arguments: object) -> httpx.Response:
+    api = create_app(Coordinator(fabric), tick_s=None)
+    transport = httpx.ASGITransport(app=api)
+    async with httpx.AsyncClient(transport=transport, base_url="http://in-process") as client:
+        return await client.request(method, path, **arguments)  # type: ignore[arg-type]  # by name
+
+
+async def test_raw_output_comes_back_to_the_byte(fabric: Fabric) -> None:
+    await store(fabric.records, planned("run-1", NOW))
+    whole = b'{\n\t"start":\t{}\n}'
+    await fabric.records.save_raw("run-1", 1, 1, Side.CLIENT, whole)
+    for pair in ("pair-001", "1"):
+        answer = await ask(fabric, "GET", f"/v1/runs/run-1/raw/{pair}")
+        assert (answer.status_code, answer.content) == (200, RAW)
+        assert answer.headers["content-type"] == "application/x-ndjson"
+    answer = await ask(fabric, "GET", "/v1/runs/run-1/raw/2", params={"burst_index": 1})
+    assert answer.content == whole
+    assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/v1/runs/none/raw/1", "run none: no such run"),
+        ("/v1/runs/run-1/raw/pair-003", "pair pair-003: not in run run-1, which has 2 pairs"),
+        ("/v1/runs/run-1/raw/1?burst_index=2", "burst 3: not in run run-1, which has 2"),
+        ("/v1/runs/run-1/raw/2", "burst 1, pair-002: no client output: its client never ran"),
+        ("/v1/runs/run-1/raw/1?side=server", "no server output: servers keep seconds and totals"),
+    ],
+)
+async def test_output_that_is_not_there_says_why(fabric: Fabric, path: str, words: str) -> None:
+    await store(fabric.records, planned("run-1", NOW))
+    answer = await ask(fabric, "GET", path)
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert words in answer.json()["detail"]
+
+
+async def test_a_pruned_run_does_not_stop_the_coordinators_loop(fabric: Fabric) -> None:
+    """Another coordinator may have taken a run's rows between our list and our look."""
+    await store(fabric.records, planned("run-1", NOW))
+    await fabric.table.delete_partition("run.run-1")
+    await Coordinator(fabric).tick()
+
+
+def test_the_command_line_lists_by_default_and_removes_when_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROADSIDE_DATA_DIR", str(tmp_path))
+    runner = CliRunner()
+
+    def call(*arguments: str) -> str:
+        result = runner.invoke(app, list(arguments))
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    async def store_one() -> None:
+        table = EmbeddedTable(tmp_path)
+        await store(Records(table), planned("run-1", NOW - 400 * DAY))
+        await table.close()
+
+    asyncio.run(store_one())
+    assert call("raw", "last", "1", "--burst", "2") == RAW.decode()
+    assert "would go: 1 runs" in call("prune", "--older-than", "30")
+    assert json.loads(call("prune", "--json"))["runs"][0]["run_id"] == "run-1"
+    assert "removed: 1 runs" in call("prune", "--older-than", "30", "--delete")
+    assert "would go: 0 runs" in call("prune", "--older-than", "30")
+    result = runner.invoke(app, ["prune", "--older-than", "-1"])
+    assert result.exit_code == 3
+    assert "--older-than -1: " in result.stderr
