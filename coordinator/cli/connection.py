@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import getpass
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, TypeVar
 
@@ -28,6 +30,14 @@ Api = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="print JSON on standard output, nothing else")]
 
 T = TypeVar("T")
+
+
+def operator_name() -> str:
+    """Who asks, for the record; in a container a user may have a number only."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
 
 
 @contextlib.asynccontextmanager

@@ -1,6 +1,5 @@
 """``broadside import``: other tools' results as runs of our own."""
 
-import getpass
 from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path, PurePath
@@ -11,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from coordinator import scenarios
 from coordinator.cli import display
-from coordinator.cli.connection import Api, Json, run
+from coordinator.cli.connection import Api, Json, operator_name, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.runs import print_json
 from coordinator.client import Client
@@ -98,7 +97,7 @@ def original(
     said = {
         "labels": _labels(labels),
         "overrides": _overrides(assignments),
-        "by": getpass.getuser(),
+        "by": operator_name(),
     }
 
     async def work(client: Client) -> ImportedTable:
@@ -143,7 +142,7 @@ def iperf3(
         recordings=recordings,
         labels=_labels(labels),
         overrides=_overrides(assignments),
-        by=getpass.getuser(),
+        by=operator_name(),
     )
 
     async def work(client: Client) -> ImportedRecordings:

@@ -1,6 +1,5 @@
 """The commands of a run: launch, watch, list, show, verdict, abort; and the scenarios."""
 
-import getpass
 import json
 from typing import Annotated, Any, NoReturn
 
@@ -9,7 +8,7 @@ import typer
 from coordinator import scenarios
 from coordinator.answers import Recomputed
 from coordinator.cli import display
-from coordinator.cli.connection import Api, Json, run
+from coordinator.cli.connection import Api, Json, operator_name, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.verdict import exit_of, show_summary
 from coordinator.client import Client
@@ -39,7 +38,7 @@ def launch(
         spec = scenarios.load(scenario, overrides)  # refuse a mistake before asking anybody
     except scenarios.ScenarioError as error:
         stop(str(error), Exit.USAGE)
-    request = LaunchRequest(spec=spec.model_dump(mode="json"), by=getpass.getuser())
+    request = LaunchRequest(spec=spec.model_dump(mode="json"), by=operator_name())
 
     async def work(client: Client) -> RunStatus | RunSummary:
         status = await client.launch(request)
@@ -186,7 +185,7 @@ def abort(
 
     async def work(client: Client) -> RunStatus:
         chosen = await resolve_run(client, run_id)
-        return await client.cancel(chosen, by=getpass.getuser(), reason=reason)
+        return await client.cancel(chosen, by=operator_name(), reason=reason)
 
     status = run(api, work)
     if as_json:
