@@ -151,10 +151,11 @@ def test_an_import_recomputes_to_the_byte_also_over_http(site: Site) -> None:
 
 
 def test_a_run_recomputes_until_a_row_is_gone(site: Site) -> None:
-    site.start_fleet(2)
+    site.start_fleet(1)
     _, url = site.start_coordinator()
-    wait_for_fleet(url, 4)
-    stored = site.run("launch", "smoke", "--set", "burst_s=4", "--json", "--api", url)
+    wait_for_fleet(url, 2)
+    small = [f"--set={field}" for field in ("pairs_count=1", "burst_s=3", "lead_s=6")]
+    stored = site.run("launch", "smoke", *small, "--json", "--api", url)
     assert json.loads(stored.stdout)["completeness_ratio"] > 0.9, stored.stdout
     for place in (["--api", url], []):
         again = site.run("verdict", "last", "--recompute", "--json", *place)
