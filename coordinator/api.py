@@ -28,7 +28,7 @@ from coordinator.imports.tables import ImportedTable
 from coordinator.imports.values import OriginalTable, Recordings
 from coordinator.requests import CancelRequest, LaunchRequest
 from coordinator.retention import Pruned, PruneRequest
-from coordinator.service import Coordinator, NoRaw, RunNotOver, UnknownRun
+from coordinator.service import Coordinator, NoRaw, RunIsOver, RunNotOver, UnknownRun
 from exchange.messages import Message, Presence, Side
 from exchange.ports import ExchangeError
 from exchange.records import RunHeader
@@ -219,6 +219,11 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(NoRaw)
     async def no_raw(_: Request, error: NoRaw) -> JSONResponse:
         return problem(404, "No raw output", str(error))
+
+    @app.exception_handler(RunIsOver)
+    async def run_is_over(_: Request, error: RunIsOver) -> JSONResponse:
+        detail = f"run {error} is over; read its verdict at /v1/runs/{error}/summary"
+        return problem(409, "Over", detail)
 
     @app.exception_handler(RunNotOver)
     async def run_not_over(_: Request, error: RunNotOver) -> JSONResponse:

@@ -90,6 +90,10 @@ class RunNotOver(Exception):
     """The run goes on, and what was asked needs its summary."""
 
 
+class RunIsOver(Exception):
+    """The run has its verdict: there is nothing left to stop."""
+
+
 class NoRaw(Exception):
     """No engine's raw output is kept for what was asked; says why."""
 
@@ -149,8 +153,16 @@ class Coordinator:
         return plan
 
     async def cancel(self, run_id: str, *, by: str, reason: str) -> None:
-        """Stop a run: agents read it within seconds, bursts to come leave the queue."""
+        """Stop a run: agents read it within seconds, bursts to come leave the queue.
+
+        Cancelling again does what an attempt that died had left undone. Raises :class:`UnknownRun`,
+        :class:`RunIsOver`.
+        """
         plan = await self.read_plan(run_id)
+        control = await self._records.read_control(run_id)
+        cancelled = control is not None and control.cancelled_at is not None
+        if not cancelled and await self._records.read_summary(run_id, "run") is not None:
+            raise RunIsOver(run_id)
         await self._records.cancel_run(run_id, at=self._now(), by=by, reason=reason)
         queued = await self._records.read_queued(run_id)
         to_come = {burst.index for burst in plan.bursts if burst.planned_start_at > self._now()}

@@ -132,3 +132,6 @@ def test_launch_show_and_verdict_agree(site: Site) -> None:
     assert again.returncode == done.returncode
     shown = json.loads(site.run("show", summary["run_id"], "--json").stdout)
     assert shown["bursts"][0]["outcomes"] == {"measured": 2}
+    late = site.run("abort", "last")
+    assert late.returncode == 4
+    assert "is over; read its verdict" in late.stderr
