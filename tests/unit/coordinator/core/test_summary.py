@@ -560,3 +560,14 @@ def test_nothing_at_all_is_inconclusive() -> None:
     assert found.fleet_received_bits_per_second is None
     assert found.completeness.missed_s == 80
     assert isinstance(nobody.pairs[0].report, JobReport | None)
+
+
+def test_what_a_ledger_says_of_itself_reaches_the_reader() -> None:
+    made = fleet(SMALL)
+    assert made.ledger is not None
+    said = replace(made.ledger, notes=("it had not come to rest",), snat_utilization_ratio=0.99)
+    run = summarise(replace(made, ledger=said))
+    [note] = [finding for finding in run.findings if finding.id == "ledger-note"]
+    assert note.sentence == "it had not come to rest"
+    assert run.verdict is summarise(made).verdict, "a note judges nothing by itself"
+    assert run.limiter is LimiterName.SNAT_PORTS
