@@ -8,6 +8,9 @@ What the SDK does, and what we add:
 - A repeated write may meet its own first copy, whose answer was lost. So when a *repeated* insert
   or replace is refused, the row is read, and if it holds what we sent then it is ours. Upserts,
   batches (of upserts only) and deletes are harmless to repeat.
+- Whoever has been let in once is refused for a passing reason more often than for a wrong setting
+  (a token service that does not answer, a role that is being moved): that is an outage then, in
+  which an agent keeps its results, and no longer a misconfiguration.
 - Numbers keep their kind: an ``int`` always travels as Int64, a ``float`` as Double.
 """
 
@@ -150,6 +153,7 @@ class AzureTable:
         self._credential = credential
         self._own_credential: AsyncTokenCredential | None = None
         self._client: TableClient | None = None
+        self._let_in = False  # by the service, at least once
 
     # Rows -----------------------------------------------------------------------------------
 
@@ -296,9 +300,15 @@ class AzureTable:
     ) -> _T:
         try:
             async with asyncio.timeout(self._bounds.call_s):
-                return await work(self.open())
+                done = await work(self.open())
         except (AzureError, OSError, TimeoutError) as error:
-            raise _explain(error, self._address, entity) from error
+            explained = _explain(error, self._address, entity)
+            if isinstance(explained, ExchangeMisconfigured) and self._let_in:
+                raise ExchangeUnavailable(str(explained)) from error
+            self._let_in |= isinstance(explained, TableError)
+            raise explained from error
+        self._let_in = True
+        return done
 
     def open(self) -> TableClient:
         """The SDK's client, made when first asked for; it connects at its first call.

@@ -249,6 +249,17 @@ async def test_a_wrong_token_names_the_role(
     assert "\n" not in str(caught.value)
 
 
+async def test_a_refusal_after_we_were_let_in_is_an_outage(table: AzureTable, relay: Relay) -> None:
+    """A wrong role shows at once; what comes later passes, and results wait for it."""
+    relay.refuse(403, count=1)
+    with pytest.raises(ExchangeMisconfigured, match="Storage Table Data Contributor"):
+        await table.upsert(row("a", n=1))
+    await table.upsert(row("a", n=1))
+    relay.refuse(403, count=1)
+    with pytest.raises(ExchangeUnavailable, match="Storage Table Data Contributor"):
+        await table.upsert(row("a", n=2))
+
+
 async def test_an_unknown_authority_names_the_setting(secured: Azurite) -> None:
     async with entered(secured, Identity(), None) as table:
         with pytest.raises(ExchangeMisconfigured, match="BROADSIDE_TABLES_CA_FILE"):
