@@ -123,6 +123,7 @@ class Coordinator:
         self._settling = None if ledger is None else Settling(ledger, now)
         self._now = now
         self._closed: set[str] = set()  # runs whose final summary is stored: nothing left to do
+        self._measured: dict[str, set[int]] = {}  # bursts of other runs that are stored as measured
         self._plans: dict[str, Plan] = {}  # plans never change once stored
         self._own: set[str] = set()  # runs that are known not to be imports
 
@@ -417,9 +418,8 @@ class Coordinator:
             control = await self._records.renew_lease(run_id, until_at)
             if control.cancelled_at is None:
                 await self._queue_bursts(plan)
-        measured = await self._close_bursts(plan, status)
-        if len(measured) == len(plan.bursts):
-            await self._close_run(plan, measured)
+        if await self._close_bursts(plan, status) == len(plan.bursts):
+            await self._close_run(plan)
         return status
 
     async def recompute(self, run_id: str) -> RunSummary | None:
@@ -473,13 +473,23 @@ class Coordinator:
 
     # Closing ----------------------------------------------------------------------------------
 
-    async def _close_bursts(self, plan: Plan, status: RunStatus) -> list[MeasuredBurst]:
-        """What the bursts that are over showed, measuring those that no one has measured yet."""
-        return [
-            await self._stored_burst(plan, burst) or await self._measure_burst(plan, burst)
+    async def _close_bursts(self, plan: Plan, status: RunStatus) -> int:
+        """Measure the bursts that are over and that no one has measured; how many are over."""
+        over = [
+            burst
             for burst, stands in zip(plan.bursts, status.bursts, strict=True)
             if stands.phase is BurstPhase.OVER
         ]
+        measured = self._measured.setdefault(plan.run_id, set())
+        for burst in over:
+            if burst.index not in measured:
+                await self._measured_burst(plan, burst)
+                measured.add(burst.index)
+        return len(over)
+
+    async def _measured_burst(self, plan: Plan, burst: Burst) -> MeasuredBurst:
+        """What a burst that is over showed."""
+        return await self._stored_burst(plan, burst) or await self._measure_burst(plan, burst)
 
     async def _stored_burst(self, plan: Plan, burst: Burst) -> MeasuredBurst | None:
         summary, series = await asyncio.gather(
@@ -557,7 +567,7 @@ class Coordinator:
         kept: dict[str, int | None] = json.loads(document)
         return kept
 
-    async def _close_run(self, plan: Plan, bursts: Sequence[MeasuredBurst]) -> None:
+    async def _close_run(self, plan: Plan) -> None:
         """Judge the whole, once the firewall's figures no longer change."""
         ledger = await self._kept_ledger(plan.run_id)
         if ledger is None and self._settling is not None:
@@ -565,9 +575,11 @@ class Coordinator:
             if ledger is None:
                 return
             await self._records.save_summary(plan.run_id, "ledger", dump_ledger(ledger))
+        bursts = [await self._measured_burst(plan, burst) for burst in plan.bursts]
         summary = summarise_run(plan, bursts, ledger, self._now())
         await self._records.save_summary(plan.run_id, "run", canonical(summary))
         self._closed.add(plan.run_id)
+        self._measured.pop(plan.run_id, None)
         log.info("verdict %s", summary.verdict, extra={"action": "judge", "run_id": plan.run_id})
 
     async def _kept_ledger(self, run_id: str) -> FirewallLedger | None:
