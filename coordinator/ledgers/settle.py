@@ -100,6 +100,11 @@ class Settling:
                 return await self.source.read(span.from_at, span.before_at, span.direction)
         except TimeoutError as error:
             raise LedgerError(f"the ledger did not answer within {_READ_MAX_S:g} s") from error
+        except LedgerError:
+            raise
+        except Exception as error:  # a fault of one source's must not end the care for all runs
+            log.exception("ledger", extra={"action": "ledger", "run_id": span.run_id})
+            raise LedgerError(f"the ledger's answer makes no sense: {error!r}") from error
 
     def _judge(
         self, span: Span, reading: _Reading, task: "asyncio.Task[FirewallLedger]"

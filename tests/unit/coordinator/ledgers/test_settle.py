@@ -160,6 +160,18 @@ async def test_nothing_is_waited_for_when_nothing_was_sent() -> None:
     assert (after_s, source.read_count) == (30, 1)
 
 
+async def test_a_fault_of_the_source_is_a_source_that_cannot_be_read() -> None:
+    class Faulty(Source):
+        async def read(
+            self, from_at: datetime, before_at: datetime, direction: Direction
+        ) -> FirewallLedger:
+            raise KeyError("value")
+
+    settled, _ = await outcome(Faulty(Freshness(settle_s=3)))
+    [note] = settled.notes
+    assert "to their end: the ledger's answer makes no sense: KeyError('value')" in note
+
+
 async def test_a_slow_source_does_not_hold_up_its_caller() -> None:
     class Slow(Source):
         async def read(
