@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.errors import LabBroken, ToolMissing
+from lab.offspring import die_with_parent
 
 ACCOUNT: Final = "lab"
 _ROOT: Final = Path(__file__).parent.parent
@@ -63,6 +64,7 @@ class Azurite:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            preexec_fn=die_with_parent,
         )
         said = ""
         assert self._process.stdout is not None  # noqa: S101 - narrows the type

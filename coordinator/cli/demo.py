@@ -210,7 +210,9 @@ def _fire(options: DemoOptions, lab: "Lab", steps: display.Steps, *, quiet: bool
     """Start coordinator and fleet, launch, follow, return the verdict."""
     from lab import clocks, fleet
 
-    folder = Path(tempfile.mkdtemp(prefix="broadside-demo-"))
+    folder = lab.path / "demo"  # `lab down` removes it with the lab, also after a SIGKILL
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     try:
         with (
             _meeting_place(options, lab, folder, steps) as place,
@@ -297,6 +299,8 @@ def _meeting_place(
 @contextlib.contextmanager
 def _coordinator(environment: Mapping[str, str], folder: Path) -> Iterator[str]:
     """A ``broadside serve`` of our own on a free port; yields its address."""
+    from lab.offspring import die_with_parent
+
     log_path = folder / "serve.log"
     with log_path.open("wb") as log:
         process = subprocess.Popen(
@@ -306,6 +310,7 @@ def _coordinator(environment: Mapping[str, str], folder: Path) -> Iterator[str]:
             stdout=log,
             stderr=log,
             start_new_session=True,  # Ctrl-C is for the demo, which then stops it
+            preexec_fn=die_with_parent,
         )
     try:
         yield _address(process, log_path)

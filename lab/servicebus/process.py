@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from lab.offspring import die_with_parent
 from lab.servicebus.queues import QueueSettings
 
 POLICY = "RootManageSharedAccessKey"
@@ -52,6 +53,7 @@ class BrokerProcess:
             [sys.executable, "-m", "lab.servicebus", f"--port={self.port}", *self._options],
             stdout=subprocess.PIPE,
             text=True,
+            preexec_fn=die_with_parent,
         )
         assert self._process.stdout is not None  # noqa: S101 - narrows the type
         ready = self._process.stdout.readline()

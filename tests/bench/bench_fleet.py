@@ -7,8 +7,6 @@ root. Both fire the same iperf3 pairs through the same lab, in turn; the ratio s
 
 import argparse
 import json
-import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -62,9 +60,6 @@ def demo(pairs_count: int, streams_count: int, seconds: int) -> dict[str, Any]:
     )
     if not done.stdout:
         raise SystemExit(done.stderr)
-    kept = re.search(r"kept: (.+)", done.stderr)
-    if kept:
-        shutil.rmtree(kept[1])
     summary: dict[str, Any] = json.loads(done.stdout)
     return summary
 
