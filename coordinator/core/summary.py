@@ -468,7 +468,10 @@ def _judged(
         burst.client,
         burst.server,
         held,
+        sku=_sku(spec),
         snat_utilization_ratio=None if ledger is None else ledger.snat_utilization_ratio,
+        limits=limits,
+        scale=spec.scale,
     )
     verdict, findings = judge(
         spec,

@@ -539,6 +539,17 @@ def test_a_small_window_comes_with_the_window_to_set() -> None:
     assert "window_bytes to at least" in found.limiter_details.advice
 
 
+def test_the_devices_sku_brings_its_documented_flow_cap_to_the_limiter() -> None:
+    made = fleet(replace(SMALL, single_flow_bits_per_second=0.6e9, firewall_bits_per_second=None))
+    device = {"sku": "Premium", "idps": "Deny"}
+    spec = made.plan.spec.model_copy(update={"device": device})
+    found = summarise(replace(made, plan=made.plan.model_copy(update={"spec": spec})))
+    assert found.limiter is LimiterName.SINGLE_FLOW
+    assert any("premium-idps-deny carries 0.6" in line for line in found.limiter_details.evidence)
+    unnamed = summarise(made).limiter_details
+    assert unnamed.confidence_ratio < found.limiter_details.confidence_ratio
+
+
 def test_a_collapse_is_dated() -> None:
     made = fleet(replace(SMALL, burst_s=60, period_s=90, collapse=0.5))
     found = summarise(made)
