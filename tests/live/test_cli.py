@@ -40,7 +40,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         (["show", "last"], 4, ["no run yet", "broadside launch smoke"]),
         (["lunch"], 3, ["lunch"]),
         (["demo", "--pairs", "many"], 3, ["--pairs", "integer"]),
-        (["demo", "--fabric", "paper"], 3, ["--fabric paper"]),
+        (["demo", "--fabric", "paper"], 3, ["--fabric", "paper", "azure-local"]),
         (["serve", "--host", "0.0.0.0"], 3, ["0.0.0.0", "loopback only", "127.0.0.1"]),  # noqa: S104 - refused on purpose
         (["serve", "--port", "99999"], 3, ["port", "99999"]),
         (["runs", "--api", "http://127.0.0.1:9"], 4, ["127.0.0.1:9", "broadside serve"]),
