@@ -98,15 +98,20 @@ def test_a_demo_that_is_stopped_leaves_nothing(site: Site, number: signal.Signal
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        # A background job of a shell ignores Ctrl-C and hands that down to us.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    assert process.stdout is not None
-    seen = ""
-    while "launched" not in seen:
-        line = process.stdout.readline()
-        assert line, seen
-        seen += line
-    process.send_signal(number)
-    process.communicate(timeout=60)
+    try:
+        assert process.stdout is not None
+        seen = ""
+        while "launched" not in seen:
+            line = process.stdout.readline()
+            assert line, seen
+            seen += line
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode != 0
     if number is signal.SIGKILL:
         # Agents and coordinator end with their starter; the lab itself stands, and counts.
