@@ -10,7 +10,7 @@ from exchange.ports import Entity, EntityTooLarge, ExchangeUnavailable, Value
 from tests.unit.agent.doubles import MemoryTable
 
 
-def row(key: str, **properties: Value) -> Entity:
+def row(key: str, /, **properties: Value) -> Entity:
     return Entity(partition_key="burst.run-1.00000", row_key=key, properties=properties)
 
 
