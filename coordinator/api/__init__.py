@@ -1,0 +1,6 @@
+"""The coordinator over HTTP: one application, a router a topic, errors as RFC 9457 problems."""
+
+from coordinator.api.app import create_app, is_loopback
+from coordinator.api.problems import Problem
+
+__all__ = ["Problem", "create_app", "is_loopback"]

@@ -1,0 +1,108 @@
+"""Every expected error as one RFC 9457 problem document."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from coordinator import scenarios
+from coordinator.core.plan import Infeasible
+from coordinator.deadletters import CannotResend, UnknownDeadLetter
+from coordinator.groups import EmptyGroup
+from coordinator.imports import BadFile
+from coordinator.service import NoRaw, RunIsOver, RunNotOver, UnknownRun
+from exchange.messages import Message
+from exchange.ports import ExchangeError
+
+
+class Problem(Message):
+    """RFC 9457 problem details."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    errors: Sequence[Mapping[str, Any]] = ()
+
+
+PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
+    code: {"model": Problem, "content": {"application/problem+json": {}}}
+    for code in (404, 409, 422, 503)
+}
+"""What any route may answer beside its own value: `responses=PROBLEMS`."""
+
+# error: status, title, and the detail's template, in which {} is the error's own text
+_EXPECTED: Final[Mapping[type[Exception], tuple[int, str, str]]] = {
+    UnknownRun: (404, "Unknown run", "run {}: no such run; list them at /v1/runs"),
+    NoRaw: (404, "No raw output", "{}"),
+    RunIsOver: (409, "Over", "run {0} is over; read its verdict at /v1/runs/{0}/summary"),
+    RunNotOver: (409, "Not over", "run {0} is not over yet; read /v1/runs/{0}"),
+    BadFile: (422, "Bad import", "{}"),
+    UnknownDeadLetter: (
+        404,
+        "Unknown dead letter",
+        "dead letter {}: there is none; list them at /v1/deadletters",
+    ),
+    CannotResend: (409, "Not sent again", "{}"),
+    EmptyGroup: (422, "Empty group", "{}"),
+    scenarios.ScenarioError: (422, "Bad scenario", "{}"),
+    ExchangeError: (503, "Exchange unavailable", "{}"),
+}
+
+
+def problem(
+    status: int,
+    title: str,
+    detail: str,
+    errors: Sequence[Mapping[str, Any]] = (),
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """A problem as an answer."""
+    body = Problem(title=title, status=status, detail=detail, errors=errors)
+    return JSONResponse(
+        body.model_dump(mode="json"),
+        status,
+        headers=headers,
+        media_type="application/problem+json",
+    )
+
+
+def handle_errors(app: FastAPI) -> None:
+    """Map every expected error to one problem document."""
+    for error, (status, title, template) in _EXPECTED.items():
+        app.add_exception_handler(error, _answer(status, title, template))
+
+    @app.exception_handler(Infeasible)
+    async def infeasible(_: Request, error: Infeasible) -> JSONResponse:
+        faults = [
+            {"field": fault.field, "message": fault.message, "fix": fault.fix}
+            for fault in error.problems
+        ]
+        return problem(409, "Not feasible", str(error), faults)
+
+    @app.exception_handler(RequestValidationError)
+    async def bad_request(_: Request, error: RequestValidationError) -> JSONResponse:
+        faults = [
+            {
+                "field": ".".join(str(part) for part in fault["loc"]),
+                "message": fault["msg"],
+                "value": repr(fault.get("input"))[:200],
+            }
+            for fault in error.errors()
+        ]
+        detail = " | ".join(f"{f['field']}: {f['message']} (got {f['value']})" for f in faults)
+        return problem(422, "Bad request", detail, faults)
+
+    @app.exception_handler(HTTPException)
+    async def http_error(_: Request, error: HTTPException) -> JSONResponse:
+        return problem(error.status_code, "Refused", str(error.detail), headers=error.headers)
+
+
+def _answer(status: int, title: str, template: str) -> Callable[[Request, Exception], JSONResponse]:
+    def answer(_: Request, error: Exception) -> JSONResponse:
+        return problem(status, title, template.format(error))
+
+    return answer
