@@ -54,8 +54,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain, product
 from typing import Final, TypeVar
 
-from pydantic import ValidationError
-
 from exchange.chunks import (
     pack,
     pack_host,
@@ -91,6 +89,7 @@ from exchange.ports import (
     Table,
     Value,
 )
+from exchange.rows import make_row, message_row, parse_row, row_name
 
 # s of engine time in one chunk. Four cover a 1740 s burst with a minute of engine warm-up and the
 # host's seconds before and after.
@@ -154,17 +153,17 @@ class Records:
         """Store a new run: plan and control first, the header last, so that a run that shows in
         a list is whole. Raises EntityExists when the run id is taken."""
         partition = _run_partition(header.run_id)
-        await self._table.insert(_message_row(partition, "control", control))
+        await self._table.insert(message_row(partition, "control", control))
         plan_rows = await _document_rows(partition, "plan", plan)
-        await self._table.batch([*plan_rows, _message_row(partition, "header", header)])
-        await self._table.upsert(_message_row("runs", _run_key(header), header))
+        await self._table.batch([*plan_rows, message_row(partition, "header", header)])
+        await self._table.upsert(message_row("runs", _run_key(header), header))
 
     async def read_run(self, run_id: str) -> tuple[RunHeader, bytes] | None:
         """Header and plan, or None."""
         partition = _run_partition(run_id)
         row = await self._table.get(partition, "header")
         plan = await self._read_document(partition, "plan")
-        return None if row is None or plan is None else (_parsed(RunHeader, row), plan)
+        return None if row is None or plan is None else (parse_row(RunHeader, row), plan)
 
     async def list_runs(
         self, *, limit: int = 100, before_at: datetime | None = None
@@ -173,7 +172,7 @@ class Records:
         row_from = None if before_at is None else _inverted_ms(before_at)
         left_count = limit
         async for row in self._table.scan("runs", row_from=row_from):
-            header = _parsed(RunHeader, row)
+            header = parse_row(RunHeader, row)
             if before_at is not None and header.created_at >= before_at:
                 continue  # within the key's millisecond
             if left_count <= 0:
@@ -184,7 +183,7 @@ class Records:
     async def read_control(self, run_id: str) -> Control | None:
         """The run's control row, or None."""
         row = await self._table.get(_run_partition(run_id), "control")
-        return None if row is None else _parsed(Control, row)
+        return None if row is None else parse_row(Control, row)
 
     async def renew_lease(self, run_id: str, until_at: datetime) -> Control:
         """Move the lease forward (never back) and return the row; keeps a concurrent cancel.
@@ -214,12 +213,12 @@ class Records:
             row = await self._table.get(partition, "control")
             if row is None:
                 raise EntityNotFound(f"run {run_id}: there is none")
-            control = _parsed(Control, row)
+            control = parse_row(Control, row)
             changed = Control.model_validate(dict(control) | dict(change(control)))
             if changed == control:
                 return control
             try:
-                new_row = _message_row(partition, "control", changed)
+                new_row = message_row(partition, "control", changed)
                 await self._table.replace(new_row, row.etag or "")
             except EntityChanged:
                 await asyncio.sleep(random.uniform(0, _CONTROL_PAUSE_S))  # noqa: S311 - jitter
@@ -233,7 +232,9 @@ class Records:
     async def save_queued(self, run_id: str, burst_index: int, numbers: Sequence[int]) -> None:
         """Note that a burst's messages are on the queue, with their sequence numbers."""
         packed = _properties("numbers", pack({"numbers": numbers}))
-        await self._table.upsert(_row(_run_partition(run_id), f"queued.{burst_index:05d}", packed))
+        await self._table.upsert(
+            make_row(_run_partition(run_id), f"queued.{burst_index:05d}", packed)
+        )
 
     async def read_queued(self, run_id: str) -> Mapping[int, tuple[int, ...]]:
         """Sequence numbers by burst index."""
@@ -275,7 +276,7 @@ class Records:
             there = await self._table.get(row.partition_key, row.row_key)
             if there is None:
                 return False
-            holder = _parsed(Claim, there)
+            holder = parse_row(Claim, there)
             return (holder.agent_id, holder.claimed_at) == (claim.agent_id, claim.claimed_at)
         return True
 
@@ -286,7 +287,7 @@ class Records:
     async def save_report(self, report: JobReport) -> None:
         """Create or replace the client end's account of a job."""
         partition = _burst_partition(report.run_id, report.burst_index)
-        await self._table.upsert(_message_row(partition, f"report.{report.pair_index:05d}", report))
+        await self._table.upsert(message_row(partition, f"report.{report.pair_index:05d}", report))
 
     async def save_seconds(
         self,
@@ -317,7 +318,7 @@ class Records:
         """By pair index."""
         partition = _burst_partition(run_id, burst_index)
         return {
-            int(number): _parsed(Claim, row)
+            int(number): parse_row(Claim, row)
             async for number, row in self._numbered(partition, "claim.")
         }
 
@@ -325,7 +326,7 @@ class Records:
         """By pair index."""
         partition = _burst_partition(run_id, burst_index)
         return {
-            int(number): _parsed(JobReport, row)
+            int(number): parse_row(JobReport, row)
             async for number, row in self._numbered(partition, "report.")
         }
 
@@ -384,7 +385,7 @@ class Records:
             host_zero_s=test.started_at.timestamp(),
             from_s=from_s,
         )
-        await self._table.batch([_message_row(partition, key, test), *rows])
+        await self._table.batch([message_row(partition, key, test), *rows])
 
     async def read_tests(self, from_at: datetime, before_at: datetime) -> Sequence[TestSeconds]:
         """Every server-side test that started in the span, over the whole fleet."""
@@ -398,7 +399,7 @@ class Records:
                 row_before=f"{_epoch_ms(before_at) + 1:013d}",
             ):
                 if "json" in row.properties:
-                    tests[row.row_key] = _parsed(ServerTest, row)
+                    tests[row.row_key] = parse_row(ServerTest, row)
                 else:
                     chunks[row.row_key.rpartition(".chunk.")[0]].append(row)
             hour_at += timedelta(hours=1)
@@ -427,7 +428,7 @@ class Records:
     async def beat(self, presence: Presence) -> None:
         """Create or replace an agent's row."""
         key = f"{presence.role}.{presence.agent_id}"
-        await self._table.upsert(_message_row("presence", key, presence))
+        await self._table.upsert(message_row("presence", key, presence))
 
     async def leave(self, role: Role, agent_id: str) -> None:
         """Remove an agent's row: it said goodbye."""
@@ -442,7 +443,7 @@ class Records:
         presences = []
         async for row in self._table.scan("presence"):
             try:
-                presences.append(_parsed(Presence, row))
+                presences.append(parse_row(Presence, row))
             except RecordUnreadable as error:
                 log.warning("presence left out: %s", error, extra={"action": "presence_unreadable"})
         return presences
@@ -493,39 +494,15 @@ def _epoch_ms(at: datetime) -> int:
     return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
-def _row(partition: str, key: str, properties: Mapping[str, Value]) -> Entity:
-    return Entity(partition_key=partition, row_key=key, properties=properties)
-
-
-def _message_row(partition: str, key: str, message: Message) -> Entity:
-    return _row(partition, key, {"json": message.model_dump_json()})
-
-
 def _claim_row(job: Job, claim: Claim) -> Entity:
     partition = _burst_partition(job.run_id, job.burst_index)
-    return _message_row(partition, f"claim.{job.pair_index:05d}", claim)
-
-
-def _parsed(model: type[_M], row: Entity) -> _M:
-    try:
-        return model.model_validate_json(str(row.properties.get("json")))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "json"
-        raise RecordUnreadable(
-            f"row {_name(row)}: not a {model.__name__} that this Broadside reads "
-            f"({where}: {first['msg']}); was it written by another version?"
-        ) from error
-
-
-def _name(row: Entity) -> str:
-    return f"{row.partition_key}|{row.row_key}"
+    return message_row(partition, f"claim.{job.pair_index:05d}", claim)
 
 
 def _integer(row: Entity, name: str) -> int:
     value = row.properties.get(name)
     if not isinstance(value, int):
-        raise RecordUnreadable(f"row {_name(row)}: {name} is {value!r}, not a number")
+        raise RecordUnreadable(f"row {row_name(row)}: {name} is {value!r}, not a number")
     return value
 
 
@@ -547,7 +524,7 @@ def _unpacked(row: Entity, name: str, reader: Callable[[bytes], _T]) -> _T:
     try:
         return reader(_joined(row, name))
     except RecordUnreadable as error:
-        raise RecordUnreadable(f"row {_name(row)}: {name}: {error}") from error
+        raise RecordUnreadable(f"row {row_name(row)}: {name}: {error}") from error
 
 
 async def _document_rows(partition: str, name: str, document: bytes) -> list[Entity]:
@@ -555,7 +532,7 @@ async def _document_rows(partition: str, name: str, document: bytes) -> list[Ent
     packed = await asyncio.to_thread(zlib.compress, document)  # off the loop: may be 40 MB
     cuts = range(0, len(packed), _DOCUMENT_ROW_BYTES)
     rows = [
-        _row(
+        make_row(
             partition,
             f"{name}.{number:03d}",
             _properties("part", packed[at : at + _DOCUMENT_ROW_BYTES])
@@ -592,7 +569,7 @@ def _chunk_rows(
     middles_s = [(second.start_at_s + second.end_at_s) / 2 - host_zero_s for second in host]
     for n, seconds in _by_chunk(host, middles_s, first_n):
         chunks[n] |= _properties("host", pack_host(seconds))
-    return [_row(partition, f"{prefix}.{n:03d}", chunks[n]) for n in sorted(chunks)]
+    return [make_row(partition, f"{prefix}.{n:03d}", chunks[n]) for n in sorted(chunks)]
 
 
 def _by_chunk(
@@ -616,7 +593,9 @@ def _tracks(rows: Sequence[Entity]) -> tuple[Track, ...]:
             intervals = [_unpacked(row, name, unpack_intervals) for row in having]
             zero_s = having[-1].properties.get(f"{name}_first_data_at_s")
             if not isinstance(zero_s, float | int):
-                raise RecordUnreadable(f"row {_name(having[-1])}: {name} without its first_data_at")
+                raise RecordUnreadable(
+                    f"row {row_name(having[-1])}: {name} without its first_data_at"
+                )
             tracks.append(
                 Track(
                     side=side,

@@ -1,0 +1,82 @@
+"""Small named values of one kind in one partition: schedules, tokens, audit rows.
+
+A shelf's name is its partition key, so every shelf is declared here and nowhere else:
+
+    schedules              | <name>                          Schedule
+    fired.<schedule>       | <UTC instant>                   one row an instant, create-only
+    tokens                 | <name>                          Token, hashed
+    audit.<UTC month>      | <inverted epoch ms>.<suffix>    one row a write over the API
+"""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Generic, TypeVar
+
+from exchange.messages import Message
+from exchange.ports import EntityChanged, EntityNotFound, ExchangeUnavailable, Table
+from exchange.rows import message_row, parse_row
+
+_M = TypeVar("_M", bound=Message)
+
+_CHANGE_TRIES_COUNT = 10
+
+
+class Shelf(Generic[_M]):
+    """Messages of one model by key. Every verb may raise ``ExchangeUnavailable``."""
+
+    def __init__(self, table: Table, partition: str, model: type[_M]) -> None:
+        self._table = table
+        self._partition = partition
+        self._model = model
+
+    async def create(self, key: str, value: _M) -> None:
+        """Raises ``EntityExists`` when the key is taken: of many writers exactly one succeeds."""
+        await self._table.insert(message_row(self._partition, key, value))
+
+    async def put(self, key: str, value: _M) -> None:
+        """Create or replace."""
+        await self._table.upsert(message_row(self._partition, key, value))
+
+    async def read(self, key: str) -> _M | None:
+        """The value, or None. Raises ``RecordUnreadable``."""
+        row = await self._table.get(self._partition, key)
+        return None if row is None else parse_row(self._model, row)
+
+    async def change(self, key: str, change: Callable[[_M], _M]) -> _M:
+        """Replace a value by what ``change`` makes of its newest state, whoever else writes.
+
+        ``change`` may be called several times. Raises ``EntityNotFound``, ``RecordUnreadable``.
+        """
+        for _ in range(_CHANGE_TRIES_COUNT):
+            row = await self._table.get(self._partition, key)
+            if row is None:
+                raise EntityNotFound(f"{self._partition} {key}: there is none")
+            value = parse_row(self._model, row)
+            changed = change(value)
+            if changed == value:
+                return value
+            try:
+                new_row = message_row(self._partition, key, changed)
+                await self._table.replace(new_row, row.etag or "")
+            except EntityChanged:
+                continue
+            return changed
+        raise ExchangeUnavailable(
+            f"{self._partition} {key}: changed under {_CHANGE_TRIES_COUNT} attempts; try again"
+        )
+
+    async def delete(self, key: str) -> bool:
+        """Remove; False when there was none."""
+        return await self._table.delete(self._partition, key)
+
+    async def scan(
+        self,
+        *,
+        key_from: str | None = None,
+        key_before: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[tuple[str, _M]]:
+        """Key and value in key order, ``key_from <= key < key_before``, at most ``limit``."""
+        async for row in self._table.scan(
+            self._partition, row_from=key_from, row_before=key_before, limit=limit
+        ):
+            yield row.row_key, parse_row(self._model, row)
