@@ -9,10 +9,13 @@ help: ## print the targets
 setup: ## make .venv with .venv/bin/broadside; bring uv and a recent iperf3 into the checkout
 	@sh deploy/setup.sh
 
+tools: setup ## also what the other traffic engines and the tests need: lftp, nginx, chromium...
+	@sh deploy/setup.sh all
+
 demo: setup ## fire a real broadside on this machine and judge it; options: make demo ARGS="--pairs 8"
 	@$(BIN)/broadside demo $(ARGS)
 
-test: setup lint types ## everything: lint, types, unit, contract, live
+test: tools lint types ## everything: lint, types, unit, contract, live
 	@$(BIN)/pytest $(ARGS)
 
 lint: setup ## ruff: rules and format; hadolint and a compose parser: Docker files
@@ -32,9 +35,9 @@ LOCK := .tools/uv/bin/uv pip compile pyproject.toml --generate-hashes --universa
 
 lock: setup ## resolve pyproject.toml anew into requirements.lock, and what images need of it
 	@$(LOCK) --all-extras --group dev -o requirements.lock
-	@$(LOCK) --extra azure --group build -c requirements.lock -o deploy/docker/requirements.lock
+	@$(LOCK) --extra azure --extra reports --group build -c requirements.lock -o deploy/docker/requirements.lock
 
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo test lint types unit bench lock clean
+.PHONY: help setup tools demo test lint types unit bench lock clean

@@ -22,6 +22,16 @@ want ip iproute2
 want tc iproute2
 want cc gcc
 [ -e /usr/include/stdio.h ] || packages="$packages libc6-dev"
+if [ "${1-}" = all ]; then # beside the demo's: the traffic engines, and what tests look with
+    want lftp lftp
+    want vsftpd vsftpd
+    want nginx nginx-light
+    want chromium chromium
+    want prometheus prometheus
+    want promtool prometheus
+    want cloud-init cloud-init
+    want systemd-analyze systemd
+fi
 [ -x .tools/uv/bin/uv ] || "$python" -c 'import ensurepip' 2>/dev/null ||
     packages="$packages $("$python" -c 'import sys; print("python3.%d-venv" % sys.version_info[1])')"
 packages=$(printf '%s\n' $packages | sort -u | tr '\n' ' ')
