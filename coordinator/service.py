@@ -129,15 +129,19 @@ class Coordinator:
 
     # Verbs of an operator ---------------------------------------------------------------------
 
-    async def launch(self, spec: RunSpec, *, by: str) -> Plan:
+    async def launch(self, spec: RunSpec, *, by: str, run_id: str | None = None) -> Plan:
         """Plan the run on the fleet that is there, store it, queue its jobs.
 
-        Raises :class:`~coordinator.core.plan.Infeasible` and stores nothing when it cannot be
-        carried.
+        A caller that must not launch twice names the ``run_id``. Raises
+        :class:`~coordinator.core.plan.Infeasible`, and ``EntityExists`` when that id is taken;
+        then nothing is stored.
         """
         now = self._now()
         plan = make_plan(
-            spec, await self._records.read_presences(), now, new_run_id(spec.scenario, now)
+            spec,
+            await self._records.read_presences(),
+            now,
+            run_id or new_run_id(spec.scenario, now),
         )
         header = RunHeader(
             run_id=plan.run_id,
