@@ -1,0 +1,195 @@
+"""What a study's trials say together. Pure."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final, assert_never
+
+from coordinator.core.compare import Comparison
+from coordinator.core.judge import gbits
+from coordinator.core.runs import RunSpec
+from coordinator.core.summary import RunSummary
+from coordinator.groups import CompareRequest, Selection
+from coordinator.studies.knee import knee_index
+from coordinator.studies.search import found
+from coordinator.studies.trials import planned_trials
+from coordinator.studies.values import (
+    AB,
+    Conclusion,
+    Knee,
+    Matrix,
+    Search,
+    StudySpec,
+    Sweep,
+    Trial,
+    TrialResult,
+)
+
+_RECEIVED: Final = "received_bits_per_second"
+
+
+def result_of(index: int, summary: RunSummary) -> TrialResult:
+    """A trial's figures out of its run's summary."""
+    half_width = summary.fleet_received_half_width_bits_per_second
+    losses = [
+        flow.loss_ratio
+        for burst in summary.bursts
+        for flow in burst.flows
+        if flow.loss_ratio is not None
+    ]
+    held = summary.reconciliation
+    return TrialResult(
+        index=index,
+        run_id=summary.run_id,
+        verdict=summary.verdict,
+        completeness_ratio=summary.completeness_ratio,
+        received_bits_per_second=summary.real_fleet_received_bits_per_second,
+        received_half_width_bits_per_second=(
+            None if half_width is None else half_width * summary.scale
+        ),
+        sent_bits_per_second=summary.real_fleet_sent_bits_per_second,
+        firewall_bits_per_second=summary.real_firewall_bits_per_second,
+        residual_ratio=None if held is None else held.residual_ratio,
+        loss_ratio=sum(losses) / len(losses) if losses else None,
+        rtt_mean_s=summary.rtt_mean_s,
+        retransmit_ratio=summary.retransmit_ratio,
+        client_cpu_ratio=summary.client_cpu_mean_ratio,
+        server_cpu_ratio=summary.server_cpu_mean_ratio,
+        limiter=summary.limiter,
+        bursts_count=len(summary.bursts),
+    )
+
+
+def comparison_wanted(study: StudySpec, results: Sequence[TrialResult]) -> CompareRequest | None:
+    """The two groups of runs that an A/B study compares; None where there is nothing to."""
+    question = study.question
+    if not isinstance(question, AB):
+        return None
+    runs: dict[str, list[str]] = {question.a.name: [], question.b.name: []}
+    for trial, result in zip(planned_trials(question), results, strict=False):
+        if result.run_id is not None and result.verdict is not None and trial.mode is not None:
+            runs[trial.mode].append(result.run_id)
+    if not all(runs.values()):
+        return None
+    a, b = (Selection(name=name, run_ids=tuple(ids)) for name, ids in runs.items())
+    return CompareRequest(a=a, b=b, label="mode")
+
+
+def conclude(
+    study: StudySpec, results: Sequence[TrialResult], comparison: Comparison | None = None
+) -> Conclusion:
+    """The answer to the study's question, and what it rests on."""
+    question = study.question
+    notes = tuple(
+        f"trial {result.index + 1}: {result.problem}" for result in results if result.problem
+    )
+    match question:
+        case Sweep():
+            return _swept(question, results, notes)
+        case Search():
+            return _searched(question, study.spec, results, notes)
+        case AB():
+            return _alternated(question, comparison, notes)
+        case Matrix():
+            return _in_modes(question, results, notes)
+        case _:
+            assert_never(question)
+
+
+def _swept(question: Sweep, results: Sequence[TrialResult], notes: tuple[str, ...]) -> Conclusion:
+    knees = []
+    lines: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    axis, *others = question.axes
+    for trial, result in zip(planned_trials(question), results, strict=False):
+        value = trial.overrides[axis.field]
+        rate = result.received_bits_per_second
+        if rate is not None and isinstance(value, int | float):
+            other = ", ".join(f"{o.field} = {trial.overrides[o.field]}" for o in others)
+            lines[other].append((float(value), rate))
+    said = []
+    for other, points in lines.items():
+        points.sort()
+        values, rates = [x for x, _ in points], [y for _, y in points]
+        index = knee_index(values, rates)
+        where = f" with {other}" if other else ""
+        if index is None:
+            best = max(points, key=lambda point: point[1])
+            said.append(
+                f"{axis.field}{where}: no knee; most at {best[0]:g}: {gbits(best[1])} of payload"
+            )
+            continue
+        knee = Knee(
+            field=f"{axis.field}{where}",
+            value=values[index],
+            received_bits_per_second=rates[index],
+            share_ratio=rates[index] / max(rates),
+        )
+        knees.append(knee)
+        said.append(
+            f"{axis.field}{where}: the knee is at {knee.value:g}, with "
+            f"{gbits(knee.received_bits_per_second)} of payload, {knee.share_ratio:.0%} of the most"
+        )
+    if not said:
+        said.append("no trial gave a rate over a number; see each trial's own verdict")
+    return Conclusion(sentence="; ".join(said), knees=tuple(knees), notes=notes)
+
+
+def _searched(
+    question: Search, spec: RunSpec, results: Sequence[TrialResult], notes: tuple[str, ...]
+) -> Conclusion:
+    answer = found(question, spec, results)
+    goals = [f"a shortfall of at most {question.shortfall_max_ratio:.2%}"]
+    if question.rtt_mean_max_s is not None:
+        goals.append(f"a mean RTT of at most {question.rtt_mean_max_s * 1e3:g} ms")
+    if question.residual_max_ratio is not None:
+        goals.append(f"a residual of at most {question.residual_max_ratio:.2%}")
+    kept = " and ".join(goals)
+    highest, failing = answer.highest_bits_per_second, answer.lowest_failing_bits_per_second
+    if highest is None:
+        sentence = f"no rate from {gbits(question.min_bits_per_second)} of payload kept {kept}"
+    elif failing is None:
+        sentence = f"{gbits(highest)} of payload, the most that was asked for, kept {kept}"
+    else:
+        sentence = (
+            f"{gbits(highest)} of payload is the highest rate that kept {kept}; "
+            f"{gbits(failing)} did not"
+        )
+    if len(results) >= question.trials_max_count:
+        notes = (*notes, f"ended after trials_max_count = {question.trials_max_count} trials")
+    return Conclusion(sentence=sentence, found=answer, notes=notes)
+
+
+def _alternated(question: AB, comparison: Comparison | None, notes: tuple[str, ...]) -> Conclusion:
+    a, b = question.a.name, question.b.name
+    if comparison is None:
+        sentence = f"{a} and {b} cannot be compared: a state has no run with a verdict"
+        return Conclusion(sentence=sentence, notes=notes)
+    metric = next((m for m in comparison.metrics if m.name == _RECEIVED), None)
+    if metric is None or metric.ratio is None:
+        return Conclusion(sentence=comparison.sentence, comparison=comparison, notes=notes)
+    cost = 1.0 - metric.ratio
+    known = metric.ratio_low is not None and metric.ratio_high is not None
+    half = (metric.ratio_high - metric.ratio_low) / 2 if known else None  # type: ignore[operator]
+    verb = "costs" if cost >= 0 else "adds"
+    size = f"{abs(cost):.1%}" + (f" +- {half:.1%}" if half is not None else "")
+    apart = "" if metric.apart else "; the two intervals overlap, so this may be chance"
+    sentence = (
+        f"{b} {verb} {size} of throughput against {a}: {gbits(metric.b_mean)} against "
+        f"{gbits(metric.a_mean)} of payload{apart}"
+    )
+    return Conclusion(sentence=sentence, comparison=comparison, notes=notes)
+
+
+def _in_modes(
+    question: Matrix, results: Sequence[TrialResult], notes: tuple[str, ...]
+) -> Conclusion:
+    rates: dict[str, list[float]] = {mode.name: [] for mode in question.modes}
+    trials: Sequence[Trial] = planned_trials(question)
+    for trial, result in zip(trials, results, strict=False):
+        if result.received_bits_per_second is not None and trial.mode is not None:
+            rates[trial.mode].append(result.received_bits_per_second)
+    means = {name: sum(own) / len(own) for name, own in rates.items() if own}
+    silent = [name for name, own in rates.items() if not own]
+    ranked = sorted(means.items(), key=lambda item: item[1], reverse=True)
+    parts = [f"{name} {gbits(rate)}" for name, rate in ranked]
+    parts += [f"{name} unknown" for name in silent]
+    return Conclusion(sentence="payload by mode: " + ", ".join(parts), notes=notes)

@@ -1,0 +1,145 @@
+"""The search for the highest rate that keeps the goals, by FD.io's MLRsearch.
+
+The library (draft-ietf-bmwg-mlrsearch) asks for one measurement after another and keeps its state
+in memory. Here every step runs it anew and answers its questions from the stored results, which
+are in the order it asked; the first question without an answer is the next trial. It is
+deterministic, so the trials of a study whose coordinator died go on as they would have.
+
+Loss is the shortfall: what was offered (paced streams times their rate) less what the receivers
+got, over what was offered. A trial that breaks another goal counts as one whose loss is just over
+the goal; one that proved nothing (coverage below the floor, no run) counts as lost entirely, so
+that missing data never raises the answer.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from typing import Final
+
+from MLRsearch import Config, MultipleLossRatioSearch, SearchGoal
+from MLRsearch.trial_measurement import AbstractMeasurer, MeasurementResult
+
+from coordinator.core.runs import RunSpec
+from coordinator.studies.values import Found, Search, TrialResult
+
+_FOREVER_S: Final = 1e9
+_COUNTS: Final = 1_000_000_000  # resolution of a loss ratio that is handed over as counts
+
+
+class _NextOffer(Exception):
+    """The search needs a trial at a load that nothing was measured at."""
+
+    def __init__(self, bits_per_second: float) -> None:
+        self.bits_per_second = bits_per_second
+
+
+class _Replay(AbstractMeasurer):  # type: ignore[misc] # the library is untyped
+    """Answers from stored results, in order."""
+
+    def __init__(self, question: Search, spec: RunSpec, results: Sequence[TrialResult]) -> None:
+        self._question = question
+        self._spec = spec
+        self._left = list(results)
+        self.offers: list[float] = []
+
+    def measure(self, intended_duration: float, intended_load: float) -> MeasurementResult:
+        self.offers.append(intended_load)
+        if not self._left:
+            raise _NextOffer(intended_load)
+        loss = loss_ratio(self._question, self._spec, self._left.pop(0), intended_load)
+        return MeasurementResult(
+            intended_duration=intended_duration,
+            intended_load=intended_load,
+            offered_count=_COUNTS,
+            loss_count=round(_COUNTS * loss),
+        )
+
+
+def loss_ratio(
+    question: Search, spec: RunSpec, result: TrialResult, offered_bits_per_second: float
+) -> float:
+    """The share of the offered bytes that counts as lost, 0..1."""
+    received = result.received_bits_per_second
+    floor = spec.objective.coverage_floor_ratio
+    if received is None or (result.completeness_ratio or 0.0) < floor:
+        return 1.0
+    shortfall = min(1.0, max(0.0, 1.0 - received / offered_bits_per_second))
+    shortfall = round(shortfall * _COUNTS) / _COUNTS  # as the library will see it
+    if keeps_goals(question, result):
+        return shortfall
+    return max(shortfall, min(1.0, question.shortfall_max_ratio * 1.01 + 1e-6))
+
+
+def keeps_goals(question: Search, result: TrialResult) -> bool:
+    """Whether a trial keeps the goals beside the shortfall; an unknown figure does not."""
+    limits = (
+        (question.rtt_mean_max_s, result.rtt_mean_s),
+        (question.residual_max_ratio, _size(result.residual_ratio)),
+    )
+    return all(limit is None or (value is not None and value <= limit) for limit, value in limits)
+
+
+def _size(value: float | None) -> float | None:
+    return None if value is None else abs(value)
+
+
+def next_offer(question: Search, spec: RunSpec, results: Sequence[TrialResult]) -> float | None:
+    """The rate of the next trial, bit/s of payload at real scale; None: the search is over."""
+    if len(results) >= question.trials_max_count:
+        return None
+    try:
+        _search(question, _Replay(question, spec, results))
+    except _NextOffer as offer:
+        return offer.bits_per_second
+    return None
+
+
+def found(question: Search, spec: RunSpec, results: Sequence[TrialResult]) -> Found:
+    """What the trials say of the highest rate, as far as they went."""
+    replay = _Replay(question, spec, results)
+    with contextlib.suppress(_NextOffer):
+        _search(question, replay)
+    held = [
+        (offer, result.index)
+        for offer, result in zip(replay.offers, results, strict=False)
+        if loss_ratio(question, spec, result, offer) <= question.shortfall_max_ratio
+    ]
+    failed = [
+        offer
+        for offer, result in zip(replay.offers, results, strict=False)
+        if loss_ratio(question, spec, result, offer) > question.shortfall_max_ratio
+    ]
+    # A load above one that failed proves nothing, even if it held: the lower failure stands.
+    lowest_failing = min(failed, default=None)
+    good = [one for one in held if lowest_failing is None or one[0] < lowest_failing]
+    highest, index = max(good, default=(None, None))
+    return Found(
+        highest_bits_per_second=highest,
+        lowest_failing_bits_per_second=lowest_failing,
+        width_ratio=(
+            None
+            if highest is None or lowest_failing is None
+            else (lowest_failing - highest) / lowest_failing
+        ),
+        trial_index=index,
+    )
+
+
+def _search(question: Search, measurer: _Replay) -> None:
+    """Run the library to its end, or to the first question that has no answer."""
+    goal = SearchGoal(
+        loss_ratio=question.shortfall_max_ratio,
+        exceed_ratio=0.0,
+        relative_width=question.precision_ratio,
+        initial_trial_duration=1.0,
+        final_trial_duration=1.0,
+        duration_sum=1.0,
+        preceding_targets=1,
+        fail_fast=False,
+    )
+    config = Config()
+    config.goals = [goal]
+    config.max_load = question.max_bits_per_second
+    config.min_load = question.min_bits_per_second
+    config.search_duration_max = _FOREVER_S
+    config.warmup_duration = 0.0
+    MultipleLossRatioSearch(config).search(measurer, debug=lambda _: None)

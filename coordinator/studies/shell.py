@@ -1,0 +1,281 @@
+"""Carries studies on, one step at a time: switch, launch, wait, judge.
+
+All that a study needs is in its row and in its runs' rows. A trial's run id follows from the study
+and the trial's number, so a step that is taken twice launches once. One coordinator at a time takes
+a study's steps, because switching the device twice is not harmless: it holds the study by its row,
+and another takes over when the hold has lapsed.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from coordinator.core.plan import Infeasible
+from coordinator.scenarios import ScenarioError
+from coordinator.service import Coordinator, RunIsOver, UnknownRun, utc_now
+from coordinator.studies.conclude import comparison_wanted, conclude, result_of
+from coordinator.studies.switch import Switch, SwitchError
+from coordinator.studies.trials import next_trial
+from coordinator.studies.values import AB, Matrix, Study, StudySpec, Trial, TrialResult
+from exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table
+from exchange.shelf import Shelf
+
+HOLD_S: Final = 30.0  # s without a word until another coordinator takes a study over
+FEASIBLE_WITHIN_S: Final = 60.0  # s for agents of the trial before to be idle again
+_LISTED_MAX_COUNT: Final = 1000
+
+log = logging.getLogger(__name__)
+
+
+class UnknownStudy(Exception):
+    """There is no study of that id."""
+
+
+class BadStudy(Exception):
+    """A study cannot be carried out; the message names the field, the value and the fix."""
+
+
+class Studies:
+    """Creates studies and carries them to their conclusion over one coordinator's runs."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        table: Table,
+        switches: Mapping[str, Switch] | None = None,
+        *,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._coordinator = coordinator
+        self._shelf = Shelf(table, "studies", Study)
+        self._switches = switches or {}
+        self._now = now
+        self._name = secrets.token_hex(6)
+        self._ended: set[str] = set()
+        self._refused_since_s: dict[str, float] = {}  # monotonic, by run id
+        self._switched: dict[str, str] = {}  # the state that a study's device was last put into
+
+    # Verbs of an operator ---------------------------------------------------------------------
+
+    async def create(self, spec: StudySpec, *, by: str) -> Study:
+        """Store a study; the loop carries it out. Raises :class:`BadStudy`, ``ScenarioError``."""
+        self._check(spec)
+        now = self._now()
+        study_id = f"{now:%Y%m%d-%H%M%S}-{spec.name.replace('_', '-')}-{secrets.token_hex(2)}"
+        study = Study(study_id=study_id, spec=spec, created_at=now, created_by=by)
+        await self._shelf.create(study_id, study)
+        log.info("study created", extra={"action": "study", "run_id": study_id})
+        return study
+
+    def _check(self, spec: StudySpec) -> None:
+        """Refuse what could not be carried out before anything is stored."""
+        question = spec.question
+        if isinstance(question, AB | Matrix):
+            names = (
+                [mode.name for mode in question.modes]
+                if isinstance(question, Matrix)
+                else [question.a.name, question.b.name]
+            )
+            self._check_switch(question.switch, names)
+        results: Sequence[TrialResult] = ()
+        trial = next_trial(spec, results)
+        for _ in range(1000):
+            if trial is None:
+                break
+            trial.resolve("check", spec)
+            if trial.offered_bits_per_second is not None:
+                break  # the next depends on what this one shows
+            results = (*results, TrialResult(index=trial.index))
+            trial = next_trial(spec, results)
+
+    def _check_switch(self, name: str | None, states: Sequence[str]) -> None:
+        if name is None:
+            return
+        switch = self._switches.get(name)
+        if switch is None:
+            there = ", ".join(sorted(self._switches)) or "none"
+            raise BadStudy(
+                f"question.switch: {name!r} is not declared; there are: {there}; "
+                "declare it in the file of BROADSIDE_SWITCHES_FILE"
+            )
+        absent = [state for state in states if state not in switch.states]
+        if absent:
+            raise BadStudy(
+                f"question.switch: {name!r} has no state {', '.join(absent)}; it has "
+                f"{', '.join(switch.states)}"
+            )
+
+    async def read(self, study_id: str) -> Study:
+        """Raises :class:`UnknownStudy`."""
+        study = await self._shelf.read(study_id)
+        if study is None:
+            raise UnknownStudy(study_id)
+        return study
+
+    async def newest(self, *, limit: int) -> list[Study]:
+        """The newest studies."""
+        studies = [study async for _, study in self._shelf.scan()]
+        return sorted(studies, key=lambda study: study.created_at, reverse=True)[:limit]
+
+    async def cancel(self, study_id: str, *, by: str, reason: str) -> Study:
+        """Stop a study and its running trial; the device goes back to rest.
+
+        Raises :class:`UnknownStudy`.
+        """
+        mark = {"cancelled_at": self._now(), "cancelled_by": by, "cancel_reason": reason}
+
+        def cancelled(study: Study) -> Study:
+            over = study.cancelled_at is not None or study.ended_at is not None
+            return study if over else study.model_copy(update=mark)
+
+        try:
+            study = await self._shelf.change(study_id, cancelled)
+        except EntityNotFound as error:
+            raise UnknownStudy(study_id) from error
+        if study.ended_at is None:
+            await self._cancel_run(_run_id(study_id, len(study.results)), by, reason)
+        return study
+
+    async def _cancel_run(self, run_id: str, by: str, reason: str) -> None:
+        with contextlib.suppress(UnknownRun, RunIsOver):
+            await self._coordinator.cancel(run_id, by=by, reason=reason)
+
+    # The loop ---------------------------------------------------------------------------------
+
+    async def run_forever(self, tick_s: float) -> None:
+        """Carry on every open study until cancelled; an outage is waited out."""
+        while True:
+            try:
+                await self.tick()
+            except ExchangeError as error:
+                log.warning("studies wait: %s", error, extra={"action": "study"})
+            await asyncio.sleep(tick_s)
+
+    async def tick(self) -> None:
+        """One step of every study that is open and that no other coordinator holds."""
+        async for study_id, study in self._shelf.scan(limit=_LISTED_MAX_COUNT):
+            if study_id in self._ended:
+                continue
+            if study.ended_at is not None:
+                self._ended.add(study_id)
+            elif await self._hold(study_id, HOLD_S):
+                await self._step(await self.read(study_id))
+
+    async def _hold(self, study_id: str, hold_s: float) -> bool:
+        """Whether this coordinator takes the study's steps for ``hold_s`` from now on."""
+        now = self._now()
+
+        def held(study: Study) -> Study:
+            lapsed = study.held_until_at is None or study.held_until_at < now
+            if study.held_by != self._name and not lapsed:
+                return study
+            until_at = now + timedelta(seconds=hold_s)
+            return study.model_copy(update={"held_by": self._name, "held_until_at": until_at})
+
+        try:
+            return (await self._shelf.change(study_id, held)).held_by == self._name
+        except EntityNotFound:
+            return False
+
+    async def _step(self, study: Study) -> None:
+        """Whatever is due now: record a result, switch and launch, or end."""
+        if study.cancelled_at is not None:
+            await self._end(study, None)
+            return
+        trial = next_trial(study.spec, study.results)
+        if trial is None:
+            await self._end(study, None)
+            return
+        run_id = _run_id(study.study_id, trial.index)
+        try:
+            summary = await self._coordinator.summary(run_id)
+        except UnknownRun:
+            await self._begin(study, trial, run_id)
+            return
+        if summary is not None:
+            await self._record(study, result_of(trial.index, summary))
+
+    async def _begin(self, study: Study, trial: Trial, run_id: str) -> None:
+        due_at = (study.last_over_at or study.created_at) + timedelta(seconds=study.spec.pause_s)
+        if study.results and self._now() < due_at:
+            return
+        try:
+            await self._switch(study, trial)
+        except SwitchError as error:
+            await self._end(study, f"trial {trial.index + 1}: {error}")
+            return
+        try:
+            spec = trial.resolve(study.study_id, study.spec)
+            await self._coordinator.launch(spec, by=study.created_by, run_id=run_id)
+        except EntityExists:
+            return  # an earlier step that died after it
+        except (Infeasible, ScenarioError) as error:
+            since_s = self._refused_since_s.setdefault(run_id, time.monotonic())
+            if isinstance(error, Infeasible) and time.monotonic() - since_s < FEASIBLE_WITHIN_S:
+                return
+            await self._record(study, TrialResult(index=trial.index, problem=str(error)))
+            return
+        if (await self.read(study.study_id)).cancelled_at is not None:  # while it was launched
+            await self._cancel_run(run_id, study.created_by, "the study was cancelled")
+
+    async def _switch(self, study: Study, trial: Trial) -> None:
+        """Put the device into the trial's state, unless it is in it."""
+        switch = self._switch_of(study)
+        if switch is None or trial.mode is None:
+            return
+        if self._switched.get(study.study_id) == trial.mode:
+            return
+        await self._hold(study.study_id, switch.timeout_s + switch.settle_s + HOLD_S)
+        self._switched.pop(study.study_id, None)  # unknown until the command has ended well
+        await switch.set(trial.mode)
+        self._switched[study.study_id] = trial.mode
+        log.info("switched to %s", trial.mode, extra={"action": "switch"})
+
+    def _switch_of(self, study: Study) -> Switch | None:
+        question = study.spec.question
+        name = question.switch if isinstance(question, AB | Matrix) else None
+        return None if name is None else self._switches.get(name)
+
+    async def _record(self, study: Study, result: TrialResult) -> None:
+        def recorded(there: Study) -> Study:
+            if len(there.results) != result.index:
+                return there  # recorded by an earlier step
+            update = {"results": (*there.results, result), "last_over_at": self._now()}
+            return there.model_copy(update=update)
+
+        after = await self._shelf.change(study.study_id, recorded)
+        if result.problem is not None and study.spec.stop_on_failure:
+            await self._end(after, f"trial {result.index + 1}: {result.problem}")
+
+    async def _end(self, study: Study, problem: str | None) -> None:
+        """Put the device to rest, conclude from the results there are, and close the study."""
+        switch = self._switch_of(study)
+        if switch is not None and self._switched.get(study.study_id) != switch.rest:
+            try:
+                await self._hold(study.study_id, switch.timeout_s + switch.settle_s + HOLD_S)
+                await switch.set(switch.rest)
+            except SwitchError as error:
+                left = f"the device was not put back to {switch.rest}: {error}"
+                problem = left if problem is None else f"{problem}; {left}"
+        wanted = comparison_wanted(study.spec, study.results)
+        comparison = None if wanted is None else await self._coordinator.compare(wanted)
+        ending = {
+            "ended_at": self._now(),
+            "problem": problem,
+            "conclusion": conclude(study.spec, study.results, comparison),
+        }
+        await self._shelf.change(
+            study.study_id,
+            lambda there: there if there.ended_at else there.model_copy(update=ending),
+        )
+        self._ended.add(study.study_id)
+        log.info("study ended", extra={"action": "study", "run_id": study.study_id})
+
+
+def _run_id(study_id: str, index: int) -> str:
+    return f"{study_id}-{index + 1:03d}"

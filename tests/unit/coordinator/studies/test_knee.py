@@ -1,0 +1,42 @@
+"""The knee of curves whose knee is known."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.studies.knee import knee_index
+
+STREAMS = [1, 2, 4, 8, 16, 32, 64]
+
+
+@pytest.mark.parametrize("knee", range(1, 6))
+def test_a_rate_that_grows_until_a_cap_has_its_knee_there(knee: int) -> None:
+    rates = [min(index, knee) * 1e9 for index in range(len(STREAMS))]
+    assert knee_index(STREAMS, rates) == knee
+
+
+def test_a_straight_line_and_a_flat_one_have_none() -> None:
+    values = [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert knee_index(values, [1.0, 2.0, 3.0, 4.0, 5.0]) is None
+    assert knee_index(values, [3.0, 3.0, 3.0, 3.0, 3.0]) is None
+
+
+def test_three_points_show_no_bend() -> None:
+    assert knee_index([1, 2, 4], [1.0, 4.0, 4.0]) is None
+
+
+def test_a_fall_behind_the_peak_is_not_the_knee() -> None:
+    assert knee_index([1, 2, 3, 4, 5], [0.0, 8.0, 9.0, 10.0, 1.0]) == 1
+
+
+@given(
+    scale=st.floats(1e-3, 1e12),
+    rates=st.lists(st.floats(0, 1e3), min_size=7, max_size=7),
+)
+def test_units_do_not_matter(scale: float, rates: list[float]) -> None:
+    scaled = list(np.asarray(rates) * scale)
+    one, other = knee_index(STREAMS, rates), knee_index(STREAMS, scaled)
+    if one != other:  # rounding at a tie or at the threshold only
+        y = (np.asarray(rates) - rates[0]) / max(max(rates) - rates[0], 1e-9)
+        assert one is None or other is None or abs(y[one] - y[other]) < 1.0

@@ -1,0 +1,116 @@
+"""The search on simulated devices: exact bounds, restarts, and no answer from missing data."""
+
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.core.runs import RunSpec
+from coordinator.studies.search import found, loss_ratio
+from coordinator.studies.trials import next_trial
+from coordinator.studies.values import Search, StudySpec, TrialResult
+
+SPEC = RunSpec(scenario="search", pairs_count=30)
+Device = Callable[[float, int], TrialResult]
+
+
+def capped(cap_bits_per_second: float) -> Device:
+    """A device that carries up to its cap."""
+
+    def measure(offered: float, index: int) -> TrialResult:
+        received = min(offered, cap_bits_per_second)
+        return TrialResult(
+            index=index, received_bits_per_second=received, completeness_ratio=1.0, rtt_mean_s=0.001
+        )
+
+    return measure
+
+
+def carry_out(question: Search, device: Device) -> list[TrialResult]:
+    study = StudySpec(name="s", question=question, spec=SPEC)
+    results: list[TrialResult] = []
+    while (trial := next_trial(study, results)) is not None:
+        assert trial.offered_bits_per_second is not None
+        results.append(device(trial.offered_bits_per_second, trial.index))
+    return results
+
+
+@settings(max_examples=60, deadline=None)
+@given(cap=st.floats(2e9, 98e9), precision=st.sampled_from([0.01, 0.02, 0.1]))
+def test_the_cap_lies_between_the_bounds_and_they_are_as_close_as_asked(
+    cap: float, precision: float
+) -> None:
+    question = Search(
+        min_bits_per_second=1e9, max_bits_per_second=100e9, precision_ratio=precision
+    )
+    results = carry_out(question, capped(cap))
+    answer = found(question, SPEC, results)
+    assert answer.highest_bits_per_second is not None
+    assert answer.lowest_failing_bits_per_second is not None
+    goal = question.shortfall_max_ratio
+    assert answer.highest_bits_per_second * (1 - goal) <= cap * (1 + 1e-6)
+    assert answer.lowest_failing_bits_per_second * (1 - goal) > cap * (1 - 1e-6)
+    assert answer.width_ratio is not None
+    assert answer.width_ratio <= precision * 1.01
+
+
+@settings(max_examples=20, deadline=None)
+@given(cap=st.floats(2e9, 99e9))
+def test_a_search_that_starts_over_from_its_results_goes_on_as_before(cap: float) -> None:
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=100e9)
+    results = carry_out(question, capped(cap))
+    study = StudySpec(name="s", question=question, spec=SPEC)
+    offers = [next_trial(study, results[:count]) for count in range(len(results))]
+    assert [trial.index for trial in offers if trial] == list(range(len(results)))
+    assert next_trial(study, results) is None
+
+
+def test_the_whole_range_holding_and_none_of_it() -> None:
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=100e9)
+    held = found(question, SPEC, carry_out(question, capped(500e9)))
+    assert held.highest_bits_per_second == 100e9
+    assert held.lowest_failing_bits_per_second is None
+    none = found(question, SPEC, carry_out(question, capped(0.1e9)))
+    assert none.highest_bits_per_second is None
+    assert none.lowest_failing_bits_per_second == 1e9
+
+
+def test_an_rtt_goal_lowers_the_answer_and_an_unknown_rtt_does_not_keep_it() -> None:
+    question = Search(
+        min_bits_per_second=1e9,
+        max_bits_per_second=100e9,
+        rtt_mean_max_s=0.005,
+        trials_max_count=30,
+    )
+
+    def slow_above_40g(offered: float, index: int) -> TrialResult:
+        result = capped(80e9)(offered, index)
+        return result.model_copy(update={"rtt_mean_s": 0.001 if offered < 40e9 else 0.05})
+
+    answer = found(question, SPEC, carry_out(question, slow_above_40g))
+    assert answer.highest_bits_per_second is not None
+    assert 39e9 <= answer.highest_bits_per_second < 40e9
+    silent = TrialResult(index=0, received_bits_per_second=1e9, completeness_ratio=1.0)
+    assert loss_ratio(question, SPEC, silent, 1e9) > question.shortfall_max_ratio
+
+
+def test_missing_data_is_a_lost_trial() -> None:
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=100e9)
+    thin = TrialResult(index=0, received_bits_per_second=100e9, completeness_ratio=0.5)
+    assert loss_ratio(question, SPEC, thin, 100e9) == 1.0
+    assert loss_ratio(question, SPEC, TrialResult(index=0, problem="no agents"), 100e9) == 1.0
+
+
+def test_a_load_that_held_above_one_that_failed_is_not_the_answer() -> None:
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=100e9, trials_max_count=6)
+
+    def odd(offered: float, index: int) -> TrialResult:
+        received = offered if offered > 60e9 and index > 0 else min(offered, 20e9)
+        return TrialResult(
+            index=index, received_bits_per_second=received, completeness_ratio=1.0
+        )
+
+    answer = found(question, SPEC, carry_out(question, odd))
+    failing = answer.lowest_failing_bits_per_second
+    assert failing is not None
+    assert answer.highest_bits_per_second is None or answer.highest_bits_per_second < failing
