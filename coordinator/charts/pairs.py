@@ -1,0 +1,79 @@
+"""Charts of one burst, pair by pair."""
+
+from typing import Final
+
+from coordinator.charts.figure import Figure, bars, frame, level, numbers, rate_unit
+from coordinator.charts.seconds import scaled
+from coordinator.charts.theme import PALETTES, Colour, Theme
+from coordinator.charts.views import BurstView
+from coordinator.core.completeness import State
+
+_COLOURS: Final = {State.MEASURED: Colour.FLEET, State.LATE: Colour.WARN}
+
+
+def pair_rates(view: BurstView, theme: Theme) -> Figure:
+    """Each pair's mean payload rate over the fleet's window; what is not measured says why."""
+    colours = PALETTES[theme]
+    pairs = view.summary.pairs
+    rates = [pair.received_bits_per_second for pair in pairs]
+    unit = rate_unit(rates)
+    traces = []
+    for state in State:
+        rows = [pair for pair in pairs if pair.state is state]
+        if rows:
+            traces.append(
+                bars(
+                    state.value,
+                    [pair.pair_index + 1 for pair in rows],
+                    numbers([pair.received_bits_per_second for pair in rows], unit.size),
+                    colours[_COLOURS.get(state, Colour.MISSING)],
+                    unit=unit.name,
+                    customdata=[pair.reason or "" for pair in rows],
+                    hovertemplate="pair %{x}: %{y:.4~g} " + unit.name + " %{customdata}",
+                )
+            )
+    lead = view.summary.flows[0] if len(view.summary.flows) == 1 else None
+    middle = None if lead is None else lead.pair_median_bits_per_second
+    return frame(
+        theme,
+        f"Mean rate of each pair over the window, payload{scaled(view)}",
+        "pair" + ("" if middle is None else " (dashed: median)"),
+        f"{unit.name}, payload",
+        traces,
+        shapes=[] if middle is None else [level(middle / unit.size, colours[Colour.TARGET])],
+        hovermode="closest",
+        barmode="overlay",
+        showlegend=True,
+    )
+
+
+def starts(view: BurstView, theme: Theme) -> Figure:
+    """How far from the planned instant each pair's first data was, with its clock's bound."""
+    colours = PALETTES[theme]
+    rows = [pair for pair in view.summary.pairs if pair.start_error_s is not None]
+    bounds = numbers([pair.clock_bound_s for pair in rows], 1e-3)
+    return frame(
+        theme,
+        "First data of each pair, from the planned instant",
+        "pair (whiskers: the clock's own bound)",
+        "ms after the planned start, UTC",
+        [
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": "first data",
+                "x": [pair.pair_index + 1 for pair in rows],
+                "y": numbers([pair.start_error_s for pair in rows], 1e-3),
+                "marker": {"color": colours[Colour.FLEET], "size": 6},
+                "error_y": {
+                    "type": "data",
+                    "array": bounds,
+                    "color": colours[Colour.SENT],
+                    "thickness": 1,
+                    "width": 2,
+                },
+                "hovertemplate": "pair %{x}: %{y:.4~g} ms<extra></extra>",
+            }
+        ],
+        hovermode="closest",
+    )

@@ -1,0 +1,75 @@
+"""Colours of charts by what they stand for, light and dark.
+
+Chosen so that any two that meet in one chart stay apart under protanopia and deuteranopia, and each
+keeps at least 3:1 contrast to its ground (WCAG 2.2, 1.4.11); a test computes both. Where hue is not
+enough, lines differ in dash and states are named in text.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+
+class Theme(StrEnum):
+    LIGHT = "light"
+    DARK = "dark"
+
+
+class Colour(StrEnum):
+    """What a colour stands for."""
+
+    GROUND = "ground"
+    INK = "ink"
+    FAINT = "faint"  # grid, zero lines
+    UNKNOWN = "unknown"  # ground of a heat map: nobody saw this second
+    WINDOW = "window"  # the seconds that the headline is over
+    FLEET = "fleet"
+    FLEET_BAND = "fleet-band"  # p5 to p95
+    SENT = "sent"
+    LEDGER = "ledger"
+    TARGET = "target"
+    OTHER = "other"  # a second quantity beside the fleet's: servers' CPU, the other flow
+    MISSING = "missing"
+    WARN = "warn"
+
+
+_LIGHT: Final[Mapping[Colour, str]] = {
+    Colour.GROUND: "#ffffff",
+    Colour.INK: "#1c2733",
+    Colour.FAINT: "#dde3e9",
+    Colour.UNKNOWN: "#e2e2e2",
+    Colour.WINDOW: "#eef4fa",
+    Colour.FLEET: "#0b62a4",
+    Colour.FLEET_BAND: "#b9d6ee",
+    Colour.SENT: "#6d7f92",
+    Colour.LEDGER: "#c25e00",
+    Colour.TARGET: "#1c2733",
+    Colour.OTHER: "#c25e00",
+    Colour.MISSING: "#5c0f3a",
+    Colour.WARN: "#a87400",
+}
+_DARK: Final[Mapping[Colour, str]] = {
+    Colour.GROUND: "#12181f",
+    Colour.INK: "#e6ebf0",
+    Colour.FAINT: "#2d3843",
+    Colour.UNKNOWN: "#4a4a4a",
+    Colour.WINDOW: "#1a2531",
+    Colour.FLEET: "#5fb0ee",
+    Colour.FLEET_BAND: "#27475f",
+    Colour.SENT: "#8d9dad",
+    Colour.LEDGER: "#f59a3c",
+    Colour.TARGET: "#e6ebf0",
+    Colour.OTHER: "#f59a3c",
+    Colour.MISSING: "#f7bfdc",
+    Colour.WARN: "#ffd95e",
+}
+PALETTES: Final[Mapping[Theme, Mapping[Colour, str]]] = {Theme.LIGHT: _LIGHT, Theme.DARK: _DARK}
+
+# Dark blue to yellow through grey: the order of lightness is the order of values, for everybody.
+HEAT: Final[tuple[tuple[float, str], ...]] = (
+    (0.0, "#00204c"),
+    (0.25, "#414d6b"),
+    (0.5, "#7c7b78"),
+    (0.75, "#bcad6f"),
+    (1.0, "#ffea46"),
+)

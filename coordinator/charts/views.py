@@ -1,0 +1,26 @@
+"""What charts are drawn from."""
+
+from dataclasses import dataclass
+
+from coordinator.core.evidence import FirewallLedger
+from coordinator.core.runs import RunSpec
+from coordinator.core.series import BurstSeries
+from coordinator.core.summary import BurstSummary, RunSummary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurstView:
+    """One burst that is over; ``summary`` is the judged one where the run is over."""
+
+    spec: RunSpec
+    summary: BurstSummary
+    series: BurstSeries
+    ledger: FirewallLedger | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """A run that is over."""
+
+    spec: RunSpec
+    summary: RunSummary

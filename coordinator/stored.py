@@ -1,0 +1,97 @@
+"""Reads what is stored of a run as charts, reports and exports need it.
+
+::
+
+    NotThere
+    ├── UnknownBurst   the run has no such burst
+    └── BurstNotOver   it has, and nothing is stored of it yet
+"""
+
+import asyncio
+from typing import Final
+
+from coordinator.charts import BurstView, RunView
+from coordinator.core.evidence import FirewallLedger
+from coordinator.core.runs import Plan
+from coordinator.core.series import BurstSeries
+from coordinator.core.summary import BurstSummary, MeasuredBurst, RunSummary
+from coordinator.ledgers import load_ledger
+from exchange.records import Records
+
+SUMMARY: Final = "run"  # names of a run's documents
+LEDGER: Final = "ledger"
+
+
+class NotThere(Exception):
+    """What was asked of a burst is not stored; the message is one line for a person."""
+
+
+class UnknownBurst(NotThere):
+    """The run has no burst of that index."""
+
+
+class BurstNotOver(NotThere):
+    """Nothing is stored of the burst yet."""
+
+
+async def read_measured(records: Records, run_id: str, burst_index: int) -> MeasuredBurst | None:
+    """What a burst showed, before any ledger; None while it is not over."""
+    summary, series = await asyncio.gather(
+        records.read_summary(run_id, f"burst.{burst_index:05d}"),
+        records.read_summary(run_id, f"series.{burst_index:05d}"),
+    )
+    if summary is None or series is None:
+        return None
+    return MeasuredBurst(
+        summary=BurstSummary.model_validate_json(summary), series=BurstSeries.unpack(series)
+    )
+
+
+async def read_series(records: Records, run_id: str, burst_index: int) -> BurstSeries | None:
+    """A burst's seconds; None while it is not over."""
+    packed = await records.read_summary(run_id, f"series.{burst_index:05d}")
+    return None if packed is None else BurstSeries.unpack(packed)
+
+
+async def read_run_summary(records: Records, run_id: str) -> RunSummary | None:
+    """A run's verdict; None while it goes on."""
+    document = await records.read_summary(run_id, SUMMARY)
+    return None if document is None else RunSummary.model_validate_json(document)
+
+
+async def read_ledger(records: Records, run_id: str) -> FirewallLedger | None:
+    """The firewall's figures as they were when the run was judged."""
+    document = await records.read_summary(run_id, LEDGER)
+    return None if document is None else load_ledger(document)
+
+
+async def read_burst_view(records: Records, plan: Plan, burst_index: int) -> BurstView:
+    """One burst for charts: judged where the run is over.
+
+    Raises :class:`UnknownBurst`, :class:`BurstNotOver`.
+    """
+    count = len(plan.bursts)
+    if not 0 <= burst_index < count:
+        raise UnknownBurst(
+            f"burst {burst_index}: run {plan.run_id} has {count}, counted from 0 to {count - 1}"
+        )
+    measured, summary, ledger = await asyncio.gather(
+        read_measured(records, plan.run_id, burst_index),
+        read_run_summary(records, plan.run_id),
+        read_ledger(records, plan.run_id),
+    )
+    if measured is None:
+        raise BurstNotOver(f"burst {burst_index} of run {plan.run_id} is not over yet")
+    judged = [] if summary is None else [b for b in summary.bursts if b.index == burst_index]
+    return BurstView(
+        spec=plan.spec,
+        summary=judged[0] if judged else measured.summary,
+        series=measured.series,
+        ledger=ledger,
+    )
+
+
+async def read_run_view(records: Records, plan: Plan) -> RunView | None:
+    """A run for charts, without its seconds; None while it goes on."""
+    summary = await read_run_summary(records, plan.run_id)
+    return None if summary is None else RunView(spec=plan.spec, summary=summary)

@@ -1,0 +1,93 @@
+"""Charts over the API: what there is, light and dark, and why not."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from coordinator.api import create_app
+from coordinator.core.summary import canonical
+from coordinator.ledgers import dump_ledger
+from coordinator.service import Coordinator
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import Control
+from exchange.records import RunHeader
+from tests.unit.coordinator.charts.views import FAULTY, ended
+
+
+async def store(fabric: Fabric, *, bursts_over: int = FAULTY.bursts) -> str:
+    """The synthetic run as a coordinator leaves it, or after its first bursts only."""
+    made, measured, summary = ended()
+    run_id = made.plan.run_id
+    documents = {}
+    for part in measured[:bursts_over]:
+        documents[f"burst.{part.summary.index:05d}"] = canonical(part.summary)
+        documents[f"series.{part.summary.index:05d}"] = part.series.pack()
+    if bursts_over == FAULTY.bursts:
+        assert made.ledger is not None
+        documents |= {"ledger": dump_ledger(made.ledger), "run": canonical(summary)}
+    for name, document in documents.items():
+        await fabric.records.save_summary(run_id, name, document)
+    await fabric.records.create_run(
+        RunHeader(
+            run_id=run_id, scenario="synthetic", created_at=made.plan.created_at, created_by="me"
+        ),
+        made.plan.model_dump_json().encode(),
+        Control(run_id=run_id, lease_until_at=made.plan.created_at),
+    )
+    return run_id
+
+
+@pytest.fixture
+async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+    yield fabric
+    await fabric.close()
+
+
+@pytest.fixture
+async def api(fabric: Fabric) -> AsyncIterator[httpx.AsyncClient]:
+    app = create_app(Coordinator(fabric), tick_s=None)
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://api"
+    ) as client:
+        yield client
+
+
+async def test_every_listed_chart_can_be_read(fabric: Fabric, api: httpx.AsyncClient) -> None:
+    run_id = await store(fabric)
+    listed = (await api.get(f"/v1/runs/{run_id}/charts")).json()
+    assert listed["bursts_count"] == FAULTY.bursts
+    grounds = set()
+    for entry in listed["charts"]:
+        for theme in ("light", "dark"):
+            asked = {"theme": theme} | ({"burst": "3"} if entry["kind"] == "burst" else {})
+            answer = await api.get(f"/v1/runs/{run_id}/charts/{entry['name']}", params=asked)
+            assert answer.status_code == 200, answer.text
+            chart = answer.json()
+            assert chart["burst_index"] == (3 if entry["kind"] == "burst" else None)
+            assert chart["figure"]["data"]
+            grounds.add(chart["figure"]["layout"]["paper_bgcolor"])
+    assert len(grounds) == 2
+
+
+async def test_a_burst_can_be_drawn_while_the_run_goes_on(
+    fabric: Fabric, api: httpx.AsyncClient
+) -> None:
+    run_id = await store(fabric, bursts_over=1)
+    codes = {
+        asked: (await api.get(f"/v1/runs/{run_id}/charts/{asked}")).status_code
+        for asked in (
+            "throughput",
+            "throughput?burst=1",
+            "throughput?burst=99",
+            "bursts",
+            "nothing",
+            "throughput?theme=pink",
+        )
+    }
+    assert list(codes.values()) == [200, 409, 404, 409, 404, 422]
+    missing = await api.get(f"/v1/runs/{run_id}/charts/troughput")
+    assert "did you mean 'throughput'" in missing.json()["detail"]
+    assert (await api.get("/v1/runs/none/charts/throughput")).status_code == 404
