@@ -20,10 +20,11 @@ A message is one ``json`` property. A *document* is deflated and cut into binary
 ``part_0, part_1...`` of at most 64 KiB, and into several rows beyond 704 KiB; row 000 says how many
 rows there are and is written last, so a document that shows is whole.
 
-A chunk row holds up to :data:`CHUNK_S` seconds of one end: for each flow the packed intervals
-(``client_up_0...``) and the instant of their zero (``client_up_first_data_at_s``), and the packed
-host counters (``host_0...``). It is rewritten whole every few seconds under the same key: writing
-it twice is harmless. A 1740 s burst is at most four rows an end.
+A chunk row holds up to :data:`~exchange.seconds.CHUNK_S` seconds of one end: for each flow the
+packed intervals (``client_up_0...``) and the instant of their zero
+(``client_up_first_data_at_s``), and the packed host counters (``host_0...``). It is rewritten whole
+every few seconds under the same key: writing it twice is harmless. A 1740 s burst is at most four
+rows an end.
 
 When a process dies between two writes, what stands afterwards is this:
 
@@ -44,28 +45,16 @@ When a process dies between two writes, what stands afterwards is this:
 
 import asyncio
 import logging
-import math
 import random
 import zlib
-from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import chain, product
 from typing import Final, TypeVar
 
-from exchange.chunks import (
-    pack,
-    pack_host,
-    pack_intervals,
-    unpack,
-    unpack_host,
-    unpack_intervals,
-)
+from exchange.chunks import pack, unpack
 from exchange.messages import (
     Claim,
     Control,
-    Flow,
     HostSecond,
     Job,
     JobReport,
@@ -87,15 +76,27 @@ from exchange.ports import (
     ExchangeUnavailable,
     RecordUnreadable,
     Table,
-    Value,
 )
-from exchange.rows import make_row, message_row, parse_row, row_name
+from exchange.seconds import (
+    PackedEnd,
+    PairSeconds,
+    TestSeconds,
+    chunk_rows,
+    packed_end,
+    unpacked_host,
+    unpacked_tracks,
+)
 
-# s of engine time in one chunk. Four cover a 1740 s burst with a minute of engine warm-up and the
-# host's seconds before and after.
-CHUNK_S: Final = 480
+from exchange.rows import (
+    cut_properties,
+    integer_of,
+    joined_properties,
+    make_row,
+    message_row,
+    parse_row,
+    row_name,
+)
 
-_LATECOMERS_S: Final = 5.0  # s: host readings may reach an agent this long after the engine's
 _DOCUMENT_ROW_BYTES: Final = 11 * PROPERTY_MAX_BYTES  # of one row: below 1 MiB in base64
 _INVERTED_FROM_MS: Final = 9_999_999_999_999  # 13 digits, until the year 2286
 _CONTROL_TRIES_COUNT: Final = 10
@@ -115,26 +116,6 @@ class RunHeader(Message):
     created_at: UtcDatetime
     created_by: str
     labels: Mapping[str, str] = {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairSeconds:
-    """Everything one end of one pair stored for one burst."""
-
-    pair_index: int
-    tracks: tuple[Track, ...]  # one a flow
-    host: tuple[HostSecond, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TestSeconds:
-    """One server-side test with its seconds."""
-
-    __test__ = False  # pytest: not a test class
-
-    test: ServerTest
-    tracks: tuple[Track, ...]
-    host: tuple[HostSecond, ...]
 
 
 class Records:
@@ -231,7 +212,7 @@ class Records:
 
     async def save_queued(self, run_id: str, burst_index: int, numbers: Sequence[int]) -> None:
         """Note that a burst's messages are on the queue, with their sequence numbers."""
-        packed = _properties("numbers", pack({"numbers": numbers}))
+        packed = cut_properties("numbers", pack({"numbers": numbers}))
         await self._table.upsert(
             make_row(_run_partition(run_id), f"queued.{burst_index:05d}", packed)
         )
@@ -239,9 +220,7 @@ class Records:
     async def read_queued(self, run_id: str) -> Mapping[int, tuple[int, ...]]:
         """Sequence numbers by burst index."""
         return {
-            int(number): tuple(
-                n for n in _unpacked(row, "numbers", unpack)["numbers"] if n is not None
-            )
+            int(number): tuple(n for n in _numbers(row) if n is not None)
             async for number, row in self._numbered(_run_partition(run_id), "queued.")
         }
 
@@ -304,7 +283,7 @@ class Records:
         engine time up to which an earlier save *returned*; the last save of a job leaves it out.
         """
         partition = _burst_partition(job.run_id, job.burst_index)
-        rows = _chunk_rows(
+        rows = chunk_rows(
             partition,
             f"chunk.client.{job.pair_index:05d}",
             tracks,
@@ -331,19 +310,35 @@ class Records:
         }
 
     async def read_seconds(self, run_id: str, burst_index: int) -> Sequence[PairSeconds]:
-        """The client ends' seconds of a burst, by pair index."""
-        chunks: defaultdict[int, list[Entity]] = defaultdict(list)
-        partition = _burst_partition(run_id, burst_index)
-        async for number, row in self._numbered(partition, "chunk.client."):
-            chunks[int(number.split(".")[0])].append(row)
+        """The client ends' seconds of a burst, by pair index, all at once: for small bursts."""
+        ends = [end async for end in self.stream_seconds(run_id, burst_index)]
 
         def unpacked() -> list[PairSeconds]:
             return [
-                PairSeconds(pair_index=pair_index, tracks=_tracks(rows), host=_host(rows))
-                for pair_index, rows in chunks.items()
+                PairSeconds(
+                    pair_index=pair_index, tracks=unpacked_tracks(end), host=unpacked_host(end)
+                )
+                for pair_index, end in ends
             ]
 
         return await asyncio.to_thread(unpacked)  # off the loop: a big burst takes a while
+
+    async def stream_seconds(
+        self, run_id: str, burst_index: int
+    ) -> AsyncIterator[tuple[int, PackedEnd]]:
+        """The client ends' seconds of a burst still packed, pair by pair in index order."""
+        partition = _burst_partition(run_id, burst_index)
+        rows: list[Entity] = []
+        pair_index = -1
+        async for number, row in self._numbered(partition, "chunk.client."):
+            index = int(number.split(".")[0])
+            if index != pair_index and rows:
+                yield pair_index, packed_end(rows)
+                rows = []
+            pair_index = index
+            rows.append(row)
+        if rows:
+            yield pair_index, packed_end(rows)
 
     async def save_raw(
         self, run_id: str, burst_index: int, pair_index: int, side: Side, text: bytes
@@ -377,7 +372,7 @@ class Records:
         partition = _tests_partition(test.started_at)
         started_ms = _epoch_ms(test.started_at)
         key = f"{started_ms:013d}.{test.agent_id}.{test.endpoint.port}"
-        rows = _chunk_rows(
+        rows = chunk_rows(
             partition,
             f"{key}.chunk",
             tracks,
@@ -388,30 +383,41 @@ class Records:
         await self._table.batch([message_row(partition, key, test), *rows])
 
     async def read_tests(self, from_at: datetime, before_at: datetime) -> Sequence[TestSeconds]:
-        """Every server-side test that started in the span, over the whole fleet."""
-        tests: dict[str, ServerTest] = {}
-        chunks: defaultdict[str, list[Entity]] = defaultdict(list)
+        """Every server-side test that started in the span, over the whole fleet, all at once."""
+        ends = [found async for found in self.stream_tests(from_at, before_at)]
+
+        def unpacked() -> list[TestSeconds]:
+            return [
+                TestSeconds(test=test, tracks=unpacked_tracks(end), host=unpacked_host(end))
+                for test, end in ends
+            ]
+
+        return await asyncio.to_thread(unpacked)
+
+    async def stream_tests(
+        self, from_at: datetime, before_at: datetime
+    ) -> AsyncIterator[tuple[ServerTest, PackedEnd]]:
+        """The same one by one, the seconds still packed; in the order of their start."""
         hour_at = from_at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
         while hour_at < before_at:
+            instant = ""
+            tests: dict[str, tuple[ServerTest, list[Entity]]] = {}  # of one millisecond
             async for row in self._table.scan(
                 _tests_partition(hour_at),
                 row_from=f"{_epoch_ms(from_at):013d}",
                 row_before=f"{_epoch_ms(before_at) + 1:013d}",
             ):
+                if (begun := row.row_key.partition(".")[0]) != instant:
+                    for found in _started(tests, from_at, before_at):
+                        yield found
+                    instant, tests = begun, {}
                 if "json" in row.properties:
-                    tests[row.row_key] = parse_row(ServerTest, row)
-                else:
-                    chunks[row.row_key.rpartition(".chunk.")[0]].append(row)
+                    tests[row.row_key] = (parse_row(ServerTest, row), [])
+                elif (key := row.row_key.rpartition(".chunk.")[0]) in tests:
+                    tests[key][1].append(row)
+            for found in _started(tests, from_at, before_at):
+                yield found
             hour_at += timedelta(hours=1)
-
-        def unpacked() -> list[TestSeconds]:
-            return [
-                TestSeconds(test=test, tracks=_tracks(chunks[key]), host=_host(chunks[key]))
-                for key, test in tests.items()
-                if from_at <= test.started_at < before_at
-            ]
-
-        return await asyncio.to_thread(unpacked)
 
     async def has_tests(self, hour_at: datetime) -> bool:
         """Whether any server-side test started in the UTC hour of ``hour_at``."""
@@ -459,11 +465,11 @@ class Records:
         first = await self._table.get(partition, f"{name}.000")
         if first is None:
             return None
-        packed = _joined(first, "part")
-        for number in range(1, _integer(first, "rows_count")):
+        packed = joined_properties(first, "part")
+        for number in range(1, integer_of(first, "rows_count")):
             row = await self._table.get(partition, f"{name}.{number:03d}")
-            packed += b"" if row is None else _joined(row, "part")
-        if zlib.crc32(packed) != _integer(first, "crc"):
+            packed += b"" if row is None else joined_properties(row, "part")
+        if zlib.crc32(packed) != integer_of(first, "crc"):
             raise RecordUnreadable(
                 f"document {partition}|{name}: half written or corrupt; save it again"
             )
@@ -499,32 +505,22 @@ def _claim_row(job: Job, claim: Claim) -> Entity:
     return message_row(partition, f"claim.{job.pair_index:05d}", claim)
 
 
-def _integer(row: Entity, name: str) -> int:
-    value = row.properties.get(name)
-    if not isinstance(value, int):
-        raise RecordUnreadable(f"row {row_name(row)}: {name} is {value!r}, not a number")
-    return value
+def _started(
+    tests: Mapping[str, tuple[ServerTest, list[Entity]]], from_at: datetime, before_at: datetime
+) -> list[tuple[ServerTest, PackedEnd]]:
+    """The tests of the span with their chunks, which follow them in key order."""
+    return [
+        (test, packed_end(rows))
+        for test, rows in tests.values()
+        if from_at <= test.started_at < before_at
+    ]
 
 
-def _properties(name: str, data: bytes) -> dict[str, Value]:
-    """Bytes cut into properties ``<name>_0, <name>_1...``, none over a property's limit."""
-    cuts = range(0, len(data), PROPERTY_MAX_BYTES)
-    return {f"{name}_{i}": data[at : at + PROPERTY_MAX_BYTES] for i, at in enumerate(cuts)}
-
-
-def _joined(row: Entity, name: str) -> bytes:
-    """What :func:`_properties` cut; empty where there is no such property."""
-    parts: list[bytes] = []
-    while isinstance(part := row.properties.get(f"{name}_{len(parts)}"), bytes):
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _unpacked(row: Entity, name: str, reader: Callable[[bytes], _T]) -> _T:
+def _numbers(row: Entity) -> list[int | None]:
     try:
-        return reader(_joined(row, name))
+        return unpack(joined_properties(row, "numbers"))["numbers"]
     except RecordUnreadable as error:
-        raise RecordUnreadable(f"row {row_name(row)}: {name}: {error}") from error
+        raise RecordUnreadable(f"row {row_name(row)}: numbers: {error}") from error
 
 
 async def _document_rows(partition: str, name: str, document: bytes) -> list[Entity]:
@@ -535,82 +531,9 @@ async def _document_rows(partition: str, name: str, document: bytes) -> list[Ent
         make_row(
             partition,
             f"{name}.{number:03d}",
-            _properties("part", packed[at : at + _DOCUMENT_ROW_BYTES])
+            cut_properties("part", packed[at : at + _DOCUMENT_ROW_BYTES])
             | ({"rows_count": len(cuts), "crc": zlib.crc32(packed)} if number == 0 else {}),
         )
         for number, at in enumerate(cuts)
     ]
     return [*rows[1:], rows[0]]
-
-
-def _chunk_rows(
-    partition: str,
-    prefix: str,
-    tracks: Sequence[Track],
-    host: Sequence[HostSecond],
-    *,
-    host_zero_s: float,
-    from_s: float,
-) -> list[Entity]:
-    """One row for each chunk that is still open after ``from_s``.
-
-    A reading belongs to the chunk that its middle falls in, which a little jitter at an edge does
-    not change. Host seconds count from a fixed instant, not from the first data, whose estimate
-    moves while the test runs.
-    """
-    first_n = max(0, math.floor((from_s - _LATECOMERS_S) / CHUNK_S))
-    chunks: defaultdict[int, dict[str, Value]] = defaultdict(dict)
-    for track in tracks:
-        name = f"{track.side}_{track.flow}"
-        middles_s = [(interval.start_s + interval.end_s) / 2 for interval in track.intervals]
-        for n, intervals in _by_chunk(track.intervals, middles_s, first_n):
-            chunks[n] |= _properties(name, pack_intervals(intervals))
-            chunks[n][f"{name}_first_data_at_s"] = float(track.first_data_at_s)
-    middles_s = [(second.start_at_s + second.end_at_s) / 2 - host_zero_s for second in host]
-    for n, seconds in _by_chunk(host, middles_s, first_n):
-        chunks[n] |= _properties("host", pack_host(seconds))
-    return [make_row(partition, f"{prefix}.{n:03d}", chunks[n]) for n in sorted(chunks)]
-
-
-def _by_chunk(
-    readings: Sequence[_T], middles_s: Sequence[float], first_n: int
-) -> Iterator[tuple[int, list[_T]]]:
-    parts: defaultdict[int, list[_T]] = defaultdict(list)
-    for reading, middle_s in zip(readings, middles_s, strict=True):
-        n = max(0, math.floor(middle_s / CHUNK_S))
-        if n >= first_n:
-            parts[n].append(reading)
-    yield from parts.items()
-
-
-def _tracks(rows: Sequence[Entity]) -> tuple[Track, ...]:
-    """The tracks of one end's chunks, in key order; the newest estimate of the zero counts."""
-    tracks: list[Track] = []
-    for side, flow in product(Side, Flow):
-        name = f"{side}_{flow}"
-        having = [row for row in rows if f"{name}_0" in row.properties]
-        if having:
-            intervals = [_unpacked(row, name, unpack_intervals) for row in having]
-            zero_s = having[-1].properties.get(f"{name}_first_data_at_s")
-            if not isinstance(zero_s, float | int):
-                raise RecordUnreadable(
-                    f"row {row_name(having[-1])}: {name} without its first_data_at"
-                )
-            tracks.append(
-                Track(
-                    side=side,
-                    flow=flow,
-                    first_data_at_s=zero_s,
-                    intervals=tuple(chain.from_iterable(intervals)),
-                )
-            )
-    return tuple(tracks)
-
-
-def _host(rows: Sequence[Entity]) -> tuple[HostSecond, ...]:
-    return tuple(
-        second
-        for row in rows
-        if "host_0" in row.properties
-        for second in _unpacked(row, "host", unpack_host)
-    )

@@ -6,7 +6,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from exchange.messages import Message
-from exchange.ports import Entity, RecordUnreadable, Value
+from exchange.ports import PROPERTY_MAX_BYTES, Entity, RecordUnreadable, Value
 
 _M = TypeVar("_M", bound=Message)
 
@@ -33,3 +33,25 @@ def parse_row(model: type[_M], row: Entity) -> _M:
 
 def row_name(row: Entity) -> str:
     return f"{row.partition_key}|{row.row_key}"
+
+
+def integer_of(row: Entity, name: str) -> int:
+    """A whole number that the row must have."""
+    value = row.properties.get(name)
+    if not isinstance(value, int):
+        raise RecordUnreadable(f"row {row_name(row)}: {name} is {value!r}, not a number")
+    return value
+
+
+def cut_properties(name: str, data: bytes) -> dict[str, Value]:
+    """Bytes cut into properties ``<name>_0, <name>_1...``, none over a property's limit."""
+    cuts = range(0, len(data), PROPERTY_MAX_BYTES)
+    return {f"{name}_{i}": data[at : at + PROPERTY_MAX_BYTES] for i, at in enumerate(cuts)}
+
+
+def joined_properties(row: Entity, name: str) -> bytes:
+    """What :func:`cut_properties` cut; empty where there is no such property."""
+    parts: list[bytes] = []
+    while isinstance(part := row.properties.get(f"{name}_{len(parts)}"), bytes):
+        parts.append(part)
+    return b"".join(parts)

@@ -29,7 +29,8 @@ from exchange.messages import (
     Traffic,
 )
 from exchange.ports import Outgoing
-from exchange.records import CHUNK_S, Records
+from exchange.records import Records
+from exchange.seconds import CHUNK_S
 from tests.contract.adapters import Place
 from tests.contract.processes import in_processes
 from tests.unit.exchange.flows import ten_gigabit_flow

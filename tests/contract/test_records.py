@@ -43,7 +43,8 @@ from exchange.ports import (
     RecordUnreadable,
     Table,
 )
-from exchange.records import CHUNK_S, PairSeconds, Records, RunHeader
+from exchange.records import Records, RunHeader
+from exchange.seconds import CHUNK_S, PairSeconds
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ENDPOINT = Endpoint(agent_id="server-1", address="10.2.1.1", port=5201)

@@ -22,7 +22,8 @@ from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.iperf3 import streams_json
 from exchange.messages import Control, Job, JobReport, Presence
 from exchange.ports import Outgoing
-from exchange.records import PairSeconds, RunHeader, TestSeconds
+from exchange.records import RunHeader
+from exchange.seconds import PairSeconds, TestSeconds
 
 REPORT_WITHIN_S: Final = 25.0
 

@@ -1,0 +1,168 @@
+"""Seconds of both ends as rows: how a track's intervals and a host's counters lie in chunk rows.
+
+A chunk row holds up to :data:`CHUNK_S` seconds of one end: for each flow the packed intervals and
+the instant of their zero, and the packed host counters. They are read in two ways: as row values
+(:class:`PairSeconds`), or still packed (:class:`PackedEnd`) for who turns them into columns and
+never wants a thousand pairs' row values at once.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, product
+from typing import Final, TypeVar
+
+from exchange.chunks import pack_host, pack_intervals, unpack_host, unpack_intervals
+from exchange.messages import Flow, HostSecond, ServerTest, Side, Track
+from exchange.ports import Entity, RecordUnreadable, Value
+from exchange.rows import cut_properties, joined_properties, make_row, row_name
+
+# s of engine time in one chunk. Four cover a 1740 s burst with a minute of engine warm-up and the
+# host's seconds before and after.
+CHUNK_S: Final = 480
+
+_LATECOMERS_S: Final = 5.0  # s: host readings may reach an agent this long after the engine's
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairSeconds:
+    """Everything one end of one pair stored for one burst."""
+
+    pair_index: int
+    tracks: tuple[Track, ...]  # one a flow
+    host: tuple[HostSecond, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestSeconds:
+    """One server-side test with its seconds."""
+
+    __test__ = False  # pytest: not a test class
+
+    test: ServerTest
+    tracks: tuple[Track, ...]
+    host: tuple[HostSecond, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedChunk:
+    """A chunk as :mod:`exchange.chunks` packed it, and the row that it lies in."""
+
+    row: str
+    data: bytes
+
+    def read(self, reader: Callable[[bytes], _T]) -> _T:
+        """What ``reader`` makes of it. Raises ``RecordUnreadable``, which names the row."""
+        try:
+            return reader(self.data)
+        except RecordUnreadable as error:
+            raise RecordUnreadable(f"row {self.row}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedTrack:
+    """One flow as one end stored it, chunk after chunk."""
+
+    side: Side
+    flow: Flow
+    first_data_at_s: float  # epoch s of engine time zero: the newest estimate
+    chunks: tuple[PackedChunk, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedEnd:
+    """Everything one end stored of one test, still packed."""
+
+    tracks: tuple[PackedTrack, ...]
+    host: tuple[PackedChunk, ...]
+
+
+def packed_end(rows: Sequence[Entity]) -> PackedEnd:
+    """One end's chunk rows, in key order, taken apart and not unpacked."""
+    tracks: list[PackedTrack] = []
+    for side, flow in product(Side, Flow):
+        name = f"{side}_{flow}"
+        having = [row for row in rows if f"{name}_0" in row.properties]
+        if having:
+            zero_s = having[-1].properties.get(f"{name}_first_data_at_s")
+            if not isinstance(zero_s, float | int):
+                raise RecordUnreadable(
+                    f"row {row_name(having[-1])}: {name} without its first_data_at"
+                )
+            tracks.append(
+                PackedTrack(
+                    side=side,
+                    flow=flow,
+                    first_data_at_s=zero_s,
+                    chunks=tuple(_chunk(row, name) for row in having),
+                )
+            )
+    host = tuple(_chunk(row, "host") for row in rows if "host_0" in row.properties)
+    return PackedEnd(tracks=tuple(tracks), host=host)
+
+
+def unpacked_tracks(end: PackedEnd) -> tuple[Track, ...]:
+    """The tracks as row values."""
+    return tuple(
+        Track(
+            side=track.side,
+            flow=track.flow,
+            first_data_at_s=track.first_data_at_s,
+            intervals=tuple(
+                chain.from_iterable(chunk.read(unpack_intervals) for chunk in track.chunks)
+            ),
+        )
+        for track in end.tracks
+    )
+
+
+def unpacked_host(end: PackedEnd) -> tuple[HostSecond, ...]:
+    """The host's counters as row values."""
+    return tuple(chain.from_iterable(chunk.read(unpack_host) for chunk in end.host))
+
+
+def chunk_rows(
+    partition: str,
+    prefix: str,
+    tracks: Sequence[Track],
+    host: Sequence[HostSecond],
+    *,
+    host_zero_s: float,
+    from_s: float,
+) -> list[Entity]:
+    """One row for each chunk that is still open after ``from_s``.
+
+    A reading belongs to the chunk that its middle falls in, which a little jitter at an edge does
+    not change. Host seconds count from a fixed instant, not from the first data, whose estimate
+    moves while the test runs.
+    """
+    first_n = max(0, math.floor((from_s - _LATECOMERS_S) / CHUNK_S))
+    chunks: defaultdict[int, dict[str, Value]] = defaultdict(dict)
+    for track in tracks:
+        name = f"{track.side}_{track.flow}"
+        middles_s = [(interval.start_s + interval.end_s) / 2 for interval in track.intervals]
+        for n, intervals in _by_chunk(track.intervals, middles_s, first_n):
+            chunks[n] |= cut_properties(name, pack_intervals(intervals))
+            chunks[n][f"{name}_first_data_at_s"] = float(track.first_data_at_s)
+    middles_s = [(second.start_at_s + second.end_at_s) / 2 - host_zero_s for second in host]
+    for n, seconds in _by_chunk(host, middles_s, first_n):
+        chunks[n] |= cut_properties("host", pack_host(seconds))
+    return [make_row(partition, f"{prefix}.{n:03d}", chunks[n]) for n in sorted(chunks)]
+
+
+def _chunk(row: Entity, name: str) -> PackedChunk:
+    return PackedChunk(row=f"{row_name(row)}: {name}", data=joined_properties(row, name))
+
+
+def _by_chunk(
+    readings: Sequence[_T], middles_s: Sequence[float], first_n: int
+) -> Iterator[tuple[int, list[_T]]]:
+    parts: defaultdict[int, list[_T]] = defaultdict(list)
+    for reading, middle_s in zip(readings, middles_s, strict=True):
+        n = max(0, math.floor(middle_s / CHUNK_S))
+        if n >= first_n:
+            parts[n].append(reading)
+    yield from parts.items()
