@@ -8,7 +8,6 @@ run; they do the same work twice, never different work.
 
 import asyncio
 import contextlib
-import json
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -17,13 +16,7 @@ from typing import Final
 
 from coordinator.answers import Recomputed, hold_against
 from coordinator.core.compare import Comparison
-from coordinator.core.evidence import (
-    HOLD_MAX_S,
-    BurstEvidence,
-    FirewallLedger,
-    PairEvidence,
-    join_tests,
-)
+from coordinator.core.evidence import FirewallLedger
 from coordinator.core.plan import plan as make_plan
 from coordinator.core.progress import Progress, progress
 from coordinator.core.runs import Burst, Plan, RunSpec
@@ -31,7 +24,6 @@ from coordinator.core.series import BurstSeries
 from coordinator.core.status import (
     VISIBLE_S,
     BurstPhase,
-    BurstRows,
     RunState,
     RunStatus,
     derive,
@@ -52,6 +44,7 @@ from coordinator.deadletters import (
     explain,
     read_dead_job,
 )
+from coordinator.evidence import read_evidence, read_rows
 from coordinator.groups import CompareRequest, Run, Selection, compare_runs
 from coordinator.imports.results import (
     ImportedBurst,
@@ -267,7 +260,9 @@ class Coordinator:
         rows = dict(
             zip(
                 (burst.index for burst in begun),
-                await asyncio.gather(*(self._rows(run_id, burst.index) for burst in begun)),
+                await asyncio.gather(
+                    *(read_rows(self._records, run_id, burst.index) for burst in begun)
+                ),
                 strict=True,
             )
         )
@@ -440,7 +435,12 @@ class Coordinator:
         if imported is not None:
             return await recompute_import(plan, imported, stored.computed_at)
         measured = [
-            measure_burst(plan.spec, await self._evidence(plan, burst), due_at(burst))
+            await asyncio.to_thread(
+                measure_burst,
+                plan.spec,
+                await read_evidence(self._records, plan, burst),
+                due_at(burst),
+            )
             for burst in plan.bursts
         ]
         return summarise_run(plan, measured, await self._kept_ledger(run_id), stored.computed_at)
@@ -468,12 +468,6 @@ class Coordinator:
                 ]
             )
             await self._records.save_queued(plan.run_id, burst.index, numbers)
-
-    async def _rows(self, run_id: str, burst_index: int) -> BurstRows:
-        return BurstRows(
-            claims=await self._records.read_claims(run_id, burst_index),
-            reports=await self._records.read_reports(run_id, burst_index),
-        )
 
     # Closing ----------------------------------------------------------------------------------
 
@@ -507,7 +501,9 @@ class Coordinator:
         )
 
     async def _measure_burst(self, plan: Plan, burst: Burst) -> MeasuredBurst:
-        measured = measure_burst(plan.spec, await self._evidence(plan, burst), due_at(burst))
+        evidence = await read_evidence(self._records, plan, burst)
+        # Off the loop, which has leases to renew: a thousand pairs take seconds.
+        measured = await asyncio.to_thread(measure_burst, plan.spec, evidence, due_at(burst))
         await self._records.save_summary(
             plan.run_id, f"series.{burst.index:05d}", measured.series.pack()
         )
@@ -516,60 +512,6 @@ class Coordinator:
         )
         log.info("burst measured", extra={"action": "measure", "run_id": plan.run_id})
         return measured
-
-    async def _evidence(self, plan: Plan, burst: Burst) -> BurstEvidence:
-        """Everything the table holds of a burst, both ends joined."""
-        rows, seconds, tests, control, caps = await asyncio.gather(
-            self._rows(plan.run_id, burst.index),
-            self._records.read_seconds(plan.run_id, burst.index),
-            self._records.read_tests(
-                burst.planned_start_at - timedelta(seconds=HOLD_MAX_S), burst.planned_end_at
-            ),
-            self._records.read_control(plan.run_id),
-            self._caps(plan),
-        )
-        join = join_tests(burst, plan.pairs, rows.claims, rows.reports, tests)
-        client_seconds = {pair.pair_index: pair for pair in seconds}
-        pairs = []
-        for pair in plan.pairs:
-            claim, report = rows.claims.get(pair.index), rows.reports.get(pair.index)
-            client, record = client_seconds.get(pair.index), join.records.get(pair.index)
-            holder = report or claim
-            pairs.append(
-                PairEvidence(
-                    pair_index=pair.index,
-                    claim=claim,
-                    report=report,
-                    client_tracks=client.tracks if client else (),
-                    client_host=client.host if client else (),
-                    server_test=record.test if record else None,
-                    server_tracks=tuple(record.tracks) if record else (),
-                    server_host=tuple(record.host) if record else (),
-                    joined_by=join.joined_by.get(pair.index),
-                    client_nic_bits_per_second=caps.get(holder.agent_id) if holder else None,
-                    server_nic_bits_per_second=pair.server_nic_bits_per_second,
-                )
-            )
-        return BurstEvidence(
-            burst=burst,
-            pairs=tuple(pairs),
-            cancelled_at=control.cancelled_at if control else None,
-            cancel_reason=control.cancel_reason if control else None,
-        )
-
-    async def _caps(self, plan: Plan) -> dict[str, int | None]:
-        """NIC caps by agent, as they were when the run was launched or first looked at.
-
-        Kept with the run: a summary that is computed again must rest on the same figures.
-        """
-        document = await self._records.read_summary(plan.run_id, "caps")
-        if document is None:
-            presences = await self._records.read_presences()
-            caps = {p.agent_id: p.nic_bits_per_second for p in presences}
-            document = json.dumps(caps, sort_keys=True).encode()
-            await self._records.save_summary(plan.run_id, "caps", document)
-        kept: dict[str, int | None] = json.loads(document)
-        return kept
 
     async def _close_run(self, plan: Plan) -> None:
         """Judge the whole, once the firewall's figures no longer change."""

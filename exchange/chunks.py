@@ -41,9 +41,9 @@ _CHECKED_FROM: Final = 8  # the checksum covers what follows it
 _ROWS_MAX_COUNT: Final = 1_000_000  # bounds what a hostile header can make us allocate
 _HEADER_MAX_BYTES: Final = 1_048_576
 
-_US: Final = 1e6  # microseconds a second
+MICROSECONDS: Final = 1e6  # a second
 _NS: Final = 1e9
-_RATIO: Final = 1e4
+CPU_RATIO_UNITS: Final = 1e4
 _HOST_COUNTS: Final = (
     "nic_rx_bytes",
     "nic_tx_bytes",
@@ -59,8 +59,8 @@ Column = Sequence[int | None]
 
 def pack_intervals(intervals: Sequence[Interval]) -> bytes:
     """Pack one flow's intervals, in the order given."""
-    starts_us = [_scaled(interval.start_s, _US) for interval in intervals]
-    ends_us = [_scaled(interval.end_s, _US) for interval in intervals]
+    starts_us = [_scaled(interval.start_s, MICROSECONDS) for interval in intervals]
+    ends_us = [_scaled(interval.end_s, MICROSECONDS) for interval in intervals]
     return pack(
         {
             # An interval nearly always starts where the one before it ended.
@@ -69,7 +69,7 @@ def pack_intervals(intervals: Sequence[Interval]) -> bytes:
             "bytes": [interval.transferred_bytes for interval in intervals],
             "omitted": [int(interval.omitted) for interval in intervals],
             "retransmits": [interval.retransmits_count for interval in intervals],
-            "rtt_us": [_scaled_known(interval.rtt_s, _US) for interval in intervals],
+            "rtt_us": [_scaled_known(interval.rtt_s, MICROSECONDS) for interval in intervals],
             "cwnd": [interval.cwnd_bytes for interval in intervals],
             "packets": [interval.packets_count for interval in intervals],
             "lost": [interval.lost_count for interval in intervals],
@@ -85,12 +85,12 @@ def unpack_intervals(packed: bytes) -> tuple[Interval, ...]:
     ends_us = list(accumulate(map(operator.add, gaps_us, spans_us)))
     return tuple(
         Interval(
-            start_s=(end_us - span_us) / _US,
-            end_s=end_us / _US,
+            start_s=(end_us - span_us) / MICROSECONDS,
+            end_s=end_us / MICROSECONDS,
             transferred_bytes=transferred_bytes,
             omitted=omitted == 1,
             retransmits_count=retransmits_count,
-            rtt_s=None if rtt_us is None else rtt_us / _US,
+            rtt_s=None if rtt_us is None else rtt_us / MICROSECONDS,
             cwnd_bytes=cwnd_bytes,
             packets_count=packets_count,
             lost_count=lost_count,
@@ -125,15 +125,15 @@ def unpack_intervals(packed: bytes) -> tuple[Interval, ...]:
 
 def pack_host(seconds: Sequence[HostSecond]) -> bytes:
     """Pack one host's counters, in the order given."""
-    starts_us = [_scaled(second.start_at_s, _US) for second in seconds]
-    ends_us = [_scaled(second.end_at_s, _US) for second in seconds]
+    starts_us = [_scaled(second.start_at_s, MICROSECONDS) for second in seconds]
+    ends_us = [_scaled(second.end_at_s, MICROSECONDS) for second in seconds]
     columns: dict[str, Column] = {
         "gap_us": [a - b for a, b in zip(starts_us, [0, *ends_us], strict=False)],
         "span_us": [b - a for a, b in zip(starts_us, ends_us, strict=True)],
     }
     columns |= {name: [getattr(second, name) for second in seconds] for name in _HOST_COUNTS}
     columns |= {
-        name: [_scaled(getattr(second, name), _RATIO) for second in seconds]
+        name: [_scaled(getattr(second, name), CPU_RATIO_UNITS) for second in seconds]
         for name in _HOST_RATIOS
     }
     return pack(columns)
@@ -148,10 +148,13 @@ def unpack_host(packed: bytes) -> tuple[HostSecond, ...]:
     ratios = zip(*(_known(columns, name) for name in _HOST_RATIOS), strict=True)
     return tuple(
         HostSecond(
-            start_at_s=(end_us - span_us) / _US,
-            end_at_s=end_us / _US,
+            start_at_s=(end_us - span_us) / MICROSECONDS,
+            end_at_s=end_us / MICROSECONDS,
             **dict(zip(_HOST_COUNTS, count, strict=True)),
-            **{name: value / _RATIO for name, value in zip(_HOST_RATIOS, ratio, strict=True)},
+            **{
+                name: value / CPU_RATIO_UNITS
+                for name, value in zip(_HOST_RATIOS, ratio, strict=True)
+            },
         )
         for end_us, span_us, count, ratio in zip(ends_us, spans_us, counts, ratios, strict=True)
     )

@@ -92,39 +92,46 @@ def _singles(values: Iterable[float | None], count: int) -> Singles:
 
 
 def track_columns(track: Track | TrackColumns) -> TrackColumns:
-    """Turn row values into columns; columns pass through.
+    """Turn row values into columns by :func:`disjoint_track`; columns pass through."""
+    if isinstance(track, TrackColumns):
+        return track
+    rows: Sequence[Interval] = track.intervals
+    count = len(rows)
+    return disjoint_track(
+        TrackColumns(
+            side=track.side,
+            flow=track.flow,
+            first_data_at_s=track.first_data_at_s,
+            start_s=np.fromiter((row.start_s for row in rows), np.float64, count),
+            end_s=np.fromiter((row.end_s for row in rows), np.float64, count),
+            transferred_bytes=np.fromiter(
+                (row.transferred_bytes for row in rows), np.float64, count
+            ),
+            omitted=np.fromiter((row.omitted for row in rows), np.bool_, count),
+            retransmits_count=_singles((row.retransmits_count for row in rows), count),
+            rtt_s=_singles((row.rtt_s for row in rows), count),
+            cwnd_bytes=_singles((row.cwnd_bytes for row in rows), count),
+            packets_count=_singles((row.packets_count for row in rows), count),
+            lost_count=_singles((row.lost_count for row in rows), count),
+        )
+    )
+
+
+def disjoint_track(raw: TrackColumns) -> TrackColumns:
+    """Columns as an engine's rows came, put in order.
 
     Rows are sorted; of rows with one start the longest stands; a row that begins inside its
     predecessor is dropped, so a repeated row never counts twice. Where an engine restarts its
     time after its warm-up (iperf3 does), the later rows are moved behind the omitted ones, so
     that engine time runs on from the first byte.
     """
-    if isinstance(track, TrackColumns):
-        return track
-    rows: Sequence[Interval] = track.intervals
-    count = len(rows)
-    start = np.fromiter((row.start_s for row in rows), np.float64, count)
-    end = np.fromiter((row.end_s for row in rows), np.float64, count)
-    omitted = np.fromiter((row.omitted for row in rows), np.bool_, count)
+    start, end, omitted = raw.start_s, raw.end_s, raw.omitted
     if omitted.any() and not omitted.all():
         warm_up_s = end[omitted].max()
         if start[~omitted].min() < warm_up_s - OVERLAP_S:
             start = np.where(omitted, start, start + warm_up_s)
             end = np.where(omitted, end, end + warm_up_s)
-    return TrackColumns(
-        side=track.side,
-        flow=track.flow,
-        first_data_at_s=track.first_data_at_s,
-        start_s=start,
-        end_s=end,
-        transferred_bytes=np.fromiter((row.transferred_bytes for row in rows), np.float64, count),
-        omitted=omitted,
-        retransmits_count=_singles((row.retransmits_count for row in rows), count),
-        rtt_s=_singles((row.rtt_s for row in rows), count),
-        cwnd_bytes=_singles((row.cwnd_bytes for row in rows), count),
-        packets_count=_singles((row.packets_count for row in rows), count),
-        lost_count=_singles((row.lost_count for row in rows), count),
-    ).rows(_disjoint(start, end))
+    return replace(raw, start_s=start, end_s=end).rows(_disjoint(start, end))
 
 
 def host_columns(host: Sequence[HostSecond] | HostColumns) -> HostColumns:
@@ -136,20 +143,25 @@ def host_columns(host: Sequence[HostSecond] | HostColumns) -> HostColumns:
     def column(read: Callable[[HostSecond], float]) -> Floats:
         return np.fromiter((read(row) for row in host), np.float64, count)
 
-    start = column(lambda row: row.start_at_s)
-    end = column(lambda row: row.end_at_s)
-    keep = _disjoint(start, end)
-    return HostColumns(
-        start_at_s=start[keep],
-        end_at_s=end[keep],
-        nic_rx_bytes=column(lambda row: row.nic_rx_bytes)[keep],
-        nic_tx_bytes=column(lambda row: row.nic_tx_bytes)[keep],
-        drops_count=column(lambda row: row.nic_drops_count)[keep].astype(np.float32),
-        cpu_busy_ratio=column(lambda row: row.cpu_busy_ratio)[keep].astype(np.float32),
-        cpu_busiest_core_ratio=column(lambda row: row.cpu_busiest_core_ratio)[keep].astype(
-            np.float32
-        ),
+    return disjoint_host(
+        HostColumns(
+            start_at_s=column(lambda row: row.start_at_s),
+            end_at_s=column(lambda row: row.end_at_s),
+            nic_rx_bytes=column(lambda row: row.nic_rx_bytes),
+            nic_tx_bytes=column(lambda row: row.nic_tx_bytes),
+            drops_count=column(lambda row: row.nic_drops_count).astype(np.float32),
+            cpu_busy_ratio=column(lambda row: row.cpu_busy_ratio).astype(np.float32),
+            cpu_busiest_core_ratio=column(lambda row: row.cpu_busiest_core_ratio).astype(
+                np.float32
+            ),
+        )
     )
+
+
+def disjoint_host(raw: HostColumns) -> HostColumns:
+    """Columns as a host's rows came, put in order; repeated rows count once."""
+    keep = _disjoint(raw.start_at_s, raw.end_at_s)
+    return replace(raw, **{item.name: getattr(raw, item.name)[keep] for item in fields(raw)})
 
 
 def _disjoint(start: Floats, end: Floats) -> NDArray[np.intp]:
@@ -243,9 +255,9 @@ class ServerRecord(Protocol):
     @property
     def test(self) -> ServerTest: ...
     @property
-    def tracks(self) -> Sequence[Track]: ...
+    def tracks(self) -> Sequence[Track | TrackColumns]: ...
     @property
-    def host(self) -> Sequence[HostSecond]: ...
+    def host(self) -> Sequence[HostSecond] | HostColumns: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,10 +350,11 @@ def _cookie(report: JobReport | None, claim: Claim | None) -> str | None:
 
 def _fullness(record: ServerRecord) -> tuple[bool, int, int]:
     """How much a record of a test holds: ended, bytes, rows."""
+    tracks = [track_columns(track) for track in record.tracks]
     return (
         record.test.ended_at is not None,
-        sum(row.transferred_bytes for track in record.tracks for row in track.intervals),
-        sum(len(track.intervals) for track in record.tracks),
+        int(sum(track.transferred_bytes.sum() for track in tracks)),
+        sum(len(track) for track in tracks),
     )
 
 
