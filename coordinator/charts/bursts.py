@@ -4,7 +4,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from coordinator.charts.figure import Figure, bars, frame, level, line, marks, numbers, rate_unit
+from coordinator.charts.figure import (
+    Figure,
+    bars,
+    frame,
+    level,
+    line,
+    marks,
+    numbers,
+    rate_unit,
+    time_unit,
+)
 from coordinator.charts.theme import PALETTES, Colour, Theme
 from coordinator.charts.views import RunView
 from coordinator.core.completeness import State
@@ -70,39 +80,41 @@ def burst_rates(view: RunView, theme: Theme) -> Figure:
         f"{unit.name}, {name}",
         traces,
         shapes=[level(target / unit.size, colours[Colour.TARGET])] if target else [],
-        x_axis={"dtick": 1} if len(rows) <= 24 else {},
+        x_axis={"tickformat": "d"},
         barmode="group",
     )
 
 
 def trend(view: RunView, theme: Theme) -> Figure:
-    """The bursts' rates over hours, with a straight line through them."""
+    """The bursts' rates over time, with a straight line through them."""
     colours = PALETTES[theme]
     layer = view.spec.objective.layer
     rows = [burst for burst in view.summary.bursts if rate_at(layer, burst) is not None]
     rates = np.array([rate_at(layer, burst) or np.nan for burst in rows])
     begun = view.summary.bursts[0].planned_start_at
-    hours = np.array([(b.planned_start_at - begun).total_seconds() / 3600 for b in rows])
+    elapsed_s = np.array([(b.planned_start_at - begun).total_seconds() for b in rows])
+    time = time_unit(float(elapsed_s.max(initial=0.0)))
+    at = elapsed_s / time.size
     target = view.spec.scaled_target_bits_per_second
     unit = rate_unit([*rates.tolist(), target])
-    fitted = np.polyval(np.polyfit(hours, rates, 1), hours) if len(rows) > 2 else rates
+    fitted = np.polyval(np.polyfit(at, rates, 1), at) if len(rows) > 2 else rates
     name = "IP layer" if layer is Layer.IP else "payload"
     return frame(
         theme,
         f"Trend over the bursts, {name}{_scaled(view)}",
-        f"h since the first burst, {begun:%Y-%m-%d %H:%M:%S} UTC",
+        f"{time.name} since the first burst, {begun:%Y-%m-%d %H:%M:%S} UTC",
         f"{unit.name}, {name}",
         [
             marks(
                 "fleet received",
-                hours,
+                at,
                 numbers(rates, unit.size),
                 colours[Colour.FLEET],
                 unit=unit.name,
             ),
             line(
                 "least squares",
-                hours,
+                at,
                 numbers(fitted, unit.size),
                 colours[Colour.LEDGER],
                 dash="dash",
@@ -140,7 +152,7 @@ def completeness(view: RunView, theme: Theme) -> Figure:
         traces,
         barmode="stack",
         showlegend=True,
-        x_axis={"dtick": 1} if len(rows) <= 24 else {},
+        x_axis={"tickformat": "d"},
         y_axis={"range": [0, 100]},
     )
 

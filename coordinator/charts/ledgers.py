@@ -34,7 +34,7 @@ def bins(
     colours = PALETTES[theme]
     lag_s = held.lag_s if held.lag_s is not None else (ledger.lag_hint_s or 0.0)
     begun_s = min(burst.planned_start_s for burst in series)
-    ended_s = max(burst.start_s + len(burst.coverage_ratio) for burst in series)
+    ended_s = max(burst.planned_start_s + burst.omit_s + burst.duration_s for burst in series)
     margin_s = 2 * ledger.grain_s
     start, end = ledger.start_s - lag_s, ledger.end_s - lag_s
     near = (end > begun_s - margin_s) & (start < ended_s + margin_s)
@@ -110,7 +110,7 @@ def residuals(view: RunView, theme: Theme) -> Figure:
             level(-limit, colours[Colour.SENT], "dot"),
         ],
         y_axis={"rangemode": "normal", "range": _round_zero([*values, limit / 100], half)},
-        x_axis={"dtick": 1} if len(rows) <= 24 else {},
+        x_axis={"tickformat": "d"},
     )
 
 

@@ -43,31 +43,42 @@ def pair_rates(view: BurstView, theme: Theme) -> Figure:
         shapes=[] if middle is None else [level(middle / unit.size, colours[Colour.TARGET])],
         hovermode="closest",
         barmode="overlay",
+        x_axis={"tickformat": "d"},
         showlegend=True,
     )
 
 
 def starts(view: BurstView, theme: Theme) -> Figure:
-    """How far from the planned instant each pair's first data was, with its clock's bound."""
+    """How far from the planned instant each pair's first data was, with its clock's bound.
+
+    Pairs later than the run's tolerance would flatten all others: the axis' title names them.
+    """
     colours = PALETTES[theme]
-    rows = [pair for pair in view.summary.pairs if pair.start_error_s is not None]
-    bounds = numbers([pair.clock_bound_s for pair in rows], 1e-3)
+    seen = [
+        (pair, pair.start_error_s) for pair in view.summary.pairs if pair.start_error_s is not None
+    ]
+    rows = [(pair, error) for pair, error in seen if abs(error) <= view.spec.late_after_s]
+    late = [(pair, error) for pair, error in seen if abs(error) > view.spec.late_after_s]
+    said = ", ".join(f"{pair.pair} at {error:.1f} s" for pair, error in late[:3])
+    more = f" and {len(late) - 3} more" if len(late) > 3 else ""
+    beyond = f"; beyond the scale: {said}{more}" if late else ""
+    bounds = [pair.clock_bound_s for pair, _ in rows]
     return frame(
         theme,
         "First data of each pair, from the planned instant",
-        "pair (whiskers: the clock's own bound)",
+        f"pair (whiskers: the clock's own bound{beyond})",
         "ms after the planned start, UTC",
         [
             {
                 "type": "scatter",
                 "mode": "markers",
                 "name": "first data",
-                "x": [pair.pair_index + 1 for pair in rows],
-                "y": numbers([pair.start_error_s for pair in rows], 1e-3),
+                "x": [pair.pair_index + 1 for pair, _ in rows],
+                "y": numbers([error for _, error in rows], 1e-3),
                 "marker": {"color": colours[Colour.FLEET], "size": 6},
                 "error_y": {
                     "type": "data",
-                    "array": bounds,
+                    "array": numbers(bounds, 1e-3),
                     "color": colours[Colour.SENT],
                     "thickness": 1,
                     "width": 2,
@@ -76,4 +87,5 @@ def starts(view: BurstView, theme: Theme) -> Figure:
             }
         ],
         hovermode="closest",
+        x_axis={"tickformat": "d"},
     )

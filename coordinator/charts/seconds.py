@@ -131,16 +131,21 @@ def band(view: BurstView, theme: Theme) -> Figure:
         group = {"legendgroup": flow.flow.value}
         colour = colours[Colour.FLEET if number == 0 else Colour.OTHER]
         edge = {"width": 1, "dash": "dot" if number == 0 else "dashdot"}
-        low = numbers(flow.pair_p5_bits_per_second, unit.size)
-        high = numbers(flow.pair_p95_bits_per_second, unit.size)
+        low, high, middle = (
+            numbers(_inside(view, values), unit.size)
+            for values in (
+                flow.pair_p5_bits_per_second,
+                flow.pair_p95_bits_per_second,
+                flow.pair_p50_bits_per_second,
+            )
+        )
         top = line(f"p95{of}", at, high, colour, unit=unit.name, **group)
         bottom = line(f"p5{of}", at, low, colour, unit=unit.name, **group)
         for trace in (top, bottom):
             trace["line"] |= edge
-        if number == 0 and None not in low and None not in high:
+        if number == 0 and not _gaps(low) and not _gaps(high):
             # Plotly fills across gaps, so a band with gaps stays without its filling.
             bottom |= {"fill": "tonexty", "fillcolor": colours[Colour.FLEET_BAND]}
-        middle = numbers(flow.pair_p50_bits_per_second, unit.size)
         traces += [
             top,
             bottom,
@@ -227,7 +232,9 @@ def cpu(view: BurstView, theme: Theme) -> Figure:
         _x_title(time),
         "% of all cores, host",
         [
-            line(name, at, numbers(values * 100), colours[colour], dash=dash, unit="%")
+            line(
+                name, at, numbers(_inside(view, values) * 100), colours[colour], dash=dash, unit="%"
+            )
             for name, values, colour, dash in (
                 ("clients", view.series.client_cpu_ratio, Colour.FLEET, "solid"),
                 ("servers", view.series.server_cpu_ratio, Colour.OTHER, "dash"),
@@ -258,7 +265,7 @@ def _simple(
         line(
             flow.value if len(flows) > 1 else y_title.split(",")[0],
             at,
-            numbers(values, unit.size),
+            numbers(_inside(view, values), unit.size),
             colours[Colour.FLEET if number == 0 else Colour.OTHER],
             dash="solid" if number == 0 else "dash",
             unit=unit.name,
@@ -290,11 +297,16 @@ def _middles(view: BurstView) -> Floats:
 
 
 def _range(view: BurstView, time: Unit) -> list[float]:
-    """The planned burst, or more where the records reach further."""
-    first = min(0.0, _offset(view))
-    planned = view.series.duration_s + view.series.omit_s
-    last = max(float(planned), _offset(view) + len(view.series.coverage_ratio))
-    return [first / time.size, last / time.size]
+    """The planned burst and a little after it; a late pair's tail is beyond the chart."""
+    planned_s = view.series.duration_s + view.series.omit_s
+    return [min(0.0, _offset(view)) / time.size, (planned_s + max(2, planned_s // 20)) / time.size]
+
+
+def _inside(view: BurstView, values: Floats) -> Floats:
+    """Only the seconds that lie wholly in the planned burst: others hold parts of seconds."""
+    middles = _middles(view)
+    planned_s = view.series.duration_s + view.series.omit_s
+    return np.where((middles > 0) & (middles < planned_s), values, np.nan)
 
 
 def _blanked(values: Floats, coverage: Floats) -> Floats:
@@ -341,3 +353,9 @@ def _column_means(cells: NDArray[np.float64], width: int) -> NDArray[np.float64]
     known = (~np.isnan(grouped)).sum(axis=2)
     total = np.nansum(grouped, axis=2)
     return np.divide(total, known, out=np.full(total.shape, np.nan), where=known > 0)
+
+
+def _gaps(values: list[float | None]) -> bool:
+    """Whether an unknown value lies between known ones."""
+    known = [place for place, value in enumerate(values) if value is not None]
+    return not known or None in values[known[0] : known[-1] + 1]
