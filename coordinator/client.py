@@ -7,6 +7,7 @@ from typing import Any, Final
 import httpx
 
 from coordinator.answers import Recomputed
+from coordinator.auth.audit import AuditRow
 from coordinator.core.compare import Comparison
 from coordinator.core.progress import Progress
 from coordinator.core.status import RunStatus
@@ -18,9 +19,11 @@ from coordinator.imports.tables import ImportedTable
 from coordinator.imports.values import OriginalTable, Recordings
 from coordinator.requests import CancelRequest, LaunchRequest
 from coordinator.retention import Pruned, PruneRequest
+from coordinator.studies.values import Study, StudyRequest
 from exchange.messages import Message, Presence, Side
 from exchange.records import RunHeader
 
+PAGE_COUNT: Final = 1000  # items that are asked for at once
 LONG_S: Final = 600.0  # s to wait for answers that take many rows
 
 
@@ -71,6 +74,21 @@ class Client:
         path = f"/v1/runs/{run_id}/recomputed"
         return Recomputed.model_validate(await self._call("GET", path, timeout=LONG_S))
 
+    async def create_study(self, request: StudyRequest) -> Study:
+        return Study.model_validate(await self._send("/v1/studies", request))
+
+    async def studies(self, limit: int) -> list[Study]:
+        answer = await self._call("GET", "/v1/studies", params={"limit": limit})
+        return [Study.model_validate(one) for one in answer]
+
+    async def study(self, study_id: str) -> Study:
+        return Study.model_validate(await self._call("GET", f"/v1/studies/{study_id}"))
+
+    async def cancel_study(self, study_id: str, *, by: str, reason: str) -> Study:
+        body = CancelRequest(by=by, reason=reason).model_dump(mode="json")
+        path = f"/v1/studies/{study_id}"
+        return Study.model_validate(await self._call("DELETE", path, json=body))
+
     async def compare(self, request: CompareRequest) -> Comparison:
         answer = await self._send("/v1/comparisons", request)
         return Comparison.model_validate(answer)
@@ -115,6 +133,26 @@ class Client:
         path = f"/v1/deadletters/{sequence_number}/resend"
         return DeadJob.model_validate(await self._call("POST", path, timeout=LONG_S))
 
+    async def audit(self, limit: int) -> list[AuditRow]:
+        """Writes, newest first."""
+        items = await self._pages("/v1/audit", limit)
+        return [AuditRow.model_validate(item) for item in items]
+
+    async def _pages(self, path: str, limit: int, **asked: Any) -> list[Any]:
+        """At most ``limit`` items of a list, page by page."""
+        items: list[Any] = []
+        cursor: str | None = None
+        while len(items) < limit:
+            params = {**asked, "limit": min(limit - len(items), PAGE_COUNT)}
+            if cursor is not None:
+                params["cursor"] = cursor
+            response = await self._ask("GET", path, params=params)
+            items += response.json()
+            cursor = response.headers.get("Next-Cursor")
+            if cursor is None:
+                break
+        return items
+
     async def _call(self, method: str, path: str, **arguments: Any) -> Any:
         return (await self._ask(method, path, **arguments)).json()
 
@@ -133,11 +171,17 @@ class Client:
             detail = response.json()["detail"]
         except (ValueError, KeyError, TypeError):
             detail = response.text[:200]
+        match response.status_code:
+            case httpx.codes.UNAUTHORIZED:
+                detail = f"{self._http.base_url}: {detail}; set BROADSIDE_TOKEN, or give --token"
+            case httpx.codes.FORBIDDEN:
+                detail = f"{self._http.base_url}: {detail}"
         raise ApiError(str(detail), response.status_code)
 
 
 @contextlib.asynccontextmanager
-async def connect(url: str) -> AsyncIterator[Client]:
+async def connect(url: str, token: str | None = None) -> AsyncIterator[Client]:
     """A client of the coordinator that listens at ``url``."""
-    async with httpx.AsyncClient(base_url=url, timeout=30) as http:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    async with httpx.AsyncClient(base_url=url, timeout=30, headers=headers) as http:
         yield Client(http)

@@ -9,14 +9,15 @@ run; they do the same work twice, never different work.
 import asyncio
 import contextlib
 import logging
+import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from coordinator.answers import Recomputed, hold_against
 from coordinator.core.compare import Comparison
-from coordinator.core.evidence import FirewallLedger
+from coordinator.core.evidence import BurstEvidence, FirewallLedger
 from coordinator.core.plan import plan as make_plan
 from coordinator.core.progress import Progress, progress
 from coordinator.core.runs import Burst, Plan, RunSpec
@@ -62,6 +63,7 @@ from coordinator.imports.tables import ImportedTable, summarise_table
 from coordinator.imports.values import Imported, OriginalTable, Recordings
 from coordinator.ledgers import LedgerSource, dump_ledger, load_ledger
 from coordinator.ledgers.settle import Settling, Span
+from coordinator.raw import read_raw
 from coordinator.retention import Pruned, PruneRequest, prune
 from exchange.fabric import Fabric
 from exchange.messages import Claim, Control, Presence, Side
@@ -91,6 +93,13 @@ class NoRaw(Exception):
     """No engine's raw output is kept for what was asked; says why."""
 
 
+class Companion(Protocol):
+    """Something that goes on beside the runs: studies, schedules."""
+
+    async def run_forever(self, tick_s: float) -> None:
+        """Work until cancelled, with ``tick_s`` between two looks; wait outages out."""
+
+
 def utc_now() -> datetime:
     return datetime.now(UTC)
 
@@ -111,6 +120,7 @@ class Coordinator:
         *,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
+        self.fabric = fabric
         self._queue = fabric.queue
         self._records = fabric.records
         self._settling = None if ledger is None else Settling(ledger, now)
@@ -119,6 +129,7 @@ class Coordinator:
         self._measured: dict[str, set[int]] = {}  # bursts of other runs that are stored as measured
         self._plans: dict[str, Plan] = {}  # plans never change once stored
         self._own: set[str] = set()  # runs that are known not to be imports
+        self.companions: list[Companion] = []  # what else goes on while this looks after runs
 
     # Verbs of an operator ---------------------------------------------------------------------
 
@@ -323,13 +334,9 @@ class Coordinator:
             raise NoRaw(
                 f"burst {burst_index + 1}: not in run {run_id}, which has {len(plan.bursts)}"
             )
-        text = await self._records.read_raw(run_id, burst_index, called[pair].index, side)
+        text = await read_raw(self._records, plan, burst_index, called[pair].index, side)
         if text is None:
-            why = (
-                "servers keep seconds and totals only; ask for the client's"
-                if side is Side.SERVER
-                else "its client never ran, died, or has not reported yet"
-            )
+            why = "its agent never ran, died, or has not delivered it yet"
             where = f"run {run_id}, burst {burst_index + 1}, {called[pair].name}"
             raise NoRaw(f"{where}: no {side} output: {why}")
         return text
@@ -340,6 +347,30 @@ class Coordinator:
 
     async def presences(self) -> Sequence[Presence]:
         return await self._records.read_presences()
+
+    # What viewers are told (coordinator.feeds) --------------------------------------------------
+
+    def now(self) -> datetime:
+        """The coordinator's clock."""
+        return self._now()
+
+    async def evidence(self, plan: Plan, burst: Burst) -> BurstEvidence:
+        """Everything the table holds of a burst just now."""
+        return await read_evidence(self._records, plan, burst)
+
+    async def ledger_so_far(self, plan: Plan) -> tuple[FirewallLedger | None, float]:
+        """The firewall's figures as they are now, and the seconds in which they may change.
+
+        Those of a run that is over are the ones it was judged by. Raises
+        :class:`~coordinator.ledgers.LedgerError`.
+        """
+        kept = await self._kept_ledger(plan.run_id)
+        if kept is not None or self._settling is None:
+            return kept, math.inf
+        source, span = self._settling.source, await self._ledger_span(plan)
+        before_at = min(span.before_at, self._now())
+        ledger = await source.read(span.from_at, before_at, span.direction)
+        return ledger, source.freshness.poll_s or 0.0
 
     # Dead letters -----------------------------------------------------------------------------
 
@@ -386,7 +417,14 @@ class Coordinator:
     # The loop ---------------------------------------------------------------------------------
 
     async def run_forever(self, tick_s: float) -> None:
-        """Look after every unfinished run until cancelled; an outage is waited out."""
+        """Look after every unfinished run, and let companions work, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._look_after_runs(tick_s))
+            for companion in self.companions:
+                group.create_task(companion.run_forever(tick_s))
+
+    async def _look_after_runs(self, tick_s: float) -> None:
+        """An outage is waited out."""
         try:
             while True:
                 try:

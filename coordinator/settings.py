@@ -12,13 +12,22 @@ class CoordinatorSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="BROADSIDE_", extra="ignore", frozen=True)
 
-    host: str = Field("127.0.0.1", description="address the API listens on; loopback only for now")
+    host: str = Field(
+        "127.0.0.1", description="address the API listens on; beyond loopback with sign-in only"
+    )
     port: int = Field(
         8080, ge=0, le=65535, description="port the API listens on; 0 picks a free one"
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "WARNING", description="how much `broadside serve` says on standard error"
     )
     tick_s: float = Field(1.0, gt=0, le=60, description="seconds between two looks at active runs")
     retention_days: float = Field(
         90.0, ge=0, description="age in days from which `broadside prune` forgets a run"
+    )
+    switches_file: Path | None = Field(
+        None,
+        description="TOML file of the commands that put the device into a state; see docs/studies.md",
     )
     ledger: Literal["none", "lab", "azure-monitor", "prometheus", "csv"] = Field(
         "none", description="where the firewall's own byte counts come from"

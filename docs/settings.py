@@ -6,6 +6,7 @@ from pydantic_core import PydanticUndefined
 from pydantic_settings import BaseSettings
 
 from agent.settings import AgentSettings
+from coordinator.auth.settings import SignInSettings
 from coordinator.settings import CoordinatorSettings
 from exchange.fabric import FabricSettings
 
@@ -14,6 +15,7 @@ BEGIN, END = "<!-- settings: begin -->", "<!-- settings: end -->"
 CLASSES: tuple[tuple[str, type[BaseSettings]], ...] = (
     ("Fabric: where coordinator and agents meet (set on both)", FabricSettings),
     ("Coordinator", CoordinatorSettings),
+    ("Coordinator: sign-in and limits", SignInSettings),
     ("Agent", AgentSettings),
 )
 

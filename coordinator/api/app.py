@@ -2,28 +2,33 @@
 
 import asyncio
 import contextlib
-import ipaddress
+import dataclasses
 from collections.abc import AsyncIterator, Mapping
 
 from fastapi import FastAPI
 
-from coordinator.api import deadletters, fleet, imports, runs
+from coordinator import web
+from coordinator.api import audit, charts, deadletters, events, fleet, imports, me, runs, studies
+from coordinator.api.door import Door, Guard
 from coordinator.api.problems import handle_errors
+from coordinator.auth.audit import Audit
+from coordinator.feeds import Feeds
 from coordinator.service import Coordinator
+from coordinator.studies.shell import Studies
+from coordinator.studies.switch import Switch
 
 
-def is_loopback(host: str) -> bool:
-    """Whether listening on ``host`` stays on this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def create_app(
+    coordinator: Coordinator,
+    *,
+    tick_s: float | None = 1.0,
+    guard: Guard | None = None,
+    switches: Mapping[str, Switch] | None = None,
+) -> FastAPI:
+    """The application; with ``tick_s`` it also looks after unfinished runs while it is up.
 
-
-def create_app(coordinator: Coordinator, *, tick_s: float | None = 1.0) -> FastAPI:
-    """The application; with ``tick_s`` it also looks after unfinished runs while it is up."""
+    Without a ``guard`` everybody may everything, as inside one process; writes are recorded.
+    """
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -43,8 +48,16 @@ def create_app(coordinator: Coordinator, *, tick_s: float | None = 1.0) -> FastA
         summary="Distributed load generation with a verdict",
         version="1",
         lifespan=lifespan,
+        docs_url=None,  # their pages come from elsewhere, and read no token
+        redoc_url=None,
     )
     app.state.coordinator = coordinator
+    app.state.feeds = Feeds(coordinator)
+    app.state.studies = Studies(coordinator, coordinator.fabric.table, switches or {})
+    coordinator.companions.append(app.state.studies)
+    app.state.audit = Audit(coordinator.fabric.table)
+    guard = guard or Guard()
+    app.add_middleware(Door, guard=dataclasses.replace(guard, audit=guard.audit or app.state.audit))
     handle_errors(app)
 
     @app.get("/healthz", tags=["service"])
@@ -52,6 +65,17 @@ def create_app(coordinator: Coordinator, *, tick_s: float | None = 1.0) -> FastA
         """Answers while the process lives."""
         return {"status": "ok"}
 
-    for router in (runs.router, imports.router, deadletters.router, fleet.router):
+    for router in (
+        runs.router,
+        events.router,
+        me.router,
+        charts.router,
+        imports.router,
+        deadletters.router,
+        fleet.router,
+        audit.router,
+        studies.router,
+        web.router,
+    ):
         app.include_router(router)
     return app

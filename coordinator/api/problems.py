@@ -9,11 +9,16 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from coordinator import scenarios
+from coordinator.charts import NoChart
 from coordinator.core.plan import Infeasible
+from coordinator.cursors import BadCursor
 from coordinator.deadletters import CannotResend, UnknownDeadLetter
+from coordinator.feeds import TooManyViewers
 from coordinator.groups import EmptyGroup
 from coordinator.imports import BadFile
 from coordinator.service import NoRaw, RunIsOver, RunNotOver, UnknownRun
+from coordinator.stored import BurstNotOver, UnknownBurst
+from coordinator.studies.shell import BadStudy, UnknownStudy
 from exchange.messages import Message
 from exchange.ports import ExchangeError
 
@@ -40,13 +45,20 @@ _EXPECTED: Final[Mapping[type[Exception], tuple[int, str, str]]] = {
     NoRaw: (404, "No raw output", "{}"),
     RunIsOver: (409, "Over", "run {0} is over; read its verdict at /v1/runs/{0}/summary"),
     RunNotOver: (409, "Not over", "run {0} is not over yet; read /v1/runs/{0}"),
+    NoChart: (404, "No such chart", "{}"),
+    TooManyViewers: (503, "Too many viewers", "{}"),
+    UnknownBurst: (404, "Unknown burst", "{}"),
+    BurstNotOver: (409, "Not over", "{}"),
     BadFile: (422, "Bad import", "{}"),
+    BadCursor: (422, "Bad cursor", "{}"),
     UnknownDeadLetter: (
         404,
         "Unknown dead letter",
         "dead letter {}: there is none; list them at /v1/deadletters",
     ),
     CannotResend: (409, "Not sent again", "{}"),
+    UnknownStudy: (404, "Unknown study", "study {}: no such study; list them at /v1/studies"),
+    BadStudy: (422, "Bad study", "{}"),
     EmptyGroup: (422, "Empty group", "{}"),
     scenarios.ScenarioError: (422, "Bad scenario", "{}"),
     ExchangeError: (503, "Exchange unavailable", "{}"),

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from coordinator.answers import Recomputed
 from coordinator.api.problems import PROBLEMS
-from coordinator.api.service import Service
+from coordinator.api.service import Caller, Service
 from coordinator.core.compare import Comparison
 from coordinator.core.progress import Progress
 from coordinator.core.status import RunStatus
@@ -24,9 +24,11 @@ router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["runs"])
 
 
 @router.post("/runs", status_code=202)
-async def create_run(request: LaunchRequest, response: Response, coordinator: Service) -> RunStatus:
+async def create_run(
+    request: LaunchRequest, response: Response, coordinator: Service, caller: Caller
+) -> RunStatus:
     """Plan a run on the fleet that is there and queue its jobs."""
-    plan = await coordinator.launch(request.resolve(), by=request.by)
+    plan = await coordinator.launch(request.resolve(), by=caller.named(request.by))
     response.headers["Location"] = f"/v1/runs/{plan.run_id}"
     return await coordinator.status(plan.run_id)
 
@@ -49,11 +51,11 @@ async def read_run(run_id: str, coordinator: Service) -> RunStatus:
 
 @router.delete("/runs/{run_id}", status_code=202)
 async def cancel_run(
-    run_id: str, coordinator: Service, request: CancelRequest | None = None
+    run_id: str, coordinator: Service, caller: Caller, request: CancelRequest | None = None
 ) -> RunStatus:
     """Stop a run; agents stop traffic within seconds, what was measured is kept."""
     asked = request or CancelRequest()
-    await coordinator.cancel(run_id, by=asked.by, reason=asked.reason)
+    await coordinator.cancel(run_id, by=caller.named(asked.by), reason=asked.reason)
     return await coordinator.status(run_id)
 
 

@@ -1,9 +1,10 @@
-"""What every router needs: the coordinator behind the application that a request came to."""
+"""What every router needs: the coordinator behind the application, and who asks."""
 
 from typing import Annotated
 
 from fastapi import Depends, Request
 
+from coordinator.auth.principal import Principal
 from coordinator.service import Coordinator
 
 
@@ -12,4 +13,11 @@ def _coordinator(request: Request) -> Coordinator:
     return coordinator
 
 
+def _principal(request: Request) -> Principal:
+    principal: Principal = request.state.principal
+    return principal
+
+
 Service = Annotated[Coordinator, Depends(_coordinator)]
+Caller = Annotated[Principal, Depends(_principal)]
+"""Who asks, as the door knows; ``caller.named(said)`` is the name to keep."""

@@ -5,7 +5,9 @@ import sys
 import typer
 
 from coordinator.cli import (
+    advise,
     agent,
+    audit,
     compare,
     deadletters,
     demo,
@@ -15,7 +17,10 @@ from coordinator.cli import (
     runs,
     serve,
     storage,
+    studies,
+    tokens,
 )
+from coordinator.cli.connection import offer_token
 from coordinator.cli.exits import Exit
 
 app = typer.Typer(
@@ -40,8 +45,13 @@ app.command(name="compare")(compare.compare)
 app.add_typer(imports.app, name="import")
 app.command(name="scenarios")(runs.list_scenarios)
 app.command(name="prune")(storage.prune)
+app.add_typer(studies.app, name="study")
+app.add_typer(advise.app, name="advise")
 app.add_typer(deadletters.app, name="deadletters")
+app.add_typer(tokens.app, name="token")
+app.command(name="audit")(audit.audit)
 app.command(name="doctor")(doctor.doctor)
+offer_token(app)
 
 
 @app.callback(invoke_without_command=True)

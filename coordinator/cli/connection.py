@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
+import functools
 import getpass
+import inspect
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextvars import ContextVar
 from typing import Annotated, TypeVar
 
 import httpx
@@ -15,6 +18,7 @@ from coordinator.client import ApiError, Client, connect
 from coordinator.ledgers import LedgerError, open_ledger
 from coordinator.service import Coordinator
 from coordinator.settings import CoordinatorSettings
+from coordinator.studies.switch import SwitchError, read_switches
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.ports import ExchangeError
 
@@ -27,9 +31,45 @@ Api = Annotated[
         help="a coordinator's address; without it the command works on the fabric itself",
     ),
 ]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        envvar="BROADSIDE_TOKEN",
+        help="bearer token for --api; keep it in the environment: process lists show arguments",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="print JSON on standard output, nothing else")]
 
 T = TypeVar("T")
+
+_token: ContextVar[str | None] = ContextVar("token", default=None)
+
+
+def offer_token(app: typer.Typer) -> None:
+    """Give every command that takes ``--api`` a ``--token`` as well."""
+    for command in app.registered_commands:
+        if command.callback is not None and "api" in inspect.signature(command.callback).parameters:
+            command.callback = _with_token(command.callback)
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            offer_token(group.typer_instance)
+
+
+def _with_token(command: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(command)
+    def with_token(*args: object, token: str | None = None, **kwargs: object) -> None:
+        _token.set(token)
+        command(*args, **kwargs)
+
+    signature = inspect.signature(command)
+    extra = inspect.Parameter(
+        "token", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Token
+    )
+    parameters = [*signature.parameters.values(), extra]
+    vars(with_token)["__signature__"] = signature.replace(parameters=parameters)
+    with_token.__annotations__ = {**command.__annotations__, "token": Token}
+    return with_token
 
 
 def operator_name() -> str:
@@ -47,17 +87,25 @@ async def coordinator_client(api: str | None, *, drive: bool = False) -> AsyncIt
     With ``drive`` the one inside this process also looks after unfinished runs meanwhile.
     """
     if api is not None:
-        async with connect(api) as client:
+        async with connect(api, _token.get()) as client:
             yield client
         return
-    from coordinator.api import create_app  # a second of imports that remote commands do without
+    from coordinator.api import Guard, create_app  # remote commands do without their imports
+    from coordinator.auth.principal import Access, Principal
 
     settings = CoordinatorSettings()
     fabric = open_fabric(FabricSettings())
     coordinator = Coordinator(fabric, open_ledger(settings))
-    app = create_app(coordinator, tick_s=None)
+    name = operator_name()  # who holds the fabric's credential needs no token
+    local = Principal(name=name, access=Access.OPERATOR, key=f"local:{name}", signed_in=False)
+    app = create_app(
+        coordinator,
+        tick_s=None,
+        guard=Guard(unsigned=local),
+        switches=read_switches(settings.switches_file),
+    )
     loop = asyncio.create_task(coordinator.run_forever(settings.tick_s)) if drive else None
-    transport = httpx.ASGITransport(app)
+    transport = httpx.ASGITransport(app, client=None)
     try:
         async with httpx.AsyncClient(transport=transport, base_url="http://in-process") as http:
             yield Client(http)
@@ -81,5 +129,5 @@ def run(api: str | None, work: Callable[[Client], Awaitable[T]], *, drive: bool 
     except ApiError as error:
         usage = error.status in (httpx.codes.NOT_FOUND, httpx.codes.UNPROCESSABLE_ENTITY)
         stop(str(error), Exit.USAGE if usage else Exit.CANNOT_RUN)
-    except (ExchangeError, LedgerError) as error:
+    except (ExchangeError, LedgerError, SwitchError) as error:
         stop(str(error), Exit.CANNOT_RUN)

@@ -5,17 +5,20 @@ from typing import Annotated
 
 import typer
 
+from coordinator.auth.settings import SignInSettings
 from coordinator.cli.exits import Exit, stop
+from coordinator.logs import start_log
+from coordinator.settings import CoordinatorSettings
 
 
 def serve(
-    host: Annotated[str | None, typer.Option(help="address to listen on (loopback only)")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="address to listen on; beyond loopback with sign-in only")
+    ] = None,
     port: Annotated[int | None, typer.Option(help="port; 0 picks a free one")] = None,
 ) -> None:
     """Look after runs and answer the REST API until interrupted."""
     from pydantic import ValidationError
-
-    from coordinator.settings import CoordinatorSettings
 
     chosen = {"host": host, "port": port}
     try:
@@ -23,27 +26,44 @@ def serve(
     except ValidationError as error:
         fault = error.errors()[0]
         stop(f"{fault['loc'][0]}: {fault['msg']} (got {fault['input']!r})", Exit.USAGE)
-    asyncio.run(_serve(settings.host, settings.port, settings.tick_s))
+    start_log(settings.log_level)
+    asyncio.run(_serve(settings, _sign_in_settings()))
 
 
-async def _serve(host: str, port: int, tick_s: float) -> None:
+def _sign_in_settings() -> SignInSettings:
+    from pydantic import ValidationError
+
+    try:
+        return SignInSettings()
+    except ValidationError as error:
+        fault = error.errors()[0]
+        name = f"BROADSIDE_{'_'.join(map(str, fault['loc'])).upper()}"
+        stop(f"{name}: {fault['msg']} (got {fault['input']!r})", Exit.USAGE)
+
+
+async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     import socket
 
     import uvicorn
 
-    from coordinator.api import create_app, is_loopback
+    from coordinator.api import Guard, create_app, is_loopback
+    from coordinator.auth.principal import SignInMisconfigured
+    from coordinator.auth.signin import open_sign_in
     from coordinator.ledgers import LedgerError, open_ledger
     from coordinator.service import Coordinator
-    from coordinator.settings import CoordinatorSettings
+    from coordinator.studies.switch import SwitchError, read_switches
     from exchange.fabric import FabricSettings, open_fabric
     from exchange.ports import ExchangeError
 
-    if not is_loopback(host):
+    host, port = settings.host, settings.port
+    if door.sign_in == "off" and not is_loopback(host):
         stop(
-            f"host {host}: without sign-in the API listens on loopback only; use 127.0.0.1 and "
-            "reach it through an SSH tunnel",
+            f"host {host}: without sign-in the API listens on loopback only; set "
+            "BROADSIDE_SIGN_IN=on, or use 127.0.0.1 and reach it through an SSH tunnel",
             Exit.USAGE,
         )
+    if (door.tls_certificate_file is None) != (door.tls_key_file is None):
+        stop("BROADSIDE_TLS_CERTIFICATE_FILE, BROADSIDE_TLS_KEY_FILE: set both", Exit.USAGE)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -55,13 +75,47 @@ async def _serve(host: str, port: int, tick_s: float) -> None:
         )
     try:
         fabric = open_fabric(FabricSettings())
-        ledger = open_ledger(CoordinatorSettings())
-    except (ExchangeError, LedgerError) as error:
+        ledger = open_ledger(settings)
+        switches = read_switches(settings.switches_file)
+        sign_in = open_sign_in(door, fabric.table)
+    except (ExchangeError, LedgerError, SignInMisconfigured, SwitchError) as error:
         stop(str(error), Exit.CANNOT_RUN)
-    app = create_app(Coordinator(fabric, ledger), tick_s=tick_s)
-    typer.echo(f"listening on http://{host}:{listener.getsockname()[1]}", err=True)
+    guard = Guard(
+        sign_in=sign_in,
+        writes_per_minute=door.writes_per_minute,
+        request_max_bytes=door.request_max_bytes,
+        import_max_bytes=door.import_max_bytes,
+        loopback_only=sign_in is None,
+    )
+    app = create_app(
+        Coordinator(fabric, ledger), tick_s=settings.tick_s, guard=guard, switches=switches
+    )
+    scheme = "http" if door.tls_certificate_file is None else "https"
+    if scheme == "http" and not is_loopback(host):
+        typer.echo(
+            "warning: tokens travel in clear text; set BROADSIDE_TLS_CERTIFICATE_FILE and "
+            "BROADSIDE_TLS_KEY_FILE, or put a proxy that speaks TLS in front",
+            err=True,
+        )
+    at = f"{scheme}://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+    typer.echo(f"listening on {at} (open {at}/ in a browser)", err=True)
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await app.state.feeds.close()  # else it would wait for pages to be closed
+            await super().shutdown(sockets)
+
     try:
-        config = uvicorn.Config(app, log_level="warning", access_log=False)
-        await uvicorn.Server(config).serve(sockets=[listener])
+        config = uvicorn.Config(
+            app,
+            log_config=None,  # ours, which lets no secret through
+            access_log=False,
+            server_header=False,
+            proxy_headers=door.trusted_proxies is not None,
+            forwarded_allow_ips=door.trusted_proxies,
+            ssl_certfile=door.tls_certificate_file,
+            ssl_keyfile=door.tls_key_file,
+        )
+        await Server(config).serve(sockets=[listener])
     finally:
         await fabric.close()

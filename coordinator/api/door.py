@@ -1,0 +1,268 @@
+"""The door of the application: who asks, whether that one may, how much, and a record of writes.
+
+It stands before routing, so that whatever is behind it, also what is added later, is refused
+without a token; :mod:`coordinator.auth.rights` says what each route needs.
+"""
+
+import ipaddress
+import logging
+import math
+import re
+import time
+import urllib.parse
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from limits import RateLimitItemPerMinute
+from limits.aio.storage import MemoryStorage
+from limits.aio.strategies import MovingWindowRateLimiter
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from coordinator.api.problems import problem
+from coordinator.auth.audit import Audit, AuditRow
+from coordinator.auth.principal import (
+    ANYBODY,
+    Access,
+    KeysUnavailable,
+    NoRole,
+    NotSignedIn,
+    Principal,
+)
+from coordinator.auth.rights import Right, right_of
+from coordinator.auth.signin import SignIn
+from exchange.ports import ExchangeError
+
+log = logging.getLogger(__name__)
+
+_PATH_MAX_CHARS: Final = 300  # of a path that is kept in the audit
+_IMPORTS: Final = "/v1/imports/"
+_LOCATION: Final = re.compile(r"/v1/runs/([a-z0-9-]+)")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether listening on ``host`` stays on this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """How the door is set; as it stands, everybody may everything without end."""
+
+    sign_in: SignIn | None = None  # None: everybody is `unsigned`
+    unsigned: Principal = ANYBODY
+    audit: Audit | None = None
+    writes_per_minute: int | None = None
+    request_max_bytes: int | None = None
+    import_max_bytes: int | None = None
+    loopback_only: bool = False  # refuse what a page of another site makes a browser send
+
+
+class Door:
+    """ASGI middleware; see the module."""
+
+    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+        self._app = app
+        self._guard = guard
+        self._limiter = MovingWindowRateLimiter(MemoryStorage())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        right = right_of(scope["method"], scope["path"])
+        refusal, principal = await self._admit(scope, right)
+        if refusal is not None:
+            await self._refuse(refusal, principal, scope, receive, send, right)
+            return
+        scope.setdefault("state", {})["principal"] = principal
+        max_bytes = self._max_bytes(scope["path"])
+        if max_bytes is not None:
+            receive = _bounded(receive, Headers(scope=scope), max_bytes)
+        if not right.writes or self._guard.audit is None:
+            await self._app(scope, receive, _uncached(send))
+            return
+        await self._recorded(self._guard.audit, principal, scope, receive, send, right)
+
+    async def _admit(self, scope: Scope, right: Right) -> tuple[Response | None, Principal]:
+        """Who asks, and the answer to one who may not."""
+        headers = Headers(scope=scope)
+        guard = self._guard
+        if guard.loopback_only and _foreign(headers):
+            why = "this API has no sign-in and answers programs of its own host only"
+            return problem(403, "Refused", why), guard.unsigned
+        principal = guard.unsigned
+        if guard.sign_in is not None and right.access is not Access.OPEN:
+            try:
+                principal = await guard.sign_in.identify(headers.get("authorization"))
+            except NotSignedIn as error:
+                return _unauthorised(str(error), headers), principal
+            except NoRole as error:
+                return problem(403, "Not allowed", str(error)), principal
+            except (KeysUnavailable, ExchangeError) as error:
+                return problem(503, "Sign-in unavailable", str(error)), principal
+        if right.writes:
+            refusal = await self._limited(principal, scope)
+            if refusal is not None:
+                return refusal, principal
+        if right.access is not Access.OPEN and not principal.may(right.access):
+            why = f"{principal.name} is a {principal.access}; this needs an {right.access}"
+            return problem(403, "Not allowed", why), principal
+        return None, principal
+
+    async def _limited(self, principal: Principal, scope: Scope) -> Response | None:
+        if self._guard.writes_per_minute is None:
+            return None
+        item = RateLimitItemPerMinute(self._guard.writes_per_minute)
+        who = principal.key or _address(scope) or ""
+        if await self._limiter.hit(item, who):
+            return None
+        window = await self._limiter.get_window_stats(item, who)
+        wait_s = max(1, math.ceil(window.reset_time - time.time()))
+        return problem(
+            429,
+            "Too many writes",
+            f"over {self._guard.writes_per_minute} writes in 60 s; wait {wait_s} s",
+            headers={"Retry-After": str(wait_s)},
+        )
+
+    async def _refuse(
+        self,
+        refusal: Response,
+        principal: Principal,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        right: Right,
+    ) -> None:
+        """Answer, and record what a known caller was denied; who is unknown fills no table."""
+        status = refusal.status_code
+        log.warning(
+            "%s %s refused: %d", scope["method"], right.route, status, extra={"action": "refuse"}
+        )
+        if right.writes and status == 403 and principal.signed_in and self._guard.audit:
+            try:
+                await self._guard.audit.begin(_row(principal, scope, right, status=status))
+            except ExchangeError as error:
+                log.warning("audit row lost: %s", error, extra={"action": "audit"})
+        await refusal(scope, receive, _uncached(send))
+
+    async def _recorded(
+        self,
+        audit: Audit,
+        principal: Principal,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        right: Right,
+    ) -> None:
+        """Do a write between the two halves of its audit row; without the first it is not done."""
+        row = _row(principal, scope, right)
+        try:
+            key = await audit.begin(row)
+        except ExchangeError as error:
+            refusal = problem(503, "Exchange unavailable", f"no audit row, so not done: {error}")
+            await refusal(scope, receive, _uncached(send))
+            return
+
+        async def ended(status: int, run_id: str | None) -> None:
+            update = {"status": status, "run_id": run_id or row.run_id}
+            try:
+                await audit.end(key, row.model_copy(update=update))
+            except ExchangeError as error:
+                log.warning("audit row unfinished: %s", error, extra={"action": "audit"})
+
+        async def send_recorded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                found = _LOCATION.fullmatch(Headers(raw=message["headers"]).get("location", ""))
+                await ended(message["status"], found and found[1])
+            await send(message)
+
+        try:
+            await self._app(scope, receive, _uncached(send_recorded))
+        except Exception:
+            await ended(500, None)
+            raise
+
+    def _max_bytes(self, path: str) -> int | None:
+        guard = self._guard
+        return guard.import_max_bytes if path.startswith(_IMPORTS) else guard.request_max_bytes
+
+
+def _row(principal: Principal, scope: Scope, right: Right, status: int | None = None) -> AuditRow:
+    return AuditRow(
+        at=datetime.now(UTC),
+        by=principal.name,
+        role=principal.access.value if principal.signed_in else "unsigned",
+        from_address=_address(scope),
+        method=scope["method"],
+        path=urllib.parse.quote(scope["path"])[:_PATH_MAX_CHARS],
+        route=right.route,
+        run_id=right.parameters.get("run_id", "")[:63] or None,
+        status=status,
+    )
+
+
+def _address(scope: Scope) -> str | None:
+    client = scope.get("client")
+    return None if client is None else str(client[0])
+
+
+def _unauthorised(why: str, headers: Headers) -> Response:
+    """RFC 6750, section 3: the error code is only for a request that carried a token."""
+    challenge = 'Bearer realm="broadside"'
+    if "authorization" in headers:
+        challenge += ', error="invalid_token"'
+    return problem(401, "Not signed in", why, headers={"WWW-Authenticate": challenge})
+
+
+def _foreign(headers: Headers) -> bool:
+    """Whether a browser sends this for a page of another site, or to a name bound to loopback."""
+    host = urllib.parse.urlsplit(f"//{headers.get('host', '')}")
+    origin = headers.get("origin")
+    return not is_loopback(host.hostname or "") or (
+        origin is not None and urllib.parse.urlsplit(origin).netloc != host.netloc
+    )
+
+
+def _bounded(receive: Receive, headers: Headers, max_bytes: int) -> Receive:
+    """``receive`` that refuses a body over ``max_bytes``, whether announced or not."""
+    announced = headers.get("content-length", "")
+    total_bytes = 0
+
+    async def bounded() -> Message:
+        nonlocal total_bytes
+        if announced.isdecimal() and int(announced) > max_bytes:
+            raise _too_large(max_bytes)
+        message = await receive()
+        total_bytes += len(message.get("body", b""))
+        if total_bytes > max_bytes:
+            raise _too_large(max_bytes)
+        return message
+
+    return bounded
+
+
+def _too_large(max_bytes: int) -> HTTPException:
+    return HTTPException(
+        413, f"the request's body is over {max_bytes} bytes; send less, or raise the limit"
+    )
+
+
+def _uncached(send: Send) -> Send:
+    """``send`` that forbids caches what a route has not allowed them."""
+
+    async def uncached(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).setdefault("Cache-Control", "no-store")
+        await send(message)
+
+    return uncached

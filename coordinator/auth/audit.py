@@ -1,0 +1,88 @@
+"""What was changed over the API: who, what, from where, when, and how it ended."""
+
+import re
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from coordinator.cursors import BadCursor, make_cursor, parse_cursor
+from exchange.messages import Message, UtcDatetime
+from exchange.ports import Table
+from exchange.shelf import Shelf
+
+MONTHS_BACK: Final = 24  # months that a reading goes back
+_INVERTED_FROM_MS: Final = 9_999_999_999_999  # as in exchange.records: newest first
+
+
+class AuditRow(Message):
+    """One write. ``status`` None: it never ended, as when the coordinator died in it."""
+
+    at: UtcDatetime
+    by: str
+    role: str  # viewer or operator; "unsigned" without sign-in
+    from_address: str | None  # None: a command in the coordinator's own process
+    method: str
+    path: str
+    route: str | None = None  # its template; None: no such route
+    run_id: str | None = None  # where the path or the answer names one
+    status: int | None = None  # HTTP status
+
+
+class Audit:
+    """Audit rows in a fabric's table, one shelf a month."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    async def begin(self, row: AuditRow) -> str:
+        """Keep a write before it is done; returns the row's key."""
+        key = f"{_INVERTED_FROM_MS - _epoch_ms(row.at):013d}.{secrets.token_hex(4)}"
+        await self._shelf(_month(row.at)).create(key, row)
+        return key
+
+    async def end(self, key: str, row: AuditRow) -> None:
+        """Say how it ended."""
+        await self._shelf(_month(row.at)).put(key, row)
+
+    async def read(
+        self, now: datetime, *, limit: int, cursor: str | None = None
+    ) -> tuple[Sequence[AuditRow], str | None]:
+        """Newest first, and the cursor of what follows. Raises
+        :class:`~coordinator.cursors.BadCursor`."""
+        month, key_from = (_month(now), None) if cursor is None else _parse(cursor)
+        rows: list[AuditRow] = []
+        oldest = _before(_month(now), MONTHS_BACK)
+        while month > oldest:
+            scan = self._shelf(month).scan(key_from=key_from, limit=limit + 1 - len(rows))
+            async for key, row in scan:
+                if len(rows) == limit:
+                    return rows, make_cursor(month, key)
+                rows.append(row)
+            month, key_from = _before(month, 1), None
+        return rows, None
+
+    def _shelf(self, month: str) -> Shelf[AuditRow]:
+        return Shelf(self._table, f"audit.{month}", AuditRow)
+
+
+def _epoch_ms(at: datetime) -> int:
+    return round(at.timestamp() * 1000)
+
+
+def _month(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m}"
+
+
+def _before(month: str, count: int) -> str:
+    """The month ``count`` months earlier."""
+    year, number = map(int, month.split("-"))
+    index = year * 12 + number - 1 - count
+    return f"{index // 12:04d}-{index % 12 + 1:02d}"
+
+
+def _parse(cursor: str) -> tuple[str, str]:
+    month, key = parse_cursor(cursor, 2)
+    if not re.fullmatch(r"[0-9]{4}-(0[1-9]|1[0-2])", month):
+        raise BadCursor(f"cursor: {month[:40]!r} is not a month")
+    return month, key

@@ -1,0 +1,193 @@
+"""Tokens of Microsoft Entra ID: signature, issuer, tenant, audience, time and roles, all checked.
+
+Claims are those of Microsoft's "Access token claims reference" and "Configurable app roles".
+"""
+
+import asyncio
+import time
+import urllib.parse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jwt
+
+from coordinator.auth.principal import (
+    Access,
+    KeysUnavailable,
+    NoRole,
+    NotSignedIn,
+    Principal,
+    SignInMisconfigured,
+)
+from coordinator.auth.settings import SignInSettings
+
+_ALGORITHMS: Final = ("RS256",)  # never from the token's own header
+_KEYS_S: Final = 3600.0  # s for which fetched keys are kept
+_KEYS_AGAIN_S: Final = 30.0  # s between two fetches for a key id that is not among them
+_FETCH_MAX_S: Final = 5.0  # s to wait for the keys
+_FETCH_FAILED_S: Final = 5.0  # s for which a failed fetch is not tried again
+_TOKEN_MAX_CHARS: Final = 16_384
+_NAME_MAX_CHARS: Final = 100
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntraTrust:
+    """Which tokens are believed."""
+
+    tenant_id: str
+    audiences: Sequence[str]
+    issuers: Sequence[str]
+    jwks_url: str
+    leeway_s: float
+
+
+def entra_trust(settings: SignInSettings) -> EntraTrust | None:
+    """What the settings say; None without a tenant. Raises ``SignInMisconfigured``."""
+    tenant = settings.entra_tenant_id
+    if tenant is None:
+        if settings.entra_audience is not None:
+            raise SignInMisconfigured(
+                "BROADSIDE_ENTRA_AUDIENCE without BROADSIDE_ENTRA_TENANT_ID; set both"
+            )
+        return None
+    audiences = _split(settings.entra_audience)
+    if not audiences:
+        raise SignInMisconfigured(
+            "BROADSIDE_ENTRA_TENANT_ID without BROADSIDE_ENTRA_AUDIENCE: tokens made for other "
+            "applications would be accepted; set the app registration's client id"
+        )
+    public = "https://login.microsoftonline.com"
+    url = settings.entra_jwks_url or f"{public}/{tenant}/discovery/v2.0/keys"
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
+        raise SignInMisconfigured(
+            f"BROADSIDE_ENTRA_JWKS_URL={url}: keys must come over https; anybody on the way could "
+            "put in their own"
+        )
+    issuers = _split(settings.entra_issuers) or [
+        f"{public}/{tenant}/v2.0",
+        f"https://sts.windows.net/{tenant}/",  # of tokens in the v1.0 format
+    ]
+    return EntraTrust(
+        tenant_id=tenant,
+        audiences=audiences,
+        issuers=issuers,
+        jwks_url=url,
+        leeway_s=settings.entra_leeway_s,
+    )
+
+
+def _split(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+class Entra:
+    """Checks tokens of one tenant; its keys are fetched when first needed, and kept."""
+
+    def __init__(
+        self, trust: EntraTrust, *, monotonic_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._trust = trust
+        self._monotonic_s = monotonic_s
+        self._keys = jwt.PyJWKClient(
+            trust.jwks_url,
+            lifespan=_KEYS_S,
+            timeout=_FETCH_MAX_S,
+            cooldown_duration=_KEYS_AGAIN_S,
+        )
+        self._one_fetch = asyncio.Lock()
+        self._failed: tuple[float, str] | None = None  # until when, and why
+
+    async def identify(self, token: str) -> Principal:
+        """Whose token this is. Raises ``NotSignedIn``, ``NoRole``, ``KeysUnavailable``."""
+        if len(token) > _TOKEN_MAX_CHARS:
+            raise NotSignedIn(f"the token is over {_TOKEN_MAX_CHARS} characters")
+        try:
+            header = jwt.get_unverified_header(token)
+        except jwt.InvalidTokenError as error:
+            raise NotSignedIn("the token is neither Broadside's own nor a JWT") from error
+        if header.get("alg") not in _ALGORITHMS:
+            raise NotSignedIn("the token is not signed with RS256")
+        key_id = header.get("kid")
+        if not isinstance(key_id, str):
+            raise NotSignedIn("the token does not name its key (kid)")
+        return self._principal(self._claims(token, await self._key(key_id)))
+
+    async def _key(self, key_id: str) -> jwt.PyJWK:
+        async with self._one_fetch:
+            if self._failed is not None and self._monotonic_s() < self._failed[0]:
+                raise KeysUnavailable(self._failed[1])
+            try:
+                key = await asyncio.to_thread(self._keys.get_signing_key, key_id)
+            except jwt.PyJWKClientConnectionError as error:
+                why = f"Entra ID's keys at {self._trust.jwks_url}: no answer; try again"
+                self._failed = (self._monotonic_s() + _FETCH_FAILED_S, why)
+                raise KeysUnavailable(why) from error
+            except (jwt.PyJWKClientError, jwt.PyJWKSetError, ValueError) as error:
+                if self._unknown_key(key_id):
+                    raise NotSignedIn("the token's key is not one of the tenant's") from error
+                why = f"Entra ID's keys at {self._trust.jwks_url}: not a key set"
+                self._failed = (self._monotonic_s() + _FETCH_FAILED_S, why)
+                raise KeysUnavailable(why) from error
+            self._failed = None
+            return key
+
+    def _unknown_key(self, key_id: str) -> bool:
+        """Whether there is a usable key set, and this key is not in it."""
+        cache = self._keys.jwk_set_cache
+        kept = None if cache is None else cache.get()
+        return kept is not None and all(key.key_id != key_id for key in kept.keys)
+
+    def _claims(self, token: str, key: jwt.PyJWK) -> dict[str, Any]:
+        try:
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                key,
+                algorithms=list(_ALGORITHMS),
+                audience=list(self._trust.audiences),
+                issuer=list(self._trust.issuers),
+                leeway=self._trust.leeway_s,
+                options={"require": ["exp", "nbf", "iss", "aud", "tid"]},
+            )
+        except jwt.InvalidTokenError as error:
+            raise NotSignedIn(_reason(error)) from error
+        if claims["tid"] != self._trust.tenant_id:
+            raise NotSignedIn("the token is of another tenant")
+        return claims
+
+    def _principal(self, claims: dict[str, Any]) -> Principal:
+        roles = claims.get("roles")
+        held = set(roles) & {"viewer", "operator"} if isinstance(roles, list) else set()
+        if not held:
+            raise NoRole(
+                "the token carries neither the app role viewer nor operator; assign one in Entra ID"
+            )
+        who = claims.get("oid") or claims.get("sub") or claims.get("azp") or claims.get("appid")
+        if not isinstance(who, str):
+            raise NotSignedIn("the token does not say whose it is (oid, sub)")
+        shown = claims.get("preferred_username") or claims.get("upn") or claims.get("azp") or who
+        return Principal(
+            name=str(shown)[:_NAME_MAX_CHARS],
+            access=Access.OPERATOR if "operator" in held else Access.VIEWER,
+            key=f"entra:{who}",
+        )
+
+
+def _reason(error: jwt.InvalidTokenError) -> str:
+    match error:
+        case jwt.ExpiredSignatureError():
+            return "the token has expired"
+        case jwt.ImmatureSignatureError():
+            return "the token is not valid yet"
+        case jwt.InvalidAudienceError():
+            return "the token was made for another application (aud)"
+        case jwt.InvalidIssuerError():
+            return "the token comes from another issuer (iss)"
+        case jwt.MissingRequiredClaimError():
+            return f"the token lacks the claim {error.claim}"
+        case jwt.InvalidSignatureError():
+            return "the token's signature is not right"
+        case _:
+            return "the token is not a JWT that can be checked"

@@ -1,0 +1,87 @@
+"""What every route needs: the one place that says who may call what.
+
+A route that is not listed needs a viewer to be read and an operator for everything else; a test
+holds this table against the application's own list of routes.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from coordinator.auth.principal import Access
+
+OPEN, VIEWER, OPERATOR = Access.OPEN, Access.VIEWER, Access.OPERATOR
+
+RIGHTS: Final[tuple[tuple[str, str, Access], ...]] = (
+    ("GET", "/healthz", OPEN),
+    ("GET", "/readyz", OPEN),
+    ("GET", "/", OPEN),  # the page itself: it asks for a token, and carries none
+    ("GET", "/report.html", OPEN),
+    ("GET", "/web/{version}/{name}", OPEN),
+    ("GET", "/v1/me", VIEWER),
+    ("GET", "/v1/runs/{run_id}/events", VIEWER),
+    ("GET", "/metrics", VIEWER),
+    ("GET", "/openapi.json", VIEWER),
+    ("GET", "/v1/scenarios", VIEWER),
+    ("GET", "/v1/presences", VIEWER),
+    ("GET", "/v1/runs", VIEWER),
+    ("POST", "/v1/runs", OPERATOR),
+    ("GET", "/v1/runs/{run_id}", VIEWER),
+    ("DELETE", "/v1/runs/{run_id}", OPERATOR),
+    ("GET", "/v1/runs/{run_id}/progress", VIEWER),
+    ("GET", "/v1/runs/{run_id}/summary", VIEWER),
+    ("GET", "/v1/runs/{run_id}/recomputed", VIEWER),
+    ("GET", "/v1/runs/{run_id}/raw/{pair}", VIEWER),
+    ("GET", "/v1/runs/{run_id}/charts", VIEWER),
+    ("GET", "/v1/runs/{run_id}/charts/{name}", VIEWER),
+    ("POST", "/v1/comparisons", VIEWER),  # reads; only its question does not fit into an address
+    ("POST", "/v1/estimate", VIEWER),  # the same
+    ("POST", "/v1/prune", OPERATOR),
+    ("POST", "/v1/imports/original", OPERATOR),
+    ("POST", "/v1/imports/iperf3", OPERATOR),
+    ("GET", "/v1/deadletters", VIEWER),
+    ("GET", "/v1/deadletters/{sequence_number}", VIEWER),
+    ("POST", "/v1/deadletters/{sequence_number}/resend", OPERATOR),
+    ("GET", "/v1/audit", OPERATOR),
+)
+
+READ_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """What one request needs."""
+
+    access: Access
+    route: str | None  # its template; None: not listed
+    parameters: dict[str, str]  # of the path
+    writes: bool  # counted against the limit, and kept in the audit
+
+
+def _pattern(template: str) -> re.Pattern[str]:
+    parts = re.split(r"\{(\w+)\}", template)
+    named = (
+        f"(?P<{part}>[^/]+)" if index % 2 else re.escape(part) for index, part in enumerate(parts)
+    )
+    return re.compile("".join(named))
+
+
+_PATTERNS: Final = tuple(
+    (method, template, _pattern(template), access) for method, template, access in RIGHTS
+)
+
+
+def right_of(method: str, path: str) -> Right:
+    """What ``method`` on ``path`` needs; the first row that fits counts."""
+    for listed, template, pattern, access in _PATTERNS:
+        found = pattern.fullmatch(path) if listed == method else None
+        if found:
+            return Right(
+                access=access,
+                route=template,
+                parameters=found.groupdict(),
+                writes=method not in READ_METHODS and access is OPERATOR,
+            )
+    reads = method in READ_METHODS
+    access = VIEWER if reads else OPERATOR
+    return Right(access=access, route=None, parameters={}, writes=not reads)

@@ -1,0 +1,51 @@
+"""From a request's ``Authorization`` to who asks."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from coordinator.auth.entra import Entra, entra_trust
+from coordinator.auth.principal import NotSignedIn, Principal
+from coordinator.auth.settings import SignInSettings
+from coordinator.auth.tokens import PREFIX, Tokens
+from exchange.ports import Table
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class SignIn:
+    """Bearer tokens: our own by their prefix, all others Entra ID's where it is set up."""
+
+    def __init__(
+        self, tokens: Tokens, entra: Entra | None, *, now: Callable[[], datetime] = _utc_now
+    ) -> None:
+        self._tokens = tokens
+        self._entra = entra
+        self._now = now
+
+    async def identify(self, authorization: str | None) -> Principal:
+        """Who asks.
+
+        Raises ``NotSignedIn``, ``NoRole``, ``KeysUnavailable``, and ``ExchangeError`` when the
+        tokens cannot be read.
+        """
+        if authorization is None:
+            raise NotSignedIn("no token; send the header `Authorization: Bearer <token>`")
+        scheme, _, credential = authorization.partition(" ")
+        credential = credential.strip()
+        if scheme.lower() != "bearer" or not credential:
+            raise NotSignedIn("the Authorization header is not `Bearer <token>`")
+        if credential.startswith(PREFIX):
+            return await self._tokens.identify(credential, self._now())
+        if self._entra is None:
+            raise NotSignedIn("the token is not one of Broadside's, and Entra ID is not set up")
+        return await self._entra.identify(credential)
+
+
+def open_sign_in(settings: SignInSettings, table: Table) -> SignIn | None:
+    """Sign-in as the settings have it; None: off. Raises ``SignInMisconfigured``."""
+    trust = entra_trust(settings)
+    if settings.sign_in == "off":
+        return None
+    return SignIn(Tokens(table), None if trust is None else Entra(trust))

@@ -1,0 +1,121 @@
+"""An Entra ID of our own: RSA keys, the tokens they sign, and the key set served over HTTP."""
+
+import base64
+import hashlib
+import hmac
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any, Final
+
+import jwt
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from coordinator.auth.settings import SignInSettings
+
+TENANT: Final = "8f5e2a3c-0000-4000-8000-000000000001"
+AUDIENCE: Final = "api://broadside-test"
+KEY_ID: Final = "first"
+
+
+class KeyServer:
+    """Signs as Entra ID does; ``fetched_count`` counts readings of the key set."""
+
+    def __init__(self) -> None:
+        self.key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        self.other_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        self.published = {KEY_ID: self.key}
+        self.fetched_count = 0
+        self.url = ""
+
+    @property
+    def issuer(self) -> str:
+        return f"https://login.microsoftonline.com/{TENANT}/v2.0"
+
+    def settings(self) -> SignInSettings:
+        return SignInSettings(
+            sign_in="on",
+            entra_tenant_id=TENANT,
+            entra_audience=AUDIENCE,
+            entra_jwks_url=self.url,
+        )
+
+    def claims(self, **changes: Any) -> dict[str, Any]:
+        """Those of a good token of an operator; None takes one away."""
+        now_s = int(time.time())
+        claims = {
+            "iss": self.issuer,
+            "aud": AUDIENCE,
+            "tid": TENANT,
+            "iat": now_s,
+            "nbf": now_s - 5,
+            "exp": now_s + 600,
+            "oid": "5b1c0de5-0000-4000-8000-000000000002",
+            "preferred_username": "gunner@example.org",
+            "roles": ["operator"],
+        } | changes
+        return {name: value for name, value in claims.items() if value is not None}
+
+    def token(
+        self, *, key: rsa.RSAPrivateKey | None = None, key_id: str = KEY_ID, **changes: Any
+    ) -> str:
+        headers = {"kid": key_id}
+        return jwt.encode(self.claims(**changes), key or self.key, "RS256", headers=headers)
+
+    def unsigned(self) -> str:
+        """A token with ``alg: none``."""
+        return jwt.encode(self.claims(), None, "none", headers={"kid": KEY_ID})
+
+    def confused(self) -> str:
+        """A token whose HMAC key is the public key, as text: the classic confusion."""
+        public = self.key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        head = {"alg": "HS256", "typ": "JWT", "kid": KEY_ID}
+        signed = b".".join(_segment(json.dumps(part).encode()) for part in (head, self.claims()))
+        mac = hmac.new(public, signed, hashlib.sha256).digest()
+        return (signed + b"." + _segment(mac)).decode()
+
+    def key_set(self) -> bytes:
+        keys = [
+            json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key()))
+            | {"kid": key_id, "use": "sig", "alg": "RS256"}
+            for key_id, key in self.published.items()
+        ]
+        return json.dumps({"keys": keys}).encode()
+
+
+def _segment(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")
+
+
+@contextmanager
+def key_server() -> Iterator[KeyServer]:
+    """A key server that listens on loopback."""
+    served = KeyServer()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            served.fetched_count += 1
+            body = served.key_set()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        served.url = f"http://127.0.0.1:{server.server_port}/keys"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield served
+        finally:
+            server.shutdown()
+            thread.join()
