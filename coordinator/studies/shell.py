@@ -198,7 +198,9 @@ class Studies:
             await self._begin(study, trial, run_id)
             return
         if summary is not None:
-            await self._record(study, result_of(trial.index, summary))
+            result = result_of(trial.index, summary)
+            offer = {"offered_bits_per_second": trial.offered_bits_per_second}
+            await self._record(study, result.model_copy(update=offer))
 
     async def _begin(self, study: Study, trial: Trial, run_id: str) -> None:
         due_at = (study.last_over_at or study.created_at) + timedelta(seconds=study.spec.pause_s)
@@ -218,7 +220,12 @@ class Studies:
             since_s = self._refused_since_s.setdefault(run_id, time.monotonic())
             if isinstance(error, Infeasible) and time.monotonic() - since_s < FEASIBLE_WITHIN_S:
                 return
-            await self._record(study, TrialResult(index=trial.index, problem=str(error)))
+            problem = TrialResult(
+                index=trial.index,
+                problem=str(error),
+                offered_bits_per_second=trial.offered_bits_per_second,
+            )
+            await self._record(study, problem)
             return
         if (await self.read(study.study_id)).cancelled_at is not None:  # while it was launched
             await self._cancel_run(run_id, study.created_by, "the study was cancelled")

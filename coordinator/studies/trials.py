@@ -72,6 +72,15 @@ def _offered(question: Search, spec: RunSpec, index: int, offer: float) -> Trial
     )
 
 
+def says(study: StudySpec, result: TrialResult) -> Mapping[str, str]:
+    """What was special about the trial of a result, as text by name."""
+    question = study.question
+    if not isinstance(question, Search):
+        return planned_trials(question)[result.index].says
+    offer = result.offered_bits_per_second
+    return {} if offer is None else {"offered": f"{offer / 1e9:.4g} Gbit/s"}
+
+
 def trials_count(study: StudySpec) -> int:
     """How many trials there will be at most."""
     question = study.question

@@ -10,6 +10,7 @@ from coordinator.core.compare import Comparison
 from coordinator.core.judge import Verdict
 from coordinator.core.limiter import LimiterName
 from coordinator.core.runs import RunSpec
+from coordinator.requests import LaunchRequest
 from exchange.messages import Message, RunId, UtcDatetime
 
 TRIALS_MAX_COUNT: Final = 200
@@ -117,6 +118,25 @@ class StudySpec(Message):
     stop_on_failure: bool = False  # a trial that could not run ends the study
 
 
+class StudyRequest(LaunchRequest):
+    """A question, and the run that it is asked in: by a scenario's name or in full."""
+
+    name: Name | None = None  # the question's kind otherwise
+    question: Question
+    pause_s: Annotated[float, Field(ge=0, le=3600)] = 0.0  # s between two trials
+    stop_on_failure: bool = False
+
+    def study(self) -> StudySpec:
+        """The study asked for. Raises :class:`~coordinator.scenarios.ScenarioError`."""
+        return StudySpec(
+            name=self.name or self.question.kind,
+            question=self.question,
+            spec=self.resolve(),
+            pause_s=self.pause_s,
+            stop_on_failure=self.stop_on_failure,
+        )
+
+
 class Trial(Message):
     """One run of a study."""
 
@@ -142,6 +162,7 @@ class TrialResult(Message):
     index: int
     run_id: RunId | None = None
     problem: str | None = None  # why there is no run, or no verdict
+    offered_bits_per_second: float | None = None  # search: payload at real scale
     verdict: Verdict | None = None
     completeness_ratio: float | None = None
     received_bits_per_second: float | None = None

@@ -1,0 +1,33 @@
+"""Rates, sizes and times as a person types them: ``1.5G``, ``128K``, ``2ms``."""
+
+import re
+from typing import Final
+
+_RATES: Final = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+_SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_TIMES: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_NUMBER: Final = r"(\d+(?:\.\d*)?|\.\d+)"
+
+
+def parse_rate(text: str) -> float:
+    """Bits per second, decimal: ``180G``, ``100 Mbit/s``. Raises ``ValueError``."""
+    found = re.fullmatch(rf"{_NUMBER}\s*([kmgt]?)(?:bit/s|bps|bit)?", text.strip(), re.IGNORECASE)
+    if not found or float(found[1]) <= 0:
+        raise ValueError(f"{text!r} is not a rate; write it like 1.5G or 180Gbit/s")
+    return float(found[1]) * _RATES[found[2].lower()]
+
+
+def parse_size(text: str) -> int:
+    """Bytes, binary as sockets count them: ``128K`` is 131072. Raises ``ValueError``."""
+    found = re.fullmatch(rf"{_NUMBER}\s*([kmg]?)(?:i?b)?", text.strip(), re.IGNORECASE)
+    if not found or float(found[1]) <= 0:
+        raise ValueError(f"{text!r} is not a size; write it like 128K or 4M")
+    return round(float(found[1]) * _SIZES[found[2].lower()])
+
+
+def parse_time(text: str) -> float:
+    """Seconds: ``2ms``, ``0.002s``; a unit is required. Raises ``ValueError``."""
+    found = re.fullmatch(rf"{_NUMBER}\s*(us|ms|s)", text.strip(), re.IGNORECASE)
+    if not found or float(found[1]) <= 0:
+        raise ValueError(f"{text!r} is not a time; write it like 2ms or 0.1s")
+    return float(found[1]) * _TIMES[found[2].lower()]
