@@ -40,9 +40,7 @@ def carry_out(question: Search, device: Device) -> list[TrialResult]:
 def test_the_cap_lies_between_the_bounds_and_they_are_as_close_as_asked(
     cap: float, precision: float
 ) -> None:
-    question = Search(
-        min_bits_per_second=1e9, max_bits_per_second=100e9, precision_ratio=precision
-    )
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=100e9, precision_ratio=precision)
     results = carry_out(question, capped(cap))
     answer = found(question, SPEC, results)
     assert answer.highest_bits_per_second is not None
@@ -106,9 +104,7 @@ def test_a_load_that_held_above_one_that_failed_is_not_the_answer() -> None:
 
     def odd(offered: float, index: int) -> TrialResult:
         received = offered if offered > 60e9 and index > 0 else min(offered, 20e9)
-        return TrialResult(
-            index=index, received_bits_per_second=received, completeness_ratio=1.0
-        )
+        return TrialResult(index=index, received_bits_per_second=received, completeness_ratio=1.0)
 
     answer = found(question, SPEC, carry_out(question, odd))
     failing = answer.lowest_failing_bits_per_second

@@ -1,0 +1,111 @@
+"""What a study's results say together: the knee, the cost of a state, the modes."""
+
+from coordinator.core.compare import Comparison, Group, Observation, compare
+from coordinator.core.judge import Verdict
+from coordinator.core.runs import RunSpec
+from coordinator.studies.conclude import comparison_wanted, conclude
+from coordinator.studies.values import (
+    AB,
+    Axis,
+    Matrix,
+    Mode,
+    Question,
+    StudySpec,
+    Sweep,
+    TrialResult,
+)
+
+SPEC = RunSpec(scenario="smoke", pairs_count=4)
+STREAMS = (1, 2, 4, 8, 16, 32, 64)
+AB_QUESTION = AB(a=Mode(name="off"), b=Mode(name="deny"))
+
+
+def study(question: Question) -> StudySpec:
+    return StudySpec(name="s", question=question, spec=SPEC)
+
+
+def results(rates: list[float | None]) -> list[TrialResult]:
+    return [
+        TrialResult(
+            index=index,
+            run_id=f"run-{index}",
+            verdict=Verdict.PASS,
+            received_bits_per_second=rate,
+            problem=None if rate is not None else "no agents",
+        )
+        for index, rate in enumerate(rates)
+    ]
+
+
+def test_a_sweep_marks_its_knee() -> None:
+    question = Sweep(axes=(Axis(field="traffic.streams_count", values=STREAMS),))
+    rates: list[float | None] = [min(n, 16) * 1e9 / 16 for n in STREAMS]
+    said = conclude(study(question), results(rates))
+    assert [knee.value for knee in said.knees] == [16] or [k.value for k in said.knees] == [8]
+    assert said.knees[0].field == "traffic.streams_count"
+    assert "the knee is at" in said.sentence
+
+
+def test_a_sweep_over_two_fields_has_a_knee_for_each_value_of_the_second() -> None:
+    question = Sweep(
+        axes=(
+            Axis(field="traffic.streams_count", values=STREAMS),
+            Axis(field="traffic.window_bytes", values=(65536, 131072)),
+        )
+    )
+    caps = {65536: 1e9, 131072: 2e9}
+    rates: list[float | None] = [min(n * 0.25e9, caps[w]) for n in STREAMS for w in (65536, 131072)]
+    said = conclude(study(question), results(rates))
+    assert len(said.knees) == 2
+    assert {knee.received_bits_per_second for knee in said.knees} == {1e9, 2e9}
+
+
+def test_a_failed_trial_is_left_out_and_named() -> None:
+    question = Sweep(axes=(Axis(field="traffic.streams_count", values=(1, 2)),))
+    said = conclude(study(question), results([1e9, None]))
+    assert said.notes == ("trial 2: no agents",)
+    assert "most at 1" in said.sentence
+
+
+def _compared(a: list[float], b: list[float]) -> Comparison:
+    return compare(
+        *(
+            Group(
+                name=name,
+                observations=tuple(Observation(received_bits_per_second=r) for r in rates),
+            )
+            for name, rates in (("off", a), ("deny", b))
+        )
+    )
+
+
+def test_an_ab_study_says_what_the_second_state_costs() -> None:
+    comparison = _compared([100e9, 101e9, 99e9], [22e9, 21.8e9, 22.2e9])
+    said = conclude(study(AB_QUESTION), results([100e9, 22e9, 22e9, 100e9]), comparison)
+    assert said.sentence.startswith("deny costs 78.0% +- ")
+    assert "chance" not in said.sentence
+
+
+def test_an_ab_study_of_equals_says_that_it_may_be_chance() -> None:
+    comparison = _compared([100e9, 104e9, 96e9], [99e9, 103e9, 97e9])
+    said = conclude(study(AB_QUESTION), results([1e9] * 4), comparison)
+    assert "may be chance" in said.sentence
+
+
+def test_an_ab_study_compares_the_runs_of_each_state() -> None:
+    wanted = comparison_wanted(study(AB_QUESTION), results([1.0, 2.0, 3.0, 4.0]))
+    assert wanted is not None
+    assert wanted.a.run_ids == ("run-0", "run-3")
+    assert wanted.b.run_ids == ("run-1", "run-2")
+
+
+def test_a_state_without_a_run_is_not_compared() -> None:
+    assert comparison_wanted(study(AB_QUESTION), results([1.0])) is None
+    assert "cannot be compared" in conclude(study(AB_QUESTION), results([1.0])).sentence
+
+
+def test_a_matrix_ranks_its_modes_and_names_the_silent_one() -> None:
+    question = Matrix(modes=(Mode(name="ids"), Mode(name="plain"), Mode(name="tls")))
+    said = conclude(study(question), results([1e9, 9e9, None]))
+    assert said.sentence.index("plain") < said.sentence.index("ids")
+    assert "tls unknown" in said.sentence

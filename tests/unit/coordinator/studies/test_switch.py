@@ -1,0 +1,64 @@
+"""Switches: read from a file, set by a command, bounded in time."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from coordinator.studies.switch import Switch, SwitchError, read_switches
+
+
+def write_to(path: Path, word: str) -> tuple[str, ...]:
+    script = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(sys.argv[2])"
+    return (sys.executable, "-c", script, str(path), word)
+
+
+async def test_a_state_is_set_by_its_command(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    switch = Switch(rest="off", states={"off": write_to(path, "off"), "on": write_to(path, "on")})
+    await switch.set("on")
+    assert path.read_text() == "on"
+
+
+async def test_a_command_that_fails_says_its_last_words() -> None:
+    argv = (sys.executable, "-c", "import sys; print('quota exceeded'); sys.exit(7)")
+    switch = Switch(rest="off", states={"off": argv})
+    with pytest.raises(SwitchError, match="exit 7: quota exceeded"):
+        await switch.set("off")
+
+
+async def test_a_command_that_hangs_is_killed() -> None:
+    argv = (sys.executable, "-c", "import time; time.sleep(60)")
+    switch = Switch(rest="off", timeout_s=0.2, states={"off": argv})
+    with pytest.raises(SwitchError, match=r"no end within 0\.2 s"):
+        await switch.set("off")
+
+
+async def test_an_unknown_state_and_a_missing_command_are_named() -> None:
+    switch = Switch(rest="off", states={"off": ("no-such-command-here",)})
+    with pytest.raises(SwitchError, match="'deny': the switch has off"):
+        await switch.set("deny")
+    with pytest.raises(SwitchError, match="no-such-command-here"):
+        await switch.set("off")
+
+
+def test_a_file_of_switches(tmp_path: Path) -> None:
+    path = tmp_path / "switches.toml"
+    path.write_text('[idps]\nrest = "off"\n[idps.states]\noff = ["true"]\ndeny = ["true"]\n')
+    assert set(read_switches(path)["idps"].states) == {"off", "deny"}
+    assert read_switches(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[idps", "switches.toml"),
+        ('[idps]\nrest = "off"\n[idps.states]\non = ["true"]\n', "idps: .*rest: 'off' is none of"),
+        ('[idps]\nrest = "off"\n[idps.states]\noff = []\n', r"idps\.states\.off"),
+    ],
+)
+def test_a_wrong_file_is_named_with_its_field(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "switches.toml"
+    path.write_text(text)
+    with pytest.raises(SwitchError, match=says):
+        read_switches(path)

@@ -1,0 +1,126 @@
+"""Which trials a question makes, and what becomes of their runs' specifications."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from coordinator.core.runs import RunSpec
+from coordinator.scenarios import BadScenario
+from coordinator.studies.trials import next_trial, planned_trials, trials_count
+from coordinator.studies.values import (
+    AB,
+    Axis,
+    Matrix,
+    Mode,
+    Search,
+    StudySpec,
+    Sweep,
+    Trial,
+    TrialResult,
+)
+
+SPEC = RunSpec(scenario="smoke", pairs_count=4, labels={"site": "lab"})
+
+
+@given(
+    first=st.lists(st.integers(1, 128), min_size=1, max_size=6, unique=True),
+    second=st.lists(st.integers(1, 30), min_size=1, max_size=6, unique=True),
+)
+def test_a_sweep_over_two_fields_tries_every_combination_once(
+    first: list[int], second: list[int]
+) -> None:
+    question = Sweep(
+        axes=(
+            Axis(field="traffic.streams_count", values=tuple(first)),
+            Axis(field="pairs_count", values=tuple(second)),
+        )
+    )
+    tried = [
+        (trial.overrides["traffic.streams_count"], trial.overrides["pairs_count"])
+        for trial in planned_trials(question)
+    ]
+    assert tried == list(product(first, second))
+
+
+def test_an_ab_study_alternates_a_b_b_a() -> None:
+    question = AB(a=Mode(name="off"), b=Mode(name="deny"), rounds_count=2)
+    modes = [trial.mode for trial in planned_trials(question)]
+    assert modes == ["off", "deny", "deny", "off"] * 2
+
+
+def test_a_matrix_goes_round_its_modes() -> None:
+    question = Matrix(
+        modes=(Mode(name="plain"), Mode(name="ids"), Mode(name="tls")), rounds_count=2
+    )
+    assert [trial.mode for trial in planned_trials(question)] == ["plain", "ids", "tls"] * 2
+
+
+def test_trials_come_one_after_another_and_end() -> None:
+    study = StudySpec(name="s", question=AB(a=Mode(name="a"), b=Mode(name="b")), spec=SPEC)
+    results: list[TrialResult] = []
+    indexes = []
+    while (trial := next_trial(study, results)) is not None:
+        indexes.append(trial.index)
+        results.append(TrialResult(index=trial.index, problem="no agents"))
+    assert indexes == [0, 1, 2, 3]
+    assert trials_count(study) == 4
+
+
+def test_a_trial_changes_its_fields_and_carries_its_labels() -> None:
+    study = StudySpec(
+        name="s",
+        question=Sweep(axes=(Axis(field="traffic.streams_count", values=(1, 16)),)),
+        spec=SPEC,
+    )
+    trial = next_trial(study, [TrialResult(index=0)])
+    assert trial is not None
+    spec = trial.resolve("the-study", study)
+    assert spec.traffic.streams_count == 16
+    assert spec.pairs_count == SPEC.pairs_count
+    assert spec.labels == {
+        "site": "lab",
+        "study": "the-study",
+        "trial": "002",
+        "traffic.streams_count": "16",
+    }
+
+
+def test_a_field_that_is_not_there_is_refused_by_name() -> None:
+    study = StudySpec(
+        name="s", question=Sweep(axes=(Axis(field="traffic.stream", values=(1,)),)), spec=SPEC
+    )
+    with pytest.raises(BadScenario, match=r"traffic\.stream: no such field"):
+        planned_trials(study.question)[0].resolve("x", study)  # type: ignore[arg-type]
+
+
+def test_a_search_offers_the_rate_in_equal_parts_and_asks_no_target() -> None:
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=64e9)
+    spec = SPEC.model_copy(update={"scenario": "scale-180g"})
+    study = StudySpec(name="s", question=question, spec=spec)
+    trial: Trial | None = next_trial(study, [])
+    assert trial is not None
+    asked = trial.resolve("x", study)
+    streams = asked.pairs_count * asked.traffic.streams_count
+    assert asked.traffic.stream_bits_per_second == pytest.approx(64e9 / streams)
+    assert asked.objective.target_bits_per_second is None
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (lambda: AB(a=Mode(name="x"), b=Mode(name="x")), "name two states"),
+        (lambda: Matrix(modes=(Mode(name="x"), Mode(name="x"))), "name each mode once"),
+        (
+            lambda: Sweep(axes=(Axis(field="f", values=(1,)), Axis(field="f", values=(2,)))),
+            "name two fields",
+        ),
+        (lambda: Search(min_bits_per_second=2.0, max_bits_per_second=1.0), "is not below"),
+    ],
+)
+def test_questions_that_ask_nothing_are_refused(build: object, says: str) -> None:
+    assert callable(build)
+    with pytest.raises(ValidationError, match=says):
+        build()
