@@ -61,6 +61,7 @@ from coordinator.imports.store import (
 )
 from coordinator.imports.tables import ImportedTable, summarise_table
 from coordinator.imports.values import Imported, OriginalTable, Recordings
+from coordinator.listing import outcome_of
 from coordinator.ledgers import LedgerSource, dump_ledger, load_ledger
 from coordinator.ledgers.settle import Settling, Span
 from coordinator.raw import read_raw
@@ -222,6 +223,7 @@ class Coordinator:
         plan = await asyncio.to_thread(plan_import, imported, run_id, now)
         summary = await save_import(self._records, plan, imported)
         self._plans[run_id] = plan
+        await self._records.save_outcome(run_id, outcome_of(summary, cancelled=False))
         self._closed.add(run_id)
         log.info("run imported", extra={"action": "import", "run_id": run_id})
         return summary
@@ -439,14 +441,15 @@ class Coordinator:
     async def tick(self) -> None:
         """One look at every unfinished run: queue, renew, close what is over."""
         for header in await self.runs(limit=_RUNS_LOOKED_AT):
-            if header.run_id not in self._closed:
+            if header.outcome is None and header.run_id not in self._closed:
                 with contextlib.suppress(UnknownRun):  # pruned meanwhile
                     await self.advance(header.run_id)
 
     async def advance(self, run_id: str) -> RunStatus:
         """Do for one run whatever is due now."""
-        if await self._records.read_summary(run_id, "run") is not None:
-            self._closed.add(run_id)
+        summary = await self.summary(run_id)
+        if summary is not None:  # an earlier attempt died before it told the list
+            await self._tell_outcome(summary)
             return await self.status(run_id)
         plan = await self.read_plan(run_id)
         status = await self.status(run_id)
@@ -562,9 +565,16 @@ class Coordinator:
         bursts = [await self._measured_burst(plan, burst) for burst in plan.bursts]
         summary = summarise_run(plan, bursts, ledger, self._now())
         await self._records.save_summary(plan.run_id, "run", canonical(summary))
-        self._closed.add(plan.run_id)
+        await self._tell_outcome(summary)
         self._measured.pop(plan.run_id, None)
         log.info("verdict %s", summary.verdict, extra={"action": "judge", "run_id": plan.run_id})
+
+    async def _tell_outcome(self, summary: RunSummary) -> None:
+        """Let the list of runs say how one ended: the last thing to do for a run."""
+        control = await self._records.read_control(summary.run_id)
+        cancelled = control is not None and control.cancelled_at is not None
+        await self._records.save_outcome(summary.run_id, outcome_of(summary, cancelled=cancelled))
+        self._closed.add(summary.run_id)
 
     async def _kept_ledger(self, run_id: str) -> FirewallLedger | None:
         """The firewall's figures as they were when the run was judged."""

@@ -108,6 +108,19 @@ _T = TypeVar("_T")
 log = logging.getLogger(__name__)
 
 
+class RunOutcome(Message):
+    """How a run ended, in the few figures that lists and sums over many runs need."""
+
+    cancelled: bool
+    verdict: str  # pass, fail or inconclusive
+    ended_at: UtcDatetime  # when the verdict was computed
+    completeness_ratio: float
+    fleet_received_bits_per_second: float | None = None  # payload, as measured (at scale)
+    firewall_bits_per_second: float | None = None  # at the ledger's layer
+    scale: float = 1.0
+    limiter: str | None = None
+
+
 class RunHeader(Message):
     """What a list of runs shows without opening any."""
 
@@ -116,6 +129,7 @@ class RunHeader(Message):
     created_at: UtcDatetime
     created_by: str
     labels: Mapping[str, str] = {}
+    outcome: RunOutcome | None = None  # None: it goes on
 
 
 class Records:
@@ -160,6 +174,23 @@ class Records:
                 return
             left_count -= 1
             yield header
+
+    async def scan_runs(
+        self, *, key_from: str | None = None, before_at: datetime | None = None
+    ) -> AsyncIterator[tuple[str, RunHeader]]:
+        """Key and header, newest first, from the key on, and created before ``before_at``."""
+        starts = [key_from or "", "" if before_at is None else _inverted_ms(before_at)]
+        async for row in self._table.scan("runs", row_from=max(starts) or None):
+            header = parse_row(RunHeader, row)
+            if before_at is None or header.created_at < before_at:
+                yield row.row_key, header
+
+    async def save_outcome(self, run_id: str, outcome: RunOutcome) -> None:
+        """Say in the list of runs how one ended; nothing where the run was removed meanwhile."""
+        row = await self._table.get(_run_partition(run_id), "header")
+        if row is not None:
+            header = parse_row(RunHeader, row).model_copy(update={"outcome": outcome})
+            await self._table.upsert(message_row("runs", _run_key(header), header))
 
     async def read_control(self, run_id: str) -> Control | None:
         """The run's control row, or None."""
