@@ -165,7 +165,8 @@ async def aggregate_runs(records: Records, wanted: RunFilter, group_by: str) -> 
         runs_count=count,
         truncated=truncated,
         groups=tuple(
-            _group(name, groups[name]) for name in sorted(groups, key=lambda n: (n is None, n))
+            _group(name, groups[name])
+            for name in sorted(groups, key=lambda name: (name is None, name or ""))
         ),
     )
 
@@ -195,8 +196,12 @@ def _group(name: str | None, headers: Sequence[RunHeader]) -> RunGroup:
         open_count=len(headers) - len(outcomes),
         cancelled_count=sum(outcome.cancelled for outcome in outcomes),
         verdicts=dict(sorted(Counter(outcome.verdict for outcome in outcomes).items())),
-        received=RateSpread(**_spread(received, "bits_per_second")) if received else None,
-        completeness=RatioSpread(**_spread([o.completeness_ratio for o in outcomes], "ratio"))
+        received=RateSpread.model_validate(_spread(received, "bits_per_second"))
+        if received
+        else None,
+        completeness=RatioSpread.model_validate(
+            _spread([outcome.completeness_ratio for outcome in outcomes], "ratio")
+        )
         if outcomes
         else None,
         first_at=min(created),

@@ -16,6 +16,8 @@ from coordinator.deadletters import CannotResend, UnknownDeadLetter
 from coordinator.feeds import TooManyViewers
 from coordinator.groups import EmptyGroup
 from coordinator.imports import BadFile
+from coordinator.launches import KeyReused, LaunchUnderWay
+from coordinator.listing import BadGrouping
 from coordinator.service import NoRaw, RunIsOver, RunNotOver, UnknownRun
 from coordinator.stored import BurstNotOver, UnknownBurst
 from coordinator.studies.shell import BadStudy, UnknownStudy
@@ -50,6 +52,9 @@ _EXPECTED: Final[Mapping[type[Exception], tuple[int, str, str]]] = {
     UnknownBurst: (404, "Unknown burst", "{}"),
     BurstNotOver: (409, "Not over", "{}"),
     BadFile: (422, "Bad import", "{}"),
+    BadGrouping: (422, "Bad grouping", "{}"),
+    KeyReused: (409, "Key reused", "{}"),
+    LaunchUnderWay: (409, "Under way", "{}"),
     BadCursor: (422, "Bad cursor", "{}"),
     UnknownDeadLetter: (
         404,
