@@ -17,6 +17,7 @@ import httpx
 
 from exchange.messages import Role
 from tests.live.agents import steady_clock
+from tests.live.warm import shell
 
 ROOT = Path(__file__).parent.parent.parent
 BROADSIDE = [sys.executable, "-m", "coordinator"]
@@ -114,15 +115,7 @@ class Site:
 
     def run(self, *arguments: str, timeout_s: float = 90) -> subprocess.CompletedProcess[str]:
         """A ``broadside`` command, to its end."""
-        return subprocess.run(
-            [*BROADSIDE, *arguments],
-            env=self.environment,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
+        return shell().run(list(arguments), self.environment, self.folder, timeout_s)
 
     def _start(
         self, argv: list[str], name: str, variables: Mapping[str, str]

@@ -142,7 +142,7 @@ def test_an_import_recomputes_to_the_byte_also_over_http(site: Site) -> None:
         answer(site.run("import", *arguments, "--json", *client))
         stored = site.run("verdict", "last", "--json", *client)
         again = site.run("verdict", "last", "--recompute", "--json", *client)
-        assert again.stdout == stored.stdout
+        assert again.stdout == stored.stdout, again.stderr
         assert again.returncode == stored.returncode
         assert "byte for byte" in again.stderr
     refused = site.run("import", "original", str(SEED), "--set", "pairs_count=3", *client)
@@ -159,7 +159,7 @@ def test_a_run_recomputes_until_a_row_is_gone(site: Site) -> None:
     assert json.loads(stored.stdout)["completeness_ratio"] > 0.9, stored.stdout
     for place in (["--api", url], []):
         again = site.run("verdict", "last", "--recompute", "--json", *place)
-        assert again.stdout == stored.stdout
+        assert again.stdout == stored.stdout, again.stderr
         assert again.returncode == stored.returncode
     with sqlite3.connect(site.folder / "data" / "table.sqlite3") as table:
         (name,) = table.execute(
