@@ -44,6 +44,7 @@ When a process dies between two writes, what stands afterwards is this:
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 import zlib
@@ -144,14 +145,23 @@ class Records:
 
     # Runs -------------------------------------------------------------------------------------
 
-    async def create_run(self, header: RunHeader, plan: bytes, control: Control) -> None:
+    async def create_run(
+        self, header: RunHeader, plan: bytes, control: Control, *, listed: bool = True
+    ) -> None:
         """Store a new run: plan and control first, the header last, so that a run that shows in
-        a list is whole. Raises EntityExists when the run id is taken."""
+        a list is whole; unless ``listed`` it shows from :meth:`show_run` on. Raises EntityExists
+        when the run id is taken."""
         partition = _run_partition(header.run_id)
         await self._table.insert(message_row(partition, "control", control))
         plan_rows = await _document_rows(partition, "plan", plan)
         await self._table.batch([*plan_rows, message_row(partition, "header", header)])
-        await self._table.upsert(message_row("runs", _run_key(header), header))
+        if listed:
+            await self.show_run(header)
+
+    async def show_run(self, header: RunHeader) -> None:
+        """Let a run that is stored whole show in lists; again changes nothing."""
+        with contextlib.suppress(EntityExists):
+            await self._table.insert(message_row("runs", _run_key(header), header))
 
     async def read_run(self, run_id: str) -> tuple[RunHeader, bytes] | None:
         """Header and plan, or None."""

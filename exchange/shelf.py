@@ -70,6 +70,10 @@ class Shelf(Generic[_M]):
         """Remove; False when there was none."""
         return await self._table.delete(self._partition, key)
 
+    async def clear(self) -> int:
+        """Remove every value; return how many there were."""
+        return await self._table.delete_partition(self._partition)
+
     async def scan(
         self,
         *,

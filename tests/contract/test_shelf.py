@@ -64,6 +64,16 @@ async def test_delete_says_whether_there_was_one(table: Table) -> None:
     assert not await shelf.delete("one")
 
 
+async def test_clearing_takes_one_shelf_only(table: Table) -> None:
+    shelf, other = Shelf(table, "scores", Score), Shelf(table, "scores.more", Score)
+    for key in ("a", "b"):
+        await shelf.put(key, Score())
+        await other.put(key, Score())
+    assert await shelf.clear() == 2
+    assert [key async for key, _ in shelf.scan()] == []
+    assert [key async for key, _ in other.scan()] == ["a", "b"]
+
+
 async def test_another_kind_of_row_is_named(table: Table) -> None:
     await Shelf(table, "scores", Score).put("one", Score())
     with pytest.raises(RecordUnreadable, match=r"scores\|one: not a Named"):
