@@ -68,7 +68,7 @@ def test_the_real_azure_sdks_carry_the_same_demo(site: Site) -> None:
 
 
 def test_a_killed_client_is_named_and_never_passes(site: Site) -> None:
-    summary, code = demo(site, "--pairs", "8", "--kill-one")
+    summary, code = demo(site, "--pairs", "8", "--bursts", "1", "--kill-one")
     assert summary["verdict"] in ("fail", "inconclusive")
     assert code in (1, 2)
     assert 0.5 < summary["completeness_ratio"] < 1
