@@ -2,70 +2,167 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
 
 from agent.gate import Release, holds, read_release
-from agent.process import EngineProcess, Exit
-from exchange.iperf3 import Event, Reading, StreamReader
+from agent.process import KILL_AFTER_S, EngineProcess, EngineUnusable, Exit, Identity
+from agent.transcript import Transcript
+from exchange.engines.port import EndBy, Process, Reader, Watch
+from exchange.engines.reading import Event, Reading, Started
+
+WATCH_S: Final = 1.0  # s between looks at a watched file
+WATCH_SOON_S: Final = 0.02  # s between them until data flows: also the error of its start
+TAIL_MAX_BYTES: Final = 4 * 2**20  # of a watched log: then it is emptied
+PLANNED_END: Final = "its time was over"  # why we stop an engine that has no end of its own
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Attempt:
-    """One try at one test, from either end."""
+    """One try at one test by one process, from either end."""
 
     process: EngineProcess
     argv: tuple[str, ...]
-    reader: StreamReader
-    lines: list[bytes]  # all of standard output so far
+    reader: Reader
+    transcript: Transcript  # of standard output so far
     exit: asyncio.Task[Exit]  # cancel it to kill the engine
+    _take: Callable[[Iterator[Event], float], None]
+    _watched: dict[Watch, int] = field(default_factory=dict)  # bytes of a tail that were read
 
     @classmethod
     async def spawn(
         cls,
-        argv: tuple[str, ...],
+        process: Process,
+        reader: Reader,
         *,
+        raw_max_bytes: int,
+        instant_s: float | None = None,
         deadline_at_s: float | None = None,
         env: Mapping[str, str] | None = None,
+        identity: Identity | None = None,
         on_event: Callable[[Event, float], None] | None = None,
-        keep_lines: bool = True,
     ) -> "Attempt":
         """Start an engine; ``on_event`` gets each event with its epoch second.
 
-        Raises :class:`~agent.process.EngineUnusable`.
+        ``instant_s`` is the epoch second from which ``stop_after_s`` counts. Raises
+        :class:`~agent.process.EngineUnusable`.
         """
-        reader, lines = StreamReader(), list[bytes]()
+        transcript = Transcript(min(raw_max_bytes, process.raw_max_bytes or raw_max_bytes))
+
+        def tell(events: Iterator[Event], at_s: float) -> None:
+            for event in events:
+                if on_event is not None:
+                    on_event(event, at_s)
 
         def take(line: bytes, at_s: float) -> None:
-            if keep_lines:
-                lines.append(line)
+            transcript.add(line)
             try:
                 events = reader.feed(line, at_s)
             except Exception:  # a fault of ours must not end a test; the line is kept
                 log.exception("unreadable line", extra={"action": "read"})
                 return
-            for event in events:
-                if on_event is not None:
-                    on_event(event, at_s)
+            tell(iter(events), at_s)
 
-        process = await EngineProcess.spawn(
-            argv, on_line=take, deadline_at_s=deadline_at_s, env=env
-        )
-        return cls(
-            process=process,
-            argv=argv,
+        if process.env:
+            env = dict(os.environ if env is None else env) | dict(process.env)
+        end_by = signal.SIGTERM if process.end_by is EndBy.TERM else signal.SIGKILL
+        with _pipe(bool(process.pipe_to)) as (reading, writing):
+            started = await EngineProcess.spawn(
+                process.argv,
+                on_line=take,
+                deadline_at_s=deadline_at_s,
+                env=env,
+                identity=identity,
+                end_by=end_by,
+                **({} if writing is None else {"stdout": writing}),
+            )
+            second: EngineProcess | None = None
+            if reading is not None:
+                try:
+                    second = await EngineProcess.spawn(
+                        process.pipe_to,
+                        on_line=take,
+                        deadline_at_s=deadline_at_s,
+                        env=env,
+                        identity=identity,
+                        stdin=reading,
+                    )
+                except EngineUnusable:
+                    started.stop("the process it writes to does not run")
+                    await started.wait()
+                    raise
+        attempt = cls(
+            process=started,
+            argv=process.argv,
             reader=reader,
-            lines=lines,
-            exit=asyncio.create_task(process.wait()),
+            transcript=transcript,
+            exit=asyncio.create_task(_wait(started, second)),
+            _take=tell,
         )
+        if process.watches or process.stop_after_s is not None:
+            stop_at_s = (
+                None
+                if process.stop_after_s is None or instant_s is None
+                else instant_s + process.stop_after_s
+            )
+            watching = asyncio.create_task(attempt._watch(process.watches, stop_at_s))
+            attempt.exit.add_done_callback(lambda _: watching.cancel())
+        return attempt
+
+    async def _watch(self, watches: tuple[Watch, ...], stop_at_s: float | None) -> None:
+        """Look at watched files until the process is over, which this brings about on time."""
+        begun = False
+        while True:
+            now_s = time.time()
+            begun = self.look(watches) or begun
+            if stop_at_s is not None and now_s >= stop_at_s:
+                self.process.stop(PLANNED_END)
+                return
+            pause_s = WATCH_S if begun or not watches else WATCH_SOON_S
+            left_s = pause_s if stop_at_s is None else max(0.0, stop_at_s - now_s)
+            await asyncio.sleep(min(pause_s, left_s))
+
+    def look(self, watches: tuple[Watch, ...]) -> bool:
+        """Read watched files now; whether one of them says that data flows."""
+        begun = False
+        for watch in watches:
+            at_s = time.time()
+            with suppress(OSError):  # not there yet, or no longer
+                path = Path(watch.path.replace("{pid}", str(self.process.pid)))
+                events = self.reader.sample(watch.name, self._read(watch, path), at_s)
+                begun = begun or any(isinstance(event, Started) for event in events)
+                self._take(iter(events), at_s)
+        return begun
+
+    def _read(self, watch: Watch, path: Path) -> str:
+        if not watch.tail:
+            return path.read_text(errors="replace")
+        with path.open("r+b") as file:
+            file.seek(self._watched.get(watch, 0))
+            new = file.read()
+            whole, newline, _ = new.rpartition(b"\n")
+            self._watched[watch] = self._watched.get(watch, 0) + len(whole) + len(newline)
+            if self._watched[watch] > TAIL_MAX_BYTES:
+                file.truncate(0)
+                self._watched[watch] = 0
+        return whole.decode(errors="replace")
 
     @property
     def over(self) -> Exit | None:
         """How the process ended; None while it runs, and when it was killed for a fault of ours."""
         done = self.exit.done() and not self.exit.cancelled() and self.exit.exception() is None
-        return self.exit.result() if done else None
+        if not done:
+            return None
+        exit_ = self.exit.result()
+        return replace(exit_, stopped=None) if exit_.stopped == PLANNED_END else exit_
 
     @property
     def held(self) -> bool:
@@ -88,6 +185,39 @@ class Attempt:
         )
         report = reading.report.model_copy(update={"argv": self.argv})
         return replace(reading, report=report)
+
+
+@contextmanager
+def _pipe(wanted: bool) -> Iterator[tuple[int | None, int | None]]:
+    """Both ends of a pipe between two processes, closed here once both have them."""
+    if not wanted:
+        yield None, None
+        return
+    reading, writing = os.pipe()
+    try:
+        yield reading, writing
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+async def _wait(process: EngineProcess, second: EngineProcess | None) -> Exit:
+    """The end of a process, and of the one that reads what it writes."""
+    if second is None:
+        return await process.wait()
+    try:
+        exit_ = await process.wait()
+    finally:
+        reading = asyncio.ensure_future(second.wait())
+        _, late = await asyncio.wait({reading}, timeout=KILL_AFTER_S)
+        if late:
+            second.stop("the process it reads from is over")
+    read = await reading
+    return replace(
+        exit_,
+        ended_at_s=max(exit_.ended_at_s, read.ended_at_s),
+        stderr="\n".join(filter(None, [exit_.stderr, read.stderr])),
+    )
 
 
 def known_until_s(reading: Reading) -> float:

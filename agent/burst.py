@@ -12,19 +12,23 @@ Only the guard and the agent's own end may cut a burst short: a fault in telling
 import asyncio
 import logging
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from typing import Final
 
-from agent.attempt import Attempt, known_until_s
+from agent.attempt import known_until_s
 from agent.background import pause, safely
 from agent.clock import clock_problem, read_clock
 from agent.decide import Ending, judge_outcome, may_retry, start_error_s
 from agent.gate import gate_env
 from agent.lookout import LAST_WORD_S, Lookout
-from agent.process import EngineUnusable, Exit
+from agent.kits import Kit
+from agent.process import EngineUnusable, Exit, least_privileged
 from agent.tools import Tools
-from exchange.iperf3 import Reading, Unsupported, client_argv
+from agent.volley import Volley
+from agent.workspace import Workspace
+from exchange.engines.port import ClientAsk, Launch, Process, Unsupported
+from exchange.engines.reading import Reading
 from exchange.messages import (
     Claim,
     ClockReading,
@@ -32,7 +36,6 @@ from exchange.messages import (
     JobReport,
     Outcome,
     Phase,
-    Side,
     StartMethod,
 )
 from exchange.ports import ExchangeError
@@ -45,6 +48,7 @@ CONTROL_TIMEOUT_S: Final = LAST_LOOK_S - LAST_WORD_S
 CLAIM_TIMEOUT_S: Final = 5.0
 SPREAD_S: Final = 1.0  # s over which a fleet's uploads are spread
 EDGE_S: Final = 2.0  # s of host counters kept on both sides of a burst
+TROUBLES_BEFORE: Final = timedelta(minutes=1)  # the claim: trouble that a report still tells of
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +65,8 @@ class Burst:
         self._claim = claim
         self._tools = tools
         self._instant_s = job.planned_start_at.timestamp()
-        self._attempt: Attempt | None = None
+        self._attempt: Volley | None = None
+        self._workspace: Workspace | None = None
         self._failures: list[str] = []  # what earlier tries to arm ended with
         self._waiting = False  # without a gate: nothing is left to do but wait for the instant
         self._sent_s = 0.0  # engine seconds that are uploaded
@@ -88,53 +93,94 @@ class Burst:
             await asyncio.gather(guard, narrator, return_exceptions=True)
             if self._attempt is not None and self._attempt.over is None:
                 self._attempt.exit.cancel()
+                await asyncio.wait({self._attempt.exit})
+            if self._workspace is not None:
+                self._workspace.close()
         await self._save_all()
         return await self._report(ending)
 
     # Arm and run ------------------------------------------------------------------------------
 
     async def _carry_out(self, guard: asyncio.Task[str]) -> Ending:
-        settings, engine = self._tools.settings, self._tools.engine
+        settings, kit = self._tools.settings, self._tools.kit(self._job.traffic.engine)
         if reason := await self._race(guard, self._instant_s - settings.arm_lead_s):
             return Ending(outcome=Outcome.ABANDONED, reason=reason)
         self._clock_before = await read_clock(settings.chronyc_socket)
         bound_max_s = _tighter(settings.clock_bound_max_s, self._job.clock_bound_max_s)
         if problem := clock_problem(self._clock_before, bound_max_s):
             return Ending(outcome=Outcome.REFUSED, reason=problem)
+        if kit.problem is not None:
+            return Ending(outcome=Outcome.REFUSED, reason=f"traffic.engine: {kit.problem}")
         try:
-            argv = client_argv(
-                self._job, engine.version, binary=engine.binary, bind=self._bind_address()
-            )
+            launch = self._prepare(kit)
         except Unsupported as error:
             return Ending(outcome=Outcome.REFUSED, reason=str(error))
+        except OSError as error:
+            return Ending(outcome=Outcome.FAILED, reason=f"no folder for the engine: {error}")
         late_s = time.time() - self._instant_s
         if late_s >= 0:
             return Ending(
                 outcome=Outcome.MISSED, reason=f"armed {late_s:.3f} s after the planned instant"
             )
-        if self._tools.gate is None:
+        if not self._gated:
             self._waiting = True
             if reason := await self._race(guard, self._instant_s):
                 return Ending(outcome=Outcome.ABANDONED, reason=reason)
-        return await self._fire(argv, guard)
+        return await self._fire(kit, launch, guard)
 
-    async def _fire(self, argv: tuple[str, ...], guard: asyncio.Task[str]) -> Ending:
+    def _env(self, process: Process) -> dict[str, str] | None:
+        """What makes one process hold at the start gate; None without one."""
+        if self._tools.gate is None or not self._gated:
+            return None
+        own = {"streams_count": process.streams_count or self._job.traffic.streams_count}
+        traffic = self._job.traffic.model_copy(update=own)
+        return gate_env(self._tools.gate, self._instant_s, traffic)
+
+    @property
+    def _gated(self) -> bool:
+        """Whether the start gate holds this job's engine."""
+        kit = self._tools.kit(self._job.traffic.engine)
+        return self._tools.gate is not None and kit.engine.gated
+
+    def _prepare(self, kit: Kit) -> Launch:
+        """What the engine starts, with its files in place.
+
+        Raises :class:`~exchange.engines.port.Unsupported`, ``OSError``.
+        """
+        self._workspace = Workspace(self._tools.settings.agent_id)
+        launch = kit.engine.client(
+            ClientAsk(
+                job=self._job,
+                tools=kit.tools,
+                folder=str(self._workspace.path),
+                bind=self._bind_address(),
+            )
+        )
+        if launch.unprivileged:
+            self._workspace.give_to(least_privileged())
+        self._workspace.fill(launch.files)
+        return launch
+
+    async def _fire(self, kit: Kit, launch: Launch, guard: asyncio.Task[str]) -> Ending:
         """Run the engine, again while it is refused before the instant, and judge its end."""
         asked_s = self._job.duration_s + self._job.traffic.omit_s
-        env = None
-        if self._tools.gate is not None:
-            env = gate_env(self._tools.gate, self._instant_s, self._job.traffic)
         while True:
             try:
-                attempt = await Attempt.spawn(
-                    argv, deadline_at_s=self._instant_s + asked_s + ENGINE_GRACE_S, env=env
+                attempt = await Volley.spawn(
+                    kit.engine,
+                    launch,
+                    self._job,
+                    deadline_at_s=self._instant_s + asked_s + ENGINE_GRACE_S,
+                    env=self._env,
+                    workspace=self._workspace,
+                    raw_max_bytes=self._tools.settings.raw_max_bytes,
                 )
             except EngineUnusable as error:
                 return Ending(outcome=Outcome.FAILED, reason=str(error))
             self._attempt = attempt
             reason = await self._race(guard, None)
             if reason is not None:
-                attempt.process.stop(reason)
+                attempt.stop(reason)
             exit_ = await attempt.exit
             reading = attempt.read()
             retry_s = time.time() + RETRY_S
@@ -224,7 +270,7 @@ class Burst:
         """All connections stand, or without a gate: all is ready to open them at the instant."""
         return self._waiting or (self._attempt is not None and self._attempt.held)
 
-    async def _tell(self, attempt: Attempt) -> None:
+    async def _tell(self, attempt: Volley) -> None:
         reading = attempt.read()
         await self._mark_running(reading)
         await self._save_seconds(reading, from_s=self._sent_s)
@@ -263,9 +309,8 @@ class Burst:
         async def save_seconds() -> None:
             await self._save_seconds(attempt.read(), from_s=0.0)
 
-        text = b"\n".join(attempt.lines)
         raw = self._tools.results.save_raw(
-            job.run_id, job.burst_index, job.pair_index, Side.CLIENT, text
+            job.run_id, job.burst_index, job.pair_index, attempt.text()
         )
         await safely(save_seconds(), "upload", self._context)
         await safely(raw, "upload_raw", self._context)
@@ -275,7 +320,7 @@ class Burst:
         reading = attempt.read() if attempt else None
         exit_ = attempt.over if attempt else None
         first_s = reading.first_data_at_s if reading else None
-        gated = self._tools.gate is not None
+        gated = self._gated
         return JobReport(
             job_id=job.job_id,
             run_id=job.run_id,
@@ -289,6 +334,7 @@ class Burst:
             if attempt
             else None,
             process_start_at=utc(exit_.started_at_s) if exit_ else None,
+            retries_count=len(self._failures),
             first_data_at=utc(first_s) if first_s is not None else None,
             start_error_s=start_error_s(job, reading) if reading else None,
             ended_at=utc(exit_.ended_at_s) if exit_ else None,
@@ -296,6 +342,7 @@ class Burst:
             clock_before=self._clock_before,
             clock_after=await read_clock(self._tools.settings.chronyc_socket),
             reported_at=utc(time.time()),
+            troubles=self._tools.troubles.tell(self._claim.claimed_at - TROUBLES_BEFORE),
         )
 
     def _earlier_tries(self) -> str | None:

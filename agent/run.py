@@ -21,6 +21,7 @@ from agent.host import Host, HostUnknown, find_host
 from agent.logs import start_log
 from agent.presence import Condition, Heart
 from agent.process import Engine, EngineError, find_iperf3
+from agent.raw_spool import SpooledRaw
 from agent.server import Supervisor
 from agent.settings import AgentSettings
 from agent.spool import Spool, SpooledTable
@@ -105,7 +106,8 @@ async def main(settings: AgentSettings, fabric_settings: FabricSettings | None =
 async def _be_agent(
     settings: AgentSettings, host: Host, fabric: Fabric, spool: Spool, stopping: asyncio.Event
 ) -> None:
-    spooled = SpooledTable(fabric.table, spool)
+    spooled = SpooledTable(fabric.table, spool, fabric.troubles)
+    spooled_raw = SpooledRaw(fabric.raw_store, spool, fabric.troubles)
     host_log = HostLog(keep_s=settings.duration_max_s + 120)
     heart = Heart(
         records=fabric.records,
@@ -120,6 +122,7 @@ async def _be_agent(
         for work in (
             heart.beat_forever,
             spooled.drain_forever,
+            spooled_raw.drain_forever,
             lambda: _count_host(host, host_log),
         )
     ]
@@ -131,7 +134,8 @@ async def _be_agent(
                 engine=engine,
                 gate=_find_gate(settings, engine),
                 records=fabric.records,
-                results=Records(spooled),
+                results=Records(spooled, spooled_raw),
+                troubles=fabric.troubles,
                 host_log=host_log,
                 stopping=stopping,
                 changed=heart.changed,
@@ -146,7 +150,7 @@ async def _be_agent(
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
     await heart.say_goodbye()
-    await _empty(spooled, spool, settings)
+    await _empty(spooled, spooled_raw, spool, settings)
     log.info("stopped", extra={"action": "stop"})
 
 
@@ -188,15 +192,19 @@ async def _count_host(host: Host, host_log: HostLog) -> None:
         log.warning("no host counters: %s", error, extra={"action": "counters"})
 
 
-async def _empty(spooled: SpooledTable, spool: Spool, settings: AgentSettings) -> None:
+async def _empty(
+    spooled: SpooledTable, raw: SpooledRaw, spool: Spool, settings: AgentSettings
+) -> None:
     """Try to send what is spooled before this process ends; the next one tries again."""
     try:
         async with asyncio.timeout(FAREWELL_S):
             await spooled.drain()
+            await raw.drain()
     except (ExchangeUnavailable, TimeoutError):
         log.warning(
-            "%d rows stay in %s until the next start",
+            "%d rows and %d outputs stay in %s until the next start",
             len(spool),
+            spool.raws_count,
             settings.spool_path,
             extra={"action": "spool_kept"},
         )

@@ -9,7 +9,6 @@ kernel milliseconds, so a server that was seen to listen, or said that a test st
 import asyncio
 import contextlib
 import logging
-import math
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,8 +21,9 @@ from agent.presence import Condition
 from agent.process import EngineUnusable, Exit
 from agent.sockets import PortView, read_ports
 from agent.tools import Tools
-from exchange.iperf3 import Event, Reading, Started, server_argv
-from exchange.messages import ClockReading, Endpoint, ServerTest
+from exchange.engines.port import ServerAsk
+from exchange.engines.reading import Event, Reading, Started
+from exchange.messages import ClockReading, Endpoint, ServerTest, Trouble
 
 LOOK_S: Final = 5.0  # s between looks at the socket tables
 LOOK_SOON_S: Final = 0.5  # s between them while a new server is not seen to listen yet
@@ -145,13 +145,16 @@ class ServedPort:
 
     async def _sit(self) -> bool:
         """Run one server to its end; False when it could not serve."""
-        argv = server_argv(
-            self.port,
-            self.tools.engine.version,
-            binary=self.tools.engine.binary,
-            bind=str(self.tools.settings.address) if self.tools.settings.address else None,
-            max_duration_s=math.ceil(self.tools.settings.duration_max_s),
-        )
+        kit = self.tools.kit("iperf3")
+        (process,) = kit.engine.server(
+            ServerAsk(
+                port=self.port,
+                address=str(self.tools.settings.address) if self.tools.settings.address else None,
+                tools=kit.tools,
+                folder="",  # it needs none
+                duration_max_s=self.tools.settings.duration_max_s,
+            )
+        ).processes
         sitting = Sitting(spawned_at_s=time.time())
         noticed = self._noticed = asyncio.Event()
 
@@ -162,7 +165,12 @@ class ServedPort:
                 self.tools.changed.set()
 
         try:
-            attempt = await Attempt.spawn(argv, on_event=take, keep_lines=False)
+            attempt = await Attempt.spawn(
+                process,
+                kit.engine.server_reader(),
+                on_event=take,
+                raw_max_bytes=self.tools.settings.raw_max_bytes,
+            )
         except EngineUnusable as error:
             self._set_problem(str(error))
             return False
@@ -219,8 +227,16 @@ class ServedPort:
         reading = attempt.read()
         if is_test(reading):
             self._log(logging.INFO, "test", reading.report.error or "test served")
-            save = self._save(reading, sitting, clock_before=clock, exit_=attempt.over)
-            await safely(save, "upload", context)
+            whole = self._save_whole(attempt, reading, sitting, clock)
+            await safely(whole, "upload", context)
+
+    async def _save_whole(
+        self, attempt: Attempt, reading: Reading, sitting: Sitting, clock: ClockReading | None
+    ) -> None:
+        """Write a test that is over, and what its engine printed."""
+        exit_ = attempt.over
+        test = await self._save(reading, sitting, clock_before=clock, exit_=exit_)
+        await self.tools.results.save_server_raw(test, attempt.transcript.text())
 
     async def _save(
         self,
@@ -230,7 +246,7 @@ class ServedPort:
         clock_before: ClockReading | None,
         exit_: Exit | None = None,
         from_s: float = 0.0,
-    ) -> None:
+    ) -> ServerTest:
         if sitting.started_at_s is None:  # an engine that speaks only at its end
             # Its stamp may be of whole seconds; two tests of one port need two keys.
             sitting.started_at_s = max(reading.started_at_s or 0.0, sitting.spawned_at_s)
@@ -246,9 +262,15 @@ class ServedPort:
             engine=reading.report,
             clock_before=clock_before,
             clock_after=await self._read_clock() if exit_ else None,
+            troubles=self._troubles_since(started_s) if exit_ else (),
         )
         host = self.tools.host_log.between(started_s - EDGE_S, (ended_s or time.time()) + EDGE_S)
         await self.tools.results.save_test(test, reading.tracks(), host, from_s=from_s)
+        return test
+
+    def _troubles_since(self, started_s: float) -> tuple[Trouble, ...]:
+        started_at, now = (datetime.fromtimestamp(at_s, UTC) for at_s in (started_s, time.time()))
+        return self.tools.troubles.between(started_at, now)
 
     async def _read_clock(self) -> ClockReading:
         return await read_clock(self.tools.settings.chronyc_socket)

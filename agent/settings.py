@@ -149,7 +149,15 @@ class AgentSettings(BaseSettings):
         "broadside/<agent_id> under $XDG_STATE_HOME",
     )
     spool_max_bytes: int = Field(
-        256 * 2**20, gt=0, description="largest size of the spool; later results are dropped"
+        256 * 2**20,
+        gt=0,
+        description="largest size of the spool; when it is full, raw output goes, newest first, "
+        "then later results",
+    )
+    raw_max_bytes: int = Field(
+        64 * 2**20,
+        ge=2**20,
+        description="largest output kept of one engine; of a longer one the middle is left out",
     )
     log_json: bool = Field(False, description="write the log as JSON lines")
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")

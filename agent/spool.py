@@ -4,6 +4,9 @@ Writes of results are upserts: each carries the whole row, and the last one of a
 what could not be sent is kept as rows, one file each, the newest of a key replacing the older; and
 while anything is kept, new writes queue behind it, so that no old row ever lands on a newer one.
 An agent that restarts finds the files and sends them.
+
+Engines' raw output waits here as well, under the same bound. Rows come first: for a row's sake raw
+output is dropped, the newest of it first and the oldest last, and never the other way round.
 """
 
 import asyncio
@@ -11,12 +14,25 @@ import base64
 import contextlib
 import json
 import logging
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from exchange.ports import Entity, ExchangeError, ExchangeUnavailable, Table, Value
+from exchange.messages import JobReport, TroubleKind
+from exchange.ports import (
+    Entity,
+    ExchangeError,
+    ExchangeUnavailable,
+    RawName,
+    RecordUnreadable,
+    Table,
+    Value,
+)
+from exchange.records import is_report
+from exchange.rows import message_row, parse_row
+from exchange.troubles import TroubleLog
 
 RETRY_FIRST_S: Final = 0.5
 RETRY_MAX_S: Final = 10.0
@@ -27,13 +43,14 @@ Key = tuple[str, str]
 
 
 class Spool:
-    """Rows on disk, oldest first, at most one a key."""
+    """Rows and raw output on disk, oldest first, at most one a key or name."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         """Raises ``OSError`` when the folder cannot be made or read."""
         self._folder = folder
         self._max_bytes = max_bytes
         self._files: dict[Key, tuple[Path, int]] = {}  # in the order of writing
+        self._raws: dict[RawName, tuple[Path, int]] = {}  # too
         self._number = 0
         folder.mkdir(parents=True, exist_ok=True)
         for path in sorted(folder.glob("*.row")):
@@ -44,29 +61,48 @@ class Spool:
                 path.replace(path.with_suffix(".refused"))
             else:
                 self._files[key] = (path, path.stat().st_size)
+        for path in sorted(folder.glob("*.raw")):
+            self._number = max(self._number, int(path.stem))
+            try:
+                name, _ = _parse_raw(path.read_bytes())
+            except ValueError:
+                path.replace(path.with_suffix(".refused"))
+            else:
+                self._raws[name] = (path, path.stat().st_size)
 
     def __len__(self) -> int:
+        """How many rows."""
         return len(self._files)
 
     @property
     def size_bytes(self) -> int:
-        return sum(size_bytes for _, size_bytes in self._files.values())
+        kept = (*self._files.values(), *self._raws.values())
+        return sum(size_bytes for _, size_bytes in kept)
 
     def put(self, entity: Entity) -> bool:
         """Keep a row in place of an older one with its key; False when there is no room."""
         text = format_entity(entity)
         replaced = self._files.get(_key(entity))
         grows_bytes = len(text) - (replaced[1] if replaced else 0)
-        if self.size_bytes + grows_bytes > self._max_bytes:
+        rows_bytes = sum(size_bytes for _, size_bytes in self._files.values())
+        if rows_bytes + grows_bytes > self._max_bytes:
             return False
-        self._number += 1
-        path = self._folder / f"{self._number:012d}.row"
-        unfinished = path.with_suffix(".part")
-        unfinished.write_bytes(text)
-        unfinished.replace(path)
+        while self.size_bytes + grows_bytes > self._max_bytes:
+            newest = next(reversed(self._raws))
+            log.error("LOST %s: to make room for rows", newest, extra={"action": "spool_lost"})
+            self.drop_raw(newest)
+        path = self._write(text, "row")
         self.drop(_key(entity))
         self._files[_key(entity)] = (path, len(text))
         return True
+
+    def _write(self, text: bytes, kind: str) -> Path:
+        self._number += 1
+        path = self._folder / f"{self._number:012d}.{kind}"
+        unfinished = path.with_suffix(f".{kind}-part")
+        unfinished.write_bytes(text)
+        unfinished.replace(path)
+        return path
 
     def oldest(self) -> tuple[Key, Path] | None:
         return next(((key, path) for key, (path, _) in self._files.items()), None)
@@ -84,6 +120,43 @@ class Spool:
             path.replace(path.with_suffix(".refused"))
         self._files.pop(key, None)
 
+    # Raw output ------------------------------------------------------------------------------
+
+    def put_raw(self, name: RawName, text: bytes) -> bool:
+        """Keep an engine's output, packed; False when there is no room."""
+        packed = json.dumps([name.folder, name.file]).encode() + b"\n" + zlib.compress(text)
+        self.drop_raw(name)
+        if self.size_bytes + len(packed) > self._max_bytes:
+            return False
+        self._raws[name] = (self._write(packed, "raw"), len(packed))
+        return True
+
+    @property
+    def raws_count(self) -> int:
+        return len(self._raws)
+
+    def oldest_raw(self) -> tuple[RawName, Path] | None:
+        return next(((name, path) for name, (path, _) in self._raws.items()), None)
+
+    def read_raw(self, path: Path) -> bytes:
+        """Raises ``ValueError``, ``OSError``."""
+        _, packed = _parse_raw(path.read_bytes())
+        try:
+            return zlib.decompress(packed)
+        except zlib.error as error:
+            raise ValueError(f"{path.name}: {error}") from error
+
+    def drop_raw(self, name: RawName) -> None:
+        held = self._raws.pop(name, None)
+        if held is not None:
+            held[0].unlink(missing_ok=True)
+
+    def set_raw_aside(self, name: RawName) -> None:
+        """Keep an output that its store refuses, out of the way, for a person to look at."""
+        path, _ = self._raws.pop(name)
+        with contextlib.suppress(OSError):
+            path.replace(path.with_suffix(".refused"))
+
 
 class SpooledTable:
     """A :class:`~exchange.ports.Table` whose upserts do not fail while the table is away.
@@ -92,9 +165,10 @@ class SpooledTable:
     :class:`~exchange.ports.ExchangeUnavailable`.
     """
 
-    def __init__(self, table: Table, spool: Spool) -> None:
+    def __init__(self, table: Table, spool: Spool, troubles: TroubleLog | None = None) -> None:
         self._table = table
         self._spool = spool
+        self._troubles = troubles or TroubleLog()
         self._kept = asyncio.Event()
         if len(spool):
             self._kept.set()
@@ -125,7 +199,9 @@ class SpooledTable:
             problem = "the spool is full; raise BROADSIDE_AGENT_SPOOL_MAX_BYTES"
         except OSError as error:
             kept, problem = False, f"the spool cannot be written: {error}"
+        self._troubles.failed(TroubleKind.SPOOLED)
         if not kept:
+            self._troubles.happened(TroubleKind.LOST)
             log.error(
                 "LOST %s %s: %s",
                 entity.partition_key,
@@ -140,7 +216,8 @@ class SpooledTable:
         while (oldest := self._spool.oldest()) is not None:
             key, path = oldest
             try:
-                await self._table.upsert(parse_entity(path.read_bytes()))
+                row = parse_entity(path.read_bytes())
+                await self._table.upsert(_told_late(row, datetime.now(UTC)))
             except ExchangeUnavailable:
                 raise
             except (ExchangeError, ValueError) as error:
@@ -150,6 +227,7 @@ class SpooledTable:
                 self._spool.set_aside(key, path)
             else:
                 self._spool.drop(key, path)  # unless a newer row took its place meanwhile
+        self._troubles.went_well(TroubleKind.SPOOLED)
 
     async def drain_forever(self) -> None:
         """Drain whenever something is kept, with growing pauses while the table is away."""
@@ -197,6 +275,24 @@ class SpooledTable:
 
     async def close(self) -> None:
         await self._table.close()
+
+
+def _told_late(row: Entity, now: datetime) -> Entity:
+    """A row as it leaves the spool: a report says when that was."""
+    if not is_report(row):
+        return row
+    try:
+        report = parse_row(JobReport, row)
+    except RecordUnreadable:
+        return row
+    return message_row(row.partition_key, row.row_key, report.delivered(now))
+
+
+def _parse_raw(text: bytes) -> tuple[RawName, bytes]:
+    """A file of raw output as its name and its packed text. Raises ``ValueError``."""
+    header, _, packed = text.partition(b"\n")
+    folder, file = map(str, json.loads(header))
+    return RawName(folder=folder, file=file), packed
 
 
 def _key(entity: Entity) -> Key:

@@ -1,14 +1,16 @@
 """What an agent of either role works with."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.counters import HostLog
 from agent.host import Host
+from agent.kits import Kit, iperf3_kit, unknown_kit
 from agent.process import Engine
 from agent.settings import AgentSettings
 from exchange.records import Records
+from exchange.troubles import TroubleLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +23,14 @@ class Tools:
     gate: Path | None  # None: engines are started at the instant
     records: Records  # of the bare table: what is worth something only now
     results: Records  # of the spooled table: what is worth keeping
+    troubles: TroubleLog  # what this agent lived through
     host_log: HostLog
     stopping: asyncio.Event  # set when the agent is told to stop
     changed: asyncio.Event  # to be set when the agent's condition is new: the heart beats soon
+    kits: dict[str, Kit] = field(default_factory=dict)  # of other engines, once they were looked for
+
+    def kit(self, name: str) -> Kit:
+        """An engine with its programs; one that cannot be used here says why."""
+        if name == "iperf3":
+            return iperf3_kit(self.engine)
+        return self.kits.get(name) or unknown_kit(name)

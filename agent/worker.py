@@ -26,11 +26,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from agent.background import pause
-from agent.burst import Burst
+from agent.burst import TROUBLES_BEFORE, Burst
 from agent.decide import Ending, Poison, check, read_job
 from agent.presence import Condition
 from agent.tools import Tools
-from exchange.messages import Claim, Job, JobReport, Outcome, Phase
+from exchange.messages import Claim, Job, JobReport, Outcome, Phase, TroubleKind
 from exchange.ports import Delivery, ExchangeError, JobQueue
 
 RECEIVE_WAIT_S: Final = 2.0  # s a receive waits: also the longest an idle agent takes to stop
@@ -54,6 +54,7 @@ class Worker:
             busy=self._busy,
             engine=self.tools.engine,
             gate=self.tools.gate is not None,
+            engines=tuple(kit.state for kit in self.tools.kits.values()),
         )
 
     async def run(self) -> None:
@@ -102,19 +103,20 @@ class Worker:
             await pause(self.tools.stopping, PAUSE_S)
             return
         if not won:
+            self.tools.troubles.happened(TroubleKind.DUPLICATE)
             log.info("somebody has this job", extra={"action": "claim_lost", **context})
             await self._settle(self.queue.complete(delivery))
             return
         ending = check(job, self.tools.settings, now)
         if ending is not None and ending.outcome is Outcome.REFUSED:
-            await self._finish(job, claim, self._standing_report(job, ending))
+            await self._finish(job, claim, self._standing_report(job, claim, ending))
             await self._settle(
                 self.queue.dead_letter(delivery, "Refused", f"{claim.agent_id}: {ending.reason}")
             )
             return
         await self._settle(self.queue.complete(delivery))
         if ending is not None:
-            await self._finish(job, claim, self._standing_report(job, ending))
+            await self._finish(job, claim, self._standing_report(job, claim, ending))
             return
         self._set_busy(True)
         try:
@@ -161,7 +163,7 @@ class Worker:
         except ExchangeError:  # the spool takes outages: this row was refused
             log.exception("no report", extra={"action": "report_failed", "job_id": job.job_id})
 
-    def _standing_report(self, job: Job, ending: Ending) -> JobReport:
+    def _standing_report(self, job: Job, claim: Claim, ending: Ending) -> JobReport:
         """The report of a job for which nothing was started."""
         return JobReport(
             job_id=job.job_id,
@@ -173,6 +175,7 @@ class Worker:
             reason=ending.reason,
             planned_start_at=job.planned_start_at,
             reported_at=datetime.now(UTC),
+            troubles=self.tools.troubles.tell(claim.claimed_at - TROUBLES_BEFORE),
         )
 
     async def _settle(self, verb: Awaitable[None]) -> None:

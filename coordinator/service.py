@@ -17,8 +17,12 @@ from typing import Final, Protocol
 
 from coordinator.answers import Recomputed, hold_against
 from coordinator.core.compare import Comparison
+from coordinator.core.estimate import OverBudget, estimate
 from coordinator.core.evidence import BurstEvidence, FirewallLedger
+from coordinator.core.meter import basis, ran, with_budget
+from coordinator.core.plan import live
 from coordinator.core.plan import plan as make_plan
+from coordinator.core.price import Prices
 from coordinator.core.progress import Progress, progress
 from coordinator.core.runs import Burst, Plan, RunSpec
 from coordinator.core.series import BurstSeries
@@ -64,6 +68,7 @@ from coordinator.imports.values import Imported, OriginalTable, Recordings
 from coordinator.listing import outcome_of
 from coordinator.ledgers import LedgerSource, dump_ledger, load_ledger
 from coordinator.ledgers.settle import Settling, Span
+from coordinator.prices import load as load_prices
 from coordinator.raw import read_raw
 from coordinator.retention import Pruned, PruneRequest, prune
 from exchange.fabric import Fabric
@@ -120,12 +125,14 @@ class Coordinator:
         ledger: LedgerSource | None = None,
         *,
         now: Callable[[], datetime] = utc_now,
+        prices: Prices | None = None,
     ) -> None:
         self.fabric = fabric
         self._queue = fabric.queue
         self._records = fabric.records
         self._settling = None if ledger is None else Settling(ledger, now)
         self._now = now
+        self.prices = prices or load_prices()
         self._closed: set[str] = set()  # runs whose final summary is stored: nothing left to do
         self._measured: dict[str, set[int]] = {}  # bursts of other runs that are stored as measured
         self._plans: dict[str, Plan] = {}  # plans never change once stored
@@ -138,16 +145,23 @@ class Coordinator:
         """Plan the run on the fleet that is there, store it, queue its jobs.
 
         A caller that must not launch twice names the ``run_id``. Raises
-        :class:`~coordinator.core.plan.Infeasible`, and ``EntityExists`` when that id is taken;
+        :class:`~coordinator.core.plan.Infeasible`,
+        :class:`~coordinator.core.estimate.OverBudget`, and ``EntityExists`` when that id is taken;
         then nothing is stored.
         """
+        run_id = run_id or new_run_id(spec.scenario, self._now())
+        plan = await self.prepare(spec, by=by, run_id=run_id)
+        await self.release(run_id)
+        return plan
+
+    async def prepare(self, spec: RunSpec, *, by: str, run_id: str) -> Plan:
+        """Store a run that does not show yet and that nobody looks after. Raises as launch does."""
         now = self._now()
-        plan = make_plan(
-            spec,
-            await self._records.read_presences(),
-            now,
-            run_id or new_run_id(spec.scenario, now),
-        )
+        presences = await self._records.read_presences()
+        plan = make_plan(spec, presences, now, run_id)
+        over_budget = estimate(spec, live(presences, now), self.prices).over_budget
+        if over_budget is not None:
+            raise OverBudget(over_budget)
         header = RunHeader(
             run_id=plan.run_id,
             scenario=spec.scenario,
@@ -156,11 +170,42 @@ class Coordinator:
             labels=spec.labels,
         )
         control = Control(run_id=plan.run_id, lease_until_at=now + timedelta(seconds=spec.lease_s))
-        await self._records.create_run(header, plan.model_dump_json().encode(), control)
-        self._plans[plan.run_id] = plan
-        log.info("run launched", extra={"action": "launch", "run_id": plan.run_id})
-        await self._queue_bursts(plan)
+        document = plan.model_dump_json().encode()
+        await self._records.create_run(header, document, control, listed=False)
+        rests_on = basis(spec, live(presences, now)).model_dump_json().encode()
+        await self._records.save_summary(run_id, "price", rests_on)
         return plan
+
+    async def release(self, run_id: str) -> None:
+        """Let a prepared run show, and queue its jobs; again is harmless.
+
+        Raises :class:`UnknownRun`.
+        """
+        stored = await self._records.read_run(run_id)
+        if stored is None:
+            raise UnknownRun(run_id)
+        header, plan = stored[0], Plan.model_validate_json(stored[1])
+        await self._records.show_run(header)
+        self._plans[run_id] = plan
+        log.info("run launched", extra={"action": "launch", "run_id": run_id})
+        await self._queue_bursts(plan)
+
+    async def ended_at(self, run_id: str) -> datetime | None:
+        """When a run ended, None while it goes on; one that is forgotten ended long ago."""
+        try:
+            plan = await self.read_plan(run_id)
+        except UnknownRun:
+            return datetime.min.replace(tzinfo=UTC)
+        now, last = self._now(), plan.bursts[-1]
+        control = await self._records.read_control(run_id)
+        cancelled_at = control.cancelled_at if control else None
+        if now < due_at(last):
+            if cancelled_at is None and now < last.planned_end_at:
+                return None
+            status = await self.status(run_id)
+            if status.state not in (RunState.FINISHED, RunState.CANCELLED):
+                return None
+        return min(now, due_at(last), cancelled_at or now)
 
     async def cancel(self, run_id: str, *, by: str, reason: str) -> None:
         """Stop a run: agents read it within seconds, bursts to come leave the queue.
@@ -475,6 +520,8 @@ class Coordinator:
         imported = await self._imported(run_id)
         if imported is not None:
             return await recompute_import(plan, imported, stored.computed_at)
+        control = await self._records.read_control(run_id)
+        part = ran(plan, control)
         measured = [
             await asyncio.to_thread(
                 measure_burst,
@@ -482,9 +529,11 @@ class Coordinator:
                 await read_evidence(self._records, plan, burst),
                 due_at(burst),
             )
-            for burst in plan.bursts
+            for burst in part.bursts
         ]
-        return summarise_run(plan, measured, await self._kept_ledger(run_id), stored.computed_at)
+        ledger = await self._kept_ledger(run_id)
+        summary = summarise_run(part, measured, ledger, stored.computed_at)
+        return with_budget(summary, plan, control)
 
     async def _queue_bursts(self, plan: Plan) -> None:
         """Queue the jobs of every burst to come that no earlier attempt has queued.
@@ -562,8 +611,11 @@ class Coordinator:
             if ledger is None:
                 return
             await self._records.save_summary(plan.run_id, "ledger", dump_ledger(ledger))
-        bursts = [await self._measured_burst(plan, burst) for burst in plan.bursts]
-        summary = summarise_run(plan, bursts, ledger, self._now())
+        control = await self._records.read_control(plan.run_id)
+        part = ran(plan, control)
+        bursts = [await self._measured_burst(part, burst) for burst in part.bursts]
+        summary = summarise_run(part, bursts, ledger, self._now())
+        summary = with_budget(summary, plan, control)
         await self._records.save_summary(plan.run_id, "run", canonical(summary))
         await self._tell_outcome(summary)
         self._measured.pop(plan.run_id, None)

@@ -1,27 +1,26 @@
-"""The fabric of production: Service Bus for the queue, Table Storage for the table."""
+"""The fabric of production: Service Bus, Table Storage, and Blob Storage where it is set."""
 
 import logging
 
+from exchange.azure_blob import BlobAddress, BlobBounds, BlobRaw, open_raw
 from exchange.azure_queue import Bounds, ServiceBusAddress, ServiceBusQueue, open_queue
 from exchange.azure_table import AzureTable, TableAddress, TableBounds, open_table
-from exchange.fabric import Fabric, FabricSettings
 
 __all__ = [
     "AzureTable",
+    "BlobAddress",
+    "BlobBounds",
+    "BlobRaw",
     "Bounds",
     "ServiceBusAddress",
     "ServiceBusQueue",
     "TableAddress",
     "TableBounds",
-    "open_azure",
     "open_queue",
+    "open_raw",
     "open_table",
 ]
 
-
-def open_azure(settings: FabricSettings) -> Fabric:
-    """The fabric that ``settings`` name; nothing connects yet. Raises ExchangeMisconfigured."""
-    # These tell every request, heartbeat and token at INFO, which is our agents' own level.
-    for chatty in ("azure", "azure.identity"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
-    return Fabric(queue=open_queue(settings), table=open_table(settings))
+# These tell every request, heartbeat and token at INFO, which is our agents' own level.
+for _chatty in ("azure", "azure.identity"):
+    logging.getLogger(_chatty).setLevel(logging.WARNING)

@@ -42,7 +42,9 @@ from azure.servicebus.exceptions import (
     ServiceBusAuthorizationError,
 )
 
+from exchange.azure_wire import Identity, causes_of
 from exchange.limits import check_message
+from exchange.messages import TroubleKind
 from exchange.ports import (
     MESSAGE_ID_MAX_CHARS,
     MESSAGE_MAX_BYTES,
@@ -56,11 +58,11 @@ from exchange.ports import (
     Outgoing,
     QueueCounts,
 )
+from exchange.settings import FabricSettings
+from exchange.troubles import TroubleLog
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
-
-    from exchange.fabric import FabricSettings
 
 _SLICE_S: Final = 1.0  # one wait of the SDK's: a settlement meanwhile waits for its end
 _SLICE_MIN_S: Final = 0.25  # under this the SDK gives up before a message can travel
@@ -72,6 +74,8 @@ _PAGE_COUNT: Final = 250  # messages peeked at a time; the service gives no more
 _COUNTED_MAX_COUNT: Final = 5_000
 _RESEND_COUNT: Final = 32  # dead letters locked at a time in search of one
 _RESEND_WAIT_S: Final = 2.0
+
+_IDLE_CONDITIONS: Final = (b"amqp:link:detach-forced", b"amqp:connection:forced")
 
 _SENDER_ROLE: Final = "Azure Service Bus Data Sender"
 _RECEIVER_ROLE: Final = "Azure Service Bus Data Receiver"
@@ -121,7 +125,7 @@ class ServiceBusAddress:
         return f"identity {self.client_id}" if self.client_id else "the default identity"
 
 
-def open_queue(settings: "FabricSettings") -> "ServiceBusQueue":
+def open_queue(settings: FabricSettings, troubles: TroubleLog | None = None) -> "ServiceBusQueue":
     """The queue that ``settings`` name; nothing connects yet. Raises ExchangeMisconfigured."""
     secret = settings.servicebus_connection_string
     address = ServiceBusAddress(
@@ -146,7 +150,7 @@ def open_queue(settings: "FabricSettings") -> "ServiceBusQueue":
                 f"BROADSIDE_SERVICEBUS_{name.upper()} needs BROADSIDE_SERVICEBUS_NAMESPACE; a "
                 "connection string names its own endpoint"
             )
-    return ServiceBusQueue(address)
+    return ServiceBusQueue(address, troubles=troubles)
 
 
 class ServiceBusQueue:
@@ -164,11 +168,12 @@ class ServiceBusQueue:
         *,
         bounds: Bounds | None = None,
         credential: "AsyncTokenCredential | None" = None,
+        troubles: TroubleLog | None = None,
     ) -> None:
         self._address = address
         self._bounds = bounds or Bounds()
-        self._credential = credential
-        self._own_credential: AsyncTokenCredential | None = None
+        self._identity = Identity(credential)
+        self._troubles = troubles or TroubleLog()
         self._giving_back: set[asyncio.Task[None]] = set()
         name, tries = address.queue, self._bounds.retries_max_count
         self._sender = self._link(_SENDER_ROLE, lambda: self._client(tries).get_queue_sender(name))
@@ -368,12 +373,11 @@ class ServiceBusQueue:
             await asyncio.wait(self._giving_back, timeout=_CLOSE_S)
         links = (self._sender, self._canceller, self._receiver, self._dead)
         await asyncio.gather(*(link.close() for link in links))
-        if self._own_credential is not None:
-            await self._own_credential.close()
+        await self._identity.close()
 
     def _link(self, role: str, make: Callable[[], _Handler]) -> "_Link[_Handler]":
         explain = lambda error: _explain(error, self._address, role)  # noqa: E731
-        return _Link(make, explain, self._bounds.call_s)
+        return _Link(make, explain, self._bounds.call_s, self._troubles)
 
     def _client(self, retries_max_count: int) -> ServiceBusClient:
         """A maker of senders and receivers; it has no connection of its own."""
@@ -387,17 +391,12 @@ class ServiceBusQueue:
         }
         if address.connection_string:
             return ServiceBusClient.from_connection_string(address.connection_string, **options)
-        if self._credential is None:
-            from azure.identity.aio import DefaultAzureCredential
-
-            self._credential = self._own_credential = DefaultAzureCredential(
-                managed_identity_client_id=address.client_id
-            )
         if address.endpoint:
             options["custom_endpoint_address"] = address.endpoint
         if address.ca_file:
             options["connection_verify"] = str(address.ca_file)
-        return ServiceBusClient(address.namespace or "", self._credential, **options)
+        credential = self._identity.credential(address.client_id)
+        return ServiceBusClient(address.namespace or "", credential, **options)
 
 
 class _Link(Generic[_Handler]):
@@ -408,10 +407,12 @@ class _Link(Generic[_Handler]):
         make: Callable[[], _Handler],
         explain: Callable[[Exception], ExchangeError],
         call_s: float,
+        troubles: TroubleLog,
     ) -> None:
         self._make = make
         self._explain = explain
         self._call_s = call_s
+        self._troubles = troubles
         self._handler: _Handler | None = None
         self._lock = asyncio.Lock()
         self._calls: set[asyncio.Task[Any]] = set()
@@ -435,14 +436,31 @@ class _Link(Generic[_Handler]):
             try:
                 async with asyncio.timeout(self._call_s):
                     if self._handler is None:
-                        self._handler = self._make()
+                        self._handler = self._watched(self._make())
                     await self._handler.__aenter__()  # nothing to do where it is open
-                    return await work(self._handler)
+                    done = await work(self._handler)
+                    self._troubles.went_well(TroubleKind.QUEUE_AWAY)
+                    return done
             except Exception as error:
                 explained = self._explain(error)
+                if isinstance(error, TimeoutError):  # which the SDK, cut short, has not told
+                    self._troubles.failed(TroubleKind.QUEUE_AWAY)
                 if not isinstance(explained, (LockLost, MessageTooLarge, _Gone)):
                     await self._drop()
                 raise explained from error
+
+    def _watched(self, handler: _Handler) -> _Handler:
+        """The SDK tells of an attempt that it repeats nowhere but here, inside itself."""
+        handle = handler._handle_exception
+
+        async def handle_and_note(error: Exception) -> Exception:
+            if not _was_idle(error) and isinstance(self._explain(error), ExchangeUnavailable):
+                self._troubles.failed(TroubleKind.QUEUE_AWAY)
+            handled: Exception = await handle(error)  # type: ignore[no-untyped-call]
+            return handled
+
+        handler._handle_exception = handle_and_note  # type: ignore[method-assign]  # see above
+        return handler
 
     async def close(self) -> None:
         """Let calls under way end, for a while, and give back what the link holds."""
@@ -530,19 +548,15 @@ def _dead_letter(message: _Message) -> DeadLetter:
 # Errors -------------------------------------------------------------------------------------
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it was made from, in Python's way, the SDK's and pyamqp's."""
-    seen: set[int] = set()
-    while isinstance(error, BaseException) and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        inner = getattr(error, "inner_exception", None) or getattr(error, "inner_error", None)
-        error = inner or error.__cause__ or error.__context__
+def _was_idle(error: Exception) -> bool:
+    """Whether the service hung up on a link or connection because nobody used it."""
+    conditions = [getattr(cause, "condition", None) for cause in causes_of(error)]
+    return any(getattr(said, "value", said) in _IDLE_CONDITIONS for said in conditions)
 
 
 def _explain(error: Exception, address: ServiceBusAddress, role: str) -> ExchangeError:
     """The SDK's error as ours: one line that names the queue and, where we know it, the fix."""
-    causes = list(_causes(error))
+    causes = list(causes_of(error))
     said = " ".join(str(causes[-1] if isinstance(causes[-1], Exception) else error).split())
 
     def any_is(*kinds: type[BaseException]) -> bool:

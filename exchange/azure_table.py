@@ -16,22 +16,28 @@ What the SDK does, and what we add:
 
 import asyncio
 import re
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-import aiohttp
 from azure.core import MatchConditions
-from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
-from azure.core.pipeline.transport import AioHttpTransport
+from azure.core.exceptions import AzureError
 from azure.data.tables import EdmType, EntityProperty, UpdateMode
 from azure.data.tables.aio import TableClient
 
+from exchange.azure_wire import (
+    Identity,
+    StorageAddress,
+    Transport,
+    code_of,
+    explain_entry,
+    is_final,
+    said_by,
+)
 from exchange.limits import batches, check_entity, check_key
+from exchange.messages import TroubleKind
 from exchange.ports import (
     BATCH_MAX_COUNT,
     Entity,
@@ -45,16 +51,15 @@ from exchange.ports import (
     TableError,
     Value,
 )
+from exchange.settings import FabricSettings
+from exchange.troubles import TroubleLog
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
 
-    from exchange.fabric import FabricSettings
-
 _ROLE: Final = "Storage Table Data Contributor"
 _PAGE_MAX_COUNT: Final = 1000  # rows the service gives at a time
 _METHODS: Final = frozenset({"GET", "PUT", "POST", "DELETE"})  # that may be sent again
-_PASSING: Final = (408, 429)  # statuses of a service that may do it later
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _PRECONDITION_FAILED: Final = 412
@@ -82,26 +87,16 @@ class TableBounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableAddress:
-    """Which table, and who we are: a connection string, else an identity of Azure's."""
+class TableAddress(StorageAddress):
+    """Which table, and who we are."""
 
     table: str
-    endpoint: str | None = None  # https://<account>.table.core.windows.net
-    connection_string: str | None = field(default=None, repr=False)
-    client_id: str | None = None  # of a user-assigned identity; None: the system's
-    ca_file: Path | None = None  # authority of the endpoint's certificate; None: the public ones
 
     def __str__(self) -> str:
         return f"table {self.table!r}" + f" at {self.endpoint}" * bool(self.endpoint)
 
-    @property
-    def identity(self) -> str:
-        if self.connection_string:
-            return "the connection string's key"
-        return f"identity {self.client_id}" if self.client_id else "the default identity"
 
-
-def open_table(settings: "FabricSettings") -> "AzureTable":
+def open_table(settings: FabricSettings, troubles: TroubleLog | None = None) -> "AzureTable":
     """The table that ``settings`` name; nothing connects yet. Raises ExchangeMisconfigured."""
     secret = settings.tables_connection_string
     address = TableAddress(
@@ -128,7 +123,7 @@ def open_table(settings: "FabricSettings") -> "AzureTable":
             f"BROADSIDE_TABLES_ENDPOINT={address.endpoint}: an identity's token travels over "
             "https only; give https://<account>.table.core.windows.net"
         )
-    table = AzureTable(address)
+    table = AzureTable(address, troubles=troubles)
     if address.connection_string:
         table.open()  # which is to find it malformed now
     return table
@@ -147,11 +142,12 @@ class AzureTable:
         *,
         bounds: TableBounds | None = None,
         credential: "AsyncTokenCredential | None" = None,
+        troubles: TroubleLog | None = None,
     ) -> None:
         self._address = address
         self._bounds = bounds or TableBounds()
-        self._credential = credential
-        self._own_credential: AsyncTokenCredential | None = None
+        self._identity = Identity(credential)
+        self._troubles = troubles or TroubleLog()
         self._client: TableClient | None = None
         self._let_in = False  # by the service, at least once
 
@@ -292,8 +288,7 @@ class AzureTable:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
-        if self._own_credential is not None:
-            await self._own_credential.close()
+        await self._identity.close()
 
     async def _call(
         self, work: Callable[[TableClient], Awaitable[_T]], entity: Entity | None = None
@@ -331,41 +326,20 @@ class AzureTable:
             **dict.fromkeys(tries, bounds.retries_max_count),
             "retry_backoff_factor": bounds.backoff_s,
             "retry_backoff_max": bounds.backoff_max_s,
-            "transport": _Transport(
-                connection_timeout=bounds.attempt_s,
-                read_timeout=bounds.attempt_s,
-                connection_verify=str(address.ca_file) if address.ca_file else True,
+            "transport": Transport(
+                address, bounds.attempt_s, self._troubles, TroubleKind.TABLE_AWAY
             ),
         }
         if address.connection_string:
             return TableClient.from_connection_string(
                 address.connection_string, address.table, **options
             )
-        if self._credential is None:
-            from azure.identity.aio import DefaultAzureCredential
-
-            self._credential = self._own_credential = DefaultAzureCredential(
-                managed_identity_client_id=address.client_id
-            )
         return TableClient(
-            address.endpoint or "", address.table, credential=self._credential, **options
+            address.endpoint or "",
+            address.table,
+            credential=self._identity.credential(address.client_id),
+            **options,
         )
-
-
-class _Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK offers it untyped, lazily
-    """The SDK's own, but each request goes out once: aiohttp would send a PUT whose connection
-    broke again by itself, and neither the SDK nor :class:`_Tries` would know."""
-
-    session: aiohttp.ClientSession | None
-
-    async def open(self) -> None:
-        if self.session is None:
-            session = aiohttp.ClientSession(
-                trust_env=True, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
-            )
-            session._retry_connection = False
-            self.session = session
-        await super().open()
 
 
 class _Tries:
@@ -439,40 +413,19 @@ def _quoted(key: str) -> str:
 # Errors -------------------------------------------------------------------------------------
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it was made from, outermost first."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = getattr(error, "inner_exception", None) or error.__cause__ or error.__context__
-
-
 def _explain(error: Exception, address: TableAddress, entity: Entity | None) -> ExchangeError:
     """The SDK's error as ours: one line that names row or table and, where we know it, the fix."""
-    causes = list(_causes(error))
-    status = getattr(error, "status_code", None)
-    code = _code(error)
-    said = code or " ".join(str(causes[-1]).split()) or type(error).__name__
+    status, code, said = getattr(error, "status_code", None), code_of(error), said_by(error)
     row = f"row {entity.partition_key}|{entity.row_key}" if entity else str(address)
-
-    def any_is(*kinds: type[BaseException]) -> bool:
-        return any(isinstance(cause, kinds) for cause in causes)
-
     if code == "TableNotFound":
         return ExchangeMisconfigured(
             f"{address} does not exist; create it, or name another in BROADSIDE_TABLES_NAME"
         )
-    if status in (401, 403) or any_is(ClientAuthenticationError):
-        return ExchangeMisconfigured(
-            f"{address} refuses {address.identity}: {said}; give it the role '{_ROLE}' on the "
-            "storage account, and let this host through the account's firewall"
-        )
-    if any_is(ssl.SSLCertVerificationError, FileNotFoundError):
-        return ExchangeMisconfigured(
-            f"{address}: its certificate cannot be checked: {said}; "
-            "set BROADSIDE_TABLES_CA_FILE to its authority's PEM file"
-        )
+    refusal = explain_entry(
+        error, str(address), address, role=_ROLE, ca_setting="BROADSIDE_TABLES_CA_FILE"
+    )
+    if refusal is not None:
+        return refusal
     if status == _CONFLICT and code == "EntityAlreadyExists":
         return EntityExists(f"{row}: there is one already")
     if status == _PRECONDITION_FAILED:
@@ -481,20 +434,6 @@ def _explain(error: Exception, address: TableAddress, entity: Entity | None) -> 
         return EntityNotFound(f"{row}: there is none")
     if status == _TOO_LARGE or code in _SIZE_CODES:
         return EntityTooLarge(f"{row}: {said}")
-    if (
-        isinstance(error, HttpResponseError)
-        and status
-        and status < 500
-        and status not in (408, 429)
-    ):
+    if is_final(error):
         return TableError(f"{row}: the service refuses it: {said}")
     return ExchangeUnavailable(f"{address} is not available: {said}")
-
-
-def _code(error: Exception) -> str | None:
-    """The service's own word for what is wrong, such as ``EntityAlreadyExists``."""
-    code = getattr(error, "error_code", None)
-    response = getattr(error, "response", None)
-    if code is None and response is not None:
-        code = response.headers.get("x-ms-error-code")  # an insert's is told nowhere else
-    return getattr(code, "value", code)

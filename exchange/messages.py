@@ -11,10 +11,11 @@ Small values that cross a wire are pydantic; :class:`Interval` and :class:`HostS
 there are thousands, are plain frozen dataclasses that :mod:`exchange.chunks` packs.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import (
     AfterValidator,
@@ -26,7 +27,10 @@ from pydantic import (
     model_validator,
 )
 
-PROTOCOL_VERSION: Final = 1  # raised whenever an older agent could misread a job
+if TYPE_CHECKING:
+    from exchange.engines.port import Engine
+
+PROTOCOL_VERSION: Final = 2  # raised whenever an older agent could misread a job
 
 UtcDatetime = Annotated[AwareDatetime, AfterValidator(lambda at: at.astimezone(UTC))]
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
@@ -81,6 +85,13 @@ class Protocol(StrEnum):
     UDP = "udp"
 
 
+class Pacing(StrEnum):
+    """What holds a paced stream to its rate."""
+
+    ENGINE = "engine"  # the engine itself: between its writes (iperf3 --bitrate)
+    KERNEL = "kernel"  # the socket: between its packets (iperf3 --fq-rate; TCP only)
+
+
 class Outcome(StrEnum):
     """How a job ended, as the agent that held it saw it."""
 
@@ -130,12 +141,25 @@ class Endpoint(Message):
     agent_id: Identifier
     address: str  # literal IPv4 or IPv6 address
     port: Annotated[int, Field(ge=1, le=65535)]
+    more_ports: Annotated[tuple[int, ...], Field(max_length=15)] = ()  # one a further process
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """Every port of the pair, the first one first."""
+        return (self.port, *self.more_ports)
+
+
+EngineName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,32}$")]
 
 
 class Traffic(Message):
-    """What one pair sends during one burst. Rates and sizes are per stream where it says so."""
+    """What one pair sends during one burst. Rates and sizes are per stream where it says so.
 
-    engine: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,32}$")] = "iperf3"
+    Not every engine takes every field: :meth:`problems` says what is wrong. What is left out is as
+    the engine has it (a download's direction is reverse).
+    """
+
+    engine: EngineName = "iperf3"
     protocol: Protocol = Protocol.TCP
     direction: Direction = Direction.FORWARD
     streams_count: Annotated[int, Field(ge=1, le=128)] = 64
@@ -144,8 +168,21 @@ class Traffic(Message):
     window_bytes: Annotated[int, Field(ge=1024, le=512_000_000)] | None = None  # socket buffer
     mss_bytes: Annotated[int, Field(ge=88, le=9216)] | None = None  # TCP only
     congestion: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,15}$")] | None = None  # TCP
+    pacing: Pacing = Pacing.ENGINE  # who holds stream_bits_per_second
+    dscp: Annotated[int, Field(ge=0, le=63)] | None = None  # RFC 2474: of every packet sent
+    processes_count: Annotated[int, Field(ge=1, le=16)] = 1  # engine processes that share the
+    # pair's streams, each with a server port of its own
     omit_s: Annotated[int, Field(ge=0, le=60)] = 0  # s, engine's own warm-up before the test
     interval_s: Annotated[float, Field(ge=0.1, le=60)] = 1.0  # s between the engine's readings
+    options: Annotated[Mapping[str, bool | int | float | str], Field(max_length=32)] = {}  # the
+    # engine's own, checked by its Options: docs/engines.md
+
+    @model_validator(mode="before")
+    @classmethod
+    def _filled_in(cls, given: object) -> object:
+        name = given.get("engine") if isinstance(given, Mapping) else None
+        engine = find_engine(name) if isinstance(name, str) else None
+        return given if engine is None else {**engine.defaults, **given}  # type: ignore[dict-item]
 
     @model_validator(mode="after")
     def _fits_the_protocol(self) -> "Traffic":
@@ -157,6 +194,36 @@ class Traffic(Message):
             if self.mss_bytes is not None or self.congestion is not None:
                 raise ValueError("mss_bytes, congestion: TCP only; drop them or use protocol tcp")
         return self
+
+    def problems(self) -> tuple[str, ...]:
+        """What the engine cannot do of this, each as ``field: problem; fix``; empty: nothing."""
+        from exchange.engines import problems
+
+        return tuple(problems(self))
+
+    @property
+    def measurable_goals(self) -> frozenset[str]:
+        """The goals of an objective, by field name, that the engine's figures can answer."""
+        engine = find_engine(self.engine)
+        return frozenset() if engine is None else engine.measures(self)
+
+    @property
+    def offered_bits_per_second(self) -> int | None:
+        """Payload asked of one pair, all flows; None: as fast as it goes, or unknown."""
+        engine = find_engine(self.engine)
+        return None if engine is None else engine.offered_bits_per_second(self)
+
+    def scaled(self, scale: float) -> "Traffic":
+        """The same with its paced rates divided by ``scale``."""
+        engine = find_engine(self.engine)
+        return self if engine is None else engine.scaled(self, scale)
+
+
+def find_engine(name: str) -> "Engine | None":
+    """The engine of that name. Engines are written in terms of this module, hence the import."""
+    from exchange.engines import find
+
+    return find(name)
 
 
 class Job(Message):
@@ -194,6 +261,16 @@ class AgentState(StrEnum):
     STOPPING = "stopping"
 
 
+class EngineState(Message):
+    """Whether an agent can play its part for one engine."""
+
+    name: EngineName
+    version: Annotated[str, StringConstraints(max_length=40)] | None = None  # of its program
+    ports: Annotated[tuple[int, ...], Field(max_length=256)] = ()  # server role: free ones
+    self_signed: bool | None = None  # server role, TLS: the certificate is of the agent's making
+    problem: Annotated[str, StringConstraints(max_length=300)] | None = None  # why it cannot
+
+
 class Presence(Message):
     """An agent's heartbeat."""
 
@@ -215,6 +292,13 @@ class Presence(Message):
     vm_size: str | None = None
     clock: ClockReading | None = None
     problem: str | None = None  # why the agent cannot work, in one line
+    engines: Annotated[tuple[EngineState, ...], Field(max_length=16)] = ()  # beside iperf3
+
+    def engine(self, name: str) -> EngineState | None:
+        """What this agent says of an engine; None: nothing, so it cannot."""
+        if name == "iperf3":
+            return EngineState(name=name, version=self.engine_version, ports=self.ports)
+        return next((state for state in self.engines if state.name == name), None)
 
 
 class Control(Message):
@@ -299,6 +383,40 @@ class FlowTotals(Message):
     jitter_s: float | None = None  # UDP, mean over streams
 
 
+class Combine(StrEnum):
+    """How one measure of several processes, pairs or bursts becomes one."""
+
+    SUM = "sum"
+    MEAN = "mean"  # weighted by each one's weight
+    MAX = "max"
+
+
+class Measure(Message):
+    """One figure that an engine tells beside bytes and seconds."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,47}$")]
+    value: Annotated[float, Field(allow_inf_nan=False)]
+    unit: Annotated[str, StringConstraints(pattern=r"^[a-z/]{1,16}$")]  # s, ratio, bytes, count
+    combine: Combine = Combine.SUM
+    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0  # for the mean
+
+
+class Distribution(Message):
+    """How one quantity spread, as counts in logarithmic buckets that add up over pairs.
+
+    Bucket ``i`` holds values from ``BUCKET_RATIO ** i`` up to the next, in ``unit``: a quantile
+    read from it is within 2.2 % of the true one.
+    """
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+    unit: Annotated[str, StringConstraints(pattern=r"^[a-z/]{1,16}$")]
+    counts: Annotated[Mapping[int, int], Field(max_length=1024)]  # by bucket
+    max: float
+
+
+BUCKET_RATIO: Final = 2 ** (1 / 16)
+
+
 class EngineReport(Message):
     """What the engine was asked, what it says it did, and how it ended."""
 
@@ -313,6 +431,9 @@ class EngineReport(Message):
     omit_s: int | None = None
     block_bytes: int | None = None
     mss_bytes: int | None = None
+    window_bytes: int | None = None  # socket buffer that the kernel granted, halved as on Linux
+    stream_bits_per_second: int | None = None  # pacing that was set; None: none, or not told
+    tos: int | None = None  # IP type of service: dscp * 4
     sender_congestion: str | None = None
     receiver_congestion: str | None = None
     totals: tuple[FlowTotals, ...] = ()
@@ -321,11 +442,47 @@ class EngineReport(Message):
     error: str | None = None  # the engine's own words; it decides, never the exit code
     truncated: bool = False  # the output stopped before its end
     exit_code: int | None = None  # negative: killed by that signal
+    processes: Annotated[tuple["EngineReport", ...], Field(max_length=16)] = ()  # of several: each
+    measures: Annotated[tuple[Measure, ...], Field(max_length=32)] = ()
+    distributions: Annotated[tuple[Distribution, ...], Field(max_length=4)] = ()
+
+    @property
+    def cookies(self) -> tuple[str, ...]:
+        """The cookie of each of its processes."""
+        told = [part.cookie for part in self.processes] if self.processes else [self.cookie]
+        return tuple(cookie for cookie in told if cookie is not None)
 
 
 class StartMethod(StrEnum):
     GATE = "gate"  # connections opened early, released at the instant
     TIMED_EXEC = "timed_exec"  # the engine was started at the instant
+
+
+TROUBLES_MAX_COUNT: Final = 16  # spells that one report may carry, the newest
+
+
+class TroubleKind(StrEnum):
+    """What may go wrong with the services between coordinator and agents."""
+
+    QUEUE_AWAY = "queue_away"  # attempts at the queue failed
+    TABLE_AWAY = "table_away"  # attempts at the table failed
+    RAW_AWAY = "raw_away"  # attempts at the store of raw output failed
+    SPOOLED = "spooled"  # writes waited on the agent's disk
+    LOST = "lost"  # writes found no room there, or could not be written
+    DUPLICATE = "duplicate"  # a second delivery of a job that somebody has was dropped
+    TICK_FAILED = "tick_failed"  # the coordinator could not look after its runs
+
+
+class Trouble(Message):
+    """One spell of trouble that a process lived through, by its own clock."""
+
+    kind: TroubleKind
+    from_at: UtcDatetime
+    to_at: UtcDatetime | None = None  # None: it was not over when this was told
+    count: Annotated[int, Field(ge=1)]  # failed attempts, rows that waited, duplicates
+
+
+Troubles = Annotated[tuple[Trouble, ...], Field(max_length=TROUBLES_MAX_COUNT)]
 
 
 class JobReport(Message):
@@ -341,6 +498,7 @@ class JobReport(Message):
     planned_start_at: UtcDatetime
     start_method: StartMethod | None = None
     process_start_at: UtcDatetime | None = None
+    retries_count: int = 0  # engines that were refused before this one's connections stood
     first_data_at: UtcDatetime | None = None  # estimated: FACTS, "data start"
     start_error_s: float | None = None  # s, first_data_at - planned_start_at
     ended_at: UtcDatetime | None = None
@@ -348,6 +506,16 @@ class JobReport(Message):
     clock_before: ClockReading | None = None
     clock_after: ClockReading | None = None
     reported_at: UtcDatetime
+    delivered_at: UtcDatetime | None = None  # when it left the spool; None: it never waited there
+    troubles: Troubles = ()  # since the job before, or a minute before the claim
+
+    def delivered(self, at: datetime) -> "JobReport":
+        """The report as it leaves the spool: what was not over when it was written is now."""
+        troubles = [
+            trouble.model_copy(update={"to_at": at}) if trouble.to_at is None else trouble
+            for trouble in self.troubles
+        ]
+        return self.model_copy(update={"delivered_at": at, "troubles": tuple(troubles)})
 
 
 class ServerTest(Message):
@@ -362,6 +530,7 @@ class ServerTest(Message):
     engine: EngineReport
     clock_before: ClockReading | None = None
     clock_after: ClockReading | None = None
+    troubles: Troubles = ()  # while it ran
 
     @property
     def cookie(self) -> str | None:

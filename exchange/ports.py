@@ -249,3 +249,38 @@ class Table(Protocol):
 
     async def close(self) -> None:
         """Release connections."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawName:
+    """Where a text is kept: both parts keep a table key's rules, and ``file`` ends in no dot."""
+
+    folder: str  # all of one burst, or of one hour's server-side tests
+    file: str
+
+    def __str__(self) -> str:
+        return f"{self.folder}/{self.file}"
+
+
+class RawStore(Protocol):
+    """Texts of any size that are written once and seldom read: what engines printed.
+
+    - A name belongs to one writer and one text. Saving it again is harmless, also when the first
+      save's answer was lost; which of two different texts stays is not promised.
+    - A text that ``save`` has returned from reads back to the byte. One that was cut short by a
+      failure is absent, or :class:`RecordUnreadable`, and never shows in part.
+    - The store compresses; callers do not.
+    - Every call may raise :class:`ExchangeUnavailable`.
+    """
+
+    async def save(self, name: RawName, text: bytes) -> None:
+        """Keep a text."""
+
+    async def read(self, name: RawName) -> bytes | None:
+        """The text, or None."""
+
+    async def delete_folder(self, folder: str) -> int:
+        """Remove every text of a folder; return how many."""
+
+    async def close(self) -> None:
+        """Release connections."""

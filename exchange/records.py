@@ -11,14 +11,18 @@ Layout (partition key | row key); ``<part>`` and ``<n>`` are three digits from 0
     burst.<run>.<burst>     | claim.<pair>                        Claim
                             | report.<pair>                       JobReport
                             | chunk.client.<pair>.<n>             packed seconds
-                            | raw.<side>.<pair>.<part>            document: an engine's output
     tests.<UTC hour>        | <epoch ms>.<agent>.<port>           ServerTest
                             | <epoch ms>.<agent>.<port>.chunk.<n> packed seconds
     presence                | <role>.<agent>                      Presence
 
-A message is one ``json`` property. A *document* is deflated and cut into binary properties
-``part_0, part_1...`` of at most 64 KiB, and into several rows beyond 704 KiB; row 000 says how many
-rows there are and is written last, so a document that shows is whole.
+What engines printed is a folder and a file of the raw store: of a blob container or, without one,
+of this table (folder | file.<part>, a document)::
+
+    raw.<run>.<burst>       / client.<pair>
+    raw.tests.<UTC hour>    / <epoch ms>.<agent>.<port>
+
+A message is one ``json`` property. A *document* is a text over several properties and rows
+(:mod:`exchange.documents`).
 
 A chunk row holds up to :data:`~exchange.seconds.CHUNK_S` seconds of one end: for each flow the
 packed intervals (``client_up_0...``) and the instant of their zero
@@ -47,12 +51,12 @@ import asyncio
 import contextlib
 import logging
 import random
-import zlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
 from exchange.chunks import pack, unpack
+from exchange.documents import document_rows, read_document
 from exchange.messages import (
     Claim,
     Control,
@@ -64,19 +68,28 @@ from exchange.messages import (
     Role,
     RunId,
     ServerTest,
-    Side,
     Track,
     UtcDatetime,
 )
 from exchange.ports import (
-    PROPERTY_MAX_BYTES,
     Entity,
     EntityChanged,
     EntityExists,
     EntityNotFound,
     ExchangeUnavailable,
+    RawName,
+    RawStore,
     RecordUnreadable,
     Table,
+)
+from exchange.raw import TableRaw
+from exchange.rows import (
+    cut_properties,
+    joined_properties,
+    make_row,
+    message_row,
+    parse_row,
+    row_name,
 )
 from exchange.seconds import (
     PackedEnd,
@@ -88,17 +101,6 @@ from exchange.seconds import (
     unpacked_tracks,
 )
 
-from exchange.rows import (
-    cut_properties,
-    integer_of,
-    joined_properties,
-    make_row,
-    message_row,
-    parse_row,
-    row_name,
-)
-
-_DOCUMENT_ROW_BYTES: Final = 11 * PROPERTY_MAX_BYTES  # of one row: below 1 MiB in base64
 _INVERTED_FROM_MS: Final = 9_999_999_999_999  # 13 digits, until the year 2286
 _CONTROL_TRIES_COUNT: Final = 10
 _CONTROL_PAUSE_S: Final = 0.1  # s, at most, between two tries
@@ -134,14 +136,17 @@ class RunHeader(Message):
 
 
 class Records:
-    """Reads and writes the project's values in one table.
+    """Reads and writes the project's values in one table, and what engines printed in ``raw``.
 
-    Every verb may raise ``ExchangeUnavailable``; every reading one ``RecordUnreadable``, which
-    names the row.
+    Without ``raw`` the table keeps that too. Every verb may raise ``ExchangeUnavailable``; every
+    reading one ``RecordUnreadable``, which names the row.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, raw: RawStore | None = None) -> None:
         self._table = table
+        self._raw = raw or TableRaw(table)
+        # A blob account that came later does not hide what the table keeps from before.
+        self._raw_stores = (self._raw, TableRaw(table)) if raw else (self._raw,)
 
     # Runs -------------------------------------------------------------------------------------
 
@@ -153,7 +158,7 @@ class Records:
         when the run id is taken."""
         partition = _run_partition(header.run_id)
         await self._table.insert(message_row(partition, "control", control))
-        plan_rows = await _document_rows(partition, "plan", plan)
+        plan_rows = await document_rows(partition, "plan", plan)
         await self._table.batch([*plan_rows, message_row(partition, "header", header)])
         if listed:
             await self.show_run(header)
@@ -167,7 +172,7 @@ class Records:
         """Header and plan, or None."""
         partition = _run_partition(run_id)
         row = await self._table.get(partition, "header")
-        plan = await self._read_document(partition, "plan")
+        plan = await read_document(self._table, partition, "plan")
         return None if row is None or plan is None else (parse_row(RunHeader, row), plan)
 
     async def list_runs(
@@ -268,17 +273,19 @@ class Records:
     async def save_summary(self, run_id: str, name: str, document: bytes) -> None:
         """Create or replace a document beside the run's plan."""
         partition = _run_partition(run_id)
-        await self._table.batch(await _document_rows(partition, f"summary.{name}", document))
+        await self._table.batch(await document_rows(partition, f"summary.{name}", document))
 
     async def read_summary(self, run_id: str, name: str) -> bytes | None:
         """The document, or None."""
-        return await self._read_document(_run_partition(run_id), f"summary.{name}")
+        return await read_document(self._table, _run_partition(run_id), f"summary.{name}")
 
     async def delete_run(self, header: RunHeader, bursts_count: int) -> int:
         """Remove everything of a run but its server ends' records; return how many rows it was.
 
         Its row in ``runs`` goes last: a removal that dies midway shows, and can be done again.
         """
+        for index in range(bursts_count):
+            await self._delete_raw(_raw_folder(header.run_id, index))
         partitions = [_burst_partition(header.run_id, index) for index in range(bursts_count)]
         partitions.append(_run_partition(header.run_id))
         deleted = [await self._table.delete_partition(partition) for partition in partitions]
@@ -381,20 +388,28 @@ class Records:
         if rows:
             yield pair_index, packed_end(rows)
 
-    async def save_raw(
-        self, run_id: str, burst_index: int, pair_index: int, side: Side, text: bytes
-    ) -> None:
-        """Keep an engine's own output, compressed, over as many entities as it needs."""
-        partition = _burst_partition(run_id, burst_index)
-        name = f"raw.{side}.{pair_index:05d}"
-        await self._table.batch(await _document_rows(partition, name, text))
+    async def save_raw(self, run_id: str, burst_index: int, pair_index: int, text: bytes) -> None:
+        """Keep what the client end's engine printed."""
+        await self._raw.save(_raw_name(run_id, burst_index, pair_index), text)
 
-    async def read_raw(
-        self, run_id: str, burst_index: int, pair_index: int, side: Side
-    ) -> bytes | None:
-        """The engine's own output as it came, or None."""
+    async def read_raw(self, run_id: str, burst_index: int, pair_index: int) -> bytes | None:
+        """What the client end's engine printed, or None."""
+        found = await self._find_raw(_raw_name(run_id, burst_index, pair_index))
+        if found is not None:
+            return found
+        # As it was before raw output had folders of its own.
         partition = _burst_partition(run_id, burst_index)
-        return await self._read_document(partition, f"raw.{side}.{pair_index:05d}")
+        return await read_document(self._table, partition, f"raw.client.{pair_index:05d}")
+
+    async def _find_raw(self, name: RawName) -> bytes | None:
+        for store in self._raw_stores:
+            if (found := await store.read(name)) is not None:
+                return found
+        return None
+
+    async def _delete_raw(self, folder: str) -> None:
+        for store in self._raw_stores:
+            await store.delete_folder(folder)
 
     # Server ends ------------------------------------------------------------------------------
 
@@ -410,9 +425,7 @@ class Records:
 
         ``from_s`` works as in :meth:`save_seconds`.
         """
-        partition = _tests_partition(test.started_at)
-        started_ms = _epoch_ms(test.started_at)
-        key = f"{started_ms:013d}.{test.agent_id}.{test.endpoint.port}"
+        partition, key = _tests_partition(test.started_at), _test_key(test)
         rows = chunk_rows(
             partition,
             f"{key}.chunk",
@@ -460,6 +473,14 @@ class Records:
                 yield found
             hour_at += timedelta(hours=1)
 
+    async def save_server_raw(self, test: ServerTest, text: bytes) -> None:
+        """Keep what the server end's engine printed, under its test's own key."""
+        await self._raw.save(_server_raw_name(test), text)
+
+    async def read_server_raw(self, test: ServerTest) -> bytes | None:
+        """What the server end's engine printed, or None."""
+        return await self._find_raw(_server_raw_name(test))
+
     async def has_tests(self, hour_at: datetime) -> bool:
         """Whether any server-side test started in the UTC hour of ``hour_at``."""
         async for _ in self._table.scan(_tests_partition(hour_at), limit=1):
@@ -468,6 +489,7 @@ class Records:
 
     async def delete_tests(self, hour_at: datetime) -> int:
         """Remove the server-side tests that started in an hour; return how many rows it was."""
+        await self._delete_raw(_server_raw_folder(hour_at))
         return await self._table.delete_partition(_tests_partition(hour_at))
 
     # Presence ---------------------------------------------------------------------------------
@@ -502,19 +524,10 @@ class Records:
         async for row in self._table.scan(partition, row_from=prefix, row_before=prefix + ":"):
             yield row.row_key.removeprefix(prefix), row
 
-    async def _read_document(self, partition: str, name: str) -> bytes | None:
-        first = await self._table.get(partition, f"{name}.000")
-        if first is None:
-            return None
-        packed = joined_properties(first, "part")
-        for number in range(1, integer_of(first, "rows_count")):
-            row = await self._table.get(partition, f"{name}.{number:03d}")
-            packed += b"" if row is None else joined_properties(row, "part")
-        if zlib.crc32(packed) != integer_of(first, "crc"):
-            raise RecordUnreadable(
-                f"document {partition}|{name}: half written or corrupt; save it again"
-            )
-        return await asyncio.to_thread(zlib.decompress, packed)
+
+def is_report(row: Entity) -> bool:
+    """Whether a row is a client end's account of a job."""
+    return row.row_key.startswith("report.")
 
 
 def _run_partition(run_id: str) -> str:
@@ -527,6 +540,26 @@ def _burst_partition(run_id: str, burst_index: int) -> str:
 
 def _tests_partition(at: datetime) -> str:
     return f"tests.{at.astimezone(UTC):%Y-%m-%dT%H}"
+
+
+def _test_key(test: ServerTest) -> str:
+    return f"{_epoch_ms(test.started_at):013d}.{test.agent_id}.{test.endpoint.port}"
+
+
+def _raw_folder(run_id: str, burst_index: int) -> str:
+    return f"raw.{run_id}.{burst_index:05d}"
+
+
+def _raw_name(run_id: str, burst_index: int, pair_index: int) -> RawName:
+    return RawName(folder=_raw_folder(run_id, burst_index), file=f"client.{pair_index:05d}")
+
+
+def _server_raw_folder(at: datetime) -> str:
+    return f"raw.{_tests_partition(at)}"
+
+
+def _server_raw_name(test: ServerTest) -> RawName:
+    return RawName(folder=_server_raw_folder(test.started_at), file=_test_key(test))
 
 
 def _run_key(header: RunHeader) -> str:
@@ -562,19 +595,3 @@ def _numbers(row: Entity) -> list[int | None]:
         return unpack(joined_properties(row, "numbers"))["numbers"]
     except RecordUnreadable as error:
         raise RecordUnreadable(f"row {row_name(row)}: numbers: {error}") from error
-
-
-async def _document_rows(partition: str, name: str, document: bytes) -> list[Entity]:
-    """A document's rows in the order to write them: the one that makes it show comes last."""
-    packed = await asyncio.to_thread(zlib.compress, document)  # off the loop: may be 40 MB
-    cuts = range(0, len(packed), _DOCUMENT_ROW_BYTES)
-    rows = [
-        make_row(
-            partition,
-            f"{name}.{number:03d}",
-            cut_properties("part", packed[at : at + _DOCUMENT_ROW_BYTES])
-            | ({"rows_count": len(cuts), "crc": zlib.crc32(packed)} if number == 0 else {}),
-        )
-        for number, at in enumerate(cuts)
-    ]
-    return [*rows[1:], rows[0]]

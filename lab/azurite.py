@@ -1,10 +1,10 @@
-"""Azure Table Storage on this host: Microsoft's own emulator as a process, empty at each start."""
+"""Azure Storage on this host: Microsoft's own emulator as a process, empty at each start."""
 
 import base64
 import importlib.util
 import os
+import re
 import secrets
-import socket
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -14,13 +14,14 @@ from lab.offspring import die_with_parent
 
 ACCOUNT: Final = "lab"
 _ROOT: Final = Path(__file__).parent.parent
-_MAIN: Final = _ROOT / ".tools/azurite/node_modules/azurite/dist/src/table/main.js"
-_START_TRIES_COUNT: Final = 5  # another process may take the port that we found free
+_MAIN: Final = _ROOT / ".tools/azurite/node_modules/azurite/dist/src/azurite.js"
+_SERVICES: Final = ("blob", "queue", "table")
+_LISTENS: Final = re.compile(r"Azurite (\w+) service is successfully listening at .*:(\d+)")
 _STOP_S: Final = 10.0
 
 
 class Azurite:
-    """Tables in the memory of a process, under an account key made for it.
+    """Tables and blobs in the memory of a process, under an account key made for it.
 
     ``tls`` (certificate chain and key, PEM) makes it speak https and take bearer tokens; of those
     it checks issuer, audience and life, not the signature. ``folder`` takes its log.
@@ -30,7 +31,8 @@ class Azurite:
         self, folder: Path, *, host: str = "127.0.0.1", tls: tuple[Path, Path] | None = None
     ) -> None:
         self.host = host
-        self.port = 0
+        self.port = 0  # of the tables
+        self.blob_port = 0
         self._folder = folder
         self._tls = tls
         self._key = base64.b64encode(secrets.token_bytes(32)).decode()
@@ -41,18 +43,23 @@ class Azurite:
         node = find_node()
         if not _MAIN.exists():
             raise ToolMissing("Azurite is not installed: run `sh deploy/azurite.sh`")
-        for _ in range(_START_TRIES_COUNT):
-            self.port = _free_port(self.host)
-            said = self._spawn([str(node), str(_MAIN)])
-            if "successfully" in said:
-                return
+        said = self._spawn([str(node), str(_MAIN)])
+        ports = {name.lower(): int(port) for name, port in _LISTENS.findall(said)}
+        if ports.keys() != set(_SERVICES):
             self.stop()
-        raise LabBroken(f"Azurite did not start: {said.strip()[-300:]}")
+            raise LabBroken(f"Azurite did not start: {said.strip()[-300:]}")
+        self.port, self.blob_port = ports["table"], ports["blob"]
 
     def _spawn(self, command: list[str]) -> str:
-        """Start the process; what it said until it listened or ended."""
-        options = ["--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck"]
-        options += ["--silent", "--tableHost", self.host, "--tablePort", str(self.port)]
+        """Start the process; what it said until all its services listened or it ended."""
+        options = [
+            "--inMemoryPersistence",
+            "--disableTelemetry",
+            "--skipApiVersionCheck",
+            "--silent",
+        ]
+        for service in _SERVICES:
+            options += [f"--{service}Host", self.host, f"--{service}Port", "0"]
         if self._tls:
             chain, key = map(str, self._tls)
             options += ["--oauth", "basic", "--cert", chain, "--key", key]
@@ -70,7 +77,7 @@ class Azurite:
         assert self._process.stdout is not None  # noqa: S101 - narrows the type
         for line in self._process.stdout:
             said += line
-            if "successfully" in line:
+            if len(_LISTENS.findall(said)) == len(_SERVICES):
                 break
         return said
 
@@ -92,14 +99,24 @@ class Azurite:
 
     @property
     def endpoint(self) -> str:
-        """The account's address."""
-        return f"{'https' if self._tls else 'http'}://{self.host}:{self.port}/{ACCOUNT}"
+        """The tables' address."""
+        return self._endpoint(self.port)
 
-    def connection_string(self, endpoint: str | None = None) -> str:
-        """Of the account; ``endpoint`` is a relay's in place of its own."""
+    @property
+    def blob_endpoint(self) -> str:
+        return self._endpoint(self.blob_port)
+
+    def _endpoint(self, port: int) -> str:
+        return f"{'https' if self._tls else 'http'}://{self.host}:{port}/{ACCOUNT}"
+
+    def connection_string(
+        self, endpoint: str | None = None, *, blob_endpoint: str | None = None
+    ) -> str:
+        """Of the account; the endpoints are a relay's in place of its own."""
         return (
             f"AccountName={ACCOUNT};AccountKey={self._key};"
             f"TableEndpoint={endpoint or self.endpoint};"
+            f"BlobEndpoint={blob_endpoint or self.blob_endpoint};"
         )
 
     def create_table(self, name: str, *, authority: Path | None = None) -> None:
@@ -111,6 +128,15 @@ class Azurite:
         ) as service:
             service.create_table(name)
 
+    def create_container(self, name: str, *, authority: Path | None = None) -> None:
+        """Make an empty blob container, as :meth:`create_table` a table."""
+        from azure.storage.blob import BlobServiceClient
+
+        with BlobServiceClient.from_connection_string(
+            self.connection_string(), connection_verify=str(authority) if authority else True
+        ) as service:
+            service.create_container(name)
+
 
 def find_node() -> Path:
     """The Node that came with the locked packages. Raises ``ToolMissing``."""
@@ -118,11 +144,3 @@ def find_node() -> Path:
     if spec is None or spec.origin is None:
         raise ToolMissing("no Node in the virtual environment: run `make setup`")
     return Path(spec.origin).parent / "bin/node"
-
-
-def _free_port(host: str) -> int:
-    """A port that nobody had a moment ago: Azurite does not tell which one it took itself."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -1,7 +1,7 @@
 """The adapters that the contract suite runs on, and how a test, or its child, opens one.
 
-To add an adapter, add an entry to :data:`QUEUES` or :data:`TABLES`. No case knows more of it than
-a :class:`Place`.
+To add an adapter, add an entry to :data:`QUEUES`, :data:`TABLES` or :data:`RAWS`. No case knows
+more of it than a :class:`Place`.
 """
 
 from collections.abc import Callable
@@ -12,10 +12,12 @@ from uuid import uuid4
 
 import pytest
 
+from exchange.azure_blob import BlobAddress, BlobRaw
 from exchange.azure_queue import Bounds, ServiceBusAddress, ServiceBusQueue
 from exchange.azure_table import AzureTable, TableAddress
 from exchange.embedded import EmbeddedQueue, EmbeddedTable
-from exchange.ports import JobQueue, Table
+from exchange.ports import JobQueue, RawStore, Table
+from exchange.raw import TableRaw
 
 _Port = TypeVar("_Port", covariant=True)
 
@@ -34,6 +36,9 @@ class Place:
 
     def open_table(self) -> Table:
         return TABLES[self.adapter].open(self)
+
+    def open_raw(self) -> RawStore:
+        return RAWS[self.adapter].open(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +99,30 @@ def _azurite_table(place: Place) -> Table:
     return AzureTable(TableAddress(table=name, connection_string=connection_string))
 
 
+def _container_place(request: pytest.FixtureRequest) -> Place:
+    azurite = request.getfixturevalue("azurite")
+    name = f"c{uuid4().hex[:8]}"
+    azurite.create_container(name)
+    address = f"{name} {azurite.connection_string()}"
+    return Place(adapter="blob", address=address, lock_s=0, deliveries_max_count=0)
+
+
+def _blob_raw(place: Place) -> RawStore:
+    name, connection_string = place.address.split(" ", 1)
+    return BlobRaw(BlobAddress(container=name, connection_string=connection_string))
+
+
+class _OwnTableRaw(TableRaw):
+    """One that closes the table, which nobody else has here."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self._own = table
+
+    async def close(self) -> None:
+        await self._own.close()
+
+
 QUEUES: dict[str, Adapter[JobQueue]] = {
     "embedded": Adapter(make=_embedded_place, open=_embedded_queue),
     "servicebus": Adapter(make=_servicebus_place, open=_servicebus_queue),
@@ -101,4 +130,9 @@ QUEUES: dict[str, Adapter[JobQueue]] = {
 TABLES: dict[str, Adapter[Table]] = {
     "azurite": Adapter(make=_azurite_place, open=_azurite_table),
     "embedded": Adapter(make=_embedded_place, open=_embedded_table),
+}
+RAWS: dict[str, Adapter[RawStore]] = {
+    "azurite": Adapter(make=_azurite_place, open=lambda at: _OwnTableRaw(_azurite_table(at))),
+    "blob": Adapter(make=_container_place, open=_blob_raw),
+    "embedded": Adapter(make=_embedded_place, open=lambda at: _OwnTableRaw(_embedded_table(at))),
 }

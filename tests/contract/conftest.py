@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from exchange.ports import JobQueue, Table
+from exchange.ports import JobQueue, RawStore, Table
 from lab.azurite import Azurite
 from lab.servicebus.process import BrokerProcess
-from tests.contract.adapters import QUEUES, TABLES, Place
+from tests.contract.adapters import QUEUES, RAWS, TABLES, Place
 
 
 @pytest.fixture(params=sorted(QUEUES))
@@ -18,6 +18,18 @@ def queue_place(request: pytest.FixtureRequest) -> Place:
 @pytest.fixture(params=sorted(TABLES))
 def table_place(request: pytest.FixtureRequest) -> Place:
     return TABLES[request.param].make(request)
+
+
+@pytest.fixture(params=sorted(RAWS))
+def raw_place(request: pytest.FixtureRequest) -> Place:
+    return RAWS[request.param].make(request)
+
+
+@pytest.fixture
+async def raw(raw_place: Place) -> AsyncIterator[RawStore]:
+    raw = raw_place.open_raw()
+    yield raw
+    await raw.close()
 
 
 @pytest.fixture
@@ -45,7 +57,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="session")
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
-    """One Azurite for the whole session; a place is a table of it."""
+    """One Azurite for the whole session; a place is a table or a container of it."""
     process = Azurite(tmp_path_factory.mktemp("azurite"))
     process.start()
     yield process

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import pytest
 
+from exchange.documents import document_rows
 from exchange.messages import (
     AgentState,
     Claim,
@@ -40,6 +41,7 @@ from exchange.ports import (
     EntityExists,
     EntityNotFound,
     ExchangeUnavailable,
+    RawStore,
     RecordUnreadable,
     Table,
 )
@@ -494,11 +496,39 @@ async def test_tenth_seconds_of_the_worst_noise_still_fit(records: Records) -> N
 
 async def test_raw_output_comes_back_over_many_rows(records: Records, watched: Watched) -> None:
     text = random.Random(8).randbytes(12_000_000)
-    await records.save_raw("run-1", 0, 4, Side.CLIENT, text)
+    await records.save_raw("run-1", 0, 4, text)
     assert len(watched.written) > 1
-    assert await records.read_raw("run-1", 0, 4, Side.CLIENT) == text
-    assert await records.read_raw("run-1", 0, 4, Side.SERVER) is None
-    assert await records.read_raw("run-1", 0, 5, Side.CLIENT) is None
+    assert await records.read_raw("run-1", 0, 4) == text
+    assert await records.read_raw("run-1", 0, 5) is None
+
+
+async def test_a_servers_raw_output_lies_under_its_test(table: Table, records: Records) -> None:
+    await records.save_test(server_test(), [track(10, side=Side.SERVER)], host(10))
+    await records.save_server_raw(server_test(), b"what the server saw")
+    assert await records.read_server_raw(server_test()) == b"what the server saw"
+    other = server_test(AT + timedelta(milliseconds=1))
+    assert await records.read_server_raw(other) is None
+    assert len(await records.read_tests(AT, AT + timedelta(hours=1))) == 1
+    assert await records.delete_tests(AT) == 2  # the test and its seconds
+    assert await records.read_server_raw(server_test()) is None
+
+
+async def test_raw_output_is_found_wherever_it_is(
+    table: Table, records: Records, raw: RawStore
+) -> None:
+    """In the store of today, in the table from before there was one, and where it lay at first."""
+    with_store = Records(table, raw)
+    oldest = await document_rows("burst.run-1.00000", "raw.client.00002", b"oldest")
+    await table.batch(oldest)
+    await records.save_raw("run-1", 0, 1, b"old")
+    await with_store.save_raw("run-1", 0, 0, b"new")
+    for pair_index, text in enumerate([b"new", b"old", b"oldest"]):
+        assert await with_store.read_raw("run-1", 0, pair_index) == text
+    assert await with_store.read_raw("run-1", 0, 3) is None
+    await with_store.create_run(header("run-1"), b"plan", control("run-1"))
+    await with_store.delete_run(header("run-1"), 1)
+    for pair_index in range(3):
+        assert await with_store.read_raw("run-1", 0, pair_index) is None
 
 
 # Server ends ----------------------------------------------------------------------------------
@@ -547,14 +577,15 @@ async def test_a_deleted_run_leaves_nothing_and_its_neighbours_everything(
             a_job = job(burst_index=burst_index).model_copy(update={"run_id": run_id})
             assert await records.claim(a_job, claim())
             await records.save_seconds(a_job, [track(10)], host(10))
-            await records.save_raw(run_id, burst_index, 0, Side.CLIENT, b"raw")
+            await records.save_raw(run_id, burst_index, 0, b"raw")
     rows_count = await records.delete_run(header("run-1"), 2)
-    assert rows_count == 5 + 2 * 3 + 1  # of the run, of each burst, in the list
-    for partition in ("run.run-1", "burst.run-1.00000", "burst.run-1.00001"):
+    assert rows_count == 5 + 2 * 2 + 1  # of the run, of each burst, in the list
+    bursts = [f"{kind}.run-1.{n:05d}" for kind in ("burst", "raw") for n in range(2)]
+    for partition in ("run.run-1", *bursts):
         assert [row async for row in table.scan(partition)] == []
     assert [h.run_id async for h in records.list_runs()] == ["run-10"]
     assert await records.read_run("run-10") is not None
-    assert await records.read_raw("run-10", 1, 0, Side.CLIENT) == b"raw"
+    assert await records.read_raw("run-10", 1, 0) == b"raw"
     assert await records.delete_run(header("run-1"), 2) == 0
 
 
@@ -634,4 +665,4 @@ async def test_an_unreadable_row_is_named(records: Records, table: Table) -> Non
         await records.read_seconds("run-1", 0)
     await table.insert(burst_row("raw.client.00000.000", part_0=b"x"))
     with pytest.raises(RecordUnreadable, match="rows_count"):
-        await records.read_raw("run-1", 0, 0, Side.CLIENT)
+        await records.read_raw("run-1", 0, 0)

@@ -127,7 +127,7 @@ async def test_a_job_is_measured_at_both_ends(pair: Pair) -> None:
     assert (received.side, received.flow) == (Side.SERVER, Flow.UP)
     assert sum(i.transferred_bytes for i in received.intervals) == totals.received_bytes
 
-    raw = await site.fabric.records.read_raw(job.run_id, 0, 0, Side.CLIENT)
+    raw = await site.fabric.records.read_raw(job.run_id, 0, 0)
     assert raw is not None
     assert b"sum_received" in raw
     claim = (await site.fabric.records.read_claims(job.run_id, 0))[0]

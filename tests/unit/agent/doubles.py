@@ -23,6 +23,7 @@ from exchange.ports import (
     QueueCounts,
 )
 from exchange.records import Records
+from exchange.troubles import TroubleLog
 from tests.unit.agent.jobs import make_settings
 
 
@@ -35,6 +36,7 @@ def make_tools(records: Records, **settings: Any) -> Tools:
         gate=None,
         records=records,
         results=records,
+        troubles=TroubleLog(),
         host_log=HostLog(keep_s=10),
         stopping=asyncio.Event(),
         changed=asyncio.Event(),

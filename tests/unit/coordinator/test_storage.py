@@ -20,7 +20,7 @@ from coordinator.retention import PruneRequest, prune
 from coordinator.service import Coordinator
 from exchange.embedded import EmbeddedTable
 from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import Control, Endpoint, EngineReport, ServerTest, Side
+from exchange.messages import Control, Endpoint, EngineReport, ServerTest
 from exchange.records import Records, RunHeader
 from tests.unit.coordinator.fleet import NOW, fleet
 
@@ -50,7 +50,7 @@ async def store(records: Records, plan: Plan) -> None:
     control = Control(run_id=plan.run_id, lease_until_at=plan.created_at)
     await records.create_run(header, plan.model_dump_json().encode(), control)
     for burst in plan.bursts:
-        await records.save_raw(plan.run_id, burst.index, 0, Side.CLIENT, RAW)
+        await records.save_raw(plan.run_id, burst.index, 0, RAW)
     test = ServerTest(
         agent_id="server-001",
         endpoint=Endpoint(agent_id="server-001", address="10.2.1.1", port=5201),
@@ -91,8 +91,8 @@ async def test_old_runs_are_listed_first_and_removed_when_asked(records: Records
     done = await prune(records, PruneRequest(older_than_days=30, dry_run=False), NOW)
     assert (done.runs, done.tests_hours) == (shown.runs, shown.tests_hours)
     assert await names(records) == ["run-1", "run-29"]
-    assert await records.read_raw("run-31", 1, 0, Side.CLIENT) is None
-    assert await records.read_raw("run-29", 1, 0, Side.CLIENT) == RAW
+    assert await records.read_raw("run-31", 1, 0) is None
+    assert await records.read_raw("run-29", 1, 0) == RAW
     tests = await records.read_tests(NOW - 200 * DAY, NOW)
     assert [(NOW - found.test.started_at) // DAY for found in tests] == [29, 1]
     again = await prune(records, PruneRequest(older_than_days=30, dry_run=False), NOW)
@@ -166,7 +166,7 @@ async def ask(fabric: Fabric, method: str, path: str, **arguments: object) -> ht
 async def test_raw_output_comes_back_to_the_byte(fabric: Fabric) -> None:
     await store(fabric.records, planned("run-1", NOW))
     whole = b'{\n\t"start":\t{}\n}'
-    await fabric.records.save_raw("run-1", 1, 1, Side.CLIENT, whole)
+    await fabric.records.save_raw("run-1", 1, 1, whole)
     for pair in ("pair-001", "1"):
         answer = await ask(fabric, "GET", f"/v1/runs/run-1/raw/{pair}")
         assert (answer.status_code, answer.content) == (200, RAW)
@@ -182,8 +182,8 @@ async def test_raw_output_comes_back_to_the_byte(fabric: Fabric) -> None:
         ("/v1/runs/none/raw/1", "run none: no such run"),
         ("/v1/runs/run-1/raw/pair-003", "pair pair-003: not in run run-1, which has 2 pairs"),
         ("/v1/runs/run-1/raw/1?burst_index=2", "burst 3: not in run run-1, which has 2"),
-        ("/v1/runs/run-1/raw/2", "burst 1, pair-002: no client output: its client never ran"),
-        ("/v1/runs/run-1/raw/1?side=server", "no server output: servers keep seconds and totals"),
+        ("/v1/runs/run-1/raw/2", "burst 1, pair-002: no client output: its agent never ran"),
+        ("/v1/runs/run-1/raw/2?side=server", "no server output: its agent never ran"),
     ],
 )
 async def test_output_that_is_not_there_says_why(fabric: Fabric, path: str, words: str) -> None:

@@ -1,18 +1,20 @@
-"""Settings choose the table; wrong or half-filled ones are one line that names the variable."""
+"""Settings choose table and raw store; wrong ones are one line that names the variable."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from exchange.azure import open_azure
+from exchange.azure_blob import BlobRaw, open_raw
 from exchange.azure_queue import ServiceBusQueue
 from exchange.azure_table import AzureTable, open_table
-from exchange.fabric import FabricSettings
+from exchange.fabric import FabricSettings, open_fabric
 from exchange.ports import ExchangeMisconfigured
+from exchange.raw import TableRaw
 
 KEYED = "AccountName=lab;AccountKey=bGFi;TableEndpoint=http://127.0.0.1:1/lab;"
 ENDPOINT = "https://lab.table.core.windows.net"
+BLOBS = "https://lab.blob.core.windows.net"
 
 
 def settings(**values: Any) -> FabricSettings:
@@ -58,10 +60,47 @@ async def test_either_way_in_is_enough_and_nothing_connects() -> None:
         await table.close()
 
 
-async def test_the_fabric_is_queue_and_table() -> None:
-    fabric = open_azure(
-        settings(servicebus_namespace="lab.servicebus.windows.net", tables_endpoint=ENDPOINT)
-    )
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (
+            {"blobs_endpoint": BLOBS, "blobs_connection_string": KEYED},
+            "BROADSIDE_BLOBS_CONNECTION_STRING: both set; drop one",
+        ),
+        ({"blobs_endpoint": "http://lab"}, "BROADSIDE_BLOBS_ENDPOINT=http://lab: .*https only"),
+        ({"blobs_connection_string": "lab"}, "BROADSIDE_BLOBS_CONNECTION_STRING is not one"),
+        *(
+            (
+                {"blobs_endpoint": BLOBS, "blobs_container": name},
+                f"BROADSIDE_BLOBS_CONTAINER={name}: .*3 to 63 small letters",
+            )
+            for name in ("Raw", "ra", "raw--output", "-raw", "raw_output")
+        ),
+    ],
+)
+def test_a_blob_account_is_checked_too(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(ExchangeMisconfigured, match=words) as caught:
+        open_raw(settings(**values))
+    assert "\n" not in str(caught.value)
+    assert "bGFi" not in str(caught.value)
+
+
+async def test_the_fabric_is_queue_and_table_and_where_raw_output_goes() -> None:
+    whole = {"servicebus_namespace": "lab.servicebus.windows.net", "tables_endpoint": ENDPOINT}
+    fabric = open_fabric(settings(**whole))
     assert isinstance(fabric.queue, ServiceBusQueue)
     assert isinstance(fabric.table, AzureTable)
+    assert isinstance(fabric.raw_store, TableRaw)
+    await fabric.close()
+    fabric = open_fabric(settings(**whole, blobs_endpoint=BLOBS))
+    assert isinstance(fabric.raw_store, BlobRaw)
+    await fabric.close()
+
+
+async def test_a_blob_account_serves_the_embedded_fabric_as_well(tmp_path: Path) -> None:
+    blobs = KEYED.replace("Table", "Blob")
+    fabric = open_fabric(
+        FabricSettings(fabric="embedded", data_dir=tmp_path, blobs_connection_string=blobs)
+    )
+    assert isinstance(fabric.raw_store, BlobRaw)
     await fabric.close()

@@ -1,0 +1,78 @@
+"""Engines' output on its way to where it is kept: first to disk, then there.
+
+It always goes by the disk, so that no report waits for a store that is slow or away; and it shares
+the spool's bound with the rows, to which it gives way (:class:`~agent.spool.Spool`).
+"""
+
+import asyncio
+import logging
+
+from agent.spool import RETRY_FIRST_S, RETRY_MAX_S, Spool
+from exchange.messages import TroubleKind
+from exchange.ports import ExchangeError, ExchangeUnavailable, RawName, RawStore
+from exchange.troubles import TroubleLog
+
+log = logging.getLogger(__name__)
+
+
+class SpooledRaw:
+    """A :class:`~exchange.ports.RawStore` whose saves neither wait nor fail."""
+
+    def __init__(self, raw: RawStore, spool: Spool, troubles: TroubleLog | None = None) -> None:
+        self._raw = raw
+        self._spool = spool
+        self._troubles = troubles or TroubleLog()
+        self._kept = asyncio.Event()
+        if spool.oldest_raw() is not None:
+            self._kept.set()
+
+    async def save(self, name: RawName, text: bytes) -> None:
+        try:
+            kept = await asyncio.to_thread(self._spool.put_raw, name, text)
+            problem = "the spool is full; raise BROADSIDE_AGENT_SPOOL_MAX_BYTES"
+        except OSError as error:
+            kept, problem = False, f"the spool cannot be written: {error}"
+        if not kept:
+            self._troubles.happened(TroubleKind.LOST)
+            log.error("LOST %s: %s", name, problem, extra={"action": "spool_lost"})
+        self._kept.set()
+
+    async def drain(self) -> None:
+        """Send what is kept, oldest first. Raises :class:`ExchangeUnavailable` when it cannot."""
+        while (oldest := self._spool.oldest_raw()) is not None:
+            name, path = oldest
+            try:
+                text = await asyncio.to_thread(self._spool.read_raw, path)
+                await self._raw.save(name, text)
+            except ExchangeUnavailable:
+                raise
+            except (ExchangeError, ValueError, OSError) as error:
+                log.error("raw output %s: %s", name, error, extra={"action": "spool_refused"})
+                self._spool.set_raw_aside(name)
+            else:
+                self._spool.drop_raw(name)
+
+    async def drain_forever(self) -> None:
+        """Drain whenever something is kept, with growing pauses while the store is away."""
+        while True:
+            await self._kept.wait()
+            self._kept.clear()
+            pause_s = RETRY_FIRST_S
+            while self._spool.oldest_raw() is not None:
+                try:
+                    await self.drain()
+                except ExchangeUnavailable as error:
+                    log.warning("raw output waits: %s", error, extra={"action": "spool"})
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(pause_s * 2, RETRY_MAX_S)
+
+    # Passed on -------------------------------------------------------------------------------
+
+    async def read(self, name: RawName) -> bytes | None:
+        return await self._raw.read(name)
+
+    async def delete_folder(self, folder: str) -> int:
+        return await self._raw.delete_folder(folder)
+
+    async def close(self) -> None:
+        await self._raw.close()

@@ -1,0 +1,76 @@
+"""What says where coordinator and agents meet; :mod:`exchange.fabric` opens it."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class FabricSettings(BaseSettings):
+    """Where coordinator and agents meet: environment variables ``BROADSIDE_...``, set on both."""
+
+    model_config = SettingsConfigDict(env_prefix="BROADSIDE_", extra="ignore", frozen=True)
+
+    fabric: Literal["embedded", "azure"] = Field(
+        "embedded",
+        description="`embedded`: SQLite, one host; `azure`: Service Bus and Table Storage",
+    )
+    data_dir: Path = Field(
+        Path(".broadside"), description="directory of the embedded fabric's two database files"
+    )
+    queue_lock_s: float = Field(
+        60.0, gt=0, le=300, description="seconds in which a receiver must settle a message"
+    )
+    queue_deliveries_max_count: int = Field(
+        5, ge=1, le=100, description="deliveries after which a message is set aside as poison"
+    )
+    queue_duplicates_s: float = Field(
+        86_400.0,
+        ge=600,
+        le=604_800,
+        description="seconds in which a second send of one job is recognised and dropped",
+    )
+    storage_wait_s: float = Field(
+        10.0, gt=0, le=300, description="seconds to wait for another process's write to end"
+    )
+    servicebus_namespace: str | None = Field(
+        None, description="`<name>.servicebus.windows.net`, entered with an Azure identity"
+    )
+    servicebus_connection_string: SecretStr | None = Field(
+        None, description="in place of the namespace: a shared access policy's connection string"
+    )
+    servicebus_queue: str = Field("jobs", description="the queue's name in its namespace")
+    servicebus_endpoint: str | None = Field(
+        None, description="`sb://host:port` to connect to in place of the namespace itself"
+    )
+    servicebus_ca_file: Path | None = Field(
+        None, description="PEM file of the authority behind that endpoint's certificate"
+    )
+    tables_endpoint: str | None = Field(
+        None, description="`https://<account>.table.core.windows.net`, entered with an identity"
+    )
+    tables_connection_string: SecretStr | None = Field(
+        None, description="in place of the endpoint: the storage account's connection string"
+    )
+    tables_name: str = Field("broadside", description="the table's name in its account")
+    tables_ca_file: Path | None = Field(
+        None, description="PEM file of the authority behind that endpoint's certificate"
+    )
+    blobs_endpoint: str | None = Field(
+        None,
+        description="`https://<account>.blob.core.windows.net`, entered with an identity, to keep "
+        "engines' raw output in; default: the table keeps it",
+    )
+    blobs_connection_string: SecretStr | None = Field(
+        None, description="in place of the endpoint: the storage account's connection string"
+    )
+    blobs_container: str = Field(
+        "broadside-raw", description="the blob container's name in its account"
+    )
+    blobs_ca_file: Path | None = Field(
+        None, description="PEM file of the authority behind that endpoint's certificate"
+    )
+    managed_identity_client_id: str | None = Field(
+        None, description="client id of a user-assigned identity; none: the system-assigned one"
+    )

@@ -1,0 +1,133 @@
+"""Raw output waits on disk, gives way to rows, and reaches its store in the end."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from agent.raw_spool import SpooledRaw
+from agent.spool import Spool, SpooledTable
+from exchange.messages import TroubleKind
+from exchange.ports import Entity, ExchangeError, ExchangeUnavailable, RawName
+from exchange.troubles import TroubleLog, utc_now
+from tests.unit.agent.doubles import MemoryTable
+
+
+def named(pair_index: int) -> RawName:
+    return RawName(folder="raw.run-1.00000", file=f"client.{pair_index:05d}")
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+class MemoryRaw:
+    """A store with a switch that takes it away, and a name that it refuses."""
+
+    def __init__(self) -> None:
+        self.texts: dict[RawName, bytes] = {}
+        self.away = False
+        self.refused: RawName | None = None
+
+    async def save(self, name: RawName, text: bytes) -> None:
+        if self.away:
+            raise ExchangeUnavailable("the store is away")
+        if name == self.refused:
+            raise ExchangeError("refused")
+        self.texts[name] = text
+
+    async def read(self, name: RawName) -> bytes | None:
+        return self.texts.get(name)
+
+    async def delete_folder(self, folder: str) -> int:
+        raise NotImplementedError
+
+    async def close(self) -> None: ...
+
+
+def row(key: str, size: int) -> Entity:
+    packed = bytes(range(256)) * (size // 256 + 1)
+    return Entity(partition_key="p", row_key=key, properties={"packed": packed[:size]})
+
+
+async def test_no_save_waits_for_the_store(tmp_path: Path) -> None:
+    store = MemoryRaw()
+    raw = SpooledRaw(store, Spool(tmp_path, 10**6))
+    store.away = True
+    await raw.save(named(0), b"zero")
+    await raw.save(named(1), b"one" * 1000)
+    with pytest.raises(ExchangeUnavailable):
+        await raw.drain()
+    store.away = False
+    await raw.drain()
+    assert store.texts == {named(0): b"zero", named(1): b"one" * 1000}
+    assert files(tmp_path) == []
+
+
+async def test_it_is_sent_in_the_background_and_after_a_restart(tmp_path: Path) -> None:
+    store = MemoryRaw()
+    await SpooledRaw(store, Spool(tmp_path, 10**6)).save(named(0), b"zero")
+    (tmp_path / "000000000009.raw").write_bytes(b"torn")
+    again = SpooledRaw(store, Spool(tmp_path, 10**6))
+    draining = asyncio.create_task(again.drain_forever())
+    await again.save(named(1), b"one")
+    async with asyncio.timeout(5):
+        while len(store.texts) < 2:  # noqa: ASYNC110 - the double gives no event
+            await asyncio.sleep(0)
+    draining.cancel()
+    await asyncio.gather(draining, return_exceptions=True)
+    assert store.texts == {named(0): b"zero", named(1): b"one"}
+    assert files(tmp_path) == ["000000000009.refused"]
+
+
+async def test_one_that_is_refused_does_not_block_the_others(tmp_path: Path) -> None:
+    store = MemoryRaw()
+    store.refused = named(0)
+    raw = SpooledRaw(store, Spool(tmp_path, 10**6))
+    for pair_index in range(2):
+        await raw.save(named(pair_index), b"text")
+    await raw.drain()
+    assert store.texts == {named(1): b"text"}
+    assert [name.partition(".")[2] for name in files(tmp_path)] == ["refused"]
+
+
+async def test_rows_take_the_room_of_raw_output_the_oldest_of_which_goes_last(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, table, troubles = MemoryRaw(), MemoryTable(), TroubleLog()
+    spool = Spool(tmp_path, 10_000)
+    raw, rows = SpooledRaw(store, spool, troubles), SpooledTable(table, spool, troubles)
+    table.away = store.away = True
+    noise = [random.Random(n).randbytes(2_000) for n in range(3)]
+    for pair_index, text in enumerate(noise):
+        await raw.save(named(pair_index), text)
+    assert spool.raws_count == 3
+    room = 10_000 - spool.size_bytes
+    await rows.upsert(row("chunk.0", room))  # in base64: more than the room
+    assert spool.raws_count == 2
+    await rows.upsert(row("chunk.1", 1_000))
+    await rows.upsert(row("chunk.2", 10_000))  # no room for it, whatever is dropped
+    assert spool.raws_count == 1
+    await raw.save(named(9), bytes(reversed(range(256))) * 40)  # a row is never dropped for it
+    assert sum(name.endswith(".row") for name in files(tmp_path)) == len(spool) == 2
+    table.away = store.away = False
+    await rows.drain()
+    await raw.drain()
+    assert table.written == ["chunk.0", "chunk.1"]
+    assert store.texts.keys() < {named(0), named(1), named(9)}
+    assert store.texts[named(0)] == noise[0]
+    assert f"LOST {named(2)}: to make room for rows" in caplog.text
+    kinds = [trouble.kind for trouble in troubles.between(utc_now(), utc_now())]
+    assert TroubleKind.SPOOLED not in kinds, "it is over"
+
+
+async def test_what_finds_no_room_is_said_to_be_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    troubles, before_at = TroubleLog(), utc_now()
+    raw = SpooledRaw(MemoryRaw(), Spool(tmp_path, 40), troubles)
+    await raw.save(named(0), b"text")
+    assert f"LOST {named(0)}: the spool is full" in caplog.text
+    [trouble] = troubles.between(before_at, utc_now())
+    assert (trouble.kind, trouble.count) == (TroubleKind.LOST, 1)
