@@ -44,6 +44,17 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Break:
+    """Something that breaks in one burst: from a second on, for a while, for some pairs."""
+
+    burst: int
+    from_s: int  # s of each pair's own time
+    length_s: int
+    factor: float  # of the rate that stays: 0 is a stall
+    pairs: tuple[int, ...] | None = None  # None: all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plant:
     """A fleet and what is planted in it. The defaults are a clean fleet under a firewall's cap."""
 
@@ -83,6 +94,8 @@ class Plant:
     collapse: float = 0.0  # the firewall falls to this share half way
     unheard: int = 0  # pairs whose server's record never came: senders' seconds must do
     ramp_s: float = 0.0  # s over which each pair climbs to its rate
+    breaks: tuple[Break, ...] = ()
+    drift_per_hour: float = 0.0  # share of the rate that each hour adds
     unread_bins: int = 0  # newest bins that the ledger does not know yet
     ledger: bool = True
     rows: bool = False  # tracks as row values, as the exchange stores them, instead of columns
@@ -175,6 +188,11 @@ def fleet(plant: Plant, *, target_bits_per_second: float | None = None) -> Fleet
         silent = roles["null"] | roles["missing"]
         wanted[list(silent)] = 0.0
         sent = _through(plant, rng, wanted)
+        sent *= 1 + plant.drift_per_hour * burst.index * plant.period_s / 3600
+        for broken in plant.breaks:
+            if broken.burst == burst.index:
+                rows = list(range(plant.pairs) if broken.pairs is None else broken.pairs)
+                sent[rows, broken.from_s : broken.from_s + broken.length_s] *= broken.factor
         total = np.zeros(seconds)
         for index in range(plant.pairs):
             rate = sent[index]

@@ -80,6 +80,8 @@ class FlowSeconds:
     packets_count: Singles
     basis: tuple[Basis, ...]
     own_seen: NDArray[np.bool_]  # (pairs, planned seconds), in each pair's own engine time
+    own_bytes: Singles  # the same cells' received bytes; of the covered part where covered in part
+    own_coverage: Singles  # 0..1, the share of the cell for which own_bytes speaks
     proven_s: Floats  # per pair: planned seconds that the receiver's own seconds cover
 
 
@@ -362,6 +364,8 @@ def _flow_seconds(
     lost = _matrix(shape, (track.lost_count for track in receivers))
     packets = _matrix(shape, (track.packets_count for track in receivers))
     own = np.zeros((len(pairs), duration_s), np.bool_)
+    own_bytes = np.zeros(own.shape, np.float32)
+    own_coverage = np.zeros(own.shape, np.float32)
     proven_s = np.zeros(len(pairs))
     basis = []
     edges = grid.edges
@@ -374,7 +378,9 @@ def _flow_seconds(
             cells = Spread(*_on_clock(at, pair), edges)
             received[row] = cells.over(at.transferred_bytes)
             coverage[row] = cells.coverage
-            own_s = Spread(at.start_s, at.end_s, own_edges).coverage
+            own_cells = Spread(at.start_s, at.end_s, own_edges)
+            own_s = own_cells.coverage
+            own_bytes[row] = own_cells.over(at.transferred_bytes)
             used = Basis.TOTALS if flow in pair.totals_only else Basis.RECEIVER
             if used is Basis.RECEIVER:
                 proven += received[row]
@@ -391,18 +397,24 @@ def _flow_seconds(
             for matrix, column in ((rtt, frm.rtt_s), (cwnd, frm.cwnd_bytes)):
                 if matrix.flags.writeable:
                     matrix[row] = cells.mean(column)
-            sender_own_s = Spread(frm.start_s, frm.end_s, own_edges).coverage
+            sender_cells = Spread(frm.start_s, frm.end_s, own_edges)
+            sender_own_s = sender_cells.coverage
             if sender_own_s.sum() > own_s.sum() + FILL_LEAST_S:
                 fill = cover > coverage[row] + (0.0 if at is None else OWN_EDGE_RATIO)
                 ratio = pair.ratio[flow]
                 received[row, fill] = seconds[fill] * (1.0 if ratio is None else ratio)
                 coverage[row, fill] = cover[fill]
+                fill = sender_own_s > own_s + OWN_EDGE_RATIO
+                own_bytes[row, fill] = sender_cells.over(frm.transferred_bytes)[fill] * (
+                    1.0 if ratio is None else ratio
+                )
                 own_s = np.maximum(own_s, sender_own_s)
                 if at is None:
                     used = Basis.SENDER if ratio is None else Basis.SENDER_SCALED
                 else:
                     used = Basis.MIXED
         own[row] = own_s >= SECOND_SEEN_RATIO
+        own_coverage[row] = own_s
         basis.append(used)
     return FlowSeconds(
         flow=flow,
@@ -417,6 +429,8 @@ def _flow_seconds(
         packets_count=packets,
         basis=tuple(basis),
         own_seen=own,
+        own_bytes=own_bytes,
+        own_coverage=own_coverage,
         proven_s=proven_s,
     )
 

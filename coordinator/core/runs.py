@@ -57,6 +57,11 @@ class RunSpec(Message):
     late_after_s: Annotated[float, Field(gt=0, le=60)] = 1.0  # s after the instant: data is late
     clock_bound_max_s: Annotated[float, Field(gt=0, le=10)] = 0.05  # s, the clock gate
     lease_s: Annotated[int, Field(ge=5, le=3600)] = 60  # s without a coordinator until agents stop
+    # s from launch for which agents go on without any coordinator, and not a second longer; None:
+    # the lease holds
+    unattended_s: Annotated[int, Field(ge=60, le=604_800)] | None = None
+    # of a pair's own running median: a fall by so much is a disruption
+    disruption_drop_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.5
     labels: Mapping[str, str] = {}
     device: Mapping[str, str] = {}  # what the report says of the device: sku, region, idps ...
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 
 import numpy as np
 
@@ -33,6 +34,8 @@ from coordinator.core.completeness import (
     combine,
     grade,
 )
+from coordinator.core.course import Course, burst_course, course, course_findings
+from coordinator.core.disruptions import Availability, Disruption, find_disruptions
 from coordinator.core.evidence import BurstEvidence, FirewallLedger
 from coordinator.core.headers import Headers, headers
 from coordinator.core.judge import (
@@ -49,7 +52,12 @@ from coordinator.core.limits import DOCUMENTED, Limits
 from coordinator.core.reconcile import Missing, Reconciliation, reconcile
 from coordinator.core.runs import Layer, Plan, RunSpec
 from coordinator.core.series import BurstSeries
+from coordinator.core.status import due_at
 from exchange.messages import Message, RunId, UtcDatetime
+
+# Pairs x bursts beyond which a run's summary leaves the pairs to the bursts' own documents: 48
+# bursts of 1,000 pairs would be 45 MB of text, read for every list of runs.
+PAIR_SUMMARIES_MAX: Final = 3_000
 
 
 class BurstSummary(Message):
@@ -92,7 +100,10 @@ class BurstSummary(Message):
     limiter_details: Limiter = UNKNOWN  # its confidence, evidence and advice
     verdict: Verdict = Verdict.INCONCLUSIVE
     findings: tuple[Finding, ...] = ()
-    pairs: tuple[PairSummary, ...] = ()
+    availability: Availability | None = None  # None: of an older Broadside, or without seconds
+    disruptions: tuple[Disruption, ...] = ()  # in time order, the gravest of them
+    disruptions_count: int = 0  # how many there were
+    pairs: tuple[PairSummary, ...] = ()  # see RunSummary.pairs_omitted
 
 
 class Spread(Message):
@@ -144,6 +155,8 @@ class RunSummary(Message):
     limiter: LimiterName = LimiterName.UNKNOWN
     limiter_details: Limiter = UNKNOWN  # its confidence, evidence and advice
     findings: tuple[Finding, ...] = ()
+    course: Course | None = None  # None: of an older Broadside
+    pairs_omitted: bool = False  # bursts' pairs are in their own documents only: there are many
     bursts: tuple[BurstSummary, ...] = ()
 
 
@@ -181,6 +194,7 @@ def measure_burst(
         clock_bound_max_s=spec.clock_bound_max_s,
     )
     completeness = combine(grade.completeness for grade in grades)
+    broken = find_disruptions(spec, burst, aligned, grades, over=now >= due_at(burst))
     spread, largest, p99 = _start_errors(grades)
     bounds = aligned.clock_bound_s[~np.isnan(aligned.clock_bound_s)]
     received = _sum([flow.received_bits_per_second for flow in figures.flows])
@@ -218,6 +232,9 @@ def measure_burst(
         client=figures.client,
         server=figures.server,
         cliff=figures.cliff,
+        availability=broken.availability,
+        disruptions=broken.disruptions,
+        disruptions_count=broken.disruptions_count,
         pairs=figures.pairs,
     )
     return MeasuredBurst(summary=summary, series=figures.series)
@@ -288,6 +305,9 @@ def summarise_run(
         else set()
     )
     limiter = _common_limiter(judged)
+    said = course(burst_course(burst) for burst in judged)
+    findings = _run_findings(judged, whole, ledger, absent=absent, planned=len(plan.bursts))
+    many = len(plan.pairs) * len(judged) > PAIR_SUMMARIES_MAX
     return RunSummary(
         run_id=plan.run_id,
         scenario=spec.scenario,
@@ -333,8 +353,10 @@ def summarise_run(
         reconciliation=whole,
         limiter=limiter.name,
         limiter_details=limiter,
-        findings=_run_findings(judged, whole, ledger, absent=absent, planned=len(plan.bursts)),
-        bursts=tuple(judged),
+        findings=order([*findings, *course_findings(said)]),
+        course=said,
+        pairs_omitted=many,
+        bursts=tuple(burst.model_copy(update={"pairs": ()}) if many else burst for burst in judged),
     )
 
 
