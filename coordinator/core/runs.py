@@ -62,6 +62,7 @@ class RunSpec(Message):
     unattended_s: Annotated[int, Field(ge=60, le=604_800)] | None = None
     # of a pair's own running median: a fall by so much is a disruption
     disruption_drop_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    budget_usd: Annotated[float, Field(ge=0)] | None = None  # at real scale; None: no limit
     labels: Mapping[str, str] = {}
     device: Mapping[str, str] = {}  # what the report says of the device: sku, region, idps ...
 

@@ -37,6 +37,9 @@ RULES: Final = (  # the first that matches a module's path counts
     Rule(where="agent/*", only=("agent", "exchange", *PYDANTIC)),
     # A run's specification is a door as well: scenario files and the API are parsed into it.
     Rule(where="coordinator/core/runs.py", only=(*CORE, "pydantic")),
+    # So is a table of prices, which is a user's own file.
+    Rule(where="coordinator/core/price.py", only=(*CORE, "pydantic")),
+    Rule(where="coordinator/core/schedule.py", only=(*CORE, "cronsim")),
     Rule(where="coordinator/core/*", only=CORE),
     Rule(where="coordinator/cli/demo.py", never=("agent", "azure")),
     Rule(where="coordinator/cli/lab.py", never=("agent", "azure")),
