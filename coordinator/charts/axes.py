@@ -45,6 +45,8 @@ def span(layout: dict[str, Any], values: Iterable[float | None]) -> tuple[float,
     low, high = min(known, default=0.0), max(known, default=1.0)
     if layout.get("rangemode") == "tozero":
         low, high = min(low, 0.0), max(high, 0.0)
+    if low == high == 0.0:
+        high = 1.0
     room = 0.05 * ((high - low) or abs(high) or 1.0)
     return (low - room if low < 0 else low), (high + room if high > 0 else high)
 

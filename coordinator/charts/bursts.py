@@ -1,6 +1,6 @@
 """Charts of a run, burst by burst."""
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from coordinator.charts.figure import (
     rate_unit,
     time_unit,
 )
+from coordinator.charts.states import state_marker
 from coordinator.charts.theme import PALETTES, Colour, Theme
 from coordinator.charts.views import RunView
 from coordinator.core.completeness import State
@@ -22,15 +23,6 @@ from coordinator.core.runs import Layer
 from coordinator.core.summary import BurstSummary
 
 BARS_MAX: Final = 40  # bursts; more are points
-_STATE_COLOURS: Final = {State.MEASURED: Colour.FLEET, State.LATE: Colour.WARN}
-_HATCHES: Final = {
-    State.NULL: "x",
-    State.MISSED: "/",
-    State.REFUSED: "\\",
-    State.ABANDONED: "-",
-    State.LOST: "|",
-    State.PENDING: ".",
-}
 
 
 def burst_rates(view: RunView, theme: Theme) -> Figure:
@@ -141,7 +133,7 @@ def completeness(view: RunView, theme: Theme) -> Figure:
                     numbers([100 * s / p for s, p in zip(seconds, planned, strict=True)]),
                     "",
                     unit="%",
-                    marker=_marker(state, colours[_STATE_COLOURS.get(state, Colour.MISSING)]),
+                    marker=state_marker(state, colours),
                 )
             )
     return frame(
@@ -176,12 +168,6 @@ def _firewall_at(layer: Layer, burst: BurstSummary) -> float | None:
         return None
     payload = held.firewall_bits_per_second / held.overhead_ratio
     return payload * (burst.header_ratio if layer is Layer.IP else 1.0)
-
-
-def _marker(state: State, colour: str) -> dict[str, Any]:
-    """Hatching tells the states apart that share a colour."""
-    shape = _HATCHES.get(state, "")
-    return {"color": colour, "pattern": {"shape": shape}}
 
 
 def _scaled(view: RunView) -> str:

@@ -1,14 +1,11 @@
 """Charts of one burst, pair by pair."""
 
-from typing import Final
-
 from coordinator.charts.figure import Figure, bars, frame, level, numbers, rate_unit
 from coordinator.charts.seconds import scaled
+from coordinator.charts.states import state_marker
 from coordinator.charts.theme import PALETTES, Colour, Theme
 from coordinator.charts.views import BurstView
 from coordinator.core.completeness import State
-
-_COLOURS: Final = {State.MEASURED: Colour.FLEET, State.LATE: Colour.WARN}
 
 
 def pair_rates(view: BurstView, theme: Theme) -> Figure:
@@ -26,12 +23,27 @@ def pair_rates(view: BurstView, theme: Theme) -> Figure:
                     state.value,
                     [pair.pair_index + 1 for pair in rows],
                     numbers([pair.received_bits_per_second for pair in rows], unit.size),
-                    colours[_COLOURS.get(state, Colour.MISSING)],
+                    "",
+                    marker=state_marker(state, colours),
                     unit=unit.name,
                     customdata=[pair.reason or "" for pair in rows],
                     hovertemplate="pair %{x}: %{y:.4~g} " + unit.name + " %{customdata}",
                 )
             )
+    nothing = [pair for pair in pairs if not pair.received_bits_per_second]
+    if nothing:
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": "nothing received in the window",
+                "x": [pair.pair_index + 1 for pair in nothing],
+                "y": [0.0] * len(nothing),
+                "marker": {"color": colours[Colour.MISSING], "size": 8, "symbol": "x"},
+                "customdata": [f"{pair.state.value}: {pair.reason}" for pair in nothing],
+                "hovertemplate": "pair %{x}: %{customdata}<extra></extra>",
+            }
+        )
     lead = view.summary.flows[0] if len(view.summary.flows) == 1 else None
     middle = None if lead is None else lead.pair_median_bits_per_second
     return frame(

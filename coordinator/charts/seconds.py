@@ -25,7 +25,7 @@ from coordinator.core.runs import Layer
 from exchange.messages import Flow
 
 HEAT_CELLS_MAX: Final = 200_000  # larger bursts show means over several seconds
-WHOLE_RATIO: Final = 0.9999  # of the planned pairs: below it a second is marked
+SPARE_RATIO: Final = 1e-4  # of the planned pairs: rounding of the stored coverage
 
 
 def throughput(view: BurstView, theme: Theme) -> Figure:
@@ -78,11 +78,13 @@ def throughput(view: BurstView, theme: Theme) -> Figure:
             unit=unit.name,
         ),
     ]
-    partly = np.where(series.coverage_ratio < WHOLE_RATIO, received, np.nan)
+    inside = _inside(view, series.coverage_ratio)
+    usual = np.nanmax(inside) if not np.isnan(inside).all() else 0.0
+    partly = np.where(inside < usual - SPARE_RATIO, received, np.nan)
     if not np.isnan(partly).all():
         traces.append(
             marks(
-                "not all pairs seen",
+                "fewer pairs on record than at best",
                 at,
                 numbers(partly, unit.size),
                 colours[Colour.WARN],
@@ -171,6 +173,9 @@ def heatmap(view: BurstView, theme: Theme) -> Figure:
     unit = rate_unit([float(np.nanmax(means)) if not np.isnan(means).all() else 0.0])
     time = time_unit(series.duration_s)
     start = _offset(view) + np.arange(means.shape[1]) * width
+    planned_s = series.duration_s + series.omit_s
+    shown = (start + width > 0) & (start < planned_s)
+    means, start = means[:, shown], start[shown]
     names = [str(pair.pair_index + 1) for pair in view.summary.pairs]
     trace: Trace = {
         "type": "heatmap",
@@ -192,7 +197,7 @@ def heatmap(view: BurstView, theme: Theme) -> Figure:
         [trace],
         plot_bgcolor=colours[Colour.UNKNOWN],
         hovermode="closest",
-        x_axis={"range": _range(view, time)},
+        x_axis={"range": [0.0, planned_s / time.size]},
         y_axis={"rangemode": "normal", "autorange": "reversed", "showgrid": False},
     )
 

@@ -55,11 +55,13 @@ def draw(figure: Figure, *, width: float, height: float, name: str) -> str:
     bar_colour = [t for t in traces if t["type"] == "heatmap"]
     top = _PAD + 18 * len(rows)
     x_span, y_span = _spans(layout, traces)
-    left = 24 + _CHAR * max(
-        len(said(tick)) for tick in Axis(low=y_span[0], high=y_span[1], start=0, stop=1).ticks(5)
+    bottom = height - 42
+    rows_count = _rows_count(bottom - top)
+    left = 26 + _CHAR * max(
+        len(said(tick))
+        for tick in Axis(low=y_span[0], high=y_span[1], start=0, stop=1).ticks(rows_count)
     )
     right = width - (64 if bar_colour else 14)
-    bottom = height - 42
     down = layout["yaxis"].get("autorange") == "reversed"
     paper = _Paper(
         x=Axis(low=x_span[0], high=x_span[1], start=left, stop=right),
@@ -94,6 +96,10 @@ def draw(figure: Figure, *, width: float, height: float, name: str) -> str:
         "</svg>",
     ]
     return "".join(parts)
+
+
+def _rows_count(height: float) -> int:
+    return max(2, int(height / 44))
 
 
 def _class(kind: str, value: str) -> str:
@@ -136,7 +142,7 @@ def _grid(layout: dict[str, Any], paper: _Paper) -> list[str]:
     left, top, width, height = paper.box
     bottom = top + height
     parts = []
-    for tick in paper.y.ticks(max(2, int(height / 44))):
+    for tick in paper.y.ticks(_rows_count(height)):
         y = paper.y.at(tick)
         if layout["yaxis"].get("showgrid", True):
             parts.append(f'<path d="M{left:.1f} {y:.1f}h{width:.1f}" class="grid"/>')

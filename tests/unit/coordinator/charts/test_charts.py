@@ -94,9 +94,11 @@ def test_what_is_unknown_is_a_gap() -> None:
     received = trace(draw_burst("throughput", silent, Theme.LIGHT), "fleet received")
     assert received["y"][5:8] == [None] * 3
     assert received["connectgaps"] is False
-    cells = draw_burst("heatmap", silent, Theme.LIGHT).figure["data"][0]["z"]
-    assert cells[3][5:8] == [None] * 3
-    assert 0.0 not in cells[3]
+    heat = draw_burst("heatmap", silent, Theme.LIGHT).figure["data"][0]
+    first = silent.series.start_s - silent.series.planned_start_s + 0.5
+    gaps = [x - first for x, z in zip(heat["x"], heat["z"][3], strict=True) if z is None]
+    assert gaps == [5, 6, 7]
+    assert 0.0 not in heat["z"][3]
 
 
 def test_a_large_heat_map_is_thinned_and_says_so() -> None:
