@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -80,6 +81,7 @@ log = logging.getLogger(__name__)
 
 LEDGER_MARGIN_S: Final = 360.0  # s of ledger kept before and after a run: lag, foreign traffic
 _DEAD_LOOKED_AT: Final = 1000  # oldest dead letters among which one is looked up by number
+_RUN_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")  # as in exchange.messages
 _RUNS_LOOKED_AT: Final = 200  # newest runs that are checked for unfinished business
 
 
@@ -137,6 +139,7 @@ class Coordinator:
         self._measured: dict[str, set[int]] = {}  # bursts of other runs that are stored as measured
         self._plans: dict[str, Plan] = {}  # plans never change once stored
         self._own: set[str] = set()  # runs that are known not to be imports
+        self.ticked_at: datetime | None = None  # when all runs were last looked after
         self.companions: list[Companion] = []  # what else goes on while this looks after runs
 
     # Verbs of an operator ---------------------------------------------------------------------
@@ -295,6 +298,8 @@ class Coordinator:
 
     async def read_plan(self, run_id: str) -> Plan:
         """Raises :class:`UnknownRun`."""
+        if not _RUN_ID.fullmatch(run_id):
+            raise UnknownRun(run_id)
         if run_id not in self._plans:
             stored = await self._records.read_run(run_id)
             if stored is None:
@@ -476,6 +481,7 @@ class Coordinator:
             while True:
                 try:
                     await self.tick()
+                    self.ticked_at = self._now()
                 except ExchangeError as error:
                     log.warning("tick failed: %s", error, extra={"action": "tick"})
                 await asyncio.sleep(tick_s)

@@ -8,12 +8,30 @@ from collections.abc import AsyncIterator, Mapping
 from fastapi import FastAPI
 
 from coordinator import web
-from coordinator.api import audit, charts, deadletters, events, fleet, imports, me, runs, studies
+from coordinator.api import (
+    audit,
+    charts,
+    deadletters,
+    estimate,
+    events,
+    fleet,
+    health,
+    imports,
+    me,
+    results,
+    runs,
+    schedules,
+    studies,
+)
 from coordinator.api.door import Door, Guard
+from coordinator.api.openapi import describe
 from coordinator.api.problems import handle_errors
 from coordinator.auth.audit import Audit
 from coordinator.feeds import Feeds
+from coordinator.metrics import Figures
+from coordinator.schedules import Schedules
 from coordinator.service import Coordinator
+from coordinator.spending import Budgets
 from coordinator.studies.shell import Studies
 from coordinator.studies.switch import Switch
 
@@ -55,18 +73,23 @@ def create_app(
     app.state.feeds = Feeds(coordinator)
     app.state.studies = Studies(coordinator, coordinator.fabric.table, switches or {})
     coordinator.companions.append(app.state.studies)
+    app.state.budgets = Budgets(coordinator)
+    coordinator.companions.append(app.state.budgets)
+    app.state.schedules = Schedules(coordinator.fabric.table, coordinator, now=coordinator.now)
+    if tick_s is not None:  # a command that ends with its own run fires nobody else's
+        coordinator.companions.append(app.state.schedules)
+    app.state.ticks = tick_s is not None
+    app.state.figures = Figures()
     app.state.audit = Audit(coordinator.fabric.table)
     guard = guard or Guard()
     app.add_middleware(Door, guard=dataclasses.replace(guard, audit=guard.audit or app.state.audit))
     handle_errors(app)
-
-    @app.get("/healthz", tags=["service"])
-    async def health() -> Mapping[str, str]:
-        """Answers while the process lives."""
-        return {"status": "ok"}
+    describe(app)
 
     for router in (
+        health.router,
         runs.router,
+        results.router,
         events.router,
         me.router,
         charts.router,
@@ -75,6 +98,8 @@ def create_app(
         fleet.router,
         audit.router,
         studies.router,
+        schedules.router,
+        estimate.router,
         web.router,
     ):
         app.include_router(router)

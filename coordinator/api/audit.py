@@ -6,14 +6,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from coordinator.api.pages import Cursor, name_next
+from coordinator.api.pages import PAGED, Cursor, name_next
 from coordinator.api.problems import PROBLEMS
 from coordinator.auth.audit import Audit, AuditRow
 
 router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["audit"])
 
 
-@router.get("/audit")
+@router.get("/audit", responses=PAGED)
 async def list_audit(
     request: Request,
     response: Response,

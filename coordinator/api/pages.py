@@ -1,6 +1,6 @@
 """One page of a long list: how many, from where, and where the next one is."""
 
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 from fastapi import Query, Request, Response
 
@@ -13,6 +13,23 @@ Cursor = Annotated[
         description="where to go on: the `Next-Cursor` of the page before",
     ),
 ]
+
+
+PAGED: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "headers": {
+            "Next-Cursor": {
+                "description": "the cursor of the next page; left out on the last",
+                "schema": {"type": "string"},
+            },
+            "Link": {
+                "description": 'the next page\'s address, rel="next"',
+                "schema": {"type": "string"},
+            },
+        }
+    }
+}
+"""What a paged list's answer carries beside its items: ``responses=PAGED``."""
 
 
 def name_next(request: Request, response: Response, cursor: str | None) -> None:

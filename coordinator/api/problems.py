@@ -9,8 +9,10 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from coordinator import scenarios
+from coordinator.api.formats import NotAcceptable
 from coordinator.charts import NoChart
 from coordinator.core.plan import Infeasible
+from coordinator.core.tables import TableTooLong
 from coordinator.cursors import BadCursor
 from coordinator.deadletters import CannotResend, UnknownDeadLetter
 from coordinator.feeds import TooManyViewers
@@ -18,6 +20,7 @@ from coordinator.groups import EmptyGroup
 from coordinator.imports import BadFile
 from coordinator.launches import KeyReused, LaunchUnderWay
 from coordinator.listing import BadGrouping
+from coordinator.results import NoLedger, UnknownPair
 from coordinator.service import NoRaw, RunIsOver, RunNotOver, UnknownRun
 from coordinator.stored import BurstNotOver, UnknownBurst
 from coordinator.studies.shell import BadStudy, UnknownStudy
@@ -55,6 +58,10 @@ _EXPECTED: Final[Mapping[type[Exception], tuple[int, str, str]]] = {
     BadGrouping: (422, "Bad grouping", "{}"),
     KeyReused: (409, "Key reused", "{}"),
     LaunchUnderWay: (409, "Under way", "{}"),
+    UnknownPair: (404, "Unknown pair", "{}"),
+    NoLedger: (404, "No ledger", "{}"),
+    NotAcceptable: (406, "Not acceptable", "{}"),
+    TableTooLong: (422, "Too long", "{}"),
     BadCursor: (422, "Bad cursor", "{}"),
     UnknownDeadLetter: (
         404,

@@ -1,0 +1,148 @@
+"""A table as JSON, CSV, Arrow or Parquet, whichever the caller accepts."""
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from pydantic_core import to_json
+
+from coordinator.core.tables import Column
+
+JSON: Final = "application/json"
+CSV: Final = "text/csv"
+ARROW: Final = "application/vnd.apache.arrow.stream"
+PARQUET: Final = "application/vnd.apache.parquet"
+
+
+class NotAcceptable(Exception):
+    """Nothing that the caller accepts can be made."""
+
+
+def chosen_format(accept: str | None) -> str:
+    """The best of our formats by an ``Accept`` header (RFC 9110, section 12.5.1); JSON of equals.
+
+    Raises :class:`NotAcceptable`.
+    """
+    if accept is None or not accept.strip():
+        return JSON
+    ranges: dict[str, float] = {}
+    for part in accept.split(","):
+        name, *parameters = [piece.strip() for piece in part.split(";")]
+        ranges[name.lower()] = _weight(parameters)
+    best, chosen = 0.0, None
+    for offered in FORMATS:
+        kind = offered.partition("/")[0]
+        weight = next(
+            (ranges[name] for name in (offered, f"{kind}/*", "*/*") if name in ranges), 0.0
+        )
+        if weight > best:
+            best, chosen = weight, offered
+    if chosen is None:
+        raise NotAcceptable(f"Accept: {accept[:100]!r}; there is {', '.join(FORMATS)}")
+    return chosen
+
+
+def _weight(parameters: Sequence[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "q":
+            try:
+                return min(1.0, max(0.0, float(value)))
+            except ValueError:
+                return 0.0
+    return 1.0
+
+
+def as_json(head: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
+    """Column by column; unknown is null."""
+    described = [
+        {
+            "name": column.name,
+            "unit": column.unit,
+            "layer": column.layer,
+            "values": _values(column),
+        }
+        for column in columns
+    ]
+    return to_json({**head, "columns": described}, inf_nan_mode="null")
+
+
+def as_csv(_: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
+    """Row by row; the header's names carry unit and layer, unknown is an empty cell."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")
+    writer.writerow([column.name for column in columns])
+    cells = [
+        ["" if value != value else value for value in _values(column)]
+        for column in columns
+    ]
+    writer.writerows(zip(*cells, strict=True))
+    return text.getvalue().encode()
+
+
+def as_arrow(head: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
+    """An Arrow IPC stream; fields carry unit and layer as metadata."""
+    import pyarrow as pa
+
+    table = _arrow_table(head, columns)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def as_parquet(head: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
+    """A Parquet file, with the same metadata."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    sink = pa.BufferOutputStream()
+    pyarrow.parquet.write_table(_arrow_table(head, columns), sink)
+    return bytes(sink.getvalue())
+
+
+FORMATS: Final[Mapping[str, Callable[[Mapping[str, Any], Sequence[Column]], bytes]]] = {
+    JSON: as_json,
+    CSV: as_csv,
+    ARROW: as_arrow,
+    PARQUET: as_parquet,
+}
+
+
+def render(media_type: str, head: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
+    """The table in one of :data:`FORMATS`. Raises :class:`NotAcceptable` without pyarrow."""
+    try:
+        return FORMATS[media_type](head, columns)
+    except ModuleNotFoundError as error:
+        raise NotAcceptable(
+            f"{media_type}: {error.name} is missing where the coordinator runs; "
+            "pip install 'broadside[reports]', or accept JSON or CSV"
+        ) from error
+
+
+def _values(column: Column) -> list[Any]:
+    if column.values.dtype.kind == "M":
+        return [f"{text}Z" for text in np.datetime_as_string(column.values, unit="s").tolist()]
+    values: list[Any] = column.values.tolist()
+    return values
+
+
+def _arrow_table(head: Mapping[str, Any], columns: Sequence[Column]) -> Any:
+    import pyarrow as pa
+
+    arrays, fields = [], []
+    for column in columns:
+        kind = column.values.dtype.kind
+        if kind == "M":
+            array = pa.array(column.values.astype("datetime64[ms]")).cast(pa.timestamp("ms", "UTC"))
+        elif kind == "f":
+            array = pa.array(column.values, mask=np.isnan(column.values))
+        else:
+            array = pa.array(column.values.tolist(), pa.string())
+        metadata = {"unit": column.unit, **({"layer": column.layer} if column.layer else {})}
+        arrays.append(array)
+        fields.append(pa.field(column.name, array.type, metadata=metadata))
+    known = {name: str(value) for name, value in head.items() if value is not None}
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=known))

@@ -1,0 +1,88 @@
+"""The OpenAPI document: what FastAPI derives, with sign-in and every refusal written down.
+
+What holds for all routes alike is added here in one place: the security scheme, who may call a
+route (:mod:`coordinator.auth.rights`), and the statuses that the door and the error table answer.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from coordinator.auth.principal import Access
+from coordinator.auth.rights import right_of
+
+_REFUSALS: Final[Mapping[int, str]] = {
+    400: "The body is not what its Content-Type says",
+    401: "No token, or one that is not accepted",
+    403: "Signed in, but not allowed",
+    404: "There is none",
+    409: "Not in this state",
+    413: "The body is too large",
+    422: "A field is wrong; `errors` names each",
+    429: "Too many writes; `Retry-After` says how long to wait",
+    503: "Queue, table or sign-in do not answer just now",
+}
+_PROBLEM: Final = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_DESCRIPTION: Final = """\
+Every route but `/healthz` and `/readyz` needs `Authorization: Bearer <token>`, unless sign-in is
+off and the API listens on loopback. Viewers read; operators also launch, abort and change.
+Errors are RFC 9457 problem documents. Instants are UTC, rates are decimal bits a second, and every
+figure's name carries its unit; null is unknown, never zero. Long lists are paged: give the
+`Next-Cursor` of one page as `cursor` of the next.
+"""
+
+
+def describe(app: FastAPI) -> None:
+    """Make ``app`` answer its own document, built once."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to extend it
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    document = get_openapi(
+        title=app.title,
+        version=app.version,
+        summary=app.summary,
+        description=_DESCRIPTION,
+        routes=app.routes,
+    )
+    parts = document.setdefault("components", {})
+    parts["securitySchemes"] = {
+        "bearer": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "a token of `broadside token add`, or an Entra ID access token",
+        }
+    }
+    document["security"] = [{"bearer": []}]
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            _complete(method.upper(), path, operation)
+    return document
+
+
+def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
+    """Say who may call it, and everything that it may answer."""
+    right = right_of(method, path)
+    answers = operation.setdefault("responses", {})
+    if right.access is Access.OPEN:
+        operation["security"] = []
+        return
+    operation["x-access"] = right.access.value
+    body = "requestBody" in operation
+    expected = {401, 403, 404, 409, 422, 503}
+    expected |= {400, 413} if body else set()
+    expected |= {429} if right.writes else set()
+    for status in sorted(expected):
+        answers[str(status)] = {"description": _REFUSALS[status], "content": _PROBLEM}
+    answers["401"]["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
+    if "429" in answers:
+        answers["429"]["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}
+    operation["responses"] = dict(sorted(answers.items()))
