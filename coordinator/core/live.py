@@ -8,7 +8,7 @@ counts only seconds that could have been seen.
 
 import base64
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
@@ -20,7 +20,7 @@ from coordinator.core.completeness import State
 from coordinator.core.evidence import BurstEvidence, FirewallLedger, Floats, TrackColumns
 from coordinator.core.judge import Finding
 from coordinator.core.progress import COVERED_RATIO, progress
-from coordinator.core.runs import Burst, Plan
+from coordinator.core.runs import Burst, Layer, Plan
 from coordinator.core.series import BurstSeries
 from coordinator.core.status import BurstPhase, BurstStatus, RunState, RunStatus
 from coordinator.core.summary import BurstSummary, RunSummary, measure_burst, summarise_run
@@ -49,6 +49,15 @@ class LiveStatus(Message):
     burst: BurstStatus  # the one that is shown
     duration_s: int  # of its traffic, s
     omit_s: int = 0
+    pairs_count: int
+    scale: float  # real rates are this many times the measured
+    target_bits_per_second: float | None  # as measured (at scale), at target_layer
+    target_layer: Layer
+    tolerance_ratio: float
+    coverage_floor_ratio: float
+    clock_bound_max_s: float
+    late_after_s: float
+    labels: Mapping[str, str] = {}
     cancelled_by: str | None = None
     cancel_reason: str | None = None
     warnings: tuple[str, ...] = ()
@@ -181,6 +190,15 @@ def live_status(
         burst=status.bursts[burst_index],
         duration_s=burst.duration_s,
         omit_s=burst.omit_s,
+        pairs_count=len(plan.pairs),
+        scale=plan.spec.scale,
+        target_bits_per_second=plan.spec.scaled_target_bits_per_second,
+        target_layer=plan.spec.objective.layer,
+        tolerance_ratio=plan.spec.objective.tolerance_ratio,
+        coverage_floor_ratio=plan.spec.objective.coverage_floor_ratio,
+        clock_bound_max_s=plan.spec.clock_bound_max_s,
+        late_after_s=plan.spec.late_after_s,
+        labels=plan.spec.labels,
         cancelled_by=status.cancelled_by,
         cancel_reason=status.cancel_reason,
         warnings=status.warnings,

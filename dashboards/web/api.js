@@ -1,0 +1,61 @@
+// Calls this coordinator's API. The token lives in sessionStorage: gone with the tab.
+
+const KEY = "broadside-token";
+
+export class Problem extends Error {
+  constructor(status, title, detail, errors = []) {
+    super(detail || title);
+    Object.assign(this, { status, title, errors });
+  }
+}
+
+export const token = () => sessionStorage.getItem(KEY);
+export const keepToken = (text) => sessionStorage.setItem(KEY, text);
+export const dropToken = () => sessionStorage.removeItem(KEY);
+
+export function headers(more = {}) {
+  const own = token();
+  return own ? { Authorization: `Bearer ${own}`, ...more } : more;
+}
+
+export async function ask(path, { method = "GET", body, signal, more = {} } = {}) {
+  let answer;
+  try {
+    answer = await fetch(path, {
+      method,
+      signal,
+      headers: headers(body === undefined ? more : { "Content-Type": "application/json", ...more }),
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem(0, "No answer", "The coordinator does not answer: is `broadside serve` running?");
+  }
+  if (!answer.ok) throw await problemOf(answer);
+  return answer;
+}
+
+export async function problemOf(answer) {
+  let said = {};
+  try {
+    said = await answer.json();
+  } catch {
+    // A proxy answers in its own words.
+  }
+  if (answer.status === 401) dispatchEvent(new CustomEvent("signed-out", { detail: said.detail }));
+  const detail = typeof said.detail === "string" ? said.detail : `HTTP ${answer.status}`;
+  return new Problem(answer.status, said.title ?? "Refused", detail, said.errors ?? []);
+}
+
+export const read = async (path, options) => (await ask(path, options)).json();
+export const send = (method, path, body, more) => read(path, { method, body, more });
+
+// What is not there (yet) is null; anything else is still an error.
+export async function readIfThere(path, options) {
+  try {
+    return await read(path, options);
+  } catch (problem) {
+    if ([404, 405, 409].includes(problem.status)) return null;
+    throw problem;
+  }
+}

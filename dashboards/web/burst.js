@@ -1,0 +1,90 @@
+// One burst's seconds as they come in, and what is known of its pairs.
+
+export const NOTHING = 0xffffffff;
+const STEP_BITS_PER_SECOND = 1000;
+const COLUMNS = [
+  "coverage_ratio",
+  "fleet_bits_per_second",
+  "pair_p5_bits_per_second",
+  "pair_p50_bits_per_second",
+  "pair_p95_bits_per_second",
+  "retransmits_count",
+  "rtt_mean_s",
+  "client_cpu_ratio",
+  "server_cpu_ratio",
+];
+
+export class BurstData {
+  constructor(burstIndex, pairsCount, totalSeconds) {
+    this.burstIndex = burstIndex;
+    this.pairsCount = pairsCount;
+    this.totalSeconds = totalSeconds; // planned, warm-up included
+    this.rows = new Map(); // by second: figures, and a cell a pair in kbit/s
+    this.first = 0;
+    this.stop = 0; // one past the newest second of which anything is known
+    this.knownS = 0;
+    this.layer = "payload";
+    this.top = 0; // largest cell
+    this.trouble = new Map(); // by pair index
+    this.start = null;
+  }
+
+  apply(message) {
+    const { pairs_count: pairsCount, second: numbers } = message;
+    const packed = Uint8Array.from(atob(message.pairs), (letter) => letter.charCodeAt(0));
+    const cells = new Uint32Array(packed.buffer);
+    this.pairsCount = pairsCount;
+    this.knownS = message.known_s;
+    this.layer = message.layer;
+    this.start = message.start_at;
+    numbers.forEach((second, place) => {
+      const row = { cells: cells.subarray(place * pairsCount, (place + 1) * pairsCount) };
+      for (const name of COLUMNS) row[name] = message[name][place];
+      this.rows.set(second, row);
+      this.stop = Math.max(this.stop, second + 1);
+      for (const cell of row.cells) if (cell !== NOTHING && cell > this.top) this.top = cell;
+    });
+    return numbers;
+  }
+
+  // Returns the pairs whose state has changed.
+  setTrouble(list) {
+    const before = this.trouble;
+    this.trouble = new Map(list.map((each) => [each.pair_index, each]));
+    const changed = new Set();
+    for (const [index, each] of this.trouble) if (before.get(index)?.state !== each.state) changed.add(index);
+    for (const index of before.keys()) if (!this.trouble.has(index)) changed.add(index);
+    return changed;
+  }
+
+  value(name, second) {
+    return this.rows.get(second)?.[name] ?? null;
+  }
+
+  cell(pair, second) {
+    const cell = this.rows.get(second)?.cells[pair];
+    return cell === undefined || cell === NOTHING ? null : cell * STEP_BITS_PER_SECOND;
+  }
+
+  // What a cell stands for: "value", "late", "null", "missing", "pending".
+  state(pair, second) {
+    const known = this.cell(pair, second) !== null;
+    const state = this.trouble.get(pair)?.state;
+    if (known) return state === "late" ? "late" : "value";
+    if (second >= this.knownS) return "pending";
+    return state === "null" ? "null" : "missing";
+  }
+
+  get topBitsPerSecond() {
+    return this.top * STEP_BITS_PER_SECOND;
+  }
+
+  series(name, factor = 1) {
+    const points = [];
+    for (let second = this.first; second < this.stop; second++) {
+      const value = this.value(name, second);
+      points.push(value === null ? null : value * factor);
+    }
+    return points;
+  }
+}

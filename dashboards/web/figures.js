@@ -1,0 +1,65 @@
+// The report's own charts, drawn by plotly from figures that the coordinator defines once.
+
+import { readIfThere } from "./api.js";
+import { fill, h, notice } from "./dom.js";
+import { theme } from "./theme.js";
+
+const base = document.querySelector("meta[name=broadside-base]").content;
+const there = document.querySelector("meta[name=broadside-plotly]").content === "yes";
+let loading = null;
+
+function plotly() {
+  loading ??= new Promise((resolve, reject) => {
+    const script = h("script", { src: `${base}/plotly.min.js` });
+    script.onload = () => resolve(window.Plotly);
+    script.onerror = () => reject(new Error("plotly.min.js did not load; reload the page"));
+    document.head.append(script);
+  });
+  return loading;
+}
+
+export function reportFigures(runId, burstIndex) {
+  const body = h("div", { class: "figures-grid" });
+  const element = h(
+    "details",
+    { class: "card figures-of-report", ontoggle: () => element.open && draw() },
+    h("summary", {}, h("h2", {}, "Charts of the report"), h("span", { class: "quiet" }, "the same figures, defined once")),
+    body,
+  );
+  let drawn = null;
+
+  async function draw() {
+    const key = `${theme()}`;
+    if (drawn === key) return;
+    drawn = key;
+    if (!there) {
+      fill(body, notice("note", "Not installed", "These charts need plotly: install the extra with `pip install broadside[reports]`. All above works without."));
+      return;
+    }
+    fill(body, h("p", { class: "quiet" }, "Drawing."));
+    try {
+      const [Plotly, list] = await Promise.all([plotly(), readIfThere(`/v1/runs/${runId}/charts`)]);
+      if (!list) throw new Error("This coordinator draws no charts.");
+      const entries = list.charts.filter((each) => each.kind === "burst" || burstIndex === null);
+      body.replaceChildren();
+      for (const entry of entries) {
+        const at = entry.kind === "burst" ? `&burst=${burstIndex ?? 0}` : "";
+        const chart = await readIfThere(`/v1/runs/${runId}/charts/${entry.name}?theme=${theme()}${at}`).catch(() => null);
+        if (drawn !== key) return;
+        if (!chart) continue;
+        const plot = h("div", { class: "plotly", role: "img", "aria-label": `${chart.title}. ${chart.says}` });
+        body.append(h("figure", { class: "chart" }, h("figcaption", {}, h("h3", {}, chart.title)), plot, h("p", { class: "readout" }, chart.says)));
+        const { width, ...layout } = chart.figure.layout;
+        await Plotly.newPlot(plot, chart.figure.data, { ...layout, autosize: true }, { responsive: true, displayModeBar: false });
+      }
+      if (!body.children.length) fill(body, h("p", { class: "quiet" }, "Nothing was measured, so there is nothing to draw."));
+    } catch (error) {
+      drawn = null;
+      fill(body, notice("bad", "No charts", error.message));
+    }
+  }
+
+  const redraw = () => element.open && draw();
+  addEventListener("theme", redraw);
+  return { element, close: () => removeEventListener("theme", redraw) };
+}

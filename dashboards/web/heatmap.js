@@ -1,0 +1,343 @@
+// Pairs by seconds, one cell each, on canvas. Only the columns that changed are painted again.
+// State never rests on colour alone: late is striped, null is crossed, missing is dotted on grey,
+// what is still to come is empty. A fleet that does not fit shows the lowest of several pairs a row.
+
+import { NOTHING } from "./burst.js";
+import { colours, fit, secondLabel, secondTicks } from "./canvas.js";
+import { announce, h, say } from "./dom.js";
+import { niceAbove, rate, rateUnit } from "./format.js";
+
+const MARGIN = { left: 52, right: 12, top: 4, bottom: 24 };
+const HEIGHT_MAX = 360;
+const ROW_MAX = 16;
+const LEVELS = 256;
+const STATES = ["value", "late", "null", "missing", "pending"];
+const WORST = { null: 4, missing: 3, late: 2, value: 1, pending: 0 };
+const SAID = {
+  late: "late",
+  null: "null: its engine failed, or ended without a byte",
+  missing: "missing: nobody saw this second",
+  pending: "not reported yet",
+};
+
+const name = (pair) => `pair-${String(pair + 1).padStart(3, "0")}`;
+
+export class HeatMap {
+  constructor(cursor) {
+    this.cursor = cursor;
+    this.pair = null;
+    this.data = null;
+    this.canvas = h("canvas", {
+      tabindex: "0",
+      role: "application",
+      "aria-roledescription": "heat map",
+      "aria-label": "Pairs by second. Arrow keys move from cell to cell.",
+      onkeydown: (event) => this.#key(event),
+      onpointermove: (event) => this.#point(event),
+      onpointerleave: () => this.#leave(),
+      onblur: () => this.#leave(),
+    });
+    this.over = h("canvas", { class: "overlay", "aria-hidden": "true" });
+    this.legend = h("ul", { class: "legend" });
+    this.readout = h("p", { class: "readout" }, "Nothing reported yet");
+    this.unitLabel = h("span", { class: "unit" });
+    this.element = h(
+      "figure",
+      { class: "chart heat" },
+      h("figcaption", {}, h("h3", {}, "Pairs by second"), this.unitLabel, this.legend),
+      h("div", { class: "plot" }, this.canvas, this.over),
+      this.readout,
+    );
+  }
+
+  setData(data) {
+    this.data = data;
+    this.pair = null;
+    this.whole = true;
+  }
+
+  // What has changed since the last drawing: seconds by number, or everything.
+  touch(seconds, whole = false) {
+    this.whole ||= whole;
+    this.dirty ??= new Set();
+    for (const second of seconds) this.dirty.add(second);
+  }
+
+  draw() {
+    const data = this.data;
+    if (!data || !data.pairsCount) return;
+    const width = Math.max(160, this.canvas.parentElement?.clientWidth || 600);
+    const top = niceAbove(data.topBitsPerSecond);
+    const newest = Math.max(data.totalSeconds, data.stop);
+    const key = `${width}/${data.pairsCount}/${newest}/${data.first}/${top}/${document.documentElement.dataset.theme}/${window.devicePixelRatio}`;
+    if (this.whole || key !== this.key) {
+      this.key = key;
+      this.#layOut(width, top, newest);
+      this.#axes();
+      this.#paint(0, this.columns);
+      this.#legend();
+    } else if (this.dirty?.size) {
+      const columns = new Set([...this.dirty].map((second) => Math.floor((second - data.first) / this.perColumn)));
+      for (const column of columns) this.#paint(column, column + 1);
+    }
+    this.whole = false;
+    this.dirty = null;
+    this.#read();
+    this.#point2();
+  }
+
+  #layOut(width, top, newest) {
+    const data = this.data;
+    const inner = width - MARGIN.left - MARGIN.right;
+    this.top = top;
+    this.perRow = Math.ceil(data.pairsCount / HEIGHT_MAX);
+    this.rows = Math.ceil(data.pairsCount / this.perRow);
+    this.rowHeight = Math.max(1, Math.min(ROW_MAX, Math.floor(HEIGHT_MAX / this.rows)));
+    const seconds = Math.max(1, newest - data.first);
+    this.perColumn = Math.ceil(seconds / inner);
+    this.columns = Math.ceil(seconds / this.perColumn);
+    const height = this.rows * this.rowHeight + MARGIN.top + MARGIN.bottom;
+    [this.context, this.ratio] = fit(this.canvas, width, height);
+    fit(this.over, width, height);
+    Object.assign(this, { width, height, inner });
+    this.palette = colours();
+    this.#colours();
+    const [w, hgt] = [Math.round(inner * this.ratio), Math.round(this.rows * this.rowHeight * this.ratio)];
+    this.image = this.context.createImageData(w, hgt);
+    this.pixels = new Uint32Array(this.image.data.buffer);
+  }
+
+  #colours() {
+    const stops = this.palette.heat.map(rgb);
+    this.levels = new Uint32Array(LEVELS);
+    this.inks = new Uint32Array(LEVELS); // of the stripes on each level
+    for (let level = 0; level < LEVELS; level++) {
+      const place = (level / (LEVELS - 1)) * (stops.length - 1);
+      const at = Math.min(stops.length - 2, Math.floor(place));
+      const mixed = stops[at].map((from, i) => Math.round(from + (stops[at + 1][i] - from) * (place - at)));
+      this.levels[level] = pixel(mixed);
+      this.inks[level] = pixel(level > LEVELS * 0.45 ? [16, 20, 26] : [255, 255, 255]);
+    }
+    this.ground = pixel(rgb(this.palette.ground));
+    this.unknown = pixel(rgb(this.palette.unknown));
+    this.mark = pixel(rgb(this.palette.ink));
+  }
+
+  // The state and the lowest value of one display cell.
+  #cell(row, column) {
+    const { data, perRow, perColumn } = this;
+    let state = "pending";
+    let low = NOTHING;
+    const lastPair = Math.min(data.pairsCount, (row + 1) * perRow);
+    const from = data.first + column * perColumn;
+    for (let second = from; second < from + perColumn; second++) {
+      const cells = data.rows.get(second)?.cells;
+      for (let pair = row * perRow; pair < lastPair; pair++) {
+        const value = cells ? cells[pair] : NOTHING;
+        let one;
+        const trouble = data.trouble.size ? data.trouble.get(pair)?.state : undefined;
+        if (value !== NOTHING) {
+          if (value < low) low = value;
+          one = trouble === "late" ? "late" : "value";
+        } else if (second >= data.knownS) one = "pending";
+        else one = trouble === "null" ? "null" : "missing";
+        if (WORST[one] > WORST[state]) state = one;
+      }
+    }
+    return [state, low];
+  }
+
+  #paint(fromColumn, toColumn) {
+    const { image, pixels, ratio, columns } = this;
+    const [width, height] = [image.width, image.height];
+    const scale = (LEVELS - 1) / (this.top / 1000);
+    const edge = (column) => Math.round((column / columns) * width);
+    const gap = this.rowHeight >= 6 && width / columns >= 6 * ratio ? Math.max(1, Math.round(ratio)) : 0;
+    for (let column = fromColumn; column < Math.min(columns, toColumn); column++) {
+      const [x0, x1] = [edge(column), Math.max(edge(column) + 1, edge(column + 1))];
+      for (let row = 0; row < this.rows; row++) {
+        const [state, low] = this.#cell(row, column);
+        const level = low === NOTHING ? 0 : Math.min(LEVELS - 1, Math.round(low * scale));
+        const y0 = Math.round(row * this.rowHeight * ratio);
+        const y1 = Math.round((row + 1) * this.rowHeight * ratio);
+        const texture = TEXTURES[state];
+        const fill = low !== NOTHING && (state === "value" || state === "late") ? this.levels[level] : state === "pending" ? this.ground : this.unknown;
+        const ink = state === "late" ? this.inks[level] : this.mark;
+        for (let y = y0; y < y1; y++) {
+          const line = y * width;
+          const atGap = gap && y >= y1 - gap;
+          for (let x = x0; x < x1; x++) {
+            if (atGap || (gap && x >= x1 - gap)) pixels[line + x] = this.ground;
+            else pixels[line + x] = texture && texture(Math.floor(x / ratio), Math.floor(y / ratio)) ? ink : fill;
+          }
+        }
+      }
+    }
+    const [x0, x1] = [edge(fromColumn), Math.min(width, edge(toColumn))];
+    const [left, top] = [Math.round(MARGIN.left * ratio), Math.round(MARGIN.top * ratio)];
+    this.context.putImageData(image, left, top, x0, 0, Math.max(1, x1 - x0), height);
+  }
+
+  #axes() {
+    const { context, palette, data } = this;
+    context.clearRect(0, 0, this.width, this.height);
+    context.font = `12px ${palette.font}`;
+    context.fillStyle = palette.quiet;
+    context.textBaseline = "middle";
+    context.textAlign = "right";
+    const steps = [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500];
+    const high = (step) => (step / this.perRow) * this.rowHeight >= 22;
+    const step = steps.find(high) ?? 1000;
+    for (let pair = 1; pair <= data.pairsCount; pair = pair === 1 && step > 1 ? step : pair + step) {
+      const at = MARGIN.top + (Math.floor((pair - 1) / this.perRow) + 0.5) * this.rowHeight;
+      if (pair > 1 || step > 1 || this.rowHeight >= 10) context.fillText(String(pair), MARGIN.left - 8, Math.max(at, 8));
+    }
+    context.textBaseline = "top";
+    const seconds = this.columns * this.perColumn;
+    for (const tick of secondTicks(seconds, this.inner / 64)) {
+      const at = MARGIN.left + (tick / seconds) * this.inner;
+      context.textAlign = tick === 0 ? "left" : at > this.width - 40 ? "right" : "center";
+      context.fillText(secondLabel(tick + data.first), at, this.height - MARGIN.bottom + 7);
+    }
+    context.strokeStyle = palette.faint;
+    context.strokeRect(MARGIN.left - 0.5, MARGIN.top - 0.5, this.inner + 1, this.rows * this.rowHeight + 1);
+    const folded = [];
+    if (this.perRow > 1) folded.push(`${this.perRow} pairs`);
+    if (this.perColumn > 1) folded.push(`${this.perColumn} s`);
+    const layer = data.layer === "link" ? "link layer, senders' NICs" : "payload";
+    say(this.unitLabel, `pair number by second, ${layer}${folded.length ? `; a cell is the lowest of ${folded.join(" × ")}` : ""}`);
+  }
+
+  #legend() {
+    const [, unit] = rateUnit(this.top);
+    const bar = h("canvas", { class: "swatch ramp", "aria-hidden": "true" });
+    const [context] = fit(bar, 90, 12);
+    const ramp = context.createLinearGradient(0, 0, 90, 0);
+    this.palette.heat.forEach((colour, i, all) => ramp.addColorStop(i / (all.length - 1), colour));
+    context.fillStyle = ramp;
+    context.fillRect(0, 0, 90, 12);
+    const entries = [h("li", {}, "0", bar, rate(this.top, 2) || unit)];
+    for (const state of STATES.slice(1, 4)) entries.push(h("li", {}, this.#swatch(state), state));
+    this.legend.replaceChildren(...entries);
+  }
+
+  #swatch(state) {
+    const swatch = h("canvas", { class: "swatch", "aria-hidden": "true" });
+    const [context, ratio] = fit(swatch, 26, 12);
+    const image = context.createImageData(swatch.width, swatch.height);
+    const pixels = new Uint32Array(image.data.buffer);
+    const fill = state === "late" ? this.levels[180] : this.unknown;
+    for (let i = 0; i < pixels.length; i++) {
+      const [x, y] = [Math.floor((i % image.width) / ratio), Math.floor(i / image.width / ratio)];
+      pixels[i] = TEXTURES[state](x, y) ? (state === "late" ? this.inks[180] : this.mark) : fill;
+    }
+    context.putImageData(image, 0, 0);
+    return swatch;
+  }
+
+  #at(event) {
+    const box = this.canvas.getBoundingClientRect();
+    const column = Math.floor(((event.clientX - box.left - MARGIN.left) / this.inner) * this.columns);
+    const row = Math.floor((event.clientY - box.top - MARGIN.top) / this.rowHeight);
+    if (column < 0 || row < 0 || column >= this.columns || row >= this.rows) return null;
+    return [row, column];
+  }
+
+  #point(event) {
+    const at = this.columns ? this.#at(event) : null;
+    if (at === null) return this.#leave();
+    this.pair = this.#lowest(...at);
+    this.cursor.set(this.data.first + at[1] * this.perColumn);
+    this.#read();
+    this.#point2();
+  }
+
+  #leave() {
+    this.pair = null;
+    this.cursor.set(null);
+  }
+
+  // Of the pairs that share a row, the one that the cell shows.
+  #lowest(row, column) {
+    const second = this.data.first + column * this.perColumn;
+    const last = Math.min(this.data.pairsCount, (row + 1) * this.perRow);
+    let found = row * this.perRow;
+    const badness = (pair) => WORST[this.data.state(pair, second)] * 1e15 - (this.data.cell(pair, second) ?? 0);
+    for (let pair = found + 1; pair < last; pair++) if (badness(pair) > badness(found)) found = pair;
+    return found;
+  }
+
+  #key(event) {
+    const data = this.data;
+    if (!data) return;
+    const rows = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (rows !== undefined) {
+      event.preventDefault();
+      const from = this.pair ?? (rows > 0 ? -1 : data.pairsCount);
+      this.pair = Math.max(0, Math.min(data.pairsCount - 1, from + rows * (event.shiftKey ? 10 : 1)));
+      if (this.cursor.second === null) this.cursor.set(Math.max(0, data.stop - 1));
+    } else {
+      this.pair ??= 0;
+      this.cursor.key(event, Math.max(data.stop, 1));
+    }
+    this.#read();
+    this.#point2();
+    if (this.pair !== null && this.cursor.second !== null) announce(this.readout.textContent);
+  }
+
+  #read() {
+    const second = this.cursor.second;
+    if (this.pair === null || second === null) {
+      const data = this.data;
+      const bad = data ? data.trouble.size : 0;
+      const text = data?.stop
+        ? `${data.pairsCount} pairs, ${data.stop} s so far; ${bad ? `${bad} not measured` : "every pair measured"}`
+        : "Nothing reported yet";
+      say(this.readout, text);
+      return;
+    }
+    const [value, state] = [this.data.cell(this.pair, second), this.data.state(this.pair, second)];
+    const what = value === null ? SAID[state] : `${rate(value)} ${this.data.layer}${state === "late" ? ", late" : ""}`;
+    const why = this.data.trouble.get(this.pair)?.reason;
+    say(this.readout, `${name(this.pair)}, second ${second + 1}: ${what}${why && state !== "pending" ? ` (${why})` : ""}`);
+  }
+
+  #point2() {
+    if (!this.over.width || !this.columns) return;
+    const context = this.over.getContext("2d");
+    context.clearRect(0, 0, this.width, this.height);
+    const second = this.cursor.second;
+    if (second === null || !this.data) return;
+    const column = Math.floor((second - this.data.first) / this.perColumn);
+    if (column < 0 || column >= this.columns) return;
+    const x = MARGIN.left + (column / this.columns) * this.inner;
+    const w = Math.max(2, this.inner / this.columns);
+    context.strokeStyle = this.palette.ink;
+    context.lineWidth = 1;
+    context.setLineDash([2, 2]);
+    context.strokeRect(x - 0.5, MARGIN.top - 0.5, w + 1, this.rows * this.rowHeight + 1);
+    context.setLineDash([]);
+    if (this.pair === null) return;
+    const y = MARGIN.top + Math.floor(this.pair / this.perRow) * this.rowHeight;
+    context.lineWidth = 3;
+    context.strokeStyle = this.palette.ground;
+    context.strokeRect(x - 1, y - 1, w + 2, this.rowHeight + 2);
+    context.lineWidth = 1.5;
+    context.strokeStyle = this.palette.ink;
+    context.strokeRect(x - 1, y - 1, w + 2, this.rowHeight + 2);
+  }
+}
+
+// Given a CSS pixel of the whole map, whether it is inked; they read as dashes on rows of a pixel.
+const TEXTURES = {
+  late: (x, y) => (x + y) % 5 === 0,
+  null: (x, y) => (x + y) % 6 === 0 || (x - y + 6000) % 6 === 0,
+  missing: (x, y) => (x + 2 * y) % 6 === 0 && y % 3 === 1,
+};
+
+function rgb(text) {
+  const hex = text.replace("#", "");
+  return [0, 2, 4].map((at) => Number.parseInt(hex.slice(at, at + 2), 16));
+}
+
+const pixel = ([red, green, blue]) => ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;

@@ -1,0 +1,170 @@
+// Choose a scenario, see what it would take and cost, launch it.
+
+import { read, readIfThere, send } from "./api.js";
+import { announce, fill, h, notice } from "./dom.js";
+import { known, rate, span } from "./format.js";
+import { priceLines } from "./run.js";
+
+const FIELDS = [
+  ["pairs_count", "Pairs", "client and server", (spec) => spec.pairs_count],
+  ["bursts_count", "Bursts", "", (spec) => spec.bursts_count],
+  ["burst_s", "Length of a burst", "s", (spec) => spec.burst_s],
+  ["period_s", "From start to start", "s", (spec) => spec.period_s],
+  ["traffic.streams_count", "Streams a pair", "", (spec) => spec.traffic.streams_count],
+  ["objective.target_bits_per_second", "Target, IP layer", "Gbit/s", (spec) => (known(spec.objective.target_bits_per_second) ? spec.objective.target_bits_per_second / 1e9 : "")],
+];
+
+export function launchView(main, [wanted], { operator }) {
+  if (!operator) {
+    main.append(notice("note", "Not for viewers", "An operator launches runs; you may follow them."));
+    return null;
+  }
+  const scenario = h("select", { id: "scenario", onchange: () => choose(scenario.value) });
+  const about = h("p", { class: "quiet" });
+  const fields = new Map();
+  const grid = h("div", { class: "fields" });
+  const more = h("textarea", { id: "more", rows: "3", spellcheck: "false", placeholder: "traffic.direction=bidirectional\nlabels.idps=off", oninput: lookSoon });
+  const answer = h("div", { class: "answer", "aria-live": "polite" });
+  const problems = h("div");
+  const launch = h("button", { class: "primary" }, "Launch");
+  let scenarios = {};
+  let fleet = [];
+  let timer = null;
+  let asked = 0;
+  // One key a visit: a second click, or a retry after a lost answer, is the same launch.
+  let key = crypto.randomUUID?.() ?? String(Math.random()).slice(2);
+
+  for (const [name, label, unit] of FIELDS) {
+    const id = `field-${name.replaceAll(".", "-")}`;
+    const input = h("input", { id, type: "number", min: "0", step: "any", oninput: lookSoon });
+    fields.set(name, input);
+    grid.append(h("div", {}, h("label", { for: id }, label, unit ? h("span", { class: "quiet" }, ` ${unit}`) : null), input));
+  }
+  main.append(
+    h("div", { class: "title" }, h("h1", {}, "Launch")),
+    h(
+      "div",
+      { class: "columns launch" },
+      h(
+        "form",
+        { class: "card", onsubmit: go },
+        h("label", { for: "scenario" }, "Scenario"),
+        scenario,
+        about,
+        grid,
+        h("details", {}, h("summary", {}, "More fields"), h("label", { for: "more" }, "One FIELD=VALUE a line"), more),
+        problems,
+        h("div", { class: "actions" }, launch),
+      ),
+      h("aside", { class: "card" }, h("h2", {}, "What it takes"), answer),
+    ),
+  );
+
+  async function begin() {
+    try {
+      [scenarios, fleet] = await Promise.all([read("/v1/scenarios"), readIfThere("/v1/presences")]);
+      scenario.append(...Object.keys(scenarios).map((name) => h("option", { value: name }, name)));
+      choose(wanted in scenarios ? wanted : Object.keys(scenarios).includes("smoke") ? "smoke" : Object.keys(scenarios)[0]);
+    } catch (problem) {
+      if (problem.status !== 401) fill(main, notice("bad", problem.title, problem.message));
+    }
+  }
+
+  function choose(name) {
+    scenario.value = name;
+    const spec = scenarios[name];
+    about.textContent = spec.description;
+    for (const [field, , , readOf] of FIELDS) fields.get(field).value = readOf(spec);
+    look();
+  }
+
+  function overrides() {
+    const spec = scenarios[scenario.value];
+    const changed = {};
+    for (const [field, , unit, readOf] of FIELDS) {
+      const text = fields.get(field).value;
+      if (String(readOf(spec)) === text) continue;
+      if (text === "") changed[field] = null;
+      else changed[field] = unit === "Gbit/s" ? Number(text) * 1e9 : Number(text);
+    }
+    for (const line of more.value.split("\n").map((each) => each.trim()).filter(Boolean)) {
+      const [field, ...rest] = line.split("=");
+      const text = rest.join("=").trim();
+      let value = text;
+      try {
+        value = JSON.parse(text);
+      } catch {
+        // A bare word is a string.
+      }
+      changed[field.trim()] = value;
+    }
+    return changed;
+  }
+
+  function lookSoon() {
+    clearTimeout(timer);
+    timer = setTimeout(look, 300);
+  }
+
+  async function look() {
+    const number = ++asked;
+    const spec = scenarios[scenario.value];
+    const body = { scenario: scenario.value, overrides: overrides() };
+    const value = (name) => Number(fields.get(name).value) || 0;
+    const [bursts, burst, period] = [value("bursts_count"), value("burst_s"), value("period_s")];
+    const takes = bursts > 1 ? (bursts - 1) * period + burst : burst;
+    const live = (fleet ?? []).filter((each) => each.problem === null && Date.now() - new Date(each.beat_at) < 60_000);
+    const clients = live.filter((each) => each.role === "client").length;
+    const ports = live.filter((each) => each.role === "server").reduce((sum, each) => sum + each.ports.length, 0);
+    const target = value("objective.target_bits_per_second");
+    const facts = [
+      h("dl", { class: "facts-list" },
+        h("dt", {}, "Traffic"), h("dd", {}, `${bursts} × ${span(burst)}`, h("span", { class: "quiet" }, `${span(takes)} from first to last second`)),
+        h("dt", {}, "Fleet now"), h("dd", {}, `${clients} clients, ${ports} free ports`, h("span", { class: "quiet" }, `${value("pairs_count")} pairs are asked for`)),
+        h("dt", {}, "Target"), h("dd", {}, target ? rate(target * 1e9) : "none", h("span", { class: "quiet" }, target ? "IP layer" : "the run then shows what passed, not whether it is enough")),
+        spec?.objective ? [h("dt", {}, "Floor"), h("dd", {}, `${(spec.objective.coverage_floor_ratio * 100).toFixed(0)} % of pair-seconds`, h("span", { class: "quiet" }, "below it no verdict is a pass"))] : null,
+      ),
+    ];
+    try {
+      const estimate = await readIfThere("/v1/estimate", { method: "POST", body });
+      if (number !== asked) return;
+      fill(answer, feasibility(estimate, clients, ports, value("pairs_count")), facts, h("h3", {}, "Price, estimated"), priceLines(estimate?.estimate ?? estimate?.price ?? estimate));
+    } catch (problem) {
+      if (number !== asked || problem.status === 401) return;
+      fill(answer, notice("bad", problem.title, problem.message), facts);
+    }
+  }
+
+  async function go(event) {
+    event.preventDefault();
+    launch.disabled = true;
+    fill(problems);
+    try {
+      const body = { scenario: scenario.value, overrides: overrides(), by: "page" };
+      const status = await send("POST", "/v1/runs", body, { "Idempotency-Key": key });
+      announce(`Launched ${status.run_id}`);
+      location.hash = `#/run/${status.run_id}`;
+    } catch (problem) {
+      key = crypto.randomUUID?.() ?? String(Math.random()).slice(2);
+      const fixes = problem.errors.filter((each) => each.fix).map((each) => h("li", {}, `${each.field}: ${each.fix}`));
+      fill(problems, notice("bad", problem.title, problem.message, fixes.length ? h("ul", {}, fixes) : null));
+      launch.disabled = false;
+    }
+  }
+
+  begin();
+  return () => clearTimeout(timer);
+}
+
+function feasibility(estimate, clients, ports, pairs) {
+  const problems = estimate?.problems ?? estimate?.feasibility?.problems ?? null;
+  const warnings = estimate?.warnings ?? estimate?.feasibility?.warnings ?? [];
+  const said = warnings.map((each) => notice("note", "Warning", each));
+  if (problems?.length) {
+    return [notice("bad", "Not feasible now", null, h("ul", {}, problems.map((each) => h("li", {}, `${each.field}: ${each.message}; ${each.fix}`)))), said];
+  }
+  if (problems === null && (clients < pairs || ports < pairs)) {
+    return [notice("bad", "Not feasible now", `${pairs} pairs need ${pairs} clients and ${pairs} free ports; there are ${clients} and ${ports}.`), said];
+  }
+  return [notice("good", "Feasible", "The fleet that is there can carry it."), said];
+}

@@ -1,0 +1,317 @@
+// A chart of one burst over its seconds, on canvas: 2,000 points redraw in about a millisecond.
+// Gaps stay gaps. The same cursor (a second) runs through all charts of a view.
+
+import { colours, fit, secondLabel, secondTicks, ticks } from "./canvas.js";
+import { h, say, table } from "./dom.js";
+import { known, niceAbove } from "./format.js";
+
+const MARGIN = { left: 52, right: 12, top: 10, bottom: 24 };
+const ROWS_IN_TABLE = 120;
+
+// series: [{ name, colour, dash, width, steps, band, points | bins, marks }]
+export class LineChart {
+  constructor({ title, height = 190, unit, format, cursor, minTop = 0 }) {
+    Object.assign(this, { title, height, unit, format, cursor, minTop });
+    this.total = 1;
+    this.first = 0;
+    this.series = [];
+    this.target = null;
+    this.canvas = h("canvas", {
+      tabindex: "0",
+      role: "img",
+      "aria-label": title,
+      onkeydown: (event) => cursor.key(event, this.total),
+      onpointermove: (event) => cursor.set(this.#secondAt(event)),
+      onpointerleave: () => cursor.set(null),
+      onblur: () => cursor.set(null),
+    });
+    this.legend = h("ul", { class: "legend" });
+    this.readout = h("p", { class: "readout" });
+    this.rows = h("div");
+    this.details = h(
+      "details",
+      { class: "alternative", ontoggle: () => this.#fillTable() },
+      h("summary", {}, "As a table"),
+      this.rows,
+    );
+    this.heading = h("h3", {}, title);
+    this.unitLabel = h("span", { class: "unit" }, unit);
+    this.element = h(
+      "figure",
+      { class: "chart" },
+      h("figcaption", {}, this.heading, this.unitLabel, this.legend),
+      h("div", { class: "plot" }, this.canvas),
+      this.readout,
+      this.details,
+    );
+  }
+
+  set(update) {
+    Object.assign(this, update);
+  }
+
+  #width() {
+    return Math.max(120, this.canvas.parentElement?.clientWidth || 600);
+  }
+
+  #secondAt(event) {
+    const box = this.canvas.getBoundingClientRect();
+    const inside = (event.clientX - box.left - MARGIN.left) / (box.width - MARGIN.left - MARGIN.right);
+    const second = Math.floor(inside * this.total);
+    return second >= 0 && second < this.total ? second : null;
+  }
+
+  draw() {
+    const width = this.#width();
+    const [context, ratio] = fit(this.canvas, width, this.height);
+    const palette = colours();
+    const box = {
+      left: MARGIN.left,
+      right: width - MARGIN.right,
+      top: MARGIN.top,
+      bottom: this.height - MARGIN.bottom,
+    };
+    let top = Math.max(this.minTop, this.target?.value ?? 0);
+    for (const each of this.series) {
+      for (const value of each.points ?? []) if (value > top) top = value;
+      for (const value of each.high ?? []) if (value > top) top = value;
+      for (const bin of each.bins ?? []) if (bin.value > top) top = bin.value;
+    }
+    top = niceAbove(top * 1.06);
+    const x = (second) => box.left + ((second - this.first) / (this.total - this.first || 1)) * (box.right - box.left);
+    const y = (value) => box.bottom - (value / top) * (box.bottom - box.top);
+    context.clearRect(0, 0, width, this.height);
+    this.#axes(context, palette, box, x, y, top);
+    context.save();
+    context.beginPath();
+    context.rect(box.left, box.top - 4, box.right - box.left, box.bottom - box.top + 8);
+    context.clip();
+    for (const each of this.series) this.#series(context, palette, each, x, y);
+    context.restore();
+    if (this.target) this.#target(context, palette, box, y);
+    this.#marks(context, palette, box, x);
+    const at = this.cursor.second;
+    if (at !== null && at < this.total) {
+      context.strokeStyle = palette.quiet;
+      context.lineWidth = 1 / ratio + 0.5;
+      context.setLineDash([2, 2]);
+      context.beginPath();
+      context.moveTo(x(at + 0.5), box.top);
+      context.lineTo(x(at + 0.5), box.bottom);
+      context.stroke();
+      context.setLineDash([]);
+    }
+    this.#legend(palette);
+    this.#read();
+    if (this.details.open) this.#fillTable();
+  }
+
+  #axes(context, palette, box, x, y, top) {
+    context.font = `12px ${palette.font}`;
+    context.fillStyle = palette.quiet;
+    context.strokeStyle = palette.faint;
+    context.lineWidth = 1;
+    context.textAlign = "right";
+    context.textBaseline = "middle";
+    for (const tick of ticks(0, top, Math.max(2, this.height / 55))) {
+      const at = Math.round(y(tick)) + 0.5;
+      context.beginPath();
+      context.moveTo(box.left, at);
+      context.lineTo(box.right, at);
+      context.stroke();
+      context.fillText(Number(tick.toPrecision(4)).toString(), box.left - 8, at);
+    }
+    context.textBaseline = "top";
+    const shown = secondTicks(this.total, (box.right - box.left) / 64);
+    shown.forEach((tick) => {
+      const at = x(tick);
+      context.textAlign = at < box.left + 4 ? "left" : at > box.right - 18 ? "right" : "center";
+      context.fillText(secondLabel(tick), at, box.bottom + 7);
+    });
+  }
+
+  #series(context, palette, each, x, y) {
+    const colour = palette[each.colour];
+    if (each.low) {
+      context.fillStyle = colour;
+      let run = [];
+      const flush = () => {
+        if (run.length) {
+          context.beginPath();
+          run.forEach(([at, , high], i) => (i ? context.lineTo(at, y(high)) : context.moveTo(at, y(high))));
+          run.toReversed().forEach(([at, low]) => context.lineTo(at, y(low)));
+          context.closePath();
+          context.fill();
+        }
+        run = [];
+      };
+      each.low.forEach((low, place) => {
+        if (low === null) flush();
+        else run.push([x(this.first + place + 0.5), low, each.high[place]]);
+      });
+      flush();
+      return;
+    }
+    context.strokeStyle = colour;
+    context.lineWidth = each.width ?? 2;
+    context.lineJoin = "round";
+    context.setLineDash(each.dash ?? []);
+    context.beginPath();
+    if (each.bins) {
+      let previous = null;
+      for (const bin of each.bins) {
+        if (!known(bin.value)) {
+          previous = null;
+          continue;
+        }
+        if (previous !== null && Math.abs(previous - bin.from) < 0.5) context.lineTo(x(bin.from), y(bin.value));
+        else context.moveTo(x(bin.from), y(bin.value));
+        context.lineTo(x(bin.before), y(bin.value));
+        previous = bin.before;
+      }
+    } else {
+      let open = false;
+      each.points.forEach((value, place) => {
+        if (value === null) {
+          open = false;
+          return;
+        }
+        const at = x(this.first + place + 0.5);
+        const alone = !open && (each.points[place + 1] ?? null) === null;
+        if (open) context.lineTo(at, y(value));
+        else context.moveTo(alone ? at - 2 : at, y(value));
+        if (alone) context.lineTo(at + 2, y(value));
+        open = true;
+      });
+    }
+    context.stroke();
+    context.setLineDash([]);
+  }
+
+  #target(context, palette, box, y) {
+    const at = Math.round(y(this.target.value)) + 0.5;
+    context.strokeStyle = palette.target;
+    context.lineWidth = 1.5;
+    context.setLineDash([7, 4]);
+    context.beginPath();
+    context.moveTo(box.left, at);
+    context.lineTo(box.right, at);
+    context.stroke();
+    context.setLineDash([]);
+  }
+
+  // Seconds in which not every pair was seen.
+  #marks(context, palette, box, x) {
+    if (!this.thin?.length) return;
+    context.fillStyle = palette.missing;
+    for (const second of this.thin) {
+      const [from, to] = [x(second), x(second + 1)];
+      context.fillRect(from, box.bottom - 3, Math.max(1.5, to - from - 0.5), 4);
+    }
+  }
+
+  #legend(palette) {
+    const entries = this.series.map((each) => ({ ...each, of: each.low ? "band" : "line" }));
+    if (this.target) entries.push({ name: this.target.name, colour: "target", dash: [7, 4], of: "line" });
+    if (this.thin?.length) entries.push({ name: "not every pair seen", colour: "missing", of: "mark" });
+    const key = JSON.stringify([entries.map((each) => [each.name, each.of]), palette.ink]);
+    if (key === this.legendKey) return;
+    this.legendKey = key;
+    this.legend.replaceChildren(
+      ...entries.map((each) => {
+        const swatch = h("canvas", { class: "swatch", "aria-hidden": "true" });
+        const [context] = fit(swatch, 26, 12);
+        context.strokeStyle = context.fillStyle = palette[each.colour];
+        context.lineWidth = each.width ?? 2;
+        if (each.of === "band") context.fillRect(0, 2, 26, 9);
+        else if (each.of === "mark") context.fillRect(0, 8, 26, 4);
+        else {
+          context.setLineDash(each.dash ?? []);
+          context.beginPath();
+          context.moveTo(0, 6);
+          context.lineTo(26, 6);
+          context.stroke();
+        }
+        return h("li", {}, swatch, each.name);
+      }),
+    );
+  }
+
+  #values(second) {
+    const place = second - this.first;
+    const at = second + 0.5;
+    return this.series.map((each) => {
+      if (each.low) return [each.name, each.low[place] ?? null, each.high[place] ?? null];
+      if (each.bins) return [each.name, each.bins.find((bin) => bin.from <= at && at < bin.before)?.value ?? null];
+      return [each.name, each.points[place] ?? null];
+    });
+  }
+
+  #text(second) {
+    const figure = (value) => (known(value) ? this.format(value) : "missing");
+    return this.#values(second)
+      .map(([name, ...values]) => `${name} ${known(values[0]) ? values.map(figure).join(" to ") : "missing"}`)
+      .join(", ");
+  }
+
+  #newest() {
+    for (let second = this.total - 1; second >= this.first; second--) {
+      const first = this.series.find((each) => each.points);
+      if (first && known(first.points[second - this.first])) return second;
+    }
+    return null;
+  }
+
+  #read() {
+    const at = this.cursor.second ?? this.#newest();
+    const text = at === null ? "Nothing reported yet" : `Second ${at + 1}: ${this.#text(at)}`;
+    say(this.readout, text);
+    const label = `${this.title}, ${this.unit}. ${text}`;
+    if (this.canvas.getAttribute("aria-label") !== label) this.canvas.setAttribute("aria-label", label);
+  }
+
+  #fillTable() {
+    if (!this.details.open) return;
+    const last = this.#newest();
+    if (last === null) {
+      this.rows.replaceChildren(h("p", { class: "quiet" }, "No second has been reported yet."));
+      return;
+    }
+    const from = Math.max(this.first, last - ROWS_IN_TABLE + 1);
+    const names = this.series.flatMap((each) => (each.low ? [`${each.name}, low`, `${each.name}, high`] : [each.name]));
+    const rows = [];
+    for (let second = last; second >= from; second--) {
+      const values = this.#values(second).flatMap(([, ...each]) => each);
+      rows.push([second + 1, ...values.map((value) => (known(value) ? Number(value.toPrecision(5)).toString() : "missing"))]);
+    }
+    const more = from > this.first ? ` The newest ${ROWS_IN_TABLE} seconds; all are in the export.` : "";
+    this.rows.replaceChildren(
+      h("p", { class: "quiet" }, `In ${this.unit}, by second of the burst.${more}`),
+      table(this.title, ["Second", ...names], rows, { numeric: names.map((_, i) => i + 1).concat(0) }),
+    );
+  }
+}
+
+// The second that all charts of a view point at.
+export class Cursor {
+  constructor(onchange) {
+    this.second = null;
+    this.onchange = onchange;
+  }
+
+  set(second) {
+    if (second === this.second) return;
+    this.second = second;
+    this.onchange();
+  }
+
+  key(event, total) {
+    const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity }[event.key];
+    if (step === undefined) {
+      if (event.key === "Escape") this.set(null);
+      return;
+    }
+    event.preventDefault();
+    this.set(Math.max(0, Math.min(total - 1, (this.second ?? (step > 0 ? -1 : total)) + step)));
+  }
+}

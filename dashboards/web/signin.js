@@ -1,0 +1,54 @@
+import { dropToken, keepToken } from "./api.js";
+import { fill, h, notice } from "./dom.js";
+
+export function signInView(main, _, { signedIn }) {
+  const problems = h("div");
+  const field = h("input", {
+    id: "token",
+    name: "token",
+    type: "password",
+    autocomplete: "current-password",
+    spellcheck: "false",
+    required: true,
+    "aria-describedby": "token-help",
+  });
+  const button = h("button", { class: "primary" }, "Sign in");
+  const form = h(
+    "form",
+    {
+      class: "card narrow",
+      async onsubmit(event) {
+        event.preventDefault();
+        const text = field.value.trim();
+        if (!text) return;
+        if (!/^[\x21-\x7e]+$/.test(text)) {
+          fill(problems, notice("bad", "Not a token", "A token has letters, digits and signs only; copy it again, whole."));
+          return;
+        }
+        button.disabled = true;
+        keepToken(text);
+        const problem = await signedIn();
+        button.disabled = false;
+        if (problem) {
+          dropToken();
+          fill(problems, notice("bad", problem.status === 401 ? "Not accepted" : problem.title, problem.message));
+          field.select();
+        }
+      },
+    },
+    h("h1", {}, "Sign in"),
+    h("label", { for: "token" }, "Token"),
+    field,
+    h(
+      "p",
+      { id: "token-help", class: "quiet" },
+      "A static token of this coordinator (",
+      h("code", {}, "broadside token add NAME --role viewer"),
+      "), or an Entra ID access token. It is kept in this tab only, until you sign out or close it.",
+    ),
+    problems,
+    button,
+  );
+  main.append(form);
+  field.focus();
+}

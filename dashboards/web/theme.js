@@ -1,0 +1,36 @@
+// Light or dark: what the system prefers, until somebody chooses.
+
+import { h } from "./dom.js";
+
+const KEY = "broadside-theme";
+const system = matchMedia("(prefers-color-scheme: dark)");
+
+export const theme = () => document.documentElement.dataset.theme;
+
+export function applyTheme() {
+  const chosen = localStorage.getItem(KEY);
+  const now = chosen ?? (system.matches ? "dark" : "light");
+  if (now === theme()) return;
+  document.documentElement.dataset.theme = now;
+  dispatchEvent(new CustomEvent("theme"));
+}
+
+export function themeSwitch() {
+  const button = h("button", {
+    type: "button",
+    class: "plain",
+    onclick() {
+      localStorage.setItem(KEY, theme() === "dark" ? "light" : "dark");
+      applyTheme();
+      label();
+    },
+  });
+  const label = () => {
+    button.textContent = theme() === "dark" ? "Light" : "Dark";
+    button.setAttribute("aria-label", `Use the ${theme() === "dark" ? "light" : "dark"} theme`);
+  };
+  label();
+  return button;
+}
+
+system.addEventListener("change", applyTheme);
