@@ -18,21 +18,21 @@ from typing import Final, Protocol
 
 from coordinator.answers import Recomputed, hold_against
 from coordinator.core.compare import Comparison
+from coordinator.core.course import Course
 from coordinator.core.estimate import OverBudget, estimate
 from coordinator.core.evidence import BurstEvidence, FirewallLedger
 from coordinator.core.meter import basis, ran, with_budget
 from coordinator.core.plan import live
 from coordinator.core.plan import plan as make_plan
 from coordinator.core.price import Prices
-from coordinator.core.progress import Progress, progress
+from coordinator.core.progress import Progress
 from coordinator.core.runs import Burst, Plan, RunSpec
 from coordinator.core.series import BurstSeries
 from coordinator.core.status import (
-    VISIBLE_S,
+    COLLECT_S,
     BurstPhase,
     RunState,
     RunStatus,
-    derive,
     due_at,
 )
 from coordinator.core.summary import (
@@ -50,7 +50,8 @@ from coordinator.deadletters import (
     explain,
     read_dead_job,
 )
-from coordinator.evidence import read_evidence, read_rows
+from coordinator.dispatch import Dispatch
+from coordinator.evidence import read_evidence
 from coordinator.groups import CompareRequest, Run, Selection, compare_runs
 from coordinator.imports.results import (
     ImportedBurst,
@@ -66,15 +67,18 @@ from coordinator.imports.store import (
 )
 from coordinator.imports.tables import ImportedTable, summarise_table
 from coordinator.imports.values import Imported, OriginalTable, Recordings
-from coordinator.listing import outcome_of
+from coordinator.leases import Leases, first_lease_until
 from coordinator.ledgers import LedgerSource, dump_ledger, load_ledger
 from coordinator.ledgers.settle import Settling, Span
+from coordinator.listing import outcome_of
 from coordinator.prices import load as load_prices
 from coordinator.raw import read_raw
 from coordinator.retention import Pruned, PruneRequest, prune
+from coordinator.standing import Standing
+from coordinator.troubles import keep_troubles, read_troubles, watch_queue
 from exchange.fabric import Fabric
-from exchange.messages import Claim, Control, Presence, Side
-from exchange.ports import DeadLetter, ExchangeError, Outgoing
+from exchange.messages import Claim, Control, Presence, Side, TroubleKind
+from exchange.ports import DeadLetter, ExchangeError
 from exchange.records import RunHeader
 
 log = logging.getLogger(__name__)
@@ -135,8 +139,13 @@ class Coordinator:
         self._settling = None if ledger is None else Settling(ledger, now)
         self._now = now
         self.prices = prices or load_prices()
+        self._under_way: set[str] = set()  # runs that the last tick looked after
         self._closed: set[str] = set()  # runs whose final summary is stored: nothing left to do
-        self._measured: dict[str, set[int]] = {}  # bursts of other runs that are stored as measured
+        self._taken_off: set[str] = set()  # cancelled runs whose messages are off the queue
+        self._late_until_at = now()  # until then rows that an outage held up may still come
+        self._standing = Standing(self._records, now)
+        self._leases = Leases(self._records, now)
+        self._dispatch = Dispatch(self._queue, self._records, now)
         self._plans: dict[str, Plan] = {}  # plans never change once stored
         self._own: set[str] = set()  # runs that are known not to be imports
         self.ticked_at: datetime | None = None  # when all runs were last looked after
@@ -153,18 +162,23 @@ class Coordinator:
         then nothing is stored.
         """
         run_id = run_id or new_run_id(spec.scenario, self._now())
-        plan = await self.prepare(spec, by=by, run_id=run_id)
+        plan = await self.prepare(spec, by=by, run_id=run_id, listed=True)
         await self.release(run_id)
         return plan
 
-    async def prepare(self, spec: RunSpec, *, by: str, run_id: str) -> Plan:
-        """Store a run that does not show yet and that nobody looks after. Raises as launch does."""
+    async def prepare(
+        self, spec: RunSpec, *, by: str, run_id: str, listed: bool = False
+    ) -> Plan:
+        """Store a run; unless ``listed`` it does not show and nobody looks after it.
+
+        Raises as :meth:`launch` does.
+        """
         now = self._now()
         presences = await self._records.read_presences()
         plan = make_plan(spec, presences, now, run_id)
         over_budget = estimate(spec, live(presences, now), self.prices).over_budget
         if over_budget is not None:
-            raise OverBudget(over_budget)
+            raise OverBudget([over_budget])
         header = RunHeader(
             run_id=plan.run_id,
             scenario=spec.scenario,
@@ -172,11 +186,11 @@ class Coordinator:
             created_by=by,
             labels=spec.labels,
         )
-        control = Control(run_id=plan.run_id, lease_until_at=now + timedelta(seconds=spec.lease_s))
-        document = plan.model_dump_json().encode()
-        await self._records.create_run(header, document, control, listed=False)
+        control = Control(run_id=plan.run_id, lease_until_at=first_lease_until(plan))
         rests_on = basis(spec, live(presences, now)).model_dump_json().encode()
         await self._records.save_summary(run_id, "price", rests_on)
+        document = plan.model_dump_json().encode()
+        await self._records.create_run(header, document, control, listed=listed)
         return plan
 
     async def release(self, run_id: str) -> None:
@@ -191,7 +205,8 @@ class Coordinator:
         await self._records.show_run(header)
         self._plans[run_id] = plan
         log.info("run launched", extra={"action": "launch", "run_id": run_id})
-        await self._queue_bursts(plan)
+        self._leases.hold(plan)
+        await self._dispatch.queue_bursts(plan)
 
     async def ended_at(self, run_id: str) -> datetime | None:
         """When a run ended, None while it goes on; one that is forgotten ended long ago."""
@@ -222,10 +237,8 @@ class Coordinator:
         if not cancelled and await self._records.read_summary(run_id, "run") is not None:
             raise RunIsOver(run_id)
         await self._records.cancel_run(run_id, at=self._now(), by=by, reason=reason)
-        queued = await self._records.read_queued(run_id)
-        to_come = {burst.index for burst in plan.bursts if burst.planned_start_at > self._now()}
-        numbers = [number for index in to_come for number in queued.get(index, ())]
-        await self._queue.cancel(numbers)
+        self._leases.release(run_id)
+        await self._dispatch.take_off(plan)
         log.info("run cancelled", extra={"action": "cancel", "run_id": run_id})
 
     # Imports ----------------------------------------------------------------------------------
@@ -291,6 +304,7 @@ class Coordinator:
         if not pruned.dry_run:
             for run in pruned.runs:
                 self._plans.pop(run.run_id, None)
+                self._standing.forget(run.run_id)
             log.info("%d runs pruned", len(pruned.runs), extra={"action": "prune"})
         return pruned
 
@@ -313,23 +327,7 @@ class Coordinator:
         imported = await self._imported(run_id)
         if imported is not None:
             return await import_status(plan, imported)
-        control = await self._records.read_control(run_id)
-        now = self._now()
-        begun = [
-            burst
-            for burst in plan.bursts
-            if burst.planned_start_at <= now + timedelta(seconds=VISIBLE_S)
-        ]
-        rows = dict(
-            zip(
-                (burst.index for burst in begun),
-                await asyncio.gather(
-                    *(read_rows(self._records, run_id, burst.index) for burst in begun)
-                ),
-                strict=True,
-            )
-        )
-        return derive(plan, control, rows, now)
+        return await self._standing.status(plan)
 
     async def summary(self, run_id: str) -> RunSummary | None:
         """The stored verdict, or None while the run goes on. Raises :class:`UnknownRun`."""
@@ -368,10 +366,15 @@ class Coordinator:
     async def progress(self, run_id: str) -> Progress:
         """The newest begun burst, second by second. Raises :class:`UnknownRun`."""
         plan = await self.read_plan(run_id)
-        begun = [burst for burst in plan.bursts if burst.planned_start_at <= self._now()]
-        burst = begun[-1] if begun else plan.bursts[0]
-        seconds = await self._records.read_seconds(run_id, burst.index)
-        return progress(run_id, burst, ((pair.tracks, pair.host) for pair in seconds))
+        return await self._standing.progress(plan)
+
+    async def course(self, run_id: str) -> Course:
+        """What the bursts that are over say together, so far. Raises :class:`UnknownRun`."""
+        plan = await self.read_plan(run_id)
+        summary = await self.summary(run_id)
+        if summary is not None and summary.course is not None:
+            return summary.course
+        return await self._standing.course(plan)
 
     async def raw(self, run_id: str, pair: str, burst_index: int, side: Side) -> bytes:
         """What the engine at one end of a pair wrote during one burst, to the byte.
@@ -472,17 +475,23 @@ class Coordinator:
         """Look after every unfinished run, and let companions work, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._look_after_runs(tick_s))
+            group.create_task(self._leases.renew_forever())
+            group.create_task(watch_queue(self._queue, lambda: bool(self._under_way)))
             for companion in self.companions:
                 group.create_task(companion.run_forever(tick_s))
 
     async def _look_after_runs(self, tick_s: float) -> None:
-        """An outage is waited out."""
+        """An outage is waited out, and so is what it may have held up before this one began."""
+        self._late_until_at = self._now() + timedelta(seconds=COLLECT_S)
         try:
             while True:
                 try:
                     await self.tick()
                     self.ticked_at = self._now()
+                    self.fabric.troubles.went_well(TroubleKind.TICK_FAILED)
                 except ExchangeError as error:
+                    self.fabric.troubles.failed(TroubleKind.TICK_FAILED)
+                    self._late_until_at = self._now() + timedelta(seconds=COLLECT_S)
                     log.warning("tick failed: %s", error, extra={"action": "tick"})
                 await asyncio.sleep(tick_s)
         finally:
@@ -491,10 +500,13 @@ class Coordinator:
 
     async def tick(self) -> None:
         """One look at every unfinished run: queue, renew, close what is over."""
+        under_way = set()
         for header in await self.runs(limit=_RUNS_LOOKED_AT):
             if header.outcome is None and header.run_id not in self._closed:
+                under_way.add(header.run_id)
                 with contextlib.suppress(UnknownRun):  # pruned meanwhile
                     await self.advance(header.run_id)
+        self._under_way = under_way - self._closed
 
     async def advance(self, run_id: str) -> RunStatus:
         """Do for one run whatever is due now."""
@@ -504,12 +516,17 @@ class Coordinator:
             return await self.status(run_id)
         plan = await self.read_plan(run_id)
         status = await self.status(run_id)
-        if status.state not in (RunState.FINISHED, RunState.CANCELLED):
-            until_at = self._now() + timedelta(seconds=plan.spec.lease_s)
-            control = await self._records.renew_lease(run_id, until_at)
-            if control.cancelled_at is None:
-                await self._queue_bursts(plan)
+        if status.cancelled_by is not None:
+            self._leases.release(run_id)
+            if run_id not in self._taken_off:  # who cancelled may have died before this
+                await self._dispatch.take_off(plan)
+                self._taken_off.add(run_id)
+        elif status.state is not RunState.FINISHED:
+            self._leases.hold(plan)
+            await self._leases.renew()
+            await self._dispatch.queue_bursts(plan)
         if await self._close_bursts(plan, status) == len(plan.bursts):
+            self._leases.release(run_id)
             await self._close_run(plan)
         return status
 
@@ -538,32 +555,9 @@ class Coordinator:
             for burst in part.bursts
         ]
         ledger = await self._kept_ledger(run_id)
-        summary = summarise_run(part, measured, ledger, stored.computed_at)
+        troubles = await read_troubles(self._records, run_id)
+        summary = summarise_run(part, measured, ledger, stored.computed_at, troubles=troubles)
         return with_budget(summary, plan, control)
-
-    async def _queue_bursts(self, plan: Plan) -> None:
-        """Queue the jobs of every burst to come that no earlier attempt has queued.
-
-        Dying between the send and the note queues them again: the queue drops the second copy by
-        its id, and if the detection window has passed the copy loses its claim.
-        """
-        queued = await self._records.read_queued(plan.run_id)
-        for burst in plan.bursts:
-            now = self._now()
-            if burst.index in queued or burst.planned_start_at <= now:
-                continue
-            numbers = await self._queue.send(
-                [
-                    Outgoing(
-                        body=job.model_dump_json().encode(),
-                        message_id=job.job_id,
-                        expires_at=burst.planned_start_at,
-                        enqueue_at=_visible_at(burst, now),
-                    )
-                    for job in plan.jobs(burst)
-                ]
-            )
-            await self._records.save_queued(plan.run_id, burst.index, numbers)
 
     # Closing ----------------------------------------------------------------------------------
 
@@ -574,12 +568,18 @@ class Coordinator:
             for burst, stands in zip(plan.bursts, status.bursts, strict=True)
             if stands.phase is BurstPhase.OVER
         ]
-        measured = self._measured.setdefault(plan.run_id, set())
+        closed = await self._standing.closed(plan.run_id)
+        waits = self._now() < self._late_until_at
+        closed_count = 0
         for burst in over:
-            if burst.index not in measured:
-                await self._measured_burst(plan, burst)
-                measured.add(burst.index)
-        return len(over)
+            if burst.index not in closed:
+                stands = status.bursts[burst.index]
+                if waits and stands.reported_count < stands.claimed_count:
+                    continue  # reports that an outage held up are still on their way
+                measured = await self._measured_burst(plan, burst)
+                await self._standing.close(plan, burst, measured.summary)
+            closed_count += 1
+        return closed_count
 
     async def _measured_burst(self, plan: Plan, burst: Burst) -> MeasuredBurst:
         """What a burst that is over showed."""
@@ -593,8 +593,19 @@ class Coordinator:
         if summary is None or series is None:
             return None
         return MeasuredBurst(
-            summary=BurstSummary.model_validate_json(summary), series=BurstSeries.unpack(series)
+            summary=BurstSummary.model_validate_json(summary),
+            series=await asyncio.to_thread(BurstSeries.unpack, series, with_pairs=False),
         )
+
+    async def _measure_late(self, plan: Plan) -> None:
+        """Measure again each burst of which reports came after it was closed."""
+        for index, closed in (await self._standing.closed(plan.run_id)).items():
+            if closed.status.reported_count < closed.status.claimed_count:
+                reports = await self._records.read_reports(plan.run_id, index)
+                if len(reports) > closed.status.reported_count:
+                    burst = plan.bursts[index]
+                    measured = await self._measure_burst(plan, burst)
+                    await self._standing.close(plan, burst, measured.summary)
 
     async def _measure_burst(self, plan: Plan, burst: Burst) -> MeasuredBurst:
         evidence = await read_evidence(self._records, plan, burst)
@@ -619,12 +630,15 @@ class Coordinator:
             await self._records.save_summary(plan.run_id, "ledger", dump_ledger(ledger))
         control = await self._records.read_control(plan.run_id)
         part = ran(plan, control)
+        await self._measure_late(part)
         bursts = [await self._measured_burst(part, burst) for burst in part.bursts]
-        summary = summarise_run(part, bursts, ledger, self._now())
+        troubles = await keep_troubles(self._records, plan, self.fabric.troubles)
+        summary = summarise_run(part, bursts, ledger, self._now(), troubles=troubles)
         summary = with_budget(summary, plan, control)
         await self._records.save_summary(plan.run_id, "run", canonical(summary))
         await self._tell_outcome(summary)
-        self._measured.pop(plan.run_id, None)
+        self._dispatch.forget(plan.run_id)
+        self._taken_off.discard(plan.run_id)
         log.info("verdict %s", summary.verdict, extra={"action": "judge", "run_id": plan.run_id})
 
     async def _tell_outcome(self, summary: RunSummary) -> None:
@@ -653,9 +667,3 @@ class Coordinator:
             ended_at=min(filter(None, (ends_at, cancelled_at))),
             direction=plan.spec.traffic.direction,
         )
-
-
-def _visible_at(burst: Burst, now: datetime) -> datetime | None:
-    """When a burst's jobs become receivable; None: at once."""
-    visible_at = burst.planned_start_at - timedelta(seconds=VISIBLE_S)
-    return visible_at if visible_at > now else None

@@ -335,6 +335,10 @@ class ServiceBusQueue:
                     )
         return True
 
+    async def ping(self) -> None:
+        """A look at the dead letters, whose link a coordinator has anyway."""
+        await self._dead.call(lambda to: to.peek_messages(max_message_count=1))
+
     async def counts(self) -> QueueCounts:
         """By looking at every message, as a Data Receiver may; None past a few thousand."""
         now = datetime.now(UTC)

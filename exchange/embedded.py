@@ -180,6 +180,9 @@ class EmbeddedQueue:
     async def resend(self, sequence_number: int, expires_at: datetime) -> bool:
         return await self._database.run(self._resend, sequence_number, _epoch_us(expires_at))
 
+    async def ping(self) -> None:
+        await self._database.run(lambda connection: connection.execute("SELECT 1").fetchone())
+
     async def counts(self) -> QueueCounts:
         return await self._database.run(self._counts)
 

@@ -177,6 +177,9 @@ class JobQueue(Protocol):
         ``message_id`` may be a new one.
         """
 
+    async def ping(self) -> None:
+        """One round trip to the service, which touches no message."""
+
     async def counts(self) -> QueueCounts:
         """How many messages stand where."""
 

@@ -39,6 +39,7 @@ from coordinator.core.disruptions import Availability, Disruption, find_disrupti
 from coordinator.core.evidence import BurstEvidence, FirewallLedger
 from coordinator.core.headers import Headers, headers
 from coordinator.core.judge import (
+    WHOLE_RATIO,
     BurstFigures,
     Finding,
     Verdict,
@@ -49,11 +50,17 @@ from coordinator.core.judge import (
 )
 from coordinator.core.limiter import UNKNOWN, Limiter, LimiterName, find_limiter
 from coordinator.core.limits import DOCUMENTED, Limits
+from coordinator.core.outages import (
+    Outage,
+    coordinator_findings,
+    outage_findings,
+    outages,
+)
 from coordinator.core.reconcile import Missing, Reconciliation, reconcile
 from coordinator.core.runs import Layer, Plan, RunSpec
 from coordinator.core.series import BurstSeries
 from coordinator.core.status import due_at
-from exchange.messages import Message, RunId, UtcDatetime
+from exchange.messages import Message, RunId, Trouble, UtcDatetime
 
 # Pairs x bursts beyond which a run's summary leaves the pairs to the bursts' own documents: 48
 # bursts of 1,000 pairs would be 45 MB of text, read for every list of runs.
@@ -103,6 +110,8 @@ class BurstSummary(Message):
     availability: Availability | None = None  # None: of an older Broadside, or without seconds
     disruptions: tuple[Disruption, ...] = ()  # in time order, the gravest of them
     disruptions_count: int = 0  # how many there were
+    outages: tuple[Outage, ...] = ()  # what its agents lived through with queue, table and disk
+    late_reports_count: int = 0  # that waited on an agent's disk
     pairs: tuple[PairSummary, ...] = ()  # see RunSummary.pairs_omitted
 
 
@@ -235,6 +244,11 @@ def measure_burst(
         availability=broken.availability,
         disruptions=broken.disruptions,
         disruptions_count=broken.disruptions_count,
+        outages=outages(evidence),
+        late_reports_count=sum(
+            pair.report is not None and pair.report.delivered_at is not None
+            for pair in evidence.pairs
+        ),
         pairs=figures.pairs,
     )
     return MeasuredBurst(summary=summary, series=figures.series)
@@ -261,11 +275,13 @@ def summarise_run(
     now: datetime,
     *,
     limits: Limits = DOCUMENTED,
+    troubles: Sequence[Trouble] = (),
 ) -> RunSummary:
     """Everything about a run: one lag for all bursts, a verdict for each, and one for the whole.
 
     Every burst must pass for the run to pass; a planned burst that is not in ``bursts`` counts
-    its pair-seconds as pending. The order of ``bursts`` does not matter.
+    its pair-seconds as pending. The order of ``bursts`` does not matter. ``troubles`` are what the
+    coordinator itself lived through.
     """
     spec = plan.spec
     measured = sorted(bursts, key=lambda burst: burst.summary.index)
@@ -353,7 +369,7 @@ def summarise_run(
         reconciliation=whole,
         limiter=limiter.name,
         limiter_details=limiter,
-        findings=order([*findings, *course_findings(said)]),
+        findings=order([*findings, *course_findings(said), *coordinator_findings(troubles)]),
         course=said,
         pairs_omitted=many,
         bursts=tuple(burst.model_copy(update={"pairs": ()}) if many else burst for burst in judged),
@@ -513,6 +529,11 @@ def _judged(
             cliff=burst.cliff,
         ),
     )
+    lived_through = outage_findings(
+        burst.outages,
+        late_count=burst.late_reports_count,
+        whole=burst.completeness.completeness_ratio >= WHOLE_RATIO,
+    )
     return burst.model_copy(
         update={
             "reconciliation": held,
@@ -520,7 +541,7 @@ def _judged(
             "limiter": limiter.name,
             "limiter_details": limiter,
             "verdict": verdict,
-            "findings": findings,
+            "findings": order([*findings, *lived_through]),
         }
     )
 

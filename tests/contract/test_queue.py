@@ -311,6 +311,16 @@ async def test_a_bad_id_is_refused(queue: JobQueue, message_id: str) -> None:
         await queue.send([outgoing(message_id)])
 
 
+async def test_a_ping_touches_no_message(queue: JobQueue) -> None:
+    await queue.send([outgoing("a")])
+    await queue.ping()
+    delivery = await queue.receive(5)
+    assert delivery is not None
+    assert delivery.delivery_count == 1
+    await queue.ping()
+    await queue.complete(delivery)
+
+
 async def test_counts_say_what_stands_where(queue: JobQueue) -> None:
     await queue.send([outgoing("scheduled", after_s=30), outgoing("expired", lives_s=0.1)])
     await asyncio.sleep(0.2)

@@ -1,11 +1,14 @@
-"""A run over the Azure fabric while the services misbehave: nothing lost, nothing counted twice."""
+"""Runs over the Azure fabric while the services misbehave: nothing lost, nothing counted twice.
 
+One fleet carries all the runs, one after the other. Each summary must say what happened.
+"""
+
+import json
+import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +17,7 @@ from lab.azurite import Azurite
 from lab.relay import Relay
 from lab.servicebus.process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
-from tests.live.site import Site, call, wait_for_fleet, wait_for_summary
+from tests.live.site import Site, call, wait_for, wait_for_fleet, wait_for_summary
 
 pytestmark = pytest.mark.live
 
@@ -23,7 +26,7 @@ RATE = 20_000_000  # bit/s, one paced stream a pair
 OVERRIDES = {
     "pairs_count": PAIRS_COUNT,
     "bursts_count": 1,
-    "lead_s": 11,
+    "lead_s": 9,
     "traffic.streams_count": 1,
     "traffic.stream_bits_per_second": RATE,
 }
@@ -31,31 +34,38 @@ OVERRIDES = {
 
 @dataclass
 class Services:
+    site: Site
+    url: str  # the coordinator's
     broker: BrokerProcess
     tables: Relay
 
 
-@contextmanager
-def azure_site(folder: Path) -> Iterator[tuple[Site, Services]]:
-    """Broker, and Azurite behind a relay; a site whose processes use them."""
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    """Broker, Azurite with its tables behind a relay, and a fleet that uses them."""
+    folder = tmp_path_factory.mktemp("faults")
     for name in ("broker", "azurite", "site"):
         (folder / name).mkdir()
-    broker = BrokerProcess(
-        folder / "broker", {"jobs": QueueSettings(lock_s=20, max_delivery_count=5)}, sas_key="k"
-    )
+    queues = {"jobs": QueueSettings(lock_s=20, max_delivery_count=5)}
+    broker = BrokerProcess(folder / "broker", queues, sas_key="k")
     azurite = Azurite(folder / "azurite")
     try:
         broker.start()
         azurite.start()
         azurite.create_table("broadside")
+        azurite.create_container("broadside-raw")
         with Relay(azurite.port) as relay, Site(folder / "site") as site:
             address = f"http://127.0.0.1:{relay.port}/lab"
             site.environment |= {
                 "BROADSIDE_FABRIC": "azure",
                 "BROADSIDE_SERVICEBUS_CONNECTION_STRING": broker.connection_string,
                 "BROADSIDE_TABLES_CONNECTION_STRING": azurite.connection_string(address),
+                "BROADSIDE_BLOBS_CONNECTION_STRING": azurite.connection_string(),
             }
-            yield site, Services(broker=broker, tables=relay)
+            _, url = site.start_coordinator()
+            site.start_fleet(PAIRS_COUNT)
+            wait_for_fleet(url, 2 * PAIRS_COUNT)
+            yield Services(site=site, url=url, broker=broker, tables=relay)
     finally:
         azurite.stop()
         broker.stop()
@@ -81,31 +91,92 @@ def close_tables(services: Services) -> None:
     services.tables.refuse(503, for_s=20)
 
 
-# name: length of the burst in s, and what happens when, in s from the planned start
-FAULTS: dict[str, tuple[int, list[tuple[float, Callable[[Services], None]]]]] = {
-    "broker killed before the claim and mid-run": (8, [(-8, restart_broker), (3, restart_broker)]),
-    "all delivered twice, upserts cut and unanswered": (
-        8,
-        [(-9.5, deliver_twice), (2, lose_upserts)],
+Strike = Callable[[Services], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A burst of ``burst_s``; strikes before its launch and at seconds from its planned start."""
+
+    burst_s: int
+    before: Strike | None = None
+    strikes: tuple[tuple[float, Strike], ...]
+    said: dict[str, tuple[str, ...]]  # findings by id, with words of their sentences
+
+
+CASES = {
+    "broker killed before the claim and mid-run": Case(
+        burst_s=6,
+        before=restart_broker,
+        strikes=((2, restart_broker),),
+        said={
+            "queue-away": ("the queue did not answer", "of 4 agents between", "nothing is missing"),
+            "coordinator-queue-away": ("the queue did not answer the coordinator between",),
+        },
     ),
-    "tables answer 503 for 20 s": (24, [(2, close_tables)]),
+    "all delivered twice, upserts cut and unanswered": Case(
+        burst_s=6,
+        before=deliver_twice,
+        strikes=((1, lose_upserts),),
+        said={
+            "duplicates-dropped": ("dropped", "no job was carried out twice"),
+            "table-away": ("the table did not answer", "of 4 agents", "nothing is missing"),
+        },
+    ),
+    "tables answer 503 for 20 s": Case(
+        burst_s=22,
+        strikes=((1, close_tables),),
+        said={
+            "table-away": ("the table did not answer", "of 4 agents between", "nothing is missing"),
+            "writes-spooled": ("writes of", "waited on disk between", "reports arrived late"),
+            "coordinator-table-away": ("the table did not answer the coordinator between",),
+        },
+    ),
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_the_run_ends_whole(tmp_path: Path, fault: str) -> None:
-    burst_s, strikes = FAULTS[fault]
-    with azure_site(tmp_path) as (site, services):
-        _, url = site.start_coordinator()
-        site.start_fleet(PAIRS_COUNT)
-        wait_for_fleet(url, 2 * PAIRS_COUNT)
-        body = {"scenario": "smoke", "overrides": OVERRIDES | {"burst_s": burst_s}}
-        run: dict[str, Any] = call(url, "POST", "/v1/runs", json=body)
-        start = datetime.fromisoformat(run["bursts"][0]["planned_start_at"]).timestamp()
-        for offset_s, strike in strikes:
-            time.sleep(max(0.0, start + offset_s - time.time()))
-            strike(services)
-        summary = wait_for_summary(url, run["run_id"], timeout_s=burst_s + 90)
+def carried_out(services: Services, case: Case) -> dict[str, Any]:
+    """Launch a burst, strike, and wait for its verdict."""
+    if case.before is not None:
+        case.before(services)
+    body = {"scenario": "smoke", "overrides": OVERRIDES | {"burst_s": case.burst_s}}
+    run: dict[str, Any] = call(services.url, "POST", "/v1/runs", json=body)
+    start = datetime.fromisoformat(run["bursts"][0]["planned_start_at"]).timestamp()
+    for offset_s, strike in case.strikes:
+        time.sleep(max(0.0, start + offset_s - time.time()))
+        strike(services)
+    return wait_for_summary(services.url, run["run_id"], timeout_s=case.burst_s + 90)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_run_ends_whole_and_says_what_happened(services: Services, name: str) -> None:
+    case = CASES[name]
+    began_at = time.time()
+    summary = carried_out(services, case)
     assert summary["pairs_measured"] == PAIRS_COUNT, summary["findings"]
     assert summary["completeness_ratio"] == pytest.approx(1, abs=0.02)
     assert summary["fleet_received_bits_per_second"] == pytest.approx(PAIRS_COUNT * RATE, rel=0.1)
+    sentences = {finding["id"]: finding["sentence"] for finding in summary["findings"]}
+    for finding_id, words in case.said.items():
+        assert all(word in sentences[finding_id] for word in words), sentences
+    for outage in summary["bursts"][0]["outages"]:
+        from_s, to_s = (
+            datetime.fromisoformat(outage[end] or outage["from_at"]).timestamp()
+            for end in ("from_at", "to_at")
+        )
+        assert began_at - 60 < from_s <= to_s < time.time()
+    answer = services.site.run("verdict", summary["run_id"], "--recompute", "--json")
+    assert json.loads(answer.stdout)["equal"], answer.stdout
+
+
+def raw(services: Services, side: str) -> subprocess.CompletedProcess[str]:
+    return services.site.run("raw", "last", "1", "--side", side)
+
+
+@pytest.mark.parametrize("side", ["client", "server"])
+def test_both_ends_raw_output_is_in_the_container(services: Services, side: str) -> None:
+    """Of the newest run, delivered in the background; the table keeps none of it."""
+    call(services.url, "GET", "/v1/runs")
+    found = wait_for("raw output", lambda: (done := raw(services, side)).returncode == 0 and done)
+    assert "sum_received" in found.stdout
+    assert '"cut"' not in found.stdout

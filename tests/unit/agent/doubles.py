@@ -170,6 +170,9 @@ class MemoryQueue:
     async def resend(self, sequence_number: int, expires_at: datetime) -> bool:
         raise NotImplementedError
 
+    async def ping(self) -> None:
+        """It is here."""
+
     async def counts(self) -> QueueCounts:
         raise NotImplementedError
 
