@@ -7,6 +7,7 @@ Layout (partition key | row key); ``<part>`` and ``<n>`` are three digits from 0
                             | header                              RunHeader
                             | plan.<part>                         document (coordinator's)
                             | queued.<burst>                      sequence numbers of its messages
+                            | closed.<burst>                      ClosedBurst (coordinator's)
                             | summary.<name>.<part>               document (coordinator's)
     burst.<run>.<burst>     | claim.<pair>                        Claim
                             | report.<pair>                       JobReport
@@ -268,6 +269,23 @@ class Records:
         return {
             int(number): tuple(n for n in _numbers(row) if n is not None)
             async for number, row in self._numbered(_run_partition(run_id), "queued.")
+        }
+
+    async def save_closed(self, run_id: str, burst_index: int, closed: Message) -> None:
+        """Keep what is left to know of a burst that is over."""
+        partition = _run_partition(run_id)
+        await self._table.upsert(message_row(partition, f"closed.{burst_index:05d}", closed))
+
+    async def read_closed(
+        self, run_id: str, model: type[_M], *, from_index: int = 0
+    ) -> Mapping[int, _M]:
+        """What :meth:`save_closed` kept, by burst index, from an index on."""
+        partition = _run_partition(run_id)
+        rows = self._table.scan(
+            partition, row_from=f"closed.{from_index:05d}", row_before="closed.:"
+        )
+        return {
+            int(row.row_key.removeprefix("closed.")): parse_row(model, row) async for row in rows
         }
 
     async def save_summary(self, run_id: str, name: str, document: bytes) -> None:

@@ -180,9 +180,9 @@ def judge_levels(
 ) -> Levels:
     """Hold each pair's seconds against its own running median; shapes (pairs, seconds)."""
     seen = coverage >= SEEN_RATIO
-    rates = np.full(seen.shape, np.nan)
+    rates: Floats = np.full(seen.shape, np.nan)
     np.divide(received_bytes, coverage, out=rates, where=seen)
-    median = np.full(seen.shape, np.nan)
+    median: Floats = np.full(seen.shape, np.nan)
     low = np.zeros(seen.shape, np.bool_)
     floor_ratio = 1 - drop_ratio
     head = rates[:, :MEDIAN_S]
@@ -208,7 +208,7 @@ def judge_levels(
     with np.errstate(invalid="ignore"):
         empty = seen & ((rates <= 0) | (low & (rates <= EMPTY_RATIO * median)))
     empty[:, 0] &= rates[:, 0] <= 0
-    return Levels(rates=rates, median=median, low=low | empty, empty=empty)
+    return Levels(rates=rates, median=median, low=np.asarray(low | empty), empty=empty)
 
 
 def _median(values: Floats) -> Floats:

@@ -1,11 +1,21 @@
 """What a burst has sent so far, for people who watch. Never used for a verdict."""
 
-import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.core.align import Spread
+from coordinator.core.evidence import (
+    Floats,
+    HostColumns,
+    TrackColumns,
+    host_columns,
+    track_columns,
+)
 from coordinator.core.runs import Burst
+from coordinator.core.series import BurstSeries
 from exchange.messages import HostSecond, Message, RunId, Track, UtcDatetime
 
 
@@ -42,7 +52,9 @@ class Progress(Message):
 
 
 def progress(
-    run_id: str, burst: Burst, pairs: Iterable[tuple[Sequence[Track], Sequence[HostSecond]]]
+    run_id: str,
+    burst: Burst,
+    pairs: Iterable[tuple[Sequence[Track | TrackColumns], Sequence[HostSecond] | HostColumns],],
 ) -> Progress:
     """Sum what the client ends have uploaded, on whole seconds from the planned start.
 
@@ -50,33 +62,56 @@ def progress(
     host's NIC counters. Each span's bytes are spread evenly over the seconds it covers.
     """
     start_s = burst.planned_start_at.timestamp()
-    total_bytes: defaultdict[int, float] = defaultdict(float)
-    pairs_count: defaultdict[int, int] = defaultdict(int)
-    host_count: defaultdict[int, int] = defaultdict(int)
+    count = burst.duration_s + burst.omit_s
+    edges = start_s + np.arange(count + 1, dtype=np.float64)
+    total_bytes = np.zeros(count)
+    touched = np.zeros(count, np.bool_)
+    pairs_count, host_count = np.zeros(count, np.intp), np.zeros(count, np.intp)
     for tracks, host in pairs:
-        spans = [
-            (
-                track.first_data_at_s + interval.start_s - start_s,
-                track.first_data_at_s + interval.end_s - start_s,
-                interval.transferred_bytes,
-            )
-            for track in tracks
-            for interval in track.intervals
-        ] or [
-            (second.start_at_s - start_s, second.end_at_s - start_s, second.nic_tx_bytes)
-            for second in host
-        ]
-        covered_s: defaultdict[int, float] = defaultdict(float)
-        for begin_s, end_s, transferred_bytes in spans:
-            for second, share_ratio in _shares(begin_s, end_s):
-                if 0 <= second < burst.duration_s + burst.omit_s:
-                    total_bytes[second] += transferred_bytes * share_ratio
-                    covered_s[second] += (end_s - begin_s) * share_ratio
-        flows_count = max(1, sum(bool(track.intervals) for track in tracks))
-        for second, span_s in covered_s.items():
-            if span_s >= COVERED_RATIO * flows_count:
-                pairs_count[second] += 1
-                host_count[second] += not any(track.intervals for track in tracks)
+        flows = [columns for track in tracks if len(columns := track_columns(track))]
+        covered_s = np.zeros(count)
+        for flow in flows:
+            zero_s = flow.first_data_at_s
+            cells = Spread(zero_s + flow.start_s, zero_s + flow.end_s, edges)
+            total_bytes += cells.over(flow.transferred_bytes)
+            covered_s += cells.coverage
+        if not flows and len(counters := host_columns(host)):
+            cells = Spread(counters.start_at_s, counters.end_at_s, edges)
+            total_bytes += cells.over(counters.nic_tx_bytes)
+            covered_s += cells.coverage
+        whole = covered_s >= COVERED_RATIO * max(1, len(flows))
+        touched |= covered_s > 0
+        pairs_count += whole
+        host_count += whole & (not flows)
+    return _progress(run_id, burst, touched, total_bytes, pairs_count, host_count)
+
+
+def progress_of_series(run_id: str, burst: Burst, series: BurstSeries) -> Progress:
+    """The same from what is stored of a burst that is over.
+
+    Sent bytes where the senders are known, else received ones; pairs are those seen at all.
+    """
+    count = burst.duration_s + burst.omit_s
+    first = round(burst.planned_start_at.timestamp()) - series.start_s
+    sent = np.sum(
+        [np.where(np.isnan(f.sent_bytes), f.received_bytes, f.sent_bytes) for f in series.flows],
+        axis=0,
+    )
+    seen = np.max([(~np.isnan(f.pairs_bits_per_second)).sum(axis=0) for f in series.flows], axis=0)
+    stop = min(first + count, len(sent))
+    span = slice(first, stop)
+    none = np.zeros(stop - first, np.intp)
+    return _progress(run_id, burst, seen[span] > 0, sent[span], seen[span], none)
+
+
+def _progress(
+    run_id: str,
+    burst: Burst,
+    touched: NDArray[np.bool_],
+    total_bytes: Floats,
+    pairs_count: NDArray[np.intp],
+    host_count: NDArray[np.intp],
+) -> Progress:
     return Progress(
         run_id=run_id,
         burst_index=burst.index,
@@ -84,19 +119,10 @@ def progress(
         seconds=tuple(
             ProgressSecond(
                 second=second,
-                fleet_bits_per_second=total_bytes[second] * 8,
-                pairs_count=pairs_count[second],
-                from_host_count=host_count[second],
+                fleet_bits_per_second=float(total_bytes[second]) * 8,
+                pairs_count=int(pairs_count[second]),
+                from_host_count=int(host_count[second]),
             )
-            for second in sorted(total_bytes)
+            for second in np.flatnonzero(touched).tolist()
         ),
     )
-
-
-def _shares(begin_s: float, end_s: float) -> Iterable[tuple[int, float]]:
-    """The whole seconds a span touches, and the share of the span in each."""
-    if end_s <= begin_s:
-        return
-    for second in range(math.floor(begin_s), math.ceil(end_s)):
-        overlap_s = min(end_s, second + 1) - max(begin_s, second)
-        yield second, overlap_s / (end_s - begin_s)

@@ -101,8 +101,11 @@ class BurstSeries:
         return _HEAD.pack(_MAGIC, len(head)) + head + zlib.compress(b"".join(arrays), 6)
 
     @classmethod
-    def unpack(cls, packed: bytes) -> "BurstSeries":
-        """Read what :meth:`pack` wrote. Raises ``ValueError`` for anything else."""
+    def unpack(cls, packed: bytes, *, with_pairs: bool = True) -> "BurstSeries":
+        """Read what :meth:`pack` wrote. Raises ``ValueError`` for anything else.
+
+        Without pairs their matrix, nearly all of the memory, has no rows.
+        """
         if len(packed) < _HEAD.size or packed[:4] != _MAGIC:
             raise ValueError("burst series: not a packed series of this version; recompute it")
         length = _HEAD.unpack_from(packed)[1]
@@ -127,7 +130,7 @@ class BurstSeries:
         flows = []
         for name, top in zip(head["flows"], head["tops"], strict=True):
             figures = [floats() for _ in range(8)]
-            levels = take()
+            levels = take() if with_pairs else take()[:0]
             pairs = levels.astype(np.float32) * (top / (UNKNOWN_LEVEL - 1))
             pairs[levels == UNKNOWN_LEVEL] = np.nan
             flows.append(

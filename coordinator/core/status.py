@@ -100,11 +100,21 @@ def burst_phase(
 
 
 def derive(
-    plan: Plan, control: Control | None, rows: Mapping[int, BurstRows], now: datetime
+    plan: Plan,
+    control: Control | None,
+    rows: Mapping[int, BurstRows],
+    now: datetime,
+    *,
+    closed: Mapping[int, BurstStatus] | None = None,
 ) -> RunStatus:
-    """The run's status. ``rows`` is by burst index; a burst without any has reported nothing."""
+    """The run's status. ``rows`` is by burst index; a burst without any has reported nothing.
+
+    A burst in ``closed`` stands as it did when it was closed.
+    """
+    known = closed or {}
     bursts = tuple(
-        _burst_status(plan, burst, rows.get(burst.index, BurstRows()), control, now)
+        known.get(burst.index)
+        or _burst_status(plan, burst, rows.get(burst.index, BurstRows()), control, now)
         for burst in plan.bursts
     )
     cancelled = control is not None and control.cancelled_at is not None

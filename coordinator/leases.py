@@ -1,0 +1,79 @@
+"""Keeps the leases of runs that go on, whatever else their coordinator is busy with.
+
+Agents stop when the lease lapses. So renewing it may not wait for a burst of a thousand pairs to be
+measured, or for forty-eight thousand messages to be queued.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from coordinator.core.runs import Plan
+from exchange.messages import Control
+from exchange.ports import EntityNotFound, ExchangeError
+from exchange.records import Records
+
+RENEWALS_COUNT: Final = 4  # renewals within one lease: three may fail
+LOOK_S: Final = 0.5  # s between looks at what is due
+
+log = logging.getLogger(__name__)
+
+
+def first_lease_until(plan: Plan) -> datetime:
+    """Until when a run's agents may go on from its launch: the hard end of an unattended run."""
+    spec = plan.spec
+    return plan.created_at + timedelta(seconds=spec.unattended_s or spec.lease_s)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Held:
+    plan: Plan
+    renewed_at: datetime | None = None
+
+
+class Leases:
+    """The leases that this coordinator renews."""
+
+    def __init__(self, records: Records, now: Callable[[], datetime]) -> None:
+        self._records = records
+        self._now = now
+        self._held: dict[str, _Held] = {}
+
+    def hold(self, plan: Plan) -> None:
+        """Renew this run's lease from now on. An unattended run has a hard end instead."""
+        if plan.spec.unattended_s is None:
+            self._held.setdefault(plan.run_id, _Held(plan=plan))
+
+    def release(self, run_id: str) -> None:
+        """Renew it no more."""
+        self._held.pop(run_id, None)
+
+    async def renew(self) -> None:
+        """Renew what is due. Raises ``ExchangeUnavailable``."""
+        for run_id, held in list(self._held.items()):
+            await self._renew(run_id, held)
+
+    async def _renew(self, run_id: str, held: _Held) -> None:
+        now, lease = self._now(), timedelta(seconds=held.plan.spec.lease_s)
+        if held.renewed_at is not None and now - held.renewed_at < lease / RENEWALS_COUNT:
+            return
+        try:
+            control: Control = await self._records.renew_lease(run_id, now + lease)
+        except EntityNotFound:  # pruned meanwhile
+            self.release(run_id)
+            return
+        held.renewed_at = now
+        if control.cancelled_at is not None:
+            self.release(run_id)
+
+    async def renew_forever(self) -> None:
+        """Renew until cancelled; an outage is waited out."""
+        while True:
+            try:
+                await self.renew()
+            except ExchangeError as error:
+                log.warning("leases not renewed: %s", error, extra={"action": "lease"})
+            await asyncio.sleep(LOOK_S)
