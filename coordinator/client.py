@@ -9,6 +9,7 @@ import httpx
 from coordinator.answers import Recomputed
 from coordinator.auth.audit import AuditRow
 from coordinator.core.compare import Comparison
+from coordinator.core.meter import PriceMeter
 from coordinator.core.progress import Progress
 from coordinator.core.status import RunStatus
 from coordinator.core.summary import RunSummary
@@ -17,8 +18,15 @@ from coordinator.groups import CompareRequest
 from coordinator.imports.results import ImportedRecordings
 from coordinator.imports.tables import ImportedTable
 from coordinator.imports.values import OriginalTable, Recordings
-from coordinator.requests import CancelRequest, LaunchRequest
+from coordinator.requests import (
+    CancelRequest,
+    EstimateRequest,
+    LaunchRequest,
+    ScheduleRequest,
+)
 from coordinator.retention import Pruned, PruneRequest
+from coordinator.schedules import ScheduleView
+from coordinator.spending import Appraisal
 from coordinator.studies.values import Study, StudyRequest
 from exchange.messages import Message, Presence, Side
 from exchange.records import RunHeader
@@ -88,6 +96,35 @@ class Client:
         body = CancelRequest(by=by, reason=reason).model_dump(mode="json")
         path = f"/v1/studies/{study_id}"
         return Study.model_validate(await self._call("DELETE", path, json=body))
+
+    async def estimate(self, request: EstimateRequest) -> Appraisal:
+        return Appraisal.model_validate(await self._send("/v1/estimate", request))
+
+    async def price(self, run_id: str) -> PriceMeter:
+        return PriceMeter.model_validate(await self._call("GET", f"/v1/runs/{run_id}/price"))
+
+    async def add_schedule(self, request: ScheduleRequest) -> ScheduleView:
+        return ScheduleView.model_validate(await self._send("/v1/schedules", request))
+
+    async def schedules(self) -> list[ScheduleView]:
+        answer = await self._call("GET", "/v1/schedules")
+        return [ScheduleView.model_validate(one) for one in answer]
+
+    async def schedule(self, name: str) -> ScheduleView:
+        path = f"/v1/schedules/{name}"
+        return ScheduleView.model_validate(await self._call("GET", path, timeout=LONG_S))
+
+    async def pause_schedule(self, name: str) -> ScheduleView:
+        answer = await self._call("POST", f"/v1/schedules/{name}/pause")
+        return ScheduleView.model_validate(answer)
+
+    async def resume_schedule(self, name: str) -> ScheduleView:
+        answer = await self._call("POST", f"/v1/schedules/{name}/resume")
+        return ScheduleView.model_validate(answer)
+
+    async def remove_schedule(self, name: str) -> ScheduleView:
+        answer = await self._call("DELETE", f"/v1/schedules/{name}", timeout=LONG_S)
+        return ScheduleView.model_validate(answer)
 
     async def compare(self, request: CompareRequest) -> Comparison:
         answer = await self._send("/v1/comparisons", request)

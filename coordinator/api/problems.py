@@ -12,6 +12,7 @@ from coordinator import scenarios
 from coordinator.api.formats import NotAcceptable
 from coordinator.charts import NoChart
 from coordinator.core.plan import Infeasible
+from coordinator.core.schedule import BadSchedule
 from coordinator.core.tables import TableTooLong
 from coordinator.cursors import BadCursor
 from coordinator.deadletters import CannotResend, UnknownDeadLetter
@@ -20,7 +21,9 @@ from coordinator.groups import EmptyGroup
 from coordinator.imports import BadFile
 from coordinator.launches import KeyReused, LaunchUnderWay
 from coordinator.listing import BadGrouping
+from coordinator.prices import BadPrices
 from coordinator.results import NoLedger, UnknownPair
+from coordinator.schedules import NameTaken, UnknownSchedule
 from coordinator.service import NoRaw, RunIsOver, RunNotOver, UnknownRun
 from coordinator.stored import BurstNotOver, UnknownBurst
 from coordinator.studies.shell import BadStudy, UnknownStudy
@@ -69,6 +72,18 @@ _EXPECTED: Final[Mapping[type[Exception], tuple[int, str, str]]] = {
         "dead letter {}: there is none; list them at /v1/deadletters",
     ),
     CannotResend: (409, "Not sent again", "{}"),
+    BadPrices: (422, "Bad prices", "{}"),
+    UnknownSchedule: (
+        404,
+        "Unknown schedule",
+        "schedule {}: there is none; list them at /v1/schedules",
+    ),
+    NameTaken: (
+        409,
+        "Name taken",
+        "schedule {}: there is one of that name; remove it, or choose another name",
+    ),
+    BadSchedule: (422, "Bad schedule", "{}"),
     UnknownStudy: (404, "Unknown study", "study {}: no such study; list them at /v1/studies"),
     BadStudy: (422, "Bad study", "{}"),
     EmptyGroup: (422, "Empty group", "{}"),

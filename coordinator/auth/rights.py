@@ -36,6 +36,13 @@ RIGHTS: Final[tuple[tuple[str, str, Access], ...]] = (
     ("GET", "/v1/runs/{run_id}/charts/{name}", VIEWER),
     ("POST", "/v1/comparisons", VIEWER),  # reads; only its question does not fit into an address
     ("POST", "/v1/estimate", VIEWER),  # the same
+    ("GET", "/v1/runs/{run_id}/price", VIEWER),
+    ("POST", "/v1/schedules", OPERATOR),
+    ("GET", "/v1/schedules", VIEWER),
+    ("GET", "/v1/schedules/{name}", VIEWER),
+    ("DELETE", "/v1/schedules/{name}", OPERATOR),
+    ("POST", "/v1/schedules/{name}/pause", OPERATOR),
+    ("POST", "/v1/schedules/{name}/resume", OPERATOR),
     ("POST", "/v1/prune", OPERATOR),
     ("POST", "/v1/imports/original", OPERATOR),
     ("POST", "/v1/imports/iperf3", OPERATOR),

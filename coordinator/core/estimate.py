@@ -16,6 +16,7 @@ from typing import Final
 
 from coordinator.core.headers import headers
 from coordinator.core.limits import DOCUMENTED
+from coordinator.core.plan import Infeasible, Problem
 from coordinator.core.price import Bill, Prices, Span, Usage, charge, exactly, usd
 from coordinator.core.runs import Layer, RunSpec
 from coordinator.core.status import COLLECT_S
@@ -25,8 +26,8 @@ UNITS_MIN_COUNT: Final = 2  # instances that a firewall never goes below
 UNITS_MAX_COUNT: Final = 50
 
 
-class OverBudget(Exception):
-    """The run would cost more than its budget, or nobody can say; one line with the fix."""
+class OverBudget(Infeasible):
+    """The run would cost more than its budget, or nobody can say."""
 
 
 class Estimate(Message):
@@ -44,7 +45,7 @@ class Estimate(Message):
     bill: Bill
     assumed: tuple[str, ...]
     budget_usd: float | None = None
-    over_budget: str | None = None  # why a launch would be refused
+    over_budget: Problem | None = None  # why a launch would be refused
 
 
 def estimate(spec: RunSpec, fleet: Sequence[Presence], prices: Prices) -> Estimate:
@@ -171,15 +172,16 @@ def _units(spec: RunSpec, ip_bits_per_second: float | None, prices: Prices) -> S
     return exactly(float(min(UNITS_MAX_COUNT, max(UNITS_MIN_COUNT, units))))
 
 
-def _over_budget(spec: RunSpec, bill: Bill, rate: Span) -> str | None:
+def _over_budget(spec: RunSpec, bill: Bill, rate: Span) -> Problem | None:
     budget = spec.budget_usd
     if budget is None:
         return None
     if rate.value is None or bill.total_usd is None:
-        return (
-            f"budget_usd: {usd(budget)} cannot be held, the price of this run is unknown: how fast "
-            "it sends is not told; set objective.target_bits_per_second or "
-            "traffic.stream_bits_per_second"
+        return Problem(
+            field="budget_usd",
+            message=f"{usd(budget)} cannot be held: how fast the run sends is not told, so its "
+            "price is unknown",
+            fix="set objective.target_bits_per_second or traffic.stream_bits_per_second",
         )
     if bill.total_usd <= budget:
         return None
@@ -187,10 +189,11 @@ def _over_budget(spec: RunSpec, bill: Bill, rate: Span) -> str | None:
     parts = " + ".join(f"{line.item} {usd(line.usd)}" for line in heaviest)
     scaled = "" if not_charged_why(spec) is None else " at real scale"
     least = "at least " if bill.unknown else ""
-    return (
-        f"budget_usd: the run is estimated at {least}{usd(bill.total_usd)}{scaled} ({parts}, ...), "
-        f"over its budget of {usd(budget)}; raise the budget, or ask for fewer or shorter bursts "
-        "or a lower rate"
+    return Problem(
+        field="budget_usd",
+        message=f"the run is estimated at {least}{usd(bill.total_usd)}{scaled} ({parts}, ...), "
+        f"over its budget of {usd(budget)}",
+        fix="raise the budget, or ask for fewer or shorter bursts or a lower rate",
     )
 
 
