@@ -21,8 +21,8 @@ from agent.background import pause, safely
 from agent.clock import clock_problem, read_clock
 from agent.decide import Ending, judge_outcome, may_retry, start_error_s
 from agent.gate import gate_env
-from agent.lookout import LAST_WORD_S, Lookout
 from agent.kits import Kit
+from agent.lookout import LAST_WORD_S, Lookout
 from agent.process import EngineUnusable, Exit, least_privileged
 from agent.tools import Tools
 from agent.volley import Volley

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from agent.gate import Release
 from agent.process import Exit
 from agent.settings import AgentSettings
-from exchange.iperf3 import Reading
+from exchange.engines.reading import Reading
 from exchange.messages import PROTOCOL_VERSION, Control, Job, Outcome
 
 # How the engine says that the server is not ready *yet*: a server restarts after each test.
@@ -100,6 +100,8 @@ def _refusal(job: Job, settings: AgentSettings) -> str | None:
             f"duration_s: {asked_s} s with warm-up is over this agent's {settings.duration_max_s:g}"
             " s; launch a shorter burst or set BROADSIDE_AGENT_DURATION_MAX_S"
         )
+    if problems := job.traffic.problems():
+        return problems[0]
     return _rate_refusal(job, settings.bits_per_second_max)
 
 
@@ -107,13 +109,12 @@ def _rate_refusal(job: Job, bits_per_second_max: int | None) -> str | None:
     if bits_per_second_max is None:
         return None
     fix = "pace the streams or set BROADSIDE_AGENT_BITS_PER_SECOND_MAX"
-    stream = job.traffic.stream_bits_per_second
-    if stream is None:
+    asked = job.traffic.offered_bits_per_second
+    if asked is None:
         return (
             f"traffic.stream_bits_per_second: none, but this agent is capped at "
             f"{bits_per_second_max} bit/s; {fix}"
         )
-    asked = stream * job.traffic.streams_count * len(job.traffic.direction.flows)
     if asked > bits_per_second_max:
         return (
             f"traffic.stream_bits_per_second: {asked} bit/s over all streams is over this agent's "

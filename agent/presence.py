@@ -14,7 +14,7 @@ from agent.clock import read_clock
 from agent.host import Host
 from agent.process import Engine
 from agent.settings import AgentSettings
-from exchange.messages import AgentState, ClockReading, Presence
+from exchange.messages import AgentState, ClockReading, EngineState, Presence
 from exchange.ports import ExchangeError
 from exchange.records import Records
 
@@ -35,6 +35,7 @@ class Condition:
     ports: tuple[int, ...] = ()
     busy_ports: tuple[int, ...] = ()
     problem: str | None = None
+    engines: tuple[EngineState, ...] = ()  # beside iperf3
 
 
 def describe(
@@ -68,6 +69,7 @@ def describe(
         vm_size=settings.vm_size,
         clock=clock,
         problem=condition.problem,
+        engines=condition.engines,
     )
 
 

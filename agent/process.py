@@ -14,6 +14,7 @@ Errors::
 import asyncio
 import ctypes
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -147,8 +148,16 @@ class EngineProcess:
         deadline_at_s: float | None,
         hard_stop_at_s: float | None = None,
         env: Mapping[str, str] | None = None,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int = subprocess.PIPE,
+        identity: "Identity | None" = None,
+        end_by: signal.Signals = signal.SIGKILL,
     ) -> "EngineProcess":
         """Start the engine. Raises :class:`EngineUnusable` when it cannot be executed.
+
+        ``stdin`` and ``stdout`` may be a pipe's descriptor in place of the usual; with a
+        ``stdout`` of its own there are no lines. ``identity`` is who it runs as, where not as the
+        agent; ``end_by`` is what the kernel sends it when the agent dies.
 
         ``on_line`` gets every line of standard output (without its end) and the epoch second at
         which its first byte arrived; what it raises ends the engine, and comes out of
@@ -164,10 +173,11 @@ class EngineProcess:
             transport, pipes = await loop.subprocess_exec(
                 lambda: _Pipes(on_line),
                 *argv,
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
+                stdout=stdout,
                 env=None if env is None else dict(env),
                 process_group=0,
-                preexec_fn=_leash(hard_stop_at_s),
+                preexec_fn=_leash(hard_stop_at_s, identity, end_by),
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise EngineUnusable(f"engine: {argv[0]} does not run: {error}; {_FIX}") from error
@@ -321,13 +331,40 @@ class _Pipes(asyncio.SubprocessProtocol):
                     self.stop(_BROKEN)
 
 
-def _leash(hard_stop_at_s: float | None) -> Callable[[], None]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who a process runs as."""
+
+    user_id: int
+    group_id: int
+
+
+def least_privileged() -> Identity | None:
+    """Nobody, for an agent that is root; None: as the agent, which is no one special."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        entry = pwd.getpwnam("nobody")
+    except KeyError:
+        return None
+    return Identity(user_id=entry.pw_uid, group_id=entry.pw_gid)
+
+
+def _leash(
+    hard_stop_at_s: float | None, identity: Identity | None, end_by: signal.Signals
+) -> Callable[[], None]:
     """What the child does between fork and exec: tie its life to ours, and to the clock."""
     parent = os.getpid()
     hard_stop_s = None if hard_stop_at_s is None else max(0.001, hard_stop_at_s - time.time())
 
     def leash() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if identity is not None:
+            for fd in (1, 2):  # a daemon may open /dev/stdout anew
+                os.fchown(fd, identity.user_id, identity.group_id)
+            os.setgroups([])
+            os.setgid(identity.group_id)
+            os.setuid(identity.user_id)  # clears what follows, hence first
+        _libc.prctl(_PR_SET_PDEATHSIG, end_by)
         if os.getppid() != parent:
             os._exit(1)  # the agent died before it could be tied
         if hard_stop_s is not None:

@@ -18,6 +18,7 @@ from agent.background import keep_going, pause
 from agent.counters import CountersUnreadable, HostCounters, HostLog
 from agent.gate import explain_no_gate, find_gate
 from agent.host import Host, HostUnknown, find_host
+from agent.kits import find_kits
 from agent.logs import start_log
 from agent.presence import Condition, Heart
 from agent.process import Engine, EngineError, find_iperf3
@@ -27,6 +28,7 @@ from agent.settings import AgentSettings
 from agent.spool import Spool, SpooledTable
 from agent.tools import Tools
 from agent.worker import Worker
+from agent.workspace import sweep
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Role
 from exchange.ports import ExchangeMisconfigured, ExchangeUnavailable
@@ -84,6 +86,7 @@ async def main(settings: AgentSettings, fabric_settings: FabricSettings | None =
     try:
         host = find_host(settings)
         spool = Spool(settings.spool_path, settings.spool_max_bytes)
+        sweep(settings.agent_id)
         fabric = open_fabric(fabric_settings)
     except HostUnknown as error:
         log.error("%s", error, extra={"action": "host"})
@@ -144,6 +147,8 @@ async def _be_agent(
             role = Worker(queue=fabric.queue, tools=tools) if client else Supervisor(tools)
             heart.condition = role.condition
             heart.changed.set()
+            if client:
+                background.append(asyncio.create_task(keep_going(partial(_find_kits, tools))))
             await role.run()
     finally:
         for task in background:
@@ -169,6 +174,12 @@ async def _find_engine(
             heart.changed.set()
         await pause(stopping, ENGINE_PAUSE_S)
     return None
+
+
+async def _find_kits(tools: Tools) -> None:
+    """Look for the other engines' programs, off the loop: they are not needed to start."""
+    tools.kits.update(await asyncio.to_thread(find_kits, Role.CLIENT))
+    tools.changed.set()
 
 
 def _find_gate(settings: AgentSettings, engine: Engine) -> Path | None:

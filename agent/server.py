@@ -17,13 +17,15 @@ from typing import Final
 from agent.attempt import Attempt, known_until_s
 from agent.background import keep_going, pause, safely
 from agent.clock import read_clock
+from agent.daemon import DaemonPort, service_states
+from agent.kits import find_kits
 from agent.presence import Condition
 from agent.process import EngineUnusable, Exit
 from agent.sockets import PortView, read_ports
 from agent.tools import Tools
 from exchange.engines.port import ServerAsk
 from exchange.engines.reading import Event, Reading, Started
-from exchange.messages import ClockReading, Endpoint, ServerTest, Trouble
+from exchange.messages import ClockReading, Endpoint, Role, ServerTest, Trouble
 
 LOOK_S: Final = 5.0  # s between looks at the socket tables
 LOOK_SOON_S: Final = 0.5  # s between them while a new server is not seen to listen yet
@@ -295,6 +297,7 @@ class Supervisor:
         self._ports = [
             ServedPort(port=port, tools=tools, begun=self._begun) for port in tools.settings.ports
         ]
+        self._daemons: list[DaemonPort] = []  # once their programs were looked for
 
     def condition(self) -> Condition:
         free = tuple(served.port for served in self._ports if served.free)
@@ -307,23 +310,46 @@ class Supervisor:
             busy_ports=busy,
             # One port that works makes the agent useful, and a problem would rule it out.
             problem="; ".join(problems[:3]) if problems and not free and not busy else None,
+            engines=tuple(service_states(self._daemons, own_certificate=self._has_certificate)),
         )
+
+    @property
+    def _has_certificate(self) -> bool:
+        return self._tools.settings.certificate is not None
 
     async def run(self) -> None:
         """Serve every port until the agent is stopping."""
         looking = asyncio.create_task(keep_going(self._look_forever))
         try:
-            await asyncio.gather(*(served.serve() for served in self._ports))
+            async with asyncio.TaskGroup() as serving:
+                for served in self._ports:
+                    serving.create_task(served.serve())
+                await self._open_services(serving)
         finally:
             looking.cancel()
 
+    async def _open_services(self, serving: asyncio.TaskGroup) -> None:
+        """Look for the other engines' programs, off the loop, and serve what was asked of them."""
+        services = self._tools.settings.services
+        if not services:
+            return
+        kits = await asyncio.to_thread(find_kits, Role.SERVER, services)
+        self._daemons = [
+            DaemonPort(port=port, kit=kits[name], tools=self._tools)
+            for name, ports in services.items()
+            for port in ports
+        ]
+        for daemon in self._daemons:
+            serving.create_task(daemon.serve())
+
     async def _look_forever(self) -> None:
         while True:
-            views = read_ports(self._tools.settings.ports)
-            for served in self._ports:
+            served_ports: list[ServedPort | DaemonPort] = [*self._ports, *self._daemons]
+            views = read_ports(served.port for served in served_ports)
+            for served in served_ports:
                 served.look(views[served.port], time.time())
-            if any(served.unsettled for served in self._ports):
-                await asyncio.sleep(LOOK_SOON_S)
+            if self._daemons or any(served.unsettled for served in served_ports):
+                await asyncio.sleep(LOOK_SOON_S)  # a daemon's sessions show nowhere else
                 continue
             self._begun.clear()
             with contextlib.suppress(TimeoutError):

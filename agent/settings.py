@@ -17,9 +17,11 @@ from ipaddress import (
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from exchange.engines import engines, find
+from exchange.engines.port import Serving
 from exchange.messages import Identifier, Role
 
 Network = IPv4Network | IPv6Network
@@ -45,6 +47,22 @@ def parse_ports(value: object) -> object:
         except ValueError:
             raise ValueError(f"{part!r} is no port or range; write e.g. 5201-5204,5210") from None
     return tuple(dict.fromkeys(ports))
+
+
+def parse_services(value: object) -> object:
+    """``"http=8080-8083 ftp=2121"`` to ``{"http": (8080, ...), "ftp": (2121,)}``.
+
+    Other types pass through.
+    """
+    if not isinstance(value, str):
+        return value
+    services: dict[str, object] = {}
+    for part in value.split():
+        name, equals, ports = part.partition("=")
+        if not equals:
+            raise ValueError(f"{part!r} is no service; write ENGINE=PORTS, e.g. http=8080-8083")
+        services[name] = parse_ports(ports)
+    return services
 
 
 def parse_networks(value: object) -> object:
@@ -86,6 +104,19 @@ class AgentSettings(BaseSettings):
     ] = Field(
         (5201,), min_length=1, description="server role: endpoint ports, e.g. 5201 or 5201-5204"
     )
+    services: Annotated[
+        dict[str, tuple[Annotated[int, Field(ge=1, le=65535)], ...]],
+        NoDecode,
+        BeforeValidator(parse_services),
+    ] = Field(
+        {},
+        description="server role: engines served beside iperf3 and their ports, one a pair, e.g. "
+        "http=8080-8083 https=8443-8446 ftp=2121; ftp also needs 50000-59999 to be reachable",
+    )
+    certificate: Path | None = Field(
+        None, description="PEM file that a TLS service shows; default: a self-signed one is made"
+    )
+    certificate_key: Path | None = Field(None, description="PEM file of that certificate's key")
     allowed_networks: Annotated[tuple[Network, ...], NoDecode, BeforeValidator(parse_networks)] = (
         Field(
             tuple(ip_network(network) for network in PRIVATE_NETWORKS),
@@ -161,6 +192,24 @@ class AgentSettings(BaseSettings):
     )
     log_json: bool = Field(False, description="write the log as JSON lines")
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
+
+    @model_validator(mode="after")
+    def _services_fit(self) -> "AgentSettings":
+        for name in self.services:
+            engine = find(name)
+            if engine is None or engine.serving is not Serving.DAEMON:
+                known = [e.name for e in engines().values() if e.serving is Serving.DAEMON]
+                raise ValueError(
+                    f"services: {name!r} is no service; there are {', '.join(known)}"
+                    + (" (iperf3's ports are BROADSIDE_AGENT_PORTS)" if engine else "")
+                )
+        taken = [*self.ports, *(port for ports in self.services.values() for port in ports)]
+        twice = {port for port in taken if taken.count(port) > 1}
+        if self.services and twice:
+            raise ValueError(f"services: port {min(twice)} is named twice; give each its own")
+        if (self.certificate is None) != (self.certificate_key is None):
+            raise ValueError("certificate: set both certificate and certificate_key, or neither")
+        return self
 
     @property
     def spool_path(self) -> Path:

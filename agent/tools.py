@@ -27,7 +27,7 @@ class Tools:
     host_log: HostLog
     stopping: asyncio.Event  # set when the agent is told to stop
     changed: asyncio.Event  # to be set when the agent's condition is new: the heart beats soon
-    kits: dict[str, Kit] = field(default_factory=dict)  # of other engines, once they were looked for
+    kits: dict[str, Kit] = field(default_factory=dict)  # of other engines, once looked for
 
     def kit(self, name: str) -> Kit:
         """An engine with its programs; one that cannot be used here says why."""

@@ -10,20 +10,26 @@ read iperf3's output with it. Rules of the reading:
 - What an end cannot know is ``None``: iperf3 prints 0 for what its peer never told it.
 - Engine time is continuous: iperf3 starts it again when its warm-up (omit) is over, and we do not.
 
-Errors::
-
-    Iperf3Error
-    └── Unsupported   this iperf3 version cannot do what the job asks; says field, version and fix
+Raises :class:`~exchange.engines.port.Unsupported` where this iperf3 version cannot do what a job
+asks; it says field, version and fix.
 """
 
 import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final, NamedTuple
 
+from exchange.engines.port import Unsupported
+from exchange.engines.reading import (
+    Ended,
+    Event,
+    Failed,
+    Intervals,
+    Reading,
+    StartBasis,
+    Started,
+)
 from exchange.messages import (
     Direction,
     EngineReport,
@@ -31,20 +37,12 @@ from exchange.messages import (
     FlowTotals,
     Interval,
     Job,
+    Pacing,
     Protocol,
     Side,
-    Track,
 )
 
 UDP_BLOCK_MAX_BYTES: Final = 65_507  # 65,535 less the IPv4 and UDP headers
-
-
-class Iperf3Error(Exception):
-    """Something about iperf3 cannot be done."""
-
-
-class Unsupported(Iperf3Error):
-    """This iperf3 version cannot do what the job asks."""
 
 
 class Version(NamedTuple):
@@ -98,6 +96,7 @@ def client_argv(
     """
     traffic = job.traffic
     udp = traffic.protocol is Protocol.UDP
+    kernel_paced = traffic.pacing is Pacing.KERNEL
     _require_version(version)
     if traffic.engine != "iperf3":
         raise Unsupported(f"traffic.engine: {traffic.engine!r} is not iperf3; set iperf3")
@@ -117,11 +116,12 @@ def client_argv(
         ("--reverse", traffic.direction is Direction.REVERSE),
         ("--bidir", traffic.direction is Direction.BIDIRECTIONAL),
         ("--udp", udp),
-        ("--bitrate", traffic.stream_bits_per_second),
+        ("--fq-rate" if kernel_paced else "--bitrate", traffic.stream_bits_per_second),
         ("--length", traffic.block_bytes),
         ("--window", traffic.window_bytes),
         ("--set-mss", traffic.mss_bytes),
         ("--congestion", traffic.congestion),
+        ("--dscp", traffic.dscp),
         ("--omit", traffic.omit_s or None),
     ]
     if not udp and version >= _SEND_TIMEOUT:
@@ -201,92 +201,6 @@ def _require_version(version: Version) -> None:
 
 
 # Reading ---------------------------------------------------------------------------------------
-
-
-class StartBasis(StrEnum):
-    """What ``first_data_at_s`` rests on, best first."""
-
-    ARRIVALS = "arrivals"  # min over intervals of (arrival of the line - end): about 1 ms
-    RELEASE = "release"  # the start gate's own account: early by what follows it, a few ms
-    EXIT = "exit"  # arrival of the whole text - end of the last interval: late by tens of ms
-    TIMESTAMP = "timestamp"  # the engine's own stamp, before its connections: coarse
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
-    """The engine's connections stand, and its own clock runs."""
-
-    side: Side | None
-    cookie: str | None
-    started_at_s: float | None  # epoch s, the engine's own stamp
-    client_address: str | None  # at the server: who connected
-    expected_s: float | None  # s that the test should take: omit + duration
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Intervals:
-    """One of the engine's intervals, for each flow that it carries."""
-
-    arrived_at_s: float  # epoch s
-    by_flow: Mapping[Flow, Interval]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
-    """The engine said error, in its own words."""
-
-    error: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """The engine's last word: totals follow from ``finish``."""
-
-
-Event = Started | Intervals | Failed | Ended
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """What one end's output says of one test."""
-
-    report: EngineReport  # ``argv`` is empty: the text does not say it; fill with model_copy
-    side: Side | None  # None: the output stopped before it said
-    intervals: Mapping[Flow, tuple[Interval, ...]]
-    first_data_at_s: float | None  # epoch s of engine time zero, by this end's clock
-    start_basis: StartBasis | None  # what first_data_at_s rests on
-    started_at_s: float | None  # epoch s, the engine's own stamp of the test
-    client_address: str | None  # at the server: who connected
-
-    @property
-    def usable(self) -> bool:
-        """It ended without an error, and this end knows of bytes in every flow asked for.
-
-        A client knows what arrived at either end; a server only what it received or sent itself.
-        """
-        report = self.report
-        if report.error is not None or report.truncated or not report.totals:
-            return False
-        if self.side is Side.SERVER:
-            return all(
-                (total.received_bytes if total.flow is Flow.UP else total.sent_bytes)
-                for total in report.totals
-            )
-        return all(total.received_bytes for total in report.totals)
-
-    def tracks(self) -> tuple[Track, ...]:
-        """The flows with their place in time; empty while that is unknown."""
-        if self.first_data_at_s is None or self.side is None:
-            return ()
-        return tuple(
-            Track(
-                side=self.side,
-                flow=flow,
-                first_data_at_s=self.first_data_at_s,
-                intervals=intervals,
-            )
-            for flow, intervals in self.intervals.items()
-        )
 
 
 class StreamReader:
@@ -710,6 +624,14 @@ class _Test:
                     self.start.get("tcp_mss") or self.start.get("tcp_mss_default")
                 )
                 or None,
+                window_bytes=self._window_bytes(),
+                stream_bits_per_second=_lenient_count(
+                    asked.get("target_bitrate")
+                    or self.start.get("target_bitrate")  # 3.10 to 3.12
+                    or asked.get("fqrate")
+                )
+                or None,
+                tos=_lenient_count(asked.get("tos")),
                 sender_congestion=_text(self.end.get("sender_tcp_congestion")),
                 receiver_congestion=_text(self.end.get("receiver_tcp_congestion")),
                 totals=totals,
@@ -726,6 +648,17 @@ class _Test:
             started_at_s=self.started_at_s,
             client_address=self.client_address,
         )
+
+    def _window_bytes(self) -> int | None:
+        """The socket buffer that was granted, where one was asked for.
+
+        Linux reserves and reports twice what is asked (socket(7), SO_SNDBUF).
+        """
+        if not _lenient_count(self.start.get("sock_bufsize")):
+            return None
+        actual = [_lenient_count(self.start.get(f"{way}buf_actual")) for way in ("snd", "rcv")]
+        known = [size for size in actual if size]
+        return min(known) // 2 if known else None
 
     def _first_data(
         self, ended_at_s: float | None, released_at_s: float | None

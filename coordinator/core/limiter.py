@@ -132,10 +132,9 @@ def _share(scene: Scene, chosen: Sequence[PairSummary]) -> float:
 
 
 def _offered_load(scene: Scene) -> Limiter | None:
-    traffic = scene.traffic
-    if traffic.stream_bits_per_second is None:
+    offered = scene.traffic.scaled(scene.scale).offered_bits_per_second
+    if offered is None:
         return None
-    offered = traffic.stream_bits_per_second * traffic.streams_count * len(scene.flows)
     full = [p for p in scene.pairs if (p.received_bits_per_second or 0.0) >= 0.97 * offered]
     share = len(full) / len(scene.pairs)
     if share < 0.5:
@@ -146,7 +145,7 @@ def _offered_load(scene: Scene) -> Limiter | None:
         evidence=(
             f"{len(full)} of {len(scene.pairs)} pairs carry the {offered / 1e6:.4g} Mbit/s asked",
         ),
-        advice="raise stream_bits_per_second, or leave it out",
+        advice="raise the rate that is asked, or leave it out",
     )
 
 

@@ -55,8 +55,11 @@ def plan(spec: RunSpec, presences: Sequence[Presence], now: datetime, run_id: st
     fleet = live(presences, now)
     servers = [agent for agent in fleet if agent.role is Role.SERVER]
     clients = [agent for agent in fleet if agent.role is Role.CLIENT]
-    pairs = _pairs(servers, spec.pairs_count)
-    problems = _shortages(spec, presences, now, servers=servers, clients=clients, pairs=len(pairs))
+    pairs = _pairs(servers, spec)
+    problems = [
+        *_shortages(spec, presences, now, servers=servers, clients=clients, pairs=len(pairs)),
+        *_engine_problems(spec, servers=servers, clients=clients),
+    ]
     if problems:
         raise Infeasible(problems)
     return Plan(
@@ -89,23 +92,86 @@ def _bursts(spec: RunSpec, now: datetime) -> list[Burst]:
     ]
 
 
-def _pairs(servers: Sequence[Presence], wanted_count: int) -> list[Pair]:
-    """Up to ``wanted_count`` pairs, one port of each server in turn."""
-    turns = max((len(server.ports) for server in servers), default=0)
+def _pairs(servers: Sequence[Presence], spec: RunSpec) -> list[Pair]:
+    """Up to as many pairs as are wanted, each a server's ports in turn: one a process."""
+    each = spec.traffic.processes_count
+    groups = [_port_groups(server, spec.traffic.engine, each) for server in servers]
+    turns = max(map(len, groups), default=0)
     offers = (
-        (server, server.ports[turn])
+        (server, ports[turn])
         for turn in range(turns)
-        for server in servers
-        if turn < len(server.ports)
+        for server, ports in zip(servers, groups, strict=True)
+        if turn < len(ports)
     )
     return [
         Pair(
             index=index,
-            endpoint=Endpoint(agent_id=server.agent_id, address=server.address, port=port),
+            endpoint=Endpoint(
+                agent_id=server.agent_id,
+                address=server.address,
+                port=first,
+                more_ports=tuple(more),
+            ),
             server_nic_bits_per_second=server.nic_bits_per_second,
         )
-        for index, (server, port) in zip(range(wanted_count), offers, strict=False)
+        for index, (server, (first, *more)) in zip(range(spec.pairs_count), offers, strict=False)
     ]
+
+
+def _port_groups(server: Presence, engine: str, each: int) -> list[tuple[int, ...]]:
+    """A server's free ports for an engine, in groups of ``each``."""
+    state = server.engine(engine)
+    ports = () if state is None or state.problem is not None else state.ports
+    return [ports[at : at + each] for at in range(0, len(ports) - each + 1, each)]
+
+
+def _engine_problems(
+    spec: RunSpec, *, servers: Sequence[Presence], clients: Sequence[Presence]
+) -> Iterator[Problem]:
+    """Agents that cannot play their part for the engine; any client may take any job."""
+    name = spec.traffic.engine
+    if name == "iperf3":
+        return  # an agent without it says so as its problem, and does not count as live
+    without = [_without(client, name) for client in clients if _without(client, name)]
+    if without:
+        yield Problem(
+            field="traffic.engine",
+            message=f"{len(without)} of {len(clients)} client agents cannot run {name}, and any "
+            f"client may take a job ({_first(without)})",
+            fix="run make tools on them, or stop them",
+        )
+    absent = [_without(server, name) for server in servers if _without(server, name)]
+    if absent and len(absent) == len(servers):
+        yield Problem(
+            field="traffic.engine",
+            message=f"no server agent serves {name} ({_first(absent)})",
+            fix=f"set BROADSIDE_AGENT_SERVICES={name}=PORT on server agents",
+        )
+    signed = [
+        server.agent_id
+        for server in servers
+        if (state := server.engine(name)) is not None and state.self_signed
+    ]
+    if spec.traffic.options.get("verify") is True and signed:
+        yield Problem(
+            field="traffic.options.verify",
+            message=f"{len(signed)} server agents have no certificate but one of their own making "
+            f"({_first(signed)})",
+            fix="set BROADSIDE_AGENT_CERTIFICATE and BROADSIDE_AGENT_CERTIFICATE_KEY on them, or "
+            "drop it",
+        )
+
+
+def _without(agent: Presence, engine: str) -> str | None:
+    """Why an agent cannot play its part for an engine; None when it can."""
+    state = agent.engine(engine)
+    if state is None:
+        return f"{agent.agent_id}: it does not say that it has {engine}"
+    return None if state.problem is None else f"{agent.agent_id}: {state.problem}"
+
+
+def _first(said: Sequence[str | None]) -> str:
+    return "; ".join(filter(None, said[:3])) + ("; ..." if len(said) > 3 else "")
 
 
 def _shortages(
@@ -124,7 +190,7 @@ def _shortages(
             Problem(
                 field="pairs_count",
                 message=f"{spec.pairs_count} pairs asked, but {len(servers)} live server agents "
-                f"offer {pairs} free ports{unwell}",
+                f"offer {pairs} free ports{_each(spec)}{unwell}",
                 fix="start more server agents, give them more ports, or ask for fewer pairs",
             )
         )
@@ -138,6 +204,13 @@ def _shortages(
             )
         )
     return problems
+
+
+def _each(spec: RunSpec) -> str:
+    """What is asked of a port, where it is not the usual."""
+    count, engine = spec.traffic.processes_count, spec.traffic.engine
+    said = f" for {engine}" if engine != "iperf3" else ""
+    return said + (f", {count} a pair (traffic.processes_count)" if count > 1 else "")
 
 
 def _unwell(presences: Sequence[Presence], now: datetime) -> str:
@@ -171,7 +244,7 @@ def _warnings(spec: RunSpec, clients: Sequence[Presence]) -> list[str]:
             f"({', '.join(loose[:3])}{', ...' if len(loose) > 3 else ''}) and would stand down"
         )
     ungated = sum(not client.gate for client in clients)
-    if ungated:
+    if ungated and spec.traffic.engine == "iperf3":
         warnings.append(
             f"start gate: {ungated} client agents lack it and start by timed exec, "
             "which spreads first data over tens of milliseconds or more"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -37,7 +37,18 @@ class Objective(Message):
     rtt_mean_max_s: Annotated[float, Field(gt=0)] | None = None
     retransmit_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None  # of segments sent
     loss_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None  # UDP datagrams
+    success_min_ratio: Annotated[float, Field(ge=0, le=1)] | None = None  # of requests
+    latency_p99_max_s: Annotated[float, Field(gt=0)] | None = None  # of all pairs' requests
     residual_max_ratio: Annotated[float, Field(gt=0, le=1)] = 0.05  # fleet against firewall
+
+
+GOALS: Final = (  # fields of an objective that not every engine's figures can answer
+    "rtt_mean_max_s",
+    "retransmit_max_ratio",
+    "loss_max_ratio",
+    "success_min_ratio",
+    "latency_p99_max_s",
+)
 
 
 class RunSpec(Message):
@@ -65,6 +76,26 @@ class RunSpec(Message):
     budget_usd: Annotated[float, Field(ge=0)] | None = None  # at real scale; None: no limit
     labels: Mapping[str, str] = {}
     device: Mapping[str, str] = {}  # what the report says of the device: sku, region, idps ...
+
+    @model_validator(mode="after")
+    def _engine_can(self) -> "RunSpec":
+        problems = [
+            *self.traffic.problems(),
+            *(
+                f"objective.{goal}: {self._engine_said} does not measure it; drop it, or use an "
+                "engine that does (docs/engines.md)"
+                for goal in GOALS
+                if getattr(self.objective, goal) is not None
+                and goal not in self.traffic.measurable_goals
+            ),
+        ]
+        if problems:
+            raise ValueError(" | ".join(problems))
+        return self
+
+    @property
+    def _engine_said(self) -> str:
+        return f"{self.traffic.engine} over {self.traffic.protocol.value}"
 
     @model_validator(mode="after")
     def _bursts_fit_the_period(self) -> "RunSpec":
@@ -122,11 +153,7 @@ class Plan(Message):
     @property
     def traffic(self) -> Traffic:
         """What is really sent: paced rates are divided by the run's scale."""
-        traffic = self.spec.traffic
-        if traffic.stream_bits_per_second is None:
-            return traffic
-        rate = max(1, round(traffic.stream_bits_per_second / self.spec.scale))
-        return traffic.model_copy(update={"stream_bits_per_second": rate})
+        return self.spec.traffic.scaled(self.spec.scale)
 
     def jobs(self, burst: Burst) -> Iterator[Job]:
         """The jobs of one burst, in pair order."""

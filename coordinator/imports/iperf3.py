@@ -12,7 +12,8 @@ from typing import Final
 from coordinator.imports import BadFile
 from coordinator.imports.files import RECORDING_MAX_BYTES, read_bytes
 from coordinator.imports.values import RECORDINGS_MAX_COUNT, Recording, RecordingState
-from exchange.iperf3 import MINIMUM_VERSION, Reading, parse_version, read_all, read_any
+from exchange.engines.reading import Reading
+from exchange.iperf3 import MINIMUM_VERSION, parse_version, read_all, read_any
 
 _STAMP_MIN_S: Final = 946_684_800.0  # the year 2000: before it a clock was not set
 _STAMP_MAX_S: Final = 4_102_444_800.0  # the year 2100

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 
 from coordinator.core.original import OriginalRow, problems
 from exchange.chunks import pack_intervals, unpack_intervals
-from exchange.iperf3 import StartBasis
+from exchange.engines.reading import StartBasis
 from exchange.messages import EngineReport, Flow, Interval, Message, Side, UtcDatetime
 from exchange.ports import RecordUnreadable
 

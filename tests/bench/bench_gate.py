@@ -10,7 +10,8 @@ import asyncio
 import statistics
 import time
 
-from exchange.iperf3 import StartBasis, streams_json
+from exchange.engines.reading import StartBasis
+from exchange.iperf3 import streams_json
 from exchange.messages import Direction, Protocol, Traffic
 from tests.live.engines import engines, free_ports, start_client, start_server
 

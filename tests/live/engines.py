@@ -13,7 +13,8 @@ from pathlib import Path
 
 from agent.gate import Release, find_gate, gate_env, read_release
 from agent.process import Engine, EngineError, EngineProcess, Exit, find_iperf3
-from exchange.iperf3 import Reading, StreamReader, client_argv, server_argv
+from exchange.engines.reading import Reading
+from exchange.iperf3 import StreamReader, client_argv, server_argv
 from exchange.messages import Endpoint, Job, Traffic
 
 BROUGHT = Path(__file__).parents[2] / ".tools" / "iperf3" / "bin" / "iperf3"

@@ -21,7 +21,8 @@ from agent.process import (
     find_iperf3,
     run_engine,
 )
-from exchange.iperf3 import StartBasis, Version, streams_json
+from exchange.engines.reading import StartBasis
+from exchange.iperf3 import Version, streams_json
 from exchange.messages import Direction, Protocol, Traffic
 from tests.live.engines import engines, free_ports, start_client, start_server, until
 

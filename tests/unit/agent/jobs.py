@@ -6,7 +6,7 @@ from typing import Any
 
 from agent.process import Exit
 from agent.settings import AgentSettings
-from exchange.iperf3 import Reading, StartBasis
+from exchange.engines.reading import Reading, StartBasis
 from exchange.messages import (
     EngineReport,
     Flow,

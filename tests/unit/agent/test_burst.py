@@ -101,7 +101,7 @@ async def test_a_fault_of_ours_still_ends_in_a_report(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(burst_module, "client_argv", broken)
+    monkeypatch.setattr(Burst, "_prepare", broken)
     report = await bench.conduct()
     assert report.outcome is Outcome.FAILED
     assert "ZeroDivisionError" in (report.reason or "")

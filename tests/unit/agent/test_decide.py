@@ -44,7 +44,7 @@ def test_a_job_reads_back() -> None:
         (b"10.2.1.3 5201", "NotJson", "not JSON"),
         (b"[1]", "NotAJob", "not a JSON object"),
         (b"{}", "NotAJob", "run_id: Field required"),
-        (b'{"version": 2}', "UnsupportedVersion", "version 1"),
+        (b'{"version": 99}', "UnsupportedVersion", "version 2"),
     ],
 )
 def test_poison_says_what_is_wrong(body: bytes, reason: str, words: str) -> None:
@@ -57,12 +57,12 @@ def test_poison_says_what_is_wrong(body: bytes, reason: str, words: str) -> None
 def test_an_unknown_field_is_poison_in_our_version_but_not_in_another() -> None:
     fields: dict[str, Any] = json.loads(make_job().model_dump_json()) | {"colour": "red"}
     assert isinstance(read_job(json.dumps(fields).encode()), Poison)
-    newer = read_job(json.dumps(fields | {"version": 2}).encode())
+    newer = read_job(json.dumps(fields | {"version": 99}).encode())
     assert isinstance(newer, Job)
     ending = check(newer, make_settings(), BEFORE_AT)
     assert ending is not None
     assert ending.outcome is Outcome.REFUSED
-    assert "the job speaks 2" in (ending.reason or "")
+    assert "the job speaks 99" in (ending.reason or "")
 
 
 @given(st.binary(max_size=60))

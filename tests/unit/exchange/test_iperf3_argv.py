@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from exchange.engines.port import Unsupported
 from exchange.iperf3 import (
-    Unsupported,
     Version,
     client_argv,
     parse_version,

@@ -10,18 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exchange.iperf3 import (
+from exchange.engines.reading import (
     Ended,
     Failed,
     Intervals,
     Reading,
     StartBasis,
     Started,
-    StreamReader,
-    read_all,
-    read_any,
-    read_whole,
 )
+from exchange.iperf3 import StreamReader, read_all, read_any, read_whole
 from exchange.messages import Direction, Flow, Interval, Protocol, Side
 
 RECORDINGS = Path(__file__).parents[2] / "data" / "iperf3"

@@ -1,0 +1,181 @@
+"""One reading of several: the processes that together make one pair's test."""
+
+import bisect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+
+from exchange.engines.reading import Reading
+from exchange.messages import EngineReport, Flow, FlowTotals, Interval
+
+
+def merge(readings: Sequence[Reading]) -> Reading:
+    """The sum of what several processes said of one test; the first one's place in it stands.
+
+    Bytes and counts are conserved: each process's cumulative amounts are interpolated at the
+    bounds of the first one's intervals. Seconds that not all of them have told are left out while
+    the test runs; once all have ended, the first one's last interval reaches to the last byte.
+    Round trips and jitter are means, windows sums. A reading that failed makes the whole fail.
+    """
+    if len(readings) == 1:
+        return readings[0]
+    lead = readings[0]
+    zeros = [reading.first_data_at_s for reading in readings if reading.first_data_at_s]
+    zero_s = min(zeros, default=None)
+    flows = [flow for flow in Flow if any(flow in reading.intervals for reading in readings)]
+    over = all(not reading.report.truncated for reading in readings)
+    intervals = {
+        flow: _merged([_placed(reading, flow, zero_s) for reading in readings], over=over)
+        for flow in flows
+    }
+    return replace(
+        lead,
+        report=_report([reading.report for reading in readings]),
+        intervals={flow: merged for flow, merged in intervals.items() if merged},
+        first_data_at_s=zero_s,
+    )
+
+
+def _placed(reading: Reading, flow: Flow, zero_s: float | None) -> list[Interval]:
+    """One process's intervals on the common engine time."""
+    rows = reading.intervals.get(flow, ())
+    if zero_s is None or reading.first_data_at_s is None:
+        return list(rows)
+    shift_s = reading.first_data_at_s - zero_s
+    return [replace(row, start_s=row.start_s + shift_s, end_s=row.end_s + shift_s) for row in rows]
+
+
+def _merged(parts: Sequence[list[Interval]], *, over: bool) -> tuple[Interval, ...]:
+    if not all(parts):
+        return ()
+    lead = parts[0]
+    ends_s = [part[-1].end_s for part in parts]
+    starts_s = [row.start_s for row in lead]
+    bounds = [(row.start_s, row.end_s) for row in lead if over or row.end_s <= min(ends_s)]
+    if not bounds:
+        return ()
+    bounds[0] = (min(part[0].start_s for part in parts), bounds[0][1])
+    if over:
+        bounds[-1] = (bounds[-1][0], max(bounds[-1][1], *ends_s))
+    sums = {
+        name: [_at_bounds(part, bounds, read) for part in parts]
+        for name, read in _COUNTS.items()
+        if all(read(row) is not None for part in parts for row in part)
+    }
+    merged = []
+    for index, (start_s, end_s) in enumerate(bounds):
+        here = [_during(part, start_s, end_s) for part in parts]
+        place = max(0, bisect.bisect_right(starts_s, start_s) - 1)
+        merged.append(
+            Interval(
+                start_s=start_s,
+                end_s=end_s,
+                omitted=lead[place].omitted,
+                rtt_s=_mean(row.rtt_s for row in here if row),
+                jitter_s=_mean(row.jitter_s for row in here if row),
+                cwnd_bytes=_total(row.cwnd_bytes if row else None for row in here),
+                transferred_bytes=sum(column[index] for column in sums["transferred_bytes"]),
+                **{
+                    name: sum(column[index] for column in columns)
+                    for name, columns in sums.items()
+                    if name != "transferred_bytes"
+                },
+            )
+        )
+    return tuple(merged)
+
+
+_COUNTS: dict[str, Callable[[Interval], int | None]] = {
+    "transferred_bytes": lambda row: row.transferred_bytes,
+    "retransmits_count": lambda row: row.retransmits_count,
+    "packets_count": lambda row: row.packets_count,
+    "lost_count": lambda row: row.lost_count,
+}
+
+
+def _at_bounds(
+    part: Sequence[Interval],
+    bounds: Sequence[tuple[float, float]],
+    read: Callable[[Interval], int | None],
+) -> list[int]:
+    """One process's count within each bound: whole numbers that sum to what lies within all."""
+    starts_s = [row.start_s for row in part]
+    before = [0, *accumulate(read(row) or 0 for row in part)]
+
+    def until(at_s: float) -> int:
+        place = bisect.bisect_right(starts_s, at_s) - 1
+        if place < 0:
+            return 0
+        row = part[place]
+        inside = min(1.0, (at_s - row.start_s) / (row.end_s - row.start_s))
+        return before[place] + round((read(row) or 0) * inside)
+
+    reached = [until(bounds[0][0]), *(until(end_s) for _, end_s in bounds)]
+    return [after - earlier for earlier, after in pairwise(reached)]
+
+
+def _during(part: Sequence[Interval], start_s: float, end_s: float) -> Interval | None:
+    """The interval in which the middle of a span lies."""
+    middle_s = (start_s + end_s) / 2
+    place = bisect.bisect_right(part, middle_s, key=lambda row: row.start_s) - 1
+    return part[place] if place >= 0 and middle_s < part[place].end_s else None
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _total(values: Iterable[int | None]) -> int | None:
+    """None unless every one is known."""
+    held = list(values)
+    known = [value for value in held if value is not None]
+    return sum(known) if known and len(known) == len(held) else None
+
+
+# Reports ---------------------------------------------------------------------------------------
+
+
+def _report(reports: Sequence[EngineReport]) -> EngineReport:
+    lead = reports[0]
+    errors = list(dict.fromkeys(report.error for report in reports if report.error))
+    return lead.model_copy(
+        update={
+            "streams_count": _total(report.streams_count for report in reports),
+            "totals": _totals(reports),
+            "error": "; ".join(errors) or None,
+            "truncated": any(report.truncated for report in reports),
+            "processes": tuple(reports),
+            "measures": tuple(measure for report in reports for measure in report.measures),
+            "distributions": tuple(one for report in reports for one in report.distributions),
+        }
+    )
+
+
+def _totals(reports: Sequence[EngineReport]) -> tuple[FlowTotals, ...]:
+    totals = []
+    for flow in Flow:
+        said = [total for report in reports for total in report.totals if total.flow is flow]
+        if len(said) < len(reports):
+            continue  # a process that told nothing leaves the sum unknown
+        totals.append(
+            FlowTotals(
+                flow=flow,
+                sent_bytes=_total(total.sent_bytes for total in said),
+                sent_s=_largest(total.sent_s for total in said),
+                received_bytes=_total(total.received_bytes for total in said),
+                received_s=_largest(total.received_s for total in said),
+                retransmits_count=_total(total.retransmits_count for total in said),
+                rtt_min_s=min((t.rtt_min_s for t in said if t.rtt_min_s is not None), default=None),
+                rtt_mean_s=_mean(total.rtt_mean_s for total in said),
+                rtt_max_s=_largest(total.rtt_max_s for total in said),
+                packets_count=_total(total.packets_count for total in said),
+                lost_count=_total(total.lost_count for total in said),
+                jitter_s=_mean(total.jitter_s for total in said),
+            )
+        )
+    return tuple(totals)
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)

@@ -1,0 +1,251 @@
+"""The engine port: what turns a job into processes, and their output into intervals and totals.
+
+An engine is one module of this package with an ``ENGINE``; :mod:`exchange.engines` finds it there,
+so that a new one is one file, its test, and its line in ``docs/engines.md``. Everything in it is
+pure: it spells command lines and files, and reads lines. The agent starts, watches, feeds, ends and
+cleans up, the same for every engine; what it promises is said at each field.
+
+An engine's duties, at both ends of a pair:
+
+======================== =========================================================================
+which fields it takes    ``honours``, ``defaults``, ``problems``: wrong combinations are refused at
+                         launch, and again by every agent, as ``field: problem; fix``
+what it can show         ``measures``: the goals of an objective that its figures can answer
+what it needs            ``client_programs``, ``server_programs``, ``needs_certificate``
+what the client runs     ``client`` -> :class:`Launch`; ``client_reader`` -> :class:`Reader`
+what the server runs     ``server`` -> :class:`Launch`; ``server_reader`` -> :class:`Reader`
+when a server is ready   when it listens on its port, which the agent reads from the kernel's
+                         tables and never probes
+how the start is held    ``gated``: the start gate holds it; else it is started at the instant
+                         (``StartMethod.TIMED_EXEC``) and its start error is on record
+how the ends are joined  ``serving``: by the engine's own cookie, or by endpoint and time
+======================== =========================================================================
+
+Errors::
+
+    EngineProblem
+    └── Unsupported   this version of the program cannot do what the job asks
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import ClassVar, Final, Protocol
+
+from exchange.engines.reading import Event, Reading
+from exchange.messages import Job, Traffic
+
+EVERY_ENGINE: Final = frozenset({"engine", "options"})  # fields of Traffic that all take
+
+
+class EngineProblem(Exception):
+    """Something about an engine cannot be done; says field or program, and the fix."""
+
+
+class Unsupported(EngineProblem):
+    """This version of the program cannot do what the job asks; says field, version and fix."""
+
+
+class Serving(StrEnum):
+    """How a server end lives, and with that how its record finds its pair."""
+
+    ONE_TEST = "one_test"  # a process a test; the record is joined by the engine's cookie
+    DAEMON = "daemon"  # a process until it is stopped; joined by endpoint and time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A program that an engine runs, and how to tell its version."""
+
+    name: str  # looked for in the checkout's .tools/<name>/bin, on PATH, and in /usr/sbin
+    version_argv: tuple[str, ...]  # beside the program itself
+    version_pattern: str  # of a regular expression with one group
+    fix: str  # what to do where there is none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A program that was found and runs."""
+
+    argv: tuple[str, ...]  # argv prefix
+    version: str
+
+
+Toolset = Mapping[str, Tool]  # by the program's name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """What a TLS server shows, as files that its process can read."""
+
+    certificate: str  # path, PEM
+    key: str  # path, PEM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientAsk:
+    """What the client end of one job is to be made of."""
+
+    job: Job
+    tools: Toolset
+    folder: str  # absolute path of an empty folder of its own, gone when the job is over
+    bind: str | None  # the agent's own address, where it is of the target's family
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerAsk:
+    """What the server end on one port is to be made of."""
+
+    port: int
+    address: str | None  # to listen on; None: all
+    tools: Toolset
+    folder: str  # as of the client; gone when the server is over
+    duration_max_s: float  # the agent's longest test
+    certificate: Certificate | None = None  # given or made by the agent, where one is needed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """A file that stands in the folder before anything runs."""
+
+    name: str  # relative to the folder
+    text: str = ""
+    size_bytes: int | None = None  # a sparse file of zeros of this size, in place of the text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """A file that the agent reads once a second (and often until data flows) for the reader."""
+
+    name: str  # under which ``Reader.sample`` gets it
+    path: str  # ``{pid}`` stands for the process
+    tail: bool = False  # give what was added since the last look, not the whole
+
+
+class EndBy(StrEnum):
+    """What a process gets when its agent dies, from the kernel."""
+
+    KILL = "kill"
+    TERM = "term"  # for one with children of its own that it ends at SIGTERM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One process: its lines of standard output go to the reader.
+
+    The agent gives it a process group of its own and kills that by pid at the deadline, on abort
+    and at its own end; the kernel does so when the agent dies.
+    """
+
+    argv: tuple[str, ...]
+    pipe_to: tuple[str, ...] = ()  # a second process that reads its standard output as a pipe
+    env: Mapping[str, str] = field(default_factory=dict)  # beside the agent's own environment
+    watches: tuple[Watch, ...] = ()
+    stop_after_s: float | None = None  # s after the instant at which the agent ends it: for an
+    # engine that has no end of its own. That end is not a failure.
+    end_by: EndBy = EndBy.KILL
+    raw_max_bytes: int | None = None  # of its output that are kept; None: the agent's bound
+    streams_count: int | None = None  # its share of the pair's streams: what the gate waits for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """Everything that one end starts. Several processes make one test: their readings are summed.
+
+    With the start gate all are started before the instant; without it all of them at it.
+    """
+
+    processes: tuple[Process, ...]
+    files: tuple[File, ...] = ()
+    unprivileged: bool = False  # run as nobody where the agent is root
+
+
+class Reader(Protocol):
+    """Reads one process's output as it arrives. Never raises for what the output holds."""
+
+    def feed(self, line: bytes, at_s: float) -> Sequence[Event]:
+        """Take one line whose first byte arrived at epoch ``at_s``; what it says, or nothing."""
+
+    def sample(self, name: str, text: str, at_s: float) -> Sequence[Event]:
+        """Take what a :class:`Watch` showed at epoch ``at_s``."""
+
+    def finish(
+        self,
+        exit_code: int | None = None,
+        *,
+        stderr: str = "",
+        released_at_s: float | None = None,
+        server_ahead_s: float = 0.0,
+    ) -> Reading:
+        """Everything so far. May be called at any time, also for a look mid-test.
+
+        ``stderr`` gives a reason where the output has none; the other two are the start gate's
+        account (:class:`agent.gate.Release`).
+        """
+
+
+class DaemonReader(Reader, Protocol):
+    """Reads a daemon's output, of which it makes one test after another."""
+
+    @property
+    def last_at_s(self) -> float | None:
+        """Epoch s of the last byte of the test under way; None without one."""
+
+    def close(self) -> None:
+        """The test under way is over: what comes next is another."""
+
+
+class Engine(ABC):
+    """A traffic engine. Its methods are pure and cheap; see the module for its duties."""
+
+    name: ClassVar[str]  # as in Traffic.engine
+    title: ClassVar[str]  # one line, for lists and docs
+    defaults: ClassVar[Mapping[str, object]] = {}  # of Traffic, where the engine's differ
+    honours: ClassVar[frozenset[str]]  # fields of Traffic that it takes, beside EVERY_ENGINE
+    gated: ClassVar[bool] = False
+    serving: ClassVar[Serving] = Serving.DAEMON
+    needs_certificate: ClassVar[bool] = False
+    client_programs: ClassVar[tuple[Program, ...]] = ()
+    server_programs: ClassVar[tuple[Program, ...]] = ()
+
+    @abstractmethod
+    def problems(self, traffic: Traffic) -> Iterator[str]:
+        """What of its own options and their combinations is wrong, as ``field: problem; fix``.
+
+        Fields that it does not take are found by :func:`exchange.engines.problems`.
+        """
+
+    @abstractmethod
+    def measures(self, traffic: Traffic) -> frozenset[str]:
+        """The goals of an objective, by field name, that its figures can answer."""
+
+    def offered_bits_per_second(self, traffic: Traffic) -> int | None:
+        """Payload asked of one pair, all flows; None: as fast as it goes."""
+        if traffic.stream_bits_per_second is None:
+            return None
+        flows_count = len(traffic.direction.flows)
+        return traffic.stream_bits_per_second * traffic.streams_count * flows_count
+
+    def scaled(self, traffic: Traffic, scale: float) -> Traffic:
+        """The same traffic with its paced rates divided by a lab's scale."""
+        if traffic.stream_bits_per_second is None:
+            return traffic
+        rate = max(1, round(traffic.stream_bits_per_second / scale))
+        return traffic.model_copy(update={"stream_bits_per_second": rate})
+
+    @abstractmethod
+    def client(self, ask: ClientAsk) -> Launch:
+        """What the client end of a job starts. Raises :class:`Unsupported`."""
+
+    @abstractmethod
+    def client_reader(self, job: Job) -> Reader:
+        """A reader of one of the client's processes."""
+
+    @abstractmethod
+    def server(self, ask: ServerAsk) -> Launch:
+        """What serves one port. Raises :class:`Unsupported`."""
+
+    @abstractmethod
+    def server_reader(self) -> Reader | DaemonReader:
+        """A reader of the server's process; of a daemon a :class:`DaemonReader`."""
