@@ -10,7 +10,7 @@ import ctypes
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -94,6 +94,25 @@ def run(
         where = f" in {namespace}" if namespace else ""
         raise LabBroken(f"{' '.join(argv)}{where}: {words or f'exit code {done.returncode}'}")
     return done.stdout
+
+
+def detach(argv: Sequence[str], pass_fds: Sequence[int] = ()) -> None:
+    """Start a program that outlives us, in the calling thread's namespace and a session of its own.
+
+    Raises :class:`LabBroken`.
+    """
+    try:
+        subprocess.run(
+            [find_tool("setsid"), "--fork", *argv],
+            check=True,
+            pass_fds=pass_fds,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=COMMAND_TIMEOUT_S,
+        )
+    except subprocess.SubprocessError as error:
+        raise LabBroken(f"{argv[0]}: {error}") from error
 
 
 def run_batch(batch: Batch, lock: int | None = None) -> None:

@@ -12,6 +12,7 @@ PACKAGE_OF_TOOL: Final = {
     "nft": "nftables",
     "chronyd": "chrony",
     "chronyc": "chrony",
+    "cc": "gcc",
 }
 SYSTEM_FOLDERS: Final = "/usr/local/sbin:/usr/sbin:/sbin"  # not on an ordinary user's PATH
 

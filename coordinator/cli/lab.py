@@ -107,6 +107,29 @@ def up(
 
 
 @app.command()
+def profile(
+    name: Annotated[str | None, typer.Argument(help="the state; without one: list them")] = None,
+    prefix: Annotated[str, typer.Option(help="of the lab")] = PREFIX,
+) -> None:
+    """Put the lab's device and path into a state, or list the states."""
+    from lab import network, profiles
+    from lab.errors import LabError
+
+    if name is None:
+        for known, stands_for in profiles.PROFILES.items():
+            typer.echo(f"{known:12} {stands_for.says}")
+        return
+    try:
+        standing = network.status(prefix).lab
+        if standing is None:
+            stop(f"lab {prefix}: it does not stand; run `broadside lab up`", Exit.CANNOT_RUN)
+        applied = profiles.apply(standing, name)
+    except LabError as error:
+        stop(str(error), Exit.CANNOT_RUN)
+    typer.echo(f"lab {prefix}: {name}: {applied.says}")
+
+
+@app.command()
 def down(as_json: Json = False) -> None:
     """Remove every namespace, process and file of the lab, and what killed demos left."""
     from lab import network, rights

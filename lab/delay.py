@@ -1,0 +1,93 @@
+"""A delay on the path, for kernels without netem: ``delay.c`` between two taps.
+
+The server side's switch is cut in two: the firewall's port stays on ``br0``, the servers' ports
+move to ``br1``, and the only way between them is a tap on each, joined by the delaying process.
+Nothing else of the lab changes, so its ledger, addresses and shapers are those of the plain lab.
+When the process ends the taps vanish with it; :mod:`lab.profiles` moves the ports back.
+"""
+
+import fcntl
+import os
+import struct
+from pathlib import Path
+from typing import Final
+
+from exchange.messages import Role
+from lab import topology
+from lab.errors import LabBroken
+from lab.namespaces import detach, inside, run, run_batch
+from lab.tools import find_tool
+from lab.topology import Batch, Lab
+
+SOURCE: Final = Path(__file__).with_name("delay.c")
+TAPS: Final = ("delay0", "delay1")  # on br0, the firewall's side, and on br1
+# linux/if_tun.h
+TUNSETIFF: Final = 0x400454CA
+IFF_TAP: Final = 0x0002
+IFF_NO_PI: Final = 0x1000
+
+
+def delay_argv(lab: Lab) -> tuple[str, ...]:
+    """How the process is started, without its descriptors; its first word is the lab's own."""
+    return (str(lab.path / "delay"),)
+
+
+def start_delay(lab: Lab, delay_s: float) -> None:
+    """Add ``delay_s`` each way between the firewall and the servers.
+
+    Raises :class:`LabBroken`, :class:`lab.errors.ToolMissing` without a C compiler.
+    """
+    binary = build_delay(lab)
+    switch = topology.switch_namespace(lab.spec.prefix, Role.SERVER)
+    with inside(switch):  # where `lab down` finds the process
+        taps = [_open_tap(name) for name in TAPS]
+        try:
+            detach([str(binary), *map(str, taps), str(round(delay_s * 1e6))], pass_fds=taps)
+        finally:
+            for tap in taps:
+                os.close(tap)
+    servers = [port for port in topology.switch_ports(lab.spec)[switch] if port != "fw"]
+    lines = (
+        f"link set dev {TAPS[0]} mtu {lab.spec.mtu} master br0 up",
+        f"link set dev {TAPS[1]} mtu {lab.spec.mtu} master br1 up",
+        *(f"link set dev {port} master br1" for port in servers),
+    )
+    _make_bridge(switch, lab.spec.mtu)
+    run_batch(Batch(namespace=switch, tool="ip", lines=lines))
+
+
+def build_delay(lab: Lab) -> Path:
+    """Compile the process into the lab's folder, unless it is there."""
+    (wanted,) = delay_argv(lab)
+    binary = Path(wanted)
+    if not binary.exists() or binary.stat().st_mtime < SOURCE.stat().st_mtime:
+        new = binary.with_suffix(".new")
+        run([find_tool("cc"), "-O2", "-Wall", "-o", str(new), str(SOURCE)])
+        new.replace(binary)
+    return binary
+
+
+def _make_bridge(switch: str, mtu: int) -> None:
+    try:
+        line = f"link add br1 mtu {mtu} type bridge mcast_snooping 0"
+        run_batch(Batch(namespace=switch, tool="ip", lines=(line,)))
+    except LabBroken as error:
+        if "File exists" not in str(error):
+            raise
+    run_batch(Batch(namespace=switch, tool="ip", lines=("link set br1 up",)))
+
+
+def _open_tap(name: str) -> int:
+    """A tap interface of the calling thread's namespace, which lives as long as it is open."""
+    try:
+        tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+    except OSError as error:
+        raise LabBroken(f"/dev/net/tun: {error.strerror}; load the kernel's tun module") from error
+    try:
+        request = struct.pack("16sH22x", name.encode(), IFF_TAP | IFF_NO_PI)
+        fcntl.ioctl(tap, TUNSETIFF, request)
+    except OSError as error:
+        os.close(tap)
+        raise LabBroken(f"tap {name}: {error.strerror}") from error
+    os.set_inheritable(tap, True)
+    return tap

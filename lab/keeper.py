@@ -1,0 +1,101 @@
+"""What of a profile moves: a NIC's rate that jitters, a firewall that collapses under load.
+
+``python -m lab.keeper --broadside-lab=PREFIX FOLDER PROFILE`` runs until it is killed, which
+:func:`lab.profiles.apply` and ``lab down`` do.
+"""
+
+import random
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from lab import network, topology
+from lab.errors import LabBroken
+from lab.profiles import PROFILES, Profile
+from lab.topology import Lab
+
+JITTER_EVERY_S: Final = 0.5
+LOOK_EVERY_S: Final = 0.25
+IDLE_RATIO: Final = 0.02  # load below which a collapsed firewall has recovered
+
+
+def main(folder: Path, name: str) -> None:
+    spec = network.read_spec(folder)
+    if spec is None:
+        raise SystemExit(f"{folder}: no finished lab")
+    lab, profile = topology.build_lab(spec, folder), PROFILES[name]
+    try:
+        if profile.cliff_ratio is not None:
+            keep_cliff(lab, profile, profile.cliff_ratio)
+        else:
+            keep_jitter(lab, profile)
+    except LabBroken as error:  # the lab was taken down under us
+        raise SystemExit(str(error)) from error
+
+
+def keep_jitter(lab: Lab, profile: Profile) -> None:
+    """Move every client's NIC rate about its mean, each by itself."""
+    rate = lab.spec.nic_bits_per_second
+    if rate is None:
+        raise SystemExit("the lab's NICs have no rate to move")
+    chance = random.Random(lab.spec.prefix)  # noqa: S311 - a disturbance, not a secret
+    while True:
+        for client in lab.clients:
+            share = 1 + chance.uniform(-profile.nic_jitter_ratio, profile.nic_jitter_ratio)
+            moved = max(100_000, round(rate * profile.nic_ratio * share))
+            network.set_nic_rate(lab, [client], moved)
+        time.sleep(JITTER_EVERY_S)
+
+
+def keep_cliff(lab: Lab, profile: Profile, cliff_ratio: float) -> None:
+    """Cut the firewall's rate once the load on it passes the cliff, until it is idle again."""
+    rate = lab.spec.firewall_bits_per_second
+    if rate is None:
+        raise SystemExit("the lab's firewall has no rate to lose")
+    collapsed = False
+    for load_bits_per_second in loads(lab):
+        if not collapsed and load_bits_per_second > rate * cliff_ratio:
+            network.set_firewall_rate(lab, round(rate * profile.cliff_to_ratio))
+            collapsed = True
+        elif collapsed and load_bits_per_second < rate * IDLE_RATIO:
+            network.set_firewall_rate(lab, rate)
+            collapsed = False
+
+
+def loads(lab: Lab) -> Iterator[float]:
+    """The larger of the two ways' IP-layer rates, over each second of the firewall's ledger."""
+    if lab.ledger_path is None:
+        raise SystemExit("the lab has no ledger to read the load from")
+    last: tuple[float, int, int] | None = None
+    while True:
+        time.sleep(LOOK_EVERY_S)
+        reading = newest(lab.ledger_path)
+        if reading is None or reading == last:
+            continue
+        if last is not None and reading[0] > last[0]:
+            moved = max(reading[1] - last[1], reading[2] - last[2])
+            yield 8 * moved / (reading[0] - last[0])
+        last = reading
+
+
+def newest(ledger_path: Path) -> tuple[float, int, int] | None:
+    """Instant and bytes up and down of the ledger's last whole line; None: there is none."""
+    try:
+        with ledger_path.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - 400))
+            lines = file.read().split(b"\n")[:-1]
+    except OSError:
+        return None
+    for line in reversed(lines):
+        try:
+            at_s, up_bytes, down_bytes = line.split(b",")[:3]
+            return float(at_s), int(up_bytes), int(down_bytes)
+        except ValueError:
+            continue
+    return None
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,152 @@
+"""States that the lab's device and path can be put into, each with a truth that an analysis is to
+find: a firewall that inspects and is slower for it, a slow and jittery NIC, a longer path, a cliff,
+a way round the firewall.
+
+A profile is applied on top of the lab's own rates and replaced by the next; ``plain`` is the lab
+as it was built. What a profile needs beside ``tc`` settings is one *keeper* process (jitter, cliff)
+and one delay process, both in the lab's namespaces, so that ``down`` ends them as well.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from exchange.messages import Role
+from lab import network, topology
+from lab.delay import delay_argv, start_delay
+from lab.errors import LabBroken, LabMisconfigured
+from lab.namespaces import detach, inside, is_module, list_processes, module_argv, run_batch
+from lab.topology import Batch, Lab
+
+WAY_ROUND: Final = "around"  # the cable between the two switches that bypasses the firewall
+STOP_TIMEOUT_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """One state. Ratios are of the lab's own rates."""
+
+    says: str  # what it stands for, in a sentence
+    firewall_ratio: float = 1.0
+    nic_ratio: float = 1.0  # of every host
+    nic_jitter_ratio: float = 0.0  # every NIC's rate moves by this much either way, 5 times a s
+    cliff_ratio: float | None = None  # load, of the firewall's rate, above which it collapses
+    cliff_to_ratio: float = 1.0  # what is left of the rate then
+    delay_s: float = 0.0  # added to the path each way
+    bypass: bool = False  # hosts reach each other without the firewall
+
+
+PROFILES: Final[Mapping[str, Profile]] = {
+    "plain": Profile(says="the lab as it was built"),
+    "idps-alert": Profile(
+        says="a firewall that inspects and reports: 90 % of its rate", firewall_ratio=0.9
+    ),
+    "idps-deny": Profile(
+        says="a firewall that inspects and blocks: 22 % of its rate", firewall_ratio=0.22
+    ),
+    "slow-nic": Profile(
+        says="accelerated networking off: NICs at 10 % of their rate, jittery",
+        nic_ratio=0.1,
+        nic_jitter_ratio=0.3,
+    ),
+    "small-vm": Profile(says="a VM size with half the NIC's rate", nic_ratio=0.5),
+    "cliff": Profile(
+        says="a device that falls to 30 % of its rate once the load passes 70 % of it",
+        cliff_ratio=0.7,
+        cliff_to_ratio=0.3,
+    ),
+    "path-2ms": Profile(says="a path with a round trip of 2 ms", delay_s=0.001),
+    "path-20ms": Profile(says="a path with a round trip of 20 ms", delay_s=0.01),
+    "bypass": Profile(says="a direct way between the subnets, round the firewall", bypass=True),
+}
+
+
+def apply(lab: Lab, name: str) -> Profile:
+    """Put the lab into a profile, whatever it was in before.
+
+    Raises :class:`LabMisconfigured` for an unknown name or plain loopback, :class:`LabBroken`.
+    """
+    profile = PROFILES.get(name)
+    if profile is None:
+        raise LabMisconfigured(f"profile {name!r}: there are {', '.join(PROFILES)}")
+    if lab.firewall_namespace is None:
+        raise LabMisconfigured("this is plain loopback: it has no device to put into a state")
+    _stop(lab)
+    _set_bypass(lab, there=profile.bypass)
+    network.set_nic_rate(lab, lab.hosts, _scaled(lab.spec.nic_bits_per_second, profile.nic_ratio))
+    network.set_firewall_rate(
+        lab, _scaled(lab.spec.firewall_bits_per_second, profile.firewall_ratio)
+    )
+    if profile.delay_s:
+        start_delay(lab, profile.delay_s)
+    if profile.cliff_ratio is not None or profile.nic_jitter_ratio:
+        _start_keeper(lab, name)
+    return profile
+
+
+def _scaled(bits_per_second: int | None, ratio: float) -> int | None:
+    return None if bits_per_second is None else max(100_000, round(bits_per_second * ratio))
+
+
+# What a profile leaves running ------------------------------------------------------------------
+
+
+def _start_keeper(lab: Lab, name: str) -> None:
+    with inside(lab.firewall_namespace):
+        detach([*module_argv("lab.keeper", lab.spec.prefix), str(lab.path), name])
+
+
+def _stop(lab: Lab) -> None:
+    """End the last profile's processes, and undo what the delay did to the switch."""
+    end_s = time.monotonic() + STOP_TIMEOUT_S
+    while True:
+        pids = [
+            process.pid
+            for process in list_processes()
+            if is_module(process, "lab.keeper", lab.spec.prefix)
+            or process.arguments[:1] == delay_argv(lab)[:1]
+        ]
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        if not pids:
+            break
+        if time.monotonic() > end_s:
+            raise LabBroken(f"lab {lab.spec.prefix}: processes {pids} do not end; run lab down")
+        time.sleep(0.02)
+    switch = topology.switch_namespace(lab.spec.prefix, Role.SERVER)
+    ports = topology.switch_ports(lab.spec)[switch]
+    lines = tuple(f"link set dev {port} master br0" for port in ports)
+    run_batch(Batch(namespace=switch, tool="ip", lines=lines))
+
+
+def _set_bypass(lab: Lab, *, there: bool) -> None:
+    """Lay or remove the cable between the two switches, and the routes that lead over it."""
+    spec = lab.spec
+    switches = {role: topology.switch_namespace(spec.prefix, role) for role in Role}
+    client_side = switches[Role.CLIENT]
+    try:
+        run_batch(Batch(namespace=client_side, tool="ip", lines=(f"link delete {WAY_ROUND}",)))
+    except LabBroken as error:
+        if "Cannot find device" not in str(error):
+            raise
+    networks = {Role.CLIENT: topology.SERVER_NETWORK, Role.SERVER: topology.CLIENT_NETWORK}
+    if there:
+        cable = (
+            f"link add {WAY_ROUND} mtu {spec.mtu} type veth "
+            f"peer name {WAY_ROUND} netns {switches[Role.SERVER]} mtu {spec.mtu}"
+        )
+        run_batch(Batch(namespace=client_side, tool="ip", lines=(cable,)))
+        for switch in switches.values():
+            line = f"link set dev {WAY_ROUND} master br0 up"
+            run_batch(Batch(namespace=switch, tool="ip", lines=(line,)))
+    for host in lab.hosts:
+        way = f"route {'replace' if there else 'flush'} {networks[host.role]}/16"
+        if there:
+            way += f" dev eth0 initcwnd {spec.initcwnd} congctl {spec.congestion}"
+        run_batch(Batch(namespace=host.namespace, tool="ip", lines=(way,)))

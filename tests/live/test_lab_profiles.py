@@ -1,0 +1,114 @@
+"""The lab's profiles do what they say, one after another, and leave nothing behind."""
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from lab import network, profiles
+from lab.errors import LabMisconfigured
+from lab.ledger import read_ledger
+from lab.namespaces import inside, list_owned
+from lab.topology import Lab, LabSpec
+from tests.live.labs import built, needs_root, new_prefix, send, wait_until
+
+pytestmark = [pytest.mark.live, pytest.mark.needs_root, needs_root]
+
+NIC_BITS_PER_SECOND = 40_000_000
+FIREWALL_BITS_PER_SECOND = 60_000_000
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    spec = LabSpec(
+        pairs_count=2,
+        prefix=new_prefix(),
+        nic_bits_per_second=NIC_BITS_PER_SECOND,
+        firewall_bits_per_second=FIREWALL_BITS_PER_SECOND,
+    )
+    with built(spec, tmp_path_factory.mktemp("lab")) as lab:
+        yield lab
+
+
+def round_trip_s(lab: Lab) -> float:
+    """The shortest of ten TCP handshakes between the first client and the first server."""
+    client, server = lab.clients[0], lab.servers[0]
+    with inside(server.namespace):
+        listener = socket.create_server((server.address, 7001), backlog=20)
+    taken_s = []
+    with listener:
+        for _ in range(10):
+            begun_s = time.monotonic()
+            with inside(client.namespace):
+                socket.create_connection((server.address, 7001), 5).close()
+            taken_s.append(time.monotonic() - begun_s)
+    return min(taken_s)
+
+
+def sent_bits_per_second(lab: Lab, payload_bytes: int) -> float:
+    begun_s = time.monotonic()
+    send(lab.clients[0], lab.servers[0], payload_bytes)
+    return 8 * payload_bytes / (time.monotonic() - begun_s)
+
+
+def counted_bytes(lab: Lab) -> int:
+    """What the firewall's ledger says it delivered so far."""
+    assert lab.ledger_path is not None
+    path, now_s = lab.ledger_path, time.time()
+    wait_until(lambda: read_ledger(path, now_s, float("inf")), "a reading of the ledger", 5)
+    return read_ledger(path, now_s, float("inf"))[0].up_bytes
+
+
+def test_a_longer_path_is_longer_and_plain_is_plain_again(lab: Lab) -> None:
+    profiles.apply(lab, "path-20ms")
+    assert 0.020 <= round_trip_s(lab) < 0.030
+    send(lab.clients[1], lab.servers[1], 1_000_000)
+    profiles.apply(lab, "plain")
+    assert round_trip_s(lab) < 0.010
+    assert network.status(lab.spec.prefix, lab.path.parents[1]).faults == ()
+
+
+def test_a_firewall_that_blocks_has_the_share_of_its_rate_that_it_says(lab: Lab) -> None:
+    profiles.apply(lab, "idps-deny")
+    rate = sent_bits_per_second(lab, 3_000_000)
+    assert rate < 1.1 * FIREWALL_BITS_PER_SECOND * 0.22
+    profiles.apply(lab, "plain")
+    assert sent_bits_per_second(lab, 3_000_000) > 1.5 * rate
+
+
+def test_the_way_round_is_not_counted_by_the_firewall(lab: Lab) -> None:
+    profiles.apply(lab, "bypass")
+    before = counted_bytes(lab)
+    send(lab.clients[0], lab.servers[0], 2_000_000)
+    assert counted_bytes(lab) - before < 10_000
+    profiles.apply(lab, "plain")
+    before = counted_bytes(lab)
+    send(lab.clients[0], lab.servers[0], 2_000_000)
+    assert counted_bytes(lab) - before > 2_000_000
+
+
+def test_a_cliff_falls_under_load(lab: Lab) -> None:
+    profiles.apply(lab, "cliff")
+    network.set_nic_rate(lab, lab.hosts, None)  # one NIC of 40 Mbit/s stays under it
+    rate = sent_bits_per_second(lab, 30_000_000)
+    assert 0.3 * FIREWALL_BITS_PER_SECOND < rate < 0.7 * FIREWALL_BITS_PER_SECOND
+
+
+def kept(lab: Lab) -> list[str]:
+    """The processes that move rates in this lab."""
+    commands = [process.command for process in list_owned(lab.spec.prefix)]
+    return [command for command in commands if "lab.keeper" in command]
+
+
+def test_what_moves_is_gone_with_the_next_profile(lab: Lab) -> None:
+    profiles.apply(lab, "slow-nic")
+    wait_until(lambda: kept(lab), "the process that moves the rates")
+    assert sent_bits_per_second(lab, 500_000) < 0.2 * NIC_BITS_PER_SECOND
+    profiles.apply(lab, "plain")
+    assert not kept(lab)
+
+
+def test_an_unknown_profile_is_named_with_those_there_are(lab: Lab) -> None:
+    with pytest.raises(LabMisconfigured, match=r"'idps'.*idps-deny"):
+        profiles.apply(lab, "idps")
