@@ -7,7 +7,7 @@ from typing import Final, Literal
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from coordinator.api.problems import PROBLEMS, Problem, problem
+from coordinator.api.problems import PROBLEMS, NotReady
 from coordinator.api.service import Service
 from coordinator.metrics import Figures, take_snapshot
 from exchange.messages import Message, UtcDatetime
@@ -31,8 +31,8 @@ async def health() -> Mapping[str, str]:
     return {"status": "ok"}
 
 
-@router.get("/readyz", responses={503: PROBLEMS[503] | {"model": Problem}})
-async def ready(coordinator: Service, request: Request) -> Readiness | Response:
+@router.get("/readyz", responses={503: PROBLEMS[503]})
+async def ready(coordinator: Service, request: Request) -> Readiness:
     """Whether queue and table answer, and runs are looked after.
 
     Anybody may ask, so a refusal says what is wrong, and no more.
@@ -40,13 +40,13 @@ async def ready(coordinator: Service, request: Request) -> Readiness | Response:
     try:
         await coordinator.fabric.queue.counts()
         await coordinator.runs(limit=1)
-    except ExchangeError:
-        return problem(503, "Not ready", "queue or table do not answer; see the log")
+    except ExchangeError as error:
+        raise NotReady("queue or table do not answer; see the log") from error
     ticked_at = coordinator.ticked_at
     if request.app.state.ticks and (
         ticked_at is None or coordinator.now() - ticked_at > TICKED_WITHIN
     ):
-        return problem(503, "Not ready", "runs are not looked after just now; see the log")
+        raise NotReady("runs are not looked after just now; see the log")
     return Readiness(ticked_at=ticked_at)
 
 

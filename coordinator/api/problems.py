@@ -31,6 +31,10 @@ from exchange.messages import Message
 from exchange.ports import ExchangeError
 
 
+class NotReady(Exception):
+    """This coordinator cannot do its work just now."""
+
+
 class Problem(Message):
     """RFC 9457 problem details."""
 
@@ -62,6 +66,7 @@ _EXPECTED: Final[Mapping[type[Exception], tuple[int, str, str]]] = {
     KeyReused: (409, "Key reused", "{}"),
     LaunchUnderWay: (409, "Under way", "{}"),
     UnknownPair: (404, "Unknown pair", "{}"),
+    NotReady: (503, "Not ready", "{}"),
     NoLedger: (404, "No ledger", "{}"),
     NotAcceptable: (406, "Not acceptable", "{}"),
     TableTooLong: (422, "Too long", "{}"),
