@@ -1,0 +1,238 @@
+# A range: hub and two spokes, an appliance between them, two fleets, and what they meet at.
+# One resource group holds all of it, so one `terraform destroy` takes all of it away.
+
+data "azurerm_client_config" "current" {}
+
+locals {
+  tags          = merge(var.tags, { broadside = var.name })
+  suffix        = substr(sha1("${var.subscription_id}/${var.name}/${var.location}"), 0, 8)
+  bundle_sha256 = filesha256(var.bundle_path)
+  has_firewall  = var.appliance == "azure-firewall"
+
+  tcp_ports = distinct(concat([for port in var.endpoint_ports : tostring(port)], var.extra_tcp_ports))
+  udp_ports = distinct(concat([for port in var.endpoint_ports : tostring(port)], var.extra_udp_ports))
+
+  next_hop_address = one(concat(module.firewall[*].private_address, module.appliance[*].private_address))
+  firewall_id      = one(module.firewall[*].id)
+
+  exchange_environment = {
+    BROADSIDE_FABRIC               = "azure"
+    BROADSIDE_SERVICEBUS_NAMESPACE = module.exchange.servicebus_host
+    BROADSIDE_SERVICEBUS_QUEUE     = module.exchange.queue_name
+    BROADSIDE_TABLES_ENDPOINT      = module.exchange.tables_endpoint
+    BROADSIDE_TABLES_NAME          = module.exchange.table_name
+  }
+}
+
+resource "azurerm_resource_group" "this" {
+  name     = var.name
+  location = var.location
+  tags     = local.tags
+}
+
+module "network" {
+  source = "./modules/network"
+
+  name                = var.name
+  resource_group_name = azurerm_resource_group.this.name
+  location            = var.location
+  tags                = local.tags
+  hub_cidr            = var.hub_cidr
+  clients_cidr        = var.clients_cidr
+  servers_cidr        = var.servers_cidr
+  bypass              = var.bypass
+  firewall_tier       = var.firewall_tier
+  private_endpoints   = var.private_endpoints
+  tcp_ports           = local.tcp_ports
+  udp_ports           = local.udp_ports
+  icmp_enabled        = var.icmp_enabled
+}
+
+module "firewall" {
+  source = "./modules/firewall"
+  count  = local.has_firewall ? 1 : 0
+
+  name                     = var.name
+  resource_group_name      = azurerm_resource_group.this.name
+  location                 = var.location
+  tags                     = local.tags
+  tier                     = var.firewall_tier
+  zones                    = var.firewall_zones
+  subnet_id                = module.network.firewall_subnet_id
+  management_subnet_id     = module.network.firewall_management_subnet_id
+  idps_mode                = var.idps_mode
+  threat_intelligence_mode = var.threat_intelligence_mode
+  tls_inspection           = var.tls_inspection
+  clients_prefix           = module.network.clients_prefix
+  servers_prefix           = module.network.servers_prefix
+  tcp_ports                = local.tcp_ports
+  udp_ports                = local.udp_ports
+  icmp_enabled             = var.icmp_enabled
+}
+
+module "appliance" {
+  source = "./modules/appliance"
+  count  = local.has_firewall ? 0 : 1
+
+  name                       = var.name
+  resource_group_name        = azurerm_resource_group.this.name
+  location                   = var.location
+  tags                       = local.tags
+  subnet_id                  = module.network.appliance_subnet_id
+  subnet_prefix              = module.network.appliance_prefix
+  zones                      = var.firewall_zones
+  image                      = var.nva
+  ssh_public_key             = var.ssh_public_key
+  encryption_at_host_enabled = var.encryption_at_host_enabled
+}
+
+module "routes" {
+  source = "./modules/routes"
+
+  name                = var.name
+  resource_group_name = azurerm_resource_group.this.name
+  location            = var.location
+  tags                = local.tags
+  bypass              = var.bypass
+  next_hop_address    = local.next_hop_address
+
+  spokes = {
+    clients = { subnet_id = module.network.clients_subnet_id, other_prefix = var.servers_cidr }
+    servers = { subnet_id = module.network.servers_subnet_id, other_prefix = var.clients_cidr }
+  }
+}
+
+module "exchange" {
+  source = "./modules/exchange"
+
+  name                  = var.name
+  suffix                = local.suffix
+  resource_group_name   = azurerm_resource_group.this.name
+  location              = var.location
+  tags                  = local.tags
+  private_endpoints     = var.private_endpoints
+  endpoints_subnet_id   = module.network.endpoints_subnet_id
+  network_ids           = module.network.network_ids
+  operator_addresses    = var.operator_addresses
+  deployer_principal_id = data.azurerm_client_config.current.object_id
+  role_settle_s         = var.role_settle_s
+  bundle_path           = var.bundle_path
+  bundle_sha256         = local.bundle_sha256
+
+  subnet_ids = [
+    module.network.clients_subnet_id,
+    module.network.servers_subnet_id,
+    module.network.coordinator_subnet_id,
+  ]
+}
+
+module "identity" {
+  source = "./modules/identity"
+
+  name                = var.name
+  resource_group_name = azurerm_resource_group.this.name
+  location            = var.location
+  tags                = local.tags
+  container_id        = module.exchange.container_id
+  table_id            = module.exchange.table_id
+  queue_id            = module.exchange.queue_id
+  has_firewall        = local.has_firewall
+  firewall_id         = local.firewall_id
+}
+
+resource "azurerm_proximity_placement_group" "this" {
+  count = var.proximity_placement ? 1 : 0
+
+  name                = "${var.name}-fleet"
+  resource_group_name = azurerm_resource_group.this.name
+  location            = var.location
+  zone                = one(var.fleet_zones)
+  allowed_vm_sizes    = length(var.fleet_zones) == 0 ? null : [var.vm_size]
+  tags                = local.tags
+}
+
+module "fleet" {
+  source   = "./modules/fleet"
+  for_each = { client = "clients", server = "servers" }
+
+  name                           = var.name
+  role                           = each.key
+  resource_group_name            = azurerm_resource_group.this.name
+  location                       = var.location
+  tags                           = local.tags
+  instances                      = var.instances
+  size                           = var.vm_size
+  bits_per_second                = var.vm_bits_per_second[var.vm_size]
+  image                          = var.image
+  zones                          = var.fleet_zones
+  proximity_placement_group_id   = one(azurerm_proximity_placement_group.this[*].id)
+  accelerated_networking_enabled = var.accelerated_networking_enabled
+  encryption_at_host_enabled     = var.encryption_at_host_enabled
+  subnet_id                      = each.key == "client" ? module.network.clients_subnet_id : module.network.servers_subnet_id
+  target_prefix                  = each.key == "client" ? module.network.servers_prefix : module.network.clients_prefix
+  endpoint_ports                 = var.endpoint_ports
+  identity_id                    = module.identity.ids[each.value]
+  identity_client_id             = module.identity.client_ids[each.value]
+  ssh_public_key                 = var.ssh_public_key
+  capabilities                   = var.agent_capabilities
+  exchange_environment           = local.exchange_environment
+  settings                       = var.agent_settings
+  bundle_url                     = module.exchange.bundle_url
+  bundle_sha256                  = local.bundle_sha256
+  shutdown_time                  = var.auto_shutdown_time
+  shutdown_timezone              = var.auto_shutdown_timezone
+
+  # A VM without its way out or its roles would give up before they are there.
+  depends_on = [module.identity, module.routes, module.network]
+}
+
+module "coordinator" {
+  source = "./modules/coordinator"
+
+  name                       = var.name
+  resource_group_name        = azurerm_resource_group.this.name
+  location                   = var.location
+  tags                       = local.tags
+  size                       = var.coordinator_size
+  image                      = var.image
+  subnet_id                  = module.network.coordinator_subnet_id
+  bastion_enabled            = var.bastion_enabled
+  bastion_subnet_id          = module.network.bastion_subnet_id
+  identity_id                = module.identity.ids["coordinator"]
+  identity_client_id         = module.identity.client_ids["coordinator"]
+  ssh_public_key             = var.ssh_public_key
+  encryption_at_host_enabled = var.encryption_at_host_enabled
+  exchange_environment       = local.exchange_environment
+  firewall_id                = local.firewall_id
+  bundle_url                 = module.exchange.bundle_url
+  bundle_sha256              = local.bundle_sha256
+  shutdown_time              = var.auto_shutdown_time
+  shutdown_timezone          = var.auto_shutdown_timezone
+
+  depends_on = [module.identity, module.network]
+}
+
+module "observe" {
+  source = "./modules/observe"
+
+  name                = var.name
+  resource_group_name = azurerm_resource_group.this.name
+  resource_group_id   = azurerm_resource_group.this.id
+  location            = var.location
+  tags                = local.tags
+  retention_days      = var.log_retention_days
+  has_firewall        = local.has_firewall
+  firewall_id         = local.firewall_id
+  firewall_logs       = var.firewall_logs
+  servicebus_id       = module.exchange.servicebus_id
+  storage_account_id  = module.exchange.storage_account_id
+}
+
+module "budget" {
+  source = "./modules/budget"
+
+  name              = var.name
+  resource_group_id = azurerm_resource_group.this.id
+  amount            = var.budget_amount
+  emails            = var.budget_emails
+}

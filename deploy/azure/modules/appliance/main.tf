@@ -1,0 +1,123 @@
+# Any other appliance: VMs of a marketplace image behind an internal load balancer whose one rule
+# takes every port and protocol (HA ports), so that its front end can be a next hop. One arm: one
+# interface a VM, which forwards. What the appliance allows is its own configuration.
+
+resource "azurerm_marketplace_agreement" "this" {
+  count = var.image.marketplace ? 1 : 0
+
+  publisher = var.image.publisher
+  offer     = var.image.offer
+  plan      = var.image.sku
+}
+
+resource "azurerm_lb" "this" {
+  name                = "${var.name}-appliance"
+  resource_group_name = var.resource_group_name
+  location            = var.location
+  sku                 = "Standard" # HA ports are Standard's
+  tags                = var.tags
+
+  frontend_ip_configuration {
+    name                          = "next-hop"
+    subnet_id                     = var.subnet_id
+    private_ip_address_allocation = "Static"
+    private_ip_address            = cidrhost(var.subnet_prefix, 4)
+    zones                         = var.zones
+  }
+}
+
+resource "azurerm_lb_backend_address_pool" "this" {
+  name            = "appliances"
+  loadbalancer_id = azurerm_lb.this.id
+}
+
+resource "azurerm_lb_probe" "this" {
+  name                = "alive"
+  loadbalancer_id     = azurerm_lb.this.id
+  protocol            = "Tcp"
+  port                = var.image.probe_port
+  interval_in_seconds = 5
+}
+
+resource "azurerm_lb_rule" "ha_ports" {
+  name                           = "everything"
+  loadbalancer_id                = azurerm_lb.this.id
+  protocol                       = "All"
+  frontend_port                  = 0
+  backend_port                   = 0
+  frontend_ip_configuration_name = "next-hop"
+  backend_address_pool_ids       = [azurerm_lb_backend_address_pool.this.id]
+  probe_id                       = azurerm_lb_probe.this.id
+  load_distribution              = "Default" # by 5-tuple: a pair's streams spread over appliances
+  idle_timeout_in_minutes        = 30        # iperf3's control connection is silent for a whole burst
+}
+
+resource "azurerm_network_interface" "this" {
+  count = var.image.instances
+
+  name                           = "${var.name}-appliance-${count.index + 1}"
+  resource_group_name            = var.resource_group_name
+  location                       = var.location
+  ip_forwarding_enabled          = true
+  accelerated_networking_enabled = true
+  tags                           = var.tags
+
+  ip_configuration {
+    name                          = "traffic"
+    subnet_id                     = var.subnet_id
+    private_ip_address_allocation = "Dynamic"
+  }
+}
+
+resource "azurerm_network_interface_backend_address_pool_association" "this" {
+  count = var.image.instances
+
+  network_interface_id    = azurerm_network_interface.this[count.index].id
+  ip_configuration_name   = "traffic"
+  backend_address_pool_id = azurerm_lb_backend_address_pool.this.id
+}
+
+resource "azurerm_linux_virtual_machine" "this" {
+  count = var.image.instances
+
+  name                            = "${var.name}-appliance-${count.index + 1}"
+  resource_group_name             = var.resource_group_name
+  location                        = var.location
+  size                            = var.image.size
+  admin_username                  = var.image.admin_user_name
+  disable_password_authentication = true
+  network_interface_ids           = [azurerm_network_interface.this[count.index].id]
+  custom_data                     = var.image.custom_data == null ? null : base64encode(var.image.custom_data)
+  allow_extension_operations      = false
+  encryption_at_host_enabled      = var.encryption_at_host_enabled
+  tags                            = var.tags
+
+  admin_ssh_key {
+    username   = var.image.admin_user_name
+    public_key = var.ssh_public_key
+  }
+
+  os_disk {
+    caching              = "ReadWrite"
+    storage_account_type = "StandardSSD_LRS"
+  }
+
+  source_image_reference {
+    publisher = var.image.publisher
+    offer     = var.image.offer
+    sku       = var.image.sku
+    version   = var.image.version
+  }
+
+  dynamic "plan" {
+    for_each = azurerm_marketplace_agreement.this
+
+    content {
+      name      = plan.value.plan
+      product   = plan.value.offer
+      publisher = plan.value.publisher
+    }
+  }
+
+  boot_diagnostics {} # the vendor's console; an appliance that does not come up says why there
+}

@@ -1,0 +1,60 @@
+variable "name" {
+  type        = string
+  description = "First part of every name."
+}
+
+variable "resource_group_name" {
+  type        = string
+  description = "Resource group."
+}
+
+variable "location" {
+  type        = string
+  description = "Region."
+}
+
+variable "tags" {
+  type        = map(string)
+  description = "Tags."
+}
+
+variable "subnet_id" {
+  type        = string
+  description = "Subnet of appliances and load balancer."
+}
+
+variable "subnet_prefix" {
+  type        = string
+  description = "Its addresses; the load balancer takes the first that Azure leaves free."
+}
+
+variable "zones" {
+  type        = set(string)
+  description = "Availability zones of the load balancer's address."
+}
+
+variable "image" {
+  type = object({
+    publisher       = string
+    offer           = string
+    sku             = string
+    version         = string
+    size            = string
+    instances       = number
+    marketplace     = bool
+    probe_port      = number
+    custom_data     = string
+    admin_user_name = string
+  })
+  description = "The vendor's image, and how many of which size."
+}
+
+variable "ssh_public_key" {
+  type        = string
+  description = "The operator's key."
+}
+
+variable "encryption_at_host_enabled" {
+  type        = bool
+  description = "Encrypt disks on the host."
+}

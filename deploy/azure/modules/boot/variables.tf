@@ -1,0 +1,39 @@
+variable "service" {
+  type        = string
+  description = "What the VM becomes: `agent` or `coordinator`."
+
+  validation {
+    condition     = contains(["agent", "coordinator"], var.service)
+    error_message = "service: must be agent or coordinator."
+  }
+}
+
+variable "environment" {
+  type        = map(string)
+  description = "Settings of the service: its environment file. No secrets."
+
+  validation {
+    condition     = alltrue([for value in values(var.environment) : can(regex("^[^\n\"'\\\\]*$", value))])
+    error_message = "environment: values must be one line without quotes and backslashes."
+  }
+}
+
+variable "capabilities" {
+  type        = list(string)
+  description = "Linux capabilities that the agent keeps."
+}
+
+variable "bundle_url" {
+  type        = string
+  description = "Where the package is."
+}
+
+variable "bundle_sha256" {
+  type        = string
+  description = "What it must be."
+}
+
+variable "identity_client_id" {
+  type        = string
+  description = "Identity with which to fetch it."
+}

@@ -1,0 +1,19 @@
+variable "name" {
+  type        = string
+  description = "First part of every name."
+}
+
+variable "resource_group_id" {
+  type        = string
+  description = "What the budget is for."
+}
+
+variable "amount" {
+  type        = number
+  description = "A month's budget, in the subscription's currency."
+}
+
+variable "emails" {
+  type        = list(string)
+  description = "Who is told."
+}

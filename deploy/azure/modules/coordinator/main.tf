@@ -1,0 +1,87 @@
+# A small VM, in place of Container Apps (DECISIONS.md says why): the same image, package and
+# hardened unit as the agents'. Its API listens on its own loopback and is reached through Bastion.
+
+module "boot" {
+  source = "../boot"
+
+  service            = "coordinator"
+  capabilities       = []
+  bundle_url         = var.bundle_url
+  bundle_sha256      = var.bundle_sha256
+  identity_client_id = var.identity_client_id
+
+  environment = merge(var.exchange_environment, {
+    BROADSIDE_MANAGED_IDENTITY_CLIENT_ID = var.identity_client_id
+    }, var.firewall_id == null ? {} : {
+    BROADSIDE_LEDGER                    = "azure-monitor"
+    BROADSIDE_AZURE_MONITOR_RESOURCE_ID = var.firewall_id
+  })
+}
+
+resource "azurerm_network_interface" "this" {
+  name                = "${var.name}-coordinator"
+  resource_group_name = var.resource_group_name
+  location            = var.location
+  tags                = var.tags
+
+  ip_configuration {
+    name                          = "private"
+    subnet_id                     = var.subnet_id
+    private_ip_address_allocation = "Dynamic"
+  }
+}
+
+resource "azurerm_linux_virtual_machine" "this" {
+  name                            = "${var.name}-coordinator"
+  computer_name                   = "coordinator"
+  resource_group_name             = var.resource_group_name
+  location                        = var.location
+  size                            = var.size
+  admin_username                  = "operator"
+  disable_password_authentication = true
+  network_interface_ids           = [azurerm_network_interface.this.id]
+  custom_data                     = module.boot.custom_data
+  allow_extension_operations      = false
+  encryption_at_host_enabled      = var.encryption_at_host_enabled
+  secure_boot_enabled             = true
+  vtpm_enabled                    = true
+  tags                            = var.tags
+
+  admin_ssh_key {
+    username   = "operator"
+    public_key = var.ssh_public_key
+  }
+
+  identity {
+    type         = "UserAssigned"
+    identity_ids = [var.identity_id]
+  }
+
+  os_disk {
+    caching              = "ReadWrite"
+    storage_account_type = "StandardSSD_LRS"
+  }
+
+  source_image_reference {
+    publisher = var.image.publisher
+    offer     = var.image.offer
+    sku       = var.image.sku
+    version   = var.image.version
+  }
+
+  boot_diagnostics {}
+}
+
+resource "azurerm_dev_test_global_vm_shutdown_schedule" "this" {
+  count = var.shutdown_time == null ? 0 : 1
+
+  virtual_machine_id    = azurerm_linux_virtual_machine.this.id
+  location              = var.location
+  daily_recurrence_time = var.shutdown_time
+  timezone              = var.shutdown_timezone
+  tags                  = var.tags
+
+  notification_settings {
+    enabled = false
+  }
+}

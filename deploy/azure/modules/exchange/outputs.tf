@@ -1,0 +1,49 @@
+output "servicebus_id" {
+  value       = azurerm_servicebus_namespace.this.id
+  description = "The namespace."
+}
+
+output "servicebus_host" {
+  value       = "${azurerm_servicebus_namespace.this.name}.servicebus.windows.net"
+  description = "BROADSIDE_SERVICEBUS_NAMESPACE."
+}
+
+output "queue_name" {
+  value       = azurerm_servicebus_queue.jobs.name
+  description = "BROADSIDE_SERVICEBUS_QUEUE."
+}
+
+output "queue_id" {
+  value       = azurerm_servicebus_queue.jobs.id
+  description = "Scope of the queue's roles."
+}
+
+output "storage_account_id" {
+  value       = azurerm_storage_account.this.id
+  description = "The storage account."
+}
+
+output "tables_endpoint" {
+  value       = trimsuffix(azurerm_storage_account.this.primary_table_endpoint, "/")
+  description = "BROADSIDE_TABLES_ENDPOINT."
+}
+
+output "table_name" {
+  value       = azurerm_storage_table.broadside.name
+  description = "BROADSIDE_TABLES_NAME."
+}
+
+output "table_id" {
+  value       = azurerm_storage_table.broadside.resource_manager_id
+  description = "Scope of the table's roles."
+}
+
+output "container_id" {
+  value       = azurerm_storage_container.agent.id
+  description = "Scope of the package's role."
+}
+
+output "bundle_url" {
+  value       = "${azurerm_storage_account.this.primary_blob_endpoint}${azurerm_storage_container.agent.name}/${azurerm_storage_blob.bundle.name}"
+  description = "Where VMs fetch the package."
+}

@@ -1,0 +1,55 @@
+# Only with private_endpoints. Names resolve to private addresses in all three networks.
+
+locals {
+  endpoints = var.private_endpoints ? {
+    blob       = { resource = azurerm_storage_account.this.id, group = "blob", zone = "privatelink.blob.core.windows.net" }
+    table      = { resource = azurerm_storage_account.this.id, group = "table", zone = "privatelink.table.core.windows.net" }
+    servicebus = { resource = azurerm_servicebus_namespace.this.id, group = "namespace", zone = "privatelink.servicebus.windows.net" }
+  } : {}
+
+  links = merge([
+    for service in keys(local.endpoints) : {
+      for network, id in var.network_ids : "${service}-${network}" => { service = service, network_id = id }
+    }
+  ]...)
+}
+
+resource "azurerm_private_dns_zone" "this" {
+  for_each = local.endpoints
+
+  name                = each.value.zone
+  resource_group_name = var.resource_group_name
+  tags                = var.tags
+}
+
+resource "azurerm_private_dns_zone_virtual_network_link" "this" {
+  for_each = local.links
+
+  name                 = each.key
+  private_dns_zone_id  = azurerm_private_dns_zone.this[each.value.service].id
+  virtual_network_id   = each.value.network_id
+  registration_enabled = false
+  tags                 = var.tags
+}
+
+resource "azurerm_private_endpoint" "this" {
+  for_each = local.endpoints
+
+  name                = "${var.name}-${each.key}"
+  resource_group_name = var.resource_group_name
+  location            = var.location
+  subnet_id           = var.endpoints_subnet_id
+  tags                = var.tags
+
+  private_service_connection {
+    name                           = each.key
+    is_manual_connection           = false
+    private_connection_resource_id = each.value.resource
+    subresource_names              = [each.value.group]
+  }
+
+  private_dns_zone_group {
+    name                 = each.key
+    private_dns_zone_ids = [azurerm_private_dns_zone.this[each.key].id]
+  }
+}

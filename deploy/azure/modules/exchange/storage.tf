@@ -1,0 +1,71 @@
+# The table of presences, claims and results, and the container with the agents' package.
+
+resource "azurerm_storage_account" "this" {
+  name                             = "${var.name}${var.suffix}"
+  resource_group_name              = var.resource_group_name
+  location                         = var.location
+  account_kind                     = "StorageV2"
+  account_tier                     = "Standard"
+  account_replication_type         = "ZRS"
+  min_tls_version                  = "TLS1_2"
+  shared_access_key_enabled        = false # managed identities only
+  default_to_oauth_authentication  = true
+  local_user_enabled               = false
+  allow_nested_items_to_be_public  = false
+  cross_tenant_replication_enabled = false
+  public_network_access_enabled    = true # for the deployer's upload; the rules below shut it to all others
+  tags                             = var.tags
+
+  network_rules {
+    default_action             = "Deny"
+    bypass                     = ["AzureServices"]
+    ip_rules                   = var.operator_addresses
+    virtual_network_subnet_ids = var.subnet_ids
+  }
+
+  blob_properties {
+    delete_retention_policy {
+      days = 7
+    }
+  }
+
+  sas_policy {
+    expiration_period = "00.01:00:00"
+  }
+}
+
+resource "azurerm_storage_table" "broadside" {
+  name               = "broadside"
+  storage_account_id = azurerm_storage_account.this.id
+}
+
+resource "azurerm_storage_container" "agent" {
+  name                  = "agent"
+  storage_account_id    = azurerm_storage_account.this.id
+  container_access_type = "private"
+}
+
+# The upload writes data, which even an owner of the subscription may not do without a data role.
+resource "azurerm_role_assignment" "deployer" {
+  scope                = azurerm_storage_container.agent.id
+  role_definition_name = "Storage Blob Data Contributor"
+  principal_id         = var.deployer_principal_id
+}
+
+resource "terraform_data" "role_settles" {
+  triggers_replace = azurerm_role_assignment.deployer.id
+
+  provisioner "local-exec" {
+    command = "sleep ${var.role_settle_s}"
+  }
+}
+
+resource "azurerm_storage_blob" "bundle" {
+  name                 = "broadside-bundle-${substr(var.bundle_sha256, 0, 12)}.tar.gz"
+  storage_container_id = azurerm_storage_container.agent.id
+  type                 = "Block"
+  source               = var.bundle_path
+  content_type         = "application/gzip"
+
+  depends_on = [terraform_data.role_settles]
+}

@@ -1,0 +1,69 @@
+variable "name" {
+  type        = string
+  description = "First part of every name."
+}
+
+variable "suffix" {
+  type        = string
+  description = "Makes the two names unique that are unique in the world: namespace and account."
+}
+
+variable "resource_group_name" {
+  type        = string
+  description = "Resource group."
+}
+
+variable "location" {
+  type        = string
+  description = "Region."
+}
+
+variable "tags" {
+  type        = map(string)
+  description = "Tags."
+}
+
+variable "private_endpoints" {
+  type        = bool
+  description = "Private endpoints, and so a Premium namespace."
+}
+
+variable "endpoints_subnet_id" {
+  type        = string
+  description = "Their subnet."
+}
+
+variable "network_ids" {
+  type        = map(string)
+  description = "Networks in which their names resolve."
+}
+
+variable "subnet_ids" {
+  type        = list(string)
+  description = "Subnets that the storage account lets in by service endpoint."
+}
+
+variable "operator_addresses" {
+  type        = list(string)
+  description = "Public addresses that the storage account lets in."
+}
+
+variable "deployer_principal_id" {
+  type        = string
+  description = "Who uploads the package."
+}
+
+variable "role_settle_s" {
+  type        = number
+  description = "Seconds between the deployer's role and the upload."
+}
+
+variable "bundle_path" {
+  type        = string
+  description = "The package."
+}
+
+variable "bundle_sha256" {
+  type        = string
+  description = "Its SHA-256, in hex."
+}

@@ -1,0 +1,9 @@
+output "id" {
+  value       = azurerm_firewall.this.id
+  description = "The firewall: its metrics, its capacity."
+}
+
+output "private_address" {
+  value       = azurerm_firewall.this.ip_configuration[0].private_ip_address
+  description = "Next hop of the spokes."
+}

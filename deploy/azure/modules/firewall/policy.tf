@@ -1,0 +1,103 @@
+resource "azurerm_firewall_policy" "this" {
+  name                     = "${var.name}-firewall"
+  resource_group_name      = var.resource_group_name
+  location                 = var.location
+  sku                      = var.tier
+  threat_intelligence_mode = var.threat_intelligence_mode
+  tags                     = var.tags
+
+  dynamic "intrusion_detection" {
+    for_each = var.tier == "Premium" ? [var.idps_mode] : []
+
+    content {
+      mode = intrusion_detection.value
+    }
+  }
+
+  dynamic "tls_certificate" {
+    for_each = var.tls_inspection[*]
+
+    content {
+      name                = "inspection"
+      key_vault_secret_id = tls_certificate.value.key_vault_secret_id
+    }
+  }
+
+  dynamic "identity" {
+    for_each = var.tls_inspection[*]
+
+    content {
+      type         = "UserAssigned"
+      identity_ids = [identity.value.identity_id]
+    }
+  }
+}
+
+# The traffic's ports from clients to servers, and nothing else: the agents' other needs (storage,
+# Service Bus) do not come this way.
+resource "azurerm_firewall_policy_rule_collection_group" "traffic" {
+  name               = "traffic"
+  firewall_policy_id = azurerm_firewall_policy.this.id
+  priority           = 100
+
+  network_rule_collection {
+    name     = "traffic"
+    priority = 100
+    action   = "Allow"
+
+    rule {
+      name                  = "tcp"
+      protocols             = ["TCP"]
+      source_addresses      = [var.clients_prefix]
+      destination_addresses = [var.servers_prefix]
+      destination_ports     = var.tcp_ports
+    }
+
+    rule {
+      name                  = "udp"
+      protocols             = ["UDP"]
+      source_addresses      = [var.clients_prefix]
+      destination_addresses = [var.servers_prefix]
+      destination_ports     = var.udp_ports
+    }
+
+    dynamic "rule" {
+      for_each = var.icmp_enabled ? [1] : []
+
+      content {
+        name                  = "echo"
+        protocols             = ["ICMP"]
+        source_addresses      = [var.clients_prefix]
+        destination_addresses = [var.servers_prefix]
+        destination_ports     = ["*"] # ICMP has no ports; the argument is required
+      }
+    }
+  }
+
+  # Only application rules inspect TLS, so HTTPS engines get one when it is on.
+  dynamic "application_rule_collection" {
+    for_each = var.tls_inspection[*]
+
+    content {
+      name     = "inspected"
+      priority = 200
+      action   = "Allow"
+
+      rule {
+        name              = "https"
+        source_addresses  = [var.clients_prefix]
+        destination_fqdns = ["*"] # servers are addressed by number; sources and ports bound it
+        terminate_tls     = true
+
+        dynamic "protocols" {
+          for_each = application_rule_collection.value.ports
+
+          content {
+            type = "Https"
+            port = protocols.value
+          }
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,87 @@
+# One scale set of agents; the root makes two of it. Uniform orchestration: DECISIONS.md says why.
+
+module "boot" {
+  source = "../boot"
+
+  service            = "agent"
+  capabilities       = sort(var.capabilities)
+  bundle_url         = var.bundle_url
+  bundle_sha256      = var.bundle_sha256
+  identity_client_id = var.identity_client_id
+
+  environment = merge(var.exchange_environment, {
+    BROADSIDE_MANAGED_IDENTITY_CLIENT_ID = var.identity_client_id
+    BROADSIDE_AGENT_ROLE                 = var.role
+    BROADSIDE_AGENT_PORTS                = join(",", var.endpoint_ports)
+    BROADSIDE_AGENT_ALLOWED_NETWORKS     = var.target_prefix
+    BROADSIDE_AGENT_VM_SIZE              = var.size
+    BROADSIDE_AGENT_NIC_BITS_PER_SECOND  = format("%d", var.bits_per_second)
+    BROADSIDE_AGENT_LOG_JSON             = "true"
+  }, var.settings)
+}
+
+resource "azurerm_linux_virtual_machine_scale_set" "this" {
+  name                            = "${var.name}-${var.role}s"
+  resource_group_name             = var.resource_group_name
+  location                        = var.location
+  sku                             = var.size
+  instances                       = var.instances
+  computer_name_prefix            = var.role
+  admin_username                  = "operator"
+  disable_password_authentication = true
+  custom_data                     = module.boot.custom_data
+  # A VM too many that Azure takes away again would have taken a job with it.
+  overprovision = false
+  # A changed model touches no running VM; `broadside scale 0`, then `scale 30` makes new ones.
+  upgrade_mode                 = "Manual"
+  single_placement_group       = false # room for up to 1,000
+  platform_fault_domain_count  = 1     # as many hosts as there are: no two need to stay apart
+  zones                        = var.zones
+  zone_balance                 = length(var.zones) > 1
+  proximity_placement_group_id = var.proximity_placement_group_id
+  encryption_at_host_enabled   = var.encryption_at_host_enabled
+  extension_operations_enabled = false
+  secure_boot_enabled          = true
+  vtpm_enabled                 = true
+  tags                         = var.tags
+
+  admin_ssh_key {
+    username   = "operator"
+    public_key = var.ssh_public_key
+  }
+
+  identity {
+    type         = "UserAssigned"
+    identity_ids = [var.identity_id]
+  }
+
+  network_interface {
+    name                           = "traffic"
+    primary                        = true
+    accelerated_networking_enabled = var.accelerated_networking_enabled
+
+    ip_configuration {
+      name      = "traffic"
+      primary   = true
+      subnet_id = var.subnet_id
+    }
+  }
+
+  os_disk {
+    caching              = "ReadWrite"
+    storage_account_type = "StandardSSD_LRS"
+  }
+
+  source_image_reference {
+    publisher = var.image.publisher
+    offer     = var.image.offer
+    sku       = var.image.sku
+    version   = var.image.version
+  }
+
+  boot_diagnostics {}
+
+  lifecycle {
+    ignore_changes = [instances] # `broadside scale` and the nightly shutdown set it
+  }
+}

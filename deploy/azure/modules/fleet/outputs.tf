@@ -1,0 +1,4 @@
+output "name" {
+  value       = azurerm_linux_virtual_machine_scale_set.this.name
+  description = "The scale set."
+}

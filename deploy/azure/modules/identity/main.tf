@@ -1,0 +1,59 @@
+# Three identities, and the only thing each may do. No key, password or connection string exists:
+# shared keys and local authentication are off on both services.
+
+resource "azurerm_user_assigned_identity" "this" {
+  for_each = toset(["clients", "servers", "coordinator"])
+
+  name                = "${var.name}-${each.key}"
+  resource_group_name = var.resource_group_name
+  location            = var.location
+  tags                = var.tags
+}
+
+resource "azurerm_role_assignment" "package" {
+  for_each = azurerm_user_assigned_identity.this
+
+  scope                = var.container_id
+  role_definition_name = "Storage Blob Data Reader"
+  principal_id         = each.value.principal_id
+  principal_type       = "ServicePrincipal"
+  description          = "Fetch the package at boot."
+}
+
+resource "azurerm_role_assignment" "table" {
+  for_each = azurerm_user_assigned_identity.this
+
+  scope                = var.table_id
+  role_definition_name = "Storage Table Data Contributor"
+  principal_id         = each.value.principal_id
+  principal_type       = "ServicePrincipal"
+  description          = "Presences, claims, control rows and results."
+}
+
+resource "azurerm_role_assignment" "receive" {
+  for_each = toset(["clients", "coordinator"])
+
+  scope                = var.queue_id
+  role_definition_name = "Azure Service Bus Data Receiver"
+  principal_id         = azurerm_user_assigned_identity.this[each.key].principal_id
+  principal_type       = "ServicePrincipal"
+  description          = each.key == "clients" ? "Take jobs." : "Count messages, read and resend dead letters."
+}
+
+resource "azurerm_role_assignment" "send" {
+  scope                = var.queue_id
+  role_definition_name = "Azure Service Bus Data Sender"
+  principal_id         = azurerm_user_assigned_identity.this["coordinator"].principal_id
+  principal_type       = "ServicePrincipal"
+  description          = "Queue and cancel jobs."
+}
+
+resource "azurerm_role_assignment" "metrics" {
+  count = var.has_firewall ? 1 : 0
+
+  scope                = var.firewall_id
+  role_definition_name = "Monitoring Reader"
+  principal_id         = azurerm_user_assigned_identity.this["coordinator"].principal_id
+  principal_type       = "ServicePrincipal"
+  description          = "Read the firewall's own ledger."
+}

@@ -1,0 +1,44 @@
+variable "name" {
+  type        = string
+  description = "First part of every name."
+}
+
+variable "resource_group_name" {
+  type        = string
+  description = "Resource group."
+}
+
+variable "location" {
+  type        = string
+  description = "Region."
+}
+
+variable "tags" {
+  type        = map(string)
+  description = "Tags."
+}
+
+variable "container_id" {
+  type        = string
+  description = "Container of the agents' package."
+}
+
+variable "table_id" {
+  type        = string
+  description = "The one table."
+}
+
+variable "queue_id" {
+  type        = string
+  description = "The one queue."
+}
+
+variable "has_firewall" {
+  type        = bool
+  description = "Whether there is an Azure Firewall whose metrics are read."
+}
+
+variable "firewall_id" {
+  type        = string
+  description = "That firewall; null without."
+}

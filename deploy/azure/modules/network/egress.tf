@@ -1,0 +1,44 @@
+# Service Bus Standard has neither private nor service endpoints, so what speaks to it needs a way
+# to a public address. A NAT gateway and not the firewall: jobs must not share the path under test.
+
+locals {
+  nat = merge(
+    { hub = azurerm_subnet.coordinator.id },
+    var.private_endpoints ? {} : { clients = azurerm_subnet.clients.id, servers = azurerm_subnet.servers.id },
+  )
+}
+
+resource "azurerm_public_ip" "nat" {
+  for_each = local.nat
+
+  name                = "${var.name}-nat-${each.key}"
+  resource_group_name = var.resource_group_name
+  location            = var.location
+  allocation_method   = "Static"
+  sku                 = "Standard"
+  tags                = var.tags
+}
+
+resource "azurerm_nat_gateway" "this" {
+  for_each = local.nat
+
+  name                = "${var.name}-${each.key}"
+  resource_group_name = var.resource_group_name
+  location            = var.location
+  sku_name            = "Standard"
+  tags                = var.tags
+}
+
+resource "azurerm_nat_gateway_public_ip_association" "this" {
+  for_each = local.nat
+
+  nat_gateway_id       = azurerm_nat_gateway.this[each.key].id
+  public_ip_address_id = azurerm_public_ip.nat[each.key].id
+}
+
+resource "azurerm_subnet_nat_gateway_association" "this" {
+  for_each = local.nat
+
+  subnet_id      = each.value
+  nat_gateway_id = azurerm_nat_gateway.this[each.key].id
+}

@@ -1,0 +1,114 @@
+# Hub and two spokes. Nothing here has a public address; NAT gateways (egress.tf) let out what the
+# security groups (security.tf) allow: Service Bus and storage of this region, and no internet.
+
+resource "azurerm_virtual_network" "hub" {
+  name                = "${var.name}-hub"
+  resource_group_name = var.resource_group_name
+  location            = var.location
+  address_space       = [var.hub_cidr]
+  tags                = var.tags
+}
+
+resource "azurerm_virtual_network" "clients" {
+  name                = "${var.name}-clients"
+  resource_group_name = var.resource_group_name
+  location            = var.location
+  address_space       = [var.clients_cidr]
+  tags                = var.tags
+}
+
+resource "azurerm_virtual_network" "servers" {
+  name                = "${var.name}-servers"
+  resource_group_name = var.resource_group_name
+  location            = var.location
+  address_space       = [var.servers_cidr]
+  tags                = var.tags
+}
+
+# Subnets of the hub -------------------------------------------------------------------------------
+
+resource "azurerm_subnet" "firewall" {
+  name                 = "AzureFirewallSubnet" # Azure's own name for it; no other is accepted
+  resource_group_name  = var.resource_group_name
+  virtual_network_name = azurerm_virtual_network.hub.name
+  address_prefixes     = [cidrsubnet(var.hub_cidr, 10, 0)]
+}
+
+resource "azurerm_subnet" "firewall_management" {
+  count = var.firewall_tier == "Basic" ? 1 : 0
+
+  name                 = "AzureFirewallManagementSubnet" # Azure's own name, again
+  resource_group_name  = var.resource_group_name
+  virtual_network_name = azurerm_virtual_network.hub.name
+  address_prefixes     = [cidrsubnet(var.hub_cidr, 10, 1)]
+}
+
+resource "azurerm_subnet" "bastion" {
+  name                 = "AzureBastionSubnet" # Azure's own name, again
+  resource_group_name  = var.resource_group_name
+  virtual_network_name = azurerm_virtual_network.hub.name
+  address_prefixes     = [cidrsubnet(var.hub_cidr, 10, 2)]
+}
+
+resource "azurerm_subnet" "coordinator" {
+  name                            = "coordinator"
+  resource_group_name             = var.resource_group_name
+  virtual_network_name            = azurerm_virtual_network.hub.name
+  address_prefixes                = [cidrsubnet(var.hub_cidr, 10, 3)]
+  default_outbound_access_enabled = false
+
+  service_endpoint {
+    service = "Microsoft.Storage"
+  }
+}
+
+resource "azurerm_subnet" "endpoints" {
+  name                            = "endpoints"
+  resource_group_name             = var.resource_group_name
+  virtual_network_name            = azurerm_virtual_network.hub.name
+  address_prefixes                = [cidrsubnet(var.hub_cidr, 10, 4)]
+  default_outbound_access_enabled = false
+}
+
+resource "azurerm_subnet" "appliance" {
+  name                            = "appliance"
+  resource_group_name             = var.resource_group_name
+  virtual_network_name            = azurerm_virtual_network.hub.name
+  address_prefixes                = [cidrsubnet(var.hub_cidr, 10, 5)]
+  default_outbound_access_enabled = false
+}
+
+# Subnets of the spokes ----------------------------------------------------------------------------
+# Storage by service endpoint: presence, results and the package take Azure's backbone, never the
+# appliance under test.
+
+resource "azurerm_subnet" "clients" {
+  name                            = "agents"
+  resource_group_name             = var.resource_group_name
+  virtual_network_name            = azurerm_virtual_network.clients.name
+  address_prefixes                = [local.clients_prefix]
+  default_outbound_access_enabled = false
+
+  service_endpoint {
+    service = "Microsoft.Storage"
+  }
+}
+
+resource "azurerm_subnet" "servers" {
+  name                            = "agents"
+  resource_group_name             = var.resource_group_name
+  virtual_network_name            = azurerm_virtual_network.servers.name
+  address_prefixes                = [local.servers_prefix]
+  default_outbound_access_enabled = false
+
+  service_endpoint {
+    service = "Microsoft.Storage"
+  }
+}
+
+locals {
+  clients_prefix   = cidrsubnet(var.clients_cidr, 21 - tonumber(split("/", var.clients_cidr)[1]), 0) # a /21: 2,043 VMs
+  servers_prefix   = cidrsubnet(var.servers_cidr, 21 - tonumber(split("/", var.servers_cidr)[1]), 0)
+  endpoints_prefix = cidrsubnet(var.hub_cidr, 10, 4)
+  bastion_prefix   = cidrsubnet(var.hub_cidr, 10, 2)
+}

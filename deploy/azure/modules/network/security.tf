@@ -1,0 +1,107 @@
+# What may pass at each subnet. Every group ends with a refusal in both directions, for Azure's own
+# last rules let a network talk to itself and out to the internet.
+
+resource "azurerm_network_security_group" "this" {
+  for_each = toset(["clients", "servers", "coordinator"])
+
+  name                = "${var.name}-${each.key}"
+  resource_group_name = var.resource_group_name
+  location            = var.location
+  tags                = var.tags
+}
+
+locals {
+  # Where the exchange is: tags of this region's services, or the private endpoints' subnet.
+  exchange = var.private_endpoints ? {
+    ServiceBus = local.endpoints_prefix
+    Storage    = local.endpoints_prefix
+    } : {
+    ServiceBus = "ServiceBus.${var.location}"
+    Storage    = "Storage.${var.location}"
+  }
+  exchange_ports = { ServiceBus = "5671", Storage = "443" } # AMQP over TLS; HTTPS
+
+  to_exchange = [
+    for service, prefix in local.exchange :
+    { name = "To${service}", protocol = "Tcp", ports = [local.exchange_ports[service]], from = "VirtualNetwork", to = prefix }
+  ]
+
+  traffic = concat(
+    [{ name = "TrafficTcp", protocol = "Tcp", ports = var.tcp_ports, from = local.clients_prefix, to = local.servers_prefix }],
+    [{ name = "TrafficUdp", protocol = "Udp", ports = var.udp_ports, from = local.clients_prefix, to = local.servers_prefix }],
+    var.icmp_enabled ? [{ name = "Echo", protocol = "Icmp", ports = ["*"], from = local.clients_prefix, to = local.servers_prefix }] : [],
+  )
+
+  # Return traffic needs no rule: groups are stateful.
+  allowed = {
+    clients = { Inbound = [], Outbound = concat(local.traffic, local.to_exchange) }
+    servers = { Inbound = local.traffic, Outbound = [local.to_exchange[1]] } # no jobs go to servers
+    coordinator = {
+      Inbound = [{ name = "SshFromBastion", protocol = "Tcp", ports = ["22"], from = local.bastion_prefix, to = "VirtualNetwork" }]
+      Outbound = concat(local.to_exchange, [
+        { name = "ToResourceManager", protocol = "Tcp", ports = ["443"], from = "VirtualNetwork", to = "AzureResourceManager" },
+        { name = "ToEntra", protocol = "Tcp", ports = ["443"], from = "VirtualNetwork", to = "AzureActiveDirectory" },
+      ])
+    }
+  }
+
+  rules = merge([
+    for group, directions in local.allowed : merge([
+      for direction, rules in directions : {
+        for index, rule in rules :
+        "${group}-${rule.name}" => merge(rule, { group = group, direction = direction, priority = 100 + 10 * index })
+      }
+    ]...)
+  ]...)
+}
+
+resource "azurerm_network_security_rule" "allow" {
+  for_each = local.rules
+
+  name                        = each.value.name
+  resource_group_name         = var.resource_group_name
+  network_security_group_name = azurerm_network_security_group.this[each.value.group].name
+  priority                    = each.value.priority
+  direction                   = each.value.direction
+  access                      = "Allow"
+  protocol                    = each.value.protocol
+  source_address_prefix       = each.value.from
+  source_port_range           = "*"
+  destination_address_prefix  = each.value.to
+  destination_port_ranges     = each.value.ports
+}
+
+resource "azurerm_network_security_rule" "deny" {
+  for_each = merge([
+    for group in ["clients", "servers", "coordinator"] : {
+      for direction in ["Inbound", "Outbound"] : "${group}-${direction}" => { group = group, direction = direction }
+    }
+  ]...)
+
+  name                        = "Nothing${each.value.direction}"
+  resource_group_name         = var.resource_group_name
+  network_security_group_name = azurerm_network_security_group.this[each.value.group].name
+  priority                    = 4096
+  direction                   = each.value.direction
+  access                      = "Deny"
+  protocol                    = "*"
+  source_address_prefix       = "*"
+  source_port_range           = "*"
+  destination_address_prefix  = "*"
+  destination_port_range      = "*"
+}
+
+resource "azurerm_subnet_network_security_group_association" "clients" {
+  subnet_id                 = azurerm_subnet.clients.id
+  network_security_group_id = azurerm_network_security_group.this["clients"].id
+}
+
+resource "azurerm_subnet_network_security_group_association" "servers" {
+  subnet_id                 = azurerm_subnet.servers.id
+  network_security_group_id = azurerm_network_security_group.this["servers"].id
+}
+
+resource "azurerm_subnet_network_security_group_association" "coordinator" {
+  subnet_id                 = azurerm_subnet.coordinator.id
+  network_security_group_id = azurerm_network_security_group.this["coordinator"].id
+}

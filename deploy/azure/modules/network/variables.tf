@@ -1,0 +1,64 @@
+variable "name" {
+  type        = string
+  description = "First part of every name."
+}
+
+variable "resource_group_name" {
+  type        = string
+  description = "Resource group."
+}
+
+variable "location" {
+  type        = string
+  description = "Region; also the region of the service tags that the agents may reach."
+}
+
+variable "tags" {
+  type        = map(string)
+  description = "Tags."
+}
+
+variable "hub_cidr" {
+  type        = string
+  description = "Address space of the hub."
+}
+
+variable "clients_cidr" {
+  type        = string
+  description = "Address space of the clients' spoke."
+}
+
+variable "servers_cidr" {
+  type        = string
+  description = "Address space of the servers' spoke."
+}
+
+variable "bypass" {
+  type        = bool
+  description = "Peer the spokes with each other too."
+}
+
+variable "firewall_tier" {
+  type        = string
+  description = "Basic needs a management subnet."
+}
+
+variable "private_endpoints" {
+  type        = bool
+  description = "Then agents reach the endpoints' subnet and no public address at all."
+}
+
+variable "tcp_ports" {
+  type        = list(string)
+  description = "TCP ports of the traffic."
+}
+
+variable "udp_ports" {
+  type        = list(string)
+  description = "UDP ports of the traffic."
+}
+
+variable "icmp_enabled" {
+  type        = bool
+  description = "Let echo requests from clients to servers through."
+}

@@ -1,0 +1,64 @@
+# Where metrics are kept and shown. The verdict does not need this: the coordinator reads the
+# firewall's metrics from Azure Monitor itself.
+
+resource "azurerm_log_analytics_workspace" "this" {
+  name                         = "${var.name}-logs"
+  resource_group_name          = var.resource_group_name
+  location                     = var.location
+  sku                          = "PerGB2018"
+  retention_in_days            = var.retention_days
+  daily_quota_gb               = 5
+  local_authentication_enabled = false
+  tags                         = var.tags
+}
+
+resource "azurerm_application_insights" "this" {
+  name                         = "${var.name}-insights"
+  resource_group_name          = var.resource_group_name
+  location                     = var.location
+  workspace_id                 = azurerm_log_analytics_workspace.this.id
+  application_type             = "other"
+  local_authentication_enabled = false
+  tags                         = var.tags
+}
+
+resource "azurerm_monitor_diagnostic_setting" "firewall" {
+  count = var.has_firewall ? 1 : 0
+
+  name                           = "broadside"
+  target_resource_id             = var.firewall_id
+  log_analytics_workspace_id     = azurerm_log_analytics_workspace.this.id
+  log_analytics_destination_type = "Dedicated"
+
+  enabled_metric {
+    category = "AllMetrics"
+  }
+
+  dynamic "enabled_log" {
+    for_each = var.firewall_logs ? ["AZFWNetworkRule", "AZFWApplicationRule", "AZFWIdpsSignature"] : []
+
+    content {
+      category = enabled_log.value
+    }
+  }
+}
+
+resource "azurerm_monitor_diagnostic_setting" "service_bus" {
+  name                       = "broadside"
+  target_resource_id         = var.servicebus_id
+  log_analytics_workspace_id = azurerm_log_analytics_workspace.this.id
+
+  enabled_metric {
+    category = "AllMetrics"
+  }
+}
+
+resource "azurerm_monitor_diagnostic_setting" "tables" {
+  name                       = "broadside"
+  target_resource_id         = "${var.storage_account_id}/tableServices/default"
+  log_analytics_workspace_id = azurerm_log_analytics_workspace.this.id
+
+  enabled_metric {
+    category = "Transaction"
+  }
+}

@@ -1,0 +1,30 @@
+# Spoke to spoke by way of the appliance. All else keeps Azure's own routes: storage by its service
+# endpoint, Service Bus by the NAT gateway. With the bypass on, the direct peering's route stands.
+
+resource "azurerm_route_table" "this" {
+  for_each = var.spokes
+
+  name                          = "${var.name}-${each.key}"
+  resource_group_name           = var.resource_group_name
+  location                      = var.location
+  bgp_route_propagation_enabled = false
+  tags                          = var.tags
+}
+
+resource "azurerm_route" "through_appliance" {
+  for_each = var.bypass ? {} : var.spokes
+
+  name                   = "through-appliance"
+  resource_group_name    = var.resource_group_name
+  route_table_name       = azurerm_route_table.this[each.key].name
+  address_prefix         = each.value.other_prefix
+  next_hop_type          = "VirtualAppliance"
+  next_hop_in_ip_address = var.next_hop_address
+}
+
+resource "azurerm_subnet_route_table_association" "this" {
+  for_each = var.spokes
+
+  subnet_id      = each.value.subnet_id
+  route_table_id = azurerm_route_table.this[each.key].id
+}

@@ -1,0 +1,35 @@
+# What `broadside scale`, `down` and `capacity` read with `terraform output -json`, and an operator too.
+
+output "name" {
+  value       = var.name
+  description = "Value of the tag `broadside` on everything here."
+}
+
+output "resource_group" {
+  value       = azurerm_resource_group.this.name
+  description = "The resource group that holds everything."
+}
+
+output "scale_sets" {
+  value       = [for fleet in module.fleet : fleet.name]
+  description = "The two scale sets."
+}
+
+output "firewall_id" {
+  value       = local.firewall_id
+  description = "The Azure Firewall, for `broadside capacity --firewall`; null with another appliance."
+}
+
+output "fabric" {
+  value       = local.exchange_environment
+  description = "Settings with which a coordinator elsewhere would meet these agents."
+}
+
+output "tunnel" {
+  value = module.coordinator.bastion_name == null ? null : join(" ", [
+    "az network bastion tunnel --name ${module.coordinator.bastion_name}",
+    "--resource-group ${azurerm_resource_group.this.name}",
+    "--target-resource-id ${module.coordinator.vm_id} --resource-port 22 --port 2222",
+  ])
+  description = "Opens port 2222 of this machine to the coordinator's SSH; then: ssh -p 2222 -L 8080:127.0.0.1:8080 operator@127.0.0.1"
+}

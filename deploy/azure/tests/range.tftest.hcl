@@ -1,0 +1,190 @@
+# `terraform test` with a mocked provider: every plan is made, nothing is reached. What a plan leaves
+# unknown (ids, addresses) is not asserted here.
+
+mock_provider "azurerm" {}
+
+variables {
+  subscription_id    = "00000000-0000-0000-0000-000000000000"
+  operator_addresses = ["203.0.113.7"]
+  budget_emails      = ["operator@example.com"]
+  ssh_public_key     = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE3LkOrqJJBWuTgvk5Po/4XjOrWgNJ0rJzQJVhFvjTUR nobody: its private half was thrown away"
+  bundle_path        = "tests/bundle.txt"
+}
+
+run "defaults" {
+  command = plan
+
+  assert {
+    condition     = length(module.firewall) == 1 && length(module.appliance) == 0
+    error_message = "The default appliance is an Azure Firewall."
+  }
+
+  assert {
+    condition     = toset(output.scale_sets) == toset(["broadside-clients", "broadside-servers"])
+    error_message = "There are two scale sets, named by role."
+  }
+
+  assert {
+    condition     = output.name == "broadside" && output.resource_group == "broadside"
+    error_message = "The range is found by its name."
+  }
+
+  assert {
+    condition     = output.fabric["BROADSIDE_SERVICEBUS_QUEUE"] == "jobs" && output.fabric["BROADSIDE_TABLES_NAME"] == "broadside"
+    error_message = "Agents look for the queue and the table that are made."
+  }
+}
+
+run "basic_firewall" {
+  command = plan
+
+  variables {
+    firewall_tier = "Basic"
+  }
+}
+
+run "standard_firewall" {
+  command = plan
+
+  variables {
+    firewall_tier = "Standard"
+  }
+}
+
+run "bypass" {
+  command = plan
+
+  variables {
+    bypass = true
+  }
+}
+
+run "private_endpoints" {
+  command = plan
+
+  variables {
+    private_endpoints = true
+  }
+}
+
+run "no_nightly_shutdown" {
+  command = plan
+
+  variables {
+    auto_shutdown_time = null
+    bastion_enabled    = false
+  }
+
+  assert {
+    condition     = output.tunnel == null
+    error_message = "Without a Bastion there is no tunnel to tell of."
+  }
+}
+
+run "one_zone_one_placement_group" {
+  command = plan
+
+  variables {
+    fleet_zones         = ["1"]
+    proximity_placement = true
+  }
+}
+
+run "tls_inspection" {
+  command = plan
+
+  variables {
+    idps_mode = "Deny"
+    tls_inspection = {
+      key_vault_secret_id = "https://example.vault.azure.net/secrets/ca/0123456789abcdef0123456789abcdef"
+      identity_id         = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/x/providers/Microsoft.ManagedIdentity/userAssignedIdentities/x"
+      ports               = [8443]
+    }
+  }
+}
+
+run "another_appliance" {
+  command = plan
+
+  variables {
+    appliance = "nva"
+    nva = {
+      publisher = "cisco"
+      offer     = "cisco-c8000v-byol"
+      sku       = "17_15_01a-byol"
+    }
+  }
+
+  assert {
+    condition     = length(module.firewall) == 0 && output.firewall_id == null
+    error_message = "Another appliance stands in place of the firewall."
+  }
+}
+
+# Mistakes ------------------------------------------------------------------------------------------
+
+run "a_tier_that_is_none" {
+  command = plan
+  variables {
+    firewall_tier = "Gold"
+  }
+  expect_failures = [var.firewall_tier]
+}
+
+run "idps_on_a_standard_firewall" {
+  command = plan
+  variables {
+    firewall_tier = "Standard"
+    idps_mode     = "Deny"
+  }
+  expect_failures = [var.idps_mode]
+}
+
+run "every_port" {
+  command = plan
+  variables {
+    extra_tcp_ports = ["*"]
+  }
+  expect_failures = [var.extra_tcp_ports]
+}
+
+run "a_size_without_a_bandwidth" {
+  command = plan
+  variables {
+    vm_size = "Standard_X1"
+  }
+  expect_failures = [var.vm_size]
+}
+
+run "two_zones_in_one_placement_group" {
+  command = plan
+  variables {
+    fleet_zones         = ["1", "2"]
+    proximity_placement = true
+  }
+  expect_failures = [var.proximity_placement]
+}
+
+run "nobody_to_tell" {
+  command = plan
+  variables {
+    budget_emails = []
+  }
+  expect_failures = [var.budget_emails]
+}
+
+run "an_appliance_without_an_image" {
+  command = plan
+  variables {
+    appliance = "nva"
+  }
+  expect_failures = [var.nva]
+}
+
+run "a_secret_in_quotes" {
+  command = plan
+  variables {
+    agent_settings = { BROADSIDE_AGENT_NIC = "eth0\"; rm" }
+  }
+  expect_failures = [var.agent_settings]
+}

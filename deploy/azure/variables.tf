@@ -1,0 +1,79 @@
+# The range as a whole. Each concern has its own file: variables_<concern>.tf.
+
+variable "subscription_id" {
+  type        = string
+  description = "Subscription that pays for the range."
+
+  validation {
+    condition     = can(regex("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", var.subscription_id))
+    error_message = "subscription_id: must be a GUID in lower case; see `az account show --query id`."
+  }
+}
+
+variable "name" {
+  type        = string
+  default     = "broadside"
+  description = "Name of the range: its resource group, the first part of every name in it, and the value of the tag `broadside` by which it is found again."
+
+  validation {
+    condition     = can(regex("^[a-z][a-z0-9]{2,11}$", var.name))
+    error_message = "name: must be 3 to 12 lower-case letters and digits, and begin with a letter."
+  }
+}
+
+variable "location" {
+  type        = string
+  default     = "eastus"
+  description = "Region of everything; one with availability zones."
+}
+
+variable "operator_addresses" {
+  type        = list(string)
+  description = "Public IPv4 addresses (or CIDRs up to /30) from which the range is deployed: let through the storage account's firewall for the upload of the agents' package."
+
+  validation {
+    condition     = length(var.operator_addresses) > 0
+    error_message = "operator_addresses: must hold this machine's public address, else the upload is refused."
+  }
+
+  validation {
+    condition = alltrue([
+      for address in var.operator_addresses :
+      can(cidrhost("${split("/", address)[0]}/32", 0)) && try(tonumber(split("/", address)[1]) <= 30, true)
+    ])
+    error_message = "operator_addresses: must be IPv4 addresses or CIDRs of /30 and larger; write a single address without /32."
+  }
+}
+
+variable "bundle_path" {
+  type        = string
+  default     = "../../dist/broadside-bundle.tar.gz"
+  description = "What `make wheelhouse` built: agent, wheels and Debian packages in one file."
+
+  validation {
+    condition     = fileexists(var.bundle_path)
+    error_message = "bundle_path: no such file; run `make wheelhouse` in the checkout first."
+  }
+}
+
+variable "role_settle_s" {
+  type        = number
+  default     = 120
+  description = "Seconds to wait after a new role assignment before the package is uploaded; Azure needs a while to see it."
+
+  validation {
+    condition     = var.role_settle_s >= 0 && var.role_settle_s <= 600
+    error_message = "role_settle_s: must be 0 to 600 seconds."
+  }
+}
+
+variable "tags" {
+  type        = map(string)
+  default     = {}
+  description = "Further tags on everything that can carry tags."
+
+  validation {
+    condition     = !contains(keys(var.tags), "broadside")
+    error_message = "tags: `broadside` is the range's own tag; it is set from `name`."
+  }
+}

@@ -1,0 +1,63 @@
+# What keeps the range from costing more than it should.
+
+variable "auto_shutdown_time" {
+  type        = string
+  default     = "2000"
+  description = "Time of day, HHMM in auto_shutdown_timezone, at which both scale sets go to 0 and the coordinator stops; null: never (soaks)."
+  nullable    = true
+
+  validation {
+    condition     = var.auto_shutdown_time == null || can(regex("^([01][0-9]|2[0-2])[0-5][0-9]$", coalesce(var.auto_shutdown_time, "x")))
+    error_message = "auto_shutdown_time: must be HHMM from 0000 to 2259, or null."
+  }
+}
+
+variable "auto_shutdown_timezone" {
+  type        = string
+  default     = "UTC"
+  description = "Windows name of a time zone, such as \"W. Europe Standard Time\"."
+}
+
+variable "budget_amount" {
+  type        = number
+  default     = 500
+  description = "Monthly budget of the resource group, in the subscription's currency. It warns; it stops nothing."
+
+  validation {
+    condition     = var.budget_amount > 0
+    error_message = "budget_amount: must be more than 0."
+  }
+}
+
+variable "budget_emails" {
+  type        = list(string)
+  description = "Who is told when half, most or all of the budget is spent."
+
+  validation {
+    condition     = length(var.budget_emails) > 0 && alltrue([for email in var.budget_emails : can(regex("^[^@ ]+@[^@ ]+$", email))])
+    error_message = "budget_emails: at least one e-mail address."
+  }
+}
+
+variable "log_retention_days" {
+  type        = number
+  default     = 30
+  description = "Days for which Log Analytics keeps metrics and logs."
+
+  validation {
+    condition     = var.log_retention_days >= 30 && var.log_retention_days <= 730
+    error_message = "log_retention_days: must be 30 to 730."
+  }
+}
+
+variable "coordinator_size" {
+  type        = string
+  default     = "Standard_B2als_v2"
+  description = "Size of the coordinator's VM."
+}
+
+variable "bastion_enabled" {
+  type        = bool
+  default     = true
+  description = "Make a Bastion, the way to the coordinator's loopback; false when you have a way into the hub."
+}

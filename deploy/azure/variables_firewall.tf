@@ -1,0 +1,107 @@
+variable "appliance" {
+  type        = string
+  default     = "azure-firewall"
+  description = "What stands between the spokes: `azure-firewall`, or `nva`: VMs of a marketplace image behind an internal load balancer."
+
+  validation {
+    condition     = contains(["azure-firewall", "nva"], var.appliance)
+    error_message = "appliance: must be azure-firewall or nva."
+  }
+}
+
+variable "firewall_tier" {
+  type        = string
+  default     = "Premium"
+  description = "Tier of Azure Firewall. Documented limits (2026-03): Basic 0.25, Standard 30, Premium 100 Gbit/s."
+
+  validation {
+    condition     = contains(["Basic", "Standard", "Premium"], var.firewall_tier)
+    error_message = "firewall_tier: must be Basic, Standard or Premium."
+  }
+}
+
+variable "firewall_zones" {
+  type        = set(string)
+  default     = ["1", "2", "3"]
+  description = "Availability zones of the firewall and its address; empty for regions without zones."
+
+  validation {
+    condition     = alltrue([for zone in var.firewall_zones : contains(["1", "2", "3"], zone)])
+    error_message = "firewall_zones: must be of \"1\", \"2\" and \"3\"."
+  }
+}
+
+variable "idps_mode" {
+  type        = string
+  default     = "Off"
+  description = "Intrusion detection of a Premium firewall: Off, Alert, or Deny (alert and deny)."
+
+  validation {
+    condition     = contains(["Off", "Alert", "Deny"], var.idps_mode)
+    error_message = "idps_mode: must be Off, Alert or Deny."
+  }
+
+  validation {
+    condition     = var.idps_mode == "Off" || var.firewall_tier == "Premium"
+    error_message = "idps_mode: only a Premium firewall detects intrusions; set firewall_tier = \"Premium\" or idps_mode = \"Off\"."
+  }
+}
+
+variable "threat_intelligence_mode" {
+  type        = string
+  default     = "Off"
+  description = "Threat intelligence: Off, Alert or Deny. Off by default, for it is one more thing that a throughput figure would have to name; Basic knows no Deny."
+
+  validation {
+    condition     = contains(["Off", "Alert", "Deny"], var.threat_intelligence_mode)
+    error_message = "threat_intelligence_mode: must be Off, Alert or Deny."
+  }
+
+  validation {
+    condition     = var.threat_intelligence_mode != "Deny" || var.firewall_tier != "Basic"
+    error_message = "threat_intelligence_mode: a Basic firewall only alerts; use Alert or Off."
+  }
+}
+
+variable "tls_inspection" {
+  type = object({
+    key_vault_secret_id = string # the intermediate CA, as a certificate's secret id
+    identity_id         = string # user-assigned identity that may read it
+    ports               = list(number)
+  })
+  default     = null
+  description = "TLS inspection of a Premium firewall, for HTTPS engines on these ports; null: off."
+
+  validation {
+    condition     = var.tls_inspection == null || var.firewall_tier == "Premium"
+    error_message = "tls_inspection: only a Premium firewall inspects TLS."
+  }
+}
+
+variable "firewall_logs" {
+  type        = bool
+  default     = false
+  description = "Send the firewall's rule logs to Log Analytics too: a row a connection, at about $2.76 a GB. Metrics are always sent."
+}
+
+variable "nva" {
+  type = object({
+    publisher       = string
+    offer           = string
+    sku             = string
+    version         = optional(string, "latest")
+    size            = optional(string, "Standard_D16_v4")
+    instances       = optional(number, 2)
+    marketplace     = optional(bool, true) # the image has a plan whose terms must be accepted
+    probe_port      = optional(number, 22)
+    custom_data     = optional(string) # the vendor's bootstrap, as plain text; no secrets
+    admin_user_name = optional(string, "operator")
+  })
+  default     = null
+  description = "The appliance's image and size when appliance is `nva`; see examples/other-appliance.tfvars."
+
+  validation {
+    condition     = (var.nva == null) == (var.appliance == "azure-firewall")
+    error_message = "nva: set it when appliance is \"nva\", and only then."
+  }
+}

@@ -1,0 +1,88 @@
+variable "hub_cidr" {
+  type        = string
+  default     = "10.70.0.0/16"
+  description = "Address space of the hub: firewall or appliance, coordinator, Bastion, private endpoints."
+
+  validation {
+    condition     = can(cidrsubnet(var.hub_cidr, 10, 0)) && try(tonumber(split("/", var.hub_cidr)[1]) <= 16, false)
+    error_message = "hub_cidr: must be an IPv4 CIDR of /16 or larger."
+  }
+}
+
+variable "clients_cidr" {
+  type        = string
+  default     = "10.71.0.0/16"
+  description = "Address space of the clients' spoke."
+
+  validation {
+    condition     = try(tonumber(split("/", cidrsubnet(var.clients_cidr, 0, 0))[1]) <= 21, false)
+    error_message = "clients_cidr: must be an IPv4 CIDR of /21 or larger: a scale set may have 1,000 VMs."
+  }
+}
+
+variable "servers_cidr" {
+  type        = string
+  default     = "10.72.0.0/16"
+  description = "Address space of the servers' spoke."
+
+  validation {
+    condition     = try(tonumber(split("/", cidrsubnet(var.servers_cidr, 0, 0))[1]) <= 21, false)
+    error_message = "servers_cidr: must be an IPv4 CIDR of /21 or larger: a scale set may have 1,000 VMs."
+  }
+
+  validation {
+    condition     = length(distinct([var.hub_cidr, var.clients_cidr, var.servers_cidr])) == 3
+    error_message = "servers_cidr: hub, clients and servers need three address spaces that do not overlap."
+  }
+}
+
+variable "endpoint_ports" {
+  type        = list(number)
+  default     = [5201]
+  description = "Ports on which each server offers iperf3, one test at a time on each: TCP and UDP are let through the firewall on exactly these."
+
+  validation {
+    condition     = length(var.endpoint_ports) > 0 && alltrue([for port in var.endpoint_ports : port >= 1024 && port <= 65535])
+    error_message = "endpoint_ports: at least one, each 1024 to 65535; the agent may not bind lower ones."
+  }
+}
+
+variable "extra_tcp_ports" {
+  type        = list(string)
+  default     = []
+  description = "Further TCP ports or ranges that other traffic engines need, such as [\"8443\", \"30000-30063\"]."
+
+  validation {
+    condition     = alltrue([for port in var.extra_tcp_ports : can(regex("^[0-9]{2,5}(-[0-9]{2,5})?$", port))])
+    error_message = "extra_tcp_ports: must be ports or ranges such as \"8443\" or \"30000-30063\"; never \"*\"."
+  }
+}
+
+variable "extra_udp_ports" {
+  type        = list(string)
+  default     = []
+  description = "Further UDP ports or ranges, such as [\"4789\"] for bursts inside VXLAN."
+
+  validation {
+    condition     = alltrue([for port in var.extra_udp_ports : can(regex("^[0-9]{2,5}(-[0-9]{2,5})?$", port))])
+    error_message = "extra_udp_ports: must be ports or ranges such as \"4789\"; never \"*\"."
+  }
+}
+
+variable "icmp_enabled" {
+  type        = bool
+  default     = true
+  description = "Let echo requests from clients to servers through: round-trip times beside the load."
+}
+
+variable "bypass" {
+  type        = bool
+  default     = false
+  description = "The reference pre-test: peer the spokes directly and take the routes through the appliance away, so that the fleet's own ceiling is measured."
+}
+
+variable "private_endpoints" {
+  type        = bool
+  default     = false
+  description = "Reach storage and Service Bus by private endpoints alone. Needs, and switches to, a Premium Service Bus namespace: Standard has none."
+}
