@@ -1,0 +1,300 @@
+"""Reads over the API on stored runs: pages, seconds in four forms, sums, figures, conditions."""
+
+import csv
+import io
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from coordinator.api import create_app
+from coordinator.core.series import BurstSeries
+from coordinator.metrics import METRICS
+from coordinator.service import Coordinator
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import Role
+from tests.stored import SMALL, measured, store_run
+from tests.unit.coordinator.fleet import presence
+
+pytestmark = pytest.mark.live
+
+RUN = "stored-one"
+DAY_AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path / "data"))
+    yield fabric
+    await fabric.close()
+
+
+@pytest.fixture
+async def http(fabric: Fabric) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(create_app(Coordinator(fabric), tick_s=None))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+        yield http
+
+
+async def get(http: httpx.AsyncClient, path: str, **more: Any) -> httpx.Response:
+    answer = await http.get(path, **more)
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+async def pages(http: httpx.AsyncClient, path: str) -> tuple[list[Any], int]:
+    """Every item of a paged list, and how many pages it took."""
+    items: list[Any] = []
+    count = 0
+    following: str | None = path
+    while following is not None:
+        answer = await get(http, following)
+        items += answer.json()
+        count += 1
+        following = answer.links["next"]["url"] if "next" in answer.links else None
+    return items, count
+
+
+async def test_a_list_of_runs_pages_and_filters(fabric: Fabric, http: httpx.AsyncClient) -> None:
+    for number in range(7):
+        label = {"idps": "on" if number % 2 else "off"}
+        at = DAY_AT + timedelta(hours=number)
+        await store_run(fabric, f"run-{number}", created_at=at, labels=label)
+    await store_run(fabric, "run-open", created_at=DAY_AT + timedelta(hours=9), bursts_over=1)
+    items, count = await pages(http, "/v1/runs?limit=3")
+    assert [item["run_id"] for item in items] == ["run-open"] + [
+        f"run-{n}" for n in (6, 5, 4, 3, 2, 1, 0)
+    ]
+    assert count == 3
+    by = {
+        "label=idps:on": {"run-1", "run-3", "run-5"},
+        "state=open": {"run-open"},
+        "state=finished&label=idps:off": {"run-0", "run-2", "run-4", "run-6"},
+        "verdict=pass": set(),
+        "by=tests&before_at=2026-11-20T13:30:00Z": {"run-0", "run-1"},
+        "from_at=2026-11-20T17:30:00Z": {"run-6", "run-open"},
+        "scenario=other": set(),
+    }
+    for asked, expected in by.items():
+        found, _ = await pages(http, f"/v1/runs?limit=2&{asked}")
+        assert {item["run_id"] for item in found} == expected, asked
+    wrong = ("cursor=%%%", "limit=0", "label=idps", "before_at=2026-11-20T13:30:00")
+    for asked in wrong:
+        assert (await http.get(f"/v1/runs?{asked}")).status_code == 422, asked
+
+
+async def test_many_runs_are_summed_by_label_and_day(
+    fabric: Fabric, http: httpx.AsyncClient
+) -> None:
+    for number in range(4):
+        at = DAY_AT + timedelta(days=number // 2)
+        await store_run(fabric, f"run-{number}", created_at=at, labels={"idps": f"{number % 2}"})
+    await store_run(fabric, "run-open", created_at=DAY_AT, bursts_over=0)
+    summary = measured(SMALL)[2]
+    by_day = (await get(http, "/v1/aggregate?group_by=day")).json()
+    assert [(g["group"], g["runs_count"], g["open_count"]) for g in by_day["groups"]] == [
+        ("2026-11-20", 3, 1),
+        ("2026-11-21", 2, 0),
+    ]
+    first = by_day["groups"][0]
+    assert first["verdicts"] == {summary.verdict.value: 2}
+    received = summary.fleet_received_bits_per_second
+    assert first["received"] == {
+        "runs_count": 2,
+        **{f"{what}_bits_per_second": received for what in ("mean", "median", "min", "max")},
+    }
+    by_label = (await get(http, "/v1/aggregate?group_by=label:idps")).json()
+    assert [g["group"] for g in by_label["groups"]] == ["0", "1", None]
+    assert (await http.get("/v1/aggregate?group_by=colour")).status_code == 422
+
+
+async def test_bursts_and_pairs_page_to_their_ends(fabric: Fabric, http: httpx.AsyncClient) -> None:
+    await store_run(fabric, RUN)
+    summary = measured(SMALL)[2]
+    bursts, count = await pages(http, f"/v1/runs/{RUN}/bursts?limit=1")
+    assert count == 2
+    assert [entry["summary"]["verdict"] for entry in bursts] == [
+        burst.verdict.value for burst in summary.bursts
+    ]
+    assert all(entry["summary"]["pairs"] == [] for entry in bursts)
+    one = (await get(http, f"/v1/runs/{RUN}/bursts/1")).json()
+    assert one == bursts[1]
+    pairs, count = await pages(http, f"/v1/runs/{RUN}/pairs?burst=1&limit=3")
+    assert (len(pairs), count) == (4, 2)
+    assert [entry["summary"]["state"] for entry in pairs] == [
+        pair.state.value for pair in summary.bursts[1].pairs
+    ]
+    for path in ("bursts/2", "pairs?burst=2", "series?burst=2"):
+        assert (await http.get(f"/v1/runs/{RUN}/{path}")).status_code == 404, path
+
+
+def series_of(burst_index: int = 0) -> BurstSeries:
+    return measured(SMALL)[1][burst_index].series
+
+
+async def test_the_seconds_are_those_that_were_measured_in_every_form(
+    fabric: Fabric, http: httpx.AsyncClient
+) -> None:
+    await store_run(fabric, RUN)
+    kept = series_of()
+    path = f"/v1/runs/{RUN}/series"
+    as_json = (await get(http, path)).json()
+    columns = {column["name"]: column for column in as_json["columns"]}
+    name = "received_payload_bits_per_second"
+    assert (columns[name]["unit"], columns[name]["layer"]) == ("bit/s", "payload")
+    values = columns[name]["values"]
+    silent = kept.coverage_ratio == 0
+    assert silent.any()  # else the test shows nothing about gaps
+    assert [value is None for value in values] == silent.tolist()
+    known = np.array([value for value in values if value is not None])
+    assert known == pytest.approx(kept.received_bytes[~silent] * 8, rel=1e-8)
+
+    text = (await get(http, path, headers={"Accept": "text/csv"})).text
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row[name] for row in rows] == ["" if v is None else str(v) for v in values]
+
+    arrow = (
+        await get(http, path, headers={"Accept": "application/vnd.apache.arrow.stream"})
+    ).content
+    table = pa.ipc.open_stream(arrow).read_all()
+    assert table[name].to_pylist() == values
+    assert table.schema.field(name).metadata == {b"unit": b"bit/s", b"layer": b"payload"}
+    assert str(table.schema.field("at").type) == "timestamp[ms, tz=UTC]"
+
+    parquet = (
+        await get(http, path, headers={"Accept": "application/vnd.apache.parquet, */*;q=0.1"})
+    ).content
+    read = pyarrow.parquet.read_table(io.BytesIO(parquet))
+    assert read[name].to_pylist() == values
+    assert read.schema.metadata[b"run_id"] == RUN.encode()
+
+    refused = await http.get(path, headers={"Accept": "image/png"})
+    assert refused.status_code == 406
+
+
+async def test_coarser_seconds_carry_the_same_bytes(
+    fabric: Fabric, http: httpx.AsyncClient
+) -> None:
+    await store_run(fabric, RUN)
+    kept = series_of()
+    answer = (await get(http, f"/v1/runs/{RUN}/series?resolution_s=7")).json()
+    columns = {column["name"]: column["values"] for column in answer["columns"]}
+    amounts = [
+        rate / 8 * known_s
+        for rate, known_s in zip(
+            columns["received_payload_bits_per_second"], columns["known_s"], strict=True
+        )
+        if rate is not None
+    ]
+    assert sum(amounts) == pytest.approx(float(kept.received_bytes.sum()), rel=1e-7)
+
+
+async def test_seconds_by_pair(fabric: Fabric, http: httpx.AsyncClient) -> None:
+    await store_run(fabric, RUN)
+    rates = series_of().flows[0].pairs_bits_per_second
+    missing = [p.pair_index for p in measured(SMALL)[2].bursts[0].pairs if p.state != "measured"]
+    answer = (await get(http, f"/v1/runs/{RUN}/series?by=pair")).json()
+    columns = {column["name"]: column["values"] for column in answer["columns"]}
+    assert len(columns["pair"]) == rates.size
+    name = "received_payload_bits_per_second"
+    lost = [
+        v
+        for p, v in zip(columns["pair"], columns[name], strict=True)
+        if p == f"pair-{missing[0] + 1:03d}"
+    ]
+    assert set(lost) == {None}
+    one = (await get(http, f"/v1/runs/{RUN}/series?by=pair&pair=2")).json()
+    values = {column["name"]: column["values"] for column in one["columns"]}
+    assert set(values["pair"]) == {"pair-002"}
+    for path in ("series?by=pair&pair=99", "series?by=pair&pair=x"):
+        assert (await http.get(f"/v1/runs/{RUN}/{path}")).status_code == 404
+
+
+async def test_verdict_and_reconciliation(fabric: Fabric, http: httpx.AsyncClient) -> None:
+    await store_run(fabric, RUN)
+    await store_run(fabric, "open-one", bursts_over=1)
+    summary = measured(SMALL)[2]
+    verdict = (await get(http, f"/v1/runs/{RUN}/verdict")).json()
+    assert verdict["verdict"] == summary.verdict.value
+    assert sum(verdict["bursts"].values()) == len(summary.bursts)
+    held = (await get(http, f"/v1/runs/{RUN}/reconciliation?limit=1")).json()
+    assert summary.reconciliation is not None
+    assert held["reconciliation"]["residual_ratio"] == summary.reconciliation.residual_ratio
+    assert len(held["bursts"]) == 1
+    for path in ("verdict", "reconciliation", "summary"):
+        assert (await http.get(f"/v1/runs/open-one/{path}")).status_code == 409, path
+
+
+async def test_what_the_caller_has_is_not_sent_again(
+    fabric: Fabric, http: httpx.AsyncClient
+) -> None:
+    await store_run(fabric, RUN)
+    for path in ("", "/summary", "/verdict", "/series", "/bursts", "/pairs"):
+        first = await get(http, f"/v1/runs/{RUN}{path}")
+        etag = first.headers["etag"]
+        assert first.headers["cache-control"] == "private, no-cache"
+        for wanted in (etag, f'W/{etag}, "other"', "*"):
+            again = await http.get(f"/v1/runs/{RUN}{path}", headers={"If-None-Match": wanted})
+            assert (again.status_code, again.content) == (304, b""), path
+            assert again.headers["etag"] == etag
+        other = await http.get(f"/v1/runs/{RUN}{path}", headers={"If-None-Match": '"other"'})
+        assert other.status_code == 200
+
+
+async def test_a_path_that_is_no_run_id_is_unknown(http: httpx.AsyncClient) -> None:
+    for run_id in ("no-such", "A", "a%3Fb", "a%23b", "%00", "x" * 600, "..%5C"):
+        assert (await http.get(f"/v1/runs/{run_id}")).status_code == 404, run_id
+
+
+async def test_metrics_are_the_documented_ones(fabric: Fabric, http: httpx.AsyncClient) -> None:
+    await store_run(fabric, RUN)
+    await fabric.records.beat(presence(Role.CLIENT, 1, beat_at=datetime.now(UTC)))
+    await fabric.records.beat(presence(Role.SERVER, 1))
+    answer = await get(http, "/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    families = {f.name: f for f in text_string_to_metric_families(answer.text)}
+    assert families.keys() <= METRICS.keys()
+    agents = {
+        (s.labels["role"], s.labels["state"]): s.value for s in families["broadside_agents"].samples
+    }
+    assert agents["client", "idle"] == 1
+    assert agents["server", "stale"] == 1
+    verdicts = {s.labels["verdict"]: s.value for s in families["broadside_run_verdict"].samples}
+    assert verdicts[measured(SMALL)[2].verdict.value] == 1
+    assert sum(verdicts.values()) == 1
+    assert "broadside_fleet_bits_per_second" not in families  # nothing runs: absent, never zero
+    listed = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    assert {line.split("`")[1] for line in listed.splitlines() if line.startswith("| `b")} == set(
+        METRICS
+    )
+
+
+async def test_ready_while_it_ticks(fabric: Fabric) -> None:
+    coordinator = Coordinator(fabric)
+    app = create_app(coordinator, tick_s=60.0)
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+        assert (await http.get("/readyz")).status_code == 503  # it has not looked yet
+        coordinator.ticked_at = datetime.now(UTC)
+        assert (await http.get("/readyz")).status_code == 200
+        coordinator.ticked_at -= timedelta(seconds=120)
+        answer = await http.get("/readyz")
+        assert answer.status_code == 503
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_a_list_tells_how_a_run_ended_after_a_coordinator_that_died_before_telling(
+    fabric: Fabric,
+) -> None:
+    await store_run(fabric, RUN, told=False)
+    await Coordinator(fabric).tick()
+    (told,) = [header async for _, header in fabric.records.scan_runs()]
+    assert told.outcome is not None
+    assert told.outcome.verdict == measured(SMALL)[2].verdict.value

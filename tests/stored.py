@@ -1,0 +1,72 @@
+"""Runs in a fabric's table as a coordinator leaves them, without a fleet or a second of waiting."""
+
+from datetime import datetime, timedelta
+from functools import cache
+
+from coordinator.core.summary import (
+    MeasuredBurst,
+    RunSummary,
+    canonical,
+    measure_burst,
+    summarise_run,
+)
+from coordinator.ledgers import dump_ledger
+from coordinator.listing import outcome_of
+from exchange.fabric import Fabric
+from exchange.messages import Control
+from exchange.records import RunHeader
+from tests.synthetic import Fleet, Plant, fleet
+
+SMALL = Plant(pairs=4, bursts=2, burst_s=20, period_s=40, missing=1)
+
+
+@cache
+def measured(plant: Plant) -> tuple[Fleet, tuple[MeasuredBurst, ...], RunSummary]:
+    """A synthetic fleet, what its bursts showed, and the verdict."""
+    made = fleet(plant, target_bits_per_second=20e9)
+    bursts = tuple(measure_burst(made.plan.spec, part, made.now) for part in made.evidence)
+    return made, bursts, summarise_run(made.plan, bursts, made.ledger, made.now)
+
+
+async def store_run(
+    fabric: Fabric,
+    run_id: str,
+    *,
+    plant: Plant = SMALL,
+    created_at: datetime | None = None,
+    labels: dict[str, str] | None = None,
+    bursts_over: int | None = None,
+    told: bool = True,
+) -> str:
+    """A run that is over, or (``bursts_over``) has so many bursts behind it.
+
+    Without ``told`` its coordinator died before the list of runs knew.
+    """
+    made, bursts, summary = measured(plant)
+    created_at = created_at or made.plan.created_at
+    over = bursts[:bursts_over]
+    plan = made.plan.model_copy(update={"run_id": run_id, "created_at": created_at})
+    ended = bursts_over is None
+    documents = {}
+    for part in over:
+        documents[f"burst.{part.summary.index:05d}"] = canonical(part.summary)
+        documents[f"series.{part.summary.index:05d}"] = part.series.pack()
+    if ended:
+        summary = summary.model_copy(update={"run_id": run_id})
+        documents["run"] = canonical(summary)
+        if made.ledger is not None:
+            documents["ledger"] = dump_ledger(made.ledger)
+    for name, document in documents.items():
+        await fabric.records.save_summary(run_id, name, document)
+    header = RunHeader(
+        run_id=run_id,
+        scenario=plan.spec.scenario,
+        created_at=created_at,
+        created_by="tests",
+        labels=labels or {},
+    )
+    control = Control(run_id=run_id, lease_until_at=created_at + timedelta(seconds=60))
+    await fabric.records.create_run(header, plan.model_dump_json().encode(), control)
+    if ended and told:
+        await fabric.records.save_outcome(run_id, outcome_of(summary, cancelled=False))
+    return run_id
