@@ -22,6 +22,9 @@ class CoordinatorSettings(BaseSettings):
         "WARNING", description="how much `broadside serve` says on standard error"
     )
     tick_s: float = Field(1.0, gt=0, le=60, description="seconds between two looks at active runs")
+    prices: Path | None = Field(
+        None, description="TOML file of your own prices, over those that come with Broadside"
+    )
     retention_days: float = Field(
         90.0, ge=0, description="age in days from which `broadside prune` forgets a run"
     )

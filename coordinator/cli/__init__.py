@@ -12,9 +12,12 @@ from coordinator.cli import (
     deadletters,
     demo,
     doctor,
+    estimate,
     imports,
     lab,
+    reports,
     runs,
+    schedules,
     serve,
     storage,
     studies,
@@ -35,11 +38,16 @@ app.add_typer(lab.app, name="lab")
 app.command(name="serve")(serve.serve)
 app.command(name="agent")(agent.agent)
 app.command(name="launch")(runs.launch)
+app.command(name="estimate")(estimate.estimate)
+app.add_typer(schedules.app, name="schedule")
 app.command(name="watch")(runs.watch)
 app.command(name="runs")(runs.list_runs)
 app.command(name="show")(runs.show)
 app.command(name="verdict")(runs.verdict)
 app.command(name="abort")(runs.abort)
+app.command(name="report")(reports.report)
+app.command(name="export")(reports.export)
+app.command(name="chart")(reports.chart)
 app.command(name="raw")(storage.raw)
 app.command(name="compare")(compare.compare)
 app.add_typer(imports.app, name="import")

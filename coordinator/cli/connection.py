@@ -16,6 +16,8 @@ import typer
 from coordinator.cli.exits import Exit, stop
 from coordinator.client import ApiError, Client, connect
 from coordinator.ledgers import LedgerError, open_ledger
+from coordinator.prices import BadPrices
+from coordinator.prices import load as load_prices
 from coordinator.service import Coordinator
 from coordinator.settings import CoordinatorSettings
 from coordinator.studies.switch import SwitchError, read_switches
@@ -95,7 +97,8 @@ async def coordinator_client(api: str | None, *, drive: bool = False) -> AsyncIt
 
     settings = CoordinatorSettings()
     fabric = open_fabric(FabricSettings())
-    coordinator = Coordinator(fabric, open_ledger(settings))
+    prices = load_prices(settings.prices)
+    coordinator = Coordinator(fabric, open_ledger(settings), prices=prices)
     name = operator_name()  # who holds the fabric's credential needs no token
     local = Principal(name=name, access=Access.OPERATOR, key=f"local:{name}", signed_in=False)
     app = create_app(
@@ -129,5 +132,5 @@ def run(api: str | None, work: Callable[[Client], Awaitable[T]], *, drive: bool 
     except ApiError as error:
         usage = error.status in (httpx.codes.NOT_FOUND, httpx.codes.UNPROCESSABLE_ENTITY)
         stop(str(error), Exit.USAGE if usage else Exit.CANNOT_RUN)
-    except (ExchangeError, LedgerError, SwitchError) as error:
+    except (ExchangeError, LedgerError, SwitchError, BadPrices) as error:
         stop(str(error), Exit.CANNOT_RUN)

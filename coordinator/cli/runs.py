@@ -26,6 +26,10 @@ def launch(
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="override any field; repeatable"),
     ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(metavar="USD", min=0, help="refuse, and stop before the burst, above it"),
+    ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="return at once; a `broadside serve` must be running")
     ] = False,
@@ -35,6 +39,8 @@ def launch(
     """Launch a run and, unless detached, follow it to its verdict."""
     try:
         overrides = scenarios.parse_overrides(assignments or [])
+        if budget is not None:
+            overrides["budget_usd"] = budget
         spec = scenarios.load(scenario, overrides)  # refuse a mistake before asking anybody
     except scenarios.ScenarioError as error:
         stop(str(error), Exit.USAGE)

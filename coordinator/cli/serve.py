@@ -50,6 +50,8 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     from coordinator.auth.principal import SignInMisconfigured
     from coordinator.auth.signin import open_sign_in
     from coordinator.ledgers import LedgerError, open_ledger
+    from coordinator.prices import BadPrices
+    from coordinator.prices import load as load_prices
     from coordinator.service import Coordinator
     from coordinator.studies.switch import SwitchError, read_switches
     from exchange.fabric import FabricSettings, open_fabric
@@ -76,9 +78,10 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     try:
         fabric = open_fabric(FabricSettings())
         ledger = open_ledger(settings)
+        prices = load_prices(settings.prices)
         switches = read_switches(settings.switches_file)
         sign_in = open_sign_in(door, fabric.table)
-    except (ExchangeError, LedgerError, SignInMisconfigured, SwitchError) as error:
+    except (ExchangeError, LedgerError, SignInMisconfigured, SwitchError, BadPrices) as error:
         stop(str(error), Exit.CANNOT_RUN)
     guard = Guard(
         sign_in=sign_in,
@@ -88,7 +91,10 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
         loopback_only=sign_in is None,
     )
     app = create_app(
-        Coordinator(fabric, ledger), tick_s=settings.tick_s, guard=guard, switches=switches
+        Coordinator(fabric, ledger, prices=prices),
+        tick_s=settings.tick_s,
+        guard=guard,
+        switches=switches,
     )
     scheme = "http" if door.tls_certificate_file is None else "https"
     if scheme == "http" and not is_loopback(host):

@@ -27,6 +27,7 @@ class PriceMeter(Message):
     not_charged_why: str | None = None
     prices: str  # the table's name
     prices_as_of: date
+    region: str
     measured_bytes: int  # payload as measured, over all bursts so far
     real_ip_bytes: float  # the same at real scale, at the IP layer: what is billed
     elapsed_s: float  # s since the launch; not beyond the run's end
@@ -117,6 +118,7 @@ def measure(
         not_charged_why=not_charged_why(spec),
         prices=prices.name,
         prices_as_of=prices.as_of,
+        region=prices.region,
         measured_bytes=measured_bytes,
         real_ip_bytes=spent_bytes,
         elapsed_s=max(0.0, (until_at - plan.created_at).total_seconds()),
