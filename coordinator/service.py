@@ -556,7 +556,9 @@ class Coordinator:
         ]
         ledger = await self._kept_ledger(run_id)
         troubles = await read_troubles(self._records, run_id)
-        summary = summarise_run(part, measured, ledger, stored.computed_at, troubles=troubles)
+        summary = await asyncio.to_thread(
+            summarise_run, part, measured, ledger, stored.computed_at, troubles=troubles
+        )
         return with_budget(summary, plan, control)
 
     # Closing ----------------------------------------------------------------------------------
@@ -599,10 +601,11 @@ class Coordinator:
 
     async def _measure_late(self, plan: Plan) -> None:
         """Measure again each burst of which reports came after it was closed."""
-        for index, closed in (await self._standing.closed(plan.run_id)).items():
-            if closed.status.reported_count < closed.status.claimed_count:
+        for index, closed in dict(await self._standing.closed(plan.run_id)).items():
+            stands = closed.status
+            if index < len(plan.bursts) and stands.reported_count < stands.claimed_count:
                 reports = await self._records.read_reports(plan.run_id, index)
-                if len(reports) > closed.status.reported_count:
+                if len(reports) > stands.reported_count:
                     burst = plan.bursts[index]
                     measured = await self._measure_burst(plan, burst)
                     await self._standing.close(plan, burst, measured.summary)
@@ -633,7 +636,9 @@ class Coordinator:
         await self._measure_late(part)
         bursts = [await self._measured_burst(part, burst) for burst in part.bursts]
         troubles = await keep_troubles(self._records, plan, self.fabric.troubles)
-        summary = summarise_run(part, bursts, ledger, self._now(), troubles=troubles)
+        summary = await asyncio.to_thread(
+            summarise_run, part, bursts, ledger, self._now(), troubles=troubles
+        )
         summary = with_budget(summary, plan, control)
         await self._records.save_summary(plan.run_id, "run", canonical(summary))
         await self._tell_outcome(summary)

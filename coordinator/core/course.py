@@ -11,6 +11,7 @@ from coordinator.core.disruptions import (
     combined,
     gravity,
 )
+from coordinator.core.endurance import IDLE_LIMIT_S
 from coordinator.core.judge import Finding
 from coordinator.core.trend import Trend, trend
 from exchange.messages import Message, UtcDatetime
@@ -101,9 +102,22 @@ def course(bursts: Iterable[BurstCourse]) -> Course:
     )
 
 
-def course_findings(said: Course) -> list[Finding]:
-    """The worst disruptions and what drifted, as findings."""
+def course_findings(said: Course, *, silent_controls_count: int = 0) -> list[Finding]:
+    """The worst disruptions, what drifted, and what may have broken runs without a word."""
     findings = []
+    if silent_controls_count:
+        findings.append(
+            Finding(
+                id="silent-control",
+                kind="context",
+                severity="warning",
+                weight=46,
+                sentence=f"{silent_controls_count} tests left iperf3's control connection silent "
+                f"for over {IDLE_LIMIT_S} s, after which a firewall may forget it: their ends may "
+                "be lost without a fault of the path",
+                next_step="build the start gate (make setup), or install iperf3 3.19 or newer",
+            )
+        )
     worst = sorted(said.disruptions, key=gravity)[:NAMED_COUNT]
     if worst:
         more = said.disruptions_count - len(worst)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from coordinator.core.endurance import control_warning, hard_end_problem
 from coordinator.core.limits import DOCUMENTED
 from coordinator.core.runs import Burst, Pair, Plan, RunSpec
 from exchange.messages import Endpoint, Presence, Role
@@ -60,6 +61,10 @@ def plan(spec: RunSpec, presences: Sequence[Presence], now: datetime, run_id: st
         *_shortages(spec, presences, now, servers=servers, clients=clients, pairs=len(pairs)),
         *_engine_problems(spec, servers=servers, clients=clients),
     ]
+    bursts = _bursts(spec, now)
+    if (early := hard_end_problem(spec, bursts, now)) is not None:
+        fix = "end later (at most 7 days after launch), or ask for fewer bursts"
+        problems.append(Problem(field="unattended_s", message=early, fix=fix))
     if problems:
         raise Infeasible(problems)
     return Plan(
@@ -67,7 +72,7 @@ def plan(spec: RunSpec, presences: Sequence[Presence], now: datetime, run_id: st
         created_at=now,
         spec=spec,
         pairs=tuple(pairs),
-        bursts=tuple(_bursts(spec, now)),
+        bursts=tuple(bursts),
         warnings=tuple(_warnings(spec, clients)),
     )
 
@@ -230,6 +235,8 @@ def _unwell(presences: Sequence[Presence], now: datetime) -> str:
 def _warnings(spec: RunSpec, clients: Sequence[Presence]) -> list[str]:
     """What an operator should know before paying for the run."""
     warnings = [*_reach_warnings(spec, clients)]
+    if (silent := control_warning(spec, clients)) is not None:
+        warnings.append(silent)
     bound_max_s = spec.clock_bound_max_s
     loose = [
         client.agent_id

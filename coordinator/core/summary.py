@@ -36,6 +36,7 @@ from coordinator.core.completeness import (
 )
 from coordinator.core.course import Course, burst_course, course, course_findings
 from coordinator.core.disruptions import Availability, Disruption, find_disruptions
+from coordinator.core.endurance import silent_controls_count
 from coordinator.core.evidence import BurstEvidence, FirewallLedger
 from coordinator.core.headers import Headers, headers
 from coordinator.core.judge import (
@@ -110,6 +111,7 @@ class BurstSummary(Message):
     availability: Availability | None = None  # None: of an older Broadside, or without seconds
     disruptions: tuple[Disruption, ...] = ()  # in time order, the gravest of them
     disruptions_count: int = 0  # how many there were
+    silent_controls_count: int = 0  # pairs whose control connection was idle for over 4 minutes
     outages: tuple[Outage, ...] = ()  # what its agents lived through with queue, table and disk
     late_reports_count: int = 0  # that waited on an agent's disk
     pairs: tuple[PairSummary, ...] = ()  # see RunSummary.pairs_omitted
@@ -244,6 +246,9 @@ def measure_burst(
         availability=broken.availability,
         disruptions=broken.disruptions,
         disruptions_count=broken.disruptions_count,
+        silent_controls_count=silent_controls_count(
+            spec, burst, [pair.report for pair in aligned.pairs if pair.report is not None]
+        ),
         outages=outages(evidence),
         late_reports_count=sum(
             pair.report is not None and pair.report.delivered_at is not None
@@ -321,6 +326,7 @@ def summarise_run(
         else set()
     )
     limiter = _common_limiter(judged)
+    silent = sum(burst.silent_controls_count for burst in judged)
     said = course(burst_course(burst) for burst in judged)
     findings = _run_findings(judged, whole, ledger, absent=absent, planned=len(plan.bursts))
     many = len(plan.pairs) * len(judged) > PAIR_SUMMARIES_MAX
@@ -369,7 +375,13 @@ def summarise_run(
         reconciliation=whole,
         limiter=limiter.name,
         limiter_details=limiter,
-        findings=order([*findings, *course_findings(said), *coordinator_findings(troubles)]),
+        findings=order(
+            [
+                *findings,
+                *course_findings(said, silent_controls_count=silent),
+                *coordinator_findings(troubles),
+            ]
+        ),
         course=said,
         pairs_omitted=many,
         bursts=tuple(burst.model_copy(update={"pairs": ()}) if many else burst for burst in judged),
