@@ -13,11 +13,22 @@ A shelf's name is its partition key, so every shelf is declared here and nowhere
 from collections.abc import AsyncIterator, Callable
 from typing import Generic, TypeVar
 
+from exchange.limits import check_key
 from exchange.messages import Message
 from exchange.ports import EntityChanged, EntityNotFound, ExchangeUnavailable, Table
 from exchange.rows import message_row, parse_row
 
 _M = TypeVar("_M", bound=Message)
+
+
+def _possible(key: str) -> bool:
+    """Whether a row can have this key: callers pass on what a person typed."""
+    try:
+        check_key(key)
+    except ValueError:
+        return False
+    return True
+
 
 _CHANGE_TRIES_COUNT = 10
 
@@ -39,7 +50,9 @@ class Shelf(Generic[_M]):
         await self._table.upsert(message_row(self._partition, key, value))
 
     async def read(self, key: str) -> _M | None:
-        """The value, or None. Raises ``RecordUnreadable``."""
+        """The value, or None, also for what can be no key. Raises ``RecordUnreadable``."""
+        if not _possible(key):
+            return None
         row = await self._table.get(self._partition, key)
         return None if row is None else parse_row(self._model, row)
 
@@ -48,6 +61,8 @@ class Shelf(Generic[_M]):
 
         ``change`` may be called several times. Raises ``EntityNotFound``, ``RecordUnreadable``.
         """
+        if not _possible(key):
+            raise EntityNotFound(f"{self._partition} {key!r}: there is none")
         for _ in range(_CHANGE_TRIES_COUNT):
             row = await self._table.get(self._partition, key)
             if row is None:
@@ -68,7 +83,7 @@ class Shelf(Generic[_M]):
 
     async def delete(self, key: str) -> bool:
         """Remove; False when there was none."""
-        return await self._table.delete(self._partition, key)
+        return _possible(key) and await self._table.delete(self._partition, key)
 
     async def clear(self) -> int:
         """Remove every value; return how many there were."""
