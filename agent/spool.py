@@ -20,18 +20,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from exchange.messages import JobReport, TroubleKind
+from exchange.messages import TroubleKind
 from exchange.ports import (
     Entity,
     ExchangeError,
     ExchangeUnavailable,
     RawName,
-    RecordUnreadable,
     Table,
     Value,
 )
-from exchange.records import is_report
-from exchange.rows import message_row, parse_row
+from exchange.records import told_late
 from exchange.troubles import TroubleLog
 
 RETRY_FIRST_S: Final = 0.5
@@ -217,7 +215,7 @@ class SpooledTable:
             key, path = oldest
             try:
                 row = parse_entity(path.read_bytes())
-                await self._table.upsert(_told_late(row, datetime.now(UTC)))
+                await self._table.upsert(told_late(row, datetime.now(UTC)))
             except ExchangeUnavailable:
                 raise
             except (ExchangeError, ValueError) as error:
@@ -275,17 +273,6 @@ class SpooledTable:
 
     async def close(self) -> None:
         await self._table.close()
-
-
-def _told_late(row: Entity, now: datetime) -> Entity:
-    """A row as it leaves the spool: a report says when that was."""
-    if not is_report(row):
-        return row
-    try:
-        report = parse_row(JobReport, row)
-    except RecordUnreadable:
-        return row
-    return message_row(row.partition_key, row.row_key, report.delivered(now))
 
 
 def _parse_raw(text: bytes) -> tuple[RawName, bytes]:

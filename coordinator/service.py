@@ -635,7 +635,9 @@ class Coordinator:
         part = ran(plan, control)
         await self._measure_late(part)
         bursts = [await self._measured_burst(part, burst) for burst in part.bursts]
-        troubles = await keep_troubles(self._records, plan, self.fabric.troubles)
+        troubles = await keep_troubles(
+            self._records, plan, self.fabric.troubles, self._now()
+        )
         summary = await asyncio.to_thread(
             summarise_run, part, bursts, ledger, self._now(), troubles=troubles
         )

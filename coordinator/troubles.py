@@ -8,7 +8,7 @@ the adapter dates what fails.
 import asyncio
 import contextlib
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime
 from typing import Final
 
 from pydantic import TypeAdapter
@@ -20,7 +20,6 @@ from exchange.records import Records
 from exchange.troubles import TroubleLog
 
 LOOK_S: Final = 2.0  # s between two looks at the queue
-BEFORE: Final = timedelta(minutes=1)  # the first burst: trouble that still belongs to the run
 
 _TROUBLES: Final = TypeAdapter(tuple[Trouble, ...])
 _NAME: Final = "troubles"  # the document beside the plan
@@ -35,13 +34,14 @@ async def watch_queue(queue: JobQueue, is_needed: Callable[[], bool]) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-async def keep_troubles(records: Records, plan: Plan, log: TroubleLog) -> tuple[Trouble, ...]:
-    """Store what happened during a run, once: it must recompute to the same bytes."""
+async def keep_troubles(
+    records: Records, plan: Plan, log: TroubleLog, now: datetime
+) -> tuple[Trouble, ...]:
+    """Store what happened since a run's launch, once: it must recompute to the same bytes."""
     kept = await records.read_summary(plan.run_id, _NAME)
     if kept is not None:
         return _TROUBLES.validate_json(kept)
-    begun_at = min(plan.created_at, plan.bursts[0].planned_start_at - BEFORE)
-    troubles = log.between(begun_at, plan.bursts[-1].planned_end_at)
+    troubles = log.between(plan.created_at, now)
     if troubles:
         await records.save_summary(plan.run_id, _NAME, _TROUBLES.dump_json(troubles))
     return troubles

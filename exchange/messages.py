@@ -499,6 +499,13 @@ class Trouble(Message):
 Troubles = Annotated[tuple[Trouble, ...], Field(max_length=TROUBLES_MAX_COUNT)]
 
 
+def _over_by(at: datetime, troubles: tuple[Trouble, ...]) -> tuple[Trouble, ...]:
+    return tuple(
+        trouble.model_copy(update={"to_at": at}) if trouble.to_at is None else trouble
+        for trouble in troubles
+    )
+
+
 class JobReport(Message):
     """The client end's account of one job."""
 
@@ -525,11 +532,8 @@ class JobReport(Message):
 
     def delivered(self, at: datetime) -> "JobReport":
         """The report as it leaves the spool: what was not over when it was written is now."""
-        troubles = [
-            trouble.model_copy(update={"to_at": at}) if trouble.to_at is None else trouble
-            for trouble in self.troubles
-        ]
-        return self.model_copy(update={"delivered_at": at, "troubles": tuple(troubles)})
+        changes = {"delivered_at": at, "troubles": _over_by(at, self.troubles)}
+        return self.model_copy(update=changes)
 
 
 class ServerTest(Message):
@@ -545,6 +549,10 @@ class ServerTest(Message):
     clock_before: ClockReading | None = None
     clock_after: ClockReading | None = None
     troubles: Troubles = ()  # while it ran
+
+    def delivered(self, at: datetime) -> "ServerTest":
+        """The record as it leaves the spool: what was not over when it was written is now."""
+        return self.model_copy(update={"troubles": _over_by(at, self.troubles)})
 
     @property
     def cookie(self) -> str | None:

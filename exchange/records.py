@@ -543,9 +543,20 @@ class Records:
             yield row.row_key.removeprefix(prefix), row
 
 
-def is_report(row: Entity) -> bool:
-    """Whether a row is a client end's account of a job."""
-    return row.row_key.startswith("report.")
+def told_late(row: Entity, at: datetime) -> Entity:
+    """A row as it leaves an agent's spool: an account of a job or test says when that was."""
+    model: type[JobReport | ServerTest]
+    if row.row_key.startswith("report."):
+        model = JobReport
+    elif row.partition_key.startswith("tests.") and "json" in row.properties:
+        model = ServerTest
+    else:
+        return row
+    try:
+        account = parse_row(model, row)
+    except RecordUnreadable:  # another version's: it goes as it is
+        return row
+    return message_row(row.partition_key, row.row_key, account.delivered(at))
 
 
 def _run_partition(run_id: str) -> str:

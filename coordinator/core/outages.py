@@ -23,7 +23,7 @@ class Outage(Message):
 
     kind: TroubleKind
     from_at: UtcDatetime
-    to_at: UtcDatetime | None = None  # None: not over when the last of them told
+    to_at: UtcDatetime | None = None  # None: none of them had seen its end
     agents_count: int  # that lived through it
     asked_count: int  # that have a record of this burst at all
     count: int  # failed attempts, writes that waited, duplicates
@@ -97,12 +97,11 @@ def _touching(spells: Iterable[tuple[Trouble, str]]) -> list[list[tuple[Trouble,
 
 
 def _outage(kind: TroubleKind, group: Sequence[tuple[Trouble, str]], asked_count: int) -> Outage:
-    ends_at = [spell.to_at for spell, _ in group]
-    known_at = [at for at in ends_at if at is not None]
+    ends_at = [spell.to_at for spell, _ in group if spell.to_at is not None]
     return Outage(
         kind=kind,
         from_at=group[0][0].from_at,
-        to_at=max(known_at) if len(known_at) == len(ends_at) else None,
+        to_at=max(ends_at, default=None),  # who told before the end knows less than who saw it
         agents_count=len({agent_id for _, agent_id in group}),
         asked_count=asked_count,
         count=sum(spell.count for spell, _ in group),

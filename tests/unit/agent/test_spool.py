@@ -1,4 +1,4 @@
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -6,7 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.spool import Spool, SpooledTable, format_entity, parse_entity
+from exchange.messages import (
+    Endpoint,
+    EngineReport,
+    JobReport,
+    Outcome,
+    ServerTest,
+    Trouble,
+    TroubleKind,
+)
 from exchange.ports import Entity, EntityTooLarge, ExchangeUnavailable, Value
+from exchange.records import Records
 from tests.unit.agent.doubles import MemoryTable
 
 
@@ -70,6 +80,40 @@ async def test_rows_wait_for_the_table_in_order_and_the_newest_of_a_key_counts(
     assert table.rows["burst.run-1.00000", "chunk.0"].properties == {"n": 2}
     assert len(spool) == 0
     assert suffixes(tmp_path) == []
+
+
+async def test_a_report_that_waited_says_so_when_it_leaves(tmp_path: Path) -> None:
+    table, _, results = spooled(tmp_path)
+    table.away = True
+    at = datetime(2026, 11, 20, 3, 12, tzinfo=UTC)
+    open_ = Trouble(kind=TroubleKind.TABLE_AWAY, from_at=at, count=2)
+    report = JobReport(
+        job_id="run-1.00000.00000",
+        run_id="run-1",
+        burst_index=0,
+        pair_index=0,
+        agent_id="c1",
+        outcome=Outcome.MEASURED,
+        planned_start_at=at,
+        reported_at=at,
+        troubles=(open_,),
+    )
+    endpoint = Endpoint(agent_id="s1", address="10.2.1.1", port=5201)
+    engine = EngineReport(engine="iperf3")
+    test = ServerTest(
+        agent_id="s1", endpoint=endpoint, started_at=at, engine=engine, troubles=(open_,)
+    )
+    records = Records(results)
+    await records.save_report(report)
+    await records.save_test(test, (), ())
+    table.away = False
+    await results.drain()
+    late = (await Records(table).read_reports("run-1", 0))[0]
+    [served] = await Records(table).read_tests(at, at + timedelta(hours=1))
+    assert late.delivered_at is not None
+    for told in (late.troubles, served.test.troubles):
+        assert [trouble.to_at is not None for trouble in told] == [True]
+    assert late.model_copy(update={"delivered_at": None, "troubles": report.troubles}) == report
 
 
 async def test_an_agent_that_restarts_finds_its_rows(tmp_path: Path) -> None:
