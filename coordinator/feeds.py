@@ -234,9 +234,10 @@ class Feed:
             shown.figures_at = look
         self._put_findings(look, {finding.id: finding for finding in now.findings})
         burst = self._plan.bursts[now.burst_index]
-        ledger = ledger_message(self._ledger, burst, self._ledger_problem)
-        if shown.ledger is None or shown.ledger[1] != ledger:
-            shown.ledger = (look, ledger)
+        if self._ledger_due_s:  # it was asked for
+            ledger = ledger_message(self._ledger, burst, self._ledger_problem)
+            if shown.ledger is None or shown.ledger[1] != ledger:
+                shown.ledger = (look, ledger)
         shown.picture = now
         if summary is not None:
             shown.summary = (look, summary)

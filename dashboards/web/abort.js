@@ -4,9 +4,8 @@ import { h } from "./dom.js";
 import { known } from "./format.js";
 
 export function abortDialog(runId, status, price) {
-  const bill = price?.bill ?? price;
-  const usd = bill?.total_usd;
-  const cost = price?.charged === false ? "It is not charged." : known(usd) ? `It has cost about $${usd.toFixed(2)} so far.` : "Its cost so far is unknown.";
+  const usd = price?.spent?.total_usd;
+  const cost = price?.charged === false ? "It costs nothing: it is not charged." : known(usd) ? `It has cost about $${usd.toFixed(2)} so far.` : "Its cost so far is unknown.";
   const left = status.bursts_count - status.bursts_over_count;
   const reason = h("input", { id: "reason", maxlength: "500", placeholder: "seen enough", autocomplete: "off" });
   return new Promise((resolve) => {

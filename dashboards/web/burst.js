@@ -1,6 +1,7 @@
 // One burst's seconds as they come in, and what is known of its pairs.
 
 export const NOTHING = 0xffffffff;
+export const [LATE, NULL, OTHER] = [1, 2, 3];
 const STEP_BITS_PER_SECOND = 1000;
 const COLUMNS = [
   "coverage_ratio",
@@ -26,6 +27,7 @@ export class BurstData {
     this.layer = "payload";
     this.top = 0; // largest cell
     this.trouble = new Map(); // by pair index
+    this.codes = new Uint8Array(pairsCount);
     this.start = null;
   }
 
@@ -51,6 +53,8 @@ export class BurstData {
   setTrouble(list) {
     const before = this.trouble;
     this.trouble = new Map(list.map((each) => [each.pair_index, each]));
+    this.codes = new Uint8Array(this.pairsCount); // what a cell of the pair is at worst
+    for (const each of list) this.codes[each.pair_index] = { late: LATE, null: NULL }[each.state] ?? OTHER;
     const changed = new Set();
     for (const [index, each] of this.trouble) if (before.get(index)?.state !== each.state) changed.add(index);
     for (const index of before.keys()) if (!this.trouble.has(index)) changed.add(index);

@@ -47,7 +47,7 @@ export function ticks(low, high, wanted) {
 
 export function secondTicks(total, wanted) {
   const steps = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800];
-  const step = steps.find((each) => total / each <= wanted) ?? 86400;
+  const step = steps.find((each) => total / each <= wanted && (total < 180 || each >= 60)) ?? 86400;
   const found = [];
   for (let at = 0; at <= total; at += step) found.push(at);
   return found;

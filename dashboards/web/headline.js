@@ -54,7 +54,8 @@ export class Headline {
 
     const held = of?.reconciliation ?? null;
     const firewall = of?.firewall_bits_per_second ?? held?.firewall_bits_per_second ?? null;
-    const ledgerSays = ledger?.problem ?? (ledger && ledger.source !== "none" ? "no whole bin yet" : "no ledger is configured");
+    const none = ledger?.source === "none" ? "no ledger is configured" : "no whole bin yet";
+    const ledgerSays = ledger ? (ledger.problem ?? none) : "not read yet";
     tiles.firewall.set(rateParts(firewall), known(firewall) ? `${LAYERS[held?.layer] ?? ""}, ${held?.source ?? ledger?.source}` : ledgerSays, real(firewall));
 
     const residual = held?.residual_ratio;

@@ -2,17 +2,17 @@
 // State never rests on colour alone: late is striped, null is crossed, missing is dotted on grey,
 // what is still to come is empty. A fleet that does not fit shows the lowest of several pairs a row.
 
-import { NOTHING } from "./burst.js";
+import { LATE, NOTHING, NULL } from "./burst.js";
 import { colours, fit, secondLabel, secondTicks } from "./canvas.js";
 import { announce, h, say } from "./dom.js";
-import { niceAbove, rate, rateUnit } from "./format.js";
+import { niceAbove, rate } from "./format.js";
 
 const MARGIN = { left: 52, right: 12, top: 4, bottom: 24 };
 const HEIGHT_MAX = 360;
 const ROW_MAX = 16;
 const LEVELS = 256;
-const STATES = ["value", "late", "null", "missing", "pending"];
-const WORST = { null: 4, missing: 3, late: 2, value: 1, pending: 0 };
+const STATES = ["pending", "value", "late", "missing", "null"]; // the worst last
+const [PENDING, VALUE, LATE_VALUE, MISSING, NOUGHT] = [0, 1, 2, 3, 4];
 const SAID = {
   late: "late",
   null: "null: its engine failed, or ended without a byte",
@@ -69,7 +69,7 @@ export class HeatMap {
     const width = Math.max(160, this.canvas.parentElement?.clientWidth || 600);
     const top = niceAbove(data.topBitsPerSecond);
     const newest = Math.max(data.totalSeconds, data.stop);
-    const key = `${width}/${data.pairsCount}/${newest}/${data.first}/${top}/${document.documentElement.dataset.theme}/${window.devicePixelRatio}`;
+    const key = `${data.top > 0}/${width}/${data.pairsCount}/${newest}/${data.first}/${top}/${document.documentElement.dataset.theme}/${window.devicePixelRatio}`;
     if (this.whole || key !== this.key) {
       this.key = key;
       this.#layOut(width, top, newest);
@@ -123,52 +123,61 @@ export class HeatMap {
     this.mark = pixel(rgb(this.palette.ink));
   }
 
-  // The state and the lowest value of one display cell.
-  #cell(row, column) {
-    const { data, perRow, perColumn } = this;
-    let state = "pending";
+  // The worst state and the lowest value of one display cell, packed into this.cell.
+  #cell(row, columns, knownS) {
+    const { data, perRow } = this;
+    const [from, to] = [row * perRow, Math.min(data.pairsCount, (row + 1) * perRow)];
+    let state = PENDING;
     let low = NOTHING;
-    const lastPair = Math.min(data.pairsCount, (row + 1) * perRow);
-    const from = data.first + column * perColumn;
-    for (let second = from; second < from + perColumn; second++) {
-      const cells = data.rows.get(second)?.cells;
-      for (let pair = row * perRow; pair < lastPair; pair++) {
-        const value = cells ? cells[pair] : NOTHING;
-        let one;
-        const trouble = data.trouble.size ? data.trouble.get(pair)?.state : undefined;
+    for (const [second, cells] of columns) {
+      for (let pair = from; pair < to; pair++) {
+        const value = cells === null ? NOTHING : cells[pair];
+        const code = data.codes[pair];
+        let one = PENDING;
         if (value !== NOTHING) {
           if (value < low) low = value;
-          one = trouble === "late" ? "late" : "value";
-        } else if (second >= data.knownS) one = "pending";
-        else one = trouble === "null" ? "null" : "missing";
-        if (WORST[one] > WORST[state]) state = one;
+          one = code === LATE ? LATE_VALUE : VALUE;
+        } else if (second < knownS) one = code === NULL ? NOUGHT : MISSING;
+        if (one > state) state = one;
       }
     }
-    return [state, low];
+    this.low = low;
+    return state;
   }
 
   #paint(fromColumn, toColumn) {
-    const { image, pixels, ratio, columns } = this;
+    const { image, pixels, ratio, columns, data, rows } = this;
     const [width, height] = [image.width, image.height];
     const scale = (LEVELS - 1) / (this.top / 1000);
     const edge = (column) => Math.round((column / columns) * width);
     const gap = this.rowHeight >= 6 && width / columns >= 6 * ratio ? Math.max(1, Math.round(ratio)) : 0;
     for (let column = fromColumn; column < Math.min(columns, toColumn); column++) {
       const [x0, x1] = [edge(column), Math.max(edge(column) + 1, edge(column + 1))];
-      for (let row = 0; row < this.rows; row++) {
-        const [state, low] = this.#cell(row, column);
-        const level = low === NOTHING ? 0 : Math.min(LEVELS - 1, Math.round(low * scale));
+      const seconds = [];
+      for (let place = 0; place < this.perColumn; place++) {
+        const second = data.first + column * this.perColumn + place;
+        seconds.push([second, data.rows.get(second)?.cells ?? null]);
+      }
+      for (let row = 0; row < rows; row++) {
+        const state = this.#cell(row, seconds, data.knownS);
+        const known = this.low !== NOTHING;
+        const level = known ? Math.min(LEVELS - 1, Math.round(this.low * scale)) : 0;
+        const fill = state === PENDING ? this.ground : known ? this.levels[level] : this.unknown;
+        const texture = TEXTURES[STATES[state]];
+        const ink = known ? this.inks[level] : this.mark;
         const y0 = Math.round(row * this.rowHeight * ratio);
         const y1 = Math.round((row + 1) * this.rowHeight * ratio);
-        const texture = TEXTURES[state];
-        const fill = low !== NOTHING && (state === "value" || state === "late") ? this.levels[level] : state === "pending" ? this.ground : this.unknown;
-        const ink = state === "late" ? this.inks[level] : this.mark;
         for (let y = y0; y < y1; y++) {
           const line = y * width;
-          const atGap = gap && y >= y1 - gap;
-          for (let x = x0; x < x1; x++) {
-            if (atGap || (gap && x >= x1 - gap)) pixels[line + x] = this.ground;
-            else pixels[line + x] = texture && texture(Math.floor(x / ratio), Math.floor(y / ratio)) ? ink : fill;
+          if (gap && y >= y1 - gap) {
+            pixels.fill(this.ground, line + x0, line + x1);
+            continue;
+          }
+          pixels.fill(fill, line + x0, line + x1 - gap);
+          if (gap) pixels.fill(this.ground, line + x1 - gap, line + x1);
+          if (!texture) continue;
+          for (let x = x0; x < x1 - gap; x++) {
+            if (texture(Math.floor(x / ratio), Math.floor(y / ratio))) pixels[line + x] = ink;
           }
         }
       }
@@ -185,7 +194,7 @@ export class HeatMap {
     context.fillStyle = palette.quiet;
     context.textBaseline = "middle";
     context.textAlign = "right";
-    const steps = [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500];
+    const steps = [1, 5, 10, 20, 50, 100, 200, 500];
     const high = (step) => (step / this.perRow) * this.rowHeight >= 22;
     const step = steps.find(high) ?? 1000;
     for (let pair = 1; pair <= data.pairsCount; pair = pair === 1 && step > 1 ? step : pair + step) {
@@ -209,15 +218,14 @@ export class HeatMap {
   }
 
   #legend() {
-    const [, unit] = rateUnit(this.top);
     const bar = h("canvas", { class: "swatch ramp", "aria-hidden": "true" });
     const [context] = fit(bar, 90, 12);
     const ramp = context.createLinearGradient(0, 0, 90, 0);
     this.palette.heat.forEach((colour, i, all) => ramp.addColorStop(i / (all.length - 1), colour));
     context.fillStyle = ramp;
     context.fillRect(0, 0, 90, 12);
-    const entries = [h("li", {}, "0", bar, rate(this.top, 2) || unit)];
-    for (const state of STATES.slice(1, 4)) entries.push(h("li", {}, this.#swatch(state), state));
+    const entries = this.data.top ? [h("li", {}, "0", bar, rate(this.top, 2))] : [];
+    for (const state of ["late", "null", "missing"]) entries.push(h("li", {}, this.#swatch(state), state));
     this.legend.replaceChildren(...entries);
   }
 
@@ -262,7 +270,7 @@ export class HeatMap {
     const second = this.data.first + column * this.perColumn;
     const last = Math.min(this.data.pairsCount, (row + 1) * this.perRow);
     let found = row * this.perRow;
-    const badness = (pair) => WORST[this.data.state(pair, second)] * 1e15 - (this.data.cell(pair, second) ?? 0);
+    const badness = (pair) => STATES.indexOf(this.data.state(pair, second)) * 1e15 - (this.data.cell(pair, second) ?? 0);
     for (let pair = found + 1; pair < last; pair++) if (badness(pair) > badness(found)) found = pair;
     return found;
   }

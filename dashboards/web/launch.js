@@ -119,16 +119,16 @@ export function launchView(main, [wanted], { operator }) {
     const target = value("objective.target_bits_per_second");
     const facts = [
       h("dl", { class: "facts-list" },
-        h("dt", {}, "Traffic"), h("dd", {}, `${bursts} × ${span(burst)}`, h("span", { class: "quiet" }, `${span(takes)} from first to last second`)),
-        h("dt", {}, "Fleet now"), h("dd", {}, `${clients} clients, ${ports} free ports`, h("span", { class: "quiet" }, `${value("pairs_count")} pairs are asked for`)),
-        h("dt", {}, "Target"), h("dd", {}, target ? rate(target * 1e9) : "none", h("span", { class: "quiet" }, target ? "IP layer" : "the run then shows what passed, not whether it is enough")),
-        spec?.objective ? [h("dt", {}, "Floor"), h("dd", {}, `${(spec.objective.coverage_floor_ratio * 100).toFixed(0)} % of pair-seconds`, h("span", { class: "quiet" }, "below it no verdict is a pass"))] : null,
+        fact("Traffic", `${bursts} × ${span(burst)}`, `${span(takes)} from first to last second`),
+        fact("Fleet now", `${clients} clients, ${ports} ports`, `${value("pairs_count")} pairs are asked for`),
+        fact("Target", target ? rate(target * 1e9) : "none", target ? "IP layer" : "shows what passed, not whether it is enough"),
+        spec ? fact("Coverage floor", `${(spec.objective.coverage_floor_ratio * 100).toFixed(0)} %`, "of pair-seconds; below it nothing is a pass") : null,
       ),
     ];
     try {
-      const estimate = await readIfThere("/v1/estimate", { method: "POST", body });
+      const appraisal = await readIfThere("/v1/estimate", { method: "POST", body });
       if (number !== asked) return;
-      fill(answer, feasibility(estimate, clients, ports, value("pairs_count")), facts, h("h3", {}, "Price, estimated"), priceLines(estimate?.estimate ?? estimate?.price ?? estimate));
+      fill(answer, feasibility(appraisal, clients, ports, value("pairs_count")), facts, h("div", { class: "price" }, h("h3", {}, "Price, estimated"), priceLines(appraisal?.price)));
     } catch (problem) {
       if (number !== asked || problem.status === 401) return;
       fill(answer, notice("bad", problem.title, problem.message), facts);
@@ -156,15 +156,15 @@ export function launchView(main, [wanted], { operator }) {
   return () => clearTimeout(timer);
 }
 
-function feasibility(estimate, clients, ports, pairs) {
-  const problems = estimate?.problems ?? estimate?.feasibility?.problems ?? null;
-  const warnings = estimate?.warnings ?? estimate?.feasibility?.warnings ?? [];
-  const said = warnings.map((each) => notice("note", "Warning", each));
-  if (problems?.length) {
-    return [notice("bad", "Not feasible now", null, h("ul", {}, problems.map((each) => h("li", {}, `${each.field}: ${each.message}; ${each.fix}`)))), said];
+const fact = (name, value, note) => [h("dt", {}, name, h("span", {}, note)), h("dd", {}, value)];
+
+function feasibility(appraisal, clients, ports, pairs) {
+  const said = (appraisal?.warnings ?? []).map((each) => notice("note", "Warning", each));
+  if (appraisal?.problems.length) {
+    return [notice("bad", "Not feasible now", null, h("ul", {}, appraisal.problems.map((each) => h("li", {}, `${each.field}: ${each.message}; ${each.fix}`)))), said];
   }
-  if (problems === null && (clients < pairs || ports < pairs)) {
-    return [notice("bad", "Not feasible now", `${pairs} pairs need ${pairs} clients and ${pairs} free ports; there are ${clients} and ${ports}.`), said];
+  if (!appraisal && (clients < pairs || ports < pairs)) {
+    return [notice("bad", "Not feasible now", `${pairs} pairs need ${pairs} clients and ${pairs} free ports; there are ${clients} and ${ports}.`)];
   }
   return [notice("good", "Feasible", "The fleet that is there can carry it."), said];
 }

@@ -7,6 +7,7 @@ import { known, niceAbove } from "./format.js";
 
 const MARGIN = { left: 52, right: 12, top: 10, bottom: 24 };
 const ROWS_IN_TABLE = 120;
+const MOST_PER_PIXEL = 1.5; // points
 
 // series: [{ name, colour, dash, width, steps, band, points | bins, marks }]
 export class LineChart {
@@ -15,6 +16,7 @@ export class LineChart {
     this.total = 1;
     this.first = 0;
     this.series = [];
+    this.visible = true;
     this.target = null;
     this.canvas = h("canvas", {
       tabindex: "0",
@@ -46,6 +48,15 @@ export class LineChart {
     );
   }
 
+  // Charts out of sight are painted when they come into it; their words are kept up to date.
+  observe(observer) {
+    observer.observe(this.canvas);
+    this.canvas.addEventListener("sight", (event) => {
+      this.visible = event.detail;
+      if (this.visible) this.draw();
+    });
+  }
+
   set(update) {
     Object.assign(this, update);
   }
@@ -62,6 +73,12 @@ export class LineChart {
   }
 
   draw() {
+    if (this.visible) this.#paint();
+    this.#read();
+    if (this.details.open) this.#fillTable();
+  }
+
+  #paint() {
     const width = this.#width();
     const [context, ratio] = fit(this.canvas, width, this.height);
     const palette = colours();
@@ -77,6 +94,7 @@ export class LineChart {
       for (const value of each.high ?? []) if (value > top) top = value;
       for (const bin of each.bins ?? []) if (bin.value > top) top = bin.value;
     }
+    this.hasData = top > 0;
     top = niceAbove(top * 1.06);
     const x = (second) => box.left + ((second - this.first) / (this.total - this.first || 1)) * (box.right - box.left);
     const y = (value) => box.bottom - (value / top) * (box.bottom - box.top);
@@ -102,8 +120,6 @@ export class LineChart {
       context.setLineDash([]);
     }
     this.#legend(palette);
-    this.#read();
-    if (this.details.open) this.#fillTable();
   }
 
   #axes(context, palette, box, x, y, top) {
@@ -119,7 +135,7 @@ export class LineChart {
       context.moveTo(box.left, at);
       context.lineTo(box.right, at);
       context.stroke();
-      context.fillText(Number(tick.toPrecision(4)).toString(), box.left - 8, at);
+      if (this.hasData) context.fillText(tickLabel(tick), box.left - 8, at);
     }
     context.textBaseline = "top";
     const shown = secondTicks(this.total, (box.right - box.left) / 64);
@@ -145,9 +161,10 @@ export class LineChart {
         }
         run = [];
       };
+      const every = Math.max(1, Math.floor(1 / (x(this.first + 1) - x(this.first))));
       each.low.forEach((low, place) => {
         if (low === null) flush();
-        else run.push([x(this.first + place + 0.5), low, each.high[place]]);
+        else if (place % every === 0) run.push([x(this.first + place + 0.5), low, each.high[place]]);
       });
       flush();
       return;
@@ -171,7 +188,9 @@ export class LineChart {
       }
     } else {
       let open = false;
-      each.points.forEach((value, place) => {
+      const step = (x(this.first + 1) - x(this.first)) * MOST_PER_PIXEL;
+      if (step < 1) this.#dense(context, each.points, Math.ceil(1 / step), x, y);
+      else each.points.forEach((value, place) => {
         if (value === null) {
           open = false;
           return;
@@ -186,6 +205,29 @@ export class LineChart {
     }
     context.stroke();
     context.setLineDash([]);
+  }
+
+  // More seconds than pixels: from the lowest to the highest of each few, so that no dip is lost.
+  #dense(context, points, size, x, y) {
+    let open = false;
+    for (let place = 0; place < points.length; place += size) {
+      let [low, high] = [Infinity, -Infinity];
+      for (let each = place; each < Math.min(points.length, place + size); each++) {
+        const value = points[each];
+        if (value === null) continue;
+        if (value < low) low = value;
+        if (value > high) high = value;
+      }
+      if (low > high) {
+        open = false;
+        continue;
+      }
+      const at = x(this.first + place + size / 2);
+      if (open) context.lineTo(at, y(low));
+      else context.moveTo(at, y(low));
+      if (high > low) context.lineTo(at, y(high));
+      open = true;
+    }
   }
 
   #target(context, palette, box, y) {
@@ -290,6 +332,11 @@ export class LineChart {
       table(this.title, ["Second", ...names], rows, { numeric: names.map((_, i) => i + 1).concat(0) }),
     );
   }
+}
+
+function tickLabel(value) {
+  const short = Number(value.toPrecision(4));
+  return short >= 10_000 ? `${Number((short / 1000).toPrecision(4))} k` : String(short);
 }
 
 // The second that all charts of a view point at.

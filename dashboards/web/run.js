@@ -5,7 +5,7 @@ import { abortDialog } from "./abort.js";
 import { BurstData } from "./burst.js";
 import { announce, fill, h, notice, say } from "./dom.js";
 import { reportFigures } from "./figures.js";
-import { clock, count, digits, instant, known, percent, rate, seconds, span } from "./format.js";
+import { clock, count, digits, instant, known, seconds, span } from "./format.js";
 import { Headline } from "./headline.js";
 import { HeatMap } from "./heatmap.js";
 import { Cursor, LineChart } from "./lines.js";
@@ -268,14 +268,14 @@ export function runView(main, [runId, burstNumber], { operator }) {
     const { status, figures } = state;
     const of = figures?.summary;
     if (!status) return;
-    const fact = (name, value, note) => [h("dt", {}, name), h("dd", {}, value, note ? h("span", { class: "quiet" }, note) : null)];
+    const fact = (name, value, note) => [h("dt", {}, name, note ? h("span", {}, note) : null), h("dd", {}, value)];
     fill(
       parts.facts,
       fact("Start spread", seconds(of?.start_spread_s), "first data, pairs on time"),
       fact("Largest start error", seconds(of?.start_error_max_s), "against the planned instant"),
       fact("Clock bound", seconds(of?.clock_bound_max_s), `worst of both ends; gate ${seconds(status.clock_bound_max_s)}`),
       fact("Planned start", clock(status.burst.planned_start_at)),
-      fact("Launched", instant(status.created_at)),
+      fact("Launched", clock(status.created_at), instant(status.created_at).slice(0, 10)),
     );
   }
 
@@ -387,33 +387,38 @@ export function runView(main, [runId, burstNumber], { operator }) {
   };
   const sized = new ResizeObserver(drawSoon);
   sized.observe(main);
+  const sight = new IntersectionObserver((list) => {
+    for (const each of list) each.target.dispatchEvent(new CustomEvent("sight", { detail: each.isIntersecting }));
+  });
+  for (const chart of Object.values(charts)) chart.observe(sight);
   addEventListener("theme", redraw);
   return () => {
     stream.close();
     clearInterval(pricing);
     sized.disconnect();
+    sight.disconnect();
     removeEventListener("theme", redraw);
     figuresOfReport?.close();
     cancelAnimationFrame(frame);
   };
 }
 
+// `price` is an estimate (with a bill) or a meter (spent, and projected at the run's end).
 export function priceLines(price) {
-  if (!price) return [h("p", { class: "quiet" }, "No price: this coordinator keeps no price table.")];
-  const bill = price.bill ?? price;
-  const usd = (value) => (known(value) ? `$${value < 100 ? value.toFixed(2) : value.toFixed(0)}` : "unknown");
-  const range = known(bill.total_low_usd) && known(bill.total_high_usd) && bill.total_low_usd !== bill.total_high_usd ? `${usd(bill.total_low_usd)} to ${usd(bill.total_high_usd)}` : null;
-  const charged = price.charged === false;
+  if (!price) return [h("p", { class: "quiet" }, "Not known: this coordinator keeps no price table.")];
+  const bill = price.spent ?? price.bill;
+  const usd = (value) => (known(value) ? `$${value < 1000 ? value.toFixed(2) : value.toFixed(0)}` : "unknown");
+  const wide = known(bill.total_low_usd) && known(bill.total_high_usd) && usd(bill.total_low_usd) !== usd(bill.total_high_usd);
+  const end = price.projected ? `${usd(price.projected.total_usd)} at its end` : null;
+  const left = known(price.budget_left_usd) ? `${usd(price.budget_left_usd)} of ${usd(price.budget_usd)} left` : null;
   return [
-    h("p", { class: "big-price" }, h("strong", {}, usd(bill.total_usd)), h("span", { class: "quiet" }, charged ? "not charged" : "so far")),
-    range ? h("p", { class: "quiet" }, range) : null,
-    charged && price.not_charged_why ? h("p", { class: "quiet" }, price.not_charged_why) : null,
-    bill.lines?.length
-      ? h("ul", { class: "lines" }, bill.lines.map((line) => h("li", {}, h("span", {}, line.item), h("span", { class: "number" }, usd(line.usd)))))
-      : null,
+    h("p", { class: "big-price" }, h("strong", {}, usd(bill.total_usd)), h("span", { class: "quiet" }, price.charged ? (price.spent ? "so far" : "estimated") : "would be charged on Azure")),
+    end || left ? h("p", { class: "quiet" }, [end, left].filter(Boolean).join("; ")) : null,
+    wide ? h("p", { class: "quiet" }, `Between ${usd(bill.total_low_usd)} and ${usd(bill.total_high_usd)}.`) : null,
+    price.not_charged_why ? h("p", { class: "quiet" }, `Not charged: ${price.not_charged_why}.`) : null,
+    price.stopped ? notice("bad", "Stopped by its budget", price.stopped) : null,
+    bill.lines.length ? h("ul", { class: "lines" }, bill.lines.map((line) => h("li", {}, h("span", {}, line.item), h("span", { class: "number" }, usd(line.usd))))) : null,
     bill.unknown?.length ? h("p", { class: "quiet" }, `Not in the sum: ${bill.unknown.join(", ")}.`) : null,
-    price.prices_as_of ? h("p", { class: "quiet" }, `Prices of ${price.prices_as_of}, ${price.region ?? ""}.`) : null,
+    h("p", { class: "quiet" }, `Prices of ${price.prices_as_of}, at real scale.`),
   ];
 }
-
-export { rate };

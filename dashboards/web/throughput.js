@@ -30,8 +30,7 @@ export function throughputSeries(data, status, figures, ledger, { size, factor }
     series.push({
       name: `firewall ledger${known(held?.lag_s) ? `, lag ${held.lag_s.toFixed(1)} s taken off` : ""}`,
       colour: "ledger",
-      width: 2.5,
-      dash: [1, 0],
+      width: 5,
       bins: ledger.bins.map((bin) => ({
         from: bin.from_s - lag,
         before: bin.before_s - lag,
@@ -41,5 +40,5 @@ export function throughputSeries(data, status, figures, ledger, { size, factor }
   }
   series.push({ name: "fleet", colour: "fleet", points: data.series("fleet_bits_per_second", factor / size) });
   const target = status.target_bits_per_second;
-  return { series: series.toReversed(), target: known(target) ? { name: "target", value: target / size } : null };
+  return { series, target: known(target) ? { name: "target", value: target / size } : null };
 }

@@ -1,0 +1,190 @@
+"""The live page with a simulated run behind it: any number of pairs, one look after the other."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import uvicorn
+from fastapi import FastAPI
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from coordinator import web
+from coordinator.core.evidence import FirewallLedger
+from coordinator.core.live import (
+    LiveFinding,
+    LiveStatus,
+    Picture,
+    changed_seconds,
+    ledger_message,
+    picture,
+    seconds_message,
+)
+from coordinator.core.runs import Layer
+from coordinator.core.status import BurstPhase, BurstStatus, RunState
+from coordinator.core.summary import MeasuredBurst, RunSummary, measure_burst, summarise_run
+from tests.synthetic import Fleet, Plant, fleet
+
+RUN_ID = "20261120-120000-simulated-0001"
+UPLOAD_LAG_S = 3  # s by which uploads run behind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """One burst that is replayed, a look every ``look_s``."""
+
+    made: Fleet
+    measured: MeasuredBurst
+    judged: RunSummary
+    look_s: float
+    begin_s: int = 0  # seconds that are there at the first look
+    stop_s: int | None = None  # the burst is held there; None: to its verdict
+
+    @property
+    def burst_s(self) -> int:
+        return self.made.plan.bursts[0].duration_s
+
+
+def simulate(plant: Plant, *, look_s: float, **span: Any) -> Simulation:
+    """A synthetic fleet behind a firewall, measured."""
+    made = fleet(plant, target_bits_per_second=180e9)
+    measured = measure_burst(made.plan.spec, made.evidence[0], made.now)
+    judged = summarise_run(made.plan, [measured], made.ledger, made.now)
+    return Simulation(made=made, measured=measured, judged=judged, look_s=look_s, **span)
+
+
+def _shown(simulation: Simulation, second: int) -> Picture:
+    """The burst as it would stand at a second: some pairs are a second or two behind."""
+    series, summary = simulation.measured.series, simulation.judged.bursts[0]
+    known_s = max(0, second - UPLOAD_LAG_S)
+    offset = int(series.planned_start_s) - series.start_s
+    behind = np.arange(len(summary.pairs)) % UPLOAD_LAG_S
+    columns = np.arange(series.flows[0].pairs_bits_per_second.shape[1])[None, :]
+    unheard = columns >= (offset + second - behind)[:, None]
+    rates = np.where(unheard, np.nan, series.flows[0].pairs_bits_per_second).astype(np.float32)
+    coverage = np.where(columns[0] >= offset + second, 0.0, series.coverage_ratio)
+    flow = replace(series.flows[0], pairs_bits_per_second=rates)
+    cut = replace(series, flows=(flow,), coverage_ratio=coverage)
+    return picture(summary, cut, known_s=known_s, final=False)
+
+
+def _ledger_until(ledger: FirewallLedger, until_s: float) -> FirewallLedger:
+    keep = ledger.end_s <= until_s
+    return replace(
+        ledger, start_s=ledger.start_s[keep], end_s=ledger.end_s[keep], bytes=ledger.bytes[keep]
+    )
+
+
+def _status(simulation: Simulation, second: int, state: RunState, phase: BurstPhase) -> LiveStatus:
+    plan = simulation.made.plan
+    burst = plan.bursts[0]
+    pairs = len(plan.pairs)
+    # The page counts by the coordinator's clock, so a replay only has to say what time it is.
+    return LiveStatus(
+        now=burst.planned_start_at + timedelta(seconds=second),
+        run_id=RUN_ID,
+        scenario="simulated",
+        state=state,
+        created_at=plan.created_at,
+        ends_at=burst.planned_end_at,
+        bursts_count=1,
+        bursts_over_count=0,
+        burst=BurstStatus(
+            index=0,
+            planned_start_at=burst.planned_start_at,
+            planned_end_at=burst.planned_end_at,
+            phase=phase,
+            pairs_planned=pairs,
+            claimed_count=pairs,
+            armed_count=pairs - 2 if second < 0 else pairs,
+            reported_count=0,
+            outcomes={},
+        ),
+        duration_s=burst.duration_s,
+        pairs_count=pairs,
+        scale=1.0,
+        target_bits_per_second=180e9,
+        target_layer=Layer.IP,
+        tolerance_ratio=0.05,
+        coverage_floor_ratio=0.95,
+        clock_bound_max_s=0.05,
+        late_after_s=1.0,
+    )
+
+
+def create_app(simulation: Simulation) -> FastAPI:
+    """What the page needs, and nothing behind it."""
+    app = FastAPI()
+    burst = simulation.made.plan.bursts[0]
+
+    @app.get("/v1/me")
+    async def me() -> dict[str, Any]:
+        return {"name": "anybody", "role": "operator", "signed_in": False}
+
+    @app.get("/v1/runs")
+    async def runs() -> list[dict[str, Any]]:
+        now = datetime.now(UTC).isoformat()
+        return [
+            {"run_id": RUN_ID, "scenario": "simulated", "created_at": now, "created_by": "bench"}
+        ]
+
+    @app.get("/v1/runs/{run_id}/price")
+    async def price(run_id: str) -> dict[str, Any]:
+        bill = {"lines": [], "total_usd": 4.2, "total_low_usd": 4.2, "total_high_usd": 4.2}
+        return {"charged": True, "prices_as_of": "2026-11-01", "spent": bill, "projected": bill}
+
+    @app.get("/v1/runs/{run_id}/events", response_class=EventSourceResponse)
+    async def events(run_id: str) -> AsyncIterator[ServerSentEvent]:
+        before = None
+        stop_s = simulation.burst_s if simulation.stop_s is None else simulation.stop_s
+        for second in range(simulation.begin_s, stop_s + 1):
+            state = RunState.RUNNING if second >= 0 else RunState.ARMING
+            phase = BurstPhase.RUNNING if second >= 0 else BurstPhase.ARMING
+            status = _status(simulation, second, state, phase)
+            yield ServerSentEvent(event="status", raw_data=status.model_dump_json())
+            if second > 0:
+                now = _shown(simulation, second)
+                changed = changed_seconds(before, now)
+                said = seconds_message(now, changed)
+                yield ServerSentEvent(event="seconds", raw_data=said.model_dump_json())
+                if now.figures is not None and second > UPLOAD_LAG_S:
+                    text = now.figures.model_dump_json()
+                    yield ServerSentEvent(event="figures", raw_data=text)
+                    for finding in now.findings:
+                        each = LiveFinding(burst_index=0, id=finding.id, finding=finding)
+                        yield ServerSentEvent(event="finding", raw_data=each.model_dump_json())
+                if simulation.made.ledger is not None:
+                    until_s = burst.planned_start_at.timestamp() + second
+                    ledger = ledger_message(_ledger_until(simulation.made.ledger, until_s), burst)
+                    yield ServerSentEvent(event="ledger", raw_data=ledger.model_dump_json())
+                before = now
+            await asyncio.sleep(simulation.look_s)
+        if simulation.stop_s is not None:
+            await asyncio.sleep(3600)
+        judged = simulation.judged.model_copy(update={"run_id": RUN_ID})
+        yield ServerSentEvent(event="summary", raw_data=judged.model_dump_json())
+
+    app.include_router(web.router)
+    return app
+
+
+@contextlib.contextmanager
+def standing(simulation: Simulation) -> Iterator[str]:
+    """The site on a free port of loopback; yields its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = uvicorn.Config(
+            create_app(simulation), log_level="warning", timeout_graceful_shutdown=1
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(10)
