@@ -288,10 +288,9 @@ class Schedules:
             await self._runs.prepare(schedule.spec, by=by, run_id=mine.run_id)
         except Infeasible as error:
             tried_s = (now - (mine.turn_at or now)).total_seconds()
-            state = FiringState.REFUSED if tried_s >= FLEET_WAIT_S else FiringState.WAITING
+            final = isinstance(error, OverBudget) or tried_s >= FLEET_WAIT_S
+            state = FiringState.REFUSED if final else FiringState.WAITING
             return await self._step(schedule, mine, _as(mine, state, str(error)))
-        except OverBudget as error:
-            return await self._step(schedule, mine, _as(mine, FiringState.REFUSED, str(error)))
         launched = mine.model_copy(update={"state": FiringState.LAUNCHED})
         done = await self._step(schedule, mine, launched)
         if done == launched:

@@ -1,0 +1,282 @@
+"""Schedules over every adapter's table: two coordinators that race fire each instant once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.core.runs import RunSpec
+from coordinator.core.schedule import Firing, FiringState, Schedule
+from coordinator.schedules import FLEET_WAIT_S, TAKEOVER_S, NameTaken, Schedules, UnknownSchedule
+from coordinator.service import Coordinator
+from exchange.embedded import EmbeddedQueue
+from exchange.fabric import Fabric
+from exchange.messages import AgentState, Presence, Role
+from tests.contract.adapters import Place
+from tests.unit.coordinator.fleet import presence
+
+BEGIN = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
+SPEC = RunSpec(scenario="smoke", pairs_count=1, burst_s=1, lead_s=1)
+
+
+@dataclass
+class Clock:
+    """A clock that the test puts forward."""
+
+    at: datetime = BEGIN
+
+    def now(self) -> datetime:
+        return self.at
+
+    def forward(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+
+
+@dataclass(frozen=True)
+class Twin:
+    """One of the coordinators, with connections of its own."""
+
+    fabric: Fabric
+    coordinator: Coordinator
+    schedules: Schedules
+
+
+@dataclass(frozen=True)
+class Site:
+    """Coordinators on one table and one queue, and a fleet that only says it is there."""
+
+    clock: Clock
+    twins: tuple[Twin, Twin]
+
+    @property
+    def schedules(self) -> Schedules:
+        return self.twins[0].schedules
+
+    async def add(self, name: str = "nightly", **changes: Any) -> None:
+        values = {"name": name, "spec": SPEC, "cron": "* * * * *", "created_by": "tester"}
+        now = dict.fromkeys(("created_at", "from_at", "settled_at"), self.clock.at)
+        await self.schedules.add(Schedule.model_validate(values | now | changes))
+
+    async def beat(self, **changes: object) -> None:
+        for role in (Role.CLIENT, Role.SERVER):
+            told = {"beat_at": self.clock.at, "state": AgentState.IDLE} | changes
+            agent: Presence = presence(role, 1, **told)
+            await self.twins[0].fabric.records.beat(agent)
+
+    async def race(self, seconds: float = 0) -> None:
+        """Put the clock forward, and let both look at once, twice."""
+        self.clock.forward(seconds)
+        await self.beat()
+        for _ in range(2):
+            await asyncio.gather(*(twin.schedules.tick() for twin in self.twins))
+
+    async def history(self, name: str = "nightly") -> list[Firing]:
+        return list((await self.schedules.read(name)).history)
+
+    async def states(self) -> list[str]:
+        return [row.state.value for row in await self.history()]
+
+    async def run_ids(self) -> list[str]:
+        return [run.run_id for run in await self.twins[0].coordinator.runs(limit=1000)]
+
+
+@pytest.fixture
+async def site(table_place: Place, tmp_path: Path) -> AsyncIterator[Site]:
+    clock = Clock()
+
+    def twin() -> Twin:
+        queue = EmbeddedQueue(
+            tmp_path / "queue", lock_s=60, deliveries_max_count=5, duplicates_s=600, busy_s=30
+        )
+        fabric = Fabric(queue=queue, table=table_place.open_table())
+        coordinator = Coordinator(fabric, now=clock.now)
+        return Twin(
+            fabric=fabric,
+            coordinator=coordinator,
+            schedules=Schedules(fabric.table, coordinator, now=clock.now),
+        )
+
+    site = Site(clock=clock, twins=(twin(), twin()))
+    yield site
+    for each in site.twins:
+        await each.fabric.close()
+
+
+async def test_two_coordinators_fire_twenty_instants_twenty_times(site: Site) -> None:
+    await site.add()
+    for _ in range(20):
+        await site.race(seconds=60)
+    rows = await site.history()
+    assert [row.state for row in rows] == [FiringState.LAUNCHED] * 20
+    assert len({row.instant_at for row in rows}) == 20
+    assert sorted(row.run_id or "" for row in rows) == sorted(await site.run_ids())
+    assert len(set(await site.run_ids())) == 20
+    view = await site.schedules.read("nightly")
+    assert view.schedule.runs_count == 20
+    assert view.next_at[0] == site.clock.at.replace(second=0) + timedelta(minutes=1)
+
+
+async def test_a_schedule_ends_after_its_runs(site: Site) -> None:
+    await site.add(runs_max_count=3)
+    for _ in range(5):
+        await site.race(seconds=60)
+    view = await site.schedules.read("nightly")
+    assert (view.state, view.next_at, view.schedule.runs_count) == ("ended", (), 3)
+    assert len(await site.run_ids()) == 3
+
+
+class Died(Exception):
+    """A coordinator ended on the spot."""
+
+
+def die(*_: object, **__: object) -> Any:
+    raise Died
+
+
+@pytest.mark.parametrize("verb", ["prepare", "release"])
+async def test_a_coordinator_that_dies_while_it_fires_is_replaced(
+    site: Site, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """Before the run is stored, and after the row says launched: one run either way."""
+    await site.add(runs_max_count=1)
+    dying, heir = site.twins
+    site.clock.forward(60)
+    await site.beat()
+    monkeypatch.setattr(dying.coordinator, verb, die)
+    with pytest.raises(Died):
+        await dying.schedules.tick()
+    assert await site.run_ids() == []
+    await heir.schedules.tick()
+    if verb == "prepare":
+        assert await site.run_ids() == []  # it may only be slow
+        site.clock.forward(TAKEOVER_S + 1)
+        await site.beat()
+        await heir.schedules.tick()
+    (row,) = await site.history()
+    assert (row.state, [row.run_id]) == (FiringState.LAUNCHED, await site.run_ids())
+
+
+async def test_a_coordinator_that_was_only_slow_does_not_launch_a_second_run(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has stored its run when the other takes over: its own never shows."""
+    await site.add(runs_max_count=1)
+    slow, heir = site.twins
+    stored, go_on = asyncio.Event(), asyncio.Event()
+    prepare: Callable[..., Any] = slow.coordinator.prepare
+
+    async def prepare_slowly(*args: Any, **kwargs: Any) -> Any:
+        plan = await prepare(*args, **kwargs)
+        stored.set()
+        await go_on.wait()
+        return plan
+
+    monkeypatch.setattr(slow.coordinator, "prepare", prepare_slowly)
+    site.clock.forward(60)
+    await site.beat()
+    firing = asyncio.create_task(slow.schedules.tick())
+    await stored.wait()
+    assert await site.run_ids() == []  # a run that is prepared does not show
+    site.clock.forward(TAKEOVER_S + 1)
+    await site.beat()
+    await heir.schedules.tick()
+    (won,) = await site.run_ids()
+    go_on.set()
+    await firing
+    await site.race(seconds=1)
+    assert await site.run_ids() == [won]
+    assert [row.run_id for row in await site.history()] == [won]
+
+
+async def test_overlap_skips_queues_or_cancels(site: Site) -> None:
+    long = SPEC.model_copy(update={"burst_s": 90})
+    for overlap in ("skip", "queue", "cancel"):
+        await site.add(overlap, spec=long, overlap=overlap, runs_max_count=2)
+    await site.race(seconds=30)  # 12:01: each begins its first run, over at 12:02:56 at the latest
+    await site.race(seconds=60)
+    first = {name: (await site.history(name))[0].run_id for name in ("skip", "queue", "cancel")}
+    skipped = (await site.history("skip"))[1]
+    assert (skipped.state, skipped.run_id) == (FiringState.SKIPPED, None)
+    assert skipped.reason == f"run {first['skip']} is not over"
+    waiting = (await site.history("queue"))[1]
+    assert (waiting.state, waiting.reason) == (
+        FiringState.WAITING,
+        f"run {first['queue']} is not over",
+    )
+    control = await site.twins[0].fabric.records.read_control(first["cancel"] or "")
+    assert control is not None
+    assert control.cancelled_by == "schedule cancel"
+    assert "schedule cancel: its instant 2026-11-20 12:02:00Z is due" in (
+        control.cancel_reason or ""
+    )
+    await site.race(seconds=2)
+    assert [row.state for row in await site.history("cancel")] == [FiringState.LAUNCHED] * 2
+    await site.race(seconds=55)  # 12:02:57: the queued one's turn
+    assert [row.state for row in (await site.history("queue"))[:2]] == [FiringState.LAUNCHED] * 2
+
+
+async def test_what_the_fleet_cannot_carry_is_refused_once_and_says_why(site: Site) -> None:
+    await site.add(runs_max_count=1)
+    site.clock.forward(30)
+    await site.schedules.tick()
+    assert await site.states() == ["waiting"]  # agents of a run that just ended need a moment
+    site.clock.forward(FLEET_WAIT_S + 1)
+    await site.schedules.tick()
+    (row,) = await site.history()
+    assert row.state is FiringState.REFUSED
+    assert "0 client agents are live" in (row.reason or "")
+    await site.race(seconds=50)
+    assert await site.states() == ["refused", "launched"]  # the next instant is a new one
+
+
+async def test_what_is_over_its_budget_is_refused_at_once(site: Site) -> None:
+    target = {"objective": {"target_bits_per_second": 180e9}, "budget_usd": 1}
+    await site.add(spec=SPEC.model_validate(SPEC.model_dump() | target), cron="*/10 * * * *")
+    await site.race(seconds=600)
+    (row,) = await site.history()
+    assert row.state is FiringState.REFUSED
+    assert "over its budget of $1.00" in (row.reason or "")
+    assert await site.run_ids() == []
+
+
+async def test_instants_without_a_coordinator_are_on_record_and_the_newest_may_run_late(
+    site: Site,
+) -> None:
+    await site.add(cron="*/10 * * * *")
+    await site.add("late", cron="*/10 * * * *", missed="run-late", missed_limit_s=600)
+    await site.race(seconds=35 * 60)
+    assert await site.states() == ["missed"] * 3
+    late = await site.history("late")
+    assert [row.state.value for row in late] == ["missed", "missed", "launched"]
+    assert "runs in its place" in (late[0].reason or "")
+
+
+async def test_a_paused_schedule_fires_nothing_and_makes_up_for_nothing(site: Site) -> None:
+    await site.add(cron="*/10 * * * *")
+    await site.schedules.pause("nightly")
+    await site.race(seconds=1800)
+    assert await site.history() == []
+    assert (await site.schedules.resume("nightly")).state == "active"
+    await site.race(seconds=1)
+    assert await site.history() == []
+    await site.race(seconds=600)
+    assert await site.states() == ["launched"]
+
+
+async def test_a_name_is_taken_once_and_free_again_once_removed(site: Site) -> None:
+    await site.add()
+    with pytest.raises(NameTaken):
+        await site.add()
+    await site.race(seconds=60)
+    (run_id,) = await site.run_ids()
+    await site.schedules.remove("nightly")
+    for verb in (site.schedules.read, site.schedules.pause, site.schedules.remove):
+        with pytest.raises(UnknownSchedule):
+            await verb("nightly")
+    await site.add()
+    assert await site.history() == []
+    assert await site.run_ids() == [run_id]
