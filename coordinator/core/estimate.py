@@ -54,7 +54,8 @@ def estimate(spec: RunSpec, fleet: Sequence[Presence], prices: Prices) -> Estima
     traffic_s = float(spec.bursts_count * (spec.burst_s + spec.traffic.omit_s))
     elapsed_s = _elapsed_s(spec)
     machines = machines_of(spec, fleet)
-    bill = charge(usage_of(spec, machines, rate.times(traffic_s / 8), elapsed_s, prices), prices)
+    sent = rate.times(traffic_s / 8)
+    bill = charge(usage_of(spec, machines, sent, rate.value, elapsed_s, prices), prices)
     return Estimate(
         charged=not_charged_why(spec) is None,
         not_charged_why=not_charged_why(spec),
@@ -101,15 +102,15 @@ def usage_of(
     spec: RunSpec,
     machines: Mapping[str | None, int],
     ip_bytes: Span,
+    ip_bits_per_second: float | None,
     elapsed_s: float,
     prices: Prices,
 ) -> Usage:
     """What a run, or the part of it that ``elapsed_s`` covers, uses."""
-    rate, _ = rate_of(spec, ())
     return Usage(
         ip_bytes=ip_bytes,
         hours=elapsed_s / 3600,
-        units_count=_units(spec, rate.value, prices),
+        units_count=_units(spec, ip_bits_per_second, prices),
         machines=machines,
         sku=_sku(spec),
     )

@@ -78,7 +78,10 @@ class Spending:
         """For so many bytes, and the time from the launch to ``until_at``."""
         elapsed_s = max(0.0, (until_at - self.plan.created_at).total_seconds())
         machines = {size or None: count for size, count in self.basis.machines.items()}
-        return charge(usage_of(self.plan.spec, machines, ip_bytes, elapsed_s, prices), prices)
+        spec, burst_bytes = self.plan.spec, self.basis.burst_ip_bytes
+        burst_s = spec.burst_s + spec.traffic.omit_s
+        rate = None if burst_bytes is None else burst_bytes * 8 / burst_s
+        return charge(usage_of(spec, machines, ip_bytes, rate, elapsed_s, prices), prices)
 
 
 def basis(spec: RunSpec, fleet: Sequence[Presence]) -> Basis:
