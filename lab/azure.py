@@ -21,6 +21,7 @@ from lab.topology import Lab
 
 QUEUE: Final = "jobs"
 TABLE: Final = "broadside"
+CONTAINER: Final = "broadside-raw"
 RESOURCE_ID: Final = (
     "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/lab"
     "/providers/Microsoft.Network/azureFirewalls/lab"
@@ -59,6 +60,7 @@ def standing(lab: Lab, folder: Path, direction: Direction) -> Iterator[AzureInMi
         stack.callback(azurite.stop)
         azurite.start()
         azurite.create_table(TABLE)
+        azurite.create_container(CONTAINER)
         ledger: dict[str, str] = {}
         if lab.ledger_path is not None:
             token = secrets.token_urlsafe(32)
@@ -88,6 +90,8 @@ def standing(lab: Lab, folder: Path, direction: Direction) -> Iterator[AzureInMi
                 "BROADSIDE_SERVICEBUS_QUEUE": QUEUE,
                 "BROADSIDE_TABLES_CONNECTION_STRING": azurite.connection_string(),
                 "BROADSIDE_TABLES_NAME": TABLE,
+                "BROADSIDE_BLOBS_CONNECTION_STRING": azurite.connection_string(),
+                "BROADSIDE_BLOBS_CONTAINER": CONTAINER,
             },
             ledger=ledger,
         )

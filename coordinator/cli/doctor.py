@@ -27,6 +27,8 @@ from exchange.ports import (
     ExchangeUnavailable,
     JobQueue,
     Outgoing,
+    RawName,
+    RawStore,
     Table,
 )
 
@@ -98,12 +100,13 @@ async def fabric_checks() -> tuple[list[Check], list[str]]:
         else "check the disk and rights of BROADSIDE_DATA_DIR"
     )
     try:
-        send, receive, table = await asyncio.gather(
+        send, receive, table, raw = await asyncio.gather(
             _tried("queue send", lambda: try_send(fabric.queue), reach),
             _tried("queue receive", lambda: try_listen(fabric.queue), reach),
             _tried("table", lambda: try_table(fabric.table), reach),
+            _tried("raw output", lambda: try_raw(fabric.raw), reach),
         )
-        return [send, receive, table], await _servers(fabric) if table.ok else []
+        return [send, receive, table, raw], await _servers(fabric) if table.ok else []
     finally:
         await fabric.close()
 
@@ -141,6 +144,19 @@ async def try_table(table: Table) -> str:
     if there is None or there.properties != probe.properties:
         raise ExchangeUnavailable("a row that was just written does not read back")
     return "a row was written, read and removed"
+
+
+async def try_raw(raw: RawStore | None) -> str:
+    """Prove the right to keep what engines print."""
+    if raw is None:
+        return "the table keeps it: no blob account is set"
+    probe, text = RawName(folder="doctor", file=uuid4().hex), b"doctor"
+    await raw.save(probe, text)
+    there = await raw.read(probe)
+    await raw.delete_folder(probe.folder)
+    if there != text:
+        raise ExchangeUnavailable("a text that was just written does not read back")
+    return "a blob was written, read and removed"
 
 
 async def _tried(name: str, work: Callable[[], Awaitable[str]], reach: str) -> Check:

@@ -12,6 +12,7 @@ import pytest
 from exchange.fabric import open_fabric
 from exchange.messages import Role
 from exchange.ports import QueueCounts
+from lab.azurite import Azurite
 from lab.servicebus.process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
 from tests.live.site import Site, wait_for_fleet
@@ -33,6 +34,16 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     folder.mkdir()
     process = BrokerProcess(folder, {"jobs": QueueSettings()}, sas_key=GOOD_KEY)
     process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture(scope="module")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    process = Azurite(tmp_path_factory.mktemp("azurite"))
+    process.start()
+    process.create_table("broadside")
+    process.create_container("broadside-raw")
     yield process
     process.stop()
 
@@ -65,7 +76,14 @@ def test_a_healthy_fleet_is_left_as_it_was(site: Site) -> None:
     wait_for_fleet(url, 2)
     code, found = checks(site)
     assert code == 0
-    for name in ("iperf3", "allowed networks", "queue send", "queue receive", "table"):
+    for name in (
+        "iperf3",
+        "allowed networks",
+        "queue send",
+        "queue receive",
+        "table",
+        "raw output",
+    ):
         assert found[name]["ok"], found[name]
     assert "0 of them dead" in found["queue receive"]["detail"]
     assert counts(site) == QueueCounts(active_count=0, scheduled_count=0, dead_count=0)
@@ -116,23 +134,48 @@ def test_a_setting_that_is_none_is_named(site: Site) -> None:
         assert variable in found[name]["detail"]
 
 
-def test_the_role_that_service_bus_misses_is_named(site: Site, broker: BrokerProcess) -> None:
-    """With the key: sent and cancelled again, nothing left. Without: which role mends it."""
+def test_the_role_that_each_service_misses_is_named(
+    site: Site, broker: BrokerProcess, azurite: Azurite
+) -> None:
+    """With the keys: written and gone again, nothing left. Without: which role mends it."""
+    storage = azurite.connection_string()
     site.environment |= {
         "BROADSIDE_FABRIC": "azure",
         "BROADSIDE_SERVICEBUS_CONNECTION_STRING": broker.connection_string,
-        "BROADSIDE_TABLES_CONNECTION_STRING": "DefaultEndpointsProtocol=http;AccountName=a;"
-        "AccountKey=a2V5;TableEndpoint=http://127.0.0.1:9/a;",
+        "BROADSIDE_TABLES_CONNECTION_STRING": storage,
+        "BROADSIDE_BLOBS_CONNECTION_STRING": storage,
+    }
+    code, found = checks(site)
+    assert code == 0, found
+    for name in ("queue send", "queue receive", "table", "raw output"):
+        assert found[name]["ok"], found[name]
+    assert found["raw output"]["detail"] == "a blob was written, read and removed"
+    assert counts(site) == QueueCounts(active_count=0, scheduled_count=0, dead_count=0)
+
+    wrong = storage.replace("AccountKey=", "AccountKey=AAAA")
+    site.environment |= {
+        "BROADSIDE_SERVICEBUS_CONNECTION_STRING": broker.connection_string.replace(
+            GOOD_KEY, WRONG_KEY
+        ),
+        "BROADSIDE_TABLES_CONNECTION_STRING": wrong,
+        "BROADSIDE_BLOBS_CONNECTION_STRING": wrong,
     }
     code, found = checks(site)
     assert code == 4
-    assert found["queue send"]["ok"], found["queue send"]
-    assert found["queue receive"]["ok"], found["queue receive"]
-    assert counts(site) == QueueCounts(active_count=0, scheduled_count=0, dead_count=0)
-    assert not found["table"]["ok"]
-    assert "443/tcp to storage" in found["table"]["fix"]
-    wrong = broker.connection_string.replace(GOOD_KEY, WRONG_KEY)
-    site.environment["BROADSIDE_SERVICEBUS_CONNECTION_STRING"] = wrong
+    for name, role in (
+        ("queue send", "Azure Service Bus Data Sender"),
+        ("queue receive", "Azure Service Bus Data Receiver"),
+        ("table", "Storage Table Data Contributor"),
+        ("raw output", "Storage Blob Data Contributor"),
+    ):
+        assert f"role '{role}'" in found[name]["fix"], found[name]
+
+
+def test_a_container_that_is_missing_is_named(site: Site, azurite: Azurite) -> None:
+    site.environment |= {
+        "BROADSIDE_BLOBS_CONNECTION_STRING": azurite.connection_string(),
+        "BROADSIDE_BLOBS_CONTAINER": "elsewhere",
+    }
     _, found = checks(site)
-    for name, role in (("queue send", "Sender"), ("queue receive", "Receiver")):
-        assert f"role 'Azure Service Bus Data {role}'" in found[name]["fix"], found[name]
+    assert "'elsewhere' does not exist" in found["raw output"]["detail"]
+    assert "BROADSIDE_BLOBS_CONTAINER" in found["raw output"]["fix"]

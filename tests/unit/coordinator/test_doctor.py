@@ -1,0 +1,68 @@
+"""What the doctor says of a service that does not answer, or answers wrongly."""
+
+from pathlib import Path
+
+import pytest
+
+from coordinator.cli.doctor import fabric_checks, try_raw
+from exchange.ports import ExchangeUnavailable, RawName
+
+
+class Forgetful:
+    """A store that takes a text and has another when asked."""
+
+    async def save(self, name: RawName, text: bytes) -> None: ...
+
+    async def read(self, name: RawName) -> bytes | None:
+        return None
+
+    async def delete_folder(self, folder: str) -> int:
+        return 0
+
+    async def close(self) -> None: ...
+
+
+async def test_what_does_not_read_back_is_no_store() -> None:
+    with pytest.raises(ExchangeUnavailable, match="does not read back"):
+        await try_raw(Forgetful())
+
+
+async def test_without_a_blob_account_the_table_keeps_raw_output() -> None:
+    assert "the table keeps it" in await try_raw(None)
+
+
+async def test_each_dependency_of_an_embedded_fabric_that_fails_names_its_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("no directory")
+    monkeypatch.setenv("BROADSIDE_FABRIC", "embedded")
+    monkeypatch.setenv("BROADSIDE_DATA_DIR", str(file))
+    checks, servers = await fabric_checks()
+    assert servers == []
+    failed = {check.name: check for check in checks if not check.ok}
+    assert failed.keys() == {"queue send", "queue receive", "table"}
+    assert all(str(file) in check.detail and check.fix for check in failed.values()), failed
+
+
+async def test_an_absent_service_bus_and_storage_name_their_ports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def away(_: object) -> str:
+        raise ExchangeUnavailable("nobody answers")
+
+    for name in ("try_send", "try_listen", "try_table", "try_raw"):
+        monkeypatch.setattr(f"coordinator.cli.doctor.{name}", away)
+    monkeypatch.setenv("BROADSIDE_FABRIC", "azure")
+    monkeypatch.setenv("BROADSIDE_SERVICEBUS_NAMESPACE", "lab.servicebus.windows.net")
+    monkeypatch.setenv("BROADSIDE_TABLES_ENDPOINT", "https://lab.table.core.windows.net")
+    checks, _ = await fabric_checks()
+    assert [check.name for check in checks] == [
+        "queue send",
+        "queue receive",
+        "table",
+        "raw output",
+    ]
+    for check in checks:
+        assert check.detail == "nobody answers"
+        assert "5671/tcp to Service Bus, 443/tcp to storage" in (check.fix or "")
