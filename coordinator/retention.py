@@ -23,7 +23,7 @@ class PruneRequest(Message):
     """What to forget."""
 
     older_than_days: float = Field(
-        ge=0, le=36_500, description="runs are forgotten whose last report was due so long ago"
+        ge=0, le=18_250, description="runs are forgotten whose last report was due so long ago"
     )
     dry_run: bool = Field(default=True, description="only say what would go")
 

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Response
 
 from coordinator.api.problems import PROBLEMS
-from coordinator.api.service import Service
+from coordinator.api.service import Caller, Service
 from coordinator.imports.results import ImportedRecordings
 from coordinator.imports.tables import ImportedTable
 from coordinator.imports.values import OriginalTable, Recordings
@@ -13,19 +13,21 @@ router = APIRouter(prefix="/v1/imports", responses=PROBLEMS, tags=["imports"])
 
 @router.post("/original", status_code=201)
 async def import_table(
-    table: OriginalTable, response: Response, coordinator: Service
+    table: OriginalTable, response: Response, coordinator: Service, caller: Caller
 ) -> ImportedTable:
     """Make a run of one of the original test's tables."""
-    imported = await coordinator.import_table(table)
+    named = table.model_copy(update={"by": caller.named(table.by)})
+    imported = await coordinator.import_table(named)
     response.headers["Location"] = f"/v1/runs/{imported.run_id}"
     return imported
 
 
 @router.post("/iperf3", status_code=201)
 async def import_recordings(
-    recordings: Recordings, response: Response, coordinator: Service
+    recordings: Recordings, response: Response, coordinator: Service, caller: Caller
 ) -> ImportedRecordings:
     """Make one run of files that iperf3 wrote."""
-    imported = await coordinator.import_recordings(recordings)
+    named = recordings.model_copy(update={"by": caller.named(recordings.by)})
+    imported = await coordinator.import_recordings(named)
     response.headers["Location"] = f"/v1/runs/{imported.run_id}"
     return imported

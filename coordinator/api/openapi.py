@@ -10,6 +10,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from coordinator.api.examples import ANSWERS, PROBLEM, REQUESTS
 from coordinator.auth.principal import Access
 from coordinator.auth.rights import right_of
 
@@ -24,7 +25,12 @@ _REFUSALS: Final[Mapping[int, str]] = {
     429: "Too many writes; `Retry-After` says how long to wait",
     503: "Queue, table or sign-in do not answer just now",
 }
-_PROBLEM: Final = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_PROBLEM: Final = {
+    "application/problem+json": {
+        "schema": {"$ref": "#/components/schemas/Problem"},
+        "example": PROBLEM,
+    }
+}
 _DESCRIPTION: Final = """\
 Every route but `/healthz` and `/readyz` needs `Authorization: Bearer <token>`, unless sign-in is
 off and the API listens on loopback. Viewers read; operators also launch, abort and change.
@@ -68,9 +74,20 @@ def _document(app: FastAPI) -> dict[str, Any]:
     return document
 
 
+def _show_examples(method: str, path: str, operation: dict[str, Any]) -> None:
+    """Put the examples where a reader of the document meets them."""
+    request, answer = REQUESTS.get((method, path)), ANSWERS.get((method, path))
+    if request is not None:
+        operation["requestBody"]["content"]["application/json"]["example"] = request
+    for status, described in operation.get("responses", {}).items():
+        if answer is not None and status.startswith("2"):
+            described["content"]["application/json"]["example"] = answer
+
+
 def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
     """Say who may call it, and everything that it may answer."""
     right = right_of(method, path)
+    _show_examples(method, path, operation)
     answers = operation.setdefault("responses", {})
     if right.access is Access.OPEN:
         operation["security"] = []

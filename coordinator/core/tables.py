@@ -1,6 +1,7 @@
 """A burst's seconds as a table at any resolution: named columns, gaps that stay gaps. Pure.
 
-Rows are bins of whole seconds from the series' first second on, one row a bin and flow (and pair).
+Rows are bins of whole seconds, of which one begins with the planned second: one row a bin and flow
+(and pair).
 A rate over a bin is the mean of its known seconds, a count their sum; a bin of which no second is
 known has NaN in every figure, never zero.
 """
@@ -36,17 +37,17 @@ class Column:
 
 def fleet_table(series: BurstSeries, resolution_s: int) -> Sequence[Column]:
     """The fleet's figures, a row a bin and flow."""
-    count = len(series.coverage_ratio)
     flows = series.flows
-    _check(math.ceil(count / resolution_s) * len(flows) * len(_FLEET))
+    bins = _bins(series, resolution_s)
+    _check(bins.count * len(flows) * len(_FLEET))
     heard = series.coverage_ratio > 0
     per_flow = [_fleet_figures(series, flow, heard) for flow in flows]
     figures = {
-        name: np.concatenate([_binned(part[name], resolution_s, how) for part in per_flow])
+        name: np.concatenate([_binned(part[name], bins, how) for part in per_flow])
         for name, _, _, how in _FLEET
     }
     return [
-        *_keys(series, resolution_s, repeats_count=1),
+        *_keys(series, bins, repeats_count=1),
         *(
             Column(name=name, unit=unit, layer=layer, values=_rounded(figures[name]))
             for name, unit, layer, _ in _FLEET
@@ -59,17 +60,17 @@ def pair_table(
 ) -> Sequence[Column]:
     """Pairs' received payload, a row a bin, flow and pair; one pair or, with None, all."""
     chosen = range(len(names)) if pair_index is None else [pair_index]
-    bins_count = math.ceil(len(series.coverage_ratio) / resolution_s)
-    _check(bins_count * len(series.flows) * len(chosen))
+    bins = _bins(series, resolution_s)
+    _check(bins.count * len(series.flows) * len(chosen))
     rates = [
-        _binned(flow.pairs_bits_per_second[index].astype(np.float64), resolution_s, "mean")
+        _binned(flow.pairs_bits_per_second[index].astype(np.float64), bins, "mean")
         for flow in series.flows
         for index in chosen
     ]
     labels = [names[index] for _ in series.flows for index in chosen]
     return [
-        *_keys(series, resolution_s, repeats_count=len(chosen)),
-        Column(name="pair", unit="name", values=np.repeat(np.array(labels), bins_count)),
+        *_keys(series, bins, repeats_count=len(chosen)),
+        Column(name="pair", unit="name", values=np.repeat(np.array(labels), bins.count)),
         Column(
             name="received_payload_bits_per_second",
             unit="bit/s",
@@ -116,10 +117,26 @@ def _fleet_figures(
     }
 
 
-def _keys(series: BurstSeries, resolution_s: int, *, repeats_count: int) -> list[Column]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bins:
+    """How seconds fall into bins."""
+
+    resolution_s: int
+    lead_s: int  # seconds of the first bin before the series' first
+    count: int
+
+
+def _bins(series: BurstSeries, resolution_s: int) -> _Bins:
+    before_s = math.floor(series.planned_start_s) - series.start_s
+    lead_s = -before_s % resolution_s
+    count = math.ceil((lead_s + len(series.coverage_ratio)) / resolution_s)
+    return _Bins(resolution_s=resolution_s, lead_s=lead_s, count=count)
+
+
+def _keys(series: BurstSeries, bins: _Bins, *, repeats_count: int) -> list[Column]:
     """When each row begins, and whose flow it is."""
-    count = math.ceil(len(series.coverage_ratio) / resolution_s)
-    starts = series.start_s + np.arange(count) * resolution_s
+    count = bins.count
+    starts = series.start_s - bins.lead_s + np.arange(count) * bins.resolution_s
     blocks = len(series.flows) * repeats_count
     at = np.tile(starts, blocks).astype("datetime64[s]")
     return [
@@ -137,12 +154,11 @@ def _keys(series: BurstSeries, resolution_s: int, *, repeats_count: int) -> list
     ]
 
 
-def _binned(values: Floats, resolution_s: int, how: str) -> Floats:
-    """Bins of ``resolution_s`` values: their known values' mean or sum; NaN where none is known."""
-    count = math.ceil(len(values) / resolution_s)
-    padded = np.full(count * resolution_s, np.nan)
-    padded[: len(values)] = values
-    cells = padded.reshape(count, resolution_s)
+def _binned(values: Floats, bins: _Bins, how: str) -> Floats:
+    """Each bin's known values' mean or sum; NaN where none is known."""
+    padded = np.full(bins.count * bins.resolution_s, np.nan)
+    padded[bins.lead_s : bins.lead_s + len(values)] = values
+    cells = padded.reshape(bins.count, bins.resolution_s)
     known = (~np.isnan(cells)).sum(axis=1)
     sums = np.nansum(cells, axis=1)
     divisor = known if how == "mean" else 1

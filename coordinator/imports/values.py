@@ -78,6 +78,9 @@ class OriginalTable(_Import):
         naive = next((row for row in rows if row.started_at.tzinfo is None), None)
         if naive is not None:
             raise ValueError(f"row {naive.row_number}: started_at names no time zone; add one")
+        odd = next((row for row in rows if not 1970 <= row.started_at.year < 2285), None)
+        if odd is not None:
+            raise ValueError(f"row {odd.row_number}: started_at is not between 1970 and 2285")
         wrong = problems(rows)
         if wrong:
             raise ValueError(str(wrong[0]))
