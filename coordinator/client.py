@@ -9,6 +9,7 @@ import httpx
 from coordinator.answers import Recomputed
 from coordinator.auth.audit import AuditRow
 from coordinator.core.compare import Comparison
+from coordinator.core.course import Course
 from coordinator.core.meter import PriceMeter
 from coordinator.core.progress import Progress
 from coordinator.core.status import RunStatus
@@ -55,6 +56,9 @@ class Client:
 
     async def status(self, run_id: str) -> RunStatus:
         return RunStatus.model_validate(await self._call("GET", f"/v1/runs/{run_id}"))
+
+    async def course(self, run_id: str) -> Course:
+        return Course.model_validate(await self._call("GET", f"/v1/runs/{run_id}/course"))
 
     async def progress(self, run_id: str) -> Progress:
         return Progress.model_validate(await self._call("GET", f"/v1/runs/{run_id}/progress"))
@@ -150,6 +154,26 @@ class Client:
     async def cancel(self, run_id: str, *, by: str, reason: str) -> RunStatus:
         body = CancelRequest(by=by, reason=reason).model_dump(mode="json")
         return RunStatus.model_validate(await self._call("DELETE", f"/v1/runs/{run_id}", json=body))
+
+    async def report(self, run_id: str, format: str) -> bytes:
+        """A finished run's report, html or json."""
+        path, asked = f"/v1/runs/{run_id}/report", {"format": format}
+        return (await self._ask("GET", path, params=asked, timeout=LONG_S)).content
+
+    async def export(self, run_id: str, format: str, table: str) -> bytes:
+        """A finished run's figures as a file."""
+        path, asked = f"/v1/runs/{run_id}/export", {"format": format, "table": table}
+        return (await self._ask("GET", path, params=asked, timeout=LONG_S)).content
+
+    async def chart(
+        self, run_id: str, name: str, burst_index: int | None, theme: str
+    ) -> dict[str, Any]:
+        """One chart with its plotly figure."""
+        asked: dict[str, str | int] = {"theme": theme}
+        if burst_index is not None:
+            asked["burst"] = burst_index
+        chart = await self._call("GET", f"/v1/runs/{run_id}/charts/{name}", params=asked)
+        return dict(chart)
 
     async def runs(self, limit: int) -> list[RunHeader]:
         answer = await self._call("GET", "/v1/runs", params={"limit": limit})

@@ -83,9 +83,12 @@ async def read_burst_view(records: Records, plan: Plan, burst_index: int) -> Bur
     if measured is None:
         raise BurstNotOver(f"burst {burst_index} of run {plan.run_id} is not over yet")
     judged = [] if summary is None else [b for b in summary.bursts if b.index == burst_index]
+    chosen = judged[0] if judged else measured.summary
+    if not chosen.pairs:  # of many pairs, summaries of runs keep none
+        chosen = chosen.model_copy(update={"pairs": measured.summary.pairs})
     return BurstView(
         spec=plan.spec,
-        summary=judged[0] if judged else measured.summary,
+        summary=chosen,
         series=measured.series,
         ledger=ledger,
     )
@@ -95,3 +98,15 @@ async def read_run_view(records: Records, plan: Plan) -> RunView | None:
     """A run for charts, without its seconds; None while it goes on."""
     summary = await read_run_summary(records, plan.run_id)
     return None if summary is None else RunView(spec=plan.spec, summary=summary)
+
+
+async def whole_summary(records: Records, run_id: str, summary: RunSummary) -> RunSummary:
+    """A summary with the pairs of its bursts, which those of very many pairs leave out."""
+    if not summary.pairs_omitted:
+        return summary
+    bursts = []
+    for burst in summary.bursts:
+        measured = await read_measured(records, run_id, burst.index)
+        pairs = () if measured is None else measured.summary.pairs
+        bursts.append(burst.model_copy(update={"pairs": pairs}))
+    return summary.model_copy(update={"bursts": tuple(bursts)})

@@ -18,6 +18,7 @@ from coordinator.api import (
     health,
     imports,
     me,
+    reports,
     results,
     runs,
     schedules,
@@ -82,6 +83,7 @@ def create_app(
     app.state.figures = Figures()
     app.state.audit = Audit(coordinator.fabric.table)
     guard = guard or Guard()
+    app.state.needs_token = guard.sign_in is not None
     app.add_middleware(Door, guard=dataclasses.replace(guard, audit=guard.audit or app.state.audit))
     handle_errors(app)
     describe(app)
@@ -93,6 +95,7 @@ def create_app(
         events.router,
         me.router,
         charts.router,
+        reports.router,
         imports.router,
         deadletters.router,
         fleet.router,

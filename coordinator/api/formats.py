@@ -139,6 +139,8 @@ def _arrow_table(head: Mapping[str, Any], columns: Sequence[Column]) -> Any:
             array = pa.array(column.values.astype("datetime64[ms]")).cast(pa.timestamp("ms", "UTC"))
         elif kind == "f":
             array = pa.array(column.values, mask=np.isnan(column.values))
+        elif kind == "i":
+            array = pa.array(column.values)
         else:
             array = pa.array(column.values.tolist(), pa.string())
         metadata = {"unit": column.unit, **({"layer": column.layer} if column.layer else {})}

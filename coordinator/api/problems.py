@@ -16,6 +16,7 @@ from coordinator.core.schedule import BadSchedule
 from coordinator.core.tables import TableTooLong
 from coordinator.cursors import BadCursor
 from coordinator.deadletters import CannotResend, UnknownDeadLetter
+from coordinator.exports import CannotWrite
 from coordinator.feeds import TooManyViewers
 from coordinator.groups import EmptyGroup
 from coordinator.imports import BadFile
@@ -69,6 +70,7 @@ _EXPECTED: Final[Mapping[type[Exception], tuple[int, str, str]]] = {
     NotReady: (503, "Not ready", "{}"),
     NoLedger: (404, "No ledger", "{}"),
     NotAcceptable: (406, "Not acceptable", "{}"),
+    CannotWrite: (422, "Cannot write", "{}"),
     TableTooLong: (422, "Too long", "{}"),
     BadCursor: (422, "Bad cursor", "{}"),
     UnknownDeadLetter: (

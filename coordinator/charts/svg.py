@@ -15,7 +15,7 @@ import numpy as np
 from coordinator.charts.axes import Axis, said, span
 from coordinator.charts.figure import Figure, Trace
 from coordinator.charts.png import colourise, data_uri
-from coordinator.charts.theme import HEAT, PALETTES, Theme
+from coordinator.charts.theme import HEAT, PALETTES, Colour, Theme
 
 _NAMES: Final[Mapping[str, str]] = {
     value: colour.value for colour, value in reversed(PALETTES[Theme.LIGHT].items())
@@ -96,6 +96,20 @@ def draw(figure: Figure, *, width: float, height: float, name: str) -> str:
         "</svg>",
     ]
     return "".join(parts)
+
+
+def alone(figure: Figure, *, width: float, height: float) -> str:
+    """A figure of the light theme as an SVG file of its own."""
+    drawing = draw(figure, width=width, height=height, name="plot")
+    ink, faint = PALETTES[Theme.LIGHT][Colour.INK], PALETTES[Theme.LIGHT][Colour.FAINT]
+    rules = (
+        f"svg{{font:12px system-ui,sans-serif}}text{{fill:{ink}}}"
+        f".grid{{stroke:{faint};fill:none}}.tick{{stroke:{ink};fill:none}}{styles(Theme.LIGHT)}"
+    )
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
+    body = drawing.removeprefix("<svg ").partition(">")
+    ground = '<rect width="100%" height="100%" class="f-ground"/>'
+    return f"{head}{body[0]}><style>{rules}</style>{_patterns()}{ground}{body[2]}"
 
 
 def _rows_count(height: float) -> int:
@@ -324,12 +338,16 @@ _HATCH_PATHS: Final = {
 
 def hatches() -> str:
     """The patterns that bars refer to; once a page."""
+    return f'<svg class="hatches" aria-hidden="true">{_patterns()}</svg>'
+
+
+def _patterns() -> str:
     patterns = "".join(
         f'<pattern id="hatch-{name}" width="6" height="6" patternUnits="userSpaceOnUse">'
         f'<path d="{path}" class="s-ground" stroke-width="1"/></pattern>'
         for name, path in _HATCH_PATHS.items()
     )
-    return f'<svg class="hatches" aria-hidden="true"><defs>{patterns}</defs></svg>'
+    return f"<defs>{patterns}</defs>"
 
 
 def _heat(trace: Trace, paper: _Paper) -> list[str]:

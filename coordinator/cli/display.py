@@ -16,25 +16,12 @@ from coordinator.client import Client
 from coordinator.core.progress import Progress
 from coordinator.core.status import BurstPhase, BurstStatus, RunState, RunStatus
 from coordinator.core.summary import RunSummary
+from coordinator.words import rate as rate
+from coordinator.words import ratio as ratio
 
 BARS = " ▁▂▃▄▅▆▇█"
 POLL_S = 0.5
 UNWRAPPED_WIDTH = 1000  # columns
-
-
-def rate(bits_per_second: float | None) -> str:
-    """A decimal rate with its unit, or `unknown`."""
-    if bits_per_second is None:
-        return "unknown"
-    for unit, size in (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
-        if abs(bits_per_second) >= size:
-            return f"{bits_per_second / size:.4g} {unit}"
-    return f"{bits_per_second:.3g} bit/s"
-
-
-def ratio(value: float | None, digits: int = 2) -> str:
-    """A ratio as a percentage, or `unknown`."""
-    return "unknown" if value is None else f"{value * 100:.{digits}f} %"
 
 
 async def follow(client: Client, run_id: str, *, quiet: bool = False) -> RunSummary:

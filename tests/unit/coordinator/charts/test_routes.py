@@ -7,36 +7,10 @@ import httpx
 import pytest
 
 from coordinator.api import create_app
-from coordinator.core.summary import canonical
-from coordinator.ledgers import dump_ledger
 from coordinator.service import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import Control
-from exchange.records import RunHeader
-from tests.unit.coordinator.charts.views import FAULTY, ended
-
-
-async def store(fabric: Fabric, *, bursts_over: int = FAULTY.bursts) -> str:
-    """The synthetic run as a coordinator leaves it, or after its first bursts only."""
-    made, measured, summary = ended()
-    run_id = made.plan.run_id
-    documents = {}
-    for part in measured[:bursts_over]:
-        documents[f"burst.{part.summary.index:05d}"] = canonical(part.summary)
-        documents[f"series.{part.summary.index:05d}"] = part.series.pack()
-    if bursts_over == FAULTY.bursts:
-        assert made.ledger is not None
-        documents |= {"ledger": dump_ledger(made.ledger), "run": canonical(summary)}
-    for name, document in documents.items():
-        await fabric.records.save_summary(run_id, name, document)
-    await fabric.records.create_run(
-        RunHeader(
-            run_id=run_id, scenario="synthetic", created_at=made.plan.created_at, created_by="me"
-        ),
-        made.plan.model_dump_json().encode(),
-        Control(run_id=run_id, lease_until_at=made.plan.created_at),
-    )
-    return run_id
+from tests.unit.coordinator.charts.views import FAULTY
+from tests.unit.coordinator.stored_run import store_run
 
 
 @pytest.fixture
@@ -56,7 +30,7 @@ async def api(fabric: Fabric) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def test_every_listed_chart_can_be_read(fabric: Fabric, api: httpx.AsyncClient) -> None:
-    run_id = await store(fabric)
+    run_id = await store_run(fabric)
     listed = (await api.get(f"/v1/runs/{run_id}/charts")).json()
     assert listed["bursts_count"] == FAULTY.bursts
     grounds = set()
@@ -75,7 +49,7 @@ async def test_every_listed_chart_can_be_read(fabric: Fabric, api: httpx.AsyncCl
 async def test_a_burst_can_be_drawn_while_the_run_goes_on(
     fabric: Fabric, api: httpx.AsyncClient
 ) -> None:
-    run_id = await store(fabric, bursts_over=1)
+    run_id = await store_run(fabric, bursts_over=1)
     codes = {
         asked: (await api.get(f"/v1/runs/{run_id}/charts/{asked}")).status_code
         for asked in (

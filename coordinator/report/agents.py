@@ -1,0 +1,298 @@
+"""Sections about the agents: planned against actual, clocks, configuration, generators. Pure."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from coordinator.report.source import READ_MAX, Source
+from coordinator.report.values import Section, Table
+from coordinator.words import microseconds, milliseconds, rate
+from exchange.messages import ClockReading, EngineReport, JobReport, ServerTest
+
+_NOTHING = "nobody said"
+
+
+def planned_section(source: Source) -> Section:
+    """What was asked beside what the engines say that they did."""
+    traffic = source.plan.traffic
+    spec = source.plan.spec
+    engines = [report.engine for report in _reports(source) if report.engine is not None]
+
+    def row(
+        name: str, asked: object, read: Callable[[EngineReport], Any], *, free: str = "engine's own"
+    ) -> tuple[str, ...]:
+        """One setting; None asked means that the engine was free to choose."""
+        said = Counter(str(read(e)) for e in engines if read(e) is not None)
+        wanted = free if asked is None else str(asked)
+        actual = ", ".join(
+            value if len(said) == 1 else f"{value} in {n}" for value, n in said.most_common(4)
+        )
+        if not said:
+            agrees = "not said"
+        elif asked is None:
+            agrees = "free"
+        else:
+            right = said[str(asked)]
+            total = sum(said.values())
+            agrees = f"yes, {right} of {total}" if right == total else f"NO: {right} of {total}"
+        return name, wanted, actual or _NOTHING, agrees
+
+    starts = [b.start_error_max_s for b in source.summary.bursts if b.start_error_max_s is not None]
+    rows = (
+        row("engine", traffic.engine, lambda e: e.engine),
+        row("protocol", traffic.protocol.value, lambda e: e.protocol and e.protocol.value),
+        row("direction", traffic.direction.value, lambda e: e.direction and e.direction.value),
+        row("streams a pair", traffic.streams_count, lambda e: e.streams_count),
+        row("duration of traffic, s", spec.burst_s, lambda e: e.duration_s),
+        row("engine's own warm-up, s", traffic.omit_s, lambda e: e.omit_s),
+        row("block, bytes", traffic.block_bytes, lambda e: e.block_bytes),
+        row("segment (MSS), bytes", traffic.mss_bytes, lambda e: e.mss_bytes),
+        row("congestion control, sender", traffic.congestion, lambda e: e.sender_congestion),
+        (
+            "rate a stream",
+            rate(traffic.stream_bits_per_second) if traffic.stream_bits_per_second else "not paced",
+            "see the pairs' rates",
+            "not said",
+        ),
+        (
+            "start",
+            f"the instant, within {milliseconds(spec.late_after_s)}",
+            f"largest error {milliseconds(max(starts, default=None))}",
+            "yes"
+            if starts and not any(b.late_pairs for b in source.summary.bursts)
+            else "see pairs",
+        ),
+        (
+            "clock bound",
+            f"at most {milliseconds(spec.clock_bound_max_s)}",
+            "largest "
+            + milliseconds(
+                max(
+                    (b.clock_bound_max_s for b in source.summary.bursts if b.clock_bound_max_s),
+                    default=None,
+                )
+            ),
+            "agents over it stood down",
+        ),
+    )
+    tests = sum(len(ends.reports) for ends in source.ends.values())
+    return Section(
+        id="planned",
+        title="Planned and actual",
+        paragraphs=(
+            (
+                f"What the specification asked, beside what the engines of {tests} reported "
+                "tests say "
+                "they did. An option that an engine drops in silence shows here."
+            ),
+        ),
+        tables=(
+            Table(
+                columns=("setting", "asked", "the engines say", "agrees"),
+                rows=rows,
+                numeric_from=9,
+            ),
+        ),
+    )
+
+
+def clocks_section(source: Source) -> Section:
+    """Each agent's clock before and after its bursts: the worst that was read."""
+    clients: dict[str, list[tuple[ClockReading | None, ClockReading | None]]] = {}
+    servers: dict[str, list[tuple[ClockReading | None, ClockReading | None]]] = {}
+    starts: dict[str, list[float]] = {}
+    for report in _reports(source):
+        clients.setdefault(report.agent_id, []).append((report.clock_before, report.clock_after))
+        if report.start_error_s is not None:
+            starts.setdefault(report.agent_id, []).append(report.start_error_s)
+    for test in _tests(source):
+        servers.setdefault(test.agent_id, []).append((test.clock_before, test.clock_after))
+    rows = [
+        (agent, role, *_clock_cells(readings), _range_ms(starts.get(agent, [])))
+        for role, agents in (("client", clients), ("server", servers))
+        for agent, readings in sorted(agents.items())
+    ]
+    count = len(source.ends)
+    return Section(
+        id="clocks",
+        title="Clock proof",
+        paragraphs=(
+            (
+                "Each agent reads its clock's own source before and after a burst. The bound "
+                "is the "
+                "largest error that the source admits: |offset| + root dispersion + root "
+                "delay / 2 for "
+                "chrony (RFC 5905, root distance), the kernel's maxerror for adjtimex. Over "
+                "the gate of "
+                f"{milliseconds(source.plan.spec.clock_bound_max_s)} an agent stands down."
+            ),
+        )
+        if rows
+        else ("No agent's clock is on record: results were imported, or nobody reported.",),
+        tables=(
+            (
+                Table(
+                    columns=(
+                        "agent",
+                        "role",
+                        "source",
+                        "offset before",
+                        "bound before",
+                        "offset after",
+                        "bound after",
+                        "start error",
+                    ),
+                    rows=tuple(rows),
+                    numeric_from=3,
+                    note=f"Over {count} bursts: of each figure the largest by amount."
+                    if count > 1
+                    else None,
+                ),
+            )
+            if rows
+            else ()
+        ),
+    )
+
+
+def _clock_cells(
+    readings: Sequence[tuple[ClockReading | None, ClockReading | None]],
+) -> tuple[str, str, str, str, str]:
+    before = [reading for reading, _ in readings if reading is not None]
+    after = [reading for _, reading in readings if reading is not None]
+    known = [*before, *after]
+    sources = sorted({_source(reading) for reading in known})
+    return (
+        "; ".join(sources) or "unknown",
+        microseconds(_largest(reading.offset_s for reading in before)),
+        microseconds(_largest(reading.bound_s for reading in before)),
+        microseconds(_largest(reading.offset_s for reading in after)),
+        microseconds(_largest(reading.bound_s for reading in after)),
+    )
+
+
+def _source(reading: ClockReading) -> str:
+    said = reading.source.value
+    if reading.reference is not None:
+        said += f" ({reading.reference}"
+        said += f", stratum {reading.stratum})" if reading.stratum is not None else ")"
+    return said if reading.synchronised else f"{said}, NOT synchronised"
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    return max((v for v in values if v is not None), key=abs, default=None)
+
+
+def _range_ms(values: Sequence[float]) -> str:
+    if not values:
+        return "unknown"
+    if len(values) == 1:
+        return milliseconds(values[0])
+    return f"{min(values) * 1e3:.3g} to {max(values) * 1e3:.3g} ms"
+
+
+def configuration_section(source: Source) -> Section:
+    """Every field of the specification."""
+    rows = tuple(_flat(source.plan.spec.model_dump(mode="json")))
+    return Section(
+        id="configuration",
+        title="Configuration",
+        paragraphs=(
+            "The whole specification. `none` leaves the choice to the engine or sets no limit.",
+        ),
+        facts={
+            "run": source.plan.run_id,
+            "launched by": source.header.created_by,
+            "Broadside": source.broadside_version,
+            "warnings at launch": "; ".join(source.plan.warnings) or "none",
+        },
+        tables=(Table(columns=("field", "value"), rows=rows, numeric_from=9),),
+    )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping) and name not in ("labels", "device"):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif isinstance(value, Mapping):
+            said = ", ".join(f"{key}={inner}" for key, inner in value.items())
+            yield f"{prefix}{name}", said or "none"
+        else:
+            yield f"{prefix}{name}", "none" if value is None else str(value)
+
+
+def generators_section(source: Source) -> Section:
+    """Who generated the load: engines with their exact command lines, VM sizes, pair map."""
+    sizes = Counter(
+        size
+        for burst in source.summary.bursts[:1]
+        for pair in burst.pairs
+        for size in (pair.client_vm_size, pair.server_vm_size)
+        if size
+    )
+    versions: Counter[str] = Counter()
+    methods: Counter[str] = Counter()
+    for report in _reports(source):
+        if report.engine is not None:
+            versions[f"{report.engine.engine} {report.engine.version or 'of unknown version'}"] += 1
+        if report.start_method is not None:
+            methods[report.start_method.value.replace("_", " ")] += 1
+    first = source.plan.bursts[0].index
+    ends = source.ends.get(first)
+    reports = {} if ends is None else ends.reports
+    rows = []
+    for pair in source.plan.pairs:
+        report = reports.get(pair.index)
+        argv = report.engine.argv if report is not None and report.engine is not None else ()
+        rows.append(
+            (
+                pair.name,
+                report.agent_id if report is not None else _NOTHING,
+                pair.endpoint.agent_id,
+                f"{pair.endpoint.address}:{pair.endpoint.port}",
+                " ".join(argv) or _NOTHING,
+            )
+        )
+    limit = (
+        (f"Agents' own reports were read of the first {READ_MAX} bursts.",)
+        if len(source.plan.bursts) > READ_MAX and not source.imported
+        else ()
+    )
+    return Section(
+        id="generators",
+        title="Generators and pair map",
+        paragraphs=limit,
+        facts={
+            "engines": _counted(versions),
+            "VM sizes": _counted(sizes) if sizes else "not told to the agents",
+            "start method": _counted(methods) if methods else _NOTHING,
+        },
+        tables=(
+            Table(
+                title=f"Burst {first + 1}" if len(source.plan.bursts) > 1 else "",
+                columns=("pair", "client", "server", "endpoint", "command line"),
+                rows=tuple(rows),
+                numeric_from=9,
+            ),
+        ),
+    )
+
+
+def _counted(counter: Counter[str]) -> str:
+    if not counter:
+        return _NOTHING
+    if len(counter) == 1:
+        return next(iter(counter))
+    return ", ".join(f"{value} ({n})" for value, n in counter.most_common())
+
+
+def _reports(source: Source) -> Iterable[JobReport]:
+    for _, ends in sorted(source.ends.items()):
+        for _, report in sorted(ends.reports.items()):
+            yield report
+
+
+def _tests(source: Source) -> Iterable[ServerTest]:
+    for _, ends in sorted(source.ends.items()):
+        for _, test in sorted(ends.tests.items()):
+            yield test

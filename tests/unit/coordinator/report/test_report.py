@@ -1,0 +1,192 @@
+"""A report says all that makes a test reproducible, in one file that asks nobody for anything."""
+
+import hashlib
+import json
+import re
+from collections.abc import AsyncIterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import httpx
+import pytest
+
+from coordinator.api import create_app
+from coordinator.core.summary import RunSummary
+from coordinator.report import Report, Source, build, gather, html
+from coordinator.report.source import detailed
+from coordinator.service import Coordinator, RunNotOver, UnknownRun
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from tests.synthetic import Plant
+from tests.unit.coordinator.charts.views import FAULTY, ended
+from tests.unit.coordinator.fleet import NOW
+from tests.unit.coordinator.stored_run import store_run
+
+
+@pytest.fixture
+async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+    yield fabric
+    await fabric.close()
+
+
+async def sourced(fabric: Fabric, plant: Plant = FAULTY) -> Source:
+    return await gather(Coordinator(fabric), await store_run(fabric, plant), NOW)
+
+
+def section(report: Report, name: str) -> str:
+    """All words of one section."""
+    found = next(part for part in report.sections if part.id == name)
+    return found.model_dump_json()
+
+
+class Page(HTMLParser):
+    """What a page would fetch, run and show."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.fetches: list[str] = []
+        self.scripts = 0
+        self.open: list[str] = []
+        self.images = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag == "script"
+        self.images += tag == "svg"
+        for name, value in attrs:
+            if name in ("src", "href", "action", "data", "poster", "srcset") and value:
+                self.fetches.append(value)
+            assert not name.startswith("on")
+
+
+async def test_the_page_is_whole_and_asks_nobody(fabric: Fabric) -> None:
+    source = await sourced(fabric)
+    text = html(build(source), source)
+    page = Page(text)
+    assert page.scripts == 0
+    assert [f for f in page.fetches if not f.startswith(("#", "data:image/png;base64,"))] == []
+    assert "@import" not in text
+    assert not re.search(r"url\((?!#)", text)
+    places = [place for part in build(source).sections for place in part.charts]
+    assert page.images == 2 * len(places) + 1  # each chart wide and narrow, and the hatches
+    assert len(text) < 2_000_000
+
+
+async def test_the_verdict_is_first_and_findings_are_by_weight(fabric: Fabric) -> None:
+    source = await sourced(fabric)
+    report = build(source)
+    text = html(report, source)
+    order = [text.index(mark) for mark in ('class="verdict', 'id="findings"', 'id="figures"')]
+    assert order == sorted(order)
+    assert f"<strong>{source.summary.verdict.value}</strong>" in text
+    weights = [finding.weight for finding in report.findings]
+    assert weights == sorted(weights, reverse=True)
+    places = [text.index(html_text(finding.sentence)) for finding in report.findings]
+    assert places == sorted(places)
+
+
+def html_text(words: str) -> str:
+    return words.replace("&", "&amp;").replace("<", "&lt;").replace("'", "&#39;")
+
+
+async def test_every_part_of_a_reproducible_report_is_there(fabric: Fabric) -> None:
+    report = build(await sourced(fabric))
+    said = {part.id: section(report, part.id) for part in report.sections}
+    assert set(said) >= {
+        *("figures", "charts", "method", "planned", "bursts", "pairs", "clocks"),
+        *("reconciliation", "completeness", "course", "configuration", "generators", "device"),
+        *("deviations", "recompute"),
+    }
+    for part, words in {
+        "method": ["MSER", "interpolating cumulative bytes", "never zero", "IP layer"],
+        "planned": ["streams a pair", "asked", "agrees"],
+        "clocks": ["client-0", "server-0", "chrony", "bound before", "bound after"],
+        "reconciliation": ["lag", "header overhead", "residual", "Named causes"],
+        "completeness": ["abandoned", "missed", "null", "pair-027", "no agent took the job"],
+        "deviations": ["NOT met", "300 s", "Reference test", "Traffic mix"],
+        "device": ["SKU", "not stated"],
+        "recompute": [report.summary_sha256, "--recompute"],
+        "configuration": ["traffic.streams_count", "objective.tolerance_ratio", "me"],
+        "generators": ["iperf3 3.18", "10.2.0.4:5201"],
+    }.items():
+        for word in words:
+            assert word in said[part], (part, word)
+
+
+async def test_what_an_engine_did_not_do_as_asked_shows(fabric: Fabric) -> None:
+    plant = Plant(pairs=3, bursts=1)
+    source = await sourced(fabric, plant)
+    reports = dict(source.ends[0].reports)
+    wrong = reports[0].engine
+    assert wrong is not None
+    asked = source.plan.spec.traffic.streams_count
+    said = [wrong.model_copy(update={"streams_count": count}) for count in (asked, asked, 1)]
+    for index, engine in enumerate(said):
+        reports[index] = reports[index].model_copy(update={"engine": engine})
+    object.__setattr__(source.ends[0], "reports", reports)
+    rows = next(p for p in build(source).sections if p.id == "planned").tables[0].rows
+    streams = next(row for row in rows if row[0] == "streams a pair")
+    assert streams[1] == str(asked)
+    assert streams[3] == "NO: 2 of 3"
+
+
+async def test_the_hash_is_of_the_stored_bytes(fabric: Fabric) -> None:
+    source = await sourced(fabric)
+    stored = await fabric.records.read_summary(source.plan.run_id, "run")
+    assert stored is not None
+    assert build(source).summary_sha256 == hashlib.sha256(stored).hexdigest()
+
+
+async def test_the_figures_are_those_of_the_summary(fabric: Fabric) -> None:
+    """The JSON report holds the very summary; nothing is computed twice."""
+    source = await sourced(fabric)
+    report = Report.model_validate_json(build(source).model_dump_json())
+    assert report.summary == ended()[2]
+
+
+async def test_a_run_without_a_ledger_does_not_claim_one(fabric: Fabric) -> None:
+    report = build(await sourced(fabric, Plant(pairs=4, bursts=1, ledger=False)))
+    assert "No firewall ledger was read" in section(report, "reconciliation")
+    assert "reconciliation" not in {place.name for part in report.sections for place in part.charts}
+    assert "none read" in section(report, "figures")
+
+
+def test_of_many_bursts_the_first_the_worst_and_the_last_are_shown() -> None:
+    summary: RunSummary = ended()[2]
+    bursts = [summary.bursts[0].model_copy(update={"index": index}) for index in range(9)]
+    bursts[5] = bursts[5].model_copy(update={"completeness_ratio": 0.1})
+    assert detailed(bursts) == [0, 5, 8]
+    assert detailed(bursts[:2]) == [0, 1]
+
+
+async def test_texts_from_outside_cannot_become_markup(fabric: Fabric) -> None:
+    source = await sourced(fabric, Plant(pairs=3, bursts=1, null=1))
+    evil = "<script>alert(1)</script>\"'"
+    header = source.header.model_copy(update={"created_by": evil, "labels": {evil: evil}})
+    object.__setattr__(source, "header", header)
+    assert Page(html(build(source), source)).scripts == 0
+
+
+async def test_a_run_that_is_not_over_has_no_report(fabric: Fabric) -> None:
+    coordinator = Coordinator(fabric)
+    with pytest.raises(UnknownRun):
+        await gather(coordinator, "nothing", NOW)
+    run_id = await store_run(fabric, bursts_over=1)
+    with pytest.raises(RunNotOver):
+        await gather(coordinator, run_id, NOW)
+
+
+async def test_the_api_serves_html_and_json(fabric: Fabric) -> None:
+    app = create_app(Coordinator(fabric), tick_s=None)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://api") as api:
+        run_id = await store_run(fabric)
+        path = f"/v1/runs/{run_id}/report"
+        page = await api.get(path)
+        assert page.headers["content-type"].startswith("text/html")
+        assert page.text.startswith("<!doctype html>")
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        for asked in ({"headers": {"Accept": "application/json"}}, {"params": {"format": "json"}}):
+            answer = await api.get(path, **asked)  # type: ignore[arg-type]  # one of two arguments
+            assert json.loads(answer.text)["run_id"] == run_id
+        assert (await api.get(path, params={"format": "docx"})).status_code == 422
+        assert (await api.get("/v1/runs/none/report")).status_code == 404
