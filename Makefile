@@ -28,6 +28,9 @@ types: setup ## mypy, strict
 unit: setup ## only the tests that need no process, network or clock
 	@$(BIN)/pytest tests/unit $(ARGS)
 
+fuzz: setup ## ask the API at least 20,000 odd questions; print how many, and what broke
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+
 bench: setup ## print the figures of tests/bench
 	@for bench in tests/bench/bench_*.py; do echo "== $$bench"; $(BIN)/python -m "$$(echo $${bench%.py} | tr / .)" || exit 1; done
 
@@ -40,4 +43,4 @@ lock: setup ## resolve pyproject.toml anew into requirements.lock, and what imag
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo test lint types unit bench lock clean
+.PHONY: help setup tools demo test lint types unit fuzz bench lock clean

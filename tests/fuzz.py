@@ -1,0 +1,248 @@
+"""Asks the API whatever its OpenAPI document allows, and what it forbids: ``python -m tests.fuzz``.
+
+An application in this process, with sign-in on, over a real embedded fabric that holds a few runs.
+Every answer must be documented, of the documented form, and never a 500. Half of the requests keep
+to the document, half break it in one place; where a path names a run, every other one names a real
+one, so that answers are checked and not only refusals.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import copy
+import json
+import os
+import secrets
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import hypothesis
+import schemathesis
+from fastapi import FastAPI
+from hypothesis import HealthCheck, Phase
+from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from coordinator.api import Guard, create_app
+from coordinator.api.examples import REQUESTS
+from coordinator.auth.principal import Access
+from coordinator.auth.signin import SignIn
+from coordinator.auth.tokens import Tokens
+from coordinator.charts import catalogue
+from coordinator.core.schedule import Schedule
+from coordinator.requests import ScheduleRequest
+from coordinator.service import Coordinator
+from coordinator.studies.values import Study, StudyRequest
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import Role
+from exchange.ports import Outgoing
+from exchange.shelf import Shelf
+from tests.stored import store_run
+from tests.unit.coordinator.fleet import presence
+
+CHECKS: Final = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+OVER: Final = "fuzz-over"  # runs by id
+OPEN: Final = "fuzz-open"
+STUDY: Final = "fuzz-study"
+_HOUR: Final = timedelta(hours=1)
+_EXAMPLE_RUN: Final = REQUESTS["POST", "/v1/comparisons"]["a"]["run_ids"][0]
+_KNOWN: Final[dict[str, st.SearchStrategy[str]]] = {  # values of a path that name something
+    "run_id": st.sampled_from([OVER, OVER, OPEN]),
+    "pair": st.sampled_from(["pair-001", "2", "99"]),
+    "burst_index": st.sampled_from(["0", "1", "2"]),
+    "study_id": st.just(STUDY),
+    "sequence_number": st.just("1"),
+    "name": st.sampled_from(["nightly", *(entry.name for entry in catalogue())]),
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What was asked, and what was found."""
+
+    requests_count: int = 0
+    statuses: Counter[int] = field(default_factory=Counter)
+    asked: set[str] = field(default_factory=set)
+    answered: Counter[str] = field(default_factory=Counter)  # 2xx by operation
+    failures: dict[str, str] = field(default_factory=dict)  # one a kind and operation
+
+
+@contextlib.contextmanager
+def application(folder: Path) -> Iterator[tuple[FastAPI, Fabric, dict[str, str]]]:
+    """An application over stored runs, with a viewer's and an operator's token."""
+    fabric = open_fabric(FabricSettings(data_dir=folder / "data"))
+    tokens = Tokens(fabric.table)
+
+    async def prepare() -> dict[str, str]:
+        await store(fabric)
+        for role in Role:
+            for index in (1, 2):
+                await fabric.records.beat(presence(role, index, beat_at=datetime.now(UTC)))
+        return {
+            access.value: await tokens.add(access.value, access, by="fuzz", now=datetime.now(UTC))
+            for access in (Access.VIEWER, Access.OPERATOR)
+        }
+
+    made = asyncio.run(prepare())
+    guard = Guard(sign_in=SignIn(tokens, None), writes_per_minute=10**9, request_max_bytes=10**6)
+    yield create_app(Coordinator(fabric), tick_s=None, guard=guard), fabric, made
+    asyncio.run(fabric.close())
+
+
+async def store(fabric: Fabric) -> None:
+    """The runs, as often as pruning takes them."""
+    if await fabric.records.read_run(OVER) is None:
+        await store_run(fabric, OVER, labels={"idps": "on"})
+    if await fabric.records.read_run(OPEN) is None:
+        await store_run(fabric, OPEN, bursts_over=1)
+    now = datetime.now(UTC)
+    asked = StudyRequest.model_validate(REQUESTS["POST", "/v1/studies"])
+    study = Study(study_id=STUDY, spec=asked.study(), created_at=now, created_by="fuzz")
+    await Shelf(fabric.table, "studies", Study).put(STUDY, study)
+    nightly = ScheduleRequest.model_validate(REQUESTS["POST", "/v1/schedules"])
+    schedule = nightly.schedule(by="fuzz", now=now)
+    await Shelf(fabric.table, "schedules", Schedule).put(schedule.name, schedule)
+    if not await fabric.queue.dead_letters(1):
+        letter = Outgoing(body=b"{}", message_id=secrets.token_hex(4), expires_at=now + _HOUR)
+        await fabric.queue.send([letter])
+        delivery = await fabric.queue.receive(1.0)
+        if delivery is not None:
+            await fabric.queue.dead_letter(delivery, "BadJob", "not a job")
+
+
+def fuzz(requests_count: int, *, seconds_max: float, seed: int, folder: Path) -> Tally:
+    """Ask so many requests, spread over all operations, or fewer when time runs out."""
+    tally = Tally()
+    end_s = time.monotonic() + seconds_max
+    with application(folder) as (app, fabric, tokens):
+        document = copy.deepcopy(app.openapi())
+        document["components"].pop("securitySchemes")  # who asks is drawn here, not there
+        document.pop("security")
+        schema = schemathesis.openapi.from_dict(document)
+        schema.app = app
+        operations = [found.ok() for found in schema.get_all_operations()]
+        modes = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
+        rounds = [(operation, mode) for operation in operations for mode in modes]
+        share = -(-requests_count // len(rounds))
+        for place, (operation, mode) in enumerate(rounds):
+            left_s = (end_s - time.monotonic()) / (len(rounds) - place)
+            _ask(operation, mode, share, time.monotonic() + left_s, seed, tokens, tally)
+            asyncio.run(store(fabric))
+    return tally
+
+
+def _ask(
+    operation: Any,
+    mode: GenerationMode,
+    count: int,
+    end_s: float,
+    seed: int,
+    tokens: dict[str, str],
+    tally: Tally,
+) -> None:
+    """One operation, in one mode."""
+    name = f"{operation.method.upper()} {operation.path}"
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @hypothesis.given(case=operation.as_strategy(generation_mode=mode), data=st.data())
+    def ask(case: Any, data: st.DataObject) -> None:
+        if time.monotonic() > end_s:
+            return
+        for place, values in _KNOWN.items():
+            if place in case.path_parameters and data.draw(st.booleans()):
+                case.path_parameters[place] = data.draw(values)
+        example = REQUESTS.get((operation.method.upper(), operation.path))
+        if example is not None and mode is GenerationMode.POSITIVE and data.draw(st.booleans()):
+            case.body, case.media_type = _pointed(example), "application/json"
+        if operation.path.endswith("/events") and case.path_parameters["run_id"] == OPEN:
+            case.path_parameters["run_id"] = OVER  # the other's stream does not end
+        who = data.draw(st.sampled_from(["operator"] * 8 + ["viewer", "nobody"]))
+        token = tokens.get(who)
+        headers = {"Authorization": f"Bearer {token}"} if token else {"Authorization": ""}
+        tally.requests_count += 1
+        tally.asked.add(name)
+        try:
+            response = case.call(headers=headers)
+        except Exception as error:  # no handler took it: a server would answer 500
+            tally.failures.setdefault(f"{name}: {type(error).__name__}", _said(error))
+            return
+        tally.statuses[response.status_code] += 1
+        if response.status_code < 300:
+            tally.answered[name] += 1
+        try:
+            case.validate_response(response, checks=CHECKS, headers=headers)
+        except Exception as error:
+            for failure in getattr(error, "exceptions", [error]):
+                title = getattr(failure, "title", type(failure).__name__)
+                kind = f"{name}: {response.status_code}: {title}"
+                tally.failures.setdefault(kind, _said(error))
+
+    with contextlib.suppress(Unsatisfiable):  # nothing about it can be broken
+        ask()
+
+
+def _pointed(example: Any) -> Any:
+    """An example that names a run that is there."""
+    text = json.dumps(example).replace(_EXAMPLE_RUN, OVER)
+    return json.loads(text.replace('"nightly"', f'"night-{secrets.token_hex(4)}"'))
+
+
+def _said(error: Exception) -> str:
+    notes = "".join(getattr(error, "__notes__", ()))
+    return f"{error}\n{notes}"[:3000]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--requests", type=int, default=20_000)
+    parser.add_argument("--seconds", type=float, default=900.0, help="stop asking after so long")
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)))
+    asked = parser.parse_args()
+    print(f"seed {asked.seed}")  # noqa: T201
+    began_s = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        tally = fuzz(
+            asked.requests, seconds_max=asked.seconds, seed=asked.seed, folder=Path(folder)
+        )
+    for kind, text in tally.failures.items():
+        print(f"--- {kind}\n{text}\n")  # noqa: T201
+    for name in sorted(tally.asked - tally.answered.keys()):
+        print(f"never answered with 2xx: {name}")  # noqa: T201
+    statuses = ", ".join(f"{count} x {status}" for status, count in sorted(tally.statuses.items()))
+    print(  # noqa: T201
+        f"{tally.requests_count} requests in {time.monotonic() - began_s:.0f} s, "
+        f"{len(tally.failures)} kinds of failure; {statuses}"
+    )
+    sys.exit(bool(tally.failures) or tally.requests_count < asked.requests)
+
+
+if __name__ == "__main__":
+    main()
