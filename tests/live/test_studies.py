@@ -1,0 +1,66 @@
+"""Studies on a real fleet: trials run one after another, and the device's switch is thrown."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.live.site import Site, wait_for, wait_for_fleet
+
+pytestmark = pytest.mark.live
+
+SMALL = [f"--set={field}" for field in ("pairs_count=1", "burst_s=2", "lead_s=6")]
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, str, Path]]:
+    """One pair, a coordinator, and a switch that writes its state into a file."""
+    folder = tmp_path_factory.mktemp("studies")
+    state, switches = folder / "state", folder / "switches.toml"
+    lines = "\n".join(f'{s} = ["sh", "-c", "echo {s} >> {state}"]' for s in ("off", "deny"))
+    switches.write_text(f'[idps]\nrest = "off"\n[idps.states]\n{lines}\n')
+    with Site(folder) as site:
+        _, url = site.start_coordinator(BROADSIDE_SWITCHES_FILE=str(switches))
+        site.start_fleet(1)
+        wait_for_fleet(url, 2)
+        yield site, url, state
+
+
+def test_an_ab_study_switches_the_device_and_compares(fleet: tuple[Site, str, Path]) -> None:
+    site, url, state = fleet
+    options = ["--a", "off", "--b", "deny", "--switch", "idps"]
+    done = site.run("study", "ab", "smoke", *options, *SMALL, "--json", "--api", url, timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    study = json.loads(done.stdout)
+    assert [result["run_id"] is not None for result in study["results"]] == [True] * 4
+    assert state.read_text().split() == ["off", "deny", "off"]  # no change between two of a kind
+    comparison = study["conclusion"]["comparison"]
+    counts = {
+        metric["name"]: (metric["a_count"], metric["b_count"]) for metric in comparison["metrics"]
+    }
+    assert counts["received_bits_per_second"] == (2, 2)
+    assert comparison["conditions_differ"] == []
+    shown = site.run("study", "show", study["study_id"], "--api", url)
+    assert study["conclusion"]["sentence"] in shown.stdout.replace("\n", " ")
+
+
+def test_an_aborted_study_stops_its_run_and_puts_the_device_to_rest(
+    fleet: tuple[Site, str, Path],
+) -> None:
+    site, url, state = fleet
+    options = ["--a", "deny", "--b", "off", "--switch", "idps", "--set", "burst_s=60", "--detach"]
+    done = site.run("study", "ab", "smoke", *SMALL, *options, "--json", "--api", url)
+    study_id = json.loads(done.stdout)["study_id"]
+    first = f"{study_id}-001"
+    wait_for("the first trial", lambda: first in site.run("runs", "--json", "--api", url).stdout)
+    site.run("study", "abort", study_id, "--reason", "enough", "--api", url)
+
+    def ended() -> bool:
+        shown = site.run("study", "show", study_id, "--json", "--api", url)
+        return json.loads(shown.stdout)["ended_at"] is not None
+
+    wait_for("the study's end", ended)
+    assert state.read_text().split()[-1] == "off"
+    run = json.loads(site.run("show", first, "--json", "--api", url).stdout)
+    assert run["cancel_reason"] == "enough"
