@@ -15,7 +15,7 @@ tools: setup ## also what the other traffic engines and the tests need: lftp, ng
 demo: setup ## fire a real broadside on this machine and judge it; options: make demo ARGS="--pairs 8"
 	@$(BIN)/broadside demo $(ARGS)
 
-test: tools lint types ## everything: lint, types, unit, contract, live
+test: tools lint types deploy-check ## everything: lint, types, deploy-check, unit, contract, live
 	@$(BIN)/pytest $(ARGS)
 
 lint: setup ## ruff: rules and format; hadolint and a compose parser: Docker files
@@ -39,8 +39,19 @@ LOCK := .tools/uv/bin/uv pip compile pyproject.toml --generate-hashes --universa
 lock: setup ## resolve pyproject.toml anew into requirements.lock, and what images need of it
 	@$(LOCK) --all-extras --group dev -o requirements.lock
 	@$(LOCK) --extra azure --extra reports --group build -c requirements.lock -o deploy/docker/requirements.lock
+	@$(VM_LOCK) deploy/azure/bundle/agent.in -o deploy/azure/bundle/agent.lock
+	@$(VM_LOCK) pyproject.toml --extra azure --extra reports -o deploy/azure/bundle/coordinator.lock
+
+# What Azure's VMs run: Debian 13.
+VM_LOCK := .tools/uv/bin/uv pip compile -c requirements.lock --generate-hashes --python-version 3.13 --python-platform x86_64-manylinux_2_28 --no-header -q
+
+deploy-check: tools ## everything under deploy/, without Azure: Terraform, cloud-init, units, Docker
+	@$(BIN)/python -m deploy.check $(ARGS)
+
+wheelhouse: setup ## dist/broadside-bundle.tar.gz: what VMs without internet install
+	@$(BIN)/python deploy/azure/wheelhouse.py $(ARGS)
 
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo test lint types unit fuzz bench lock clean
+.PHONY: help setup tools demo test lint types unit fuzz bench lock deploy-check wheelhouse clean

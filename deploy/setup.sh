@@ -26,6 +26,7 @@ if [ "${1-}" = all ]; then # beside the demo's: the traffic engines, and what te
     want lftp lftp
     want vsftpd vsftpd
     want nginx nginx-light
+    want openssl openssl
     want chromium chromium
     want prometheus prometheus
     want promtool prometheus
@@ -82,5 +83,10 @@ fi
 # 4. A recent iperf3 -------------------------------------------------------------------------------
 [ -x .tools/iperf3/bin/iperf3 ] || sh deploy/iperf3.sh
 
-# 5. Azurite: Table Storage for the lab's Azure fabric; all else works without it -------------------
+# 5. vegeta, the HTTP engine's client; agents say when they lack it ---------------------------------
+if [ "${1-}" = all ]; then
+    sh deploy/vegeta.sh || say "no vegeta: the http and https engines will not run here"
+fi
+
+# 6. Azurite: Table Storage for the lab's Azure fabric; all else works without it -------------------
 sh deploy/azurite.sh || say "no Azurite: its tests and --fabric azure-local will not run"

@@ -22,7 +22,7 @@ variable "vm_size" {
 
 variable "vm_bits_per_second" {
   type = map(number)
-  default = { # expected egress bandwidth by Microsoft's size tables, looked up 2026-11
+  default = { # expected egress bandwidth by Microsoft's size tables, 2026-03-04; as coordinator/core/limits.py
     Standard_D4_v4   = 10000000000
     Standard_D8_v4   = 12500000000
     Standard_D16_v4  = 12500000000
@@ -30,11 +30,9 @@ variable "vm_bits_per_second" {
     Standard_D8_v5   = 12500000000
     Standard_D16_v5  = 12500000000
     Standard_D32_v5  = 16000000000
-    Standard_D4as_v5 = 12500000000
-    Standard_D8as_v5 = 12500000000
     Standard_D4s_v6  = 12500000000
     Standard_D8s_v6  = 12500000000
-    Standard_D16s_v6 = 16000000000
+    Standard_D16s_v6 = 12500000000
   }
   description = "Egress bandwidth of VM sizes, in bit/s. Azure meters egress only."
 }

@@ -1,6 +1,11 @@
 # The table of presences, claims and results, and the container with the agents' package.
 
 resource "azurerm_storage_account" "this" {
+  #checkov:skip=CKV_AZURE_59:open to the operator's address alone (network_rules), for the upload of the package
+  #checkov:skip=CKV_AZURE_206:ZRS: three zones; figures of a test need no second region
+  #checkov:skip=CKV_AZURE_33:no queue of this account is used
+  #checkov:skip=CKV2_AZURE_33:private_endpoints = true makes them; by default service endpoints keep it inside Azure
+  #checkov:skip=CKV2_AZURE_1:figures of a test; Microsoft's keys encrypt them
   name                             = "${var.name}${var.suffix}"
   resource_group_name              = var.resource_group_name
   location                         = var.location
@@ -35,11 +40,13 @@ resource "azurerm_storage_account" "this" {
 }
 
 resource "azurerm_storage_table" "broadside" {
+  #checkov:skip=CKV2_AZURE_20:a log line a read costs more than the table; metrics are kept (modules/observe)
   name               = "broadside"
   storage_account_id = azurerm_storage_account.this.id
 }
 
 resource "azurerm_storage_container" "agent" {
+  #checkov:skip=CKV2_AZURE_21:one package, read at boot; metrics are kept
   name                  = "agent"
   storage_account_id    = azurerm_storage_account.this.id
   container_access_type = "private"

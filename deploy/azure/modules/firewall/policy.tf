@@ -1,4 +1,5 @@
 resource "azurerm_firewall_policy" "this" {
+  #checkov:skip=CKV_AZURE_220:the mode is what is compared: idps_mode
   name                     = "${var.name}-firewall"
   resource_group_name      = var.resource_group_name
   location                 = var.location

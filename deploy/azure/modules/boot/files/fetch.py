@@ -25,6 +25,19 @@ PAUSE_S = min(10.0, PATIENCE_S / 10)
 API_VERSION = "2023-11-03"  # of Blob storage; the first with bearer tokens was 2017-11-09
 
 
+def ask(url: str, headers: dict[str, str], timeout_s: float):
+    """GET, never by a proxy: the metadata service is on this host, storage inside Azure."""
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - our own two URLs
+    return urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+        request, timeout=timeout_s
+    )
+
+
+def say(text: str) -> None:
+    sys.stderr.write(f"broadside: {text}\n")
+    sys.stderr.flush()
+
+
 def token(client_id: str) -> str:
     """A bearer token for storage, from the instance metadata service."""
     query = urllib.parse.urlencode(
@@ -34,21 +47,16 @@ def token(client_id: str) -> str:
             "client_id": client_id,
         }
     )
-    request = urllib.request.Request(
-        f"{IMDS}/metadata/identity/oauth2/token?{query}", headers={"Metadata": "true"}
-    )
-    # The metadata service is on this host: never by a proxy.
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as answer:
+    url = f"{IMDS}/metadata/identity/oauth2/token?{query}"
+    with ask(url, {"Metadata": "true"}, timeout_s=30) as answer:
         return json.load(answer)["access_token"]
 
 
 def download(url: str, bearer: str, path: Path) -> str:
     """Save a blob and return its SHA-256 in hex."""
-    request = urllib.request.Request(
-        url, headers={"Authorization": f"Bearer {bearer}", "x-ms-version": API_VERSION}
-    )
+    headers = {"Authorization": f"Bearer {bearer}", "x-ms-version": API_VERSION}
     digest = hashlib.sha256()
-    with urllib.request.urlopen(request, timeout=60) as answer, path.open("wb") as file:
+    with ask(url, headers, timeout_s=60) as answer, path.open("wb") as file:
         while block := answer.read(1 << 20):
             digest.update(block)
             file.write(block)
@@ -63,7 +71,7 @@ def fetch(bundle: dict, path: Path) -> None:
             found = download(bundle["url"], token(bundle["client_id"]), path)
             break
         except (OSError, ValueError, KeyError) as error:  # URLError and HTTPError are OSErrors
-            print(f"broadside: {bundle['url']}: {error}", file=sys.stderr, flush=True)
+            say(f"{bundle['url']}: {error}")
             if time.monotonic() > end_s:
                 sys.exit(
                     "broadside: gave up; has the identity the role 'Storage Blob Data Reader' on "

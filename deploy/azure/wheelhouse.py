@@ -1,0 +1,182 @@
+"""Builds what a VM installs offline: ``python deploy/azure/wheelhouse.py`` (`make wheelhouse`).
+
+One file, ``dist/broadside-bundle.tar.gz``: Broadside's own wheel with the start gate in it, every
+locked wheel for the image's Python (by hash), and Debian packages of iperf3 and chrony with all
+they need, as an apt archive. Debian 13: Python 3.13, iperf3 3.18, chrony 4.6.
+
+Needs a Debian with apt, for the packages' signatures, and a C compiler whose libc is not newer than
+the image's.
+"""
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+BUNDLE: Final = ROOT / "deploy" / "azure" / "bundle"
+SUITE: Final = "trixie"
+PYTHON: Final = "3.13"
+PACKAGES: Final = ("iperf3", "chrony")
+PLATFORMS: Final = tuple(f"manylinux_2_{minor}_x86_64" for minor in (17, 28, 34, 35, 36))
+KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+LOCKS: Final = ("agent.lock", "coordinator.lock")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=ROOT / "dist" / "broadside-bundle.tar.gz")
+    parser.add_argument("--archive", help="a Debian archive's URI; default: this machine's own")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="broadside-bundle-") as folder:
+        work = Path(folder)
+        bundle = work / "bundle"
+        for name in ("install.sh", *LOCKS):
+            bundle.mkdir(exist_ok=True)
+            shutil.copy(BUNDLE / name, bundle / name)
+        build_wheel(bundle / "wheels", work)
+        fetch_wheels(bundle / "wheels")
+        fetch_packages(bundle / "debs", work, options.archive or own_archive())
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        pack(bundle, options.output)
+    digest = hashlib.sha256(options.output.read_bytes()).hexdigest()
+    size_mb = options.output.stat().st_size / 1e6
+    sys.stdout.write(f"{options.output}: {size_mb:.1f} MB, SHA-256 {digest}\n")
+    return 0
+
+
+def build_wheel(wheels: Path, work: Path) -> None:
+    """Broadside's own wheel, for any Python from 3.11: its C holds no Python."""
+    source = work / "source"  # a build leaves folders beside its sources
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, source / name)
+    for name in ("agent", "coordinator", "dashboards", "exchange", "lab"):
+        if (ROOT / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", "*.so", "node_modules")
+            shutil.copytree(ROOT / name, source / name, ignore=ignored)
+    run(
+        [
+            ROOT / ".tools/uv/bin/uv", "build", "-q", "--wheel", "--no-build-isolation",
+            "--python", ROOT / ".venv/bin/python", "-C--build-option=--py-limited-api=cp311",
+            "--out-dir", wheels, source,
+        ]
+    )  # fmt: skip
+    (wheel,) = wheels.glob("broadside-*.whl")
+    if not any(name.endswith("libgate.abi3.so") for name in zipfile.ZipFile(wheel).namelist()):
+        sys.exit("wheelhouse: the start gate was not built; run: apt-get install gcc libc6-dev")
+
+
+def fetch_wheels(wheels: Path) -> None:
+    """Every locked wheel, for the image's Python."""
+    for lock in LOCKS:
+        run(
+            [
+                ROOT / ".tools/uv/bin/pip", "download", "-q", "--disable-pip-version-check",
+                "--no-deps", "--require-hashes", "--only-binary", ":all:", "--dest", wheels,
+                "--implementation", "cp", "--python-version", PYTHON,
+                *(word for tag in ("cp" + PYTHON.replace(".", ""), "abi3", "none")
+                  for word in ("--abi", tag)),
+                *(word for platform in PLATFORMS for word in ("--platform", platform)),
+                "-r", BUNDLE / lock,
+            ]
+        )  # fmt: skip
+
+
+def own_archive() -> str:
+    """The Debian archive of this machine's own apt."""
+    asked = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(ORIGIN) $(LABEL) $(REPO_URI)"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    for line in asked.stdout.splitlines():
+        origin, _, rest = line.partition(" ")
+        if origin == "Debian" and rest.startswith("Debian "):
+            return rest.removeprefix("Debian ").strip()
+    sys.exit("wheelhouse: no Debian archive in this machine's apt; run apt-get update, or --archive")
+
+
+def fetch_packages(debs: Path, work: Path, archive: str) -> None:
+    """The packages and all that they need, checked by apt, with an index of their own.
+
+    As if nothing were installed: what the image has already, apt there leaves alone.
+    """
+    state = work / "apt"
+    for name in ("lists/partial", "cache/archives/partial"):
+        (state / name).mkdir(parents=True)
+    (state / "status").touch()
+    signed = f"[signed-by={KEYRING}] " if KEYRING.exists() else ""
+    (state / "sources.list").write_text(f"deb {signed}{archive} {SUITE} main\n")
+    apt: list[str | Path] = ["apt-get", "-qq", *(
+        f"-o{name}={value}"
+        for name, value in {
+            "Dir::Etc::sourcelist": state / "sources.list",
+            "Dir::Etc::sourceparts": "/dev/null",
+            "Dir::State": state,
+            "Dir::State::status": state / "status",
+            "Dir::Cache": state / "cache",
+            "APT::Architecture": "amd64",
+            "APT::Sandbox::User": "root",
+            "Acquire::Languages": "none",
+        }.items()
+    )]  # fmt: skip
+    run([*apt, "update"])
+    run([*apt, "install", "-y", "--download-only", "--no-install-recommends", *PACKAGES])
+    debs.mkdir()
+    index = []
+    for deb in sorted((state / "cache" / "archives").glob("*.deb")):
+        kept = debs / deb.name.replace("%3a", ".")  # an epoch's colon
+        shutil.copy(deb, kept)
+        control = run(["dpkg-deb", "--field", kept]).rstrip("\n")
+        digest = hashlib.sha256(kept.read_bytes()).hexdigest()
+        size = kept.stat().st_size
+        index.append(f"{control}\nFilename: ./{kept.name}\nSize: {size}\nSHA256: {digest}\n")
+    (debs / "Packages").write_text("\n".join(index))
+
+
+def pack(bundle: Path, output: Path) -> None:
+    """The same files give the same bytes: no times, no owners, sorted."""
+
+    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.uid = entry.gid = entry.mtime = 0
+        entry.uname = entry.gname = "root"
+        return entry
+
+    with tempfile.NamedTemporaryFile(dir=output.parent, suffix=".tar") as whole:
+        with tarfile.open(whole.name, "w") as archive:
+            for path in sorted(bundle.rglob("*")):
+                archive.add(path, path.relative_to(bundle), recursive=False, filter=plain)
+        packed = run_bytes(["gzip", "-n", "-6", "-c", whole.name])
+        output.write_bytes(packed)
+
+
+def run(argv: Sequence[str | Path]) -> str:
+    """What a command printed; ends the process with its own words when it fails."""
+    return run_bytes(argv).decode()
+
+
+def run_bytes(argv: Sequence[str | Path]) -> bytes:
+    done = subprocess.run(
+        [str(word) for word in argv],
+        capture_output=True,
+        check=False,
+        env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
+    )
+    if done.returncode:
+        said = (done.stderr or done.stdout).decode(errors="replace").strip()
+        sys.exit(f"wheelhouse: {Path(str(argv[0])).name} failed: {said[-1500:]}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""What a VM is told at its first boot: renders ``modules/boot`` as Terraform does, and judges it.
+
+Terraform renders it too where it is installed, for that module needs no provider; a test holds the
+two to be the same text.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml  # type: ignore[import-untyped]
+
+TOP_LEVEL: Final = frozenset(  # of a cloud-config: what we use, and nothing that could do more
+    {"package_update", "package_upgrade", "ssh_pwauth", "disable_root", "write_files", "runcmd"}
+)
+CUSTOM_DATA_MAX_BYTES: Final = 65_535  # Azure's, after base64
+_SECRET: Final = re.compile(
+    r"SharedAccessKey|AccountKey=|\bsig=|BEGIN [A-Z ]*PRIVATE KEY|password\s*[:=]", re.I
+)
+_TEMPLATE: Final = re.compile(r"\$\{\s*(?:indent\((\d+),\s*(\w+)\)|(\w+))\s*\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boot:
+    """The boot module's variables."""
+
+    service: str  # agent or coordinator
+    environment: Mapping[str, str]
+    capabilities: Sequence[str] = ()
+    bundle_url: str = "https://example.blob.core.windows.net/agent/broadside-bundle-0.tar.gz"
+    bundle_sha256: str = field(default="0" * 64)
+    identity_client_id: str = "00000000-0000-0000-0000-000000000000"
+
+
+def render_unit(folder: Path, boot: Boot) -> str:
+    """The systemd unit, from the boot module's folder."""
+    text = (folder / "files" / f"broadside-{boot.service}.service").read_text("utf-8")
+    return fill(text, {"capabilities": " ".join(boot.capabilities)})
+
+
+def render(folder: Path, boot: Boot) -> str:
+    """The cloud-config, from the boot module's folder."""
+    files = folder / "files"
+    bundle = {
+        "client_id": boot.identity_client_id,
+        "service": boot.service,
+        "sha256": boot.bundle_sha256,
+        "url": boot.bundle_url,
+    }
+    return fill(
+        (folder / "cloud-init.yaml.tftpl").read_text("utf-8"),
+        {
+            "bundle": json.dumps(bundle, separators=(",", ":")),
+            "chrony": (files / "chrony.conf").read_text("utf-8").strip(),
+            "environment": "\n".join(f"{k}={v}" for k, v in sorted(boot.environment.items())),
+            "fetch": (files / "fetch.py").read_text("utf-8").strip(),
+            "service": boot.service,
+            "sysctl": (files / "sysctl.conf").read_text("utf-8").strip(),
+            "unit": render_unit(folder, boot).strip(),
+        },
+    )
+
+
+def fill(template: str, values: Mapping[str, str]) -> str:
+    """Terraform's templates, as far as ours go: ``${name}`` and ``${indent(n, name)}``.
+
+    Raises ``KeyError`` for a name that is not given.
+    """
+
+    def filled(found: "re.Match[str]") -> str:
+        value = values[found[2] or found[3]]
+        return value.replace("\n", "\n" + " " * int(found[1])) if found[1] else value
+
+    return _TEMPLATE.sub(filled, template)
+
+
+def files_of(cloud_config: str) -> dict[str, str]:
+    """The files that a cloud-config writes, by path."""
+    return {each["path"]: each["content"] for each in yaml.safe_load(cloud_config)["write_files"]}
+
+
+def faults(cloud_config: str) -> Iterator[str]:
+    """What is wrong with a rendered cloud-config, one line each."""
+    if not cloud_config.startswith("#cloud-config\n"):
+        yield "cloud-config: the first line must be #cloud-config"
+    try:
+        told: Any = yaml.safe_load(cloud_config)
+    except yaml.YAMLError as error:
+        yield f"cloud-config: no YAML: {' '.join(str(error).split())}"
+        return
+    for key in sorted(told.keys() - TOP_LEVEL):
+        yield f"cloud-config: {key}: not among the keys that we use: {', '.join(sorted(TOP_LEVEL))}"
+    if found := _SECRET.search(cloud_config):
+        yield f"cloud-config: {found[0]!r}: custom data can be read by every process on the VM"
+    if (size := (len(cloud_config.encode()) + 2) // 3 * 4) > CUSTOM_DATA_MAX_BYTES:
+        yield f"cloud-config: {size} bytes in base64: at most {CUSTOM_DATA_MAX_BYTES}"
+    if told.get("package_update") or told.get("package_upgrade"):
+        yield "cloud-config: there is no package archive to update from"
+    for each in told.get("write_files", ()):
+        if not re.fullmatch(r"0[0-7]{3}", str(each.get("permissions", ""))):
+            yield f"cloud-config: {each.get('path')}: permissions must be said, in quotes"

@@ -1,0 +1,185 @@
+"""Runs other people's tools on deploy/: each gives its faults, or why it was not run."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+AZURE: Final = ROOT / "deploy" / "azure"
+CHECKOV: Final = ROOT / ".tools" / "checkov" / "bin" / "checkov"
+_TIMEOUT_S: Final = 540
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What a tool found; ``unrun`` says why it was not run at all."""
+
+    faults: tuple[str, ...] = ()
+    unrun: str | None = None
+
+
+def cloud_init_schema(cloud_config: str) -> Ran:
+    """``cloud-init schema``: types and names of the keys."""
+    if (tool := shutil.which("cloud-init")) is None:
+        return Ran(unrun="cloud-init is missing; run: make tools")
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(cloud_config)
+        file.flush()
+        return _run([tool, "schema", "--config-file", file.name])
+
+
+def systemd_verify(name: str, unit: str) -> Ran:
+    """``systemd-analyze verify``, with stand-ins for what is on an Azure VM only."""
+    if (tool := shutil.which("systemd-analyze")) is None:
+        return Ran(unrun="systemd-analyze is missing; run: make tools")
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        units = root / "units"
+        units.mkdir()
+        stand_in = root / "program"
+        stand_in.write_text("#!/bin/sh\n")
+        stand_in.chmod(0o755)
+        (units / name).write_text(re.sub(r"(?m)^ExecStart=\S+", f"ExecStart={stand_in}", unit))
+        for other in ("chrony.service", "sysinit.target", "basic.target", "shutdown.target",
+                      "network-online.target", "multi-user.target"):  # fmt: skip
+            service = f"[Service]\nExecStart={stand_in}\n" if other.endswith("service") else ""
+            (units / other).write_text(f"[Unit]\nDescription=x\nDefaultDependencies=no\n{service}")
+        ran = _run(
+            [tool, "verify", "--man=no", str(units / name)],
+            SYSTEMD_UNIT_PATH=str(units),
+        )
+        return Ran(faults=tuple(line for line in ran.faults if "Failed to connect" not in line))
+
+
+def systemd_exposure(name: str, unit: str, most: float) -> Ran:
+    """``systemd-analyze security``: the exposure must be at most ``most``, of 10."""
+    if (tool := shutil.which("systemd-analyze")) is None:
+        return Ran(unrun="systemd-analyze is missing; run: make tools")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_text(unit)
+        return _run(
+            [
+                tool,
+                "security",
+                "--offline=yes",
+                f"--threshold={round(most * 10)}",
+                "--no-pager",
+                str(path),
+            ],
+            keep=r"Overall exposure",
+        )
+
+
+def chrony_parses(conf: str) -> Ran:
+    """``chronyd -p -f``: prints the configuration it understood, and sets no clock."""
+    tool = shutil.which("chronyd") or shutil.which("chronyd", path="/usr/sbin:/sbin")
+    if tool is None:
+        return Ran(unrun="chronyd is missing; run: make tools")
+    with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+        file.write(conf)
+        file.flush()
+        return _run([tool, "-p", "-f", file.name])
+
+
+def hadolint() -> Ran:
+    return _run([str(ROOT / ".venv/bin/hadolint"), str(ROOT / "deploy/docker/Dockerfile")])
+
+
+def compose() -> Ran:
+    return _run([str(ROOT / ".venv/bin/python"), str(ROOT / "deploy/docker/lint.py")])
+
+
+def shell_parses() -> Ran:
+    """``sh -n`` on every script under deploy/."""
+    found = [_run(["sh", "-n", str(path)]) for path in sorted((ROOT / "deploy").rglob("*.sh"))]
+    return Ran(faults=tuple(line for ran in found for line in ran.faults))
+
+
+def checkov() -> Ran:
+    """checkov over Terraform and Dockerfile, from a virtual environment of its own."""
+    if not CHECKOV.exists() and (fault := _install_checkov()):
+        return Ran(faults=(fault,))
+    return _run(
+        [
+            str(CHECKOV), "--directory", str(ROOT / "deploy"), "--framework", "terraform",
+            "dockerfile", "--config-file", str(ROOT / "deploy" / "checkov.yaml"),
+        ],
+        keep=r"^Check:|^\s*(FAILED|File:)",
+    )  # fmt: skip
+
+
+def _install_checkov() -> str | None:
+    uv = ROOT / ".tools" / "uv" / "bin" / "uv"
+    home = CHECKOV.parents[1]
+    made = _run(
+        [str(uv), "venv", "-q", "--clear", "--python", str(ROOT / ".venv/bin/python"), str(home)]
+    )
+    lock = ROOT / "deploy" / "checkov.lock"
+    got = (
+        made.faults
+        or _run(
+            [
+                str(uv),
+                "pip",
+                "sync",
+                "-q",
+                "--python",
+                str(home / "bin/python"),
+                "--require-hashes",
+                str(lock),
+            ]
+        ).faults
+    )
+    return f"checkov could not be installed: {got[0]}" if got else None
+
+
+def terraform_fmt() -> Ran:
+    if (tool := shutil.which("terraform")) is None:
+        return Ran(unrun="terraform is missing")
+    return _run([tool, "fmt", "-check", "-recursive", "-list=true", str(AZURE)])
+
+
+def terraform_test() -> Ran:
+    """``terraform validate`` and ``test``, in a copy, with the provider that provider.sh built."""
+    if (tool := shutil.which("terraform")) is None:
+        return Ran(unrun="terraform is missing")
+    built = subprocess.run(
+        ["sh", str(AZURE / "provider.sh")], capture_output=True, text=True, check=False, timeout=60
+    )
+    if built.returncode:
+        return Ran(unrun="no azurerm provider here; build it: sh deploy/azure/provider.sh build")
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "azure"
+        shutil.copytree(AZURE, copy, ignore=shutil.ignore_patterns(".terraform*", "*.tfstate*"))
+        config = {"TF_CLI_CONFIG_FILE": built.stdout.strip(), "CHECKPOINT_DISABLE": "1"}
+        for command in (["init", "-backend=false"], ["validate"], ["test"]):
+            argv = [tool, f"-chdir={copy}", *command, "-no-color"]
+            keep = r"Error:|fail$|error_message|│" if command == ["test"] else r"Error:|│"
+            if (ran := _run(argv, keep=keep, **config)).faults:
+                return ran
+    return Ran()
+
+
+def _run(argv: Sequence[str], *, keep: str = ".", **environment: str) -> Ran:
+    """No faults when the tool exits 0; else its lines that match ``keep``, or all it said."""
+    done = subprocess.run(
+        argv,
+        env=os.environ | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_TIMEOUT_S,
+    )
+    if done.returncode == 0:
+        return Ran()
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    kept = tuple(line for line in lines if re.search(keep, line)) or tuple(lines)
+    return Ran(faults=kept or (f"{Path(argv[0]).name} exited with {done.returncode}",))

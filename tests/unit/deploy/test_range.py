@@ -1,0 +1,238 @@
+"""What is planted in the Terraform files is found, and nothing else is."""
+
+# ruff: noqa: E501 - a planted fault is one row of a table
+
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+
+import pytest
+
+from coordinator.core.limits import DOCUMENTED
+from deploy.check import boot, hcl, rules
+from deploy.check.__main__ import SCHEMA, range_faults, read_files
+from deploy.check.schema import Schema
+from deploy.check.tools import AZURE
+from deploy.check.values import Values
+from exchange.fabric import FabricSettings
+
+READ = Schema.read(SCHEMA)
+FILES = read_files(AZURE)
+NETWORK, FIREWALL = "modules/network/main.tf", "modules/firewall/main.tf"
+SECURITY, POLICY = "modules/network/security.tf", "modules/firewall/policy.tf"
+QUEUE, STORAGE = "modules/exchange/service_bus.tf", "modules/exchange/storage.tf"
+FLEET, COORDINATOR = "modules/fleet/main.tf", "modules/coordinator/main.tf"
+
+
+def found(files: Mapping[str, str]) -> list[str]:
+    return list(range_faults(dict(files), READ))
+
+
+def test_the_range_is_sound() -> None:
+    assert found(FILES) == []
+
+
+PLANTED = [
+    # names and forms, by the provider's schema
+    (FIREWALL, 'sku_name            = "AZFW_VNet"', 'sku_nam = "AZFW_VNet"', "no argument sku_nam"),
+    (FIREWALL, 'sku_name            = "AZFW_VNet"', "", "sku_name is missing"),
+    (FIREWALL, '    name                 = "data"\n', "", "ip_configuration: name is missing"),
+    (QUEUE, "max_delivery_count                      = 5", 'max_delivery_count = "x"', "is no num"),
+    (QUEUE, '"azurerm_servicebus_queue" "jobs"', '"azurerm_servicebus_que" "jobs"', "provider has no"),
+    (STORAGE, "  sas_policy {\n    expiration_period", "  sas_policies {\n    expiration_period", "no block"),
+    (STORAGE, "  blob_properties {", '  sas_policy {\n    expiration_period = "1"\n  }\n\n  blob_properties {', "1 at most"),
+    (FLEET, "  os_disk {\n", "  os_dis {\n", "os_disk: 1 at least"),
+    (FLEET, "accelerated_networking_enabled =", "enable_accelerated_networking =", "no argument enable_acc"),
+    (NETWORK, '  service_endpoint {\n    service = "Microsoft.Storage"\n  }', '  service_endpoint = ["x"]', "is a block"),
+    # names within the range
+    (FLEET, "var.bundle_url", "var.bundle_uri", "var.bundle_uri is not declared"),
+    ("main.tf", "module.network.firewall_subnet_id", "module.network.fw_subnet_id", "no output fw_subnet_id"),
+    ("main.tf", "  role_settle_s         = var.role_settle_s\n", "", "role_settle_s is missing"),
+    ("main.tf", "  role_settle_s         = var", "  role_settles_s = var", "no variable role_settles_s"),
+    ("outputs.tf", "azurerm_resource_group.this.name", "azurerm_resource_group.that.name", "is not declared"),
+    # what a service would refuse
+    (FIREWALL, "sku_tier            = var.tier", 'sku_tier = "Gold"', "sku_tier 'Gold'"),
+    ("variables_firewall.tf", 'default     = "Premium"', 'default     = "Gold"', "firewall_tier 'Gold'"),
+    (NETWORK, '"AzureFirewallSubnet"', '"FirewallSubnet"', "must be named AzureFirewallSubnet"),
+    (NETWORK, '"AzureFirewallManagementSubnet"', '"Management"', "AzureFirewallManagementSubnet"),
+    (NETWORK, '"AzureBastionSubnet"', '"Bastion"', "must be named AzureBastionSubnet"),
+    ("main.tf", "module.network.firewall_subnet_id", "module.network.coordinator_subnet_id", "AzureFirewallSubnet"),
+    (QUEUE, '"PT1M"', '"PT6M"', "must be PT5S to PT5M"),
+    (QUEUE, '"PT1M"', '"60"', "must be PT5S to PT5M"),
+    (QUEUE, '"P1D"', '"PT5M"', "must be PT10M to P7D"),
+    (QUEUE, "requires_duplicate_detection            = true", "requires_duplicate_detection = false", "must be true"),
+    (POLICY, "  dynamic \"intrusion_detection\" {\n    for_each = var.tier == \"Premium\" ? [var.idps_mode] : []\n\n    content {\n      mode = intrusion_detection.value\n    }\n  }", "  intrusion_detection {\n    mode = \"Block\"\n  }", "mode 'Block'"),
+    ("examples/soak.tfvars", 'firewall_tier      = "Standard"', 'firewall_tier = "Standard"\nidps_mode = "Deny"', "detects no intrusions"),
+    ("examples/soak.tfvars", 'firewall_tier      = "Standard"', 'firewall_tier = "Gold"', "firewall_tier 'Gold'"),
+    ("examples/soak.tfvars", "instances ", "instance_count ", "there is no variable instance_count"),
+    # doors
+    (STORAGE, "shared_access_key_enabled        = false", "shared_access_key_enabled = true", "must be False"),
+    (STORAGE, "  shared_access_key_enabled        = false # managed identities only\n", "", "not said"),
+    (QUEUE, "local_auth_enabled            = false", "local_auth_enabled = true", "must be False"),
+    (COORDINATOR, '    private_ip_address_allocation = "Dynamic"', '    private_ip_address_allocation = "Dynamic"\n    public_ip_address_id = azurerm_public_ip.bastion[0].id', "no VM has a public address"),
+    (FLEET, "      subnet_id = var.subnet_id\n", '      subnet_id = var.subnet_id\n\n      public_ip_address {\n        name = "p"\n      }\n', "no VM has a public address"),
+    (SECURITY, 'to = "AzureActiveDirectory"', 'to = "Internet"', "a rule to Internet"),
+    (SECURITY, 'to = "AzureActiveDirectory"', 'to = "*"', "a rule to *"),
+    (SECURITY, '  access                      = "Deny"', '  access                      = "Allow"', "allows everything to *"),
+    (POLICY, "destination_addresses = [var.servers_prefix]\n      destination_ports     = var.tcp_ports", 'destination_addresses = ["*"]\n      destination_ports     = var.tcp_ports', "anywhere; name the spokes"),
+    (POLICY, "destination_ports     = var.udp_ports", 'destination_ports     = ["*"]', "every port"),
+    (FLEET, "  overprovision = false\n", "", "overprovision: must be False"),
+    # what is found again, and read
+    (NETWORK, "  address_space       = [var.hub_cidr]\n  tags                = var.tags\n", "  address_space       = [var.hub_cidr]\n", "has no tags"),
+    ("variables.tf", '  description = "Subscription that pays for the range."\n', "", "has no description"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "whole", "broken", "words"), PLANTED)
+def test_a_planted_fault_is_found(path: str, whole: str, broken: str, words: str) -> None:
+    assert whole in FILES[path]
+    faults = found(FILES | {path: FILES[path].replace(whole, broken, 1)})
+    assert any(words in fault for fault in faults), faults
+
+
+def test_what_is_no_terraform_is_one_line() -> None:
+    with pytest.raises(hcl.Unreadable, match=r"main\.tf: "):
+        hcl.load({"main.tf": "resource {{"})
+
+
+def test_a_static_block_of_the_wrong_tier_is_found() -> None:
+    text = 'resource "azurerm_firewall_policy" "p" {\n sku = "Standard"\n intrusion_detection {\n mode = "Alert"\n }\n}\n'
+    modules = hcl.load({"main.tf": text})
+    range_ = rules.Range(modules=modules, values=Values(modules, {}), schema=READ)
+    assert any("a Standard firewall has none" in fault for fault in rules.faults(range_))
+
+
+# Values that are said twice, in Terraform and in the code ------------------------------------------
+
+
+def queue_arguments() -> Mapping[str, object]:
+    modules = hcl.load(FILES)
+    return modules["modules/exchange"].resources["azurerm_servicebus_queue", "jobs"].arguments
+
+
+def test_the_queue_is_the_one_the_code_was_written_for() -> None:
+    """The embedded queue's defaults are the truth; Azure's queue keeps the same."""
+    fields = FabricSettings.model_fields
+    queue = queue_arguments()
+    assert rules.seconds(queue["lock_duration"]) == fields["queue_lock_s"].default
+    assert queue["max_delivery_count"] == fields["queue_deliveries_max_count"].default
+    window_s = rules.seconds(queue["duplicate_detection_history_time_window"])
+    assert window_s == fields["queue_duplicates_s"].default
+    assert queue["name"] == fields["servicebus_queue"].default
+
+
+def test_the_queue_cuts_no_message_short() -> None:
+    """A message's own life, at most an AMQP uint of milliseconds, is what counts."""
+    from exchange import azure_queue
+
+    ttl_s = rules.seconds(queue_arguments()["default_message_ttl"])
+    assert ttl_s is not None
+    assert ttl_s >= azure_queue._TTL_MAX_MS / 1000
+
+
+def test_the_table_has_the_name_that_agents_look_for() -> None:
+    table = hcl.load(FILES)["modules/exchange"].resources["azurerm_storage_table", "broadside"]
+    assert table.arguments["name"] == FabricSettings.model_fields["tables_name"].default
+
+
+def test_vm_sizes_have_the_bandwidth_that_the_limiter_knows() -> None:
+    sizes = hcl.load(FILES)[hcl.ROOT].variables["vm_bits_per_second"].arguments["default"]
+    assert "Standard_D4_v4" in sizes
+    for size, bits_per_second in sizes.items():
+        limit = DOCUMENTED.of_vm(size)
+        assert limit is not None, f"{size} is not in coordinator/core/limits.py"
+        assert limit.bits_per_second == bits_per_second, size
+
+
+def test_every_agent_setting_that_a_vm_is_told_exists() -> None:
+    from agent.settings import AgentSettings
+
+    known = {f"BROADSIDE_AGENT_{name.upper()}" for name in AgentSettings.model_fields}
+    known |= {f"BROADSIDE_{name.upper()}" for name in FabricSettings.model_fields}
+    assert set(told("modules/fleet/main.tf")) <= known
+
+
+def test_every_coordinator_setting_that_a_vm_is_told_exists() -> None:
+    from coordinator.settings import CoordinatorSettings
+
+    settings = {*CoordinatorSettings.model_fields, *FabricSettings.model_fields}
+    assert set(told("modules/coordinator/main.tf")) <= {f"BROADSIDE_{n.upper()}" for n in settings}
+
+
+def told(path: str) -> Iterator[str]:
+    for text in (FILES[path], FILES["main.tf"]):
+        for line in text.splitlines():
+            name = line.strip().partition(" ")[0]
+            if name.startswith("BROADSIDE_"):
+                yield name
+
+
+# Roles --------------------------------------------------------------------------------------------
+
+
+def test_no_identity_has_a_role_that_is_wider_than_its_one_thing() -> None:
+    """Data roles on one container, one table, one queue; metrics of one firewall."""
+    modules = hcl.load(FILES)
+    scopes = {
+        "Storage Blob Data Reader": "${var.container_id}",
+        "Storage Blob Data Contributor": "${azurerm_storage_container.agent.id}",
+        "Storage Table Data Contributor": "${var.table_id}",
+        "Azure Service Bus Data Receiver": "${var.queue_id}",
+        "Azure Service Bus Data Sender": "${var.queue_id}",
+        "Monitoring Reader": "${var.firewall_id}",
+    }
+    given = [
+        (block.arguments["role_definition_name"], block.arguments["scope"])
+        for module in modules.values()
+        for (kind, _), block in module.resources.items()
+        if kind == "azurerm_role_assignment"
+    ]
+    assert set(given) == set(scopes.items())
+
+
+# First boot ---------------------------------------------------------------------------------------
+
+FOLDER = AZURE / "modules" / "boot"
+AGENT = boot.Boot(service="agent", environment={"BROADSIDE_AGENT_ROLE": "client"})
+
+
+def test_a_rendered_cloud_config_holds_its_files_whole() -> None:
+    files = boot.files_of(boot.render(FOLDER, AGENT))
+    for path, source in (
+        ("/etc/broadside/chrony.conf", "chrony.conf"),
+        ("/etc/sysctl.d/90-broadside.conf", "sysctl.conf"),
+        ("/usr/local/lib/broadside/fetch.py", "fetch.py"),
+    ):
+        assert files[path].strip() == (FOLDER / "files" / source).read_text().strip(), path
+    assert files["/etc/broadside/environment"] == "BROADSIDE_AGENT_ROLE=client\n"
+    assert "AmbientCapabilities=\n" in files["/etc/systemd/system/broadside-agent.service"]
+
+
+@pytest.mark.parametrize(
+    ("whole", "broken", "words"),
+    [
+        ("package_update: false", "package_update: true", "no package archive"),
+        ("ssh_pwauth: false", "users: [root]", "users: not among the keys"),
+        ("ssh_pwauth: false", "ssh_pwauth: [", "no YAML"),
+        ("#cloud-config\n", "", "the first line"),
+        ("BROADSIDE_AGENT_ROLE=client", "KEY=Endpoint=sb://x;SharedAccessKey=x", "can be read by every"),
+        ("# Sockets of up to", f"# {'x' * 50_000} ", "at most 65535"),
+        ('permissions: "0755"', "permissions: 755", "permissions must be said"),
+    ],
+)  # fmt: skip
+def test_a_planted_fault_of_the_cloud_config_is_found(whole: str, broken: str, words: str) -> None:
+    rendered = boot.render(FOLDER, AGENT)
+    assert whole in rendered
+    faults = list(boot.faults(rendered.replace(whole, broken, 1)))
+    assert any(words in fault for fault in faults), faults
+
+
+def test_every_sysctl_says_why() -> None:
+    lines = (FOLDER / "files" / "sysctl.conf").read_text().splitlines()
+    reason = False
+    for line in lines:
+        reason = (reason or line.startswith("#")) and line != ""
+        assert reason or not line, f"{line}: no reason above it"
+
+
+def test_paths_are_relative() -> None:
+    assert all(not PurePosixPath(path).is_absolute() for path in FILES)
