@@ -19,12 +19,14 @@ from coordinator.groups import CompareRequest
 from coordinator.imports.results import ImportedRecordings
 from coordinator.imports.tables import ImportedTable
 from coordinator.imports.values import OriginalTable, Recordings
+from coordinator.listing import RunGroups
 from coordinator.requests import (
     CancelRequest,
     EstimateRequest,
     LaunchRequest,
     ScheduleRequest,
 )
+from coordinator.results import BurstEntry, PairEntry, RunReconciliation, RunVerdict
 from coordinator.retention import Pruned, PruneRequest
 from coordinator.schedules import ScheduleView
 from coordinator.spending import Appraisal
@@ -32,7 +34,8 @@ from coordinator.studies.values import Study, StudyRequest
 from exchange.messages import Message, Presence, Side
 from exchange.records import RunHeader
 
-PAGE_COUNT: Final = 1000  # items that are asked for at once
+PAGE_COUNT: Final = 500  # items that are asked for at once
+PRESENCES_MAX_COUNT: Final = 100_000
 LONG_S: Final = 600.0  # s to wait for answers that take many rows
 
 
@@ -175,12 +178,56 @@ class Client:
         chart = await self._call("GET", f"/v1/runs/{run_id}/charts/{name}", params=asked)
         return dict(chart)
 
-    async def runs(self, limit: int) -> list[RunHeader]:
-        answer = await self._call("GET", "/v1/runs", params={"limit": limit})
-        return [RunHeader.model_validate(item) for item in answer]
+    async def runs(self, limit: int, **asked: object) -> list[RunHeader]:
+        """Newest first; ``asked`` are the list's filters by name."""
+        items = await self._pages("/v1/runs", limit, **asked)
+        return [RunHeader.model_validate(item) for item in items]
+
+    async def aggregate(self, group_by: str, **asked: object) -> RunGroups:
+        """Sums over the runs that fit the filters."""
+        params: Any = {"group_by": group_by, **asked}
+        return RunGroups.model_validate(await self._call("GET", "/v1/aggregate", params=params))
+
+    async def bursts(self, run_id: str, limit: int) -> list[BurstEntry]:
+        items = await self._pages(f"/v1/runs/{run_id}/bursts", limit)
+        return [BurstEntry.model_validate(item) for item in items]
+
+    async def pairs(self, run_id: str, burst_index: int, limit: int) -> list[PairEntry]:
+        items = await self._pages(f"/v1/runs/{run_id}/pairs", limit, burst=burst_index)
+        return [PairEntry.model_validate(item) for item in items]
+
+    async def series(
+        self,
+        run_id: str,
+        burst_index: int,
+        *,
+        resolution_s: int = 1,
+        by: str = "fleet",
+        pair: str | None = None,
+        accept: str = "application/json",
+    ) -> bytes:
+        """A burst's seconds in the form that ``accept`` names."""
+        asked: dict[str, str | int] = {
+            "burst": burst_index,
+            "resolution_s": resolution_s,
+            "by": by,
+            **({} if pair is None else {"pair": pair}),
+        }
+        path = f"/v1/runs/{run_id}/series"
+        return (await self._ask("GET", path, params=asked, headers={"Accept": accept})).content
+
+    async def verdict(self, run_id: str) -> RunVerdict:
+        """The verdict with its findings, without single bursts."""
+        return RunVerdict.model_validate(await self._call("GET", f"/v1/runs/{run_id}/verdict"))
+
+    async def reconciliation(self, run_id: str) -> RunReconciliation:
+        """The two ledgers held together; of more than 500 bursts the first."""
+        path, asked = f"/v1/runs/{run_id}/reconciliation", {"limit": 500}
+        return RunReconciliation.model_validate(await self._call("GET", path, params=asked))
 
     async def presences(self) -> list[Presence]:
-        return [Presence.model_validate(i) for i in await self._call("GET", "/v1/presences")]
+        items = await self._pages("/v1/presences", PRESENCES_MAX_COUNT)
+        return [Presence.model_validate(item) for item in items]
 
     async def dead_letters(self, limit: int) -> list[DeadJob]:
         answer = await self._call("GET", "/v1/deadletters", params={"limit": limit})
@@ -204,7 +251,7 @@ class Client:
         items: list[Any] = []
         cursor: str | None = None
         while len(items) < limit:
-            params = {**asked, "limit": min(limit - len(items), PAGE_COUNT)}
+            params: dict[str, Any] = {**asked, "limit": min(limit - len(items), PAGE_COUNT)}
             if cursor is not None:
                 params["cursor"] = cursor
             response = await self._ask("GET", path, params=params)

@@ -16,6 +16,7 @@ from coordinator.cli import (
     imports,
     lab,
     reports,
+    results,
     runs,
     schedules,
     serve,
@@ -41,7 +42,13 @@ app.command(name="launch")(runs.launch)
 app.command(name="estimate")(estimate.estimate)
 app.add_typer(schedules.app, name="schedule")
 app.command(name="watch")(runs.watch)
-app.command(name="runs")(runs.list_runs)
+app.command(name="runs")(results.list_runs)
+app.command(name="aggregate")(results.aggregate)
+app.command(name="bursts")(results.bursts)
+app.command(name="pairs")(results.pairs)
+app.command(name="series")(results.series)
+app.command(name="reconciliation")(results.reconciliation)
+app.command(name="agents")(results.agents)
 app.command(name="show")(runs.show)
 app.command(name="verdict")(runs.verdict)
 app.command(name="abort")(runs.abort)

@@ -67,41 +67,6 @@ def watch(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
     _finish(run(api, work, drive=True), as_json=as_json)
 
 
-def list_runs(
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="at most so many")] = 20,
-    api: Api = None,
-    as_json: Json = False,
-) -> None:
-    """List runs, newest first."""
-
-    async def work(client: Client) -> list[tuple[Any, RunSummary | None]]:
-        return [(h, await client.summary(h.run_id)) for h in await client.runs(limit)]
-
-    found = run(api, work)
-    if as_json:
-        print_json(
-            [
-                {**header.model_dump(mode="json"), "verdict": summary and summary.verdict}
-                for header, summary in found
-            ]
-        )
-        return
-    display.print_table(
-        "",
-        ["run", "scenario", "created", "by", "verdict"],
-        [
-            [
-                header.run_id,
-                header.scenario,
-                f"{header.created_at:%Y-%m-%d %H:%M:%SZ}",
-                header.created_by,
-                summary.verdict if summary else "not over",
-            ]
-            for header, summary in found
-        ],
-    )
-
-
 def show(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
     """Show where a run stands, burst by burst."""
 
