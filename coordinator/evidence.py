@@ -55,6 +55,9 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
         records.read_control(plan.run_id),
         _read_caps(records, plan),
     )
+    # A run that is cancelled later cuts nothing of a burst that was over, nor of its summary.
+    cancelled_at = control.cancelled_at if control else None
+    cut = control if cancelled_at is not None and cancelled_at < burst.planned_end_at else None
     clients = {
         pair_index: await asyncio.to_thread(end_columns, end)
         async for pair_index, end in records.stream_seconds(plan.run_id, burst.index)
@@ -90,8 +93,8 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
     return BurstEvidence(
         burst=burst,
         pairs=tuple(pairs),
-        cancelled_at=control.cancelled_at if control else None,
-        cancel_reason=control.cancel_reason if control else None,
+        cancelled_at=cut.cancelled_at if cut else None,
+        cancel_reason=cut.cancel_reason if cut else None,
     )
 
 

@@ -1,0 +1,132 @@
+"""A run that comes to its budget, on every table: stopped between two bursts, and judged."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coordinator.core.estimate import OverBudget
+from coordinator.core.meter import STOPPED_BY
+from coordinator.core.runs import RunSpec
+from coordinator.core.series import BurstSeries
+from coordinator.service import Coordinator
+from coordinator.spending import Budgets
+from exchange.embedded import EmbeddedQueue
+from exchange.fabric import Fabric
+from exchange.ports import Table
+from tests.unit.coordinator.fleet import NOW, fleet
+
+SOAK = RunSpec.model_validate(
+    {
+        "scenario": "soak",
+        "pairs_count": 1,
+        "bursts_count": 4,
+        "burst_s": 10,
+        "period_s": 60,
+        "objective": {"target_bits_per_second": 1e9},
+        "scale": 100,  # a rehearsal: the budget is held against the price at real scale
+        "budget_usd": 5,
+    }
+)
+GIGABYTE = 1e9  # at real scale $0.056, with its headers
+
+
+class Clock:
+    """A clock that the test puts forward."""
+
+    at = NOW
+
+    def now(self) -> object:
+        return self.at
+
+
+@pytest.fixture
+async def coordinator(table: Table, tmp_path: Path) -> AsyncIterator[Coordinator]:
+    queue = EmbeddedQueue(
+        tmp_path / "queue", lock_s=60, deliveries_max_count=5, duplicates_s=600, busy_s=30
+    )
+    clock = Clock()
+    made = Coordinator(Fabric(queue=queue, table=table), now=lambda: clock.at)
+    for agent in fleet(1):
+        await made.fabric.records.beat(agent)
+    vars(made)["clock"] = clock
+    yield made
+    await queue.close()
+
+
+def put_forward(coordinator: Coordinator, seconds: float) -> None:
+    clock: Clock = vars(coordinator)["clock"]
+    clock.at += timedelta(seconds=seconds)
+
+
+async def send(coordinator: Coordinator, run_id: str, burst_index: int, payload: float) -> None:
+    """Let a burst that nobody ran have measured so much."""
+    name = f"series.{burst_index:05d}"
+    stored = await coordinator.fabric.records.read_summary(run_id, name)
+    assert stored is not None
+    series = BurstSeries.unpack(stored)
+    seconds = len(series.flows[0].sent_bytes)
+    flow = replace(series.flows[0], sent_bytes=np.full(seconds, payload / seconds))
+    packed = replace(series, flows=(flow, *series.flows[1:])).pack()
+    await coordinator.fabric.records.save_summary(run_id, name, packed)
+
+
+async def test_a_run_above_its_budget_is_refused_before_anything_is_stored(
+    coordinator: Coordinator,
+) -> None:
+    dear = SOAK.model_copy(update={"budget_usd": 0.1})
+    with pytest.raises(OverBudget, match=r"budget_usd: .* over its budget of \$0.10; raise"):
+        await coordinator.launch(dear, by="tester")
+    assert await coordinator.runs(limit=10) == []
+
+
+async def test_a_soak_stops_before_the_burst_that_would_cross_its_budget(
+    coordinator: Coordinator,
+) -> None:
+    plan = await coordinator.launch(SOAK, by="tester")
+    run_id = plan.run_id
+    budgets = Budgets(coordinator)
+    begin = await budgets.read(run_id)
+    assert begin.spent.total_usd == pytest.approx(0, abs=0.01)
+    put_forward(coordinator, (plan.bursts[0].planned_end_at - NOW).total_seconds() + 30)
+    await coordinator.advance(run_id)
+    await send(coordinator, run_id, 0, 0.3 * GIGABYTE)  # $1.74 where $0.07 was estimated
+    await budgets.tick()
+    assert (await coordinator.status(run_id)).cancel_reason is None  # the second is within
+    put_forward(coordinator, 60)
+    await coordinator.advance(run_id)
+    await send(coordinator, run_id, 1, 0.4 * GIGABYTE)
+    await Budgets(coordinator).tick()  # one that has just started knows as much
+    status = await coordinator.status(run_id)
+    assert status.cancelled_by == STOPPED_BY
+    assert "burst 3 of 4" in (status.cancel_reason or "")
+    assert "over the budget of $5.00" in (status.cancel_reason or "")
+    counts = await coordinator.fabric.queue.counts()
+    assert counts.scheduled_count == 0
+    meter = await budgets.read(run_id)
+    assert meter.stopped == status.cancel_reason
+    assert 4 < (meter.spent.total_usd or 0) <= 5
+    assert meter.real_ip_bytes == pytest.approx(70e9 * 1500 / 1448)
+
+    put_forward(coordinator, 1)
+    await coordinator.advance(run_id)
+    summary = await coordinator.summary(run_id)
+    assert summary is not None
+    assert (summary.bursts_planned, [burst.index for burst in summary.bursts]) == (2, [0, 1])
+    (finding,) = [found for found in summary.findings if found.id == "budget"]
+    assert "2 of 4 bursts ran" in finding.sentence
+    assert "over the budget of $5.00" in finding.sentence
+    assert (await coordinator.recomputed(run_id)).summary.findings == summary.findings
+
+
+async def test_nobody_elses_run_is_stopped(coordinator: Coordinator) -> None:
+    free = SOAK.model_copy(update={"budget_usd": None})
+    plan = await coordinator.launch(free, by="tester")
+    put_forward(coordinator, (plan.bursts[0].planned_end_at - NOW).total_seconds() + 30)
+    await coordinator.advance(plan.run_id)
+    await send(coordinator, plan.run_id, 0, 1000 * GIGABYTE)
+    await Budgets(coordinator).tick()
+    assert (await coordinator.status(plan.run_id)).cancelled_by is None
