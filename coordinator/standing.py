@@ -18,13 +18,21 @@ from coordinator.core.course import BurstCourse, Course, burst_course, course
 from coordinator.core.progress import Progress, progress, progress_of_series
 from coordinator.core.runs import Burst, Plan
 from coordinator.core.series import BurstSeries
-from coordinator.core.status import VISIBLE_S, BurstPhase, BurstStatus, RunStatus, derive
+from coordinator.core.status import (
+    VISIBLE_S,
+    BurstPhase,
+    BurstRows,
+    BurstStatus,
+    RunStatus,
+    derive,
+)
 from coordinator.core.summary import BurstSummary
 from coordinator.evidence import read_rows
 from exchange.messages import Message
 from exchange.records import Records
 
 RUNS_KEPT: Final = 64  # runs whose closed bursts stay in memory, the last looked at
+COMPLETE_KEPT: Final = 4  # bursts that all have reported, and that are not closed yet
 FRESH_S: Final = 1.0  # s for which what a burst has sent so far is not read anew
 COST_FACTOR: Final = 4.0  # and for so many times what reading it took
 
@@ -55,6 +63,7 @@ class Standing:
         self._records = records
         self._now = now
         self._closed: OrderedDict[str, dict[int, ClosedBurst]] = OrderedDict()
+        self._complete: OrderedDict[tuple[str, int], BurstRows] = OrderedDict()
         self._seen: OrderedDict[str, _Seen] = OrderedDict()
 
     async def closed(self, run_id: str) -> Mapping[int, ClosedBurst]:
@@ -101,9 +110,7 @@ class Standing:
             for burst in plan.bursts
             if burst.planned_start_at <= visible_at and burst.index not in closed
         ]
-        rows = await asyncio.gather(
-            *(read_rows(self._records, plan.run_id, index) for index in opened)
-        )
+        rows = await asyncio.gather(*(self._open_rows(plan, index) for index in opened))
         return derive(
             plan,
             control,
@@ -111,6 +118,18 @@ class Standing:
             now,
             closed={index: burst.status for index, burst in closed.items()},
         )
+
+    async def _open_rows(self, plan: Plan, burst_index: int) -> BurstRows:
+        """A burst's rows; once every pair has reported they do not change, and are kept."""
+        key = (plan.run_id, burst_index)
+        if key not in self._complete:
+            rows = await read_rows(self._records, plan.run_id, burst_index)
+            if len(rows.reports) < len(plan.pairs):
+                return rows
+            self._complete[key] = rows
+            while len(self._complete) > COMPLETE_KEPT:
+                self._complete.popitem(last=False)
+        return self._complete[key]
 
     async def course(self, plan: Plan) -> Course:
         """What the bursts that are closed so far say together."""

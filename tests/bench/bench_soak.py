@@ -1,0 +1,277 @@
+"""Prints what a soak of a day and a thousand pairs costs its coordinator.
+
+Run: ``.venv/bin/python -m tests.bench.bench_soak [pairs] [bursts]``. The floors (issue 5): a plan
+of 24 h and 1,000 agents a side in under 2 s; status and API reads under 200 ms at its end. The
+fabric is the embedded one; claims, reports and seconds are simulated.
+"""
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import numpy as np
+
+from coordinator.api import create_app
+from coordinator.core.plan import plan as make_plan
+from coordinator.core.runs import Burst, Plan, RunSpec
+from coordinator.core.summary import canonical, measure_burst, summarise_run
+from coordinator.service import Coordinator
+from exchange.chunks import pack_host, pack_intervals
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import (
+    Claim,
+    EngineReport,
+    HostSecond,
+    Interval,
+    JobReport,
+    Message,
+    Outcome,
+    Phase,
+    Traffic,
+)
+from exchange.ports import Entity, Value
+from exchange.records import RunHeader
+from exchange.rows import cut_properties
+from exchange.seconds import CHUNK_S
+from tests.synthetic import Plant, fleet
+from tests.unit.coordinator.fleet import fleet as presences
+
+READS_COUNT = 100
+OLD_RUNS_COUNT = 200
+
+
+class Clock:
+    """The coordinator's clock, put where the bench wants it."""
+
+    def __init__(self) -> None:
+        self.at = datetime.now(UTC)  # the queue has the machine's: messages in the past expire
+
+    def now(self) -> datetime:
+        return self.at
+
+
+def main() -> None:
+    numbers = [int(argument) for argument in sys.argv[1:]]
+    pairs, bursts = (*numbers, *(1000, 48)[len(numbers) :])
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(bench(Path(folder), pairs, bursts))
+
+
+async def bench(folder: Path, pairs: int, bursts: int) -> None:
+    spec = RunSpec(
+        scenario="soak",
+        pairs_count=pairs,
+        bursts_count=bursts,
+        burst_s=1740,
+        period_s=1800,
+        traffic=Traffic(streams_count=8),
+    )
+    fabric = open_fabric(FabricSettings(data_dir=folder / "data"))
+    clock = Clock()
+    coordinator = Coordinator(fabric, now=clock.now)
+    try:
+        there = [each.model_copy(update={"beat_at": clock.at}) for each in presences(pairs)]
+        for presence in there:
+            await fabric.records.beat(presence)
+        began_s = time.perf_counter()
+        made = make_plan(spec, there, clock.at, "soak-1")
+        document = made.model_dump_json().encode()
+        took_s = time.perf_counter() - began_s
+        print(
+            f"plan of {bursts} bursts x {pairs} pairs: {took_s:.3f} s, stored {len(document)} bytes"
+        )
+        plan = await launch(coordinator, fabric, spec)
+        await fill(fabric, plan, clock, coordinator)
+        app = create_app(coordinator, tick_s=None)
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://bench") as client:
+
+            def get(path: str) -> Callable[[], Awaitable[object]]:
+                async def read() -> None:
+                    answer = await client.get(path)
+                    assert answer.status_code == 200, (path, answer.text[:300])
+
+                return read
+
+            run = f"/v1/runs/{plan.run_id}"
+            for name, path in (
+                ("status", run),
+                ("run list", "/v1/runs?limit=100"),
+                ("progress", f"{run}/progress"),
+                ("course", f"{run}/course"),
+                ("summary", f"{run}/summary"),
+            ):
+                await show(name, get(path))
+            await show("tick at rest", coordinator.tick)
+    finally:
+        await fabric.close()
+
+
+async def launch(coordinator: Coordinator, fabric: Fabric, spec: RunSpec) -> Plan:
+    """Queue the whole soak, with leases kept beside it; print what it took."""
+    keeping = asyncio.create_task(coordinator.run_forever(1.0))
+    asked: list[float] = []
+
+    async def ask() -> None:
+        """What an agent's look at its control row costs meanwhile."""
+        while True:
+            began_s = time.perf_counter()
+            await fabric.records.read_control("nothing")
+            asked.append(time.perf_counter() - began_s)
+            await asyncio.sleep(0.05)
+
+    asking = asyncio.create_task(ask())
+    began_s = time.perf_counter()
+    plan = await coordinator.launch(spec, by="bench")
+    took_s = time.perf_counter() - began_s
+    counts = await fabric.queue.counts()
+    print(
+        f"launch: {counts.scheduled_count} messages in {took_s:.1f} s; "
+        f"a control row read meanwhile p99 {np.quantile(asked, 0.99) * 1e3:.0f} ms"
+    )
+    for task in (asking, keeping):
+        task.cancel()
+    await asyncio.gather(asking, keeping, return_exceptions=True)
+    return plan
+
+
+async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinator) -> None:
+    """What agents and coordinator would have stored by the soak's end."""
+    pairs = len(plan.pairs)
+    made = fleet(
+        Plant(
+            pairs=pairs, bursts=1, burst_s=1740, period_s=1800, firewall_bits_per_second=None,
+            ledger=False,
+        )
+    )  # fmt: skip
+    began_s = time.perf_counter()
+    one = measure_burst(made.plan.spec, made.evidence[0], made.now)
+    print(f"one burst measured: {time.perf_counter() - began_s:.1f} s")
+    reports = [pair.report for pair in made.evidence[0].pairs if pair.report is not None]
+    engine = reports[0].engine or EngineReport(engine="iperf3")
+    measured = []
+    for burst in plan.bursts:
+        partition = f"burst.{plan.run_id}.{burst.index:05d}"
+        await fabric.table.batch(list(rows(plan, burst, engine, partition)))
+        summary = one.summary.model_copy(
+            update={"index": burst.index, "planned_start_at": burst.planned_start_at}
+        )
+        series = type(one.series)(
+            **{name: getattr(one.series, name) for name in one.series.__dataclass_fields__}
+            | {
+                "burst_index": burst.index,
+                "start_s": round(burst.planned_start_at.timestamp()) - 1,
+                "planned_start_s": burst.planned_start_at.timestamp(),
+            }
+        )
+        await fabric.records.save_summary(
+            plan.run_id, f"burst.{burst.index:05d}", canonical(summary)
+        )
+        if burst is plan.bursts[-1]:
+            await fabric.records.save_summary(
+                plan.run_id, f"series.{burst.index:05d}", series.pack()
+            )
+        measured.append(type(one)(summary=summary, series=series))
+        clock.at = burst.planned_end_at + timedelta(seconds=20)
+        if burst is not plan.bursts[-1]:
+            await coordinator._standing.close(plan, burst, summary)
+    began_s = time.perf_counter()
+    summary_of_run = summarise_run(plan, measured, None, clock.at)
+    document = canonical(summary_of_run)
+    await fabric.records.save_summary(plan.run_id, "run", document)
+    print(
+        f"run judged: {time.perf_counter() - began_s:.1f} s, summary {len(document) / 1e6:.2f} MB"
+    )
+    for index in range(OLD_RUNS_COUNT):
+        header = RunHeader(
+            run_id=f"old-{index}",
+            scenario="soak",
+            created_at=plan.created_at - timedelta(days=1, seconds=index),
+            created_by="bench",
+        )
+        control = (await fabric.records.read_control(plan.run_id)) or None
+        assert control is not None
+        old = plan.model_copy(update={"run_id": header.run_id})
+        small = summary_of_run.model_copy(update={"run_id": header.run_id, "bursts": ()})
+        await fabric.records.create_run(
+            header,
+            old.model_dump_json().encode(),
+            control.model_copy(update={"run_id": header.run_id}),
+        )
+        await fabric.records.save_summary(header.run_id, "run", canonical(small))
+    began_s = time.perf_counter()
+    await coordinator.tick()
+    print(f"first tick over {OLD_RUNS_COUNT} old runs: {time.perf_counter() - began_s:.1f} s")
+
+
+def rows(plan: Plan, burst: Burst, engine: EngineReport, partition: str) -> Iterator[Entity]:
+    """Claims and reports of a burst; of the last one the client ends' seconds too."""
+
+    def row(key: str, message: Message) -> Entity:
+        properties: dict[str, Value] = {"json": message.model_dump_json()}
+        return Entity(partition_key=partition, row_key=key, properties=properties)
+
+    at = burst.planned_start_at
+    for job in plan.jobs(burst):
+        agent_id = f"client-{job.pair_index + 1:03d}"
+        yield row(
+            f"claim.{job.pair_index:05d}",
+            Claim(job_id=job.job_id, agent_id=agent_id, phase=Phase.REPORTED, claimed_at=at),
+        )
+        yield row(
+            f"report.{job.pair_index:05d}",
+            JobReport(
+                job_id=job.job_id,
+                run_id=plan.run_id,
+                burst_index=burst.index,
+                pair_index=job.pair_index,
+                agent_id=agent_id,
+                outcome=Outcome.MEASURED,
+                planned_start_at=at,
+                engine=engine,
+                reported_at=burst.planned_end_at,
+            ),
+        )
+    if burst is not plan.bursts[-1]:
+        return
+    intervals = [
+        Interval(start_s=i, end_s=i + 1, transferred_bytes=10**9 + i * 997, retransmits_count=i % 7)
+        for i in range(CHUNK_S)
+    ]
+    host = [
+        HostSecond(
+            start_at_s=at.timestamp() + i, end_at_s=at.timestamp() + i + 1, nic_rx_bytes=10**7,
+            nic_tx_bytes=10**9, nic_rx_packets_count=10**5, nic_tx_packets_count=10**6,
+            nic_drops_count=0, tcp_retransmits_count=0, cpu_busy_ratio=0.4,
+            cpu_busiest_core_ratio=0.6,
+        )
+        for i in range(CHUNK_S)
+    ]  # fmt: skip
+    packed: dict[str, Value] = {"client_up_first_data_at_s": at.timestamp()}
+    packed |= cut_properties("client_up", pack_intervals(intervals))
+    packed |= cut_properties("host", pack_host(host))
+    for pair in plan.pairs:
+        for chunk in range(4):
+            key = f"chunk.client.{pair.index:05d}.{chunk:03d}"
+            yield Entity(partition_key=partition, row_key=key, properties=packed)
+
+
+async def show(name: str, read: Callable[[], Awaitable[object]]) -> None:
+    took = []
+    for _ in range(READS_COUNT):
+        began_s = time.perf_counter()
+        await read()
+        took.append(time.perf_counter() - began_s)
+    first, (p50, p99) = took[0], np.quantile(took, (0.5, 0.99))
+    print(
+        f"{name:12} first {first * 1e3:6.0f} ms  p50 {p50 * 1e3:6.1f} ms  p99 {p99 * 1e3:6.1f} ms"
+    )
+
+
+if __name__ == "__main__":
+    main()
