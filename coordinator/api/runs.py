@@ -11,6 +11,7 @@ from coordinator.api.pages import PAGED, Cursor, name_next
 from coordinator.api.problems import PROBLEMS
 from coordinator.api.service import Caller, Service
 from coordinator.core.compare import Comparison
+from coordinator.core.course import Course
 from coordinator.core.judge import Verdict
 from coordinator.core.progress import Progress
 from coordinator.core.status import RunStatus
@@ -155,6 +156,12 @@ async def cancel_run(
     asked = request or CancelRequest()
     await coordinator.cancel(run_id, by=caller.named(asked.by), reason=asked.reason)
     return await coordinator.status(run_id)
+
+
+@router.get("/runs/{run_id}/course")
+async def read_course(run_id: str, coordinator: Service) -> Course:
+    """What broke, how much of the load was carried and what drifted, over the bursts so far."""
+    return await coordinator.course(run_id)
 
 
 @router.get("/runs/{run_id}/progress")

@@ -1,6 +1,7 @@
 """The commands of a run: launch, watch, list, show, verdict, abort; and the scenarios."""
 
 import json
+from datetime import UTC, datetime
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -9,9 +10,12 @@ from coordinator import scenarios
 from coordinator.answers import Recomputed
 from coordinator.cli import display
 from coordinator.cli.connection import Api, Json, operator_name, run
+from coordinator.cli.course import show_course
 from coordinator.cli.exits import Exit, stop
+from coordinator.cli.hard_end import seconds_until
 from coordinator.cli.verdict import exit_of, show_summary
 from coordinator.client import Client
+from coordinator.core.course import Course
 from coordinator.core.status import RunStatus
 from coordinator.core.summary import RunSummary
 from coordinator.requests import LaunchRequest
@@ -30,6 +34,13 @@ def launch(
         float | None,
         typer.Option(metavar="USD", min=0, help="refuse, and stop before the burst, above it"),
     ] = None,
+    unattended: Annotated[
+        str | None,
+        typer.Option(
+            metavar="END",
+            help="go on without a coordinator until this hard end: 26h, 2026-11-23T06:00Z",
+        ),
+    ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="return at once; a `broadside serve` must be running")
     ] = False,
@@ -41,8 +52,10 @@ def launch(
         overrides = scenarios.parse_overrides(assignments or [])
         if budget is not None:
             overrides["budget_usd"] = budget
+        if unattended is not None:
+            overrides["unattended_s"] = seconds_until(unattended, datetime.now(UTC))
         spec = scenarios.load(scenario, overrides)  # refuse a mistake before asking anybody
-    except scenarios.ScenarioError as error:
+    except (scenarios.ScenarioError, ValueError) as error:
         stop(str(error), Exit.USAGE)
     request = LaunchRequest(spec=spec.model_dump(mode="json"), by=operator_name())
 
@@ -70,10 +83,11 @@ def watch(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
 def show(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
     """Show where a run stands, burst by burst."""
 
-    async def work(client: Client) -> RunStatus:
-        return await client.status(await resolve_run(client, run_id))
+    async def work(client: Client) -> tuple[RunStatus, Course]:
+        chosen = await resolve_run(client, run_id)
+        return await client.status(chosen), await client.course(chosen)
 
-    status = run(api, work)
+    status, course = run(api, work)
     if as_json:
         print_json(status)
         return
@@ -98,6 +112,8 @@ def show(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
             for burst in status.bursts
         ],
     )
+    if course.bursts_count:
+        show_course(course)
 
 
 def verdict(

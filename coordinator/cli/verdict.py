@@ -2,6 +2,7 @@
 
 from rich.console import Console
 
+from coordinator.cli.course import show_course
 from coordinator.cli.display import rate, ratio, table
 from coordinator.cli.exits import Exit
 from coordinator.core.judge import Verdict
@@ -26,6 +27,8 @@ def show_summary(summary: RunSummary) -> None:
     console.print(f"\n[bold]{summary.run_id}[/bold] ({summary.scenario}{scaled})")
     console.print(table("", *_figures(summary)))
     console.print(table("\nbursts", *_bursts(summary)))
+    if summary.course is not None:
+        show_course(summary.course)
     console.print(f"\nverdict: [bold]{summary.verdict.value}[/bold]")
     for finding in summary.findings:
         console.print(f"- {finding.severity}: {finding.sentence}", markup=False)
@@ -84,13 +87,15 @@ def _figures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
 
 
 def _bursts(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
-    columns = ["", "start (UTC)", "pairs", "complete", "received", "firewall", "spread", "verdict"]
+    columns = ["", "start (UTC)", "pairs", "complete", "up", "received", "firewall"]
+    columns += ["spread", "verdict"]
     return columns, [
         [
             str(burst.index + 1),
             f"{burst.planned_start_at:%H:%M:%S}",
             f"{burst.pairs_measured}/{burst.pairs_planned}",
             ratio(burst.completeness_ratio, 1),
+            ratio(burst.availability and burst.availability.up_ratio, 1),
             rate(burst.fleet_received_bits_per_second),
             rate(burst.firewall_bits_per_second),
             _milliseconds(burst.start_spread_s),
