@@ -159,10 +159,7 @@ class Attempt:
     def over(self) -> Exit | None:
         """How the process ended; None while it runs, and when it was killed for a fault of ours."""
         done = self.exit.done() and not self.exit.cancelled() and self.exit.exception() is None
-        if not done:
-            return None
-        exit_ = self.exit.result()
-        return replace(exit_, stopped=None) if exit_.stopped == PLANNED_END else exit_
+        return self.exit.result() if done else None
 
     @property
     def held(self) -> bool:
@@ -202,9 +199,13 @@ def _pipe(wanted: bool) -> Iterator[tuple[int | None, int | None]]:
 
 
 async def _wait(process: EngineProcess, second: EngineProcess | None) -> Exit:
-    """The end of a process, and of the one that reads what it writes."""
+    """The end of a process, and of the one that reads what it writes.
+
+    One that we ended when its time was over was not stopped: it did what it was asked.
+    """
     if second is None:
-        return await process.wait()
+        exit_ = await process.wait()
+        return replace(exit_, stopped=None) if exit_.stopped == PLANNED_END else exit_
     try:
         exit_ = await process.wait()
     finally:

@@ -157,7 +157,7 @@ class Burst:
             )
         )
         if launch.unprivileged:
-            self._workspace.give_to(least_privileged())
+            self._workspace.give_to(least_privileged(launch.processes[0].argv[0]))
         self._workspace.fill(launch.files)
         return launch
 

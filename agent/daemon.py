@@ -155,8 +155,9 @@ class DaemonPort:
             folder=str(workspace.path),
             duration_max_s=settings.duration_max_s,
         )
-        if engine.server(ask).unprivileged:
-            workspace.give_to(least_privileged())
+        first = engine.server(ask)
+        if first.unprivileged:
+            workspace.give_to(least_privileged(first.processes[0].argv[0]))
         if engine.needs_certificate:
             shown = place_certificate(settings, self.tools.host.address, workspace)
             ask = replace(ask, certificate=shown)

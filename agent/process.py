@@ -17,6 +17,7 @@ import os
 import pwd
 import shutil
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -339,9 +340,15 @@ class Identity:
     group_id: int
 
 
-def least_privileged() -> Identity | None:
-    """Nobody, for an agent that is root; None: as the agent, which is no one special."""
+def least_privileged(program: str) -> Identity | None:
+    """Nobody, for an agent that is root; None: as the agent, which is no one special.
+
+    Also None where nobody cannot reach the program, as in a checkout in root's own folder.
+    """
     if os.geteuid() != 0:
+        return None
+    path = Path(program).resolve()
+    if not all(place.stat().st_mode & stat.S_IXOTH for place in (path, *path.parents)):
         return None
     try:
         entry = pwd.getpwnam("nobody")

@@ -616,7 +616,7 @@ class _Test:
                 cookie=self.cookie,
                 protocol=Protocol(protocol) if protocol in set(Protocol) else None,
                 direction=self.direction,
-                streams_count=_lenient_count(asked.get("num_streams")),
+                streams_count=self._streams_count(),
                 duration_s=_lenient_count(asked.get("duration")),
                 omit_s=_lenient_count(asked.get("omit")),
                 block_bytes=_lenient_count(asked.get("blksize")),
@@ -648,6 +648,14 @@ class _Test:
             started_at_s=self.started_at_s,
             client_address=self.client_address,
         )
+
+    def _streams_count(self) -> int | None:
+        """The streams of each flow that stand, where the start lists them; else those asked."""
+        count, direction = _lenient_count(self._asked.get("num_streams")), self.direction
+        stand = len(_objects(self.start.get("connected")))
+        if not count or not stand or direction is None:
+            return count
+        return min(count, stand // len(direction.flows))
 
     def _window_bytes(self) -> int | None:
         """The socket buffer that was granted, where one was asked for.

@@ -14,8 +14,10 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from coordinator.core.aggregate import CliffSummary, FlowSummary, PairSummary, Window
+from coordinator.core.asked import Difference
 from coordinator.core.completeness import Completeness, State
 from coordinator.core.limiter import Limiter, LimiterName
+from coordinator.core.measures import MeasureSummary, find
 from coordinator.core.reconcile import Reconciliation
 from coordinator.core.runs import Layer, RunSpec
 from exchange.messages import Message
@@ -58,6 +60,8 @@ class BurstFigures(Message):
     reconciliation: Reconciliation | None
     limiter: Limiter
     cliff: CliffSummary | None
+    measures: tuple[MeasureSummary, ...] = ()
+    differences: tuple[Difference, ...] = ()
 
 
 def order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -267,6 +271,40 @@ def _limits(spec: RunSpec, burst: BurstFigures) -> _Check:
                         next_step="run again with every pair",
                     )
                 )
+    for label, name, limit, is_floor in (
+        ("share of requests that succeeded", "success_ratio", objective.success_min_ratio, True),
+        ("99th percentile of latency", "latency_p99", objective.latency_p99_max_s, False),
+    ):
+        if limit is None:
+            continue
+        found = find(burst.measures, name)
+        said = _said("rtt" if name == "latency_p99" else name, limit)
+        if found is not None and (found.value < limit if is_floor else found.value > limit):
+            verdicts.append(Verdict.FAIL)
+            value = _said("rtt" if name == "latency_p99" else name, found.value)
+            findings.append(
+                Finding(
+                    id=f"{name.replace('_', '-')}-limit",
+                    kind="verdict",
+                    severity="problem",
+                    weight=90,
+                    sentence=f"the {label} is {value}, the limit {said}",
+                    next_step="lower the load, or look at the errors by kind",
+                )
+            )
+        elif found is None or found.pairs_count < count or not whole:
+            verdicts.append(Verdict.INCONCLUSIVE)
+            findings.append(
+                Finding(
+                    id=f"{name.replace('_', '-')}-unproven",
+                    kind="verdict",
+                    severity="problem",
+                    weight=70,
+                    sentence=f"the {label} was told by {0 if found is None else found.pairs_count} "
+                    f"of {count} pairs; its limit of {said} needs all of them",
+                    next_step="run again with every pair",
+                )
+            )
     return worse(verdicts), findings
 
 
@@ -359,6 +397,19 @@ def _observations(spec: RunSpec, burst: BurstFigures) -> list[Finding]:
                 )
             )
     findings += residual_causes(burst.reconciliation)
+    if burst.differences:
+        findings.append(
+            Finding(
+                id="engine-differs",
+                kind="cause",
+                severity="warning",
+                weight=67,
+                sentence="the engine did other than it was asked: "
+                + "; ".join(map(str, burst.differences)),
+                next_step="mend the host's limits (net.core, tcp_allowed_congestion_control, the "
+                "path's MTU), or ask for what it can do",
+            )
+        )
     if burst.cliff is not None:
         fall = 1 - burst.cliff.after_bits_per_second / burst.cliff.before_bits_per_second
         findings.append(

@@ -27,6 +27,7 @@ from coordinator.core.aggregate import (
     figure,
 )
 from coordinator.core.align import Aligned, align
+from coordinator.core.asked import Difference, find_differences
 from coordinator.core.completeness import (
     Completeness,
     PairGrade,
@@ -51,6 +52,7 @@ from coordinator.core.judge import (
 )
 from coordinator.core.limiter import UNKNOWN, Limiter, LimiterName, find_limiter
 from coordinator.core.limits import DOCUMENTED, Limits
+from coordinator.core.measures import MeasureSummary, measure_pairs
 from coordinator.core.outages import (
     Outage,
     coordinator_findings,
@@ -114,6 +116,8 @@ class BurstSummary(Message):
     silent_controls_count: int = 0  # pairs whose control connection was idle for over 4 minutes
     outages: tuple[Outage, ...] = ()  # what its agents lived through with queue, table and disk
     late_reports_count: int = 0  # that waited on an agent's disk
+    measures: tuple[MeasureSummary, ...] = ()  # what the engine tells beside bytes, all pairs
+    differences: tuple[Difference, ...] = ()  # what engines did otherwise than asked
     pairs: tuple[PairSummary, ...] = ()  # see RunSummary.pairs_omitted
 
 
@@ -253,6 +257,10 @@ def measure_burst(
         late_reports_count=sum(
             pair.report is not None and pair.report.delivered_at is not None
             for pair in evidence.pairs
+        ),
+        measures=measure_pairs(aligned),
+        differences=find_differences(
+            spec.traffic.scaled(spec.scale), evidence.burst.duration_s, aligned
         ),
         pairs=figures.pairs,
     )
@@ -539,6 +547,8 @@ def _judged(
             reconciliation=held,
             limiter=limiter,
             cliff=burst.cliff,
+            measures=burst.measures,
+            differences=burst.differences,
         ),
     )
     lived_through = outage_findings(

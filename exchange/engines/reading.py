@@ -16,7 +16,7 @@ class StartBasis(StrEnum):
     ARRIVALS = "arrivals"  # min over intervals of (arrival of the line - end): about 1 ms
     RELEASE = "release"  # the start gate's own account: early by what follows it, a few ms
     STAMPS = "stamps"  # the engine's own stamp of its first request or byte
-    SAMPLES = "samples"  # the first look at a counter that had moved: late by one look
+    SAMPLES = "samples"  # the look before a counter had moved: early by at most one look
     EXIT = "exit"  # arrival of the whole text - end of the last interval: late by tens of ms
     TIMESTAMP = "timestamp"  # the engine's own stamp, before its connections: coarse
 

@@ -1,0 +1,387 @@
+"""FTP downloads: lftp on the client, vsftpd on the server; one flow, or a file in segments.
+
+- The file is fetched again and again until the burst's time is over; then lftp is stopped, and
+  what a transfer had by then counts.
+- Bytes are *what lftp read from its sockets*, by the kernel's account of the process
+  (``/proc/<pid>/io``, ``rchar``), looked at every second: payload, with the replies on the control
+  connection, some hundred bytes a transfer. In segments a connection runs on past its segment's
+  end until it is closed; that was carried as well, and ``kept_ratio`` says how much of all was
+  written out (``wchar``). Segments large against a path's buffers waste little.
+- vsftpd's log gives the server's own account: a transfer's bytes, dated when its line was seen.
+- There is no gate: lftp is started at the instant, connects and logs in; the start of data is the
+  look before the counter moved.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Final
+
+from pydantic import Field, ValidationError
+
+from exchange.engines.http import PRIVILEGED_PORTS, served_reading
+from exchange.engines.port import (
+    ClientAsk,
+    Engine,
+    File,
+    Launch,
+    Process,
+    Program,
+    ServerAsk,
+    Unsupported,
+    Watch,
+)
+from exchange.engines.reading import Event, Reading, StartBasis, Started
+from exchange.engines.seconds import Seconds
+from exchange.engines.sizes import FOLDER, files, size_problem
+from exchange.messages import (
+    Combine,
+    Direction,
+    EngineReport,
+    Flow,
+    FlowTotals,
+    Job,
+    Measure,
+    Message,
+    Protocol,
+    Side,
+    Traffic,
+)
+
+LFTP: Final = Program(
+    name="lftp",
+    version_argv=("--version",),
+    version_pattern=r"LFTP \| Version (\d+\.\d+\.\d+)",
+    fix="run make tools, or apt-get install lftp",
+)
+VSFTPD: Final = Program(
+    name="vsftpd",
+    version_argv=("-v",),
+    version_pattern=r"vsftpd: version (\d+\.\d+\.\d+)",
+    fix="run make tools, or apt-get install vsftpd",
+)
+PASSIVE_PORTS: Final = (50_000, 59_999)  # of data connections: firewalls must let them through
+SEGMENT_LEAST_BYTES: Final = 65_536
+FLOWS_BYTES: Final = 4096  # written by lftp beyond its commands: data flows
+
+
+class Options(Message):
+    """``traffic.options`` of ftp."""
+
+    file_bytes: Annotated[int, Field(gt=0)] = 1_000_000_000
+
+
+def read_options(traffic: Traffic) -> Options | str:
+    """The options, or what is wrong with them."""
+    try:
+        return Options.model_validate(dict(traffic.options))
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in fault["loc"])
+        if fault["type"] == "extra_forbidden":
+            return f"traffic.options.{field}: ftp has no such option; set file_bytes"
+        return f"traffic.options.{field}: {fault['msg']} (got {fault['input']!r}); mend it"
+
+
+class Ftp(Engine):
+    """Downloads over FTP from the pair's server, in as many segments as there are streams."""
+
+    name: ClassVar[str] = "ftp"
+    title: ClassVar[str] = "FTP downloads, one flow or segments of one file"
+    defaults: ClassVar[dict[str, object]] = {"direction": "reverse", "streams_count": 1}
+    honours: ClassVar[frozenset[str]] = frozenset({"streams_count", "stream_bits_per_second"})
+    client_programs: ClassVar[tuple[Program, ...]] = (LFTP,)
+    server_programs: ClassVar[tuple[Program, ...]] = (VSFTPD,)
+
+    def problems(self, traffic: Traffic) -> Iterator[str]:
+        options = read_options(traffic)
+        if isinstance(options, str):
+            yield options
+            return
+        if wrong := size_problem("traffic.options.file_bytes", options.file_bytes):
+            yield wrong
+        least = traffic.streams_count * SEGMENT_LEAST_BYTES
+        if traffic.streams_count > 1 and options.file_bytes < least:
+            yield (
+                f"traffic.options.file_bytes: {options.file_bytes} bytes are too few for "
+                f"{traffic.streams_count} segments; set at least {least}"
+            )
+
+    def measures(self, traffic: Traffic) -> frozenset[str]:
+        return frozenset()
+
+    # Client -----------------------------------------------------------------------------------
+
+    def client(self, ask: ClientAsk) -> Launch:
+        job, endpoint = ask.job, ask.job.endpoint
+        options = read_options(job.traffic)
+        if isinstance(options, str):
+            raise Unsupported(options)
+        six = ":" in endpoint.address
+        address = f"[{endpoint.address}]" if six else endpoint.address
+        rate = job.traffic.stream_bits_per_second
+        settings = {
+            "net:max-retries": 2,
+            "net:timeout": 8,
+            "net:reconnect-interval-base": 1,
+            "net:socket-bind-ipv6" if six else "net:socket-bind-ipv4": ask.bind,
+            "net:limit-rate": None if rate is None else max(1, rate // 8),
+            "net:connection-limit": 0,
+            "ftp:ssl-allow": "no",
+            "ftp:passive-mode": "yes",
+            "pget:save-status": "never",
+            "pget:min-chunk-size": 1,
+            "xfer:clobber": "yes",
+            "xfer:log": "no",
+            "cmd:fail-exit": "yes",
+            "cache:enable": "no",
+        }
+        script = [f"set {name} {value}" for name, value in settings.items() if value is not None]
+        script.append(f"open -u anonymous,broadside ftp://{address}:{endpoint.port}")
+        fetch = f"pget -n {job.traffic.streams_count} {options.file_bytes} -o /dev/null"
+        script.append(f"repeat --while-ok -d 0 {fetch}")
+        return Launch(
+            processes=(
+                Process(
+                    argv=(*ask.tools["lftp"].argv, "--norc", "-f", f"{ask.folder}/script"),
+                    env={"HOME": ask.folder, "LFTP_HOME": ask.folder},
+                    watches=(Watch(name="io", path="/proc/{pid}/io"),),
+                    stop_after_s=job.duration_s,
+                ),
+            ),
+            files=(File(name="script", text="\n".join(script) + "\n"),),
+            unprivileged=True,
+        )
+
+    def client_reader(self, job: Job) -> "CounterReader":
+        return CounterReader(job)
+
+    # Server -----------------------------------------------------------------------------------
+
+    def server(self, ask: ServerAsk) -> Launch:
+        if ask.port < PRIVILEGED_PORTS:
+            raise Unsupported(
+                f"services: ftp runs as nobody, who cannot have port {ask.port}; set 1024 or more"
+            )
+        six = ":" in (ask.address or "")
+        settings = {
+            "listen_ipv6" if six else "listen": "YES",
+            "listen_address6" if six else "listen_address": ask.address,
+            "listen_port": ask.port,
+            "background": "NO",
+            "run_as_launching_user": "YES",
+            "seccomp_sandbox": "NO",
+            "anonymous_enable": "YES",
+            "anon_world_readable_only": "NO",
+            "no_anon_password": "NO",
+            "local_enable": "NO",
+            "write_enable": "NO",
+            "dirlist_enable": "NO",
+            "anon_root": f"{ask.folder}/{FOLDER}",
+            "port_enable": "NO",
+            "pasv_enable": "YES",
+            "pasv_min_port": PASSIVE_PORTS[0],
+            "pasv_max_port": PASSIVE_PORTS[1],
+            "max_clients": 0,
+            "max_per_ip": 0,
+            "idle_session_timeout": 60,
+            "data_connection_timeout": 60,
+            "xferlog_enable": "YES",
+            "vsftpd_log_file": f"{ask.folder}/log",
+        }
+        lines = [f"{name}={value}\n" for name, value in settings.items() if value is not None]
+        return Launch(
+            processes=(
+                Process(
+                    argv=(*ask.tools["vsftpd"].argv, f"{ask.folder}/vsftpd.conf"),
+                    watches=(Watch(name="log", path=f"{ask.folder}/log", tail=True),),
+                ),
+            ),
+            files=(File(name="vsftpd.conf", text="".join(lines)), File(name="log"), *files()),
+            unprivileged=True,
+        )
+
+    def server_reader(self) -> "TransferReader":
+        return TransferReader()
+
+
+# Reading ---------------------------------------------------------------------------------------
+
+
+def read_counters(text: str) -> tuple[int, int] | None:
+    """Bytes that a process read and wrote, from its ``/proc/<pid>/io``; None where it says none."""
+    read = re.search(r"(?m)^rchar: (\d+)$", text)
+    wrote = re.search(r"(?m)^wchar: (\d+)$", text)
+    return (int(read[1]), int(wrote[1])) if read and wrote else None
+
+
+class CounterReader:
+    """The client's side: the kernel's counters of lftp, and its words when it fails."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._seconds = Seconds()
+        self._first: tuple[int, int] | None = None  # (read, wrote) before anything
+        self._last: tuple[float, int, int] | None = None  # epoch s, read, wrote
+        self._flows = False
+        self._received_bytes = 0
+        self._kept_bytes = 0
+        self._words: list[str] = []
+
+    def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
+        self._words = [*self._words[-4:], line.decode(errors="replace")]
+        return ()
+
+    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
+        counters = read_counters(text)
+        if counters is None:
+            return ()
+        read_bytes, wrote_bytes = counters
+        before, self._last = self._last, (at_s, read_bytes, wrote_bytes)
+        if before is None or self._first is None:
+            self._first = counters
+            return ()
+        started = not self._flows and wrote_bytes - self._first[1] > FLOWS_BYTES
+        self._flows = self._flows or started
+        if not self._flows:
+            return ()
+        then_s, read_before, wrote_before = before
+        self._seconds.add(then_s, at_s, read_bytes - read_before)
+        self._received_bytes += read_bytes - read_before
+        self._kept_bytes += wrote_bytes - wrote_before
+        if not started:
+            return ()
+        return (
+            Started(
+                side=Side.CLIENT,
+                cookie=None,
+                started_at_s=then_s,
+                client_address=None,
+                expected_s=float(self._job.duration_s),
+            ),
+        )
+
+    def finish(
+        self,
+        exit_code: int | None = None,
+        *,
+        stderr: str = "",
+        released_at_s: float | None = None,
+        server_ahead_s: float = 0.0,
+    ) -> Reading:
+        zero_s, intervals = self._seconds.first_s, self._seconds.intervals()
+        return Reading(
+            report=EngineReport(
+                engine="ftp",
+                protocol=Protocol.TCP,
+                direction=Direction.REVERSE,
+                streams_count=self._job.traffic.streams_count,
+                duration_s=self._job.duration_s,
+                totals=(
+                    FlowTotals(
+                        flow=Flow.DOWN,
+                        received_bytes=self._received_bytes,
+                        received_s=intervals[-1].end_s,
+                    ),
+                )
+                if intervals
+                else (),
+                error=self._error(exit_code, stderr),
+                truncated=exit_code is None,
+                exit_code=exit_code,
+                measures=self._measures(),
+            ),
+            side=Side.CLIENT,
+            intervals={Flow.DOWN: intervals} if intervals else {},
+            first_data_at_s=zero_s,
+            start_basis=None if zero_s is None else StartBasis.SAMPLES,
+            started_at_s=zero_s,
+            client_address=None,
+        )
+
+    def _error(self, exit_code: int | None, stderr: str) -> str | None:
+        """lftp repeats until it is stopped: an end of its own is a failure."""
+        if exit_code is None or exit_code < 0:
+            return None
+        said = [*stderr.splitlines(), *self._words]
+        fatal = [words.strip() for words in said if "error" in words.casefold()]
+        other = [words.strip() for words in said if words.strip() and "allocation" not in words]
+        return (fatal or other or [f"lftp ended with exit code {exit_code}"])[-1][:300]
+
+    def _measures(self) -> tuple[Measure, ...]:
+        if not self._received_bytes:
+            return ()
+        size = self._job.traffic.options.get("file_bytes", Options().file_bytes)
+        return (
+            Measure(
+                name="kept_ratio",
+                value=self._kept_bytes / self._received_bytes,
+                unit="ratio",
+                combine=Combine.MEAN,
+                weight=self._received_bytes,
+            ),
+            Measure(name="files_count", value=self._kept_bytes / float(size), unit="count"),
+        )
+
+
+_TRANSFER: Final = re.compile(
+    r'(?:OK|FAIL) DOWNLOAD: Client "([^"]*)", "[^"]*", (\d+) bytes, ([\d.]+)Kbyte/sec'
+)
+
+
+class TransferReader:
+    """The server's side: vsftpd's log, a line a transfer, of one session after another."""
+
+    def __init__(self) -> None:
+        self.close()
+
+    @property
+    def last_at_s(self) -> float | None:
+        return self._seconds.last_s
+
+    def close(self) -> None:
+        self._seconds = Seconds()
+        self._sent_bytes = 0
+        self._transfers_count = 0
+        self._client_address: str | None = None
+
+    def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
+        return ()
+
+    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
+        for found in _TRANSFER.finditer(text):
+            sent_bytes, rate = int(found[2]), float(found[3]) * 1024
+            self._seconds.add(at_s - (sent_bytes / rate if rate else 0.0), at_s, sent_bytes)
+            self._sent_bytes += sent_bytes
+            self._transfers_count += 1
+            self._client_address = found[1].removeprefix("::ffff:")
+        # The log is there: from now on a look a second is enough.
+        return (
+            Started(
+                side=Side.SERVER,
+                cookie=None,
+                started_at_s=at_s,
+                client_address=None,
+                expected_s=None,
+            ),
+        )
+
+    def finish(
+        self,
+        exit_code: int | None = None,
+        *,
+        stderr: str = "",
+        released_at_s: float | None = None,
+        server_ahead_s: float = 0.0,
+    ) -> Reading:
+        return served_reading(
+            "ftp",
+            self._seconds,
+            self._sent_bytes,
+            client_address=self._client_address,
+            measures=(
+                Measure(name="server_transfers_count", value=self._transfers_count, unit="count"),
+            ),
+        )
+
+
+ENGINE: Final = Ftp()

@@ -1,0 +1,483 @@
+"""HTTP downloads: vegeta on the client, nginx on the server.
+
+- A rate of requests (an open model: a slow answer does not hold the next request back), or none:
+  then every connection asks again as soon as it has its answer.
+- Bytes are *payload as the client read it*: the bodies of answers that arrived whole, each spread
+  evenly over the time from its request to its last byte. A body that broke off counts nothing.
+- nginx's log is the server's own account: bodies it handed to the kernel.
+- There is no gate: vegeta is started at the instant, and the first request's stamp is the start.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Final
+
+from pydantic import Field, ValidationError
+
+from exchange.engines.port import (
+    ClientAsk,
+    EndBy,
+    Engine,
+    File,
+    Launch,
+    Process,
+    Program,
+    ServerAsk,
+)
+from exchange.engines.reading import Event, Reading, StartBasis, Started
+from exchange.engines.seconds import Buckets, Seconds
+from exchange.engines.sizes import FOLDER, files, size_problem
+from exchange.messages import (
+    Combine,
+    Direction,
+    EngineReport,
+    Flow,
+    FlowTotals,
+    Job,
+    Measure,
+    Message,
+    Protocol,
+    Side,
+    Traffic,
+)
+
+VEGETA: Final = Program(
+    name="vegeta",
+    version_argv=("--version",),
+    version_pattern=r"(?m)^Version: v?(\d+\.\d+\.\d+)",
+    fix="run make tools",
+)
+NGINX: Final = Program(
+    name="nginx",
+    version_argv=("-v",),
+    version_pattern=r"nginx/(\d+\.\d+\.\d+)",
+    fix="run make tools, or apt-get install nginx-light",
+)
+WORKERS_MAX_COUNT: Final = 10_000  # requests under way at once, at most
+ERROR_KINDS_MAX_COUNT: Final = 8
+RAW_MAX_BYTES: Final = 4 * 2**20  # a line a request: enough to look at, not to fill a disk
+PRIVILEGED_PORTS: Final = 1024
+
+
+class Options(Message):
+    """``traffic.options`` of http and https."""
+
+    requests_per_second: Annotated[float, Field(gt=0, le=100_000)] | None = None  # of a pair; None:
+    # as fast as its connections go
+    body_bytes: int = 1_000_000  # of each reply
+    keepalive: bool = True  # False: a connection a request
+    timeout_s: Annotated[float, Field(gt=0, le=8)] = 5.0  # s after which a request has failed
+    verify: bool = False  # https: refuse a certificate that the client's system does not trust
+
+
+def read_options(traffic: Traffic) -> Options | str:
+    """The options, or what is wrong with the first wrong one."""
+    try:
+        return Options.model_validate(dict(traffic.options))
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in fault["loc"])
+        if fault["type"] == "extra_forbidden":
+            known = ", ".join(Options.model_fields)
+            return f"traffic.options.{field}: {traffic.engine} has no such option; set of {known}"
+        return f"traffic.options.{field}: {fault['msg']} (got {fault['input']!r}); mend it"
+
+
+class Http(Engine):
+    """Downloads over HTTP/1.1 from the pair's server."""
+
+    name: ClassVar[str] = "http"
+    title: ClassVar[str] = "HTTP/1.1 downloads at a rate of requests, or as fast as they go"
+    defaults: ClassVar[dict[str, object]] = {"direction": "reverse", "streams_count": 10}
+    honours: ClassVar[frozenset[str]] = frozenset({"streams_count"})
+    client_programs: ClassVar[tuple[Program, ...]] = (VEGETA,)
+    server_programs: ClassVar[tuple[Program, ...]] = (NGINX,)
+    tls: ClassVar[bool] = False
+
+    def problems(self, traffic: Traffic) -> Iterator[str]:
+        options = read_options(traffic)
+        if isinstance(options, str):
+            yield options
+            return
+        if wrong := size_problem("traffic.options.body_bytes", options.body_bytes):
+            yield wrong
+        if options.verify and not self.tls:
+            yield "traffic.options.verify: http has no certificate; drop it, or use engine https"
+
+    def measures(self, traffic: Traffic) -> frozenset[str]:
+        return frozenset({"success_min_ratio", "latency_p99_max_s"})
+
+    def offered_bits_per_second(self, traffic: Traffic) -> int | None:
+        options = _options(traffic)
+        if options.requests_per_second is None:
+            return None
+        return round(options.requests_per_second * options.body_bytes * 8)
+
+    def scaled(self, traffic: Traffic, scale: float) -> Traffic:
+        rate = _options(traffic).requests_per_second
+        if rate is None or scale == 1:
+            return traffic
+        options = {**traffic.options, "requests_per_second": rate / scale}
+        return traffic.model_copy(update={"options": options})
+
+    # Client -----------------------------------------------------------------------------------
+
+    def client(self, ask: ClientAsk) -> Launch:
+        job, options = ask.job, _options(ask.job.traffic)
+        binary, streams_count = ask.tools["vegeta"].argv, job.traffic.streams_count
+        address = f"[{a}]" if ":" in (a := job.endpoint.address) else a
+        scheme = "https" if self.tls else "http"
+        url = f"{scheme}://{address}:{job.endpoint.port}/{options.body_bytes}"
+        words = [
+            f"-targets={ask.folder}/targets",
+            f"-duration={job.duration_s}s",
+            f"-timeout={options.timeout_s:g}s",
+            f"-connections={streams_count}",
+            f"-max-connections={streams_count}",
+            f"-workers={streams_count}",
+            "-max-body=0",
+            "-redirects=-1",
+            "-http2=false",
+            f"-keepalive={str(options.keepalive).lower()}",
+        ]
+        if options.requests_per_second is None:
+            words += ["-rate=0", f"-max-workers={streams_count}"]
+        else:
+            rate = round(options.requests_per_second * 1000)
+            words += [f"-rate={max(1, rate)}/1000s", f"-max-workers={WORKERS_MAX_COUNT}"]
+        if ask.bind is not None:
+            words.append(f"-laddr={ask.bind}")
+        if self.tls and not options.verify:
+            words.append("-insecure")
+        return Launch(
+            processes=(
+                Process(
+                    argv=(*binary, "attack", *words),
+                    pipe_to=(*binary, "encode", "-to=json"),
+                    env={"TZ": "UTC", "HOME": ask.folder},
+                    raw_max_bytes=RAW_MAX_BYTES,
+                ),
+            ),
+            files=(File(name="targets", text=f"GET {url}\n"),),
+            unprivileged=True,
+        )
+
+    def client_reader(self, job: Job) -> "ResultReader":
+        return ResultReader(self.name, job)
+
+    # Server -----------------------------------------------------------------------------------
+
+    def server(self, ask: ServerAsk) -> Launch:
+        argv = (*ask.tools["nginx"].argv, "-p", ask.folder, "-e", "stderr")
+        return Launch(
+            processes=(
+                Process(
+                    argv=(*argv, "-c", f"{ask.folder}/nginx.conf"),
+                    end_by=EndBy.TERM,  # its workers are its own to end
+                ),
+            ),
+            files=(File(name="nginx.conf", text=self._configuration(ask)), *files()),
+            unprivileged=ask.port >= PRIVILEGED_PORTS,  # else nginx's workers alone are nobody
+        )
+
+    def _configuration(self, ask: ServerAsk) -> str:
+        address = "*" if ask.address is None else ask.address
+        listen = f"[{address}]" if ":" in address else address
+        tls = ""
+        if self.tls and ask.certificate is not None:
+            tls = (
+                f"ssl_certificate {ask.certificate.certificate}; "
+                f"ssl_certificate_key {ask.certificate.key}; "
+                "ssl_protocols TLSv1.2 TLSv1.3;"
+            )
+        temporary = " ".join(
+            f"{kind}_temp_path {ask.folder}/{kind};"
+            for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        return f"""\
+daemon off;
+user nobody nogroup;
+worker_processes {4 if self.tls else 2};
+pid {ask.folder}/nginx.pid;
+error_log stderr crit;
+events {{ worker_connections 4096; }}
+http {{
+  log_format account '$msec $request_time $status $body_bytes_sent $remote_addr';
+  access_log /dev/stdout account buffer=64k flush=1s;
+  {temporary}
+  sendfile on;
+  tcp_nopush on;
+  server_tokens off;
+  default_type application/octet-stream;
+  keepalive_requests 1000000000;
+  keepalive_timeout 75s;
+  server {{
+    listen {listen}:{ask.port}{" ssl" if self.tls else ""} reuseport;
+    {tls}
+    root {ask.folder}/{FOLDER};
+  }}
+}}
+"""
+
+    def server_reader(self) -> "LogReader":
+        return LogReader(self.name)
+
+
+def _options(traffic: Traffic) -> Options:
+    options = read_options(traffic)
+    return Options() if isinstance(options, str) else options  # what is wrong was refused
+
+
+# Reading ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One request as vegeta tells it."""
+
+    start_s: float  # epoch s
+    latency_s: float  # to the last byte of the answer
+    code: int  # 0: there was no whole answer
+    body_bytes: int
+    error: str  # empty: none
+
+
+def read_result(line: bytes) -> Result | None:
+    """One line of ``vegeta encode -to=json``; None where it is none."""
+    try:
+        said: Any = json.loads(line)
+        stamp = str(said["timestamp"])
+        whole = datetime.fromisoformat(stamp[:19] + "+00:00").timestamp()
+        fraction = re.match(r"\.(\d+)", stamp[19:])
+        code = int(said["code"])
+        lengths = (said.get("headers") or {}).get("Content-Length") or ["0"]
+        return Result(
+            start_s=whole + (float(f"0.{fraction[1]}") if fraction else 0.0),
+            latency_s=max(0.0, int(said["latency"]) / 1e9),
+            code=code,
+            body_bytes=max(0, int(lengths[0])) if code else 0,
+            error=str(said["error"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def error_kind(error: str) -> str:
+    """A short name of a kind of error, without addresses: ``connection_refused``, ``http_503``."""
+    status = re.match(r"(\d{3})\b", error)
+    if status:
+        return f"http_{status[1]}"
+    if "deadline exceeded" in error or "imeout" in error:
+        return "timeout"
+    if "certificate" in error or "tls:" in error or "x509" in error:
+        return "tls"
+    last = error.rpartition(": ")[2]
+    return re.sub(r"[^a-z0-9]+", "_", last.lower()).strip("_")[:32] or "unknown"
+
+
+class ResultReader:
+    """The client's side: a line a request."""
+
+    def __init__(self, engine: str, job: Job) -> None:
+        self._engine, self._job = engine, job
+        self._seconds = Seconds()
+        self._latencies = Buckets("latency", "s")
+        self._errors: Counter[str] = Counter()
+        self._words: dict[str, str] = {}  # an error of each kind, in vegeta's own words
+        self._requests_count = 0
+        self._received_bytes = 0
+        self._unread_count = 0
+
+    def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
+        result = read_result(line)
+        if result is None:
+            self._unread_count += bool(line.strip())
+            return ()
+        self._requests_count += 1
+        self._received_bytes += result.body_bytes
+        end_s = result.start_s + result.latency_s
+        self._seconds.add(result.start_s, end_s, result.body_bytes)
+        if result.error:
+            kind = error_kind(result.error)
+            if len(self._errors) >= ERROR_KINDS_MAX_COUNT and kind not in self._errors:
+                kind = "other"
+            self._errors[kind] += 1
+            self._words.setdefault(kind, result.error[:200])
+        else:
+            self._latencies.add(result.latency_s)
+        if self._requests_count > 1:
+            return ()
+        return (
+            Started(
+                side=Side.CLIENT,
+                cookie=None,
+                started_at_s=result.start_s,
+                client_address=None,
+                expected_s=float(self._job.duration_s),
+            ),
+        )
+
+    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
+        return ()
+
+    def finish(
+        self,
+        exit_code: int | None = None,
+        *,
+        stderr: str = "",
+        released_at_s: float | None = None,
+        server_ahead_s: float = 0.0,
+    ) -> Reading:
+        zero_s = self._seconds.first_s
+        whole = exit_code == 0
+        until_s = zero_s + self._job.duration_s if zero_s is not None and whole else None
+        intervals = self._seconds.intervals(until_s)
+        failed_count = self._errors.total()
+        return Reading(
+            report=EngineReport(
+                engine=self._engine,
+                protocol=Protocol.TCP,
+                direction=Direction.REVERSE,
+                streams_count=self._job.traffic.streams_count,
+                duration_s=self._job.duration_s,
+                totals=(
+                    FlowTotals(
+                        flow=Flow.DOWN,
+                        received_bytes=self._received_bytes,
+                        received_s=intervals[-1].end_s if intervals else None,
+                    ),
+                )
+                if self._requests_count
+                else (),
+                error=self._error(exit_code, stderr),
+                truncated=exit_code is None,
+                exit_code=exit_code,
+                measures=self._measures(failed_count) if self._requests_count else (),
+                distributions=self._latencies.distribution(),
+            ),
+            side=Side.CLIENT,
+            intervals={Flow.DOWN: intervals} if intervals else {},
+            first_data_at_s=zero_s,
+            start_basis=None if zero_s is None else StartBasis.STAMPS,
+            started_at_s=zero_s,
+            client_address=None,
+        )
+
+    def _error(self, exit_code: int | None, stderr: str) -> str | None:
+        """Why there is no result; failed requests among good ones are figures, not errors."""
+        if self._requests_count and self._errors.total() == self._requests_count:
+            kind, count = self._errors.most_common(1)[0]
+            return (
+                f"all {self._requests_count} requests failed, {count} of them: {self._words[kind]}"
+            )
+        if exit_code:
+            words = stderr.strip().splitlines()
+            return words[-1][:300] if words else f"vegeta ended with exit code {exit_code}"
+        if exit_code == 0 and not self._requests_count:
+            return "vegeta made no request"
+        return None
+
+    def _measures(self, failed_count: int) -> tuple[Measure, ...]:
+        count = self._requests_count
+        return (
+            Measure(name="requests_count", value=count, unit="count"),
+            Measure(
+                name="success_ratio",
+                value=(count - failed_count) / count,
+                unit="ratio",
+                combine=Combine.MEAN,
+                weight=count,
+            ),
+            Measure(name="requests_per_second", value=count / self._job.duration_s, unit="/s"),
+            *(
+                Measure(name=f"errors_{kind}_count", value=errors, unit="count")
+                for kind, errors in sorted(self._errors.items())
+            ),
+        )
+
+
+class LogReader:
+    """The server's side: nginx's log, a line a request, of one session after another."""
+
+    def __init__(self, engine: str) -> None:
+        self._engine = engine
+        self.close()
+
+    @property
+    def last_at_s(self) -> float | None:
+        return self._seconds.last_s
+
+    def close(self) -> None:
+        self._seconds = Seconds()
+        self._sent_bytes = 0
+        self._requests_count = 0
+        self._client_address: str | None = None
+
+    def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
+        words = line.decode(errors="replace").split()
+        try:
+            ended_s, took_s, sent_bytes = float(words[0]), float(words[1]), int(words[3])
+        except (ValueError, IndexError):
+            return ()
+        self._seconds.add(ended_s - max(0.0, took_s), ended_s, max(0, sent_bytes))
+        self._sent_bytes += max(0, sent_bytes)
+        self._requests_count += 1
+        self._client_address = words[4] if len(words) > 4 else None
+        return ()
+
+    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
+        return ()
+
+    def finish(
+        self,
+        exit_code: int | None = None,
+        *,
+        stderr: str = "",
+        released_at_s: float | None = None,
+        server_ahead_s: float = 0.0,
+    ) -> Reading:
+        return served_reading(
+            self._engine,
+            self._seconds,
+            self._sent_bytes,
+            client_address=self._client_address,
+            measures=(
+                Measure(name="server_requests_count", value=self._requests_count, unit="count"),
+            ),
+        )
+
+
+def served_reading(
+    engine: str,
+    seconds: Seconds,
+    sent_bytes: int,
+    *,
+    client_address: str | None,
+    measures: tuple[Measure, ...] = (),
+) -> Reading:
+    """A download server's account of one session."""
+    intervals = seconds.intervals()
+    return Reading(
+        report=EngineReport(
+            engine=engine,
+            protocol=Protocol.TCP,
+            direction=Direction.REVERSE,
+            totals=(FlowTotals(flow=Flow.DOWN, sent_bytes=sent_bytes, sent_s=intervals[-1].end_s),)
+            if intervals
+            else (),
+            measures=measures,
+        ),
+        side=Side.SERVER,
+        intervals={Flow.DOWN: intervals} if intervals else {},
+        first_data_at_s=seconds.first_s,
+        start_basis=StartBasis.STAMPS if seconds.first_s is not None else None,
+        started_at_s=seconds.first_s,
+        client_address=client_address,
+    )
+
+
+ENGINE: Final = Http()

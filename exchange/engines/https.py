@@ -1,0 +1,20 @@
+"""HTTP downloads over TLS: :mod:`exchange.engines.http` with a certificate at the server."""
+
+from typing import ClassVar, Final
+
+from exchange.engines.http import Http
+
+
+class Https(Http):
+    """Downloads over HTTP/1.1 in TLS 1.2 or 1.3 from the pair's server.
+
+    Bytes are bodies, without what TLS adds (29 to 40 bytes a record of up to 16 KiB: 0.2 %).
+    """
+
+    name: ClassVar[str] = "https"
+    title: ClassVar[str] = "HTTP/1.1 downloads in TLS"
+    needs_certificate: ClassVar[bool] = True
+    tls: ClassVar[bool] = True
+
+
+ENGINE: Final = Https()

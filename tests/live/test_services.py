@@ -1,0 +1,258 @@
+"""The engines beside iperf3, for real: two agents on loopback, bursts of two seconds."""
+
+import re
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from exchange.messages import (
+    Direction,
+    EngineReport,
+    Flow,
+    Job,
+    JobReport,
+    Outcome,
+    Presence,
+    Side,
+    StartMethod,
+)
+from exchange.seconds import TestSeconds
+from tests.live.agents import (
+    AgentProcess,
+    Range,
+    find_engine,
+    free_port,
+    is_alive,
+    steady_clock,
+    until,
+)
+
+pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
+
+SERVICES = ("http", "https", "ftp")
+
+
+@pytest.fixture(scope="module")
+def clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with steady_clock(tmp_path_factory.mktemp("clock")) as socket_path:
+        yield socket_path
+
+
+@dataclass
+class Pair:
+    """A server agent with every service, and a client agent."""
+
+    range: Range
+    server: AgentProcess
+    client: AgentProcess
+    ports: dict[str, int]
+
+    async def fire(self, engine: str, duration_s: int = 2, **traffic: Any) -> tuple[Job, JobReport]:
+        job = await self.range.launch(
+            self.ports[engine],
+            duration_s=duration_s,
+            traffic={"engine": engine, **traffic},
+        )
+        return job, await self.range.report(job)
+
+    async def served(self, engine: str, job: Job) -> TestSeconds:
+        """The server's record of a job, once it is whole."""
+
+        def of_job(record: TestSeconds) -> bool:
+            first = record.test.first_data_at
+            near = first is not None and first >= job.planned_start_at
+            return near and record.test.ended_at is not None
+
+        return await self.range.tests(self.ports[engine], of_job)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pair(clock: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
+    engine = find_engine(streaming=True) or find_engine(streaming=False)
+    assert engine is not None
+    site = Range(folder=tmp_path_factory.mktemp("range"), clock=clock)
+    ports = {name: free_port() for name in SERVICES}
+    services = " ".join(f"{name}={port}" for name, port in ports.items())
+    server = site.start("server", engine, agent_id="server-1", ports=free_port(), services=services)
+    client = site.start("client", engine, agent_id="client-1")
+    try:
+        for name, port in ports.items():
+            await site.presence("server-1", lambda p, n=name, o=port: o in _ports(p, n))
+            await site.presence("client-1", lambda p, n=name: _works(p, n))
+        yield Pair(range=site, server=server, client=client, ports=ports)
+    finally:
+        await site.close()
+
+
+def _ports(presence: Presence, engine: str) -> tuple[int, ...]:
+    state = presence.engine(engine)
+    return () if state is None else state.ports
+
+
+def _works(presence: Presence, engine: str) -> bool:
+    state = presence.engine(engine)
+    return state is not None and state.version is not None and state.problem is None
+
+
+def _measures(report: JobReport) -> dict[str, float]:
+    assert report.engine is not None
+    return {measure.name: measure.value for measure in report.engine.measures}
+
+
+def _received_bytes(engine: EngineReport | None) -> int:
+    assert engine is not None
+    (totals,) = engine.totals
+    assert totals.flow is Flow.DOWN
+    return totals.received_bytes or totals.sent_bytes or 0
+
+
+async def _measured_at_both_ends(pair: Pair, engine: str, job: Job, report: JobReport) -> None:
+    """What holds for every download engine."""
+    assert (report.outcome, report.reason) == (Outcome.MEASURED, None), pair.range.words("client-1")
+    assert report.start_method is StartMethod.TIMED_EXEC
+    assert report.start_error_s is not None
+    assert 0 <= report.start_error_s < job.late_after_s
+    assert report.engine is not None
+    assert (report.engine.engine, report.engine.direction) == (engine, Direction.REVERSE)
+    seconds = await pair.range.seconds(job)
+    assert seconds is not None
+    (track,) = seconds.tracks
+    assert (track.side, track.flow) == (Side.CLIENT, Flow.DOWN)
+    received_bytes = _received_bytes(report.engine)
+    assert sum(row.transferred_bytes for row in track.intervals) == received_bytes > 1_000_000
+    assert track.intervals[-1].end_s > job.duration_s - 0.5
+    served = await pair.served(engine, job)
+    assert served.test.client_address == "127.0.0.1"
+    (sent,) = served.tracks
+    assert (sent.side, sent.flow) == (Side.SERVER, Flow.DOWN)
+    assert sum(row.transferred_bytes for row in sent.intervals) == _received_bytes(
+        served.test.engine
+    )
+    assert _received_bytes(served.test.engine) >= 0.99 * received_bytes
+    assert served.host
+
+
+@pytest.mark.parametrize("engine", ["http", "https"])
+async def test_downloads_at_a_rate_of_requests(pair: Pair, engine: str) -> None:
+    options = {"requests_per_second": 20, "body_bytes": 100_000}
+    job, report = await pair.fire(engine, options=options)
+    await _measured_at_both_ends(pair, engine, job, report)
+    assert _measures(report)["requests_count"] == 40
+    assert _measures(report)["success_ratio"] == 1
+    assert _received_bytes(report.engine) == 40 * 100_000
+    assert report.engine is not None
+    (latency,) = report.engine.distributions
+    assert (latency.name, latency.unit) == ("latency", "s")
+    assert sum(latency.counts.values()) == 40
+    raw = await pair.range.fabric.records.read_raw(job.run_id, 0, 0)
+    assert raw is not None
+    assert len(raw.splitlines()) == 40
+
+
+async def test_downloads_of_what_is_not_there_are_errors_by_kind(pair: Pair) -> None:
+    job = await pair.range.launch(
+        free_port(), traffic={"engine": "http", "options": {"requests_per_second": 5}}
+    )
+    report = await pair.range.report(job)
+    assert report.outcome is Outcome.FAILED
+    assert "connection refused" in (report.reason or "")
+    assert _measures(report)["errors_connection_refused_count"] == 10
+    assert _measures(report)["success_ratio"] == 0
+
+
+@pytest.mark.parametrize("segments", [1, 64])
+async def test_a_file_is_fetched_until_the_time_is_over(pair: Pair, segments: int) -> None:
+    job, report = await pair.fire(
+        "ftp",
+        streams_count=segments,
+        stream_bits_per_second=400_000_000 // segments,
+        options={"file_bytes": 20_000_000},
+    )
+    await _measured_at_both_ends(pair, "ftp", job, report)
+    assert 0 < _measures(report)["kept_ratio"] <= 1.001
+    assert report.ended_at is not None
+    assert (report.ended_at - job.planned_start_at).total_seconds() < job.duration_s + 2
+
+
+@pytest.mark.parametrize("engine", ["https", "ftp"])
+async def test_a_cancelled_download_stops_within_five_seconds(pair: Pair, engine: str) -> None:
+    job = await pair.range.launch(
+        pair.ports[engine], duration_s=30, traffic={"engine": engine, "streams_count": 4}
+    )
+    await pair.range.under_way(job, intervals_count=1)
+    engines = pair.client.children()
+    assert engines
+    cancelled_at = datetime.now(UTC)
+    await pair.range.fabric.records.cancel_run(
+        job.run_id, at=cancelled_at, by="ann", reason="enough"
+    )
+    report = await pair.range.report(job)
+    assert (report.outcome, report.reason) == (Outcome.ABANDONED, "cancelled by ann: enough")
+    assert report.ended_at is not None
+    assert (report.ended_at - cancelled_at).total_seconds() < 5
+    await until(lambda: not any(is_alive(pid) for pid in engines))
+    assert _folders("client-1") == []
+
+
+async def test_engines_run_as_nobody_and_listen_at_the_agents_address(pair: Pair) -> None:
+    daemons = _descendants(pair.server.process.pid)
+    named = {pid: _proc(pid, "comm").strip() for pid in daemons}
+    services = [pid for pid, name in named.items() if name in ("nginx", "vsftpd")]
+    assert len(services) >= 5  # two nginx with workers, one vsftpd
+    as_root = re.compile(r"(?m)^Uid:\s+0\s")
+    if as_root.search(_proc(pair.server.process.pid, "status")):
+        for pid in services:
+            assert not as_root.search(_proc(pid, "status")), named[pid]
+    listening = _listening(pair.server.process.pid)
+    assert {listening[port] for port in pair.ports.values()} == {"0100007F"}
+
+
+async def test_nothing_of_a_killed_agent_lives_on(pair: Pair) -> None:
+    """Last: it ends the server agent. Its folders go with the next agent of its name."""
+    job = await pair.range.launch(
+        pair.ports["ftp"],
+        duration_s=30,
+        traffic={"engine": "ftp", "options": {"file_bytes": 100_000_000_000}},
+    )
+    await pair.range.under_way(job, intervals_count=1)
+    client_children = _descendants(pair.client.process.pid)
+    daemons = _descendants(pair.server.process.pid)
+    pair.server.kill()
+    pair.client.kill()
+    await until(lambda: not any(is_alive(pid) for pid in (*daemons, *client_children)))
+    assert _folders("server-1") != []
+    engine = find_engine(streaming=True) or find_engine(streaming=False)
+    assert engine is not None
+    for role in ("server", "client"):
+        pair.range.start(role, engine, agent_id=f"{role}-1", ports=free_port())
+    await until(lambda: _folders("server-1") == [] and _folders("client-1") == [])
+
+
+def _proc(pid: int, name: str) -> str:
+    return Path(f"/proc/{pid}/{name}").read_text()
+
+
+def _folders(agent_id: str) -> list[Path]:
+    return list(Path(tempfile.gettempdir()).glob(f"broadside-{agent_id}@*"))
+
+
+def _descendants(pid: int) -> list[int]:
+    """Every process below one, also those of its other threads."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            found += [child, *_descendants(child)]
+    return found
+
+
+def _listening(pid: int) -> dict[int, str]:
+    """Local addresses, as the kernel spells them, by listening port."""
+    rows = [row.split() for row in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    places = [row[1].split(":") for row in rows if row[3] == "0A"]
+    return {int(port, 16): address for address, port in places}
