@@ -20,6 +20,7 @@ from exchange.shelf import Shelf
 PREFIX: Final = "broadside_"  # lets secret scanners and people tell what it is
 _RANDOM_BYTES: Final = 32
 CACHE_S: Final = 5.0  # s until a revocation made elsewhere is seen
+_AGAIN_S: Final = 1.0  # s until a token that is not among them may make us look again
 _TOKENS_MAX_COUNT: Final = 10_000
 
 
@@ -61,7 +62,7 @@ class Tokens:
         self._shelf = Shelf(table, "tokens", Token)
         self._monotonic_s = monotonic_s
         self._cached: Sequence[Token] = ()
-        self._fresh_until_s: float | None = None
+        self._read_s: float | None = None  # monotonic; None: never
 
     async def add(
         self,
@@ -91,7 +92,7 @@ class Tokens:
             await self._shelf.create(name, token)
         except EntityExists as error:
             raise TokenTaken(f"token {name}: there is or was one; choose another name") from error
-        self._fresh_until_s = None
+        self._read_s = None
         return secret
 
     async def revoke(self, name: str, *, now: datetime) -> Token:
@@ -109,7 +110,7 @@ class Tokens:
             raise UnknownToken(
                 f"token {name}: there is none; see `broadside token list`"
             ) from error
-        self._fresh_until_s = None
+        self._read_s = None
         return token
 
     async def all(self) -> Sequence[Token]:
@@ -121,11 +122,8 @@ class Tokens:
 
         Every stored hash is compared, each in constant time.
         """
-        if self._fresh_until_s is None or self._monotonic_s() >= self._fresh_until_s:
-            self._cached = await self.all()
-            self._fresh_until_s = self._monotonic_s() + CACHE_S
         hashed = digest(secret)
-        found = [token for token in self._cached if hmac.compare_digest(token.sha256, hashed)]
+        found = await self._matching(hashed, CACHE_S) or await self._matching(hashed, _AGAIN_S)
         if not found:
             raise NotSignedIn("the token is not known; make one with `broadside token add`")
         token = found[0]
@@ -133,3 +131,10 @@ class Tokens:
         if state != "valid":
             raise NotSignedIn(f"token {token.name} is {state}; make another")
         return Principal(name=token.name, access=token.role, key=f"token:{token.name}")
+
+    async def _matching(self, hashed: str, age_max_s: float) -> Sequence[Token]:
+        """Tokens of that hash, among those read at most so long ago."""
+        if self._read_s is None or self._monotonic_s() - self._read_s >= age_max_s:
+            self._cached = await self.all()
+            self._read_s = self._monotonic_s()
+        return [token for token in self._cached if hmac.compare_digest(token.sha256, hashed)]

@@ -68,7 +68,7 @@ class OriginalTable(_Import):
     rows: tuple[OriginalRow, ...] = Field(min_length=1, max_length=ROWS_MAX_COUNT)
     metric_source: Annotated[str, Field(max_length=255)] | None = None
     metric: tuple[MetricPoint, ...] = Field(default=(), max_length=METRIC_POINTS_MAX_COUNT)
-    period_s: float | None = Field(default=None, gt=0, le=604_800)  # None: found in the rows
+    period_s: float | None = Field(default=None, ge=1, le=604_800)  # None: found in the rows
     pairs_planned: int | None = Field(default=None, ge=1, le=2000)
     set_apart: Mapping[str, int] = {}  # rows that are no iperf3 result, by what they are
 

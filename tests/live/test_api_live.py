@@ -1,0 +1,223 @@
+"""A coordinator as it is run: sign-in on, agents beside it, curl and the command line in front."""
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.keyserver import AUDIENCE, TENANT, KeyServer, key_server
+from tests.live.site import ROOT, Site, kill, wait_for
+
+pytestmark = pytest.mark.live
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SMALL = {"pairs_count": 2, "burst_s": 3, "lead_s": 3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signed:
+    """A site whose coordinator asks for tokens."""
+
+    site: Site
+    url: str
+    operator: str
+    viewer: str
+    keys: KeyServer
+
+    def ask(
+        self, method: str, path: str, token: str | None = None, **more: object
+    ) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {token or self.operator}"}
+        extra = more.pop("headers", {})
+        assert isinstance(extra, dict)
+        return httpx.request(  # type: ignore[misc]  # keywords by name
+            method, self.url + path, headers=headers | extra, timeout=30, **more
+        )
+
+    def run(self, *arguments: str, token: str | None) -> subprocess.CompletedProcess[str]:
+        """A ``broadside`` command against the coordinator."""
+        self.site.environment.pop("BROADSIDE_TOKEN", None)
+        if token is not None:
+            self.site.environment["BROADSIDE_TOKEN"] = token
+        try:
+            return self.site.run(*arguments, "--api", self.url)
+        finally:
+            self.site.environment.pop("BROADSIDE_TOKEN", None)
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signed]:
+    with key_server() as keys, Site(tmp_path_factory.mktemp("signed")) as site:
+        site.environment |= {
+            "BROADSIDE_SIGN_IN": "on",
+            "BROADSIDE_LOG_LEVEL": "DEBUG",
+            "BROADSIDE_ENTRA_TENANT_ID": TENANT,
+            "BROADSIDE_ENTRA_AUDIENCE": AUDIENCE,
+            "BROADSIDE_ENTRA_JWKS_URL": keys.url,
+        }
+        made = {
+            role: site.run("token", "add", f"the-{role}", "--role", role, "--expires", "1d")
+            for role in ("operator", "viewer")
+        }
+        _, url = site.start_coordinator()
+        site.start_fleet(2)
+        found = Signed(
+            site=site,
+            url=url,
+            operator=made["operator"].stdout.strip(),
+            viewer=made["viewer"].stdout.strip(),
+            keys=keys,
+        )
+
+        def all_well() -> bool:
+            presences = found.ask("GET", "/v1/presences").json()
+            return (
+                sum(p["problem"] is None and bool(p["ports"]) for p in presences) == 2
+                and len(presences) == 4
+            )
+
+        wait_for("four agents", all_well)
+        yield found
+
+
+def test_the_readme_s_curl_lines_work_as_written(signed: Signed) -> None:
+    block = re.search(r"<!-- curl: begin -->\s*```sh\n(.*?)```\s*<!-- curl: end -->", README, re.S)
+    assert block is not None
+    lines = [line for line in block[1].replace("\\\n", "").splitlines() if line.strip()]
+    curls = [line for line in lines if "curl " in line]
+    assert len(curls) == 10
+    script = "\n".join(
+        [
+            "set -euo pipefail",
+            f"API={signed.url}",
+            f'AUTH="Authorization: Bearer {signed.operator}"',
+            'JSON="Content-Type: application/json"',
+            *(f"{line}\necho; echo ---" for line in curls),
+        ]
+    )
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    answers = done.stdout.split("---\n")
+    assert len(answers) == 11
+    assert all(answer.strip() for n, answer in enumerate(answers[:10]) if "RUN=$(" not in curls[n])
+    assert '"verdict":' in done.stdout
+    assert "received_payload_bits_per_second" in done.stdout
+
+
+def test_a_launch_says_who_and_the_audit_who_from_where(signed: Signed) -> None:
+    token = signed.keys.token()
+    answer = signed.ask("POST", "/v1/runs", token, json={"scenario": "smoke", "overrides": SMALL})
+    assert answer.status_code == 202, answer.text
+    run_id = answer.json()["run_id"]
+    headers = signed.ask("GET", "/v1/runs").json()
+    assert {h["run_id"]: h["created_by"] for h in headers}[run_id] == "gunner@example.org"
+    stopped = signed.ask("DELETE", f"/v1/runs/{run_id}", json={"by": "somebody else"})
+    assert stopped.json()["cancelled_by"] == "the-operator"
+    shown = json.loads(signed.run("audit", "--json", token=signed.operator).stdout)
+    rows = [
+        (row["by"], row["method"], row["status"], row["from_address"])
+        for row in shown
+        if row["run_id"] == run_id
+    ]
+    assert rows == [
+        ("the-operator", "DELETE", 202, "127.0.0.1"),
+        ("gunner@example.org", "POST", 202, "127.0.0.1"),
+    ]
+
+
+def test_one_key_launches_once_also_after_the_coordinator_was_killed(signed: Signed) -> None:
+    body = {"scenario": "smoke", "overrides": SMALL}
+    key = {"Idempotency-Key": "once"}
+    first = signed.ask("POST", "/v1/runs", json=body, headers=key).json()["run_id"]
+    other, url = signed.site.start_coordinator()
+    try:
+        again = httpx.post(
+            f"{url}/v1/runs",
+            json=body,
+            headers=key | {"Authorization": f"Bearer {signed.operator}"},
+            timeout=30,
+        )
+        assert again.json()["run_id"] == first
+    finally:
+        kill(other)
+    changed = body | {"overrides": SMALL | {"burst_s": 4}}
+    refused = signed.ask("POST", "/v1/runs", json=changed, headers=key)
+    assert refused.status_code == 409
+    assert first in refused.json()["detail"]
+    jwt = signed.keys.token()
+    others = signed.ask("POST", "/v1/runs", jwt, json=body, headers=key).json()["run_id"]
+    assert others != first  # keys of two callers do not meet
+    for run_id in (first, others):
+        signed.ask("DELETE", f"/v1/runs/{run_id}", json={})
+
+
+def test_the_command_line_says_what_it_lacks(signed: Signed) -> None:
+    none = signed.run("runs", token=None)
+    assert (none.returncode, none.stdout) == (4, "")
+    assert "no token" in none.stderr
+    assert "BROADSIDE_TOKEN" in none.stderr
+    wrong = signed.run("runs", token="broadside_" + "x" * 43)
+    assert "not known" in wrong.stderr
+    weak = signed.run("launch", "smoke", "--detach", token=signed.viewer)
+    assert weak.returncode == 4
+    assert "the-viewer is a viewer; this needs an operator" in weak.stderr
+    for command in (["runs"], ["aggregate"], ["agents"]):
+        done = signed.run(*command, token=signed.viewer)
+        assert done.returncode == 0, done.stderr
+    given = signed.site.run("runs", "--api", signed.url, "--token", signed.viewer)
+    assert given.returncode == 0
+    local = signed.site.run("runs")  # on the fabric itself nobody needs a token
+    assert local.returncode == 0
+
+
+def test_a_revoked_token_is_refused_within_seconds(signed: Signed) -> None:
+    made = signed.site.run("token", "add", "short-lived", "--role", "viewer")
+    token = made.stdout.strip()
+    wait_for("an answer", lambda: signed.ask("GET", "/v1/me", token).status_code == 200, 3)
+    assert signed.site.run("token", "revoke", "short-lived").returncode == 0
+    wait_for("a refusal", lambda: signed.ask("GET", "/v1/me", token).status_code == 401, 8)
+    again = signed.site.run("token", "add", "short-lived", "--role", "viewer")
+    assert again.returncode == 3
+    listed = json.loads(signed.site.run("token", "list", "--json").stdout)
+    assert {row["name"] for row in listed} >= {"the-operator", "the-viewer", "short-lived"}
+    assert not any("sha256" in row for row in listed)
+
+
+def test_no_secret_is_in_any_log(signed: Signed, tmp_path: Path) -> None:
+    jwt = signed.keys.token()
+    assert signed.ask("GET", "/v1/runs", jwt).status_code == 200
+    signed.ask("GET", "/v1/runs", jwt[:-4] + "AAAA")
+    text = "".join(path.read_text() for path in signed.site.folder.glob("*.log"))
+    assert "DEBUG" in text  # else the test shows nothing
+    for secret in (signed.operator, signed.viewer, jwt, jwt.split(".")[2]):
+        assert secret not in text
+
+
+def test_no_connection_string_is_in_any_log(tmp_path: Path) -> None:
+    """Against an Azure that is not there, with the SDKs at their most talkative."""
+    key, account_key = "c2VjcmV0LXNhcy1rZXk9", "c2VjcmV0LWFjY291bnQta2V5LXZhbHVlLWhlcmUhIQ=="
+    with Site(tmp_path) as site:
+        process, url = site.start_coordinator(
+            BROADSIDE_LOG_LEVEL="DEBUG",
+            BROADSIDE_FABRIC="azure",
+            BROADSIDE_SERVICEBUS_CONNECTION_STRING="Endpoint=sb://127.0.0.1:9/;"
+            f"SharedAccessKeyName=manage;SharedAccessKey={key};UseDevelopmentEmulator=true",
+            BROADSIDE_TABLES_CONNECTION_STRING="DefaultEndpointsProtocol=http;AccountName=dev;"
+            f"AccountKey={account_key};TableEndpoint=http://127.0.0.1:9/dev;",
+        )
+        for path in ("/v1/runs", "/readyz"):
+            assert httpx.get(url + path, timeout=60).status_code == 503, path
+        time.sleep(1)
+        kill(process)
+        text = "".join(path.read_text() for path in tmp_path.glob("*.log"))
+    assert "DEBUG" in text
+    assert key not in text
+    assert account_key not in text
