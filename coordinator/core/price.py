@@ -207,13 +207,10 @@ def _either(prices: Iterable[Price | None]) -> Price | None:
 
 
 def _line(item: str, unit: str, quantity: Span, price: Price | None) -> Line:
+    bounds = (None, None, None) if price is None else (price.low, price.usd, price.high)
     low, value, high = (
         None if amount is None or each is None else amount * each
-        for amount, each in (
-            (quantity.low, price and price.low),
-            (quantity.value, price and price.usd),
-            (quantity.high, price and price.high),
-        )
+        for amount, each in zip((quantity.low, quantity.value, quantity.high), bounds, strict=True)
     )
     return Line(
         item=item,

@@ -20,8 +20,8 @@ TABLE = prices.load()
 D4_FLEET = [agent.model_copy(update={"vm_size": "Standard_D4_v4"}) for agent in fleet(30)]
 
 
-def spec(name: str = "jumbo-1740s", **overrides: object) -> RunSpec:
-    return scenarios.load(name, {"device": {"sku": "premium"}} | overrides)
+def spec(scenario: str = "jumbo-1740s", /, **overrides: object) -> RunSpec:
+    return scenarios.load(scenario, {"device": {"sku": "premium"}} | overrides)
 
 
 def line(said: Estimate, item: str) -> Line:
@@ -75,7 +75,8 @@ def test_a_lab_run_costs_nothing_and_is_priced_at_real_scale() -> None:
 
 
 def test_paced_traffic_is_priced_as_offered_and_unpaced_up_to_the_nics() -> None:
-    paced = spec(**{"traffic.stream_bits_per_second": 10_000_000, "traffic.streams_count": 10})
+    pace = {"stream_bits_per_second": 10_000_000, "streams_count": 10}
+    paced = spec(traffic=pace)
     said = estimate(paced, [], TABLE)
     assert said.ip_bits_per_second == pytest.approx(30 * 10 * 10e6 * 1500 / 1448)
     capped = [

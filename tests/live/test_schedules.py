@@ -1,0 +1,135 @@
+"""Schedules and prices with real coordinators and commands: one dies, each instant fires once."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from exchange.fabric import FabricSettings, open_fabric
+from exchange.messages import Role
+from tests.live.site import Site, call, kill, wait_for
+from tests.unit.coordinator.fleet import presence
+
+pytestmark = pytest.mark.live
+
+RUNS_COUNT = 6
+TINY = {"pairs_count": 1, "burst_s": 1, "lead_s": 1}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A site whose one pair of agents only says that it is there: nobody takes a job."""
+    with Site(tmp_path_factory.mktemp("schedules")) as site:
+        stopped = threading.Event()
+        beating = threading.Thread(target=lambda: asyncio.run(_beat(site, stopped)))
+        beating.start()
+        try:
+            yield site
+        finally:
+            stopped.set()
+            beating.join()
+
+
+async def _beat(site: Site, stopped: threading.Event) -> None:
+    fabric = open_fabric(FabricSettings(data_dir=Path(site.environment["BROADSIDE_DATA_DIR"])))
+    while not stopped.is_set():
+        for role in (Role.CLIENT, Role.SERVER):
+            await fabric.records.beat(presence(role, 1, beat_at=datetime.now(UTC)))
+        await asyncio.sleep(1)
+    await fabric.close()
+
+
+def test_each_instant_fires_once_while_coordinators_die_and_come(site: Site) -> None:
+    first, _ = site.start_coordinator(BROADSIDE_TICK_S="0.3")
+    _, url = site.start_coordinator(BROADSIDE_TICK_S="0.3")
+    body = {
+        "name": "often",
+        "scenario": "smoke",
+        "overrides": TINY,
+        "cron": "*/2 * * * * *",
+        "overlap": "cancel",  # nobody measures anything: the run before is over at once
+        "runs_max_count": RUNS_COUNT,
+    }
+    call(url, "POST", "/v1/schedules", json=body)
+
+    def view() -> dict[str, Any]:
+        found: dict[str, Any] = call(url, "GET", "/v1/schedules/often")
+        return found
+
+    wait_for("three runs", lambda: len(view()["history"]) >= 3)
+    kill(first)
+    site.start_coordinator(BROADSIDE_TICK_S="0.3")
+    ended = wait_for("the schedule's end", lambda: view()["state"] == "ended" and view(), 60)
+    launched = [row["run_id"] for row in ended["history"] if row["state"] == "launched"]
+    runs = [run["run_id"] for run in call(url, "GET", "/v1/runs")]
+    assert len(launched) == len(set(launched)) == RUNS_COUNT
+    assert sorted(launched) == sorted(runs)
+    time.sleep(3)  # another instant or two
+    assert len(call(url, "GET", "/v1/runs")) == RUNS_COUNT
+    by = {run["created_by"] for run in call(url, "GET", "/v1/runs")}
+    assert by == {"schedule often"}
+
+
+def test_mistakes_are_one_line_each(site: Site) -> None:
+    _, url = site.start_coordinator()
+    good = {"name": "good", "scenario": "smoke", "cron": "0 2 * * 6"}
+    call(url, "POST", "/v1/schedules", json=good)
+    cases = {
+        "taken": (good, 409, "there is one of that name"),
+        "cron": ({**good, "name": "a", "cron": "0 26 * * 6"}, 422, "hour '26'"),
+        "zone": ({**good, "name": "a", "timezone": "Europe/Amsterdm"}, 422, "Europe/Amsterdam?"),
+        "past": ({**good, "name": "a", "cron": None, "at": "2020-01-01T00:00"}, 422, "in the past"),
+        "both": ({**good, "name": "a", "at": "2040-01-01T00:00"}, 422, "one of the two"),
+        "neither": ({"name": "a", "scenario": "smoke"}, 422, "one of the two"),
+        "scenario": ({**good, "name": "a", "scenario": "smok"}, 422, "did you mean 'smoke'"),
+        "name": ({**good, "name": "A/B"}, 422, "name"),
+    }
+    for case, (body, code, words) in cases.items():
+        answer = httpx.post(f"{url}/v1/schedules", json=body)
+        assert answer.status_code == code, case
+        assert words in answer.json()["detail"], case
+    assert httpx.get(f"{url}/v1/schedules/none").status_code == 404
+    assert call(url, "POST", "/v1/schedules/good/pause")["state"] == "paused"
+    assert call(url, "POST", "/v1/schedules/good/resume")["state"] == "active"
+    names = [view["schedule"]["name"] for view in call(url, "GET", "/v1/schedules")]
+    assert "good" in names
+    call(url, "DELETE", "/v1/schedules/good")
+    assert httpx.get(f"{url}/v1/schedules/good").status_code == 404
+
+
+def test_the_commands_add_show_and_remove(site: Site) -> None:
+    added = site.run(
+        *("schedule", "add", "weekly", "--scenario", "smoke", "--cron", "0 2 * * 6"),
+        *("--timezone", "Europe/Amsterdam", "--until", "2040-01-01", "--max-runs", "3"),
+        *("--overlap", "queue", "--missed", "run-late", "--set", "pairs_count=1", "--json"),
+    )
+    assert added.returncode == 0, added.stderr
+    schedule = json.loads(added.stdout)["schedule"]
+    assert (schedule["spec"]["pairs_count"], schedule["runs_max_count"]) == (1, 3)
+    shown = site.run("schedule", "show", "weekly")
+    assert shown.stdout.count("02:00:00 +0") == 5, shown.stdout
+    refused = site.run("schedule", "add", "weekly", "--scenario", "smoke", "--cron", "x 2 * * 6")
+    assert refused.returncode == 3
+    assert refused.stderr.count("\n") == 1
+    assert "cron: minute 'x'" in refused.stderr
+    assert site.run("schedule", "remove", "weekly").returncode == 0
+
+
+def test_an_estimate_launches_nothing_and_a_budget_refuses(site: Site) -> None:
+    said = site.run("estimate", "jumbo-1740s", "--set", "bursts_count=1", "--json")
+    assert said.returncode == 0, said.stderr
+    answer = json.loads(said.stdout)
+    assert answer["price"]["bill"]["total_usd"] == pytest.approx(2194, abs=1)
+    assert answer["feasible"] is False
+    assert answer["problems"][0]["field"] == "pairs_count"
+    target = ["--set", "objective.target_bits_per_second=180e9", "--set", "pairs_count=1"]
+    refused = site.run("launch", "smoke", *target, "--budget", "1")
+    assert refused.returncode == 4
+    assert "over its budget of $1.00; raise the budget" in refused.stderr
