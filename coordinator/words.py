@@ -24,8 +24,12 @@ def signed_ratio(value: float | None, digits: int = 2) -> str:
 
 
 def milliseconds(seconds: float | None, digits: int = 3) -> str:
-    """A short time in ms, or `unknown`."""
-    return "unknown" if seconds is None else f"{seconds * 1e3:.{digits}g} ms"
+    """A short time in ms, one of a second or more in s, or `unknown`."""
+    if seconds is None:
+        return "unknown"
+    if abs(seconds) >= 1:
+        return f"{seconds:.{digits}g} s"
+    return f"{seconds * 1e3:.{digits}g} ms"
 
 
 def microseconds(seconds: float | None) -> str:

@@ -218,7 +218,8 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, st
             said = ", ".join(f"{key}={inner}" for key, inner in value.items())
             yield f"{prefix}{name}", said or "none"
         else:
-            yield f"{prefix}{name}", "none" if value is None else str(value)
+            said = f"{value:.15g}" if isinstance(value, float) else str(value)
+            yield f"{prefix}{name}", "none" if value is None else said
 
 
 def generators_section(source: Source) -> Section:

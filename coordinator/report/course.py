@@ -5,7 +5,7 @@ from coordinator.core.price import Bill
 from coordinator.core.trend import Trend
 from coordinator.report.source import Source
 from coordinator.report.values import Section, Table
-from coordinator.words import count, dollars, instant, ratio, size
+from coordinator.words import count, dollars, instant, milliseconds, rate, ratio, size
 
 
 def course_sections(source: Source) -> tuple[Section, ...]:
@@ -70,11 +70,23 @@ def _trend_cells(trend: Trend) -> tuple[str, ...]:
     return (
         trend.name.replace("_", " "),
         str(trend.bursts_count),
-        f"{trend.median:.4g}",
+        _median(trend),
         f"{trend.percent_per_hour:+.3g} %",
         f"{trend.low_percent_per_hour:+.3g} to {trend.high_percent_per_hour:+.3g} %",
         "yes" if trend.moved else "no",
     )
+
+
+def _median(trend: Trend) -> str:
+    match trend.name:
+        case "received":
+            return rate(trend.median)
+        case "rtt":
+            return milliseconds(trend.median)
+        case "retransmits":
+            return ratio(trend.median, 4)
+        case _:
+            return f"{trend.median:.4g}"
 
 
 def _disruption_cells(each: Disruption) -> tuple[str, ...]:
