@@ -454,11 +454,17 @@ class _Link(Generic[_Handler]):
                 raise explained from error
 
     def _watched(self, handler: _Handler) -> _Handler:
-        """The SDK tells of an attempt that it repeats nowhere but here, inside itself."""
+        """The SDK tells of an attempt that it repeats nowhere but here, inside itself.
+
+        It would also repeat what the service refuses for good: that ends here.
+        """
         handle = handler._handle_exception
 
         async def handle_and_note(error: Exception) -> Exception:
-            if not _was_idle(error) and isinstance(self._explain(error), ExchangeUnavailable):
+            explained = self._explain(error)
+            if isinstance(explained, ExchangeMisconfigured):
+                raise error
+            if isinstance(explained, ExchangeUnavailable) and not _was_idle(error):
                 self._troubles.failed(TroubleKind.QUEUE_AWAY)
             handled: Exception = await handle(error)  # type: ignore[no-untyped-call]
             return handled

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from exchange.fabric import open_fabric
-from exchange.messages import Role
 from exchange.ports import QueueCounts
 from lab.azurite import Azurite
 from lab.servicebus.process import BrokerProcess
@@ -25,6 +24,16 @@ GOOD_KEY, WRONG_KEY = "Z29vZA==", "d3Jvbmc="
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     with Site(tmp_path) as standing:
+        yield standing
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A coordinator and a pair at work."""
+    with Site(tmp_path_factory.mktemp("fleet")) as standing:
+        _, url = standing.start_coordinator()
+        standing.start_fleet(1)
+        wait_for_fleet(url, 2)
         yield standing
 
 
@@ -70,11 +79,8 @@ def counts(site: Site) -> QueueCounts:
     return asyncio.run(counted())
 
 
-def test_a_healthy_fleet_is_left_as_it_was(site: Site) -> None:
-    _, url = site.start_coordinator()
-    site.start_fleet(1)
-    wait_for_fleet(url, 2)
-    code, found = checks(site)
+def test_a_healthy_fleet_is_left_as_it_was(fleet: Site) -> None:
+    code, found = checks(fleet)
     assert code == 0
     for name in (
         "iperf3",
@@ -86,22 +92,21 @@ def test_a_healthy_fleet_is_left_as_it_was(site: Site) -> None:
     ):
         assert found[name]["ok"], found[name]
     assert "0 of them dead" in found["queue receive"]["detail"]
-    assert counts(site) == QueueCounts(active_count=0, scheduled_count=0, dead_count=0)
+    assert counts(fleet) == QueueCounts(active_count=0, scheduled_count=0, dead_count=0)
     assert "all servers of the fleet lie in them" in found["allowed networks"]["detail"]
 
 
-def test_each_fault_has_its_fix(site: Site) -> None:
-    _, url = site.start_coordinator()
-    site.start_agent(Role.SERVER, "s1")
-    wait_for_fleet(url, 1)
-    readings = site.folder / "readings.csv"
-    site.environment |= {
+def test_each_fault_has_its_fix(fleet: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = fleet.folder / "readings.csv"
+    wrong = {
         "BROADSIDE_AGENT_ALLOWED_NETWORKS": "10.9.0.0/16",
         "BROADSIDE_AGENT_IPERF3": "/nowhere/iperf3",
         "BROADSIDE_LEDGER": "lab",
         "BROADSIDE_LEDGER_PATH": str(readings),
     }
-    code, found = checks(site)
+    for name, value in wrong.items():
+        monkeypatch.setitem(fleet.environment, name, value)
+    code, found = checks(fleet)
     assert code == 4
     assert "would refuse 127.0.0.1" in found["allowed networks"]["detail"]
     assert "BROADSIDE_AGENT_ALLOWED_NETWORKS" in found["allowed networks"]["fix"]
@@ -112,7 +117,7 @@ def test_each_fault_has_its_fix(site: Site) -> None:
     now_s = datetime.now(UTC).timestamp()
     rows = [f"{now_s - back_s},{1000 - back_s},0" for back_s in (30, 20, 10)]
     readings.write_text("\n".join(["at_s,up_bytes,down_bytes", *rows, ""]))
-    _, found = checks(site)
+    _, found = checks(fleet)
     assert found["ledger"]["ok"], found["ledger"]
     assert "2 figures of the last 15 minutes" in found["ledger"]["detail"]
 

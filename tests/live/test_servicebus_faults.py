@@ -91,9 +91,13 @@ async def received(queue: ServiceBusQueue) -> Delivery:
     return delivery
 
 
-async def test_every_call_survives_a_cut_connection(
-    queue: ServiceBusQueue, broker: BrokerProcess, name: str
-) -> None:
+async def test_every_call_survives_a_cut_connection(broker: BrokerProcess, name: str) -> None:
+    queue = opened(broker, name, Bounds(backoff_s=0.05))
+    async with closing(queue):
+        await _cut_before_every_call(queue, broker, name)
+
+
+async def _cut_before_every_call(queue: ServiceBusQueue, broker: BrokerProcess, name: str) -> None:
     def cut() -> None:
         assert broker.ask("drop")["dropped"] > 0, "nothing to cut: the case shows nothing"
 
