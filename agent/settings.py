@@ -50,7 +50,7 @@ def parse_ports(value: object) -> object:
 
 
 def parse_services(value: object) -> object:
-    """``"http=8080-8083 ftp=2121"`` to ``{"http": (8080, ...), "ftp": (2121,)}``.
+    """``"http=8080-8083 ftp=2121"`` to ports by engine.
 
     Other types pass through.
     """

@@ -1,0 +1,33 @@
+"""Jobs and asks for the engines' tests."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from exchange.engines.port import ClientAsk, ServerAsk, Tool
+from exchange.messages import Endpoint, Job, Traffic
+
+NAMES = ("iperf3", "vegeta", "nginx", "lftp", "vsftpd")
+TOOLS = {name: Tool(argv=(f"/bin/{name}",), version="3.18") for name in NAMES}
+T0 = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def job(traffic: Traffic, *, duration_s: int = 10, **endpoint: Any) -> Job:
+    place = {"agent_id": "s1", "address": "10.2.0.4", "port": 8080} | endpoint
+    return Job(
+        run_id="r1",
+        burst_index=0,
+        pair_index=0,
+        endpoint=Endpoint.model_validate(place),
+        traffic=traffic,
+        planned_start_at=T0,
+        duration_s=duration_s,
+    )
+
+
+def client_ask(asked: Job, bind: str | None = "10.1.0.4") -> ClientAsk:
+    return ClientAsk(job=asked, tools=TOOLS, folder="/work/x", bind=bind)
+
+
+def server_ask(**changes: Any) -> ServerAsk:
+    asked: dict[str, Any] = {"port": 8080, "address": "10.2.0.4", "tools": TOOLS}
+    return ServerAsk(**(asked | {"folder": "/work/x", "duration_max_s": 60.5} | changes))

@@ -1,0 +1,147 @@
+"""HTTP downloads: what vegeta is asked, how its results and nginx's log read."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exchange.engines import engines
+from exchange.engines.http import error_kind
+from exchange.messages import Flow, Traffic
+from tests.unit.exchange.engines.asks import T0, client_ask, job, server_ask
+
+HTTP = engines()["http"]
+AT_S = T0.timestamp()
+
+
+def line(start_s: float, latency_s: float, code: int = 200, error: str = "") -> bytes:
+    """One result as vegeta 12 writes it."""
+    nanoseconds = round((start_s % 1) * 1e9)
+    said = {
+        "attack": "",
+        "code": code,
+        "timestamp": f"2026-11-20T12:00:{int(start_s):02d}.{nanoseconds:09d}Z",
+        "latency": round(latency_s * 1e9),
+        "bytes_in": 0,
+        "error": error,
+        "body": None,
+        "headers": {"Content-Length": ["1000000"]} if code else None,
+    }
+    return json.dumps(said).encode()
+
+
+def options(**changes: object) -> Traffic:
+    return Traffic.model_validate({"engine": "http", "options": changes})
+
+
+def test_a_rate_is_an_open_model_and_none_is_as_fast_as_connections_go() -> None:
+    paced = HTTP.client(client_ask(job(options(requests_per_second=2.5)))).processes[0]
+    assert "-rate=2500/1000s" in paced.argv
+    assert "-max-workers=10000" in paced.argv
+    assert paced.pipe_to == ("/bin/vegeta", "encode", "-to=json")
+    free = HTTP.client(client_ask(job(Traffic(engine="http", streams_count=7)))).processes[0]
+    assert {"-rate=0", "-max-workers=7", "-max-connections=7", "-laddr=10.1.0.4"} <= set(free.argv)
+    closing = HTTP.client(client_ask(job(options(keepalive=False)), bind=None)).processes[0]
+    assert "-keepalive=false" in closing.argv
+
+
+def test_an_ipv6_target_is_spelt_as_urls_do() -> None:
+    launch = HTTP.client(client_ask(job(options(), address="fd00::2"), bind=None))
+    assert launch.files[0].text == "GET http://[fd00::2]:8080/1000000\n"
+    assert "listen [fd00::2]:8080" in HTTP.server(server_ask(address="fd00::2")).files[0].text
+
+
+def test_a_scaled_rate_is_what_is_offered() -> None:
+    traffic = options(requests_per_second=100, body_bytes=1_000_000)
+    assert traffic.offered_bits_per_second == 800_000_000
+    assert traffic.scaled(100).offered_bits_per_second == 8_000_000
+    assert options().offered_bits_per_second is None
+    assert options().scaled(100) == options()
+
+
+def test_results_become_seconds_success_and_latency() -> None:
+    reader = HTTP.client_reader(job(options(), duration_s=3))
+    reader.feed(line(0.25, 1.0), AT_S)  # half a second in each of two
+    reader.feed(line(2.0, 0.1), AT_S)
+    reader.feed(line(2.1, 0.002, 503, "503 Service Unavailable"), AT_S)
+    reader.feed(line(2.2, 5.0, 0, "Get x: context deadline exceeded"), AT_S)
+    reading = reader.finish(0)
+    assert reading.usable
+    assert reading.first_data_at_s == AT_S + 0.25
+    rows = reading.intervals[Flow.DOWN]
+    assert [row.transferred_bytes for row in rows[:3]] == [750_000, 250_000, 2_000_000]
+    assert rows[0].end_s == 0.75  # the whole UTC second
+    assert rows[-1].end_s == pytest.approx(7.2 - 0.25)
+    measures = {measure.name: measure.value for measure in reading.report.measures}
+    assert measures["requests_count"] == 4
+    assert measures["success_ratio"] == 0.5
+    assert (measures["errors_http_503_count"], measures["errors_timeout_count"]) == (1, 1)
+    (latency,) = reading.report.distributions
+    assert sum(latency.counts.values()) == 2
+    assert latency.max == 1.0
+
+
+def test_a_body_that_broke_off_counts_nothing() -> None:
+    reader = HTTP.client_reader(job(options(), duration_s=3))
+    reader.feed(line(0, 0.1, 0, "unexpected EOF"), AT_S)
+    reading = reader.finish(0)
+    assert not reading.usable
+    assert "all 1 requests failed, 1 of them: unexpected EOF" in (reading.report.error or "")
+
+
+def test_seconds_without_an_answer_are_seen_as_nothing_not_as_unseen() -> None:
+    reader = HTTP.client_reader(job(options(), duration_s=10))
+    reader.feed(line(0, 0.1), AT_S)
+    assert len(reader.finish(None).intervals[Flow.DOWN]) == 1  # it may yet say more
+    assert len(reader.finish(0).intervals[Flow.DOWN]) == 10
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 9), st.floats(0, 8), st.booleans()), min_size=1, max_size=60)
+)
+def test_bytes_are_conserved_in_any_order(results: list[tuple[float, float, bool]]) -> None:
+    reader = HTTP.client_reader(job(options(), duration_s=10))
+    for start_s, latency_s, good in results:
+        reader.feed(line(start_s, latency_s, 200 if good else 0), AT_S)
+    rows = reader.finish(0).intervals[Flow.DOWN]
+    good_count = sum(good for *_, good in results)
+    assert sum(row.transferred_bytes for row in rows) == 1_000_000 * good_count
+    assert all(a.end_s == b.start_s for a, b in pairwise(rows))
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ('Get "http://1": dial tcp 0:0->1:8: connect: connection refused', "connection_refused"),
+        ("504 Gateway Timeout", "http_504"),
+        ("net/http: request canceled (Client.Timeout exceeded)", "timeout"),
+        ("tls: failed to verify certificate: x509: unknown authority", "tls"),
+        ("", "unknown"),
+    ],
+)
+def test_errors_have_kinds_without_addresses(error: str, kind: str) -> None:
+    assert error_kind(error) == kind
+
+
+def test_kinds_of_errors_are_bounded() -> None:
+    reader = HTTP.client_reader(job(options()))
+    for index in range(100):
+        reader.feed(line(1, 0.1, 0, f"x: error number {index}"), AT_S)
+    names = [measure.name for measure in reader.finish(0).report.measures]
+    assert len(names) < 15
+    assert "errors_other_count" in names
+
+
+def test_nginx_tells_what_it_sent_session_by_session() -> None:
+    reader = HTTP.server_reader()
+    reader.feed(f"{AT_S + 1.5:.3f} 1.000 200 1000 10.1.0.4".encode(), AT_S + 2)
+    reader.feed(b"GET / HTTP/1.1", AT_S + 2)
+    reading = reader.finish()
+    assert reading.report.totals[0].sent_bytes == 1000
+    assert reading.client_address == "10.1.0.4"
+    assert [row.transferred_bytes for row in reading.intervals[Flow.DOWN]] == [500, 500]
+    assert reading.first_data_at_s == pytest.approx(AT_S + 0.5)
+    reader.close()  # type: ignore[union-attr]
+    assert reader.finish().intervals == {}

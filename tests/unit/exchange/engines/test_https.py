@@ -1,0 +1,24 @@
+"""HTTPS is HTTP with a certificate: which files, and whether the client holds the server to it."""
+
+from exchange.engines import engines
+from exchange.engines.port import Certificate
+from exchange.messages import Traffic
+from tests.unit.exchange.engines.asks import client_ask, job, server_ask
+
+HTTPS = engines()["https"]
+
+
+def test_the_server_shows_its_certificate() -> None:
+    shown = Certificate(certificate="/work/x/c.pem", key="/work/x/k.pem")
+    text = HTTPS.server(server_ask(certificate=shown)).files[0].text
+    assert "listen 10.2.0.4:8080 ssl reuseport;" in text
+    assert "ssl_certificate /work/x/c.pem; ssl_certificate_key /work/x/k.pem;" in text
+
+
+def test_the_client_trusts_any_certificate_unless_told_to_verify() -> None:
+    launch = HTTPS.client(client_ask(job(Traffic(engine="https"))))
+    assert "-insecure" in launch.processes[0].argv
+    assert launch.files[0].text.startswith("GET https://10.2.0.4:8080/")
+    strict = Traffic(engine="https", options={"verify": True})
+    assert strict.problems() == ()
+    assert "-insecure" not in HTTPS.client(client_ask(job(strict))).processes[0].argv

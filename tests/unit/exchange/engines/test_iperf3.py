@@ -1,0 +1,107 @@
+"""iperf3 as an engine: a pair's streams shared over processes, and their readings summed."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exchange.engines import engines
+from exchange.engines.merge import merge
+from exchange.engines.port import Unsupported
+from exchange.engines.reading import Reading
+from exchange.iperf3 import read_any
+from exchange.messages import Flow, Pacing, Traffic
+from tests.unit.exchange.engines.asks import client_ask, job
+
+IPERF3 = engines()["iperf3"]
+RECORDINGS = Path(__file__).parents[3] / "data" / "iperf3"
+
+
+def recording(name: str) -> Reading:
+    reading = read_any((RECORDINGS / name).read_bytes())
+    assert reading.usable
+    return replace(reading, first_data_at_s=1000.0)
+
+
+@given(streams_count=st.integers(1, 128), processes_count=st.integers(1, 16))
+def test_shares_of_any_partition_sum_to_the_whole(streams_count: int, processes_count: int) -> None:
+    count = min(processes_count, streams_count)
+    asked = job(
+        Traffic(streams_count=streams_count, processes_count=count),
+        more_ports=tuple(range(9001, 9000 + count)),
+    )
+    launch = IPERF3.client(client_ask(asked))
+    assert len(launch.processes) == count
+    shares = [process.streams_count or 0 for process in launch.processes]
+    assert sum(shares) == streams_count
+    assert max(shares) - min(shares) <= 1
+    ports = [process.argv[process.argv.index("--port") + 1] for process in launch.processes]
+    assert len(set(ports)) == count
+
+
+def test_a_pair_with_too_few_ports_is_refused() -> None:
+    asked = job(Traffic(streams_count=4, processes_count=2))
+    with pytest.raises(Unsupported, match=r"processes_count: 2 processes, but the pair has 1 port"):
+        IPERF3.client(client_ask(asked))
+
+
+def test_pacing_and_dscp_have_their_options() -> None:
+    traffic = Traffic(stream_bits_per_second=5_000_000, pacing=Pacing.KERNEL, dscp=46)
+    (process,) = IPERF3.client(client_ask(job(traffic))).processes
+    argv = process.argv
+    assert argv[argv.index("--fq-rate") + 1] == "5000000"
+    assert argv[argv.index("--dscp") + 1] == "46"
+    assert "--bitrate" not in argv
+    for version in ("3.12", "3.22"):
+        text = (RECORDINGS / f"help-{version}.txt").read_text()
+        assert "--fq-rate" in text
+        assert "--dscp" in text
+
+
+@pytest.mark.parametrize("name", ["3.22/tcp-stream.json", "3.22/tcp-bidir.json", "3.22/udp.json"])
+def test_readings_of_several_processes_sum(name: str) -> None:
+    one = recording(name)
+    two = replace(one, first_data_at_s=1000.3)
+    both = merge([one, two])
+    assert both.usable
+    assert both.first_data_at_s == 1000.0
+    assert len(both.report.processes) == 2
+    for flow, rows in one.intervals.items():
+        merged = both.intervals[flow]
+        assert sum(row.transferred_bytes for row in merged) == 2 * sum(
+            row.transferred_bytes for row in rows
+        )
+        assert merged[-1].end_s == pytest.approx(rows[-1].end_s + 0.3)
+        assert all(a.end_s == b.start_s for a, b in pairwise(merged))
+    for total, single in zip(both.report.totals, one.report.totals, strict=True):
+        assert total.received_bytes == 2 * (single.received_bytes or 0)
+        assert total.packets_count == (single.packets_count and 2 * single.packets_count)
+        assert total.rtt_mean_s == single.rtt_mean_s
+    assert both.report.streams_count == 2 * (one.report.streams_count or 0)
+
+
+def test_one_failed_process_fails_the_whole() -> None:
+    good = recording("3.22/tcp-stream.json")
+    bad = read_any((RECORDINGS / "3.22" / "err-busy-json-stream.json").read_bytes())
+    both = merge([good, bad])
+    assert not both.usable
+    assert "busy" in (both.report.error or "")
+
+
+def test_while_it_runs_only_seconds_that_all_told_count() -> None:
+    lines = (RECORDINGS / "3.22" / "tcp-stream.json").read_text().splitlines()
+    events = [json.loads(line)["event"] for line in lines]
+    cut = events.index("interval") + 1
+    short = replace(read_any("\n".join(lines[:cut]).encode()), first_data_at_s=1000.0)
+    both = merge([recording("3.22/tcp-stream.json"), short])
+    assert len(both.intervals[Flow.UP]) == 1
+
+
+def test_what_was_granted_is_read(name: str = "3.22/tcp-opts.json") -> None:
+    report = read_any((RECORDINGS / name).read_bytes()).report
+    assert report.window_bytes == 262_144
+    assert report.tos == 0

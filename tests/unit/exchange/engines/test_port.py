@@ -1,0 +1,142 @@
+"""Whatever engine there is keeps the port's promises, and what none can do is refused by name."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import exchange.engines
+from coordinator.core.runs import GOALS
+from exchange.engines import engines, problems
+from exchange.engines.port import EVERY_ENGINE, Certificate, Engine, Serving
+from exchange.messages import Protocol, Traffic
+from tests.unit.exchange.engines.asks import client_ask, job, server_ask
+
+ROOT = Path(__file__).parents[4]
+CERTIFICATE = Certificate(certificate="/work/x/c.pem", key="/work/x/k.pem")
+
+
+@pytest.fixture(params=engines().values(), ids=lambda engine: engine.name)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    found: Engine = request.param
+    return found
+
+
+def test_an_engine_is_a_file_a_test_and_a_line_in_the_docs(engine: Engine) -> None:
+    folder = Path(exchange.engines.__file__).parent
+    source = folder / f"{engine.name}.py"
+    assert source.is_file()
+    assert (Path(__file__).parent / f"test_{engine.name}.py").is_file()
+    assert f"\n| `{engine.name}` |" in (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
+    others = [path for path in (ROOT / "agent").glob("*.py") if path.name != "process.py"]
+    for path in others:  # the agent knows engines by the port alone; iperf3's search is older
+        if engine.name != "iperf3":
+            assert f'"{engine.name}"' not in path.read_text(encoding="utf-8"), path
+
+
+def test_its_own_defaults_are_fit_to_launch(engine: Engine) -> None:
+    traffic = Traffic(engine=engine.name)
+    assert traffic.problems() == ()
+    assert engine.honours | EVERY_ENGINE <= set(Traffic.model_fields)
+    assert set(engine.defaults) <= set(Traffic.model_fields)
+    assert engine.measures(traffic) <= set(GOALS)
+    assert engine.title
+    assert len(engine.title) < 90
+
+
+def test_a_client_binds_and_asks_the_endpoint_alone(engine: Engine) -> None:
+    launch = engine.client(client_ask(job(Traffic(engine=engine.name))))
+    said = " ".join(word for process in launch.processes for word in process.argv)
+    said += "".join(file.text for file in launch.files)
+    assert "10.2.0.4" in said
+    assert "8080" in said
+    assert "10.1.0.4" in said
+    for file in launch.files:
+        assert not Path(file.name).is_absolute()
+        assert ".." not in Path(file.name).parts
+
+
+def test_a_server_listens_at_the_agents_address_alone(engine: Engine) -> None:
+    ask = server_ask(certificate=CERTIFICATE if engine.needs_certificate else None)
+    launch = engine.server(ask)
+    (process,) = launch.processes
+    said = " ".join(process.argv) + "".join(file.text for file in launch.files)
+    assert "10.2.0.4" in said
+    assert "8080" in said
+    assert launch.unprivileged or engine.serving is Serving.ONE_TEST
+
+
+def test_readers_of_nothing_and_of_nonsense_say_so(engine: Engine) -> None:
+    for reader in (engine.client_reader(job(Traffic(engine=engine.name))), engine.server_reader()):
+        for line in (b"", b"\xff\xfe", b"{}", b'{"event":', b"1 2 3", b"null", b'["x"]'):
+            reader.feed(line, 1.0)
+        reader.sample("io", "rchar: x\n\xff", 1.0)
+        reading = reader.finish(None)
+        assert not reading.usable
+        assert reading.intervals == {}
+        assert reading.first_data_at_s is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"engine": "trex"}, "traffic.engine: 'trex' is none that this Broadside knows"),
+        (
+            {"engine": "ftp", "protocol": "udp", "stream_bits_per_second": 5},
+            "traffic.protocol: ftp cannot do udp; leave it at tcp, or use engine iperf3",
+        ),
+        (
+            {"engine": "ftp", "window_bytes": 4096},
+            "traffic.window_bytes: ftp cannot do 4096; drop it, or use engine iperf3",
+        ),
+        (
+            {"engine": "http", "direction": "forward"},
+            "traffic.direction: http cannot do forward; leave it at reverse, or use engine iperf3",
+        ),
+        (
+            {"engine": "https", "options": {"colour": 1}},
+            "traffic.options.colour: https has no such option; set of requests_per_second",
+        ),
+        (
+            {"engine": "http", "options": {"body_bytes": 1_000_001}},
+            "traffic.options.body_bytes: no server keeps 1000001 bytes; set 1, 2 or 5 times",
+        ),
+        (
+            {"engine": "http", "options": {"verify": True}},
+            "traffic.options.verify: http has no certificate; drop it, or use engine https",
+        ),
+        (
+            {"engine": "ftp", "streams_count": 64, "options": {"file_bytes": 1_000_000}},
+            "traffic.options.file_bytes: 1000000 bytes are too few for 64 segments; set at least",
+        ),
+        (
+            {"engine": "iperf3", "options": {"x": 1}},
+            "traffic.options: iperf3 has none, and x is set; drop it",
+        ),
+        (
+            {"pacing": "kernel"},
+            "traffic.pacing: kernel, but no rate is set; set traffic.stream_bits_per_second",
+        ),
+        (
+            {"pacing": "kernel", "protocol": "udp", "stream_bits_per_second": 5},
+            "traffic.pacing: the kernel paces TCP sockets only; set engine",
+        ),
+        (
+            {"processes_count": 4, "streams_count": 3},
+            "traffic.processes_count: 4 processes for 3 streams; set at most a process a stream",
+        ),
+    ],
+)
+def test_what_an_engine_cannot_do_is_named_with_the_fix(asked: dict[str, Any], said: str) -> None:
+    found = list(problems(Traffic.model_validate(asked)))
+    assert any(problem.startswith(said) for problem in found), found
+
+
+def test_what_is_left_out_is_as_the_engine_has_it() -> None:
+    assert Traffic(engine="ftp").streams_count == 1
+    assert Traffic(engine="ftp").direction.value == "reverse"
+    assert Traffic(engine="ftp", streams_count=64).streams_count == 64
+    assert Traffic().streams_count == 64
+    assert Traffic(engine="http").protocol is Protocol.TCP
+    again = Traffic.model_validate_json(Traffic(engine="https").model_dump_json())
+    assert again == Traffic(engine="https")
