@@ -1,0 +1,352 @@
+"""Makes the Grafana dashboards beside this file; run it after a change of metrics or panels.
+
+Names of metrics are those of ``coordinator/metrics.py``. A test says that the committed JSON is
+what this writes, that every query parses, and that every metric in it exists.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, timeseries
+from grafana_foundation_sdk.builders import table as tables
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import units
+from grafana_foundation_sdk.models.common import BigValueTextMode, GraphDrawStyle, StackingMode
+from grafana_foundation_sdk.models.dashboard import (
+    DataSourceRef,
+    DynamicConfigValue,
+    Threshold,
+    ThresholdsMode,
+)
+
+HERE: Final = Path(__file__).parent
+SOURCE: Final = DataSourceRef(type_val="prometheus", uid="${datasource}")
+FLEET, LEDGER, TARGET = "#3274b5", "#c25e00", "#8e8e8e"  # as in coordinator/charts
+
+
+def query(expression: str, legend: str = "", *, instant: bool = False) -> prometheus.Dataquery:
+    made = prometheus.Dataquery().expr(expression).legend_format(legend or "__auto")
+    return made.instant() if instant else made
+
+
+def lines(title: str, unit: str, says: str, *queries: prometheus.Dataquery) -> timeseries.Panel:
+    """A time series; a gap in the data stays a gap."""
+    panel = (
+        timeseries.Panel()
+        .title(title)
+        .description(says)
+        .datasource(SOURCE)
+        .unit(unit)
+        .min(0)
+        .span_nulls(False)
+        .line_width(2)
+        .fill_opacity(0)
+        .height(8)
+        .span(12)
+    )
+    for each in queries:
+        panel = panel.with_target(each)
+    return panel
+
+
+def stacked(title: str, says: str, *queries: prometheus.Dataquery) -> timeseries.Panel:
+    return (
+        lines(title, units.Short, says, *queries)
+        .draw_style(GraphDrawStyle.BARS)
+        .fill_opacity(70)
+        .stacking(common.StackingConfig().mode(StackingMode.NORMAL))
+    )
+
+
+def figure(
+    title: str,
+    unit: str,
+    says: str,
+    expression: str,
+    bounds: dashboard.ThresholdsConfig | None = None,
+) -> stat.Panel:
+    """One number. What is unknown says so."""
+    panel = (
+        stat.Panel()
+        .title(title)
+        .description(says)
+        .datasource(SOURCE)
+        .unit(unit)
+        .no_value("unknown")
+        .height(4)
+        .span(4)
+        .with_target(query(expression, instant=True))
+    )
+    return panel if bounds is None else panel.thresholds(bounds)
+
+
+def limits(*steps: tuple[float | None, str]) -> dashboard.ThresholdsConfig:
+    """Colours from each value on."""
+    made = [Threshold(value=value, color=colour) for value, colour in steps]
+    return dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(made)
+
+
+def verdict() -> stat.Panel:
+    """The verdict in words: the name of the sample that is 1."""
+    return (
+        stat.Panel()
+        .title("Verdict")
+        .description("Of the newest run, once it is over. While it goes on there is none.")
+        .datasource(SOURCE)
+        .no_value("not over")
+        .height(4)
+        .span(4)
+        .text_mode(BigValueTextMode.NAME)
+        .with_target(query("broadside_run_verdict == 1", "{{verdict}}", instant=True))
+    )
+
+
+def board(uid: str, title: str, says: str) -> dashboard.Dashboard:
+    return (
+        dashboard.Dashboard(title)
+        .uid(uid)
+        .description(says)
+        .tags(["broadside"])
+        .refresh("5s")
+        .time("now-15m", "now")
+        .timezone("utc")
+        .with_variable(
+            dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus")
+        )
+    )
+
+
+def run_board() -> dashboard.Dashboard:
+    """What the run under way does, and how the newest one ended."""
+    run = tables.Panel().title("Run").datasource(SOURCE).height(4).span(12)
+    run = run.description("The run that the figures are of: the one under way, else the newest.")
+    shown = query("broadside_run_info", instant=True).format("table")
+    return (
+        board("broadside-run", "Broadside: run", "Throughput, pairs, ledger and verdict of a run.")
+        .with_panel(run.with_target(shown))
+        .with_panel(verdict())
+        .with_panel(
+            figure(
+                "To the next start",
+                units.Seconds,
+                "Negative: the burst has begun.",
+                "broadside_burst_seconds_to_start",
+            )
+        )
+        .with_panel(
+            figure(
+                "Scale",
+                units.Short,
+                "Rates on this board are as measured; times this they are what they stand for.",
+                "broadside_run_scale",
+            )
+        )
+        .with_panel(
+            lines(
+                "Throughput",
+                units.BitsPerSecondSI,
+                "The fleet's senders, the firewall's own figure, the target; each at the layer "
+                "that its name says. Layers differ by headers, about 4 %.",
+                query("broadside_fleet_bits_per_second", "fleet sent, {{layer}}"),
+                query("broadside_firewall_bits_per_second", "firewall, {{layer}}"),
+                query("broadside_run_target_bits_per_second", "target, {{layer}}"),
+            )
+            .span(24)
+            .override_by_regexp("/^fleet/", [colour(FLEET)])
+            .override_by_regexp("/^firewall/", [colour(LEDGER)])
+            .override_by_regexp("/^target/", [colour(TARGET), dashed()])
+        )
+        .with_panel(
+            stacked(
+                "Pairs of the burst, by how far they are",
+                "Unclaimed, claimed, armed, reported; together all planned pairs.",
+                query("broadside_burst_pairs", "{{phase}}"),
+            )
+        )
+        .with_panel(
+            stacked(
+                "Outcomes of the burst",
+                "Pairs that have reported, by outcome.",
+                query("broadside_burst_outcomes", "{{outcome}}"),
+            )
+        )
+        .with_panel(
+            lines(
+                "Coverage while it runs",
+                units.PercentUnit,
+                "Share of the planned pairs that are in the throughput above.",
+                query("broadside_fleet_coverage_ratio", "coverage"),
+            ).max(1)
+        )
+        .with_panel(
+            stacked("Bursts of the run", "By phase.", query("broadside_run_bursts", "{{phase}}"))
+        )
+        .with_row(dashboard.Row("The newest run, once it is over"))
+        .with_panel(
+            figure(
+                "Received",
+                units.BitsPerSecondSI,
+                "The headline: mean over bursts of their windows, at the IP layer.",
+                'broadside_run_received_bits_per_second{layer="ip"}',
+            )
+        )
+        .with_panel(
+            figure(
+                "Of the target",
+                units.PercentUnit,
+                "At the target's own layer.",
+                "max by (layer) (broadside_run_received_bits_per_second)"
+                " / on (layer) max by (layer) (broadside_run_target_bits_per_second)",
+                limits((None, "#c4162a"), (0.95, "#37872d")),
+            )
+        )
+        .with_panel(
+            figure(
+                "Completeness",
+                units.PercentUnit,
+                "Planned pair-seconds on record. Below the floor no verdict is a pass.",
+                "broadside_run_completeness_ratio",
+                limits((None, "#c4162a"), (0.95, "#37872d")),
+            )
+        )
+        .with_panel(
+            figure(
+                "Firewall",
+                units.BitsPerSecondSI,
+                "Its own ledger over the same windows, at the layer it counts.",
+                "max(broadside_run_firewall_bits_per_second)",
+            )
+        )
+        .with_panel(
+            figure(
+                "Residual",
+                units.PercentUnit,
+                "Firewall over expected, less one.",
+                "broadside_run_residual_ratio",
+            )
+        )
+        .with_panel(
+            figure(
+                "Start spread",
+                units.Seconds,
+                "Latest less earliest first data, worst burst.",
+                "broadside_run_start_spread_seconds",
+            )
+        )
+    )
+
+
+def fleet_board() -> dashboard.Dashboard:
+    """Whether agents, clocks, queue and coordinator are well."""
+    return (
+        board("broadside-fleet", "Broadside: fleet", "Agents, clocks, queue and coordinator.")
+        .with_panel(
+            figure(
+                "Clients",
+                units.Short,
+                "Heard of within 30 s.",
+                'sum(broadside_agents{role="client", state!="stale"})',
+            )
+        )
+        .with_panel(
+            figure(
+                "Servers",
+                units.Short,
+                "Heard of within 30 s.",
+                'sum(broadside_agents{role="server", state!="stale"})',
+            )
+        )
+        .with_panel(
+            figure(
+                "Silent agents",
+                units.Short,
+                "Not heard of for 30 s.",
+                'sum(broadside_agents{state="stale"})',
+                limits((None, "#37872d"), (1, "#c4162a")),
+            )
+        )
+        .with_panel(
+            figure(
+                "Largest clock bound",
+                units.Seconds,
+                "The largest error that a live agent's clock admits; over 50 ms agents stand down.",
+                "broadside_clock_bound_max_seconds",
+                limits((None, "#37872d"), (0.05, "#c4162a")),
+            )
+        )
+        .with_panel(
+            figure(
+                "Dead letters",
+                units.Short,
+                "Messages that were set aside; `broadside deadletters explain` says why.",
+                'broadside_queue_messages{state="dead"}',
+                limits((None, "#37872d"), (1, "#c4162a")),
+            )
+        )
+        .with_panel(
+            figure("Open runs", units.Short, "Runs without a verdict.", "broadside_runs_open")
+        )
+        .with_panel(
+            stacked(
+                "Agents",
+                "By role and state.",
+                query("broadside_agents > 0", "{{role}} {{state}}"),
+            )
+        )
+        .with_panel(
+            lines(
+                "Largest clock bound",
+                units.Seconds,
+                "The largest error that a live agent's clock admits.",
+                query("broadside_clock_bound_max_seconds", "bound"),
+            )
+        )
+        .with_panel(
+            lines(
+                "Queue",
+                units.Short,
+                "Jobs that can be received, jobs of later bursts, and dead letters.",
+                query("broadside_queue_messages", "{{state}}"),
+            )
+        )
+        .with_panel(
+            lines(
+                "Since the coordinator looked after runs",
+                units.Seconds,
+                "Grows when it is stuck or cut off; leases lapse after a minute.",
+                query("broadside_tick_age_seconds", "{{instance}}"),
+            )
+        )
+        .with_panel(
+            tables.Panel()
+            .title("Coordinators")
+            .datasource(SOURCE)
+            .height(5)
+            .span(24)
+            .with_target(query("broadside_build_info", instant=True).format("table"))
+        )
+    )
+
+
+def colour(value: str) -> DynamicConfigValue:
+    return DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": value})
+
+
+def dashed() -> DynamicConfigValue:
+    return DynamicConfigValue(id_val="custom.lineStyle", value={"fill": "dash", "dash": [10, 8]})
+
+
+BOARDS: Final = {"run.json": run_board, "fleet.json": fleet_board}
+
+
+def written() -> dict[str, str]:
+    """The dashboards' files by name."""
+    return {
+        name: JSONEncoder(sort_keys=True, indent=2).encode(made().build()) + "\n"
+        for name, made in BOARDS.items()
+    }
+
+
+if __name__ == "__main__":
+    for name, text in written().items():
+        (HERE / name).write_text(text, encoding="utf-8")

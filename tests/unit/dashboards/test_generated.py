@@ -1,0 +1,176 @@
+"""Dashboards, alerts and the workbook name only what exists, and are what their makers write."""
+
+import json
+import re
+import runpy
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+
+from coordinator.metrics import METRICS
+
+ROOT = Path(__file__).parents[3]
+GRAFANA, PROMETHEUS, WORKBOOK = (
+    ROOT / "dashboards" / name for name in ("grafana", "prometheus", "workbook")
+)
+BOARDS = sorted(GRAFANA.glob("*.json"))
+OWN_LABELS = {"job", "instance"}  # that Prometheus adds
+
+
+def panels(board: Path) -> Iterator[dict[str, Any]]:
+    for panel in json.loads(board.read_text("utf-8"))["panels"]:
+        yield panel
+        yield from panel.get("panels", [])
+
+
+def dashboard_queries() -> Iterator[tuple[str, str]]:
+    for board in BOARDS:
+        for panel in panels(board):
+            for target in panel.get("targets", []):
+                yield f"{board.name}: {panel['title']}", target["expr"]
+
+
+def alerts() -> Iterator[dict[str, Any]]:
+    rules = yaml.safe_load((PROMETHEUS / "broadside.rules.yml").read_text("utf-8"))
+    for group in rules["groups"]:
+        yield from group["rules"]
+
+
+def selectors(expression: str) -> Iterator[tuple[str, set[str]]]:
+    """Every metric that a query selects, with the labels that it matches or groups by."""
+    tree = promql_parser.parse(expression)
+    pending: list[Any] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, promql_parser.VectorSelector):
+            yield node.name, {matcher.name for matcher in node.matchers.matchers}
+        for part in ("expr", "lhs", "rhs", "vector_selector", "param"):
+            child = getattr(node, part, None)
+            if child is not None:
+                pending.append(child)
+        pending += getattr(node, "args", None) or []
+
+
+def test_every_promql_selects_metrics_and_labels_that_exist() -> None:
+    queries = [*dashboard_queries(), *((rule["alert"], rule["expr"]) for rule in alerts())]
+    assert len(queries) > 25
+    used = set()
+    for where, expression in queries:
+        found = list(selectors(expression))
+        assert found, where
+        for name, labels in found:
+            if name == "up":
+                assert labels <= OWN_LABELS
+                continue
+            assert name in METRICS, where
+            assert labels <= {*METRICS[name][1], *OWN_LABELS}, where
+            used.add(name)
+    assert set(METRICS) - used == set(), "no panel and no alert shows these"
+
+
+def test_a_query_of_what_does_not_exist_is_seen() -> None:
+    wrong = "max by (layer) (nothing_of_ours / on (layer) broadside_fleet_bits_per_second{a='b'})"
+    found = dict(selectors(wrong))
+    assert "nothing_of_ours" in found
+    assert not found["broadside_fleet_bits_per_second"] <= {
+        *METRICS["broadside_fleet_bits_per_second"][1]
+    }
+
+
+@pytest.mark.parametrize("folder", [GRAFANA, WORKBOOK], ids=lambda folder: folder.name)
+def test_the_committed_files_are_up_to_date(folder: Path) -> None:
+    made = runpy.run_path(str(folder / "generate.py"))["written"]()
+    for name, text in made.items():
+        assert (folder / name).read_text("utf-8") == text, (
+            f"run: .venv/bin/python dashboards/{folder.name}/generate.py"
+        )
+    committed = {path.name for path in folder.glob("*.json")}
+    assert committed == set(made)
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.stem)
+def test_panels_say_what_they_show_and_do_not_overlap(board: Path) -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in panels(board):
+        if panel["type"] == "row":
+            continue
+        assert panel["title"]
+        assert panel.get("description") or panel["type"] == "table", panel["title"]
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert place["x"] + place["w"] <= 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+        if panel["type"] == "timeseries":
+            assert panel["fieldConfig"]["defaults"]["custom"].get("spanNulls") is False
+
+
+def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
+    for rule in alerts():
+        assert rule["labels"]["severity"] in ("page", "warning", "info")
+        assert rule["annotations"]["summary"]
+        assert rule["annotations"]["action"]
+
+
+def test_promtool_accepts_rules_and_their_tests() -> None:
+    tool = shutil.which("promtool")
+    assert tool, "apt-get install prometheus (make tools)"
+    for arguments in (
+        ["check", "rules", "broadside.rules.yml"],
+        ["test", "rules", "broadside.test.yml"],
+    ):
+        done = subprocess.run(
+            [tool, *arguments], cwd=PROMETHEUS, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    tested = (PROMETHEUS / "broadside.test.yml").read_text("utf-8")
+    for rule in alerts():
+        assert tested.count(f"alertname: {rule['alert']}\n") == 1, f"{rule['alert']}: never fires"
+
+
+# The workbook -----------------------------------------------------------------------------------
+
+KQL_WORDS = {
+    *("where", "summarize", "by", "bin", "top", "desc", "asc", "in", "and", "or", "project"),
+    *("max", "min", "sum", "avg", "count", "m", "1m"),
+}
+
+
+def kql() -> Iterator[str]:
+    book = json.loads((WORKBOOK / "broadside.workbook.json").read_text("utf-8"))
+    for item in book["items"]:
+        if item["type"] == 3:
+            assert item["content"]["timeContextFromParameter"] == "Span"
+            yield item["content"]["query"]
+
+
+def test_the_workbook_uses_only_tables_and_columns_that_the_docs_name() -> None:
+    columns = runpy.run_path(str(WORKBOOK / "generate.py"))["COLUMNS"]
+    documented = (ROOT / "docs" / "dashboards.md").read_text("utf-8")
+    queries = list(kql())
+    assert len(queries) >= 8
+    used: dict[str, set[str]] = {}
+    for query in queries:
+        table, *steps = query.split("\n| ")
+        assert table in columns
+        made = set(re.findall(r"(\w+) = ", query))
+        bare = re.sub(r'"[^"]*"', "", "\n".join(steps))
+        words = set(re.findall(r"[A-Za-z_]\w*", bare)) - KQL_WORDS - made
+        assert words <= set(columns[table]), (table, words - set(columns[table]))
+        used.setdefault(table, set()).update(words)
+        assert query.count("(") == query.count(")")
+        assert query.count('"') % 2 == 0
+    for table in used:
+        row = next(line for line in documented.splitlines() if line.startswith(f"| `{table}`"))
+        for column in columns[table]:
+            assert f"`{column}`" in row, (table, column)
