@@ -19,6 +19,7 @@ from exchange.messages import (
     Claim,
     ClockReading,
     Flow,
+    FlowTotals,
     HostSecond,
     Interval,
     JobReport,
@@ -281,7 +282,8 @@ def join_tests(
     By cookie where the client lived to name it (in its report, else in its claim); else by
     endpoint and time (:func:`_near`), nearest first, unless the client says it never started. A
     test is joined once; of records of one test the fullest stands. The order of ``tests`` does
-    not matter.
+    not matter. A pair of several processes has a test on each of its ports: they are summed, and
+    where one is missing none is used, as a part would pass for the whole.
     """
     fullest: dict[tuple[str, str, int, datetime], ServerRecord] = {}
     for record in tests:
@@ -299,34 +301,161 @@ def join_tests(
         other = by_cookie.get(cookie)
         if other is None or _fullness(record) > _fullness(free[other]):
             by_cookie[cookie] = key
-    records: dict[int, ServerRecord] = {}
+    parts: dict[int, dict[int, ServerRecord]] = {}  # by pair index and port
     joined_by: dict[int, Joined] = {}
     named: set[str] = set()
     for pair in pairs:
-        cookie = _cookie(reports.get(pair.index), claims.get(pair.index))
-        if cookie is None:
-            continue
-        named.add(cookie)
-        found = by_cookie.get(cookie)
-        if found is not None and found in free:
-            records[pair.index] = free.pop(found)
-            joined_by[pair.index] = Joined.COOKIE
+        for cookie in _cookies(reports.get(pair.index), claims.get(pair.index)):
+            named.add(cookie)
+            found = by_cookie.get(cookie)
+            if found is not None and found in free:
+                record = free.pop(found)
+                parts.setdefault(pair.index, {})[record.test.endpoint.port] = record
+                joined_by[pair.index] = Joined.COOKIE
     for pair in pairs:
         report = reports.get(pair.index)
-        if pair.index in records or (report is not None and report.outcome in _NEVER_STARTED):
+        if report is not None and report.outcome in _NEVER_STARTED:
             continue
-        near = [
-            (_distance_s(record.test, burst), key)
-            for key, record in free.items()
-            if (record.test.endpoint.address, record.test.endpoint.port)
-            == (pair.endpoint.address, pair.endpoint.port)
-            and _near(record.test, burst)
-            and (record.test.cookie is None or record.test.cookie not in named)
-        ]
-        if near:
-            records[pair.index] = free.pop(min(near)[1])
-            joined_by[pair.index] = Joined.ENDPOINT
+        for port in pair.endpoint.ports:
+            if port in parts.get(pair.index, {}) or (
+                pair.index in parts and not pair.endpoint.more_ports
+            ):
+                continue
+            near = [
+                (_distance_s(record.test, burst), key)
+                for key, record in free.items()
+                if (record.test.endpoint.address, record.test.endpoint.port)
+                == (pair.endpoint.address, port)
+                and _near(record.test, burst)
+                and (record.test.cookie is None or record.test.cookie not in named)
+            ]
+            if near:
+                parts.setdefault(pair.index, {})[port] = free.pop(min(near)[1])
+                joined_by[pair.index] = Joined.ENDPOINT
+    records: dict[int, ServerRecord] = {}
+    for pair in pairs:
+        found_parts = list(parts.get(pair.index, {}).values())
+        if found_parts and len(found_parts) >= len(pair.endpoint.ports):
+            records[pair.index] = found_parts[0] if len(found_parts) == 1 else summed(found_parts)
+        else:
+            joined_by.pop(pair.index, None)
     return Join(records=records, joined_by=joined_by, strays=tuple(free.values()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summed:
+    """The tests of a pair's several processes as one record."""
+
+    test: ServerTest
+    tracks: Sequence[TrackColumns]
+    host: tuple[HostSecond, ...] | HostColumns
+
+
+def summed(records: Sequence[ServerRecord]) -> Summed:
+    """One record of several that ran at once on one server, its bytes conserved."""
+    lead = records[0]
+    tests = [record.test for record in records]
+    firsts = [test.first_data_at for test in tests if test.first_data_at is not None]
+    ends = [test.ended_at for test in tests if test.ended_at is not None]
+    totals = tuple(
+        _summed_totals(said)
+        for flow in Flow
+        if len(said := [t for test in tests for t in test.engine.totals if t.flow is flow])
+        == len(tests)
+    )
+    places = [(side, flow) for side in Side for flow in Flow]
+    tracks = [
+        _summed_tracks(found)
+        for side, flow in places
+        if (
+            found := [
+                track_columns(track)
+                for record in records
+                for track in record.tracks
+                if (track.side, track.flow) == (side, flow)
+            ]
+        )
+        and len(found) == len(records)
+    ]
+    engine = lead.test.engine.model_copy(update={"totals": totals})
+    return Summed(
+        test=lead.test.model_copy(
+            update={
+                "engine": engine,
+                "first_data_at": min(firsts, default=None),
+                "ended_at": max(ends) if len(ends) == len(tests) else None,
+            }
+        ),
+        tracks=tracks,
+        host=lead.host,
+    )
+
+
+def _summed_totals(said: Sequence[FlowTotals]) -> FlowTotals:
+    """Counts added up where each is known; seconds of the longest."""
+
+    def total(name: str) -> int | None:
+        values = [getattr(part, name) for part in said]
+        return None if None in values else sum(values)
+
+    def longest(name: str) -> float | None:
+        return max((v for part in said if (v := getattr(part, name)) is not None), default=None)
+
+    counts = ("sent_bytes", "received_bytes", "retransmits_count", "packets_count", "lost_count")
+    update = {name: total(name) for name in counts}
+    spans = {name: longest(name) for name in ("sent_s", "received_s", "rtt_max_s")}
+    return said[0].model_copy(update=update | spans)
+
+
+def _summed_tracks(tracks: Sequence[TrackColumns]) -> TrackColumns:
+    """Several tracks of one flow as one, on the bounds of the longest.
+
+    Cumulative amounts are interpolated at the bounds; round trips are means, windows sums.
+    """
+    zero_s = min(track.first_data_at_s for track in tracks)
+    placed = [
+        replace(
+            track,
+            start_s=track.start_s + (track.first_data_at_s - zero_s),
+            end_s=track.end_s + (track.first_data_at_s - zero_s),
+        )
+        for track in tracks
+        if len(track)
+    ]
+    lead = max(placed, key=len, default=tracks[0])
+    if not placed:
+        return lead
+    edges = np.append(lead.start_s, lead.end_s[-1])
+    edges[0] = min(track.start_s[0] for track in placed)
+    edges[-1] = max(track.end_s[-1] for track in placed)
+    middles = (edges[1:] + edges[:-1]) / 2
+
+    def added(name: str) -> Floats:
+        amounts = np.zeros(len(lead))
+        for track in placed:
+            reached = np.append(0.0, np.cumsum(getattr(track, name), dtype=np.float64))
+            bounds = np.append(track.start_s, track.end_s[-1])
+            amounts += np.diff(np.interp(edges, bounds, reached))
+        return amounts
+
+    def levels(name: str) -> list[Floats]:
+        return [
+            np.interp(middles, (track.start_s + track.end_s) / 2, getattr(track, name))
+            for track in placed
+        ]
+
+    return replace(
+        lead,
+        first_data_at_s=zero_s,
+        start_s=edges[:-1],
+        end_s=edges[1:],
+        transferred_bytes=added("transferred_bytes"),
+        rtt_s=np.mean(levels("rtt_s"), axis=0).astype(np.float32),
+        cwnd_bytes=np.sum(levels("cwnd_bytes"), axis=0).astype(np.float32),
+        retransmits_count=added("retransmits_count").astype(np.float32),
+        packets_count=added("packets_count").astype(np.float32),
+        lost_count=added("lost_count").astype(np.float32),
+    )
 
 
 def _near(test: ServerTest, burst: Burst) -> bool:
@@ -342,10 +471,11 @@ def _near(test: ServerTest, burst: Burst) -> bool:
     )
 
 
-def _cookie(report: JobReport | None, claim: Claim | None) -> str | None:
-    if report is not None and report.engine is not None and report.engine.cookie is not None:
-        return report.engine.cookie
-    return None if claim is None else claim.cookie
+def _cookies(report: JobReport | None, claim: Claim | None) -> tuple[str, ...]:
+    """The cookies of a pair's processes; of a client that died that of its first one."""
+    if report is not None and report.engine is not None and report.engine.cookies:
+        return report.engine.cookies
+    return () if claim is None or claim.cookie is None else (claim.cookie,)
 
 
 def _fullness(record: ServerRecord) -> tuple[bool, int, int]:

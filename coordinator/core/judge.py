@@ -281,14 +281,14 @@ def _limits(spec: RunSpec, burst: BurstFigures) -> _Check:
         said = _said("rtt" if name == "latency_p99" else name, limit)
         if found is not None and (found.value < limit if is_floor else found.value > limit):
             verdicts.append(Verdict.FAIL)
-            value = _said("rtt" if name == "latency_p99" else name, found.value)
+            told = _said("rtt" if name == "latency_p99" else name, found.value)
             findings.append(
                 Finding(
                     id=f"{name.replace('_', '-')}-limit",
                     kind="verdict",
                     severity="problem",
                     weight=90,
-                    sentence=f"the {label} is {value}, the limit {said}",
+                    sentence=f"the {label} is {told}, the limit {said}",
                     next_step="lower the load, or look at the errors by kind",
                 )
             )

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,16 +84,16 @@ async def pair(clock: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIte
     client = site.start("client", engine, agent_id="client-1")
     try:
         for name, port in ports.items():
-            await site.presence("server-1", lambda p, n=name, o=port: o in _ports(p, n))
-            await site.presence("client-1", lambda p, n=name: _works(p, n))
+            await site.presence("server-1", partial(_serves, engine=name, port=port))
+            await site.presence("client-1", partial(_works, engine=name))
         yield Pair(range=site, server=server, client=client, ports=ports)
     finally:
         await site.close()
 
 
-def _ports(presence: Presence, engine: str) -> tuple[int, ...]:
+def _serves(presence: Presence, engine: str, port: int) -> bool:
     state = presence.engine(engine)
-    return () if state is None else state.ports
+    return state is not None and port in state.ports
 
 
 def _works(presence: Presence, engine: str) -> bool:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exchange.engines import engines
-from exchange.engines.http import error_kind
+from exchange.engines.http import LogReader, error_kind
 from exchange.messages import Flow, Traffic
 from tests.unit.exchange.engines.asks import T0, client_ask, job, server_ask
 
@@ -143,5 +143,6 @@ def test_nginx_tells_what_it_sent_session_by_session() -> None:
     assert reading.client_address == "10.1.0.4"
     assert [row.transferred_bytes for row in reading.intervals[Flow.DOWN]] == [500, 500]
     assert reading.first_data_at_s == pytest.approx(AT_S + 0.5)
-    reader.close()  # type: ignore[union-attr]
+    assert isinstance(reader, LogReader)
+    reader.close()
     assert reader.finish().intervals == {}

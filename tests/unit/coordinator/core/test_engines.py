@@ -1,0 +1,389 @@
+"""Engines from launch to verdict: who can run them, what they told, what they did otherwise."""
+
+import math
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from coordinator.core.align import align
+from coordinator.core.asked import find_differences
+from coordinator.core.evidence import (
+    BurstEvidence,
+    Joined,
+    PairEvidence,
+    join_tests,
+)
+from coordinator.core.judge import Verdict
+from coordinator.core.measures import find, measure_pairs
+from coordinator.core.plan import Infeasible, plan
+from coordinator.core.runs import Burst, Pair, RunSpec
+from coordinator.core.summary import summarise_burst
+from exchange.messages import (
+    BUCKET_RATIO,
+    Combine,
+    Direction,
+    Distribution,
+    Endpoint,
+    EngineReport,
+    EngineState,
+    Flow,
+    FlowTotals,
+    Interval,
+    JobReport,
+    Measure,
+    Outcome,
+    Presence,
+    Role,
+    ServerTest,
+    Side,
+    Track,
+    Traffic,
+)
+from exchange.seconds import TestSeconds
+from tests.unit.coordinator.fleet import NOW, presence
+
+BURST = Burst(index=0, planned_start_at=NOW.replace(microsecond=0), duration_s=10)
+T0_S = BURST.planned_start_at.timestamp()
+
+
+def spec(**changes: Any) -> RunSpec:
+    return RunSpec.model_validate({"scenario": "test", "pairs_count": 2} | changes)
+
+
+# Launch ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {
+                "traffic": {"protocol": "udp", "stream_bits_per_second": 5},
+                "objective": {"retransmit_max_ratio": 0.01},
+            },
+            "objective.retransmit_max_ratio: iperf3 over udp does not measure it; drop it",
+        ),
+        (
+            {"objective": {"loss_max_ratio": 0.01}},
+            "objective.loss_max_ratio: iperf3 over tcp does not measure it",
+        ),
+        (
+            {"traffic": {"engine": "ftp"}, "objective": {"latency_p99_max_s": 1}},
+            "objective.latency_p99_max_s: ftp over tcp does not measure it",
+        ),
+        (
+            {"traffic": {"engine": "ftp", "protocol": "udp", "stream_bits_per_second": 5}},
+            "traffic.protocol: ftp cannot do udp; leave it at tcp, or use engine iperf3",
+        ),
+        (
+            {"traffic": {"engine": "smtp"}},
+            "traffic.engine: 'smtp' is none that this Broadside knows",
+        ),
+    ],
+)
+def test_a_wrong_combination_is_refused_with_the_field_named(
+    changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        spec(**changes)
+    assert said in str(caught.value)
+
+
+def test_goals_that_are_measured_are_taken() -> None:
+    objective = {"success_min_ratio": 0.99, "latency_p99_max_s": 0.5}
+    assert spec(traffic={"engine": "http"}, objective=objective).objective.success_min_ratio == 0.99
+    udp = {"protocol": "udp", "stream_bits_per_second": 5}
+    assert spec(traffic=udp, objective={"loss_max_ratio": 0.1}).objective.loss_max_ratio == 0.1
+
+
+def engine_fleet(*, client: EngineState | None, server: EngineState | None) -> list[Presence]:
+    def states(state: EngineState | None) -> tuple[EngineState, ...]:
+        return () if state is None else (state,)
+
+    return [
+        presence(role, index, engines=states(client if role is Role.CLIENT else server))
+        for role in Role
+        for index in (1, 2)
+    ]
+
+
+def test_pairs_take_the_ports_of_the_engine_that_is_asked() -> None:
+    client = EngineState(name="https", version="vegeta 12.13.0")
+    server = EngineState(name="https", ports=(8443, 8444), self_signed=True)
+    made = plan(
+        spec(traffic={"engine": "https"}), engine_fleet(client=client, server=server), NOW, "r1"
+    )
+    assert {pair.endpoint.port for pair in made.pairs} == {8443}
+    assert made.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("client", "server", "options", "field", "said"),
+    [
+        (
+            EngineState(name="https", problem="vegeta: none here; run make tools"),
+            EngineState(name="https", ports=(8443,)),
+            {},
+            "traffic.engine",
+            (
+                "2 of 2 client agents cannot run https, and any client may take a job "
+                "(client-001: vegeta: none here; run make tools"
+            ),
+        ),
+        (
+            EngineState(name="https"),
+            None,
+            {},
+            "traffic.engine",
+            "no server agent serves https (server-001: it does not say that it has https",
+        ),
+        (
+            EngineState(name="https"),
+            EngineState(name="https", problem="certificate: none is set, and openssl made none"),
+            {},
+            "traffic.engine",
+            "no server agent serves https (server-001: certificate: none is set",
+        ),
+        (
+            EngineState(name="https"),
+            EngineState(name="https", ports=(8443,), self_signed=True),
+            {"verify": True},
+            "traffic.options.verify",
+            "2 server agents have no certificate but one of their own making",
+        ),
+    ],
+)
+def test_what_is_missing_where_is_said(
+    client: EngineState | None,
+    server: EngineState | None,
+    options: dict[str, Any],
+    field: str,
+    said: str,
+) -> None:
+    asked = spec(traffic={"engine": "https", "options": options})
+    with pytest.raises(Infeasible) as caught:
+        plan(asked, engine_fleet(client=client, server=server), NOW, "r1")
+    problems = {problem.field: str(problem) for problem in caught.value.problems}
+    assert said in problems[field]
+
+
+def test_a_pair_of_several_processes_has_a_port_for_each() -> None:
+    servers = [presence(Role.SERVER, index, ports=(1, 2, 3, 4, 5)) for index in (1, 2)]
+    clients = [presence(Role.CLIENT, index) for index in (1, 2)]
+    made = plan(spec(traffic={"processes_count": 2}), [*servers, *clients], NOW, "r1")
+    ports = {(pair.endpoint.agent_id, pair.endpoint.ports) for pair in made.pairs}
+    assert ports == {("server-001", (1, 2)), ("server-002", (1, 2))}
+    with pytest.raises(Infeasible, match=r"0 free ports, 6 a pair \(traffic.processes_count\)"):
+        plan(spec(traffic={"processes_count": 6}), [*servers, *clients], NOW, "r1")
+
+
+# Both ends ---------------------------------------------------------------------------------------
+
+
+def rows(bytes_each: int, count: int = 10) -> tuple[Interval, ...]:
+    return tuple(
+        Interval(start_s=float(i), end_s=float(i + 1), transferred_bytes=bytes_each)
+        for i in range(count)
+    )
+
+
+def report(index: int, engine: EngineReport) -> JobReport:
+    return JobReport(
+        job_id=f"r1.00000.{index:05d}",
+        run_id="r1",
+        burst_index=0,
+        pair_index=index,
+        agent_id=f"client-{index}",
+        outcome=Outcome.MEASURED,
+        planned_start_at=BURST.planned_start_at,
+        first_data_at=BURST.planned_start_at,
+        engine=engine,
+        reported_at=BURST.planned_end_at,
+    )
+
+
+def served(port: int, cookie: str | None, first_s: float = 0.0) -> TestSeconds:
+    started_at = BURST.planned_start_at + timedelta(seconds=first_s)
+    total = FlowTotals(flow=Flow.UP, received_bytes=10_000, received_s=10.0)
+    return TestSeconds(
+        test=ServerTest(
+            agent_id="s1",
+            endpoint=Endpoint(agent_id="s1", address="10.2.0.4", port=port),
+            started_at=started_at,
+            first_data_at=started_at,
+            ended_at=BURST.planned_end_at,
+            engine=EngineReport(engine="iperf3", cookie=cookie, totals=(total,)),
+        ),
+        tracks=(
+            Track(
+                side=Side.SERVER,
+                flow=Flow.UP,
+                first_data_at_s=started_at.timestamp(),
+                intervals=rows(1000),
+            ),
+        ),
+        host=(),
+    )
+
+
+PAIR = Pair(
+    index=0, endpoint=Endpoint(agent_id="s1", address="10.2.0.4", port=1, more_ports=(2, 3))
+)
+
+
+@pytest.mark.parametrize("cookies", [("a", "b", "c"), (None, None, None), ("a", None, "c")])
+def test_the_tests_of_several_processes_are_summed(cookies: tuple[str | None, ...]) -> None:
+    tests = [
+        served(port, cookie, 0.25 * port) for port, cookie in zip((1, 2, 3), cookies, strict=True)
+    ]
+    told = tuple(EngineReport(engine="iperf3", cookie=cookie) for cookie in cookies)
+    engine = EngineReport(engine="iperf3", cookie=cookies[0], processes=told)
+    join = join_tests(BURST, [PAIR], {}, {0: report(0, engine)}, tests)
+    record = join.records[0]
+    assert join.strays == ()
+    assert join.joined_by[0] in (Joined.COOKIE, Joined.ENDPOINT)
+    (track,) = record.tracks
+    assert isinstance(track.transferred_bytes, np.ndarray)  # type: ignore[union-attr]
+    assert track.transferred_bytes.sum() == pytest.approx(30_000)  # type: ignore[union-attr]
+    assert track.first_data_at_s == pytest.approx(T0_S + 0.25)
+    (total,) = record.test.engine.totals
+    assert total.received_bytes == 30_000
+
+
+def test_a_part_never_passes_for_the_whole() -> None:
+    engine = EngineReport(engine="iperf3", cookie="a")
+    join = join_tests(BURST, [PAIR], {}, {0: report(0, engine)}, [served(1, "a"), served(2, "b")])
+    assert join.records == {}
+
+
+# Measures and differences ------------------------------------------------------------------------
+
+
+def burst_of(*engines: EngineReport, flow: Flow = Flow.DOWN) -> BurstEvidence:
+    return BurstEvidence(
+        burst=BURST,
+        pairs=tuple(
+            PairEvidence(
+                pair_index=index,
+                report=report(index, engine),
+                client_tracks=(
+                    Track(
+                        side=Side.CLIENT,
+                        flow=flow,
+                        first_data_at_s=T0_S,
+                        intervals=rows(1_000_000),
+                    ),
+                ),
+            )
+            for index, engine in enumerate(engines)
+        ),
+    )
+
+
+def http_report(good_count: int, latency_s: float) -> EngineReport:
+    bucket = math.floor(math.log(latency_s, BUCKET_RATIO))
+    return EngineReport(
+        engine="http",
+        measures=(
+            Measure(name="requests_count", value=100, unit="count"),
+            Measure(
+                name="success_ratio",
+                value=good_count / 100,
+                unit="ratio",
+                combine=Combine.MEAN,
+                weight=100,
+            ),
+        ),
+        distributions=(
+            Distribution(name="latency", unit="s", counts={bucket: good_count}, max=latency_s),
+        ),
+    )
+
+
+def test_measures_add_up_and_quantiles_are_of_all_requests() -> None:
+    evidence = burst_of(http_report(100, 0.010), http_report(50, 1.0))
+    found = measure_pairs(align(evidence, Direction.REVERSE))
+    values = {measure.name: measure.value for measure in found}
+    assert values["requests_count"] == 200
+    assert values["success_ratio"] == 0.75
+    assert values["latency_p50"] == pytest.approx(0.010, rel=0.023)
+    assert values["latency_p90"] == pytest.approx(1.0, rel=0.023)
+    assert values["latency_max"] == 1.0
+    told = find(found, "latency_p99")
+    assert told is not None
+    assert (told.unit, told.pairs_count) == ("s", 2)
+
+
+@pytest.mark.parametrize(
+    ("goal", "verdict", "finding"),
+    [
+        ({"success_min_ratio": 0.9}, Verdict.FAIL, "success-ratio-limit"),
+        ({"latency_p99_max_s": 0.5}, Verdict.FAIL, "latency-p99-limit"),
+        ({"success_min_ratio": 0.7, "latency_p99_max_s": 2}, Verdict.PASS, "no-target"),
+    ],
+)
+def test_goals_are_held_against_measures(
+    goal: dict[str, float], verdict: Verdict, finding: str
+) -> None:
+    asked = spec(traffic={"engine": "http"}, objective=goal, burst_s=10)
+    evidence = burst_of(http_report(100, 0.010), http_report(50, 1.0))
+    summary = summarise_burst(asked, evidence, None, NOW + timedelta(minutes=5))
+    assert finding in [found.id for found in summary.findings]
+    assert summary.verdict is verdict
+    assert find(summary.measures, "requests_count") is not None
+
+
+def test_a_goal_that_some_pair_did_not_tell_is_not_met() -> None:
+    asked = spec(traffic={"engine": "http"}, objective={"success_min_ratio": 0.5}, burst_s=10)
+    evidence = burst_of(http_report(100, 0.010), EngineReport(engine="http"))
+    summary = summarise_burst(asked, evidence, None, NOW + timedelta(minutes=5))
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    assert "success-ratio-unproven" in [found.id for found in summary.findings]
+
+
+def test_jitter_is_told_by_flow() -> None:
+    def told(jitter_s: float) -> EngineReport:
+        total = FlowTotals(flow=Flow.UP, received_bytes=5, received_s=1.0, jitter_s=jitter_s)
+        return EngineReport(engine="iperf3", totals=(total,))
+
+    found = measure_pairs(
+        align(burst_of(told(0.001), told(0.003), flow=Flow.UP), Direction.FORWARD)
+    )
+    assert [(m.name, m.value, m.unit) for m in found] == [("jitter_up", 0.002, "s")]
+
+
+def test_what_an_engine_did_otherwise_is_found_and_said() -> None:
+    traffic = Traffic(
+        streams_count=8, window_bytes=400_000, mss_bytes=1400, congestion="bbr", dscp=46
+    )
+    as_asked = EngineReport(
+        engine="iperf3",
+        streams_count=8,
+        duration_s=10,
+        window_bytes=400_000,
+        mss_bytes=1388,  # net of timestamps
+        sender_congestion="bbr",
+        tos=184,
+    )
+    clamped = as_asked.model_copy(
+        update={"window_bytes": 212_992, "mss_bytes": 1208, "sender_congestion": "cubic"}
+    )
+    aligned = align(burst_of(as_asked, clamped, clamped, flow=Flow.UP), Direction.FORWARD)
+    found = {one.field: one for one in find_differences(traffic, 10, aligned)}
+    assert set(found) == {"window_bytes", "mss_bytes", "congestion"}
+    assert str(found["window_bytes"]) == (
+        "window_bytes: 400000 asked, 212992 done by 2 pairs (pair-002, pair-003)"
+    )
+    silent = align(burst_of(EngineReport(engine="iperf3"), flow=Flow.UP), Direction.FORWARD)
+    assert find_differences(traffic, 10, silent) == ()
+
+
+def test_a_difference_is_a_finding() -> None:
+    engine = EngineReport(engine="iperf3", streams_count=4, direction=Direction.REVERSE)
+    asked = spec(traffic={"streams_count": 8, "direction": "reverse"}, burst_s=10)
+    summary = summarise_burst(asked, burst_of(engine), None, NOW + timedelta(minutes=5))
+    (finding,) = [found for found in summary.findings if found.id == "engine-differs"]
+    assert "streams_count: 8 asked, 4 done by 1 pairs (pair-001)" in finding.sentence
