@@ -144,11 +144,18 @@ def fuzz(requests_count: int, *, seconds_max: float, seed: int, folder: Path) ->
         operations = [found.ok() for found in schema.get_all_operations()]
         modes = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
         rounds = [(operation, mode) for operation in operations for mode in modes]
-        share = -(-requests_count // len(rounds))
-        for place, (operation, mode) in enumerate(rounds):
-            left_s = (end_s - time.monotonic()) / (len(rounds) - place)
-            _ask(operation, mode, share, time.monotonic() + left_s, seed, tokens, tally)
-            asyncio.run(store(fabric))
+        while rounds and tally.requests_count < requests_count and time.monotonic() < end_s:
+            share = -(-(requests_count - tally.requests_count) // len(rounds))
+            fruitful = []
+            for place, (operation, mode) in enumerate(rounds):
+                left_s = (end_s - time.monotonic()) / (len(rounds) - place)
+                before = tally.requests_count
+                _ask(operation, mode, share, time.monotonic() + left_s, seed, tokens, tally)
+                asyncio.run(store(fabric))
+                if tally.requests_count - before >= share:
+                    fruitful.append((operation, mode))  # there was more to ask of it
+            rounds = fruitful
+            seed += 1
     return tally
 
 

@@ -1,0 +1,119 @@
+"""Reading over the API: 10,000 runs by cursor, and a burst's seconds of 30 pairs x 1740 s.
+
+Run with ``python -m tests.bench.bench_api``; everything is local: an application in this process
+over an embedded fabric, without a network and with sign-in off.
+"""
+
+import argparse
+import asyncio
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import numpy as np
+
+from coordinator.api import create_app
+from coordinator.service import Coordinator
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import Control
+from exchange.records import RunHeader, RunOutcome
+from tests.stored import store_run
+from tests.synthetic import START, Plant
+
+LONG = Plant(pairs=30, bursts=1, burst_s=1740, period_s=1800)
+PAGE = 500
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--reads", type=int, default=200)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(bench(Path(folder), asked.runs, asked.reads))
+
+
+async def bench(folder: Path, runs_count: int, reads_count: int) -> None:
+    fabric = open_fabric(FabricSettings(data_dir=folder / "data"))
+    transport = httpx.ASGITransport(create_app(Coordinator(fabric), tick_s=None))
+    async with httpx.AsyncClient(transport=transport, base_url="http://bench") as http:
+        await fill(fabric, runs_count)
+        await list_all(http, runs_count)
+        await read(http, f"/v1/aggregate over {runs_count} runs", "/v1/aggregate", 5)
+        run_id = await store_run(fabric, "long", plant=LONG, created_at=START)
+        series = f"/v1/runs/{run_id}/series"
+        await read(http, "1 s series, 30 pairs x 1740 s, fleet, JSON", series, reads_count)
+        csv = {"Accept": "text/csv"}
+        await read(http, "the same as CSV", series, reads_count, csv)
+        arrow = {"Accept": "application/vnd.apache.arrow.stream"}
+        await read(http, "the same as Arrow", series, reads_count, arrow)
+        pairs = f"{series}?by=pair"
+        await read(http, "every pair's, 52,200 figures, JSON", pairs, max(5, reads_count // 10))
+    await fabric.close()
+
+
+async def fill(fabric: Fabric, count: int) -> None:
+    """Rows as runs that are over leave them in the list."""
+    for number in range(count):
+        created_at = START - timedelta(minutes=number)
+        header = RunHeader(
+            run_id=f"run-{number:05d}",
+            scenario=f"scenario-{number % 7}",
+            created_at=created_at,
+            created_by="bench",
+            labels={"idps": "on" if number % 2 else "off"},
+            outcome=RunOutcome(
+                cancelled=False,
+                verdict="pass",
+                ended_at=created_at,
+                completeness_ratio=1.0,
+                fleet_received_bits_per_second=1.7e11 + number,
+            ),
+        )
+        control = Control(run_id=header.run_id, lease_until_at=created_at)
+        await fabric.records.create_run(header, b"{}", control)
+
+
+async def list_all(http: httpx.AsyncClient, count: int) -> None:
+    """Every run, page by page."""
+    took_s: list[float] = []
+    seen = 0
+    path: str | None = f"/v1/runs?limit={PAGE}"
+    while path is not None:
+        began_s = time.perf_counter()
+        answer = await http.get(path)
+        took_s.append(time.perf_counter() - began_s)
+        seen += len(answer.json())
+        path = answer.links["next"]["url"] if "next" in answer.links else None
+    assert seen == count, seen
+    say(f"list {count} runs, a page of {PAGE}", took_s)
+    print(f"{'all pages':<44} {sum(took_s):8.2f} s")
+
+
+async def read(
+    http: httpx.AsyncClient,
+    what: str,
+    path: str,
+    count: int,
+    headers: dict[str, str] | None = None,
+) -> None:
+    took_s: list[float] = []
+    size = 0
+    for _ in range(count):
+        began_s = time.perf_counter()
+        answer = await http.get(path, headers=headers)
+        took_s.append(time.perf_counter() - began_s)
+        assert answer.status_code == 200, answer.text
+        size = len(answer.content)
+    say(f"{what} ({size / 1000:.0f} kB)", took_s)
+
+
+def say(what: str, took_s: list[float]) -> None:
+    p50, p99 = np.percentile(took_s, [50, 99]) * 1e3
+    print(f"{what:<60} p50 {p50:7.1f} ms  p99 {p99:7.1f} ms  ({len(took_s)} times)")
+
+
+if __name__ == "__main__":
+    main()
