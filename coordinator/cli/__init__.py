@@ -8,6 +8,7 @@ from coordinator.cli import (
     advise,
     agent,
     audit,
+    capacity,
     compare,
     deadletters,
     demo,
@@ -15,6 +16,7 @@ from coordinator.cli import (
     estimate,
     imports,
     lab,
+    range,
     reports,
     results,
     runs,
@@ -65,6 +67,10 @@ app.add_typer(advise.app, name="advise")
 app.add_typer(deadletters.app, name="deadletters")
 app.add_typer(tokens.app, name="token")
 app.command(name="audit")(audit.audit)
+app.command(name="up")(range.up)
+app.command(name="scale")(range.scale)
+app.command(name="down")(range.down)
+app.add_typer(capacity.app, name="capacity")
 app.command(name="doctor")(doctor.doctor)
 offer_token(app)
 

@@ -5,6 +5,11 @@ output "name" {
   description = "Value of the tag `broadside` on everything here."
 }
 
+output "subscription_id" {
+  value       = var.subscription_id
+  description = "Subscription in which it is."
+}
+
 output "resource_group" {
   value       = azurerm_resource_group.this.name
   description = "The resource group that holds everything."

@@ -1,5 +1,5 @@
 # The 180 Gbit/s test: 30 + 30 VMs of 10 Gbit/s each through a Premium firewall without IDPS.
-# Before the run:  broadside capacity set --min 20 --max 20 --while "broadside launch scale-180g ..."
+# The run:  broadside capacity set --min 20 --max 20 -- broadside launch scale-180g
 # The original reached 180 Gbit/s on 20 instances, above the 100 Gbit/s that is documented.
 firewall_tier = "Premium"
 idps_mode     = "Off"

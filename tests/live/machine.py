@@ -1,0 +1,159 @@
+"""A VM in miniature: systemd itself, as process 1 of namespaces, starts units of a cloud-config.
+
+Real here: the unit file, systemd's whole sandbox (users, capabilities, seccomp, read-only system,
+private /tmp and /dev), its restarts and stops, the package's layout under /opt. Stood in for: the
+kernel, the network (this host's own) and the image: /usr is this host's, /etc a copy of it.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+SYSTEMD: Final = Path("/lib/systemd/systemd")
+_STOP_S: Final = 10.0
+
+# Process 1's own mounts; nothing of it is seen outside.
+_SCRIPT: Final = """
+set -eu
+echo $$ > "$cgroup/cgroup.procs"
+exec unshare --mount --pid --cgroup --uts --ipc --fork --kill-child --mount-proc sh -euc '
+    mount --make-rprivate /
+    mount -t tmpfs tmpfs /run
+    mount -t tmpfs tmpfs "$work/etc"
+    cp -a /etc/. "$work/etc/"
+    mount --bind "$work/etc" /etc
+    echo "broadside:x:64987:64987::/var/lib/broadside:/usr/sbin/nologin" >> /etc/passwd
+    echo "broadside:x:64987:" >> /etc/group
+    mkdir -p /etc/broadside /etc/systemd/system
+    cp -a "$work/files/." /
+    mount -t tmpfs tmpfs /opt
+    mkdir -p /opt/broadside/venv
+    mount --bind "$venv" /opt/broadside/venv
+    mount -t tmpfs -o mode=755 tmpfs /var/lib
+    mkdir -p /var/lib/broadside
+    mount --bind "$work/state" /var/lib/broadside
+    umount -R /sys/fs/cgroup
+    mkdir -p /sys/fs/cgroup
+    mount -t cgroup2 cgroup2 /sys/fs/cgroup
+    hostname "$work_name"
+    exec env -i container=broadside PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+        SYSTEMD_UNIT_PATH=/etc/systemd/system \
+        /lib/systemd/systemd --system --show-status=no --log-target=console --log-level=info
+'
+"""
+
+
+class Machine:
+    """One such VM; leaving it kills all of it and leaves nothing."""
+
+    def __init__(self, folder: Path, venv: Path, files: Mapping[str, str], units: Sequence[str]):
+        """``files`` by absolute path, of which ``units`` are started at boot."""
+        self.folder = folder
+        self.state = folder / "state"  # its /var/lib/broadside
+        self._log = folder / "systemd.log"
+        self._venv = venv
+        self._cgroup = _cgroup_root() / f"broadside-test-{os.getpid()}"
+        for name in ("etc", "files", "state"):
+            (folder / name).mkdir()
+        system = "/etc/systemd/system"
+        targets = ("default", "multi-user", "network-online", "sysinit", "basic", "shutdown")
+        stand_ins = {
+            f"{system}/{name}.target": f"[Unit]\nDescription={name}\nDefaultDependencies=no\n"
+            for name in targets
+        }
+        stand_ins[f"{system}/default.target"] += f"Wants={' '.join(units)}\n"
+        for path, text in {**stand_ins, **files}.items():
+            if path.startswith(("/etc/systemd/", "/etc/broadside/")):  # the rest is for a boot
+                kept = folder / "files" / path.lstrip("/")
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                kept.write_text(text)
+
+    def __enter__(self) -> Self:
+        self._cgroup.mkdir()
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                ["sh", "-c", _SCRIPT],
+                env=os.environ
+                | {
+                    "cgroup": str(self._cgroup),
+                    "work": str(self.folder),
+                    "work_name": "machine",
+                    "venv": str(self._venv),
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()  # and with it process 1, and with that all others
+        self._process.wait(_STOP_S)
+        end_s = time.monotonic() + _STOP_S
+        while (left := self._pids()) and time.monotonic() < end_s:
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+        for path in sorted(self._cgroup.rglob("*/"), key=lambda path: -len(path.parts)):
+            path.rmdir()
+        self._cgroup.rmdir()
+
+    def remains(self) -> list[str]:
+        """What is left of it on this host once it is closed: control groups, mounts, processes."""
+        left = [str(self._cgroup)] if self._cgroup.exists() else []
+        mounts = Path("/proc/mounts").read_text().splitlines()
+        return left + [line for line in mounts if str(self.folder) in line]
+
+    def main_pid(self, unit: str) -> int | None:
+        """The first process of a unit, by this host's numbering."""
+        procs = self._cgroup / "system.slice" / unit / "cgroup.procs"
+        try:
+            pids = [int(line) for line in procs.read_text().split()]
+        except OSError:
+            return None
+        return min(pids, default=None)
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def _pids(self) -> list[int]:
+        return [
+            int(line)
+            for procs in self._cgroup.rglob("cgroup.procs")
+            for line in procs.read_text().split()
+        ]
+
+
+def why_not() -> str | None:
+    """Why no machine can be made here, or None."""
+    if os.geteuid() != 0:
+        return "makes namespaces and mounts as root"
+    if not SYSTEMD.exists() or shutil.which("unshare") is None:
+        return "systemd and unshare are missing; run: make tools"
+    return None
+
+
+def system_python() -> str:
+    """A Python that a service may run: not under /root or /home."""
+    for name in ("/usr/bin/python3", "/usr/local/bin/python3"):
+        if Path(name).exists():
+            asked = subprocess.run([name, "-V"], capture_output=True, text=True, check=True)
+            found = re.search(r"3\.(\d+)", asked.stdout)
+            if found and int(found[1]) >= 11:
+                return name
+    raise AssertionError("no Python 3.11 in /usr; run: apt-get install python3")
+
+
+def _cgroup_root() -> Path:
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, where, kind, *_ = line.split()
+        if kind == "cgroup2":
+            return Path(where)
+    raise AssertionError("no cgroup2 is mounted here")

@@ -1,0 +1,343 @@
+"""What a VM is told at its first boot starts for real: unit, package, fetch and clock."""
+
+import asyncio
+import hashlib
+import io
+import json
+import os
+import runpy
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from deploy.check import boot, tools
+from exchange.fabric import FabricSettings, open_fabric
+from exchange.messages import Presence
+from tests.live.machine import Machine, system_python, why_not
+from tests.live.site import ROOT, free_port, wait_for
+
+pytestmark = pytest.mark.live
+
+FOLDER = tools.AZURE / "modules" / "boot"
+UV = ROOT / ".tools" / "uv" / "bin" / "uv"
+UNIT = "broadside-agent.service"
+SERVER_UNIT = "broadside-agent-server.service"
+
+
+def agent(role: str, **settings: str) -> boot.Boot:
+    """An agent as Terraform would describe it, on the embedded fabric of its own disk."""
+    return boot.Boot(
+        service="agent",
+        environment={
+            "BROADSIDE_FABRIC": "embedded",
+            "BROADSIDE_DATA_DIR": "/var/lib/broadside/fabric",
+            "BROADSIDE_AGENT_ROLE": role,
+            "BROADSIDE_AGENT_AGENT_ID": role,
+            "BROADSIDE_AGENT_ADDRESS": "127.0.0.1",
+            "BROADSIDE_AGENT_NIC": "lo",
+            "BROADSIDE_AGENT_HEARTBEAT_S": "1",
+            "BROADSIDE_AGENT_LOG_JSON": "true",
+        }
+        | settings,
+    )
+
+
+@pytest.fixture(scope="module")
+def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """/opt/broadside/venv as install.sh makes it: the wheel of `make wheelhouse`, locked wheels."""
+    work = tmp_path_factory.mktemp("package")
+    home = work / "venv"
+    runpy.run_path(str(tools.AZURE / "wheelhouse.py"))["build_wheel"](work / "wheels", work)
+    (wheel,) = (work / "wheels").glob("*.whl")
+    wanted = work / "agent.in"  # the lock is for the image's Python; this host's may be another
+    lines = (tools.AZURE / "bundle" / "agent.in").read_text().splitlines()
+    wanted.write_text("\n".join(line for line in lines if line != "pip"))
+    lock = str(ROOT / "requirements.lock")
+    for argv in (
+        [UV, "venv", "-q", "--python", system_python(), home],
+        [UV, "pip", "install", "-q", "--python", home / "bin/python", "-r", wanted, "-c", lock],
+        [UV, "pip", "install", "-q", "--python", home / "bin/python", "--no-deps", wheel],
+    ):
+        subprocess.run([str(word) for word in argv], check=True, timeout=120)
+    for path in (
+        work.parent,
+        work,
+    ):  # pytest keeps its folders to itself, a service is another user
+        path.chmod(0o755)
+    return home
+
+
+@pytest.fixture(scope="module")
+def machine(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    if reason := why_not():
+        pytest.skip(reason)
+    files = boot.files_of(boot.render(FOLDER, agent("client")))
+    port = str(free_port())
+    server = boot.files_of(boot.render(FOLDER, agent("server", BROADSIDE_AGENT_PORTS=port)))
+    unit = server[f"/etc/systemd/system/{UNIT}"]
+    files |= {  # the other scale set's VM, as a second unit of this one
+        f"/etc/systemd/system/{SERVER_UNIT}": unit.replace(
+            "/etc/broadside/environment", "/etc/broadside/server"
+        ),
+        "/etc/broadside/server": server["/etc/broadside/environment"],
+    }
+    with Machine(tmp_path_factory.mktemp("machine"), venv, files, [UNIT, SERVER_UNIT]) as standing:
+        yield standing
+    assert not standing.remains()
+
+
+def presences(machine: Machine) -> dict[str, Presence]:
+    """Who says that it is there."""
+    folder = machine.state / "fabric"
+    if not folder.exists():
+        return {}
+
+    async def read() -> dict[str, Presence]:
+        fabric = open_fabric(FabricSettings(fabric="embedded", data_dir=folder))
+        try:
+            return {each.agent_id: each for each in await fabric.records.read_presences()}
+        finally:
+            await fabric.close()
+
+    return asyncio.run(read())
+
+
+def well(machine: Machine, agent_id: str) -> Presence | None:
+    found = presences(machine).get(agent_id)
+    ready = found and found.engine_version and (found.role == "client" or found.ports)
+    return found if ready else None
+
+
+def status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def test_the_agents_unit_starts_and_reports_presence(machine: Machine) -> None:
+    """Both roles, as systemd's own children, inside their sandbox, within 30 s of the boot."""
+    try:
+        client = wait_for("the client's presence", lambda: well(machine, "client"), 30)
+        server = wait_for("the server's presence", lambda: well(machine, "server"), 30)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{machine.log()}") from error
+    assert client.problem is None
+    assert client.gate, "the packaged start gate takes hold under seccomp and NoNewPrivileges"
+    assert server.problem is None
+    assert server.ports, "iperf3 listens under the same sandbox"
+
+
+def test_the_agent_runs_inside_its_sandbox(machine: Machine) -> None:
+    pid = wait_for("the agent's process", lambda: machine.main_pid(UNIT))
+    wait_for("its presence", lambda: well(machine, "client"))
+    told = status(pid)
+    assert told["Uid"].split()[0] == "64987"
+    assert told["NoNewPrivs"] == "1"
+    assert told["Seccomp"] == "2"
+    assert {int(told[name], 16) for name in ("CapEff", "CapPrm", "CapBnd", "CapAmb")} == {0}
+    mounts = Path(f"/proc/{pid}/mountinfo").read_text().splitlines()
+    options = {line.split()[4]: line.split()[5].split(",")[0] for line in mounts}
+    assert options["/"] == "ro"
+    assert options["/var/lib/broadside"] == "rw"
+
+
+def test_a_killed_agent_is_started_again(machine: Machine) -> None:
+    wait_for("its presence", lambda: well(machine, "client"))
+    before = machine.main_pid(UNIT)
+    assert before is not None
+    os.kill(before, signal.SIGKILL)
+
+    def another() -> int | None:
+        pid = machine.main_pid(UNIT)
+        return pid if pid not in (None, before) else None
+
+    after = wait_for("another process", another, 20)
+    wait_for("its sandbox", lambda: status(after)["NoNewPrivs"] == "1")
+
+
+def test_a_stopped_agent_says_goodbye(machine: Machine) -> None:
+    wait_for("its presence", lambda: well(machine, "server"))
+    pid = machine.main_pid(SERVER_UNIT)
+    assert pid is not None
+    os.kill(pid, signal.SIGTERM)  # as `systemctl stop` does; the unit starts it again at once
+    wait_for("its goodbye", lambda: "server" not in presences(machine), 15)
+
+
+# The package --------------------------------------------------------------------------------------
+
+
+class _Azure(BaseHTTPRequestHandler):
+    """The metadata service and Blob storage, as far as fetch.py goes."""
+
+    bundle: ClassVar[bytes] = b""
+    refusals: ClassVar[int] = 0
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        path = urlsplit(self.path)
+        type(self).asked.append(path.path)
+        if path.path == "/metadata/identity/oauth2/token":
+            query = parse_qs(path.query)
+            known = query["resource"] == ["https://storage.azure.com/"] and query["client_id"]
+            right = self.headers["Metadata"] == "true" and known
+            self._answer(200 if right else 400, json.dumps({"access_token": "secret"}).encode())
+        elif type(self).refusals:
+            type(self).refusals -= 1  # the role has not reached storage yet
+            self._answer(403, b"AuthorizationPermissionMismatch")
+        elif self.headers["Authorization"] != "Bearer secret" or not self.headers["x-ms-version"]:
+            self._answer(401, b"")
+        else:
+            self._answer(200, type(self).bundle)
+
+    def _answer(self, code: int, body: bytes) -> None:
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def packed(**files: str) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(name.replace("_", "."))
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return out.getvalue()
+
+
+@pytest.fixture
+def azure() -> Iterator[str]:
+    _Azure.refusals, _Azure.asked = 0, []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Azure)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def fetch(tmp_path: Path, azure: str, sha256: str) -> "subprocess.CompletedProcess[str]":
+    """The rendered fetch.py, told of this bundle."""
+    config = boot.Boot(
+        service="agent",
+        environment={},
+        bundle_url=f"{azure}/agent/bundle.tar.gz",
+        bundle_sha256=sha256,
+    )
+    files = boot.files_of(boot.render(FOLDER, config))
+    for name in ("/usr/local/lib/broadside/fetch.py", "/etc/broadside/bundle.json"):
+        (tmp_path / Path(name).name).write_text(files[name])
+    return subprocess.run(
+        [sys.executable, str(tmp_path / "fetch.py"), str(tmp_path / "bundle.json")],
+        env=os.environ
+        | {
+            "BROADSIDE_IMDS": azure,
+            "BROADSIDE_BUNDLE_FOLDER": str(tmp_path / "cache"),
+            "BROADSIDE_FETCH_PATIENCE_S": "2",
+        },
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_the_package_is_fetched_checked_and_installed(tmp_path: Path, azure: str) -> None:
+    _Azure.bundle = packed(install_sh=f"echo $1 > {tmp_path}/installed")
+    _Azure.refusals = 2
+    done = fetch(tmp_path, azure, hashlib.sha256(_Azure.bundle).hexdigest())
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "installed").read_text() == "agent\n"
+    assert done.stderr.count("403") == 2
+    assert "secret" not in done.stderr
+
+
+def test_another_package_is_not_installed(tmp_path: Path, azure: str) -> None:
+    _Azure.bundle = packed(install_sh=f"touch {tmp_path}/installed")
+    done = fetch(tmp_path, azure, "0" * 64)
+    assert done.returncode == 1
+    assert "not 000" in done.stderr
+    assert not (tmp_path / "installed").exists()
+
+
+def test_a_package_that_stays_refused_ends_with_the_role_to_give(
+    tmp_path: Path, azure: str
+) -> None:
+    _Azure.refusals = 1000
+    done = fetch(tmp_path, azure, "0" * 64)
+    assert done.returncode == 1
+    assert "Storage Blob Data Reader" in done.stderr
+
+
+# Terraform's own rendering ------------------------------------------------------------------------
+
+
+def terraform_rendering(tmp_path: Path, config: boot.Boot) -> str:
+    """The boot module alone needs no provider, so Terraform renders it anywhere."""
+    folder = tmp_path / "boot"
+    shutil.copytree(FOLDER, folder)
+    variables: dict[str, Any] = {
+        "service": config.service,
+        "environment": config.environment,
+        "capabilities": list(config.capabilities),
+        "bundle_url": config.bundle_url,
+        "bundle_sha256": config.bundle_sha256,
+        "identity_client_id": config.identity_client_id,
+    }
+    (folder / "terraform.tfvars.json").write_text(json.dumps(variables))
+    quiet = os.environ | {"CHECKPOINT_DISABLE": "1", "TF_CLI_CONFIG_FILE": os.devnull}
+    for command in (["init", "-input=false"], ["apply", "-auto-approve", "-input=false"]):
+        subprocess.run(
+            ["terraform", *command], cwd=folder, env=quiet, check=True, capture_output=True
+        )
+    told = subprocess.run(
+        ["terraform", "output", "-raw", "cloud_init"],
+        cwd=folder, env=quiet, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return told.stdout
+
+
+@pytest.mark.skipif(shutil.which("terraform") is None, reason="terraform is not installed")
+@pytest.mark.parametrize("capabilities", [(), ("CAP_NET_ADMIN", "CAP_NET_RAW")])
+def test_terraform_renders_what_the_tests_run(
+    tmp_path: Path, capabilities: tuple[str, ...]
+) -> None:
+    plain = agent("client")
+    config = boot.Boot(service="agent", environment=plain.environment, capabilities=capabilities)
+    assert terraform_rendering(tmp_path, config) == boot.render(FOLDER, config)
+
+
+# The tools ----------------------------------------------------------------------------------------
+
+
+def test_chronyd_parses_the_clocks_configuration() -> None:
+    conf = (FOLDER / "files" / "chrony.conf").read_text()
+    assert tools.chrony_parses(conf) == tools.Ran()
+    assert tools.chrony_parses(conf.replace("makestep", "makestop")).faults
+
+
+def test_systemd_finds_a_planted_fault_of_the_unit() -> None:
+    unit = boot.render_unit(FOLDER, agent("client"))
+    assert tools.systemd_verify(UNIT, unit) == tools.Ran()
+    assert tools.systemd_verify(UNIT, unit.replace("ProtectSystem=", "ProtectSystems=")).faults
+    assert tools.systemd_exposure(UNIT, unit, 2.5) == tools.Ran()
+    open_unit = unit.replace("ProtectSystem=strict", "").replace("User=broadside", "User=root")
+    assert tools.systemd_exposure(UNIT, open_unit, 1.0).faults
+
+
+def test_cloud_init_finds_a_planted_fault() -> None:
+    rendered = boot.render(FOLDER, agent("client"))
+    assert tools.cloud_init_schema(rendered) == tools.Ran()
+    assert tools.cloud_init_schema(rendered.replace("runcmd:", "runcmd: 3 #")).faults
