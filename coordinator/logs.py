@@ -2,7 +2,7 @@
 
 import logging
 import re
-import time
+from datetime import UTC, datetime
 from typing import Final
 
 CONTEXT: Final = ("action", "run_id")
@@ -31,10 +31,9 @@ class Lines(logging.Formatter):
     Nothing here logs a credential on purpose. Libraries at debug level might.
     """
 
-    converter = time.gmtime
-
     def format(self, record: logging.LogRecord) -> str:
-        words = [f"{self.formatTime(record, '%Y-%m-%dT%H:%M:%S')}.{record.msecs:03.0f}Z"]
+        at = datetime.fromtimestamp(record.created, UTC)
+        words = [f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"]
         words += [record.levelname, record.name]
         words += [str(getattr(record, key)) for key in CONTEXT if hasattr(record, key)]
         text = f"{' '.join(words)}: {record.getMessage()}"

@@ -150,7 +150,8 @@ async def _shown(
         for header in (list(unfinished[:_OPEN_LOOKED_AT]) or list(headers[:1]))
     ]
     running = [pair for pair in looked if pair[1].state is RunState.RUNNING]
-    return (running or looked or [(None, None)])[0]
+    chosen = running or looked
+    return chosen[0] if chosen else (None, None)
 
 
 class Figures(Collector):

@@ -31,6 +31,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Err, Ok
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_headers_conformance,
@@ -141,7 +142,9 @@ def fuzz(requests_count: int, *, seconds_max: float, seed: int, folder: Path) ->
         document.pop("security")
         schema = schemathesis.openapi.from_dict(document)
         schema.app = app
-        operations = [found.ok() for found in schema.get_all_operations()]
+        found = list(schema.get_all_operations())
+        assert not [each for each in found if isinstance(each, Err)]
+        operations = [each.ok() for each in found if isinstance(each, Ok)]
         modes = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
         rounds = [(operation, mode) for operation in operations for mode in modes]
         while rounds and tally.requests_count < requests_count and time.monotonic() < end_s:

@@ -68,7 +68,7 @@ class KeyServer:
 
     def unsigned(self) -> str:
         """A token with ``alg: none``."""
-        return jwt.encode(self.claims(), None, "none", headers={"kid": KEY_ID})
+        return jwt.encode(self.claims(), "", "none", headers={"kid": KEY_ID})
 
     def confused(self) -> str:
         """A token whose HMAC key is the public key, as text: the classic confusion."""

@@ -213,7 +213,7 @@ def _row(principal: Principal, scope: Scope, right: Right, status: int | None = 
 
 def _address(scope: Scope) -> str | None:
     client = scope.get("client")
-    return None if client is None else str(client[0])
+    return (str(client[0]) or None) if client else None
 
 
 def _unauthorised(why: str, headers: Headers) -> Response:

@@ -34,6 +34,6 @@ async def list_presences(
     key_from = "" if cursor is None else parse_cursor(cursor, 1)[0]
     known = await coordinator.presences()
     found = [(f"{p.role.value}.{p.agent_id}", p) for p in known]
-    page = sorted(item for item in found if item[0] >= key_from)[: limit + 1]
+    page = sorted((i for i in found if i[0] >= key_from), key=lambda item: item[0])[: limit + 1]
     name_next(request, response, make_cursor(page[limit][0]) if len(page) > limit else None)
     return [presence for _, presence in page[:limit]]

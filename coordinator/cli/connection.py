@@ -108,7 +108,7 @@ async def coordinator_client(api: str | None, *, drive: bool = False) -> AsyncIt
         switches=read_switches(settings.switches_file),
     )
     loop = asyncio.create_task(coordinator.run_forever(settings.tick_s)) if drive else None
-    transport = httpx.ASGITransport(app, client=None)
+    transport = httpx.ASGITransport(app, client=("", 0))  # no address: this process
     try:
         async with httpx.AsyncClient(transport=transport, base_url="http://in-process") as http:
             yield Client(http)

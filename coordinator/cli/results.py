@@ -90,10 +90,13 @@ def list_runs(
     found = run(api, work)
     if as_json:
         print_json(
-            [{
+            [
+                {
                     **header.model_dump(mode="json"),
                     "verdict": header.outcome and header.outcome.verdict,
-                } for header in found]
+                }
+                for header in found
+            ]
         )
         return
     display.print_table(
@@ -123,7 +126,7 @@ def _verdict(header: RunHeader) -> str | None:
 
 def _received(header: RunHeader) -> str:
     outcome = header.outcome
-    return display.rate(outcome and outcome.fleet_received_bits_per_second)
+    return display.rate(None if outcome is None else outcome.fleet_received_bits_per_second)
 
 
 def aggregate(
@@ -159,7 +162,9 @@ def aggregate(
                     display.rate(getattr(group.received, f"{name}_bits_per_second", None))
                     for name in ("mean", "median", "min", "max")
                 ),
-                display.ratio(group.completeness and group.completeness.mean_ratio),
+                display.ratio(
+                    None if group.completeness is None else group.completeness.mean_ratio
+                ),
             ]
             for group in found.groups
         ],

@@ -31,14 +31,16 @@ class Signed:
     keys: KeyServer
 
     def ask(
-        self, method: str, path: str, token: str | None = None, **more: object
+        self,
+        method: str,
+        path: str,
+        token: str | None = None,
+        *,
+        json: object = None,
+        headers: dict[str, str] | None = None,
     ) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {token or self.operator}"}
-        extra = more.pop("headers", {})
-        assert isinstance(extra, dict)
-        return httpx.request(  # type: ignore[misc]  # keywords by name
-            method, self.url + path, headers=headers | extra, timeout=30, **more
-        )
+        signed = {"Authorization": f"Bearer {token or self.operator}"} | (headers or {})
+        return httpx.request(method, self.url + path, headers=signed, json=json, timeout=30)
 
     def run(self, *arguments: str, token: str | None) -> subprocess.CompletedProcess[str]:
         """A ``broadside`` command against the coordinator."""
