@@ -13,9 +13,12 @@ from pydantic import TypeAdapter, ValidationError
 from agent.clock import clock_problem, read_clock
 from agent.gate import explain_no_gate, find_gate
 from agent.host import HostUnknown, find_host
+from agent.kits import find_program
 from agent.process import EngineError, find_iperf3
 from agent.settings import AgentSettings
 from exchange.checks import Check
+from exchange.engines import engines
+from exchange.engines.port import Tool
 from exchange.iperf3 import streams_json
 from exchange.messages import Role
 
@@ -26,6 +29,7 @@ def checks(settings: AgentSettings, servers: Sequence[str] = ()) -> list[Check]:
     """Try everything an agent needs; ``servers`` are addresses that it may be sent to."""
     return [
         _engine(settings),
+        *_other_engines(),
         _gate(),
         _clock(settings),
         _address(settings),
@@ -48,6 +52,34 @@ def _engine(settings: AgentSettings) -> Check:
         detail=f"{detail}: no seconds while it runs, those come from host counters",
         fix="make setup brings 3.17 or newer where the machine's Debian mirror has one",
     )
+
+
+def _other_engines() -> list[Check]:
+    """Whether this host could be either end of another engine; none of them is needed."""
+    found = []
+    for name, engine in engines().items():
+        if name == "iperf3":
+            continue
+        tools: dict[str, Tool] = {}
+        missing: list[str] = []
+        for program in (*engine.client_programs, *engine.server_programs):
+            tool = find_program(program)
+            if isinstance(tool, str):
+                missing.append(tool)
+            else:
+                tools[program.name] = tool
+        detail = ", ".join(f"{program} {tool.version}" for program, tool in tools.items())
+        problem, _, fix = (missing[0] if missing else "").partition("; ")
+        found.append(
+            Check(
+                name=f"engine {name}",
+                ok=not missing,
+                detail=problem or detail,
+                fix=fix or None,
+                required=False,
+            )
+        )
+    return found
 
 
 def _gate() -> Check:

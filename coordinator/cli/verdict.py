@@ -27,6 +27,8 @@ def show_summary(summary: RunSummary) -> None:
     console.print(f"\n[bold]{summary.run_id}[/bold] ({summary.scenario}{scaled})")
     console.print(table("", *_figures(summary)))
     console.print(table("\nbursts", *_bursts(summary)))
+    if any(burst.measures for burst in summary.bursts):
+        console.print(table("\nwhat the engine measured", *_measures(summary)))
     if summary.course is not None:
         show_course(summary.course)
     console.print(f"\nverdict: [bold]{summary.verdict.value}[/bold]")
@@ -103,6 +105,18 @@ def _bursts(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
         ]
         for burst in summary.bursts
     ]
+
+
+def _measures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
+    """A column a measure, with its unit; a line a burst."""
+    told = {m.name: m.unit for burst in summary.bursts for m in burst.measures}
+    names = sorted(told)
+    lines = []
+    for burst in summary.bursts:
+        values = {measure.name: measure.value for measure in burst.measures}
+        said = [f"{values[name]:.5g}" if name in values else "unknown" for name in names]
+        lines.append([str(burst.index + 1), *said])
+    return ["", *(f"{name} ({told[name]})" for name in names)], lines
 
 
 def _milliseconds(seconds: float | None) -> str:

@@ -122,9 +122,9 @@ def rate_of(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
     ip_ratio = _ip_ratio(spec)
     caps = _caps(spec, fleet)
     reach = None if caps is None else caps * flows
-    stream = spec.traffic.stream_bits_per_second
-    if stream is not None:
-        offered = spec.pairs_count * spec.traffic.streams_count * stream * flows * ip_ratio
+    each = spec.traffic.offered_bits_per_second
+    if each is not None:
+        offered = spec.pairs_count * each * ip_ratio
         rate = offered if reach is None else min(offered, reach)
         how = f"{spec.pairs_count} pairs x {spec.traffic.streams_count} streams at their pace"
         return exactly(rate), how if rate == offered else f"{how}, capped by the NICs"
@@ -201,7 +201,7 @@ def _over_budget(spec: RunSpec, bill: Bill, rate: Span) -> Problem | None:
 def _assumed(spec: RunSpec, machines: Mapping[str | None, int], prices: Prices) -> tuple[str, ...]:
     """What the figures rest on, beside the table."""
     assumed = ["hours are those of the run alone, from launch to the last report"]
-    if spec.traffic.stream_bits_per_second is None:
+    if spec.traffic.offered_bits_per_second is None:
         assumed.append("unpaced traffic meets the target; it may send more, up to the high figure")
     if _sku(spec) is None:
         assumed.append("device.sku is not told: prices lie between standard and premium")
