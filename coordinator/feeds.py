@@ -198,8 +198,14 @@ class Feed:
         if stored is not None:
             if summary is not None:
                 return await asyncio.to_thread(final_picture, summary, burst.index, stored.series)
+            planned_s = burst.duration_s + burst.omit_s
             return await asyncio.to_thread(
-                picture, stored.summary, stored.series, known_s=burst.duration_s, final=True
+                picture,
+                stored.summary,
+                stored.series,
+                planned_s=planned_s,
+                known_s=planned_s,
+                final=True,
             )
         if stands.phase is BurstPhase.OVER and summary is not None:
             return empty_picture(plan, burst)

@@ -129,7 +129,9 @@ router = APIRouter(include_in_schema=False)
 async def read_page(request: Request) -> Response:
     """A page; asked for again each time, and answered with 304 while it is the same."""
     name = request.url.path.removeprefix("/") or "index.html"
-    page, etag = site().pages.get(name), f'"{site().version}"'
+    page = site().pages.get(name)
+    needs_token = getattr(request.app.state, "needs_token", False)
+    etag = f'"{site().version}-{"token" if needs_token else "open"}"'
     if page is None:
         text = "This installation carries no page: install the wheel or run from a checkout.\n"
         return Response(text, 404, _HEADERS, "text/plain")
@@ -141,7 +143,8 @@ async def read_page(request: Request) -> Response:
     }
     if request.headers.get("if-none-match") == etag:
         return Response(status_code=304, headers=headers)
-    return Response(page.content, headers=headers, media_type=page.media_type)
+    content = page.content.replace(b"{{needs-token}}", b"yes" if needs_token else b"no")
+    return Response(content, headers=headers, media_type=page.media_type)
 
 
 @router.get("/web/{version}/{name}")

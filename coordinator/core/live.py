@@ -233,14 +233,23 @@ def picture_so_far(
     measured = measure_burst(plan.spec, replace(evidence, burst=shorter), now)
     one = plan.model_copy(update={"bursts": (burst,)})
     judged = summarise_run(one, [measured], ledger, now).bursts[0] if known_s else measured.summary
-    return picture(judged, measured.series, known_s=known_s, final=False)
+    planned_s = burst.duration_s + burst.omit_s
+    return picture(judged, measured.series, planned_s=planned_s, known_s=known_s, final=False)
 
 
-def picture(summary: BurstSummary, series: BurstSeries, *, known_s: int, final: bool) -> Picture:
-    """A burst from its summary and series; ``known_s`` of its seconds stand."""
+def picture(
+    summary: BurstSummary, series: BurstSeries, *, planned_s: int, known_s: int, final: bool
+) -> Picture:
+    """A burst from its summary and series; ``known_s`` of its seconds stand.
+
+    Where no pair was late, nothing is shown beyond ``planned_s``: what spills over there is the
+    rest of a second, which would look like a collapse.
+    """
     offset = series.start_s - math.floor(series.planned_start_s)  # number of the first column
     heard = np.flatnonzero(_heard(series))
     stop = (int(heard[-1]) + 1 if len(heard) else 0) + offset
+    if not summary.late_pairs:
+        stop = min(stop, planned_s)
     rates = _pair_rates(series)
     first = max(0, offset, stop - CELLS_MAX_COUNT // max(1, len(rates)))
     span = slice(first - offset, max(first, stop) - offset)
@@ -305,7 +314,8 @@ def empty_picture(plan: Plan, burst: Burst) -> Picture:
 def final_picture(summary: RunSummary, burst_index: int, series: BurstSeries) -> Picture:
     """A burst of a run that is over, as the verdict saw it."""
     burst = summary.bursts[burst_index]
-    return picture(burst, series, known_s=burst.duration_s, final=True)
+    planned_s = series.duration_s + series.omit_s
+    return picture(burst, series, planned_s=planned_s, known_s=planned_s, final=True)
 
 
 def changed_seconds(before: Picture | None, now: Picture) -> tuple[int, ...]:

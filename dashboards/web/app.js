@@ -27,7 +27,10 @@ let wanted = null; // where to go once signed in
 
 export const isOperator = () => me?.role === "operator";
 
+const needsToken = document.querySelector("meta[name=broadside-needs-token]").content === "yes";
+
 async function identify() {
+  if (needsToken && !token()) return { status: 401 };
   try {
     me = await read("/v1/me");
     return null;
@@ -41,10 +44,9 @@ function showWho() {
   const who = document.getElementById("who");
   const parts = [themeSwitch()];
   if (me) {
-    const name = me.signed_in ? `${me.name}, ${me.role}` : "no sign-in";
-    parts.unshift(
-      h("span", { class: "role", title: me.signed_in ? `Signed in as ${me.name}: ${me.role}` : "This coordinator has no sign-in; it answers its own host only" }, name),
-    );
+    const title = me.signed_in ? `Signed in as ${me.name}: ${me.role}` : "This coordinator has no sign-in; it answers its own host only";
+    const name = me.signed_in ? [h("span", { class: "name" }, `${me.name}, `), me.role] : "no sign-in";
+    parts.unshift(h("span", { class: "role", title }, name));
     if (me.signed_in) {
       parts.push(h("button", { type: "button", class: "plain", onclick: signOut }, "Sign out"));
     }

@@ -48,9 +48,11 @@ export function reportFigures(runId, burstIndex) {
         if (drawn !== key) return;
         if (!chart) continue;
         const plot = h("div", { class: "plotly", role: "img", "aria-label": `${chart.title}. ${chart.says}` });
-        body.append(h("figure", { class: "chart" }, h("figcaption", {}, h("h3", {}, chart.title)), plot, h("p", { class: "readout" }, chart.says)));
-        const { width, ...layout } = chart.figure.layout;
-        await Plotly.newPlot(plot, chart.figure.data, { ...layout, autosize: true }, { responsive: true, displayModeBar: false });
+        body.append(h("figure", { class: "chart" }, h("figcaption", {}, h("h3", {}, titleOf(chart))), plot, h("p", { class: "readout" }, chart.says)));
+        const { title, width, height, ...layout } = chart.figure.layout; // words stand above, and wrap
+        const top = { ...layout.margin, t: 30, r: 16 };
+        const fitted = { ...layout, margin: top, height: Math.max(300, height ?? 0), autosize: true };
+        await Plotly.newPlot(plot, chart.figure.data, fitted, { responsive: true, displayModeBar: false });
       }
       if (!body.children.length) fill(body, h("p", { class: "quiet" }, "Nothing was measured, so there is nothing to draw."));
     } catch (error) {
@@ -59,6 +61,7 @@ export function reportFigures(runId, burstIndex) {
     }
   }
 
+  const titleOf = ({ title, figure }) => figure.layout.title?.text?.replace(/<[^>]+>/g, " ") ?? title;
   const redraw = () => element.open && draw();
   addEventListener("theme", redraw);
   return { element, close: () => removeEventListener("theme", redraw) };

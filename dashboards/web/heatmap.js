@@ -9,7 +9,7 @@ import { niceAbove, rate } from "./format.js";
 
 const MARGIN = { left: 52, right: 12, top: 4, bottom: 24 };
 const HEIGHT_MAX = 360;
-const ROW_MAX = 16;
+const ROW_MAX = 24;
 const LEVELS = 256;
 const STATES = ["pending", "value", "late", "missing", "null"]; // the worst last
 const [PENDING, VALUE, LATE_VALUE, MISSING, NOUGHT] = [0, 1, 2, 3, 4];

@@ -22,7 +22,6 @@ export function themeSwitch() {
     onclick() {
       localStorage.setItem(KEY, theme() === "dark" ? "light" : "dark");
       applyTheme();
-      label();
     },
   });
   const label = () => {
@@ -30,6 +29,7 @@ export function themeSwitch() {
     button.setAttribute("aria-label", `Use the ${theme() === "dark" ? "light" : "dark"} theme`);
   };
   label();
+  addEventListener("theme", label);
   return button;
 }
 

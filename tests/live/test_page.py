@@ -1,0 +1,239 @@
+"""The page in Chromium, over a lab: sign in, launch, watch, abort, compare, open the report."""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+from lab import clocks, fleet
+from lab.topology import LabSpec
+from tests.live.labs import built, needs_root, new_prefix
+from tests.live.pages import CHROMIUM, Watched
+from tests.live.site import Site, wait_for
+
+pytestmark = [pytest.mark.live, needs_root]
+
+PAIRS = 2
+SHOTS = os.environ.get("BROADSIDE_PAGE_SHOTS")  # a folder: keep what the views look like
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A coordinator that wants tokens, over a lab with a fleet that is ready."""
+
+    url: str
+    operator: str
+    viewer: str
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    folder = tmp_path_factory.mktemp("page")
+    spec = LabSpec(
+        pairs_count=PAIRS,
+        prefix=new_prefix(),
+        nic_bits_per_second=40_000_000,
+        firewall_bits_per_second=60_000_000,
+    )
+    with built(spec, folder / "lab") as lab, Site(folder) as site:
+        fabric = {"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": str(folder / "data")}
+        tokens = {}
+        for role in ("operator", "viewer"):
+            made = site.run("token", "add", f"the-{role}", "--role", role, "--json")
+            assert made.returncode == 0, made.stderr
+            tokens[role] = json.loads(made.stdout)["token"]
+        _, url = site.start_coordinator(
+            BROADSIDE_SIGN_IN="on",
+            BROADSIDE_LEDGER="lab",
+            BROADSIDE_LEDGER_PATH=str(lab.ledger_path),
+        )
+        with fleet.start(
+            fleet.plan_agents(lab, fabric), prefix=spec.prefix, log_path=folder / "logs"
+        ):
+            assert clocks.wait_synced(lab, 60) == ()
+            bearer = {"Authorization": f"Bearer {tokens['viewer']}"}
+
+            def ready() -> bool:
+                answer = httpx.get(f"{url}/v1/presences", headers=bearer, timeout=30).json()
+                well = [p for p in answer if p["problem"] is None]
+                return len([p for p in well if p["role"] == "client" or p["ports"]]) == 2 * PAIRS
+
+            wait_for("the fleet", ready)
+            yield Stage(url=url, operator=tokens["operator"], viewer=tokens["viewer"])
+
+
+@pytest.fixture
+def watched(stage: Stage) -> Iterator[Watched]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
+        watched = Watched.over(page, stage.url)
+        yield watched
+        browser.close()
+    assert watched.errors == []
+    assert watched.strays == []
+
+
+def sign_in(page: Page, url: str, token: str) -> None:
+    page.goto(f"{url}/")
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name="Runs")).to_be_visible()
+
+
+def launch(page: Page, **fields: str) -> str:
+    """Through the form; returns the run's id."""
+    page.get_by_role("link", name="Launch", exact=True).click()
+    page.get_by_label("Scenario").select_option("smoke")
+    page.get_by_label(re.compile("^Target")).fill("5")
+    for label, value in fields.items():
+        page.get_by_label(re.compile(f"^{label.replace('_', ' ')}")).fill(value)
+    page.get_by_text("More fields").click()
+    page.get_by_label("One FIELD=VALUE a line").fill("scale=100")
+    expect(page.get_by_text("Feasible", exact=True)).to_be_visible(timeout=15_000)
+    shoot(page, "launch")
+    page.get_by_role("button", name="Launch", exact=True).click()
+    page.wait_for_url(re.compile("#/run/"), timeout=15_000)
+    return page.url.rpartition("/")[2]
+
+
+def value_of(page: Page, tile: str) -> str:
+    return page.locator(".tile", has_text=tile).locator(".value").inner_text()
+
+
+def shoot(page: Page, name: str) -> None:
+    """Keep what a view looks like, where somebody wants to look."""
+    if SHOTS is None:
+        return
+    size = page.viewport_size
+    for width in (1280, 390):
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+            page.set_viewport_size({"width": width, "height": 900})
+            page.wait_for_timeout(400)
+            page.screenshot(path=Path(SHOTS) / f"{name}-{width}-{theme}.png", full_page=True)
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size(size or {"width": 1280, "height": 900})
+
+
+def test_an_operator_launches_watches_aborts_and_reads_the_report(
+    stage: Stage, watched: Watched
+) -> None:
+    page = watched.page
+    page.goto(f"{stage.url}/")
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    faults = watched.all_faults()
+    shoot(page, "signin")
+    sign_in(page, stage.url, stage.operator)
+    expect(page.locator(".role")).to_have_text("the-operator, operator")
+    expect(page.get_by_text("No run yet")).to_be_visible()
+    faults += watched.all_faults()
+    shoot(page, "runs-empty")
+
+    run_id = launch(page, Length_of_a_burst="8")
+    expect(page.locator(".stage")).to_contain_text("T\u2212")
+    expect(page.locator(".stage")).to_contain_text("armed 2 of 2", timeout=20_000)
+    expect(page.locator(".badge", has_text="running")).to_be_visible(timeout=20_000)
+    # Throughput appears while the burst still runs: in the headline, the chart and the heat map.
+    fleet_tile = page.locator(".tile", has_text="Fleet received")
+    expect(fleet_tile.locator(".tile-unit")).to_have_text("Mbit/s", timeout=15_000)
+    assert value_of(page, "Verdict") == "so far"
+    expect(page.locator(".readout").first).to_contain_text(re.compile(r"Second \d+: .*fleet \d"))
+    expect(page.locator(".heat .readout")).to_contain_text("2 pairs")
+    faults += watched.faults("dark", 390) + watched.faults("light", 1280)
+    # The verdict comes by itself, and the ledger with it.
+    badge = page.locator(".run-title .badge")
+    expect(badge).to_have_text(re.compile("pass|fail|inconclusive"), timeout=60_000)
+    assert float(value_of(page, "Completeness")) > 90
+    assert value_of(page, "Firewall ledger") != "unknown"
+    heat = page.get_by_role("application")
+    heat.focus()
+    heat.press("ArrowDown")
+    expect(page.locator(".heat .readout")).to_contain_text("pair-001, second")
+    page.locator(".chart summary", has_text="As a table").first.click()
+    expect(page.get_by_role("columnheader", name="fleet")).to_be_visible()
+    page.get_by_text("Charts of the report").click()
+    expect(page.locator(".plotly .main-svg").first).to_be_visible(timeout=30_000)
+    faults += watched.all_faults()
+    shoot(page, "run-over")
+
+    page.get_by_role("link", name="Open the report").click()
+    report = page.frame_locator("iframe")
+    expect(report.get_by_text(run_id).first).to_be_visible(timeout=20_000)
+    expect(page.get_by_role("link", name="Save as a file")).to_be_visible()
+    shoot(page, "report")
+    page.get_by_role("link", name="Back to the run").click()
+
+    second = launch(page, Length_of_a_burst="60")
+    expect(page.locator(".badge", has_text="running")).to_be_visible(timeout=30_000)
+    expect(fleet_tile.locator(".tile-unit")).to_have_text("Mbit/s", timeout=20_000)
+    shoot(page, "run-live")
+    page.get_by_role("button", name="Abort the run").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text(second)
+    expect(dialog).to_contain_text("cost")
+    expect(dialog.get_by_role("button", name="Keep it running")).to_be_focused()
+    shoot(page, "abort")
+    dialog.get_by_label("Reason, kept with the run").fill("seen enough")
+    dialog.get_by_role("button", name="Abort the run").click()
+    expect(page.get_by_text("Aborted by the-operator")).to_be_visible(timeout=20_000)
+    expect(badge).to_have_text(re.compile("aborted"), timeout=40_000)
+    expect(page.get_by_role("button", name="Abort the run")).to_have_count(0)
+    expect(page.get_by_text("not measured").first).to_be_visible()
+    faults += watched.all_faults()
+    shoot(page, "run-aborted")
+
+    page.get_by_role("link", name="Runs", exact=True).click()
+    expect(page.locator(".runs li")).to_have_count(2)
+    faults += watched.all_faults()
+    shoot(page, "runs")
+    for run in (run_id, second):
+        page.get_by_label(f"Compare {run}").check()
+    page.get_by_role("link", name="Compare the two").click()
+    expect(page.get_by_role("cell", name="Received, payload")).to_be_visible(timeout=15_000)
+    faults += watched.all_faults()
+    shoot(page, "compare")
+    page.get_by_role("link", name="Schedules").click()
+    expect(page.get_by_role("heading", name="Schedules")).to_be_visible()
+    expect(page.get_by_text("No schedule yet")).to_be_visible()
+    faults += watched.all_faults()
+    shoot(page, "schedules")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    assert page.evaluate("sessionStorage.length") == 0
+    assert faults == []
+
+
+def test_a_viewer_may_look_and_nothing_else(stage: Stage, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{stage.url}/")
+    page.get_by_label("Token").fill("not-a-token")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("Not accepted")
+    # The one request that was refused; a browser says so whatever the page does.
+    assert [error for error in watched.errors if "401" not in error] == []
+    watched.errors.clear()
+    sign_in(page, stage.url, stage.viewer)
+    expect(page.locator(".role")).to_have_text("the-viewer, viewer")
+    expect(page.get_by_role("link", name="Launch")).to_have_count(0)
+    page.goto(f"{stage.url}/#/launch")
+    expect(page.get_by_text("Not for viewers")).to_be_visible()
+    page.goto(f"{stage.url}/#/run/20260101-000000-nothing-0000")
+    expect(page.get_by_role("alert")).to_contain_text("no such run")
+    assert [error for error in watched.errors if "404" not in error] == []
+    watched.errors.clear()
+    # By keyboard alone: the skip link comes first, and the focus shows.
+    page.goto(f"{stage.url}/#/runs")
+    page.reload()
+    expect(page.get_by_role("heading", name="Runs")).to_be_visible()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    page.keyboard.press("Tab")
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
