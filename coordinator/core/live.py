@@ -407,7 +407,8 @@ def _known(burst: Burst, reach: Floats, elapsed_s: float) -> int:
 
     A pair that fell silent does not hold the others up, and is missing from then on.
     """
-    slowest = float(reach[math.floor((1 - COVERED_RATIO) * len(reach))])
+    speaking = reach[reach >= reach[-1] - REPORT_LAG_S]
+    slowest = float(speaking[math.floor((1 - COVERED_RATIO) * len(speaking))])
     reported_s = math.floor(slowest + 0.5)  # a start error of some ms is not a second
     overdue_s = math.floor(elapsed_s - REPORT_LAG_S)
     return max(0, min(burst.duration_s + burst.omit_s, max(reported_s, overdue_s)))
