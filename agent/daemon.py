@@ -31,6 +31,7 @@ HEALTHY_S: Final = 1.0  # s that a daemon must have lived for its end to be no f
 PAUSE_FIRST_S: Final = 0.25  # s before one that could not start is tried again; doubles
 PAUSE_MAX_S: Final = 15.0
 EDGE_S: Final = 2.0  # s of host counters kept on both sides of a session
+PRIVILEGED_PORTS: Final = 1024  # below it, unless the kernel is told otherwise
 
 log = logging.getLogger(__name__)
 
@@ -135,9 +136,15 @@ class DaemonPort:
             self.tools.changed.set()
         if exit_.stopped is None and exit_.ended_at_s - exit_.started_at_s < HEALTHY_S:
             said = exit_.stderr.strip().splitlines()
+            fix = (
+                "it runs as nobody: lower net.ipv4.ip_unprivileged_port_start, or take a port "
+                "from there on"
+                if self.port < PRIVILEGED_PORTS
+                else "free the port, or set BROADSIDE_AGENT_SERVICES"
+            )
             self._set_problem(
                 f"port {self.port}: {self.kit.engine.name} ended at once"
-                f"{': ' + said[-1] if said else ''}; free the port, or set BROADSIDE_AGENT_SERVICES"
+                f"{': ' + said[-1] if said else ''}; {fix}"
             )
             return False
         self._set_problem(None)

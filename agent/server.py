@@ -304,7 +304,7 @@ class Supervisor:
         busy = tuple(served.port for served in self._ports if served.busy)
         problems = [served.problem for served in self._ports if served.problem is not None]
         return Condition(
-            busy=bool(busy),
+            busy=bool(busy) or any(daemon.busy for daemon in self._daemons),
             engine=self._tools.engine,
             ports=free,
             busy_ports=busy,

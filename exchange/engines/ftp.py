@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import Field, ValidationError
 
-from exchange.engines.http import PRIVILEGED_PORTS, served_reading
+from exchange.engines.http import served_reading
 from exchange.engines.port import (
     ClientAsk,
     Engine,
@@ -158,10 +158,6 @@ class Ftp(Engine):
     # Server -----------------------------------------------------------------------------------
 
     def server(self, ask: ServerAsk) -> Launch:
-        if ask.port < PRIVILEGED_PORTS:
-            raise Unsupported(
-                f"services: ftp runs as nobody, who cannot have port {ask.port}; set 1024 or more"
-            )
         six = ":" in (ask.address or "")
         settings = {
             "listen_ipv6" if six else "listen": "YES",

@@ -60,7 +60,6 @@ NGINX: Final = Program(
 WORKERS_MAX_COUNT: Final = 10_000  # requests under way at once, at most
 ERROR_KINDS_MAX_COUNT: Final = 8
 RAW_MAX_BYTES: Final = 4 * 2**20  # a line a request: enough to look at, not to fill a disk
-PRIVILEGED_PORTS: Final = 1024
 
 
 class Options(Message):
@@ -181,7 +180,7 @@ class Http(Engine):
                 ),
             ),
             files=(File(name="nginx.conf", text=self._configuration(ask)), *files()),
-            unprivileged=ask.port >= PRIVILEGED_PORTS,  # else nginx's workers alone are nobody
+            unprivileged=True,
         )
 
     def _configuration(self, ask: ServerAsk) -> str:
@@ -200,7 +199,6 @@ class Http(Engine):
         )
         return f"""\
 daemon off;
-user nobody nogroup;
 worker_processes {4 if self.tls else 2};
 pid {ask.folder}/nginx.pid;
 error_log stderr crit;

@@ -3,7 +3,6 @@
 import pytest
 
 from exchange.engines import engines
-from exchange.engines.port import Unsupported
 from exchange.messages import Flow, Traffic
 from tests.unit.exchange.engines.asks import client_ask, job, server_ask
 
@@ -36,8 +35,6 @@ def test_the_server_is_read_only_anonymous_and_never_root() -> None:
     text = FTP.server(server_ask(port=2121)).files[0].text
     for line in ("write_enable=NO", "local_enable=NO", "listen_port=2121", "port_enable=NO"):
         assert f"{line}\n" in text
-    with pytest.raises(Unsupported, match="cannot have port 21; set 1024 or more"):
-        FTP.server(server_ask(port=21))
 
 
 def test_counters_become_seconds_from_the_look_before_data_flowed() -> None:
