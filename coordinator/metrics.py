@@ -18,11 +18,13 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from coordinator.core.judge import Verdict
+from coordinator.core.meter import PriceMeter
 from coordinator.core.progress import Progress
 from coordinator.core.status import BurstPhase, BurstStatus, RunState, RunStatus
 from coordinator.core.summary import RunSummary
 from coordinator.ledgers import LedgerError
 from coordinator.service import Coordinator
+from coordinator.spending import Budgets
 from exchange.messages import AgentState, Outcome, Presence, Role
 from exchange.ports import QueueCounts
 from exchange.records import RunHeader
@@ -82,6 +84,8 @@ METRICS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "broadside_run_received_bits_per_second": ("Headline of a run that is over.", ("layer",)),
     "broadside_run_firewall_bits_per_second": ("The firewall's over the same windows.", ("layer",)),
     "broadside_run_residual_ratio": ("Firewall over expected, less one.", ()),
+    "broadside_run_spent_usd": ("What the run has cost so far, at real scale.", ()),
+    "broadside_run_projected_usd": ("What it will have cost at its end.", ()),
     "broadside_run_start_spread_seconds": ("Latest less earliest first data, worst burst.", ()),
 }
 
@@ -102,20 +106,22 @@ class Snapshot:
     scale: float | None = None
     target: tuple[float, str] | None = None  # bit/s at this scale, layer
     firewall: tuple[float, str] | None = None  # bit/s, layer
+    meter: PriceMeter | None = None
 
 
-async def take_snapshot(coordinator: Coordinator) -> Snapshot:
+async def take_snapshot(coordinator: Coordinator, budgets: Budgets) -> Snapshot:
     """Read what one scrape needs. Raises ``ExchangeError``."""
     headers = await coordinator.runs(limit=_RUNS_LOOKED_AT)
     unfinished = [header for header in headers if header.outcome is None]
     header, status = await _shown(coordinator, unfinished, headers)
-    progress = summary = scale = target = firewall = None
+    progress = summary = scale = target = firewall = meter = None
     if header is not None and status is not None:
         plan = await coordinator.read_plan(header.run_id)
         scale = plan.spec.scale
         aim = plan.spec.scaled_target_bits_per_second
         target = None if aim is None else (aim, plan.spec.objective.layer.value)
         summary = await coordinator.summary(header.run_id)
+        meter = await budgets.read(header.run_id)
         if status.state is RunState.RUNNING:
             progress = await coordinator.progress(header.run_id)
             try:
@@ -138,6 +144,7 @@ async def take_snapshot(coordinator: Coordinator) -> Snapshot:
         scale=scale,
         target=target,
         firewall=firewall,
+        meter=meter,
     )
 
 
@@ -212,6 +219,9 @@ def _samples(shown: Snapshot) -> Iterator[Sample]:
     for phase in BurstPhase:
         yield "broadside_run_bursts", (phase.value,), float(phases[phase])
     yield from _burst(shown, status)
+    if shown.meter is not None:
+        yield "broadside_run_spent_usd", (), shown.meter.spent.total_usd
+        yield "broadside_run_projected_usd", (), shown.meter.projected.total_usd
     if shown.summary is not None:
         yield from _ended(shown.summary)
 

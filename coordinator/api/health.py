@@ -58,5 +58,5 @@ async def ready(coordinator: Service, request: Request) -> Readiness:
 async def read_metrics(coordinator: Service, request: Request) -> Response:
     """Prometheus text; docs/metrics.md lists the names."""
     figures: Figures = request.app.state.figures
-    figures.show(await take_snapshot(coordinator))
+    figures.show(await take_snapshot(coordinator, request.app.state.budgets))
     return Response(generate_latest(figures.registry), media_type=CONTENT_TYPE_LATEST)
