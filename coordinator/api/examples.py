@@ -43,7 +43,7 @@ _HEADER: Final = {
         "fleet_received_bits_per_second": 79_800_000.0,
         "firewall_bits_per_second": 82_700_000.0,
         "scale": 1.0,
-        "limiter": "offered",
+        "limiter": "offered-load",
     },
 }
 _SPREAD: Final = (("mean", 79.6), ("median", 79.6), ("min", 79.4), ("max", 79.8))
@@ -115,7 +115,7 @@ ANSWERS: Final[Mapping[tuple[str, str], Any]] = {
         "fleet_ip_bits_per_second": 82_660_000.0,
         "firewall_bits_per_second": 82_700_000.0,
         "completeness_ratio": 1.0,
-        "limiter": "offered",
+        "limiter": "offered-load",
         "bursts": {"pass": 1, "fail": 0, "inconclusive": 0},
         "findings": [
             {

@@ -2,12 +2,14 @@
 
 import csv
 import io
+import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
+import jsonschema_rs
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -15,6 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.api import create_app
+from coordinator.api.examples import ANSWERS, REQUESTS
 from coordinator.core.series import BurstSeries
 from coordinator.metrics import METRICS
 from coordinator.service import Coordinator
@@ -298,3 +301,47 @@ async def test_a_list_tells_how_a_run_ended_after_a_coordinator_that_died_before
     (told,) = [header async for _, header in fabric.records.scan_runs()]
     assert told.outcome is not None
     assert told.outcome.verdict == measured(SMALL)[2].verdict.value
+
+
+async def test_every_example_request_works_and_every_answer_keeps_its_form(
+    fabric: Fabric,
+) -> None:
+    for role in Role:
+        for index in (1, 2):
+            await fabric.records.beat(presence(role, index, beat_at=datetime.now(UTC)))
+    app = create_app(Coordinator(fabric), tick_s=None)
+    transport = httpx.ASGITransport(app)
+    named: dict[str, str] = {}
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+        document = (await get(http, "/openapi.json")).json()
+        with_body = {
+            (method.upper(), path)
+            for path, operations in document["paths"].items()
+            for method, operation in operations.items()
+            if "requestBody" in operation
+        }
+        assert with_body == set(REQUESTS)
+        for (method, path), body in sorted(
+            REQUESTS.items(), key=lambda item: item[0][0] == "DELETE"
+        ):
+            if path == "/v1/comparisons":
+                continue  # of two runs that are over: below
+            answer = await http.request(method, path.format(**named), json=body)
+            assert answer.is_success, (method, path, answer.text)
+            for name in ("run_id", "study_id"):
+                if path in ("/v1/runs", "/v1/studies") and name in answer.json():
+                    named[name] = answer.json()[name]
+    over = await store_run(fabric, RUN)
+    text = json.dumps(REQUESTS["POST", "/v1/comparisons"])
+    example_run = REQUESTS["POST", "/v1/comparisons"]["a"]["run_ids"][0]
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+        answer = await http.post(
+            "/v1/comparisons", json=json.loads(text.replace(example_run, over))
+        )
+        assert answer.is_success, answer.text
+    for (method, path), value in ANSWERS.items():
+        content = document["paths"][path][method.lower()]["responses"]
+        (success,) = [content[status] for status in content if status.startswith("2")]
+        schema = success["content"]["application/json"]["schema"]
+        whole = {**schema, "components": document["components"]}
+        jsonschema_rs.validate(whole, value)
