@@ -125,6 +125,7 @@ def _conditions(plan: Plan) -> Mapping[str, str]:
         known["scale"] = spec.scale
     if spec.scenario != TABLE_SCENARIO:
         known |= {
+            "engine": traffic.engine,
             "streams": traffic.streams_count,
             "protocol": traffic.protocol.value,
             "direction": traffic.direction.value,

@@ -249,13 +249,17 @@ def conditions_of(spec: RunSpec) -> Mapping[str, str]:
         "pairs": str(spec.pairs_count),
         "burst": f"{spec.burst_s} s",
         "scale": f"1:{spec.scale:g}",
+        "engine": traffic.engine,
+        **{f"engine {name}": str(value) for name, value in sorted(traffic.options.items())},
         "protocol": traffic.protocol.value,
         "direction": traffic.direction.value,
         "streams": str(traffic.streams_count),
+        "processes": str(traffic.processes_count),
         "stream rate": str(traffic.stream_bits_per_second or "unlimited"),
         "window": str(traffic.window_bytes or "default"),
         "mss": str(traffic.mss_bytes or "default"),
         "congestion": traffic.congestion or "default",
+        "dscp": "default" if traffic.dscp is None else str(traffic.dscp),
         **{f"device {name}": value for name, value in spec.device.items()},
     }
 
