@@ -30,7 +30,8 @@ class CoordinatorSettings(BaseSettings):
     )
     switches_file: Path | None = Field(
         None,
-        description="TOML file of the commands that put the device into a state; see docs/studies.md",
+        description="TOML file of the commands that put the device into a state; "
+        "see docs/studies.md",
     )
     ledger: Literal["none", "lab", "azure-monitor", "prometheus", "csv"] = Field(
         "none", description="where the firewall's own byte counts come from"

@@ -23,9 +23,7 @@ def test_without_a_window_the_window_is_the_answer() -> None:
     assert advice.sentence == "one session needs a window of 12.21 KiB"
 
 
-@given(
-    rate=st.floats(1e3, 1e12), rtt_s=st.floats(1e-5, 2.0), window=st.integers(1024, 512_000_000)
-)
+@given(rate=st.floats(1e3, 1e12), rtt_s=st.floats(1e-5, 2.0), window=st.integers(1024, 512_000_000))
 def test_the_sessions_carry_the_rate_and_one_less_does_not(
     rate: float, rtt_s: float, window: int
 ) -> None:
