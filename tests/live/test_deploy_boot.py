@@ -222,7 +222,7 @@ def packed(**files: str) -> bytes:
 def azure() -> Iterator[str]:
     _Azure.refusals, _Azure.asked = 0, []
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Azure)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,13 @@ from coordinator.capacity import (
     raise_capacity,
     restore,
 )
+from tests.live.commands import Done, run_command
 from tests.live.site import BROADSIDE, ROOT, wait_for
 from tests.unit.coordinator.test_capacity import FIREWALL, NOW
 
 pytestmark = pytest.mark.live
+
+TOKEN = "BROADSIDE_AZURE_MONITOR_TOKEN"  # noqa: S105 - a variable's name
 
 
 class Arm:
@@ -152,7 +155,7 @@ def arm() -> Iterator[tuple[Arm, str]]:
     standing = Arm()
     handler = type("Handler", (_Handler,), {"arm": standing})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield standing, f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
@@ -292,22 +295,38 @@ def environment(url: str) -> dict[str, str]:
     return os.environ | {
         "PYTHONPATH": str(ROOT),
         "BROADSIDE_AZURE_MONITOR_ENDPOINT": url,
-        "BROADSIDE_AZURE_MONITOR_TOKEN": "t",
+        TOKEN: "t",
         "BROADSIDE_AZURE_MONITOR_RESOURCE_ID": FIREWALL,
     }
 
 
-def command(url: str, folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    verb, *rest = words
-    return subprocess.run(
-        [*BROADSIDE, "capacity", verb, "--records", str(folder), *rest],
-        env=environment(url), capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+Command = Callable[..., Done]
 
 
-def test_a_command_runs_while_the_capacity_is_raised(arm: tuple[Arm, str], tmp_path: Path) -> None:
-    standing, url = arm
-    done = command(url, tmp_path, "set", "--min", "20", "--max", "20", "--", "sh", "-c", "exit 7")
+@pytest.fixture
+def command(
+    arm: tuple[Arm, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Command:
+    """Runs `broadside capacity` against the standing Resource Manager."""
+
+    def run(verb: str, *rest: str, bearer: str = "t") -> Done:
+        with monkeypatch.context() as patch:
+            for name, value in (environment(arm[1]) | {TOKEN: bearer}).items():
+                patch.setenv(name, value)
+            argv = ["capacity", verb, "--records", str(tmp_path / "records"), *rest]
+            return run_command(argv, patch, capfd)
+
+    return run
+
+
+def test_a_command_runs_while_the_capacity_is_raised(
+    arm: tuple[Arm, str], command: Command
+) -> None:
+    standing, _ = arm
+    done = command("set", "--min", "20", "--max", "20", "--", "sh", "-c", "exit 7")
     assert done.returncode == 7, done.stderr
     assert "restored: 2 to 20 units" in done.stderr
     wanted = [put["properties"]["autoscaleConfiguration"]["minCapacity"] for put in standing.puts]
@@ -334,28 +353,31 @@ def test_a_terminated_command_puts_it_back(arm: tuple[Arm, str], tmp_path: Path)
     assert standing.capacity == {"minCapacity": 2, "maxCapacity": 20}
 
 
-def test_set_show_restore(arm: tuple[Arm, str], tmp_path: Path) -> None:
-    url = arm[1]
-    done = command(url, tmp_path, "set", "--min", "6", "--max", "10")
+def test_set_show_restore(command: Command) -> None:
+    done = command("set", "--min", "6", "--max", "10")
     assert done.returncode == 0, done.stderr
     assert "put it back with: broadside capacity restore" in done.stdout
-    shown = json.loads(command(url, tmp_path, "show", "--json").stdout)
+    shown = json.loads(command("show", "--json").stdout)
     assert (shown["min_count"], shown["max_count"]) == (6, 10)
     assert shown["to_restore"] == {"min_count": 2, "max_count": 20}
     assert shown["observed_count"] == 20
-    assert "restored: 2 to 20" in command(url, tmp_path, "restore").stdout
-    assert "nothing to restore" in command(url, tmp_path, "restore").stdout
+    assert "restored: 2 to 20" in command("restore").stdout
+    assert "nothing to restore" in command("restore").stdout
 
 
-def test_wrong_usage_and_wrong_rights(arm: tuple[Arm, str], tmp_path: Path) -> None:
-    url = arm[1]
-    wrong = command(url, tmp_path, "set", "--min", "5", "--max", "6")
+def test_wrong_usage_and_wrong_rights(command: Command) -> None:
+    wrong = command("set", "--min", "5", "--max", "6")
     assert (wrong.returncode, wrong.stderr.count("\n")) == (3, 1)
     assert "2 or more above it" in wrong.stderr
-    refused = subprocess.run(
-        [*BROADSIDE, "capacity", "show"],
-        env=environment(url) | {"BROADSIDE_AZURE_MONITOR_TOKEN": "other"},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    refused = command("show", bearer="other")
     assert refused.returncode == 4
     assert "Network Contributor" in refused.stderr
+
+
+def test_a_command_that_is_none_leaves_the_old_bounds(
+    arm: tuple[Arm, str], command: Command
+) -> None:
+    done = command("set", "--min", "20", "--max", "20", "--", "/no/such/command")
+    assert done.returncode == 4
+    assert "no such command" in done.stderr
+    assert arm[0].capacity == {"minCapacity": 2, "maxCapacity": 20}
