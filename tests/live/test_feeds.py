@@ -1,0 +1,198 @@
+"""Event streams over a real table: one look for all viewers, resuming, ending, letting go."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.core.status import RunStatus
+from coordinator.feeds import Event, Feed, Feeds, TooManyViewers
+from coordinator.scenarios import load
+from coordinator.service import Coordinator, UnknownRun, utc_now
+from exchange.fabric import FabricSettings, open_fabric
+from exchange.messages import (
+    AgentState,
+    ClockReading,
+    ClockSource,
+    Flow,
+    Interval,
+    Job,
+    Presence,
+    Role,
+    Side,
+    Track,
+)
+from tests.unit.coordinator.imports.tables import fleet, parse
+
+pytestmark = pytest.mark.live
+
+
+class Counting(Coordinator):
+    """Counts how often it is asked where a run stands."""
+
+    looks = 0
+
+    async def status(self, run_id: str) -> RunStatus:
+        self.looks += 1
+        return await super().status(run_id)
+
+
+@pytest.fixture
+async def coordinator(tmp_path: Path) -> AsyncIterator[Counting]:
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+    yield Counting(fabric)
+    await fabric.close()
+
+
+async def launched(coordinator: Coordinator) -> str:
+    """A run whose burst begins at once, with a fleet that only seems to be there."""
+    now = utc_now()
+    clock = ClockReading(
+        source=ClockSource.CHRONY, read_at=now, synchronised=True, offset_s=0.0, bound_s=0.001
+    )
+    for index in range(2):
+        for role in Role:
+            await coordinator.fabric.records.beat(
+                Presence(
+                    agent_id=f"{role}{index}",
+                    role=role,
+                    state=AgentState.IDLE,
+                    beat_at=now,
+                    started_at=now,
+                    address="127.0.0.1",
+                    ports=(5201 + index,) if role is Role.SERVER else (),
+                    broadside_version="0",
+                    engine_version="3.18",
+                    gate=True,
+                    clock=clock,
+                )
+            )
+    spec = load("smoke", {"lead_s": 1, "burst_s": 20})
+    return (await coordinator.launch(spec, by="test")).run_id
+
+
+async def upload(coordinator: Coordinator, run_id: str, until_s: int) -> None:
+    """Both clients have sent a megabyte in each second so far."""
+    plan = await coordinator.read_plan(run_id)
+    burst = plan.bursts[0]
+    for job in plan.jobs(burst):
+        await coordinator.fabric.records.save_seconds(job, (_track(job, until_s),), ())
+
+
+def _track(job: Job, until_s: int) -> Track:
+    intervals = [
+        Interval(start_s=float(second), end_s=second + 1.0, transferred_bytes=1_000_000)
+        for second in range(until_s)
+    ]
+    return Track(
+        side=Side.CLIENT,
+        flow=Flow.UP,
+        first_data_at_s=job.planned_start_at.timestamp(),
+        intervals=tuple(intervals),
+    )
+
+
+async def hear(feed: Feed, last_event_id: str | None, enough: str) -> list[Event]:
+    """What a viewer is told up to the first event of a kind, and to the end of that look."""
+    heard: list[Event] = []
+    stream = feed.follow(last_event_id)
+    async with asyncio.timeout(20):
+        async for event in stream:
+            heard.append(event)
+            if event.id is not None and any(each.name == enough for each in heard):
+                break
+    await stream.aclose()
+    return heard
+
+
+def seconds(events: list[Event]) -> list[int]:
+    said: list[dict[str, Any]] = [json.loads(e.data) for e in events if e.name == "seconds"]
+    return [second for each in said for second in each["second"]]
+
+
+async def test_viewers_share_one_look_and_take_up_where_they_stopped(
+    coordinator: Counting,
+) -> None:
+    run_id = await launched(coordinator)
+    feeds = Feeds(coordinator)
+    feed = await feeds.open(run_id, None)
+    assert await feeds.open(run_id, None) is feed
+    begin_at = (await coordinator.read_plan(run_id)).bursts[0].planned_start_at
+    await asyncio.sleep(max(0.0, (begin_at - utc_now()) / timedelta(seconds=1)) + 0.1)
+    await upload(coordinator, run_id, 5)
+    coordinator.looks = 0
+    first = await asyncio.gather(*(hear(feed, None, "seconds") for _ in range(20)))
+    assert all(seconds(each) == [0, 1, 2, 3, 4] for each in first)
+    assert coordinator.looks <= 2  # for twenty viewers
+    assert {event.name for event in first[0]} >= {"status", "seconds", "figures"}
+    # All have gone: nobody looks any more.
+    looks = coordinator.looks
+    await asyncio.sleep(1.5)
+    assert (feeds.viewers_count, coordinator.looks) == (0, looks)
+    # One comes back: only what is new.
+    await upload(coordinator, run_id, 7)
+    again = await hear(feed, first[0][-1].id, "seconds")
+    assert set(seconds(again)) >= {5, 6}
+    assert 0 not in seconds(again)
+    # An id of another coordinator's feed begins anew.
+    assert set(seconds(await hear(feed, "other.99", "seconds"))) >= {0, 6}
+
+
+async def test_a_stream_ends_with_the_verdict_and_one_of_a_finished_run_at_once(
+    coordinator: Counting,
+) -> None:
+    run_id = (await coordinator.import_table(parse(fleet(3, 2)))).run_id
+    feeds = Feeds(coordinator)
+    feed = await feeds.open(run_id, 1)
+    async with asyncio.timeout(20):
+        heard = [event async for event in feed.follow(None)]
+    assert heard[-1].name == "summary"
+    assert json.loads(heard[-1].data)["run_id"] == run_id
+    assert len(seconds(heard)) > 200
+    status = next(json.loads(event.data) for event in heard if event.name == "status")
+    assert (status["burst"]["index"], status["bursts_over_count"]) == (1, 2)
+    # Nothing is left over for who has heard it all.
+    async with asyncio.timeout(20):
+        assert [event async for event in feed.follow(heard[-1].id)] == []
+
+
+async def test_a_coordinator_that_stops_lets_its_viewers_go(coordinator: Counting) -> None:
+    run_id = await launched(coordinator)
+    feeds = Feeds(coordinator)
+    feed = await feeds.open(run_id, None)
+
+    async def follow() -> int:
+        return len([event async for event in feed.follow(None)])
+
+    viewers = [asyncio.create_task(follow()) for _ in range(3)]
+    await asyncio.sleep(0.5)
+    assert feeds.viewers_count == 3
+    await feeds.close()
+    async with asyncio.timeout(5):
+        assert all(count > 0 for count in await asyncio.gather(*viewers))
+    assert feeds.viewers_count == 0
+
+
+async def test_streams_are_bounded_and_only_of_what_is_there(
+    coordinator: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from coordinator.stored import UnknownBurst
+
+    run_id = await launched(coordinator)
+    feeds = Feeds(coordinator)
+    with pytest.raises(UnknownRun):
+        await feeds.open("nothing", None)
+    with pytest.raises(UnknownBurst, match="burst 9"):
+        await feeds.open(run_id, 8)
+    monkeypatch.setattr("coordinator.feeds.VIEWERS_MAX_COUNT", 1)
+    feed = await feeds.open(run_id, None)
+    stream = feed.follow(None)
+    await anext(stream)
+    with pytest.raises(TooManyViewers, match="1 event streams"):
+        await feeds.open(run_id, None)
+    await stream.aclose()
+    await feeds.open(run_id, None)
