@@ -63,7 +63,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
         async for pair_index, end in records.stream_seconds(plan.run_id, burst.index)
     }
     begin_at = burst.planned_start_at - timedelta(seconds=HOLD_MAX_S)
-    ports = {(pair.endpoint.address, pair.endpoint.port) for pair in plan.pairs}
+    ports = {(pair.endpoint.address, port) for pair in plan.pairs for port in pair.endpoint.ports}
     tests = []
     async for test, end in records.stream_tests(begin_at, burst.planned_end_at):
         if (test.endpoint.address, test.endpoint.port) in ports:  # else another run's
