@@ -15,6 +15,9 @@ tools: setup ## also what the other traffic engines and the tests need: lftp, ng
 demo: setup ## fire a real broadside on this machine and judge it; options: make demo ARGS="--pairs 8"
 	@$(BIN)/broadside demo $(ARGS)
 
+soak: setup ## a weekend in ten minutes: 60 bursts in the lab, coordinators and an agent killed
+	@$(BIN)/python -m lab.soak $(ARGS)
+
 test: tools lint types deploy-check ## everything: lint, types, deploy-check, unit, contract, live
 	@$(BIN)/pytest $(ARGS)
 
@@ -54,4 +57,4 @@ wheelhouse: setup ## dist/broadside-bundle.tar.gz: what VMs without internet ins
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo test lint types unit fuzz bench lock deploy-check wheelhouse clean
+.PHONY: help setup tools demo soak test lint types unit fuzz bench lock deploy-check wheelhouse clean

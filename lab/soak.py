@@ -1,0 +1,315 @@
+"""A soak in minutes: the lab, a fleet, bursts a few seconds apart, and processes killed under it.
+
+``python -m lab.soak`` (``make soak``) kills the coordinator twice and one client agent once, and
+prints what the run says of itself: every burst accounted for, the kill in the ledger of what broke,
+availability and drift. The exit code is 0 when all of that holds, whatever the verdict on rates.
+"""
+
+import argparse
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from coordinator.cli.lab import free_prefix
+from coordinator.cli.verdict import show_summary
+from coordinator.core.completeness import State
+from coordinator.core.disruptions import DisruptionKind
+from coordinator.core.summary import RunSummary
+from lab import clocks, fleet, loopback, network, rights
+from lab.offspring import die_with_parent
+from lab.topology import Lab, LabSpec
+
+READY_S: Final = 60.0
+LEAD_S: Final = 7  # s from launch to the first burst
+AFTER_S: Final = 60.0  # s after the last burst within which the verdict must be there
+VICTIM: Final = "c001"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoakOptions:
+    """What to run, and what to break."""
+
+    pairs_count: int = 8
+    bursts_count: int = 60
+    burst_s: int = 5
+    period_s: int = 10
+    streams_count: int = 2
+    stream_bits_per_second: int = 5_000_000
+    spares_count: int = 0  # client agents more than pairs
+    kill_coordinator_at: tuple[float, ...] = (0.3, 0.6)  # share of the run's planned time
+    kill_agent_in: int | None = 2  # burst in whose middle the victim is killed; None: never
+
+    @property
+    def length_s(self) -> float:
+        return (self.bursts_count - 1) * self.period_s + self.burst_s
+
+
+@dataclass(slots=True, kw_only=True)
+class Soaked:
+    """What came of it."""
+
+    summary: RunSummary
+    killed_at: list[float] = field(default_factory=list)  # epoch s of the coordinators' ends
+    victim_killed_at_s: float | None = None
+
+    def faults(self, options: SoakOptions) -> list[str]:
+        """What does not hold, a line each."""
+        summary, found = self.summary, []
+        if len(summary.bursts) != options.bursts_count:
+            found.append(f"{len(summary.bursts)} of {options.bursts_count} bursts are on record")
+        seen = sum(summary.completeness.seconds(state) for state in State)
+        planned = options.bursts_count * options.pairs_count * options.burst_s
+        if not seen == summary.completeness.planned_s == planned:
+            found.append(f"{seen} pair-seconds have a state, {planned} were planned")
+        if summary.completeness.pending_s:
+            found.append(f"{summary.completeness.pending_s} pair-seconds are still pending")
+        if summary.course is None or summary.course.availability is None:
+            return [*found, "no availability"]
+        if options.bursts_count >= 4 and not summary.course.trends:
+            found.append("no trend")
+        if self.victim_killed_at_s is not None and not self._names_the_kill():
+            found.append(f"the kill of {VICTIM} is not in the ledger of what broke")
+        return found
+
+    def _names_the_kill(self) -> bool:
+        assert self.summary.course is not None  # noqa: S101 - looked at before
+        return any(
+            each.kind is DisruptionKind.CUT
+            and any(VICTIM in cause for cause in each.causes)
+            and abs(each.start_at.timestamp() - (self.victim_killed_at_s or 0.0)) <= 1.5
+            for each in self.summary.course.disruptions
+        )
+
+
+def soak(options: SoakOptions, lab: Lab, folder: Path) -> Soaked:
+    """Run it in a lab that stands. Processes are gone when this returns."""
+    environment = {"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": str(folder / "data")}
+    ledger = {}
+    if lab.ledger_path is not None:
+        ledger = {"BROADSIDE_LEDGER": "lab", "BROADSIDE_LEDGER_PATH": str(lab.ledger_path)}
+    spares = {host.name for host in lab.servers[options.pairs_count :]}  # no servers for spares
+    plans = [plan for plan in fleet.plan_agents(lab, environment) if plan.agent_id not in spares]
+    with contextlib.ExitStack() as stack:
+        coordinator = stack.enter_context(Serving({**environment, **ledger}, folder))
+        agents = stack.enter_context(
+            fleet.start(plans, prefix=lab.spec.prefix, log_path=folder / "logs")
+        )
+        if lab.firewall_namespace is not None:
+            clocks.wait_synced(lab, READY_S)
+        wait_for_agents(coordinator, len(plans))
+        run_id, first_start_s = _launch(coordinator, options)
+        return _carry(options, coordinator, agents, run_id, first_start_s)
+
+
+def _carry(
+    options: SoakOptions,
+    coordinator: "Serving",
+    agents: fleet.Fleet,
+    run_id: str,
+    first_start_s: float,
+) -> Soaked:
+    """Kill what is to be killed when it is due, and wait for the verdict."""
+    due: list[tuple[float, str]] = [
+        (first_start_s + share * options.length_s, "coordinator")
+        for share in options.kill_coordinator_at
+    ]
+    if options.kill_agent_in is not None:
+        middle_s = options.kill_agent_in * options.period_s + options.burst_s / 2
+        due.append((first_start_s + middle_s, "agent"))
+    killed_at: list[float] = []
+    victim_killed_at_s = None
+    for at_s, who in sorted(due):
+        time.sleep(max(0.0, at_s - time.time()))
+        if who == "agent":
+            agents.kill(VICTIM)
+            victim_killed_at_s = time.time()
+        else:
+            killed_at.append(time.time())
+            coordinator.kill()
+            coordinator.start()
+    end_s = first_start_s + options.length_s + AFTER_S
+    while time.time() < end_s:
+        answer = coordinator.get(f"/v1/runs/{run_id}/summary")
+        if answer is not None:
+            return Soaked(
+                summary=RunSummary.model_validate(answer),
+                killed_at=killed_at,
+                victim_killed_at_s=victim_killed_at_s,
+            )
+        time.sleep(0.3)
+    raise TimeoutError(f"run {run_id}: no verdict {AFTER_S:g} s after its last burst")
+
+
+def _launch(coordinator: "Serving", options: SoakOptions) -> tuple[str, float]:
+    overrides = {
+        "pairs_count": options.pairs_count,
+        "bursts_count": options.bursts_count,
+        "burst_s": options.burst_s,
+        "period_s": options.period_s,
+        "align_to_period": False,
+        "lead_s": LEAD_S,
+        "traffic.streams_count": options.streams_count,
+        "traffic.stream_bits_per_second": options.stream_bits_per_second,
+        "objective.target_bits_per_second": None,
+    }
+    answer = coordinator.post("/v1/runs", {"scenario": "soak", "overrides": overrides})
+    first_start_at = datetime.fromisoformat(answer["bursts"][0]["planned_start_at"])
+    return str(answer["run_id"]), first_start_at.timestamp()
+
+
+def wait_for_agents(coordinator: "Serving", count: int) -> None:
+    end_s = time.monotonic() + READY_S
+    ready: list[Any] = []
+    while time.monotonic() < end_s:
+        there = coordinator.get("/v1/presences") or []
+        ready = [a for a in there if a["problem"] is None and (a["role"] == "client" or a["ports"])]
+        if len(ready) >= count:
+            return
+        time.sleep(0.2)
+    raise TimeoutError(f"only {len(ready)} of {count} agents are ready after {READY_S:g} s")
+
+
+class Serving:
+    """A ``broadside serve`` that may be killed and started again."""
+
+    def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if "BROADSIDE" not in name},
+            **environment,
+        }
+        self.data_path = Path(environment["BROADSIDE_DATA_DIR"])
+        self._log_path = folder / "serve.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._url = ""
+
+    def __enter__(self) -> "Serving":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def start(self) -> None:
+        with self._log_path.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "coordinator", "serve", "--port", "0"],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+        end_s = time.monotonic() + READY_S
+        while time.monotonic() < end_s and self._process.poll() is None:
+            if found := re.search(r"listening on (\S+)", self._log_path.read_text()):
+                self._url = found[1]
+                return
+            time.sleep(0.05)
+        raise TimeoutError(f"the coordinator did not start: {self._log_path.read_text()[-500:]}")
+
+    def kill(self) -> None:
+        assert self._process is not None  # noqa: S101 - started before
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def signal(self, number: int) -> None:
+        """To the coordinator alone."""
+        assert self._process is not None  # noqa: S101 - started before
+        self._process.send_signal(number)
+
+    def get(self, path: str) -> Any:
+        """The answer; None while there is none."""
+        answer = httpx.get(self._url + path, timeout=20)
+        if answer.status_code in (409, 503):
+            return None
+        answer.raise_for_status()
+        return answer.json()
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        answer = httpx.post(self._url + path, json=body, timeout=60)
+        if answer.is_error:
+            raise ValueError(answer.text)
+        return answer.json()
+
+    def delete(self, path: str, body: Mapping[str, Any]) -> None:
+        answer = httpx.request("DELETE", self._url + path, json=body, timeout=20)
+        if answer.is_error:
+            raise ValueError(answer.text)
+
+
+@contextlib.contextmanager
+def _standing(options: SoakOptions, prefix: str) -> Iterator[Lab]:
+    """A lab for the soak; plain loopback where there are no rights for one."""
+    spec = LabSpec(pairs_count=options.pairs_count + options.spares_count, prefix=prefix)
+    if rights.find_rights().rights is not rights.Rights.ROOT:
+        with tempfile.TemporaryDirectory() as base:
+            try:
+                with loopback.one_clock(loopback.up(spec, Path(base))) as lab:
+                    yield lab
+            finally:
+                network.down(prefix, Path(base))
+        return
+    try:
+        yield network.up(spec)
+    finally:
+        network.down(prefix)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m lab.soak", description=__doc__)
+    usual = SoakOptions()
+    for name, value in (
+        ("pairs", usual.pairs_count),
+        ("bursts", usual.bursts_count),
+        ("seconds", usual.burst_s),
+        ("period", usual.period_s),
+        ("spares", usual.spares_count),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    given = parser.parse_args()
+    options = SoakOptions(
+        pairs_count=given.pairs,
+        bursts_count=given.bursts,
+        burst_s=given.seconds,
+        period_s=given.period,
+        spares_count=given.spares,
+    )
+    with (
+        free_prefix() as prefix,
+        _standing(options, prefix) as lab,
+        tempfile.TemporaryDirectory(prefix="broadside-soak-") as folder,
+    ):
+        soaked = soak(options, lab, Path(folder))
+    show_summary(soaked.summary)
+    faults = soaked.faults(options)
+    for fault in faults:
+        sys.stderr.write(f"soak: {fault}\n")
+    if not faults:
+        sys.stderr.write(
+            f"soak: {options.bursts_count} bursts accounted for, coordinator killed "
+            f"{len(soaked.killed_at)} times, {VICTIM} once\n"
+        )
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    sys.exit(main())

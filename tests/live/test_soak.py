@@ -1,0 +1,148 @@
+"""Long runs in the lab: a soak in a minute with kills, a spare, and an abort under thirty pairs."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from exchange.fabric import FabricSettings, open_fabric
+from lab import clocks, fleet
+from lab.ledger import parse_ledger
+from lab.soak import Serving, SoakOptions, soak, wait_for_agents
+from lab.topology import Lab, LabSpec
+from tests.live.labs import built, needs_root, new_prefix
+from tests.live.site import wait_for
+
+pytestmark = [pytest.mark.live, needs_root]
+
+
+def test_a_soak_outlives_its_coordinators_and_names_the_kill(tmp_path: Path) -> None:
+    """Coordinator killed twice, a client once; from the next burst on a spare has its place."""
+    options = SoakOptions(pairs_count=4, bursts_count=6, spares_count=1, kill_agent_in=2)
+    with built(LabSpec(pairs_count=5, prefix=new_prefix()), tmp_path / "lab") as lab:
+        soaked = soak(options, lab, tmp_path)
+    assert soaked.faults(options) == []
+    measured = [burst.pairs_measured for burst in soaked.summary.bursts]
+    killed_in = 2
+    assert measured[:killed_in] == [4] * killed_in, soaked.summary.findings
+    assert measured[killed_in + 1 :] == [4] * 3, "a spare takes the dead client's place"
+    assert measured[killed_in] >= 3
+    course = soaked.summary.course
+    assert course is not None
+    assert course.availability is not None
+    assert course.availability.planned_s == 6 * 4 * 5
+
+
+# Thirty pairs -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def thirty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, Serving, fleet.Fleet]]:
+    """Thirty clients, thirty servers, a coordinator."""
+    folder = tmp_path_factory.mktemp("thirty")
+    environment = {"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": str(folder / "data")}
+    with (
+        built(LabSpec(pairs_count=30, prefix=new_prefix()), folder / "lab") as lab,
+        Serving(environment, folder) as serving,
+        fleet.start(
+            fleet.plan_agents(lab, environment),
+            prefix=lab.spec.prefix,
+            log_path=folder / "logs",
+        ) as agents,
+    ):
+        assert clocks.wait_synced(lab, 30) == ()
+        wait_for_agents(serving, 60)
+        yield lab, serving, agents
+
+
+def launch(serving: Serving, **overrides: object) -> str:
+    asked = {
+        "pairs_count": 30,
+        "burst_s": 60,
+        "bursts_count": 1,
+        "period_s": 70,
+        "lead_s": 9,
+        "align_to_period": False,
+        "traffic.streams_count": 1,
+        "traffic.stream_bits_per_second": 2_000_000,
+        "objective.target_bits_per_second": None,
+    } | overrides
+    answer = serving.post("/v1/runs", {"scenario": "soak", "overrides": asked})
+    run_id = str(answer["run_id"])
+    wait_for(
+        "all pairs to run",
+        lambda: status(serving, run_id)["state"] == "running",
+        timeout_s=40,
+    )
+    time.sleep(2)
+    return run_id
+
+
+def status(serving: Serving, run_id: str) -> dict[str, object]:
+    answer = serving.get(f"/v1/runs/{run_id}")
+    return dict(answer or {"state": "unknown"})
+
+
+def messages_count(serving: Serving) -> int:
+    """Messages that are receivable, now or later."""
+
+    async def counted() -> int:
+        fabric = open_fabric(FabricSettings(data_dir=serving.data_path))
+        try:
+            counts = await fabric.queue.counts()
+        finally:
+            await fabric.close()
+        return (counts.active_count or 0) + (counts.scheduled_count or 0)
+
+    return asyncio.run(counted())
+
+
+def last_byte_at_s(lab: Lab, since_s: float) -> float:
+    """When the firewall last forwarded more than the odd keepalive in a second, epoch s."""
+    assert lab.ledger_path is not None
+    readings = [r for r in parse_ledger(lab.ledger_path.read_text()) if r.at_s >= since_s]
+    loud = [
+        later.at_s
+        for earlier, later in pairwise(readings)
+        if later.up_bytes - earlier.up_bytes > 20_000  # 30 pairs send 7.5 MB a second
+    ]
+    assert loud, "nothing was ever sent"
+    return loud[-1]
+
+
+def test_after_an_abort_the_last_byte_leaves_within_five_seconds(
+    thirty: tuple[Lab, Serving, fleet.Fleet],
+) -> None:
+    lab, serving, _ = thirty
+    run_id = launch(serving, bursts_count=3)
+    begun_s = time.time() - 2
+    aborted_s = time.time()
+    serving.delete(f"/v1/runs/{run_id}", {"by": "tester", "reason": "seen enough"})
+    time.sleep(7)
+    assert begun_s < last_byte_at_s(lab, begun_s) <= aborted_s + 5
+    summary = wait_for("a verdict", lambda: serving.get(f"/v1/runs/{run_id}/summary"), 40)
+    stands = status(serving, run_id)
+    assert (stands["cancelled_by"], stands["cancel_reason"]) == ("tester", "seen enough")
+    assert stands["state"] == "cancelled"
+    assert summary["bursts"][0]["completeness"]["measured_s"] > 30, "what was measured is kept"
+    assert messages_count(serving) == 0, "the bursts to come left the queue"
+
+
+def test_agents_stop_when_a_stopped_coordinators_lease_lapses(
+    thirty: tuple[Lab, Serving, fleet.Fleet],
+) -> None:
+    lab, serving, _ = thirty
+    launch(serving, lease_s=5)
+    begun_s = time.time() - 2
+    serving.signal(signal.SIGSTOP)
+    stopped_s = time.time()
+    try:
+        time.sleep(10.5)
+        assert last_byte_at_s(lab, begun_s) <= stopped_s + 5 + 5
+        assert last_byte_at_s(lab, begun_s) > stopped_s, "the lease held while it was good"
+    finally:
+        serving.signal(signal.SIGCONT)
