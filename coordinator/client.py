@@ -15,6 +15,7 @@ from coordinator.core.progress import Progress
 from coordinator.core.status import RunStatus
 from coordinator.core.summary import RunSummary
 from coordinator.deadletters import DeadJob
+from coordinator.event_stream import StreamEvent, events_of
 from coordinator.groups import CompareRequest
 from coordinator.imports.results import ImportedRecordings
 from coordinator.imports.tables import ImportedTable
@@ -62,6 +63,20 @@ class Client:
 
     async def course(self, run_id: str) -> Course:
         return Course.model_validate(await self._call("GET", f"/v1/runs/{run_id}/course"))
+
+    async def events(self, run_id: str, last_id: str | None = None) -> AsyncIterator[StreamEvent]:
+        """What is new of a run, as it comes; after ``last_id`` where that is given."""
+        headers = {} if last_id is None else {"Last-Event-ID": last_id}
+        path, quiet = f"/v1/runs/{run_id}/events", httpx.Timeout(30.0)
+        try:
+            async with self._http.stream("GET", path, headers=headers, timeout=quiet) as response:
+                if not response.is_success:
+                    await response.aread()
+                    raise self._refusal(response)
+                async for event in events_of(response.aiter_lines()):
+                    yield event
+        except httpx.HTTPError as error:
+            raise self._silence(error) from error
 
     async def progress(self, run_id: str) -> Progress:
         return Progress.model_validate(await self._call("GET", f"/v1/runs/{run_id}/progress"))
@@ -268,13 +283,19 @@ class Client:
         try:
             response = await self._http.request(method, path, **arguments)
         except httpx.HTTPError as error:
-            where = self._http.base_url
-            raise ApiError(
-                f"coordinator at {where}: no answer ({type(error).__name__}: {error}); "
-                "is `broadside serve` running there?"
-            ) from error
+            raise self._silence(error) from error
         if response.is_success:
             return response
+        raise self._refusal(response)
+
+    def _silence(self, error: httpx.HTTPError) -> ApiError:
+        where = self._http.base_url
+        return ApiError(
+            f"coordinator at {where}: no answer ({type(error).__name__}: {error}); "
+            "is `broadside serve` running there?"
+        )
+
+    def _refusal(self, response: httpx.Response) -> ApiError:
         try:
             detail = response.json()["detail"]
         except (ValueError, KeyError, TypeError):
@@ -284,7 +305,7 @@ class Client:
                 detail = f"{self._http.base_url}: {detail}; set BROADSIDE_TOKEN, or give --token"
             case httpx.codes.FORBIDDEN:
                 detail = f"{self._http.base_url}: {detail}"
-        raise ApiError(str(detail), response.status_code)
+        return ApiError(str(detail), response.status_code)
 
 
 @contextlib.asynccontextmanager

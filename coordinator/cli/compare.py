@@ -12,6 +12,7 @@ from coordinator.cli.connection import Api, Json, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.imports import zone_of
 from coordinator.cli.runs import print_json, resolve_run
+from coordinator.cli.suggest import near
 from coordinator.client import Client
 from coordinator.core.compare import Comparison, Metric
 from coordinator.groups import CompareRequest, Selection
@@ -103,6 +104,9 @@ def _by_label(
     wanted = [label.partition("=")[2] for label in labels if "=" in label] or values
     if len(wanted) != 2 or not set(wanted) <= set(values):
         said = ", ".join(values) or "none"
+        meant = near(name, {each for header in headers for each in header.labels} - {name})
+        if not values and meant:
+            stop(f"--label {name}: no run has it; did you mean {meant}?", Exit.USAGE)
         stop(
             f"--label {' --label '.join(labels)}: the runs' values of {name} are: {said}; two are "
             f"needed: --label {name}=ONE --label {name}=OTHER",

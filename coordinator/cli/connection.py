@@ -14,7 +14,9 @@ import httpx
 import typer
 
 from coordinator.cli.exits import Exit, stop
+from coordinator.cli.suggest import with_suggestion
 from coordinator.client import ApiError, Client, connect
+from coordinator.in_process import InProcessTransport
 from coordinator.ledgers import LedgerError, open_ledger
 from coordinator.prices import BadPrices
 from coordinator.prices import load as load_prices
@@ -108,7 +110,7 @@ async def coordinator_client(api: str | None, *, drive: bool = False) -> AsyncIt
         switches=read_switches(settings.switches_file),
     )
     loop = asyncio.create_task(coordinator.run_forever(settings.tick_s)) if drive else None
-    transport = httpx.ASGITransport(app, client=("", 0))  # no address: this process
+    transport = InProcessTransport(app)
     try:
         async with httpx.AsyncClient(transport=transport, base_url="http://in-process") as http:
             yield Client(http)
@@ -125,7 +127,10 @@ def run(api: str | None, work: Callable[[Client], Awaitable[T]], *, drive: bool 
 
     async def with_client() -> T:
         async with coordinator_client(api, drive=drive) as client:
-            return await work(client)
+            try:
+                return await work(client)
+            except ApiError as error:
+                raise await with_suggestion(client, error) from error
 
     try:
         return asyncio.run(with_client())

@@ -24,10 +24,12 @@ POLL_S = 0.5
 UNWRAPPED_WIDTH = 1000  # columns
 
 
-async def follow(client: Client, run_id: str, *, quiet: bool = False) -> RunSummary:
+async def follow(
+    client: Client, run_id: str, *, quiet: bool = False, plain: bool = False
+) -> RunSummary:
     """Show a run until its verdict is stored, and return that."""
     console = Console(stderr=True)
-    live = console.is_terminal and not quiet
+    live = console.is_terminal and not quiet and not plain
     context = (
         Live(console=console, refresh_per_second=4, transient=True)
         if live

@@ -1,9 +1,11 @@
 """The exit codes of every command, and how an expected error becomes one line and a code."""
 
 from enum import IntEnum
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import typer
+
+INTERRUPTED: Final = 130  # left by Ctrl-C or q, as shells say it
 
 
 class Exit(IntEnum):

@@ -11,6 +11,7 @@ from coordinator.charts import Theme
 from coordinator.cli.connection import Api, Json, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.runs import RunArgument, print_json, resolve_run
+from coordinator.cli.suggest import complete_chart
 from coordinator.client import Client
 from coordinator.exports import TABLES, Format
 
@@ -92,7 +93,10 @@ def export(
 
 def chart(
     run_id: RunArgument,
-    name: Annotated[str | None, typer.Argument(help="which chart; none: list them")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="which chart; none: list them", autocompletion=complete_chart),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="ending in .png, .svg or .json"),

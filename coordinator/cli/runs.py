@@ -9,10 +9,12 @@ import typer
 from coordinator import scenarios
 from coordinator.answers import Recomputed
 from coordinator.cli import display
+from coordinator.cli import watch as watching
 from coordinator.cli.connection import Api, Json, operator_name, run
 from coordinator.cli.course import show_course
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.hard_end import seconds_until
+from coordinator.cli.suggest import complete_field, complete_run, complete_scenario
 from coordinator.cli.verdict import exit_of, show_summary
 from coordinator.client import Client
 from coordinator.core.course import Course
@@ -21,14 +23,28 @@ from coordinator.core.summary import RunSummary
 from coordinator.requests import LaunchRequest
 from exchange.messages import Message
 
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="run id, or `last`")]
+Plain = Annotated[bool, typer.Option("--plain", help="plain lines, also on a terminal")]
+RunArgument = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="run id, or `last`", autocompletion=complete_run),
+]
 
 
 def launch(
-    scenario: Annotated[str, typer.Argument(help="a scenario's name or a .toml file's path")],
+    scenario: Annotated[
+        str,
+        typer.Argument(
+            help="a scenario's name or a .toml file's path", autocompletion=complete_scenario
+        ),
+    ],
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="override any field; repeatable"),
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="override any field; repeatable",
+            autocompletion=complete_field,
+        ),
     ] = None,
     budget: Annotated[
         float | None,
@@ -44,6 +60,7 @@ def launch(
     detach: Annotated[
         bool, typer.Option("--detach", help="return at once; a `broadside serve` must be running")
     ] = False,
+    plain: Plain = False,
     api: Api = None,
     as_json: Json = False,
 ) -> None:
@@ -66,16 +83,21 @@ def launch(
         typer.echo(f"launched {status.run_id}", err=True)
         if detach:
             return status
-        return await display.follow(client, status.run_id, quiet=as_json)
+        return await watching.follow(
+            client, status.run_id, plain=plain, quiet=as_json, local=api is None
+        )
 
     _finish(run(api, work, drive=not detach), as_json=as_json)
 
 
-def watch(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
-    """Follow a run to its verdict."""
+def watch(
+    run_id: RunArgument, plain: Plain = False, api: Api = None, as_json: Json = False
+) -> None:
+    """Follow a run to its verdict; leaving (q, Ctrl-C) does not abort it."""
 
     async def work(client: Client) -> RunSummary:
-        return await display.follow(client, await resolve_run(client, run_id), quiet=as_json)
+        found = await resolve_run(client, run_id)
+        return await watching.follow(client, found, plain=plain, quiet=as_json, local=api is None)
 
     _finish(run(api, work, drive=True), as_json=as_json)
 
@@ -182,7 +204,10 @@ def abort(
 
 
 def list_scenarios(
-    name: Annotated[str | None, typer.Argument(help="show one with every field")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="show one with every field", autocompletion=complete_scenario),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List the scenarios, or show one with every field that a launch can override."""

@@ -1,0 +1,75 @@
+"""What a person may have meant, and what a shell may complete."""
+
+import asyncio
+import contextlib
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import httpx
+import typer
+
+from coordinator.client import ApiError, Client
+
+_UNKNOWN_RUN: Final = re.compile(r"run (\S+): no such run")
+_RUNS_LOOKED_AT: Final = 200
+_RUNS_COMPLETED: Final = 20
+_COMPLETION_S: Final = 2.0  # s that a pressed Tab may take
+
+
+def near(wanted: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like the wanted one, or that alone begins or ends with it."""
+    names = list(known)
+    begun = [name for name in names if name.startswith(wanted) or name.endswith(wanted)]
+    if len(begun) == 1:
+        return begun[0]
+    return next(iter(difflib.get_close_matches(wanted, names, n=1, cutoff=0.7)), None)
+
+
+async def with_suggestion(client: Client, error: ApiError) -> ApiError:
+    """The error, or for a run that there is not one that says which may be meant."""
+    unknown = _UNKNOWN_RUN.match(str(error))
+    if error.status != httpx.codes.NOT_FOUND or unknown is None:
+        return error
+    try:
+        known = [header.run_id for header in await client.runs(_RUNS_LOOKED_AT)]
+    except ApiError:
+        known = []
+    meant = near(unknown[1], known)
+    hint = f"did you mean {meant}?" if meant else "list them with `broadside runs`"
+    return ApiError(f"run {unknown[1]}: no such run; {hint}", error.status)
+
+
+def complete_run(context: typer.Context, incomplete: str) -> Sequence[str]:
+    """The newest runs, and `last`; nothing where the coordinator does not answer at once."""
+    from coordinator.cli.connection import coordinator_client
+
+    async def newest() -> list[str]:
+        async with coordinator_client(context.params.get("api")) as client:
+            return [header.run_id for header in await client.runs(_RUNS_COMPLETED)]
+
+    found: list[str] = []
+    # A shell that asks for words must not be answered with a traceback, whatever is wrong.
+    with contextlib.suppress(Exception):
+        found = asyncio.run(asyncio.wait_for(newest(), _COMPLETION_S))
+    return [word for word in ("last", *found) if word.startswith(incomplete)]
+
+
+def complete_scenario(incomplete: str) -> Sequence[str]:
+    from coordinator import scenarios
+
+    return [name for name in scenarios.names() if name.startswith(incomplete)]
+
+
+def complete_field(incomplete: str) -> Sequence[str]:
+    """Fields of a specification for ``--set``."""
+    from coordinator import scenarios
+
+    return [f"{name}=" for name in scenarios.fields() if name.startswith(incomplete)]
+
+
+def complete_chart(incomplete: str) -> Sequence[str]:
+    from coordinator.charts import CHARTS
+
+    return [name for name in CHARTS if name.startswith(incomplete)]

@@ -1,0 +1,120 @@
+"""What a watcher of a run knows, folded from its events. Pure."""
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.core.judge import Finding
+from coordinator.core.live import (
+    CELL_BITS_PER_SECOND,
+    UNKNOWN_CELL,
+    LiveFigures,
+    LiveFinding,
+    LiveLedger,
+    LiveSeconds,
+    LiveStatus,
+)
+from coordinator.core.runs import Layer
+
+_SECONDS_KEPT: Final = 3600  # s of a burst that the chart can show
+
+
+@dataclass(slots=True, kw_only=True)
+class Watched:
+    """A run as its newest events tell it; another burst begins it anew."""
+
+    status: LiveStatus | None = None
+    figures: LiveFigures | None = None
+    ledger: LiveLedger | None = None
+    findings: dict[str, Finding] = field(default_factory=dict)
+    fleet: dict[int, float | None] = field(default_factory=dict)  # payload bit/s by second
+    coverage: dict[int, float | None] = field(default_factory=dict)
+    rtt: dict[int, float | None] = field(default_factory=dict)
+    pairs_bits_per_second: NDArray[np.float64] | None = None  # newest known second; NaN unknown
+    newest_second: int | None = None
+    layer: str = "payload"
+    over: bool = False
+    burst_index: int = 0
+
+    def take(self, name: str, data: str) -> None:
+        """Fold one event in; names that are not known are passed over."""
+        match name:
+            case "status":
+                status = LiveStatus.model_validate_json(data)
+                self._turn_to(status.burst.index)
+                self.status = status
+            case "figures":
+                figures = LiveFigures.model_validate_json(data)
+                self._turn_to(figures.burst_index)
+                self.figures = figures
+            case "seconds":
+                self._take_seconds(LiveSeconds.model_validate_json(data))
+            case "ledger":
+                ledger = LiveLedger.model_validate_json(data)
+                self._turn_to(ledger.burst_index)
+                self.ledger = ledger
+            case "finding":
+                said = LiveFinding.model_validate_json(data)
+                self._turn_to(said.burst_index)
+                if said.finding is None:
+                    self.findings.pop(said.id, None)
+                else:
+                    self.findings[said.id] = said.finding
+            case "summary":
+                self.over = True
+                found = json.loads(data)["findings"]
+                self.findings = {each["id"]: Finding.model_validate(each) for each in found}
+
+    def _turn_to(self, burst_index: int) -> None:
+        """Events of another burst: what is known is of the burst before."""
+        if burst_index != self.burst_index:
+            self.burst_index = burst_index
+            self.figures = self.ledger = self.pairs_bits_per_second = self.newest_second = None
+            self.findings, self.fleet, self.coverage, self.rtt = {}, {}, {}, {}
+
+    def _take_seconds(self, seconds: LiveSeconds) -> None:
+        self._turn_to(seconds.burst_index)
+        self.layer = seconds.layer
+        self.fleet |= dict(zip(seconds.second, seconds.fleet_bits_per_second, strict=True))
+        self.coverage |= dict(zip(seconds.second, seconds.coverage_ratio, strict=True))
+        self.rtt |= dict(zip(seconds.second, seconds.rtt_mean_s, strict=True))
+        for known in (self.fleet, self.coverage, self.rtt):
+            for second in sorted(known)[:-_SECONDS_KEPT]:
+                del known[second]
+        cells = np.frombuffer(base64.b64decode(seconds.pairs), "<u4").astype(np.float64)
+        cells[cells == UNKNOWN_CELL] = np.nan
+        rows = cells.reshape(len(seconds.second), seconds.pairs_count) * CELL_BITS_PER_SECOND
+        for place in np.argsort(seconds.second)[::-1]:
+            second = seconds.second[int(place)]
+            heard = self.fleet.get(second) is not None
+            if heard and (self.newest_second is None or second >= self.newest_second):
+                self.newest_second, self.pairs_bits_per_second = second, rows[int(place)]
+                break
+
+    @property
+    def factor(self) -> float:
+        """From payload to the target's layer, as far as the burst says."""
+        at_ip = self.status is not None and self.status.target_layer is Layer.IP
+        return self.figures.summary.header_ratio if at_ip and self.figures is not None else 1.0
+
+    @property
+    def shown_layer(self) -> str:
+        """At which layer :meth:`rates` are."""
+        if self.layer == "link":
+            return "at the senders' NICs"
+        return "ip" if self.factor != 1.0 else "payload"
+
+    def rates(self) -> Mapping[int, float | None]:
+        """The fleet's rate by second, at the target's layer where headers are known."""
+        factor = 1.0 if self.layer == "link" else self.factor
+        return {s: None if rate is None else rate * factor for s, rate in self.fleet.items()}
+
+    def firewall_bits_per_second(self) -> float | None:
+        """The ledger's newest known bin."""
+        bins = () if self.ledger is None else self.ledger.bins
+        return next((b.bits_per_second for b in reversed(bins) if b.bits_per_second), None)

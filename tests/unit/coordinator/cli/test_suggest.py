@@ -1,0 +1,106 @@
+"""A mistyped name is met with the likeliest right one, and a shell's Tab with words."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from coordinator.cli import app
+from coordinator.cli.suggest import complete_chart, complete_field, complete_scenario, near
+from exchange.fabric import FabricSettings, open_fabric
+from tests.unit.coordinator.stored_run import store_run
+
+RUNS = ["20261120-114500-smoke-7f3a", "20261121-090000-scale-180g-cc93"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "meant"),
+    [
+        ("20261120-114500-smoke-7f3b", RUNS[0]),
+        ("cc93", RUNS[1]),
+        ("20261121", RUNS[1]),
+        ("2026", None),  # two begin so
+        ("nothing", None),
+    ],
+)
+def test_the_likeliest_name_is_found(wanted: str, meant: str | None) -> None:
+    assert near(wanted, RUNS) == meant
+
+
+def test_words_are_completed() -> None:
+    assert complete_scenario("scale") == ["scale-180g"]
+    assert complete_field("traffic.str") == [
+        "traffic.streams_count=",
+        "traffic.stream_bits_per_second=",
+    ]
+    assert complete_chart("thr") == ["throughput"]
+
+
+async def _store(folder: Path) -> str:
+    fabric = open_fabric(FabricSettings(data_dir=folder))
+    run_id = await store_run(fabric)
+    await fabric.close()
+    return run_id
+
+
+@pytest.fixture
+async def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("BROADSIDE_DATA_DIR", str(tmp_path))
+    return await _store(tmp_path)
+
+
+def test_commands_on_a_stored_run(stored: str, tmp_path: Path) -> None:
+    runner = CliRunner()
+    for arguments in (["show", "synthetc"], ["report", "synth"], ["chart", "synthetik", "rtt"]):
+        said = runner.invoke(app, arguments)
+        assert said.exit_code == 3, said.output
+        assert f"did you mean {stored}?" in said.output
+    wrong = runner.invoke(app, ["chart", "last", "troughput", "-o", str(tmp_path / "x.svg")])
+    assert "did you mean 'throughput'?" in wrong.output
+    word = runner.invoke(
+        app,
+        [],
+        env={
+            "_ROOT_COMPLETE": "complete_bash",
+            "COMP_WORDS": "root show synt",
+            "COMP_CWORD": "2",
+        },
+        prog_name="root",
+    )
+    assert word.stdout.split() == [stored]
+
+
+def test_files_are_written_where_asked(stored: str, tmp_path: Path) -> None:
+    runner = CliRunner()
+    for arguments, name, begins in (
+        (["report", "last"], "r.html", b"<!doctype html>"),
+        (["report", "last"], "r.json", b'{"version":1'),
+        (["export", "last"], "e.xlsx", b"PK"),
+        (["export", "last", "--table", "bursts"], "e.csv", b"burst,"),
+        (["export", "last", "--table", "pairs"], "e.parquet", b"PAR1"),
+        (["chart", "last", "heatmap"], "c.svg", b"<svg xmlns"),
+        (["chart", "last", "bursts"], "c.json", b'{"data"'),
+    ):
+        target = tmp_path / name
+        said = runner.invoke(app, [*arguments, "-o", str(target)])
+        assert said.exit_code == 0, said.output
+        assert target.read_bytes().startswith(begins)
+    said = runner.invoke(app, ["export", "last", "--format", "csv", "-o", str(tmp_path / "all")])
+    assert said.exit_code == 0, said.output
+    assert len(list((tmp_path / "all").iterdir())) == 4
+
+
+def test_a_file_that_cannot_be_made_is_one_line(stored: str, tmp_path: Path) -> None:
+    runner = CliRunner(env={"BROWSER_PATH": str(tmp_path / "none")})
+    for arguments, code, words in (
+        (["report", "last", "-o", str(tmp_path / "r.pdf")], 4, "BROWSER_PATH: no file"),
+        (["chart", "last", "rtt", "-o", str(tmp_path / "c.png")], 4, "BROWSER_PATH: no file"),
+        (["chart", "last", "rtt", "-o", str(tmp_path / "c.gif")], 3, "not .png, .svg or .json"),
+        (["export", "last", "-o", str(tmp_path / "e.csv")], 3, "hold one table"),
+        (["export", "last", "--table", "pears"], 3, "there are seconds, pairs, bursts, summary"),
+        (["report", "last", "-o", str(tmp_path / "no" / "r.html")], 3, "No such file"),
+    ):
+        said = runner.invoke(app, arguments)
+        assert said.exit_code == code, said.output
+        assert words in said.output
+        assert len(said.output.strip().splitlines()) == 1

@@ -1,0 +1,225 @@
+"""The full-screen view: events folded, and drawn into any terminal."""
+
+import base64
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.api import create_app
+from coordinator.cli.screen import FOOTER, draw
+from coordinator.cli.watched import Watched
+from coordinator.client import ApiError, Client
+from coordinator.core.live import UNKNOWN_CELL, LiveSeconds, LiveStatus
+from coordinator.core.runs import Layer
+from coordinator.core.status import BurstPhase, BurstStatus, RunState
+from coordinator.event_stream import events_of
+from coordinator.in_process import InProcessTransport
+from coordinator.service import Coordinator
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from tests.unit.coordinator.charts.views import FAULTY
+from tests.unit.coordinator.fleet import NOW
+from tests.unit.coordinator.stored_run import store_run
+
+START = NOW + timedelta(seconds=10)
+
+
+def status(phase: BurstPhase, state: RunState, **changes: object) -> LiveStatus:
+    burst = BurstStatus(
+        index=0,
+        planned_start_at=START,
+        planned_end_at=START + timedelta(seconds=30),
+        phase=phase,
+        pairs_planned=3,
+        claimed_count=3,
+        armed_count=2,
+        reported_count=0,
+        outcomes={},
+    )
+    values: dict[str, object] = {
+        "now": NOW,
+        "run_id": "r1",
+        "scenario": "smoke",
+        "state": state,
+        "created_at": NOW,
+        "ends_at": START + timedelta(seconds=55),
+        "bursts_count": 1,
+        "bursts_over_count": 0,
+        "burst": burst,
+        "duration_s": 30,
+        "pairs_count": 3,
+        "scale": 100.0,
+        "target_bits_per_second": 3e8,
+        "target_layer": Layer.PAYLOAD,
+        "tolerance_ratio": 0.05,
+        "coverage_floor_ratio": 0.95,
+        "clock_bound_max_s": 0.05,
+        "late_after_s": 1.0,
+    }
+    return LiveStatus.model_validate(values | changes)
+
+
+def seconds(rates: dict[int, float | None], pairs: list[list[int]], burst: int = 0) -> LiveSeconds:
+    nothing = tuple(None for _ in rates)
+    cells = np.array(pairs, "<u4")
+    return LiveSeconds(
+        burst_index=burst,
+        start_at=START,
+        pairs_count=3,
+        known_s=len(rates),
+        second=tuple(rates),
+        coverage_ratio=tuple(None if rate is None else 1.0 for rate in rates.values()),
+        fleet_bits_per_second=tuple(rates.values()),
+        pair_p5_bits_per_second=nothing,
+        pair_p50_bits_per_second=nothing,
+        pair_p95_bits_per_second=nothing,
+        retransmits_count=nothing,
+        rtt_mean_s=nothing,
+        client_cpu_ratio=nothing,
+        server_cpu_ratio=nothing,
+        pairs=base64.b64encode(cells.tobytes()).decode(),
+    )
+
+
+def running() -> Watched:
+    watched = Watched()
+    watched.take("status", status(BurstPhase.RUNNING, RunState.RUNNING).model_dump_json())
+    said = seconds(
+        {0: 1e8, 1: 2e8, 2: None, 3: 3e8},
+        [[1, 1, 1], [2, 2, 2], [UNKNOWN_CELL] * 3, [100_000, 200_000, UNKNOWN_CELL]],
+    )
+    watched.take("seconds", said.model_dump_json())
+    return watched
+
+
+def lines(watched: Watched, width: int = 80, height: int = 24, **changes: str) -> list[str]:
+    drawn = draw(watched, width, height, NOW + timedelta(seconds=14), changes.get("problem"))
+    return drawn.plain.split("\n")
+
+
+def test_a_countdown_before_the_burst_and_a_bar_in_it() -> None:
+    watched = Watched()
+    watched.take("status", status(BurstPhase.ARMING, RunState.ARMING).model_dump_json())
+    early = draw(watched, 80, 24, NOW, None).plain
+    assert "fires in 10 s" in early
+    assert "armed 2/3" in early
+    assert "no second is known yet" in early
+    said = "\n".join(lines(running()))
+    assert "4 of 30 s" in said
+    assert "all over in 51 s" in said
+    assert "lab 1:100" in said
+
+
+def test_the_chart_shows_rates_gaps_and_the_target() -> None:
+    drawn = lines(running())
+    said = "\n".join(drawn)
+    assert "now 300 Mbit/s payload" in said
+    assert "(100%)" in said
+    assert "─" in said
+    floor = next(line for line in drawn if line.rstrip().endswith("·"))
+    columns = floor[12:]
+    each = len(columns) // 30
+    assert columns[2 * each] == "·"  # second 2 is a gap, not a zero
+    assert columns[3 * each] == "█"
+
+
+def test_a_pair_of_which_nothing_is_known_is_no_zero() -> None:
+    drawn = lines(running())
+    place = next(i for i, line in enumerate(drawn) if line.startswith("pairs by rate, second 3"))
+    assert drawn[place + 1] == "▄█·"
+
+
+def test_another_burst_begins_anew() -> None:
+    watched = running()
+    watched.take("seconds", seconds({0: 5e7}, [[1, 2, 3]], burst=1).model_dump_json())
+    assert watched.fleet == {0: 5e7}
+    assert watched.burst_index == 1
+    watched.take("news-of-later-versions", "{}")
+
+
+def test_it_says_when_nothing_new_comes_and_how_to_leave() -> None:
+    drawn = lines(running(), problem="coordinator at x: no answer")
+    assert any(line.startswith("no news: coordinator at x") for line in drawn)
+    assert drawn[-1] == FOOTER
+    assert draw(Watched(), 80, 24, NOW, None).plain == "waiting for the coordinator"
+
+
+@settings(max_examples=60)
+@given(st.integers(20, 240), st.integers(12, 80), st.integers(1, 2000))
+def test_it_fits_into_any_terminal(width: int, height: int, pairs: int) -> None:
+    watched = running()
+    watched.pairs_bits_per_second = np.linspace(0.0, 1e9, pairs)
+    drawn = lines(watched, width, height)
+    assert len(drawn) <= height
+    assert max(map(len, drawn)) <= width
+    assert drawn[-1].startswith(FOOTER[: width - 1])
+
+
+# Events, over the API inside this process --------------------------------------------------------
+
+
+async def test_events_are_read_as_the_standard_says() -> None:
+    async def stream() -> AsyncIterator[str]:
+        for line in (
+            ": beat",
+            "",
+            "id: 7",
+            "event: figures",
+            "data: {",
+            "data:}",
+            "",
+            "data: x",
+            "",
+        ):
+            yield line
+
+    found = [event async for event in events_of(stream())]
+    assert [(e.name, e.data, e.id) for e in found] == [
+        ("figures", "{\n}", "7"),
+        ("message", "x", "7"),
+    ]
+
+
+@pytest.fixture
+async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+    yield fabric
+    await fabric.close()
+
+
+async def test_a_run_is_watched_without_a_network(fabric: Fabric) -> None:
+    run_id = await store_run(fabric)
+    transport = InProcessTransport(create_app(Coordinator(fabric), tick_s=None))
+    async with httpx.AsyncClient(transport=transport, base_url="http://here") as http:
+        client, watched = Client(http), Watched()
+        async for event in client.events(run_id):
+            watched.take(event.name, event.data)
+        assert watched.over
+        assert watched.status is not None
+        assert watched.status.pairs_count == FAULTY.pairs
+        assert watched.findings
+        assert "Gbit/s" in draw(watched, 80, 24, NOW, None).plain
+        with pytest.raises(ApiError, match="no such run") as refused:
+            async for _ in client.events("nothing"):
+                pass
+        assert refused.value.status == 404
+
+
+async def test_what_an_application_raises_is_raised_here() -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("before an answer")
+
+    async def silent(*_: object) -> None:
+        return
+
+    for app, error in ((broken, RuntimeError), (silent, httpx.ReadError)):
+        async with httpx.AsyncClient(
+            transport=InProcessTransport(app), base_url="http://x"
+        ) as http:
+            with pytest.raises(error):
+                await http.get("/")
