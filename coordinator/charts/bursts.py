@@ -48,7 +48,7 @@ def burst_rates(view: RunView, theme: Theme) -> Figure:
     traces = [
         draw(
             "fleet received",
-            x,  # type: ignore[arg-type]  # both take a list of numbers
+            x,
             numbers(rates, unit.size),
             colours[Colour.FLEET],
             unit=unit.name,
@@ -59,7 +59,7 @@ def burst_rates(view: RunView, theme: Theme) -> Figure:
         traces.append(
             draw(
                 "firewall ledger",
-                x,  # type: ignore[arg-type]  # as above
+                x,
                 numbers(firewall, unit.size),
                 colours[Colour.LEDGER],
                 unit=unit.name,

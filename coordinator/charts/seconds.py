@@ -130,7 +130,7 @@ def band(view: BurstView, theme: Theme) -> Figure:
     traces: list[Trace] = []
     for number, flow in enumerate(flows):
         of = "" if len(flows) == 1 else f" {flow.flow.value}"
-        group = {"legendgroup": flow.flow.value}
+        group = flow.flow.value
         colour = colours[Colour.FLEET if number == 0 else Colour.OTHER]
         edge = {"width": 1, "dash": "dot" if number == 0 else "dashdot"}
         low, high, middle = (
@@ -141,8 +141,8 @@ def band(view: BurstView, theme: Theme) -> Figure:
                 flow.pair_p50_bits_per_second,
             )
         )
-        top = line(f"p95{of}", at, high, colour, unit=unit.name, **group)
-        bottom = line(f"p5{of}", at, low, colour, unit=unit.name, **group)
+        top = line(f"p95{of}", at, high, colour, unit=unit.name, legendgroup=group)
+        bottom = line(f"p5{of}", at, low, colour, unit=unit.name, legendgroup=group)
         for trace in (top, bottom):
             trace["line"] |= edge
         if number == 0 and not _gaps(low) and not _gaps(high):
@@ -151,7 +151,7 @@ def band(view: BurstView, theme: Theme) -> Figure:
         traces += [
             top,
             bottom,
-            line(f"median{of}", at, middle, colour, width=2.25, unit=unit.name, **group),
+            line(f"median{of}", at, middle, colour, width=2.25, unit=unit.name, legendgroup=group),
         ]
     return frame(
         theme,
@@ -167,7 +167,9 @@ def heatmap(view: BurstView, theme: Theme) -> Figure:
     """Every pair's rate in every second, all flows; what nobody saw stays empty."""
     colours = PALETTES[theme]
     series = view.series
-    cells = np.sum([flow.pairs_bits_per_second for flow in series.flows], axis=0, dtype=np.float64)
+    cells: NDArray[np.float64] = np.asarray(
+        np.sum([flow.pairs_bits_per_second for flow in series.flows], axis=0, dtype=np.float64)
+    )
     width = max(1, -(-cells.size // HEAT_CELLS_MAX))
     means = _column_means(cells, width)
     unit = rate_unit([float(np.nanmax(means)) if not np.isnan(means).all() else 0.0])
@@ -357,7 +359,9 @@ def _column_means(cells: NDArray[np.float64], width: int) -> NDArray[np.float64]
     grouped = padded.reshape(cells.shape[0], count, width)
     known = (~np.isnan(grouped)).sum(axis=2)
     total = np.nansum(grouped, axis=2)
-    return np.divide(total, known, out=np.full(total.shape, np.nan), where=known > 0)
+    means: NDArray[np.float64] = np.full(total.shape, np.nan)
+    np.divide(total, known, out=means, where=known > 0)
+    return means
 
 
 def _gaps(values: list[float | None]) -> bool:

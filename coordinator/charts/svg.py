@@ -18,7 +18,7 @@ from coordinator.charts.png import colourise, data_uri
 from coordinator.charts.theme import HEAT, PALETTES, Colour, Theme
 
 _NAMES: Final[Mapping[str, str]] = {
-    value: colour.value for colour, value in reversed(PALETTES[Theme.LIGHT].items())
+    value: colour.value for colour, value in reversed(list(PALETTES[Theme.LIGHT].items()))
 }
 _DASHES: Final = {"dash": "6 4", "dot": "1.5 3", "dashdot": "6 3 1.5 3"}
 _CHAR: Final = 6.3  # px, a character's usual width at 12 px

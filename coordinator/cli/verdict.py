@@ -97,7 +97,7 @@ def _bursts(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
             f"{burst.planned_start_at:%H:%M:%S}",
             f"{burst.pairs_measured}/{burst.pairs_planned}",
             ratio(burst.completeness_ratio, 1),
-            ratio(burst.availability and burst.availability.up_ratio, 1),
+            ratio(burst.availability.up_ratio if burst.availability else None, 1),
             rate(burst.fleet_received_bits_per_second),
             rate(burst.firewall_bits_per_second),
             _milliseconds(burst.start_spread_s),

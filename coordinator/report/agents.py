@@ -243,12 +243,12 @@ def generators_section(source: Source) -> Section:
     reports = {} if ends is None else ends.reports
     rows = []
     for pair in source.plan.pairs:
-        report = reports.get(pair.index)
-        argv = report.engine.argv if report is not None and report.engine is not None else ()
+        said = reports.get(pair.index)
+        argv = said.engine.argv if said is not None and said.engine is not None else ()
         rows.append(
             (
                 pair.name,
-                report.agent_id if report is not None else _NOTHING,
+                said.agent_id if said is not None else _NOTHING,
                 pair.endpoint.agent_id,
                 f"{pair.endpoint.address}:{pair.endpoint.port}",
                 " ".join(argv) or _NOTHING,

@@ -49,7 +49,7 @@ def selectors(expression: str) -> Iterator[tuple[str, set[str]]]:
     while pending:
         node = pending.pop()
         if isinstance(node, promql_parser.VectorSelector):
-            yield node.name, {matcher.name for matcher in node.matchers.matchers}
+            yield str(node.name), {matcher.name for matcher in node.matchers.matchers}
         for part in ("expr", "lhs", "rhs", "vector_selector", "param"):
             child = getattr(node, part, None)
             if child is not None:
