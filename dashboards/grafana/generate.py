@@ -184,7 +184,7 @@ def run_board() -> dashboard.Dashboard:
         .with_panel(
             lines(
                 "Price",
-                units.DollarsUSD,
+                units.Dollars,
                 "By dated list prices, at real scale: so far, and at the run's end.",
                 query("broadside_run_spent_usd", "so far"),
                 query("broadside_run_projected_usd", "at its end"),

@@ -106,7 +106,8 @@ _QUERIES: Final = (
         "timechart",
         (
             'AzureMetrics\n| where ResourceProvider == "MICROSOFT.SERVICEBUS"\n'
-            '| where MetricName in ("ActiveMessages", "DeadletteredMessages", "ScheduledMessages")\n'
+            "| where MetricName in "
+            '("ActiveMessages", "DeadletteredMessages", "ScheduledMessages")\n'
             "| summarize Messages = max(Maximum) by bin(TimeGenerated, 1m), MetricName"
         ),
     ),
