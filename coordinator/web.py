@@ -28,15 +28,15 @@ _TYPES: Final = {
 _COMPRESSED_FROM_BYTES: Final = 1400  # below it one packet carries the file anyway
 PLOTLY: Final = "plotly.min.js"
 PALETTE: Final = "palette.css"
-# Plotly adds one empty <style> and fills it through the CSSOM, which is no inline style: this is
-# the digest of the empty text.
+# Plotly fills one empty <style> through the CSSOM, which is no inline style: this is the digest of
+# the empty text. It also sets style attributes, which can restyle its own drawing and run nothing.
 _EMPTY_STYLE: Final = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
 )
 POLICIES: Final = {
-    "index.html": f"{_POLICY}style-src 'self' {_EMPTY_STYLE}",
+    "index.html": f"{_POLICY}style-src 'self' {_EMPTY_STYLE}; style-src-attr 'unsafe-inline'",
     # The report carries its own styles, no scripts, and is shown in a frame that may do nothing.
     "report.html": f"{_POLICY}style-src 'self' 'unsafe-inline'; font-src data:",
 }

@@ -292,7 +292,8 @@ def picture(
             known_s=known_s,
             trouble=trouble,
         ),
-        findings=summary.findings,
+        # What a verdict rests on cannot be concluded of a part; the headline shows its figures.
+        findings=tuple(f for f in summary.findings if final or f.kind != "verdict"),
     )
 
 
@@ -389,10 +390,13 @@ def _reach(evidence: BurstEvidence) -> Floats:
     zero_s = evidence.burst.planned_start_at.timestamp()
     ends = []
     for pair in evidence.pairs:
-        tracks = (*pair.client_tracks, *pair.server_tracks)
-        reached = [track.first_data_at_s + end_s for track in tracks if (end_s := _end_s(track))]
-        if reached:
-            ends.append(max(reached) - zero_s)
+        sides = [
+            [track.first_data_at_s + end_s for track in tracks if (end_s := _end_s(track))]
+            for tracks in (pair.client_tracks, pair.server_tracks)
+        ]
+        reached = [max(side) for side in sides if side]
+        if reached:  # as far as both ends have, where both speak
+            ends.append(min(reached) - zero_s)
     return np.sort(np.asarray(ends, np.float64))
 
 

@@ -5,22 +5,49 @@ import { known } from "./format.js";
 
 export function abortDialog(runId, status, price) {
   const usd = price?.spent?.total_usd;
-  const cost = price?.charged === false ? "It costs nothing: it is not charged." : known(usd) ? `It has cost about $${usd.toFixed(2)} so far.` : "Its cost so far is unknown.";
+  const cost =
+    price?.charged === false
+      ? "It costs nothing: it is not charged."
+      : known(usd)
+        ? `It has cost about $${usd.toFixed(2)} so far.`
+        : "Its cost so far is unknown.";
   const left = status.bursts_count - status.bursts_over_count;
-  const reason = h("input", { id: "reason", maxlength: "500", placeholder: "seen enough", autocomplete: "off" });
+  const reason = h("input", {
+    id: "reason",
+    maxlength: "500",
+    placeholder: "seen enough",
+    autocomplete: "off",
+  });
   return new Promise((resolve) => {
     const dialog = h(
       "dialog",
-      { "aria-labelledby": "abort-title", onclose: () => { dialog.remove(); resolve(dialog.returnValue === "abort" ? reason.value.trim() || "aborted on the page" : null); } },
+      {
+        "aria-labelledby": "abort-title",
+        onclose: () => {
+          dialog.remove();
+          resolve(
+            dialog.returnValue === "abort" ? reason.value.trim() || "aborted on the page" : null,
+          );
+        },
+      },
       h(
         "form",
         { method: "dialog" },
         h("h2", { id: "abort-title" }, `Abort ${status.scenario}?`),
         h("p", { class: "mono" }, runId),
-        h("p", {}, `Agents stop within seconds; ${left === 1 ? "the burst" : `${left} bursts`} to come or under way ${left === 1 ? "is" : "are"} given up. What was measured is kept, and will not be a pass. ${cost}`),
+        h(
+          "p",
+          {},
+          `Agents stop within seconds; ${left === 1 ? "the burst" : `${left} bursts`} to come or under way ${left === 1 ? "is" : "are"} given up. What was measured is kept, and will not be a pass. ${cost}`,
+        ),
         h("label", { for: "reason" }, "Reason, kept with the run"),
         reason,
-        h("div", { class: "actions" }, h("button", { value: "keep", class: "primary", autofocus: true }, "Keep it running"), h("button", { value: "abort", class: "danger" }, "Abort the run")),
+        h(
+          "div",
+          { class: "actions" },
+          h("button", { value: "keep", class: "primary", autofocus: true }, "Keep it running"),
+          h("button", { value: "abort", class: "danger" }, "Abort the run"),
+        ),
       ),
     );
     // Enter in the reason must not abort: the first button of the form is the one that keeps it.

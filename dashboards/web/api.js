@@ -29,7 +29,11 @@ export async function ask(path, { method = "GET", body, signal, more = {} } = {}
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem(0, "No answer", "The coordinator does not answer: is `broadside serve` running?");
+    throw new Problem(
+      0,
+      "No answer",
+      "The coordinator does not answer: is `broadside serve` running?",
+    );
   }
   if (!answer.ok) throw await problemOf(answer);
   return answer;

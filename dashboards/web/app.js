@@ -25,7 +25,7 @@ let close = null;
 let shown = 0;
 let wanted = null; // where to go once signed in
 
-export const isOperator = () => me?.role === "operator";
+const isOperator = () => me?.role === "operator";
 
 const needsToken = document.querySelector("meta[name=broadside-needs-token]").content === "yes";
 
@@ -44,8 +44,12 @@ function showWho() {
   const who = document.getElementById("who");
   const parts = [themeSwitch()];
   if (me) {
-    const title = me.signed_in ? `Signed in as ${me.name}: ${me.role}` : "This coordinator has no sign-in; it answers its own host only";
-    const name = me.signed_in ? [h("span", { class: "name" }, `${me.name}, `), me.role] : "no sign-in";
+    const title = me.signed_in
+      ? `Signed in as ${me.name}: ${me.role}`
+      : "This coordinator has no sign-in; it answers its own host only";
+    const name = me.signed_in
+      ? [h("span", { class: "name" }, `${me.name}, `), me.role]
+      : "no sign-in";
     parts.unshift(h("span", { class: "role", title }, name));
     if (me.signed_in) {
       parts.push(h("button", { type: "button", class: "plain", onclick: signOut }, "Sign out"));
@@ -54,7 +58,9 @@ function showWho() {
   fill(who, parts);
   for (const link of document.querySelectorAll("#nav a")) {
     link.hidden = !me || (link.dataset.needs === "operator" && !isOperator());
-    const here = location.hash.startsWith(link.getAttribute("href")) || (link.hash === "#/runs" && location.hash.startsWith("#/run/"));
+    const here =
+      location.hash.startsWith(link.getAttribute("href")) ||
+      (link.hash === "#/runs" && location.hash.startsWith("#/run/"));
     if (here) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
@@ -85,7 +91,15 @@ async function show() {
     }
     if (problem) {
       showWho();
-      fill(main, notice("bad", problem.title, problem.message, h("button", { type: "button", onclick: show }, "Try again")));
+      fill(
+        main,
+        notice(
+          "bad",
+          problem.title,
+          problem.message,
+          h("button", { type: "button", onclick: show }, "Try again"),
+        ),
+      );
       return;
     }
   }
@@ -98,17 +112,18 @@ async function show() {
   const arguments_ = pattern.exec(location.hash).slice(1);
   document.title = `${title === "Run" ? arguments_[0] : title} - Broadside`;
   main.replaceChildren();
-  close = view(main, arguments_, {
-    operator: isOperator(),
-    async signedIn() {
-      const problem = await identify();
-      if (problem) return problem;
-      location.hash = wanted ?? "#/runs";
-      wanted = null;
-      announce(`Signed in as ${me.name}, ${me.role}`);
-      return null;
-    },
-  }) ?? null;
+  close =
+    view(main, arguments_, {
+      operator: isOperator(),
+      async signedIn() {
+        const problem = await identify();
+        if (problem) return problem;
+        location.hash = wanted ?? "#/runs";
+        wanted = null;
+        announce(`Signed in as ${me.name}, ${me.role}`);
+        return null;
+      },
+    }) ?? null;
   scrollTo(0, 0);
   if (number > 1) main.focus({ preventScroll: true });
 }

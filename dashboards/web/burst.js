@@ -54,9 +54,11 @@ export class BurstData {
     const before = this.trouble;
     this.trouble = new Map(list.map((each) => [each.pair_index, each]));
     this.codes = new Uint8Array(this.pairsCount); // what a cell of the pair is at worst
-    for (const each of list) this.codes[each.pair_index] = { late: LATE, null: NULL }[each.state] ?? OTHER;
+    for (const each of list)
+      this.codes[each.pair_index] = { late: LATE, null: NULL }[each.state] ?? OTHER;
     const changed = new Set();
-    for (const [index, each] of this.trouble) if (before.get(index)?.state !== each.state) changed.add(index);
+    for (const [index, each] of this.trouble)
+      if (before.get(index)?.state !== each.state) changed.add(index);
     for (const index of before.keys()) if (!this.trouble.has(index)) changed.add(index);
     return changed;
   }

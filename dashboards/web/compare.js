@@ -16,12 +16,18 @@ const NAMES = {
 export function compareView(main, [query]) {
   const asked = new URLSearchParams(query ?? "");
   const pick = { a: h("select", { id: "run-a" }), b: h("select", { id: "run-b" }) };
-  const result = h("div");
+  const result = h("div", { class: "stack" });
   main.append(
     h("div", { class: "title" }, h("h1", {}, "Compare")),
     h(
       "form",
-      { class: "card pickers", onsubmit: (event) => { event.preventDefault(); compare(); } },
+      {
+        class: "card pickers",
+        onsubmit: (event) => {
+          event.preventDefault();
+          compare();
+        },
+      },
       h("div", {}, h("label", { for: "run-a" }, "Run A"), pick.a),
       h("div", {}, h("label", { for: "run-b" }, "Run B"), pick.b),
       h("button", { class: "primary" }, "Compare"),
@@ -34,11 +40,26 @@ export function compareView(main, [query]) {
       const runs = (await loadRuns()).filter((run) => run.outcome !== null);
       for (const side of ["a", "b"]) {
         const wanted = asked.get(side);
-        const all = wanted && !runs.some((run) => run.run_id === wanted) ? [{ run_id: wanted }, ...runs] : runs;
-        pick[side].append(...all.map((run) => h("option", { value: run.run_id }, run.created_at ? `${run.scenario}, ${instant(run.created_at)}` : run.run_id)));
+        const all =
+          wanted && !runs.some((run) => run.run_id === wanted)
+            ? [{ run_id: wanted }, ...runs]
+            : runs;
+        pick[side].append(
+          ...all.map((run) =>
+            h(
+              "option",
+              { value: run.run_id },
+              run.created_at ? `${run.scenario}, ${instant(run.created_at)}` : run.run_id,
+            ),
+          ),
+        );
         pick[side].value = wanted ?? runs[side === "a" ? 1 : 0]?.run_id ?? "";
       }
-      if (runs.length < 2) fill(result, h("p", { class: "empty" }, "Two runs that are over are needed; there are fewer."));
+      if (runs.length < 2)
+        fill(
+          result,
+          h("p", { class: "empty" }, "Two runs that are over are needed; there are fewer."),
+        );
       else if (asked.get("a") && asked.get("b")) compare();
     } catch (problem) {
       if (problem.status !== 401) fill(result, notice("bad", problem.title, problem.message));
@@ -51,7 +72,10 @@ export function compareView(main, [query]) {
     history.replaceState(null, "", `#/compare?a=${a}&b=${b}`);
     fill(result, h("p", { class: "quiet" }, "Comparing."));
     try {
-      const found = await send("POST", "/v1/comparisons", { a: { run_ids: [a] }, b: { run_ids: [b] } });
+      const found = await send("POST", "/v1/comparisons", {
+        a: { run_ids: [a] },
+        b: { run_ids: [b] },
+      });
       fill(result, shown(found, a, b));
     } catch (problem) {
       fill(result, notice("bad", problem.title, problem.message));
@@ -75,11 +99,37 @@ function shown(found, a, b) {
   });
   return [
     h("p", { class: "sentence" }, found.sentence),
-    found.thin ? notice("note", "Thin", "A run has fewer than three bursts: the intervals rest on single seconds.") : null,
-    found.conditions_differ.length
-      ? notice("note", "Not only the run differs", null, h("ul", {}, found.conditions_differ.map((each) => h("li", {}, each))))
+    found.thin
+      ? notice(
+          "note",
+          "Thin",
+          "A run has fewer than three bursts: the intervals rest on single seconds.",
+        )
       : null,
-    h("div", { class: "card" }, table("Comparison of B with A", ["Figure", "A", "B", "B against A", "95 % intervals"], rows, { numeric: [1, 2, 3] })),
-    h("p", { class: "links" }, h("a", { href: `#/run/${a}` }, `A: ${found.a}`), h("a", { href: `#/run/${b}` }, `B: ${found.b}`)),
+    found.conditions_differ.length
+      ? notice(
+          "note",
+          "Not only the run differs",
+          null,
+          h(
+            "ul",
+            {},
+            found.conditions_differ.map((each) => h("li", {}, each)),
+          ),
+        )
+      : null,
+    h(
+      "div",
+      { class: "card" },
+      table("Comparison of B with A", ["Figure", "A", "B", "B against A", "95 % intervals"], rows, {
+        numeric: [1, 2, 3],
+      }),
+    ),
+    h(
+      "p",
+      { class: "links" },
+      h("a", { href: `#/run/${a}` }, `A: ${found.a}`),
+      h("a", { href: `#/run/${b}` }, `B: ${found.b}`),
+    ),
   ];
 }

@@ -15,7 +15,9 @@ export function h(tag, attributes = {}, ...children) {
 }
 
 export function fill(element, ...children) {
-  element.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.replaceChildren(
+    ...children.flat().filter((child) => child !== null && child !== undefined),
+  );
   return element;
 }
 
@@ -33,13 +35,36 @@ export function table(caption, columns, rows, { numeric = [], wide = false } = {
     h(tag, { class: numeric.includes(index) ? "number" : null, ...extra }, value);
   return h(
     "div",
-    { class: wide ? "scroll wide" : "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    {
+      class: wide ? "scroll wide" : "scroll",
+      tabindex: "0",
+      role: "region",
+      "aria-label": caption,
+    },
     h(
       "table",
       {},
       h("caption", { class: "unseen" }, caption),
-      h("thead", {}, h("tr", {}, columns.map((name, i) => cell("th", name, i, { scope: "col" })))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((value, i) => cell("td", value, i))))),
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          columns.map((name, i) => cell("th", name, i, { scope: "col" })),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        rows.map((row) =>
+          h(
+            "tr",
+            {},
+            row.map((value, i) => cell("td", value, i)),
+          ),
+        ),
+      ),
     ),
   );
 }

@@ -23,7 +23,12 @@ export function reportFigures(runId, burstIndex) {
   const element = h(
     "details",
     { class: "card figures-of-report", ontoggle: () => element.open && draw() },
-    h("summary", {}, h("h2", {}, "Charts of the report"), h("span", { class: "quiet" }, "the same figures, defined once")),
+    h(
+      "summary",
+      {},
+      h("h2", {}, "Charts of the report"),
+      h("span", { class: "quiet" }, "the same figures, defined once"),
+    ),
     body,
   );
   let drawn = null;
@@ -33,7 +38,14 @@ export function reportFigures(runId, burstIndex) {
     if (drawn === key) return;
     drawn = key;
     if (!there) {
-      fill(body, notice("note", "Not installed", "These charts need plotly: install the extra with `pip install broadside[reports]`. All above works without."));
+      fill(
+        body,
+        notice(
+          "note",
+          "Not installed",
+          "These charts need plotly: install the extra with `pip install broadside[reports]`. All above works without.",
+        ),
+      );
       return;
     }
     fill(body, h("p", { class: "quiet" }, "Drawing."));
@@ -44,24 +56,51 @@ export function reportFigures(runId, burstIndex) {
       body.replaceChildren();
       for (const entry of entries) {
         const at = entry.kind === "burst" ? `&burst=${burstIndex ?? 0}` : "";
-        const chart = await readIfThere(`/v1/runs/${runId}/charts/${entry.name}?theme=${theme()}${at}`).catch(() => null);
+        const chart = await readIfThere(
+          `/v1/runs/${runId}/charts/${entry.name}?theme=${theme()}${at}`,
+        ).catch(() => null);
         if (drawn !== key) return;
         if (!chart) continue;
-        const plot = h("div", { class: "plotly", role: "img", "aria-label": `${chart.title}. ${chart.says}` });
-        body.append(h("figure", { class: "chart" }, h("figcaption", {}, h("h3", {}, titleOf(chart))), plot, h("p", { class: "readout" }, chart.says)));
+        const plot = h("div", {
+          class: "plotly",
+          role: "img",
+          "aria-label": `${chart.title}. ${chart.says}`,
+        });
+        body.append(
+          h(
+            "figure",
+            { class: "chart" },
+            h("figcaption", {}, h("h3", {}, titleOf(chart))),
+            plot,
+            h("p", { class: "readout" }, chart.says),
+          ),
+        );
         const { title, width, height, ...layout } = chart.figure.layout; // words stand above, and wrap
         const top = { ...layout.margin, t: 30, r: 16 };
-        const fitted = { ...layout, margin: top, height: Math.max(300, height ?? 0), autosize: true };
-        await Plotly.newPlot(plot, chart.figure.data, fitted, { responsive: true, displayModeBar: false });
+        const fitted = {
+          ...layout,
+          margin: top,
+          height: Math.max(300, height ?? 0),
+          autosize: true,
+        };
+        await Plotly.newPlot(plot, chart.figure.data, fitted, {
+          responsive: true,
+          displayModeBar: false,
+        });
       }
-      if (!body.children.length) fill(body, h("p", { class: "quiet" }, "Nothing was measured, so there is nothing to draw."));
+      if (!body.children.length)
+        fill(
+          body,
+          h("p", { class: "quiet" }, "Nothing was measured, so there is nothing to draw."),
+        );
     } catch (error) {
       drawn = null;
       fill(body, notice("bad", "No charts", error.message));
     }
   }
 
-  const titleOf = ({ title, figure }) => figure.layout.title?.text?.replace(/<[^>]+>/g, " ") ?? title;
+  const titleOf = ({ title, figure }) =>
+    figure.layout.title?.text?.replace(/<[^>]+>/g, " ") ?? title;
   const redraw = () => element.open && draw();
   addEventListener("theme", redraw);
   return { element, close: () => removeEventListener("theme", redraw) };

@@ -1,8 +1,14 @@
 // Figures as people read them: decimal rates with their unit, unknown as "unknown", times in UTC.
 
-const RATES = [[1e12, "Tbit/s"], [1e9, "Gbit/s"], [1e6, "Mbit/s"], [1e3, "kbit/s"], [1, "bit/s"]];
+const RATES = [
+  [1e12, "Tbit/s"],
+  [1e9, "Gbit/s"],
+  [1e6, "Mbit/s"],
+  [1e3, "kbit/s"],
+  [1, "bit/s"],
+];
 
-export const UNKNOWN = "unknown";
+const UNKNOWN = "unknown";
 
 export const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
 
@@ -62,15 +68,14 @@ export function instant(text) {
   return `${iso.slice(0, 10)} ${iso.slice(11, 19)} UTC`;
 }
 
-export const clock = (text) => (text ? `${new Date(text).toISOString().slice(11, 19)} UTC` : UNKNOWN);
-
-export function money(amount, currency = "USD") {
-  return known(amount) ? `${amount.toFixed(2)} ${currency}` : UNKNOWN;
-}
+export const clock = (text) =>
+  text ? `${new Date(text).toISOString().slice(11, 19)} UTC` : UNKNOWN;
 
 // A round number at or above the value: a scale that moves rarely.
 export function niceAbove(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].find((step) => step * power >= value * 0.999) * power;
+  return (
+    [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].find((step) => step * power >= value * 0.999) * power
+  );
 }

@@ -10,7 +10,13 @@ class Tile {
     this.value = h("span", { class: "value" });
     this.unit = h("span", { class: "tile-unit" });
     this.notes = [h("p", { class: "quiet" }), h("p", { class: "quiet" })];
-    this.element = h("div", { class: "tile" }, h("h2", {}, name), h("p", { class: "figure" }, this.value, this.unit), ...this.notes);
+    this.element = h(
+      "div",
+      { class: "tile" },
+      h("h2", {}, name),
+      h("p", { class: "figure" }, this.value, this.unit),
+      ...this.notes,
+    );
   }
 
   set([value, unit], first = "", second = "", kind = "") {
@@ -33,35 +39,60 @@ export class Headline {
       completeness: new Tile("Completeness"),
       verdict: new Tile("Verdict"),
     };
-    this.element = h("section", { class: "headline", "aria-label": "Headline" }, Object.values(this.tiles).map((tile) => tile.element));
+    this.element = h(
+      "section",
+      { class: "headline", "aria-label": "Headline" },
+      Object.values(this.tiles).map((tile) => tile.element),
+    );
   }
 
   draw({ status, figures, summary, ledger, data, burstIndex }) {
     const whole = summary && burstIndex === null;
     const of = whole ? summary : (figures?.summary ?? null);
     const scale = status.scale;
-    const real = (value) => (scale !== 1 && known(value) ? `stands for ${rate(value * scale)}` : "");
+    const real = (value) =>
+      scale !== 1 && known(value) ? `stands for ${rate(value * scale)}` : "";
     const { tiles } = this;
     const target = status.target_bits_per_second;
-    tiles.target.set(known(target) ? rateParts(target) : ["none", ""], known(target) ? LAYERS[status.target_layer] : "no target was set", real(target));
+    tiles.target.set(
+      known(target) ? rateParts(target) : ["none", ""],
+      known(target) ? LAYERS[status.target_layer] : "no target was set",
+      real(target),
+    );
 
     const fleet = of?.fleet_received_bits_per_second ?? newest(data);
     const half = of?.fleet_received_half_width_bits_per_second;
-    const mean = whole && summary.bursts.length > 1 ? `, mean of ${summary.bursts.length} bursts` : "";
+    const mean =
+      whole && summary.bursts.length > 1 ? `, mean of ${summary.bursts.length} bursts` : "";
     const ip = of?.fleet_ip_bits_per_second;
-    const layer = data?.layer === "link" ? "link layer, at the senders" : `payload${known(half) ? ` ± ${percent(half / fleet)}` : ""}${mean}`;
-    tiles.fleet.set(rateParts(fleet), known(fleet) ? layer : "nothing reported yet", known(ip) ? `${rate(ip)} at the IP layer` : real(fleet));
+    const layer =
+      data?.layer === "link"
+        ? "link layer, at the senders"
+        : `payload${known(half) ? ` ± ${percent(half / fleet)}` : ""}${mean}`;
+    tiles.fleet.set(
+      rateParts(fleet),
+      known(fleet) ? layer : "nothing reported yet",
+      known(ip) ? `${rate(ip)} at the IP layer` : real(fleet),
+    );
 
     const held = of?.reconciliation ?? null;
     const firewall = of?.firewall_bits_per_second ?? held?.firewall_bits_per_second ?? null;
     const none = ledger?.source === "none" ? "no ledger is configured" : "no whole bin yet";
     const ledgerSays = ledger ? (ledger.problem ?? none) : "not read yet";
-    tiles.firewall.set(rateParts(firewall), known(firewall) ? `${LAYERS[held?.layer] ?? ""}, ${held?.source ?? ledger?.source}` : ledgerSays, real(firewall));
+    tiles.firewall.set(
+      rateParts(firewall),
+      known(firewall)
+        ? `${LAYERS[held?.layer] ?? ""}, ${held?.source ?? ledger?.source}`
+        : ledgerSays,
+      real(firewall),
+    );
 
     const residual = held?.residual_ratio;
     tiles.residual.set(
       known(residual) ? [percent(residual, 2, true).replace(" %", ""), "%"] : ["unknown", ""],
-      known(residual) ? `± ${percent(held.residual_uncertainty_ratio)}, firewall against fleet` : "needs both ledgers",
+      known(residual)
+        ? `± ${percent(held.residual_uncertainty_ratio)}, firewall against fleet`
+        : "needs both ledgers",
       known(held?.lag_s) ? `lag ${held.lag_s.toFixed(1)} s` : "",
     );
 
@@ -69,7 +100,9 @@ export class Headline {
     const below = seen && seen.completeness_ratio < status.coverage_floor_ratio;
     tiles.completeness.set(
       seen ? [percent(seen.completeness_ratio).replace(" %", ""), "%"] : ["unknown", ""],
-      seen ? `${count(seen.measured_s)} of ${count(seen.planned_s)} pair-seconds${figures?.final || whole ? "" : " so far"}` : "nothing reported yet",
+      seen
+        ? `${count(seen.measured_s)} of ${count(seen.planned_s)} pair-seconds${figures?.final || whole ? "" : " so far"}`
+        : "nothing reported yet",
       below ? `under the floor of ${percent(status.coverage_floor_ratio, 0)}` : "",
       below ? "warn" : "",
     );
@@ -77,7 +110,12 @@ export class Headline {
     const verdict = whole ? summary.verdict : summary ? figures?.summary.verdict : null;
     const sign = { pass: "✓ ", fail: "✕ ", inconclusive: "? " }[verdict] ?? "";
     const limiter = of?.limiter && of.limiter !== "unknown" ? `limiter: ${of.limiter}` : "";
-    tiles.verdict.set(verdict ? [`${sign}${verdict}`, ""] : ["so far", ""], verdict ? limiter : `no verdict yet; ${status.state}`, verdict ? "" : limiter, verdict ?? "open");
+    tiles.verdict.set(
+      verdict ? [`${sign}${verdict}`, ""] : ["so far", ""],
+      verdict ? limiter : `no verdict yet; ${status.state}`,
+      verdict ? "" : limiter,
+      verdict ?? "open",
+    );
   }
 }
 

@@ -77,7 +77,9 @@ export class HeatMap {
       this.#paint(0, this.columns);
       this.#legend();
     } else if (this.dirty?.size) {
-      const columns = new Set([...this.dirty].map((second) => Math.floor((second - data.first) / this.perColumn)));
+      const columns = new Set(
+        [...this.dirty].map((second) => Math.floor((second - data.first) / this.perColumn)),
+      );
       for (const column of columns) this.#paint(column, column + 1);
     }
     this.whole = false;
@@ -102,7 +104,10 @@ export class HeatMap {
     Object.assign(this, { width, height, inner });
     this.palette = colours();
     this.#colours();
-    const [w, hgt] = [Math.round(inner * this.ratio), Math.round(this.rows * this.rowHeight * this.ratio)];
+    const [w, hgt] = [
+      Math.round(inner * this.ratio),
+      Math.round(this.rows * this.rowHeight * this.ratio),
+    ];
     this.image = this.context.createImageData(w, hgt);
     this.pixels = new Uint32Array(this.image.data.buffer);
   }
@@ -114,7 +119,9 @@ export class HeatMap {
     for (let level = 0; level < LEVELS; level++) {
       const place = (level / (LEVELS - 1)) * (stops.length - 1);
       const at = Math.min(stops.length - 2, Math.floor(place));
-      const mixed = stops[at].map((from, i) => Math.round(from + (stops[at + 1][i] - from) * (place - at)));
+      const mixed = stops[at].map((from, i) =>
+        Math.round(from + (stops[at + 1][i] - from) * (place - at)),
+      );
       this.levels[level] = pixel(mixed);
       this.inks[level] = pixel(level > LEVELS * 0.45 ? [16, 20, 26] : [255, 255, 255]);
     }
@@ -150,7 +157,8 @@ export class HeatMap {
     const [width, height] = [image.width, image.height];
     const scale = (LEVELS - 1) / (this.top / 1000);
     const edge = (column) => Math.round((column / columns) * width);
-    const gap = this.rowHeight >= 6 && width / columns >= 6 * ratio ? Math.max(1, Math.round(ratio)) : 0;
+    const gap =
+      this.rowHeight >= 6 && width / columns >= 6 * ratio ? Math.max(1, Math.round(ratio)) : 0;
     for (let column = fromColumn; column < Math.min(columns, toColumn); column++) {
       const [x0, x1] = [edge(column), Math.max(edge(column) + 1, edge(column + 1))];
       const seconds = [];
@@ -197,9 +205,14 @@ export class HeatMap {
     const steps = [1, 5, 10, 20, 50, 100, 200, 500];
     const high = (step) => (step / this.perRow) * this.rowHeight >= 22;
     const step = steps.find(high) ?? 1000;
-    for (let pair = 1; pair <= data.pairsCount; pair = pair === 1 && step > 1 ? step : pair + step) {
+    for (
+      let pair = 1;
+      pair <= data.pairsCount;
+      pair = pair === 1 && step > 1 ? step : pair + step
+    ) {
       const at = MARGIN.top + (Math.floor((pair - 1) / this.perRow) + 0.5) * this.rowHeight;
-      if (pair > 1 || step > 1 || this.rowHeight >= 10) context.fillText(String(pair), MARGIN.left - 8, Math.max(at, 8));
+      if (pair > 1 || step > 1 || this.rowHeight >= 10)
+        context.fillText(String(pair), MARGIN.left - 8, Math.max(at, 8));
     }
     context.textBaseline = "top";
     const seconds = this.columns * this.perColumn;
@@ -209,12 +222,20 @@ export class HeatMap {
       context.fillText(secondLabel(tick + data.first), at, this.height - MARGIN.bottom + 7);
     }
     context.strokeStyle = palette.faint;
-    context.strokeRect(MARGIN.left - 0.5, MARGIN.top - 0.5, this.inner + 1, this.rows * this.rowHeight + 1);
+    context.strokeRect(
+      MARGIN.left - 0.5,
+      MARGIN.top - 0.5,
+      this.inner + 1,
+      this.rows * this.rowHeight + 1,
+    );
     const folded = [];
     if (this.perRow > 1) folded.push(`${this.perRow} pairs`);
     if (this.perColumn > 1) folded.push(`${this.perColumn} s`);
     const layer = data.layer === "link" ? "link layer, senders' NICs" : "payload";
-    say(this.unitLabel, `pair number by second, ${layer}${folded.length ? `; a cell is the lowest of ${folded.join(" × ")}` : ""}`);
+    say(
+      this.unitLabel,
+      `pair number by second, ${layer}${folded.length ? `; a cell is the lowest of ${folded.join(" × ")}` : ""}`,
+    );
   }
 
   #legend() {
@@ -225,7 +246,8 @@ export class HeatMap {
     context.fillStyle = ramp;
     context.fillRect(0, 0, 90, 12);
     const entries = this.data.top ? [h("li", {}, "0", bar, rate(this.top, 2))] : [];
-    for (const state of ["late", "null", "missing"]) entries.push(h("li", {}, this.#swatch(state), state));
+    for (const state of ["late", "null", "missing"])
+      entries.push(h("li", {}, this.#swatch(state), state));
     this.legend.replaceChildren(...entries);
   }
 
@@ -245,7 +267,9 @@ export class HeatMap {
 
   #at(event) {
     const box = this.canvas.getBoundingClientRect();
-    const column = Math.floor(((event.clientX - box.left - MARGIN.left) / this.inner) * this.columns);
+    const column = Math.floor(
+      ((event.clientX - box.left - MARGIN.left) / this.inner) * this.columns,
+    );
     const row = Math.floor((event.clientY - box.top - MARGIN.top) / this.rowHeight);
     if (column < 0 || row < 0 || column >= this.columns || row >= this.rows) return null;
     return [row, column];
@@ -270,8 +294,10 @@ export class HeatMap {
     const second = this.data.first + column * this.perColumn;
     const last = Math.min(this.data.pairsCount, (row + 1) * this.perRow);
     let found = row * this.perRow;
-    const badness = (pair) => STATES.indexOf(this.data.state(pair, second)) * 1e15 - (this.data.cell(pair, second) ?? 0);
-    for (let pair = found + 1; pair < last; pair++) if (badness(pair) > badness(found)) found = pair;
+    const badness = (pair) =>
+      STATES.indexOf(this.data.state(pair, second)) * 1e15 - (this.data.cell(pair, second) ?? 0);
+    for (let pair = found + 1; pair < last; pair++)
+      if (badness(pair) > badness(found)) found = pair;
     return found;
   }
 
@@ -282,7 +308,10 @@ export class HeatMap {
     if (rows !== undefined) {
       event.preventDefault();
       const from = this.pair ?? (rows > 0 ? -1 : data.pairsCount);
-      this.pair = Math.max(0, Math.min(data.pairsCount - 1, from + rows * (event.shiftKey ? 10 : 1)));
+      this.pair = Math.max(
+        0,
+        Math.min(data.pairsCount - 1, from + rows * (event.shiftKey ? 10 : 1)),
+      );
       if (this.cursor.second === null) this.cursor.set(Math.max(0, data.stop - 1));
     } else {
       this.pair ??= 0;
@@ -305,9 +334,15 @@ export class HeatMap {
       return;
     }
     const [value, state] = [this.data.cell(this.pair, second), this.data.state(this.pair, second)];
-    const what = value === null ? SAID[state] : `${rate(value)} ${this.data.layer}${state === "late" ? ", late" : ""}`;
+    const what =
+      value === null
+        ? SAID[state]
+        : `${rate(value)} ${this.data.layer}${state === "late" ? ", late" : ""}`;
     const why = this.data.trouble.get(this.pair)?.reason;
-    say(this.readout, `${name(this.pair)}, second ${second + 1}: ${what}${why && state !== "pending" ? ` (${why})` : ""}`);
+    say(
+      this.readout,
+      `${name(this.pair)}, second ${second + 1}: ${what}${why && state !== "pending" ? ` (${why})` : ""}`,
+    );
   }
 
   #point2() {

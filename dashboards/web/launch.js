@@ -3,7 +3,7 @@
 import { read, readIfThere, send } from "./api.js";
 import { announce, fill, h, notice } from "./dom.js";
 import { known, rate, span } from "./format.js";
-import { priceLines } from "./run.js";
+import { priceLines } from "./price.js";
 
 const FIELDS = [
   ["pairs_count", "Pairs", "client and server", (spec) => spec.pairs_count],
@@ -11,19 +11,35 @@ const FIELDS = [
   ["burst_s", "Length of a burst", "s", (spec) => spec.burst_s],
   ["period_s", "From start to start", "s", (spec) => spec.period_s],
   ["traffic.streams_count", "Streams a pair", "", (spec) => spec.traffic.streams_count],
-  ["objective.target_bits_per_second", "Target, IP layer", "Gbit/s", (spec) => (known(spec.objective.target_bits_per_second) ? spec.objective.target_bits_per_second / 1e9 : "")],
+  [
+    "objective.target_bits_per_second",
+    "Target, IP layer",
+    "Gbit/s",
+    (spec) =>
+      known(spec.objective.target_bits_per_second)
+        ? spec.objective.target_bits_per_second / 1e9
+        : "",
+  ],
 ];
 
 export function launchView(main, [wanted], { operator }) {
   if (!operator) {
-    main.append(notice("note", "Not for viewers", "An operator launches runs; you may follow them."));
+    main.append(
+      notice("note", "Not for viewers", "An operator launches runs; you may follow them."),
+    );
     return null;
   }
   const scenario = h("select", { id: "scenario", onchange: () => choose(scenario.value) });
   const about = h("p", { class: "quiet" });
   const fields = new Map();
   const grid = h("div", { class: "fields" });
-  const more = h("textarea", { id: "more", rows: "3", spellcheck: "false", placeholder: "traffic.direction=bidirectional\nlabels.idps=off", oninput: lookSoon });
+  const more = h("textarea", {
+    id: "more",
+    rows: "3",
+    spellcheck: "false",
+    placeholder: "traffic.direction=bidirectional\nlabels.idps=off",
+    oninput: lookSoon,
+  });
   const answer = h("div", { class: "answer", "aria-live": "polite" });
   const problems = h("div");
   const launch = h("button", { class: "primary" }, "Launch");
@@ -38,7 +54,14 @@ export function launchView(main, [wanted], { operator }) {
     const id = `field-${name.replaceAll(".", "-")}`;
     const input = h("input", { id, type: "number", min: "0", step: "any", oninput: lookSoon });
     fields.set(name, input);
-    grid.append(h("div", {}, h("label", { for: id }, label, unit ? h("span", { class: "quiet" }, ` ${unit}`) : null), input));
+    grid.append(
+      h(
+        "div",
+        {},
+        h("label", { for: id }, label, unit ? h("span", { class: "quiet" }, ` ${unit}`) : null),
+        input,
+      ),
+    );
   }
   main.append(
     h("div", { class: "title" }, h("h1", {}, "Launch")),
@@ -52,7 +75,13 @@ export function launchView(main, [wanted], { operator }) {
         scenario,
         about,
         grid,
-        h("details", {}, h("summary", {}, "More fields"), h("label", { for: "more" }, "One FIELD=VALUE a line"), more),
+        h(
+          "details",
+          {},
+          h("summary", {}, "More fields"),
+          h("label", { for: "more" }, "One FIELD=VALUE a line"),
+          more,
+        ),
         problems,
         h("div", { class: "actions" }, launch),
       ),
@@ -64,7 +93,13 @@ export function launchView(main, [wanted], { operator }) {
     try {
       [scenarios, fleet] = await Promise.all([read("/v1/scenarios"), readIfThere("/v1/presences")]);
       scenario.append(...Object.keys(scenarios).map((name) => h("option", { value: name }, name)));
-      choose(wanted in scenarios ? wanted : Object.keys(scenarios).includes("smoke") ? "smoke" : Object.keys(scenarios)[0]);
+      choose(
+        wanted in scenarios
+          ? wanted
+          : Object.keys(scenarios).includes("smoke")
+            ? "smoke"
+            : Object.keys(scenarios)[0],
+      );
     } catch (problem) {
       if (problem.status !== 401) fill(main, notice("bad", problem.title, problem.message));
     }
@@ -87,7 +122,10 @@ export function launchView(main, [wanted], { operator }) {
       if (text === "") changed[field] = null;
       else changed[field] = unit === "Gbit/s" ? Number(text) * 1e9 : Number(text);
     }
-    for (const line of more.value.split("\n").map((each) => each.trim()).filter(Boolean)) {
+    for (const line of more.value
+      .split("\n")
+      .map((each) => each.trim())
+      .filter(Boolean)) {
       const [field, ...rest] = line.split("=");
       const text = rest.join("=").trim();
       let value = text;
@@ -113,22 +151,47 @@ export function launchView(main, [wanted], { operator }) {
     const value = (name) => Number(fields.get(name).value) || 0;
     const [bursts, burst, period] = [value("bursts_count"), value("burst_s"), value("period_s")];
     const takes = bursts > 1 ? (bursts - 1) * period + burst : burst;
-    const live = (fleet ?? []).filter((each) => each.problem === null && Date.now() - new Date(each.beat_at) < 60_000);
+    const live = (fleet ?? []).filter(
+      (each) => each.problem === null && Date.now() - new Date(each.beat_at) < 60_000,
+    );
     const clients = live.filter((each) => each.role === "client").length;
-    const ports = live.filter((each) => each.role === "server").reduce((sum, each) => sum + each.ports.length, 0);
+    const ports = live
+      .filter((each) => each.role === "server")
+      .reduce((sum, each) => sum + each.ports.length, 0);
     const target = value("objective.target_bits_per_second");
     const facts = [
-      h("dl", { class: "facts-list" },
+      h(
+        "dl",
+        { class: "facts-list" },
         fact("Traffic", `${bursts} × ${span(burst)}`, `${span(takes)} from first to last second`),
-        fact("Fleet now", `${clients} clients, ${ports} ports`, `${value("pairs_count")} pairs are asked for`),
-        fact("Target", target ? rate(target * 1e9) : "none", target ? "IP layer" : "shows what passed, not whether it is enough"),
-        spec ? fact("Coverage floor", `${(spec.objective.coverage_floor_ratio * 100).toFixed(0)} %`, "of pair-seconds; below it nothing is a pass") : null,
+        fact(
+          "Fleet now",
+          `${clients} clients, ${ports} ports`,
+          `${value("pairs_count")} pairs are asked for`,
+        ),
+        fact(
+          "Target",
+          target ? rate(target * 1e9) : "none",
+          target ? "IP layer" : "shows what passed, not whether it is enough",
+        ),
+        spec
+          ? fact(
+              "Coverage floor",
+              `${(spec.objective.coverage_floor_ratio * 100).toFixed(0)} %`,
+              "of pair-seconds; below it nothing is a pass",
+            )
+          : null,
       ),
     ];
     try {
       const appraisal = await readIfThere("/v1/estimate", { method: "POST", body });
       if (number !== asked) return;
-      fill(answer, feasibility(appraisal, clients, ports, value("pairs_count")), facts, h("div", { class: "price" }, h("h3", {}, "Price, estimated"), priceLines(appraisal?.price)));
+      fill(
+        answer,
+        feasibility(appraisal, clients, ports, value("pairs_count")),
+        facts,
+        h("div", { class: "price" }, h("h3", {}, "Price, estimated"), priceLines(appraisal?.price)),
+      );
     } catch (problem) {
       if (number !== asked || problem.status === 401) return;
       fill(answer, notice("bad", problem.title, problem.message), facts);
@@ -146,8 +209,13 @@ export function launchView(main, [wanted], { operator }) {
       location.hash = `#/run/${status.run_id}`;
     } catch (problem) {
       key = crypto.randomUUID?.() ?? String(Math.random()).slice(2);
-      const fixes = problem.errors.filter((each) => each.fix).map((each) => h("li", {}, `${each.field}: ${each.fix}`));
-      fill(problems, notice("bad", problem.title, problem.message, fixes.length ? h("ul", {}, fixes) : null));
+      const fixes = problem.errors
+        .filter((each) => each.fix)
+        .map((each) => h("li", {}, `${each.field}: ${each.fix}`));
+      fill(
+        problems,
+        notice("bad", problem.title, problem.message, fixes.length ? h("ul", {}, fixes) : null),
+      );
       launch.disabled = false;
     }
   }
@@ -161,10 +229,30 @@ const fact = (name, value, note) => [h("dt", {}, name, h("span", {}, note)), h("
 function feasibility(appraisal, clients, ports, pairs) {
   const said = (appraisal?.warnings ?? []).map((each) => notice("note", "Warning", each));
   if (appraisal?.problems.length) {
-    return [notice("bad", "Not feasible now", null, h("ul", {}, appraisal.problems.map((each) => h("li", {}, `${each.field}: ${each.message}; ${each.fix}`)))), said];
+    return [
+      notice(
+        "bad",
+        "Not feasible now",
+        null,
+        h(
+          "ul",
+          {},
+          appraisal.problems.map((each) =>
+            h("li", {}, `${each.field}: ${each.message}; ${each.fix}`),
+          ),
+        ),
+      ),
+      said,
+    ];
   }
   if (!appraisal && (clients < pairs || ports < pairs)) {
-    return [notice("bad", "Not feasible now", `${pairs} pairs need ${pairs} clients and ${pairs} free ports; there are ${clients} and ${ports}.`)];
+    return [
+      notice(
+        "bad",
+        "Not feasible now",
+        `${pairs} pairs need ${pairs} clients and ${pairs} free ports; there are ${clients} and ${ports}.`,
+      ),
+    ];
   }
   return [notice("good", "Feasible", "The fleet that is there can carry it."), said];
 }

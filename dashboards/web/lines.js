@@ -27,6 +27,7 @@ export class LineChart {
       onpointerleave: () => cursor.set(null),
       onblur: () => cursor.set(null),
     });
+    this.canvas.style.height = `${height}px`; // also before it is first in sight
     this.legend = h("ul", { class: "legend" });
     this.readout = h("p", { class: "readout" });
     this.rows = h("div");
@@ -67,7 +68,8 @@ export class LineChart {
 
   #secondAt(event) {
     const box = this.canvas.getBoundingClientRect();
-    const inside = (event.clientX - box.left - MARGIN.left) / (box.width - MARGIN.left - MARGIN.right);
+    const inside =
+      (event.clientX - box.left - MARGIN.left) / (box.width - MARGIN.left - MARGIN.right);
     const second = Math.floor(inside * this.total);
     return second >= 0 && second < this.total ? second : null;
   }
@@ -96,7 +98,8 @@ export class LineChart {
     }
     this.hasData = top > 0;
     top = niceAbove(top * 1.06);
-    const x = (second) => box.left + ((second - this.first) / (this.total - this.first || 1)) * (box.right - box.left);
+    const x = (second) =>
+      box.left + ((second - this.first) / (this.total - this.first || 1)) * (box.right - box.left);
     const y = (value) => box.bottom - (value / top) * (box.bottom - box.top);
     context.clearRect(0, 0, width, this.height);
     this.#axes(context, palette, box, x, y, top);
@@ -154,7 +157,9 @@ export class LineChart {
       const flush = () => {
         if (run.length) {
           context.beginPath();
-          run.forEach(([at, , high], i) => (i ? context.lineTo(at, y(high)) : context.moveTo(at, y(high))));
+          run.forEach(([at, , high], i) =>
+            i ? context.lineTo(at, y(high)) : context.moveTo(at, y(high)),
+          );
           run.toReversed().forEach(([at, low]) => context.lineTo(at, y(low)));
           context.closePath();
           context.fill();
@@ -164,7 +169,8 @@ export class LineChart {
       const every = Math.max(1, Math.floor(1 / (x(this.first + 1) - x(this.first))));
       each.low.forEach((low, place) => {
         if (low === null) flush();
-        else if (place % every === 0) run.push([x(this.first + place + 0.5), low, each.high[place]]);
+        else if (place % every === 0)
+          run.push([x(this.first + place + 0.5), low, each.high[place]]);
       });
       flush();
       return;
@@ -181,7 +187,8 @@ export class LineChart {
           previous = null;
           continue;
         }
-        if (previous !== null && Math.abs(previous - bin.from) < 0.5) context.lineTo(x(bin.from), y(bin.value));
+        if (previous !== null && Math.abs(previous - bin.from) < 0.5)
+          context.lineTo(x(bin.from), y(bin.value));
         else context.moveTo(x(bin.from), y(bin.value));
         context.lineTo(x(bin.before), y(bin.value));
         previous = bin.before;
@@ -190,18 +197,19 @@ export class LineChart {
       let open = false;
       const step = (x(this.first + 1) - x(this.first)) * MOST_PER_PIXEL;
       if (step < 1) this.#dense(context, each.points, Math.ceil(1 / step), x, y);
-      else each.points.forEach((value, place) => {
-        if (value === null) {
-          open = false;
-          return;
-        }
-        const at = x(this.first + place + 0.5);
-        const alone = !open && (each.points[place + 1] ?? null) === null;
-        if (open) context.lineTo(at, y(value));
-        else context.moveTo(alone ? at - 2 : at, y(value));
-        if (alone) context.lineTo(at + 2, y(value));
-        open = true;
-      });
+      else
+        each.points.forEach((value, place) => {
+          if (value === null) {
+            open = false;
+            return;
+          }
+          const at = x(this.first + place + 0.5);
+          const alone = !open && (each.points[place + 1] ?? null) === null;
+          if (open) context.lineTo(at, y(value));
+          else context.moveTo(alone ? at - 2 : at, y(value));
+          if (alone) context.lineTo(at + 2, y(value));
+          open = true;
+        });
     }
     context.stroke();
     context.setLineDash([]);
@@ -254,8 +262,10 @@ export class LineChart {
 
   #legend(palette) {
     const entries = this.series.map((each) => ({ ...each, of: each.low ? "band" : "line" }));
-    if (this.target) entries.push({ name: this.target.name, colour: "target", dash: [7, 4], of: "line" });
-    if (this.thin?.length) entries.push({ name: "not every pair seen", colour: "missing", of: "mark" });
+    if (this.target)
+      entries.push({ name: this.target.name, colour: "target", dash: [7, 4], of: "line" });
+    if (this.thin?.length)
+      entries.push({ name: "not every pair seen", colour: "missing", of: "mark" });
     const key = JSON.stringify([entries.map((each) => [each.name, each.of]), palette.ink]);
     if (key === this.legendKey) return;
     this.legendKey = key;
@@ -284,7 +294,11 @@ export class LineChart {
     const at = second + 0.5;
     return this.series.map((each) => {
       if (each.low) return [each.name, each.low[place] ?? null, each.high[place] ?? null];
-      if (each.bins) return [each.name, each.bins.find((bin) => bin.from <= at && at < bin.before)?.value ?? null];
+      if (each.bins)
+        return [
+          each.name,
+          each.bins.find((bin) => bin.from <= at && at < bin.before)?.value ?? null,
+        ];
       return [each.name, each.points[place] ?? null];
     });
   }
@@ -292,7 +306,10 @@ export class LineChart {
   #text(second) {
     const figure = (value) => (known(value) ? this.format(value) : "missing");
     return this.#values(second)
-      .map(([name, ...values]) => `${name} ${known(values[0]) ? values.map(figure).join(" to ") : "missing"}`)
+      .map(
+        ([name, ...values]) =>
+          `${name} ${known(values[0]) ? values.map(figure).join(" to ") : "missing"}`,
+      )
       .join(", ");
   }
 
@@ -309,7 +326,8 @@ export class LineChart {
     const text = at === null ? "Nothing reported yet" : `Second ${at + 1}: ${this.#text(at)}`;
     say(this.readout, text);
     const label = `${this.title}, ${this.unit}. ${text}`;
-    if (this.canvas.getAttribute("aria-label") !== label) this.canvas.setAttribute("aria-label", label);
+    if (this.canvas.getAttribute("aria-label") !== label)
+      this.canvas.setAttribute("aria-label", label);
   }
 
   #fillTable() {
@@ -320,16 +338,26 @@ export class LineChart {
       return;
     }
     const from = Math.max(this.first, last - ROWS_IN_TABLE + 1);
-    const names = this.series.flatMap((each) => (each.low ? [`${each.name}, low`, `${each.name}, high`] : [each.name]));
+    const names = this.series.flatMap((each) =>
+      each.low ? [`${each.name}, low`, `${each.name}, high`] : [each.name],
+    );
     const rows = [];
     for (let second = last; second >= from; second--) {
       const values = this.#values(second).flatMap(([, ...each]) => each);
-      rows.push([second + 1, ...values.map((value) => (known(value) ? Number(value.toPrecision(5)).toString() : "missing"))]);
+      rows.push([
+        second + 1,
+        ...values.map((value) =>
+          known(value) ? Number(value.toPrecision(5)).toString() : "missing",
+        ),
+      ]);
     }
-    const more = from > this.first ? ` The newest ${ROWS_IN_TABLE} seconds; all are in the export.` : "";
+    const more =
+      from > this.first ? ` The newest ${ROWS_IN_TABLE} seconds; all are in the export.` : "";
     this.rows.replaceChildren(
       h("p", { class: "quiet" }, `In ${this.unit}, by second of the burst.${more}`),
-      table(this.title, ["Second", ...names], rows, { numeric: names.map((_, i) => i + 1).concat(0) }),
+      table(this.title, ["Second", ...names], rows, {
+        numeric: names.map((_, i) => i + 1).concat(0),
+      }),
     );
   }
 }
@@ -353,7 +381,14 @@ export class Cursor {
   }
 
   key(event, total) {
-    const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity }[event.key];
+    const step = {
+      ArrowLeft: -1,
+      ArrowRight: 1,
+      PageUp: -10,
+      PageDown: 10,
+      Home: -Infinity,
+      End: Infinity,
+    }[event.key];
     if (step === undefined) {
       if (event.key === "Escape") this.set(null);
       return;

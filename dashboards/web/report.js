@@ -25,7 +25,10 @@ async function show() {
     save.hidden = false;
     fill(main, h("iframe", { title: `Report of run ${runId}`, sandbox: "", srcdoc: text }));
   } catch (problem) {
-    const why = problem.status === 404 && !problem.message.includes(runId) ? "This coordinator serves no reports; use `broadside report`." : problem.message;
+    const why =
+      problem.status === 404 && !problem.message.includes(runId)
+        ? "This coordinator serves no reports; use `broadside report`."
+        : problem.message;
     fill(main, notice("bad", "No report", why));
   }
 }

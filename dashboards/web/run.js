@@ -9,6 +9,9 @@ import { clock, count, digits, instant, known, seconds, span } from "./format.js
 import { Headline } from "./headline.js";
 import { HeatMap } from "./heatmap.js";
 import { Cursor, LineChart } from "./lines.js";
+import { findingItems, troubleList } from "./lists.js";
+import { priceLines } from "./price.js";
+import { stageOf } from "./stage.js";
 import { Stream } from "./stream.js";
 import { verdictBadge } from "./runs.js";
 import { throughputSeries, throughputUnit } from "./throughput.js";
@@ -19,7 +22,15 @@ const STALE_S = 3;
 
 export function runView(main, [runId, burstNumber], { operator }) {
   const burstIndex = burstNumber === undefined ? null : Number(burstNumber) - 1;
-  const state = { status: null, figures: null, ledger: null, summary: null, findings: new Map(), data: null, price: null };
+  const state = {
+    status: null,
+    figures: null,
+    ledger: null,
+    summary: null,
+    findings: new Map(),
+    data: null,
+    price: null,
+  };
   const clockShift = { ms: 0 }; // of the coordinator's clock against this one
   let frame = null;
   let applied = 0; // ms spent on events since the last drawing
@@ -46,15 +57,54 @@ export function runView(main, [runId, burstNumber], { operator }) {
   const heat = new HeatMap(cursor);
   const plain = (value) => digits(value, 4);
   const charts = {
-    throughput: new LineChart({ title: "Fleet throughput", unit: "", format: plain, cursor, height: 230 }),
-    band: new LineChart({ title: "Spread over pairs", unit: "", format: plain, cursor, height: 150 }),
-    cpu: new LineChart({ title: "CPU of the hosts", unit: "% of all cores, mean", format: (v) => `${digits(v, 3)} %`, cursor, height: 120, minTop: 100 / 1.06 }),
-    rtt: new LineChart({ title: "Round-trip time", unit: "ms, mean over pairs", format: (v) => `${digits(v, 3)} ms`, cursor, height: 120 }),
-    retransmits: new LineChart({ title: "Retransmits", unit: "segments a second, fleet", format: (v) => count(v), cursor, height: 120 }),
+    throughput: new LineChart({
+      title: "Fleet throughput",
+      unit: "",
+      format: plain,
+      cursor,
+      height: 230,
+    }),
+    band: new LineChart({
+      title: "Spread over pairs",
+      unit: "",
+      format: plain,
+      cursor,
+      height: 150,
+    }),
+    cpu: new LineChart({
+      title: "CPU of the hosts",
+      unit: "% of all cores, mean",
+      format: (v) => `${digits(v, 3)} %`,
+      cursor,
+      height: 120,
+      minTop: 100 / 1.06,
+    }),
+    rtt: new LineChart({
+      title: "Round-trip time",
+      unit: "ms, mean over pairs",
+      format: (v) => `${digits(v, 3)} ms`,
+      cursor,
+      height: 120,
+    }),
+    retransmits: new LineChart({
+      title: "Retransmits",
+      unit: "segments a second, fleet",
+      format: (v) => count(v),
+      cursor,
+      height: 120,
+    }),
   };
-  const card = (name, ...children) => h("section", { class: "card" }, h("h2", {}, name), ...children);
+  const card = (name, ...children) =>
+    h("section", { class: "card" }, h("h2", {}, name), ...children);
   main.append(
-    h("div", { class: "title run-title" }, h("div", {}, parts.scenario, parts.id), parts.badge, h("span", { class: "spacer" }), parts.actions),
+    h(
+      "div",
+      { class: "title run-title" },
+      h("div", {}, parts.scenario, parts.id),
+      parts.badge,
+      h("span", { class: "spacer" }),
+      parts.actions,
+    ),
     parts.stale,
     parts.problem,
     parts.stage,
@@ -69,10 +119,22 @@ export function runView(main, [runId, burstNumber], { operator }) {
         h("section", { class: "card" }, charts.throughput.element),
         h("section", { class: "card" }, heat.element, parts.trouble),
         h("section", { class: "card" }, charts.band.element),
-        h("section", { class: "card small" }, charts.cpu.element, charts.rtt.element, charts.retransmits.element),
+        h(
+          "section",
+          { class: "card small" },
+          charts.cpu.element,
+          charts.rtt.element,
+          charts.retransmits.element,
+        ),
         parts.report,
       ),
-      h("aside", { "aria-label": "Findings, clocks and price" }, card("Findings", parts.findings), card("Clocks and starts", parts.facts), card("Price", parts.price)),
+      h(
+        "aside",
+        { "aria-label": "Findings, clocks and price" },
+        card("Findings", parts.findings),
+        card("Clocks and starts", parts.facts),
+        card("Price", parts.price),
+      ),
     ),
   );
 
@@ -108,7 +170,8 @@ export function runView(main, [runId, burstNumber], { operator }) {
       if (message.finding) {
         const isNew = !state.findings.has(message.id);
         state.findings.set(message.id, message.finding);
-        if (isNew && message.finding.severity === "problem") announce(`Finding: ${message.finding.sentence}`);
+        if (isNew && message.finding.severity === "problem")
+          announce(`Finding: ${message.finding.sentence}`);
       } else state.findings.delete(message.id);
       showFindings();
     },
@@ -122,7 +185,11 @@ export function runView(main, [runId, burstNumber], { operator }) {
   };
 
   function beginBurst(status) {
-    state.data = new BurstData(status.burst.index, status.pairs_count, status.duration_s + status.omit_s);
+    state.data = new BurstData(
+      status.burst.index,
+      status.pairs_count,
+      status.duration_s + status.omit_s,
+    );
     state.figures = null;
     state.ledger = null;
     state.findings.clear();
@@ -132,20 +199,31 @@ export function runView(main, [runId, burstNumber], { operator }) {
     showFacts();
   }
 
-  const isOver = () => state.summary !== null || (state.status !== null && OVER.includes(state.status.state));
+  const isOver = () =>
+    state.summary !== null || (state.status !== null && OVER.includes(state.status.state));
 
   // Words ---------------------------------------------------------------------------------------
   function showStatus() {
     const { status, summary } = state;
     say(parts.scenario, status.scenario);
-    const badge = summary ? verdictBadge(summary.verdict, status.state === "cancelled") : h("span", { class: "badge going" }, OVER.includes(status.state) ? `${status.state}, no verdict yet` : status.state);
+    const badge = summary
+      ? verdictBadge(summary.verdict, status.state === "cancelled")
+      : h(
+          "span",
+          { class: "badge going" },
+          OVER.includes(status.state) ? `${status.state}, no verdict yet` : status.state,
+        );
     if (badge.textContent !== parts.badge.textContent) {
       parts.badge.replaceWith(badge);
       parts.badge = badge;
     }
-    const cancelled = status.cancelled_by ? notice("note", `Aborted by ${status.cancelled_by}`, status.cancel_reason) : null;
+    const cancelled = status.cancelled_by
+      ? notice("note", `Aborted by ${status.cancelled_by}`, status.cancel_reason)
+      : null;
     const warnings = status.warnings.map((each) => notice("note", "Warning", each));
-    const problem = status.problem ? notice("bad", "Nothing new can be read just now", status.problem) : null;
+    const problem = status.problem
+      ? notice("bad", "Nothing new can be read just now", status.problem)
+      : null;
     const key = JSON.stringify([status.cancelled_by, status.warnings, status.problem]);
     if (parts.problem.dataset.key !== key) {
       parts.problem.dataset.key = key;
@@ -164,8 +242,12 @@ export function runView(main, [runId, burstNumber], { operator }) {
     fill(
       parts.actions,
       state.summary ? h("a", { class: "button", href: `#/compare?b=${runId}` }, "Compare") : null,
-      state.summary ? h("a", { class: "button primary", href: `/report.html#${runId}` }, "Open the report") : null,
-      operator && !over ? h("button", { type: "button", class: "danger", onclick: abort }, "Abort the run") : null,
+      state.summary
+        ? h("a", { class: "button primary", href: `/report.html#${runId}` }, "Open the report")
+        : null,
+      operator && !over
+        ? h("button", { type: "button", class: "danger", onclick: abort }, "Abort the run")
+        : null,
     );
   }
 
@@ -186,7 +268,9 @@ export function runView(main, [runId, burstNumber], { operator }) {
       h("strong", {}, `Burst ${index + 1} of ${count(status.bursts_count)}`),
       to(index + 2, "Next"),
       h("span", { class: "quiet" }, `${count(status.bursts_over_count)} over`),
-      burstIndex === null ? null : h("a", { href: `#/run/${runId}` }, isOver() ? "The whole run" : "Follow the run"),
+      burstIndex === null
+        ? null
+        : h("a", { href: `#/run/${runId}` }, isOver() ? "The whole run" : "Follow the run"),
     );
   }
 
@@ -194,52 +278,27 @@ export function runView(main, [runId, burstNumber], { operator }) {
 
   // Counting down, arming, running: the part that moves each second.
   function showStage() {
-    const { status, summary, data } = state;
-    if (!status) return;
-    const { burst } = status;
-    const wait = (new Date(burst.planned_start_at) - now()) / 1000;
-    const total = status.duration_s + status.omit_s;
-    const armed = `armed ${burst.armed_count} of ${burst.pairs_planned}`;
-    let [big, small, share] = ["", "", null];
-    if (summary && burst.phase === "over") {
-      parts.stage.hidden = true;
-      return;
-    }
-    if (burst.phase === "over") {
-      [big, small] = ["Over", state.status.state === "waiting" && status.next_start_at ? `next burst in ${span((new Date(status.next_start_at) - now()) / 1000)}` : "waiting for the firewall's figures and the verdict"];
-    } else if (burst.phase === "collecting") {
-      [big, small, share] = ["Collecting", `reported ${burst.reported_count} of ${burst.claimed_count}`, burst.reported_count / Math.max(1, burst.claimed_count)];
-    } else if (wait > 0) {
-      big = `T−${wait < 100 ? `${Math.ceil(wait)} s` : span(wait)}`;
-      small = burst.phase === "planned" ? `fires at ${clock(burst.planned_start_at)}; agents arm 20 s before` : armed;
-      share = burst.armed_count / burst.pairs_planned;
-    } else {
-      const second = Math.min(total, Math.floor(-wait) + 1);
-      big = `Second ${second} of ${total}`;
-      small = data?.stop ? `known up to second ${data.knownS}; ${armed}` : `${armed}; the first seconds come a few seconds late`;
-      share = second / total;
-    }
-    parts.stage.hidden = false;
-    const numbers = h("p", { class: "stage-figures" }, h("strong", {}, big), h("span", {}, small));
-    const bar = share === null ? null : h("progress", { max: "1", value: String(Math.min(1, share)), "aria-label": `${big}: ${small}` });
-    fill(parts.stage, numbers, bar);
+    if (!state.status) return;
+    const stage = stageOf(state, now());
+    parts.stage.hidden = stage === null;
+    if (stage === null) return;
+    const { big, small, share } = stage;
+    const words = h("p", { class: "stage-figures" }, h("strong", {}, big), h("span", {}, small));
+    const value = String(Math.min(1, share));
+    const label = `${big}: ${small}`;
+    const bar = share === null ? null : h("progress", { max: "1", value, "aria-label": label });
+    fill(parts.stage, words, bar);
   }
 
   function showFindings() {
-    const list = (state.summary && burstIndex === null ? state.summary.findings : [...state.findings.values()]).toSorted((a, b) => b.weight - a.weight);
-    if (!list.length) {
-      fill(parts.findings, h("li", { class: "quiet" }, isOver() ? "None." : "None so far."));
-      return;
-    }
+    const list = (
+      state.summary && burstIndex === null ? state.summary.findings : [...state.findings.values()]
+    ).toSorted((a, b) => b.weight - a.weight);
     const key = JSON.stringify(list);
     if (parts.findings.dataset.key === key) return;
     parts.findings.dataset.key = key;
-    fill(
-      parts.findings,
-      list.map((each) =>
-        h("li", { class: each.severity }, h("span", { class: "severity" }, each.severity), h("p", {}, each.sentence), each.next_step ? h("p", { class: "quiet" }, `Next: ${each.next_step}.`) : null),
-      ),
-    );
+    const none = h("li", { class: "quiet" }, isOver() ? "None." : "None so far.");
+    fill(parts.findings, list.length ? findingItems(list) : none);
   }
 
   function showTrouble() {
@@ -247,33 +306,27 @@ export function runView(main, [runId, burstNumber], { operator }) {
     const key = JSON.stringify(list);
     if (parts.trouble.dataset.key === key) return;
     parts.trouble.dataset.key = key;
-    if (!list.length) {
-      fill(parts.trouble);
-      return;
-    }
     const open = parts.trouble.querySelector("details")?.open ?? list.length <= 5;
-    fill(
-      parts.trouble,
-      h(
-        "details",
-        { class: "alternative", open },
-        h("summary", {}, `${list.length} ${list.length === 1 ? "pair" : "pairs"} not measured`),
-        h("ul", { class: "trouble" }, list.slice(0, 200).map((each) => h("li", {}, h("strong", {}, each.pair), ` ${each.state}`, each.reason ? `: ${each.reason}` : ""))),
-        list.length > 200 ? h("p", { class: "quiet" }, `and ${list.length - 200} more; all are in the report`) : null,
-      ),
-    );
+    fill(parts.trouble, list.length ? troubleList(list, open) : null);
   }
 
   function showFacts() {
     const { status, figures } = state;
     const of = figures?.summary;
     if (!status) return;
-    const fact = (name, value, note) => [h("dt", {}, name, note ? h("span", {}, note) : null), h("dd", {}, value)];
+    const fact = (name, value, note) => [
+      h("dt", {}, name, note ? h("span", {}, note) : null),
+      h("dd", {}, value),
+    ];
     fill(
       parts.facts,
       fact("Start spread", seconds(of?.start_spread_s), "first data, pairs on time"),
       fact("Largest start error", seconds(of?.start_error_max_s), "against the planned instant"),
-      fact("Clock bound", seconds(of?.clock_bound_max_s), `worst of both ends; gate ${seconds(status.clock_bound_max_s)}`),
+      fact(
+        "Clock bound",
+        seconds(of?.clock_bound_max_s),
+        `worst of both ends; gate ${seconds(status.clock_bound_max_s)}`,
+      ),
       fact("Planned start", clock(status.burst.planned_start_at)),
       fact("Launched", clock(status.created_at), instant(status.created_at).slice(0, 10)),
     );
@@ -298,9 +351,11 @@ export function runView(main, [runId, burstNumber], { operator }) {
     drawCharts();
     heat.draw();
     const took = performance.now() - began + applied;
-    if (applied) performance.measure("live-update", { start: performance.now() - took, duration: took });
+    if (applied)
+      performance.measure("live-update", { start: performance.now() - took, duration: took });
     applied = 0;
-    if (performance.getEntriesByName("live-update").length > 2000) performance.clearMeasures("live-update");
+    if (performance.getEntriesByName("live-update").length > 2000)
+      performance.clearMeasures("live-update");
   }
 
   function drawCharts() {
@@ -310,14 +365,25 @@ export function runView(main, [runId, burstNumber], { operator }) {
     const unit = throughputUnit(state);
     charts.throughput.unitLabel.textContent = charts.throughput.unit = unit.label;
     const thin = [];
-    for (let second = 0; second < Math.min(data.knownS, data.stop); second++) if ((data.value("coverage_ratio", second) ?? 0) < 0.98) thin.push(second);
-    charts.throughput.set({ total, ...throughputSeries(data, status, figures, ledger, unit), thin });
+    for (let second = 0; second < Math.min(data.knownS, data.stop); second++)
+      if ((data.value("coverage_ratio", second) ?? 0) < 0.98) thin.push(second);
+    charts.throughput.set({
+      total,
+      ...throughputSeries(data, status, figures, ledger, unit),
+      thin,
+    });
     const [size, name] = unit.pair;
-    charts.band.unitLabel.textContent = charts.band.unit = `${name} a pair, ${data.layer === "link" ? "link layer" : "payload"}`;
+    charts.band.unitLabel.textContent =
+      charts.band.unit = `${name} a pair, ${data.layer === "link" ? "link layer" : "payload"}`;
     charts.band.set({
       total,
       series: [
-        { name: "p5 to p95", colour: "band", low: ratios("pair_p5_bits_per_second", 1 / size), high: ratios("pair_p95_bits_per_second", 1 / size) },
+        {
+          name: "p5 to p95",
+          colour: "band",
+          low: ratios("pair_p5_bits_per_second", 1 / size),
+          high: ratios("pair_p95_bits_per_second", 1 / size),
+        },
         { name: "p50", colour: "fleet", points: ratios("pair_p50_bits_per_second", 1 / size) },
       ],
     });
@@ -328,8 +394,14 @@ export function runView(main, [runId, burstNumber], { operator }) {
         { name: "servers", colour: "other", dash: [6, 3], points: ratios("server_cpu_ratio", 100) },
       ],
     });
-    charts.rtt.set({ total, series: [{ name: "RTT", colour: "fleet", points: ratios("rtt_mean_s", 1000) }] });
-    charts.retransmits.set({ total, series: [{ name: "sent again", colour: "fleet", points: ratios("retransmits_count") }] });
+    charts.rtt.set({
+      total,
+      series: [{ name: "RTT", colour: "fleet", points: ratios("rtt_mean_s", 1000) }],
+    });
+    charts.retransmits.set({
+      total,
+      series: [{ name: "sent again", colour: "fleet", points: ratios("retransmits_count") }],
+    });
     for (const chart of Object.values(charts)) chart.draw();
   }
 
@@ -367,7 +439,11 @@ export function runView(main, [runId, burstNumber], { operator }) {
     onstate(live) {
       const silent = stream?.silentSeconds ?? 0;
       parts.stale.hidden = live || silent < STALE_S;
-      if (!live) say(parts.stale, `Stale since ${span(silent)}: no word from the coordinator; trying again.`);
+      if (!live)
+        say(
+          parts.stale,
+          `Stale since ${span(silent)}: no word from the coordinator; trying again.`,
+        );
       if (!isOver()) showStage();
     },
     onend() {
@@ -375,7 +451,15 @@ export function runView(main, [runId, burstNumber], { operator }) {
       readPrice();
     },
     onproblem(problem) {
-      fill(parts.problem, notice("bad", problem.title, problem.message, h("p", {}, h("a", { href: "#/runs" }, "All runs"))));
+      fill(
+        parts.problem,
+        notice(
+          "bad",
+          problem.title,
+          problem.message,
+          h("p", {}, h("a", { href: "#/runs" }, "All runs")),
+        ),
+      );
       say(parts.badge, "not shown");
     },
   });
@@ -387,9 +471,12 @@ export function runView(main, [runId, burstNumber], { operator }) {
   };
   const sized = new ResizeObserver(drawSoon);
   sized.observe(main);
-  const sight = new IntersectionObserver((list) => {
-    for (const each of list) each.target.dispatchEvent(new CustomEvent("sight", { detail: each.isIntersecting }));
-  });
+  const tell = (list) => {
+    for (const { target, isIntersecting: detail } of list) {
+      target.dispatchEvent(new CustomEvent("sight", { detail }));
+    }
+  };
+  const sight = new IntersectionObserver(tell, { rootMargin: "100% 0px" });
   for (const chart of Object.values(charts)) chart.observe(sight);
   addEventListener("theme", redraw);
   return () => {
@@ -401,24 +488,4 @@ export function runView(main, [runId, burstNumber], { operator }) {
     figuresOfReport?.close();
     cancelAnimationFrame(frame);
   };
-}
-
-// `price` is an estimate (with a bill) or a meter (spent, and projected at the run's end).
-export function priceLines(price) {
-  if (!price) return [h("p", { class: "quiet" }, "Not known: this coordinator keeps no price table.")];
-  const bill = price.spent ?? price.bill;
-  const usd = (value) => (known(value) ? `$${value < 1000 ? value.toFixed(2) : value.toFixed(0)}` : "unknown");
-  const wide = known(bill.total_low_usd) && known(bill.total_high_usd) && usd(bill.total_low_usd) !== usd(bill.total_high_usd);
-  const end = price.projected ? `${usd(price.projected.total_usd)} at its end` : null;
-  const left = known(price.budget_left_usd) ? `${usd(price.budget_left_usd)} of ${usd(price.budget_usd)} left` : null;
-  return [
-    h("p", { class: "big-price" }, h("strong", {}, usd(bill.total_usd)), h("span", { class: "quiet" }, price.charged ? (price.spent ? "so far" : "estimated") : "would be charged on Azure")),
-    end || left ? h("p", { class: "quiet" }, [end, left].filter(Boolean).join("; ")) : null,
-    wide ? h("p", { class: "quiet" }, `Between ${usd(bill.total_low_usd)} and ${usd(bill.total_high_usd)}.`) : null,
-    price.not_charged_why ? h("p", { class: "quiet" }, `Not charged: ${price.not_charged_why}.`) : null,
-    price.stopped ? notice("bad", "Stopped by its budget", price.stopped) : null,
-    bill.lines.length ? h("ul", { class: "lines" }, bill.lines.map((line) => h("li", {}, h("span", {}, line.item), h("span", { class: "number" }, usd(line.usd))))) : null,
-    bill.unknown?.length ? h("p", { class: "quiet" }, `Not in the sum: ${bill.unknown.join(", ")}.`) : null,
-    h("p", { class: "quiet" }, `Prices of ${price.prices_as_of}, at real scale.`),
-  ];
 }

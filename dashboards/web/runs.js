@@ -23,18 +23,47 @@ export function runsView(main, _, { operator }) {
   let runs = [];
   let paged = false;
   const chosen = new Set();
-  const filter = h("input", { id: "filter", type: "search", placeholder: "Scenario, id, label or who", oninput: draw });
+  const filter = h("input", {
+    id: "filter",
+    type: "search",
+    placeholder: "Scenario, id, label or who",
+    oninput: draw,
+  });
   const verdicts = h(
     "select",
     { id: "verdict", onchange: draw },
-    [["", "Any outcome"], ["going", "Under way"], ["pass", "Pass"], ["fail", "Fail"], ["inconclusive", "Inconclusive"]].map(([value, name]) => h("option", { value }, name)),
+    [
+      ["", "Any outcome"],
+      ["going", "Under way"],
+      ["pass", "Pass"],
+      ["fail", "Fail"],
+      ["inconclusive", "Inconclusive"],
+    ].map(([value, name]) => h("option", { value }, name)),
   );
   const list = h("div");
-  const more = h("button", { type: "button", hidden: true, onclick: () => load(true) }, "Older runs");
+  const more = h(
+    "button",
+    { type: "button", hidden: true, onclick: () => load(true) },
+    "Older runs",
+  );
   const compare = h("a", { class: "button", hidden: true }, "Compare the two");
   main.append(
-    h("div", { class: "title" }, h("h1", {}, "Runs"), h("span", { class: "spacer" }), compare, operator ? h("a", { class: "button primary", href: "#/launch" }, "Launch a run") : null),
-    h("div", { class: "filters" }, h("label", { for: "filter" }, "Filter"), filter, h("label", { for: "verdict", class: "unseen" }, "Outcome"), verdicts),
+    h(
+      "div",
+      { class: "title" },
+      h("h1", {}, "Runs"),
+      h("span", { class: "spacer" }),
+      compare,
+      operator ? h("a", { class: "button primary", href: "#/launch" }, "Launch a run") : null,
+    ),
+    h(
+      "div",
+      { class: "filters" },
+      h("label", { for: "filter" }, "Filter"),
+      filter,
+      h("label", { for: "verdict", class: "unseen" }, "Outcome"),
+      verdicts,
+    ),
     list,
     h("p", { class: "more" }, more),
   );
@@ -46,7 +75,11 @@ export function runsView(main, _, { operator }) {
       const got = await answer.json();
       const next = answer.headers.get("Next-Cursor");
       const mine = got.map((each) => each.run_id);
-      runs = older ? [...runs, ...got] : paged ? [...got, ...runs.filter((each) => !mine.includes(each.run_id))] : got;
+      runs = older
+        ? [...runs, ...got]
+        : paged
+          ? [...got, ...runs.filter((each) => !mine.includes(each.run_id))]
+          : got;
       if (older || !paged) cursor = next;
       paged ||= older;
       more.hidden = !cursor;
@@ -62,7 +95,9 @@ export function runsView(main, _, { operator }) {
     const labels = Object.entries(run.labels ?? {}).map(([name, value]) => `${name}=${value}`);
     const text = [run.run_id, run.scenario, run.created_by, ...labels].join(" ").toLowerCase();
     const outcome = run.outcome?.verdict ?? "going";
-    return words.every((word) => text.includes(word)) && (!verdicts.value || verdicts.value === outcome);
+    return (
+      words.every((word) => text.includes(word)) && (!verdicts.value || verdicts.value === outcome)
+    );
   }
 
   function choose(run, box) {
@@ -79,12 +114,33 @@ export function runsView(main, _, { operator }) {
     if (!runs.length) {
       fill(
         list,
-        h("div", { class: "empty" }, h("h2", {}, "No run yet"), h("p", {}, operator ? "Launch the smoke scenario: two pairs for five seconds show that everything is connected." : "An operator can launch one."), operator ? h("a", { class: "button primary", href: "#/launch/smoke" }, "Launch smoke") : null),
+        h(
+          "div",
+          { class: "empty" },
+          h("h2", {}, "No run yet"),
+          h(
+            "p",
+            {},
+            operator
+              ? "Launch the smoke scenario: two pairs for five seconds show that everything is connected."
+              : "An operator can launch one.",
+          ),
+          operator
+            ? h("a", { class: "button primary", href: "#/launch/smoke" }, "Launch smoke")
+            : null,
+        ),
       );
       return;
     }
     if (!shown.length) {
-      fill(list, h("p", { class: "empty" }, `None of the ${runs.length} runs that are loaded fits the filter.`));
+      fill(
+        list,
+        h(
+          "p",
+          { class: "empty" },
+          `None of the ${runs.length} runs that are loaded fits the filter.`,
+        ),
+      );
       return;
     }
     const focused = document.activeElement?.id;
@@ -96,7 +152,13 @@ export function runsView(main, _, { operator }) {
         shown.map((run) => {
           const over = run.outcome;
           const labels = Object.entries(run.labels ?? {});
-          const box = h("input", { type: "checkbox", id: `choose-${run.run_id}`, "aria-label": `Compare ${run.run_id}`, disabled: !over, checked: chosen.has(run.run_id) });
+          const box = h("input", {
+            type: "checkbox",
+            id: `choose-${run.run_id}`,
+            "aria-label": `Compare ${run.run_id}`,
+            disabled: !over,
+            checked: chosen.has(run.run_id),
+          });
           box.addEventListener("change", () => choose(run.run_id, box));
           return h(
             "li",
@@ -105,18 +167,42 @@ export function runsView(main, _, { operator }) {
             h(
               "a",
               { href: `#/run/${run.run_id}`, class: "run", id: `run-${run.run_id}` },
-              h("span", { class: "name" }, h("strong", {}, run.scenario), h("span", { class: "mono" }, run.run_id)),
+              h(
+                "span",
+                { class: "name" },
+                h("strong", {}, run.scenario),
+                h("span", { class: "mono" }, run.run_id),
+              ),
               h(
                 "span",
                 { class: "facts" },
                 `${instant(run.created_at)} by ${run.created_by}`,
-                labels.length ? h("span", { class: "labels" }, labels.map(([name, value]) => h("span", { class: "tag" }, `${name}=${value}`))) : null,
+                labels.length
+                  ? h(
+                      "span",
+                      { class: "labels" },
+                      labels.map(([name, value]) =>
+                        h("span", { class: "tag" }, `${name}=${value}`),
+                      ),
+                    )
+                  : null,
               ),
               h(
                 "span",
                 { class: "figures" },
                 over && known(over.fleet_received_bits_per_second)
-                  ? [h("span", { class: "rate" }, rate(over.fleet_received_bits_per_second * (over.scale ?? 1))), h("span", { class: "quiet" }, `payload${over.scale !== 1 ? `, real scale 1:${over.scale}` : ""}; ${percent(over.completeness_ratio)} complete`)]
+                  ? [
+                      h(
+                        "span",
+                        { class: "rate" },
+                        rate(over.fleet_received_bits_per_second * (over.scale ?? 1)),
+                      ),
+                      h(
+                        "span",
+                        { class: "quiet" },
+                        `payload${over.scale !== 1 ? ", real scale" : ""}; ${percent(over.completeness_ratio)} complete`,
+                      ),
+                    ]
                   : h("span", { class: "quiet" }, over ? "nothing received" : ""),
               ),
               verdictBadge(over?.verdict, over?.cancelled),

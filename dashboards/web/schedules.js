@@ -19,11 +19,28 @@ export function schedulesView(main, _, { operator }) {
       if (!views.length) {
         fill(
           list,
-          h("div", { class: "empty" }, h("h2", {}, "No schedule yet"), h("p", {}, "Add one on the command line: ", h("code", {}, 'broadside schedule add nightly smoke --cron "0 2 * * *"'))),
+          h(
+            "div",
+            { class: "empty" },
+            h("h2", {}, "No schedule yet"),
+            h(
+              "p",
+              {},
+              "Add one on the command line: ",
+              h("code", {}, 'broadside schedule add nightly smoke --cron "0 2 * * *"'),
+            ),
+          ),
         );
         return;
       }
-      fill(list, h("ul", { class: "schedules" }, views.map((view) => shown(view))));
+      fill(
+        list,
+        h(
+          "ul",
+          { class: "schedules" },
+          views.map((view) => shown(view)),
+        ),
+      );
     } catch (problem) {
       if (problem.status !== 401) fill(list, notice("bad", problem.title, problem.message));
     }
@@ -38,7 +55,10 @@ export function schedulesView(main, _, { operator }) {
         async onclick() {
           change.disabled = true;
           try {
-            await send("POST", `/v1/schedules/${encodeURIComponent(schedule.name)}/${paused ? "resume" : "pause"}`);
+            await send(
+              "POST",
+              `/v1/schedules/${encodeURIComponent(schedule.name)}/${paused ? "resume" : "pause"}`,
+            );
             announce(`${schedule.name} ${paused ? "resumed" : "paused"}`);
             await load();
           } catch (problem) {
@@ -49,11 +69,20 @@ export function schedulesView(main, _, { operator }) {
       },
       paused ? "Resume" : "Pause",
     );
-    const when = schedule.cron ? [h("code", {}, schedule.cron), ` in ${schedule.timezone}`] : [`once, at ${instant(schedule.at)}`];
+    const when = schedule.cron
+      ? [h("code", {}, schedule.cron), ` in ${schedule.timezone}`]
+      : [`once, at ${instant(schedule.at)}`];
     return h(
       "li",
       { class: "card" },
-      h("div", { class: "title" }, h("h2", {}, schedule.name), h("span", { class: `badge ${state}` }, state), h("span", { class: "spacer" }), operator && state !== "ended" ? change : null),
+      h(
+        "div",
+        { class: "title" },
+        h("h2", {}, schedule.name),
+        h("span", { class: `badge ${state}` }, state),
+        h("span", { class: "spacer" }),
+        operator && state !== "ended" ? change : null,
+      ),
       h(
         "p",
         { class: "facts" },
@@ -64,13 +93,29 @@ export function schedulesView(main, _, { operator }) {
       ),
       h("h3", {}, "Next"),
       next?.length
-        ? h("ol", { class: "next" }, next.slice(0, 5).map((at) => h("li", {}, h("span", {}, instant(at).slice(0, 10)), ` ${clock(at)}`)))
+        ? h(
+            "ol",
+            { class: "next" },
+            next
+              .slice(0, 5)
+              .map((at) => h("li", {}, h("span", {}, instant(at).slice(0, 10)), ` ${clock(at)}`)),
+          )
         : h("p", { class: "quiet" }, paused ? "None while it is paused." : "None: it has ended."),
-      schedule.last_run_id ? h("p", {}, "Last run: ", h("a", { class: "mono", href: `#/run/${schedule.last_run_id}` }, schedule.last_run_id)) : null,
+      schedule.last_run_id
+        ? h(
+            "p",
+            {},
+            "Last run: ",
+            h("a", { class: "mono", href: `#/run/${schedule.last_run_id}` }, schedule.last_run_id),
+          )
+        : null,
     );
   }
 
   load();
-  const timer = setInterval(() => document.hidden || list.contains(document.activeElement) || load(), 15_000);
+  const timer = setInterval(
+    () => document.hidden || list.contains(document.activeElement) || load(),
+    15_000,
+  );
   return () => clearInterval(timer);
 }

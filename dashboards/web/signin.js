@@ -22,7 +22,14 @@ export function signInView(main, _, { signedIn }) {
         const text = field.value.trim();
         if (!text) return;
         if (!/^[\x21-\x7e]+$/.test(text)) {
-          fill(problems, notice("bad", "Not a token", "A token has letters, digits and signs only; copy it again, whole."));
+          fill(
+            problems,
+            notice(
+              "bad",
+              "Not a token",
+              "A token has letters, digits and signs only; copy it again, whole.",
+            ),
+          );
           return;
         }
         button.disabled = true;
@@ -31,7 +38,10 @@ export function signInView(main, _, { signedIn }) {
         button.disabled = false;
         if (problem) {
           dropToken();
-          fill(problems, notice("bad", problem.status === 401 ? "Not accepted" : problem.title, problem.message));
+          fill(
+            problems,
+            notice("bad", problem.status === 401 ? "Not accepted" : problem.title, problem.message),
+          );
           field.select();
         }
       },

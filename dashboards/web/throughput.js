@@ -12,7 +12,13 @@ export function throughputUnit({ data, status, figures }) {
   const [size, unit] = rateUnit(top || 1e6);
   const layer = data.layer === "link" ? "link layer, senders' NICs" : LAYERS[status.target_layer];
   const pair = rateUnit(data.topBitsPerSecond || 1e6);
-  return { size, unit, factor, label: `${unit}, ${layer}, received`.replace(", senders' NICs, received", ", senders' NICs"), pair };
+  return {
+    size,
+    unit,
+    factor,
+    label: `${unit}, ${layer}, received`.replace(", senders' NICs, received", ", senders' NICs"),
+    pair,
+  };
 }
 
 // Payload times the burst's header ratio is what crosses at the IP layer.
@@ -38,7 +44,11 @@ export function throughputSeries(data, status, figures, ledger, { size, factor }
       })),
     });
   }
-  series.push({ name: "fleet", colour: "fleet", points: data.series("fleet_bits_per_second", factor / size) });
+  series.push({
+    name: "fleet",
+    colour: "fleet",
+    points: data.series("fleet_bits_per_second", factor / size),
+  });
   const target = status.target_bits_per_second;
   return { series, target: known(target) ? { name: "target", value: target / size } : null };
 }

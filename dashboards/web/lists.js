@@ -1,0 +1,30 @@
+// Findings, and pairs that were not measured, as list items.
+
+import { h } from "./dom.js";
+
+const NAMED_MAX = 200;
+
+export function findingItems(findings) {
+  return findings.map((each) =>
+    h(
+      "li",
+      { class: each.severity },
+      h("span", { class: "severity" }, each.severity),
+      h("p", {}, each.sentence),
+      each.next_step ? h("p", { class: "quiet" }, `Next: ${each.next_step}.`) : null,
+    ),
+  );
+}
+
+export function troubleList(pairs, open) {
+  const more = pairs.length - NAMED_MAX;
+  const item = ({ pair, state, reason }) =>
+    h("li", {}, h("strong", {}, pair), ` ${state}`, reason ? `: ${reason}` : "");
+  return h(
+    "details",
+    { class: "alternative", open },
+    h("summary", {}, `${pairs.length} ${pairs.length === 1 ? "pair" : "pairs"} not measured`),
+    h("ul", { class: "trouble" }, pairs.slice(0, NAMED_MAX).map(item)),
+    more > 0 ? h("p", { class: "quiet" }, `and ${more} more; all are in the report`) : null,
+  );
+}

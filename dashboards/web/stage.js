@@ -1,0 +1,39 @@
+// Where a burst stands, in words: counting down, arming, running, collecting, over.
+
+import { clock, span } from "./format.js";
+
+// What to say, and how far along it is (0 to 1, or null); null once there is a verdict.
+export function stageOf({ status, summary, data }, now) {
+  const { burst } = status;
+  const until = (instant) => (new Date(instant) - now) / 1000;
+  const armed = `armed ${burst.armed_count} of ${burst.pairs_planned}`;
+  if (burst.phase === "over") {
+    if (summary) return null;
+    const next =
+      status.state === "waiting" && status.next_start_at
+        ? `next burst in ${span(until(status.next_start_at))}`
+        : "waiting for the firewall's figures and the verdict";
+    return { big: "Over", small: next, share: null };
+  }
+  if (burst.phase === "collecting") {
+    const small = `reported ${burst.reported_count} of ${burst.claimed_count}`;
+    return {
+      big: "Collecting",
+      small,
+      share: burst.reported_count / Math.max(1, burst.claimed_count),
+    };
+  }
+  const wait = until(burst.planned_start_at);
+  if (wait > 0) {
+    const left = wait < 100 ? `${Math.ceil(wait)} s` : span(wait);
+    const fires = `fires at ${clock(burst.planned_start_at)}; agents arm 20 s before`;
+    const small = burst.phase === "planned" ? fires : armed;
+    return { big: `T−${left}`, small, share: burst.armed_count / burst.pairs_planned };
+  }
+  const total = status.duration_s + status.omit_s;
+  const second = Math.min(total, Math.floor(-wait) + 1);
+  const small = data?.stop
+    ? `known up to second ${data.knownS}; ${armed}`
+    : `${armed}; the first seconds come a few seconds late`;
+  return { big: `Second ${second} of ${total}`, small, share: second / total };
+}
