@@ -50,7 +50,7 @@ variable "endpoint_ports" {
 variable "extra_tcp_ports" {
   type        = list(string)
   default     = []
-  description = "Further TCP ports or ranges that other traffic engines need, such as [\"8443\", \"30000-30063\"]."
+  description = "Further TCP ports or ranges that other traffic engines need, such as [\"50000-59999\"], FTP's passive ones."
 
   validation {
     condition     = alltrue([for port in var.extra_tcp_ports : can(regex("^[0-9]{2,5}(-[0-9]{2,5})?$", port))])

@@ -1,8 +1,8 @@
 """Builds what a VM installs offline: ``python deploy/azure/wheelhouse.py`` (`make wheelhouse`).
 
 One file, ``dist/broadside-bundle.tar.gz``: Broadside's own wheel with the start gate in it, every
-locked wheel for the image's Python (by hash), and Debian packages of iperf3 and chrony with all
-they need, as an apt archive. Debian 13: Python 3.13, iperf3 3.18, chrony 4.6.
+locked wheel for the image's Python (by hash), and Debian packages of chrony and the traffic engines
+with all they need, as an apt archive. Debian 13: Python 3.13, iperf3 3.18, chrony 4.6.
 
 Needs a Debian with apt, for the packages' signatures, and a C compiler whose libc is not newer than
 the image's.
@@ -25,7 +25,7 @@ ROOT: Final = Path(__file__).parents[2]
 BUNDLE: Final = ROOT / "deploy" / "azure" / "bundle"
 SUITE: Final = "trixie"
 PYTHON: Final = "3.13"
-PACKAGES: Final = ("iperf3", "chrony")
+PACKAGES: Final = ("iperf3", "chrony", "lftp", "nginx", "vsftpd")
 PLATFORMS: Final = tuple(f"manylinux_2_{minor}_x86_64" for minor in (17, 28, 34, 35, 36))
 KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 LOCKS: Final = ("agent.lock", "coordinator.lock")
@@ -39,9 +39,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="broadside-bundle-") as folder:
         work = Path(folder)
         bundle = work / "bundle"
+        bundle.mkdir()
         for name in ("install.sh", *LOCKS):
-            bundle.mkdir(exist_ok=True)
             shutil.copy(BUNDLE / name, bundle / name)
+        (bundle / "packages").write_text("\n".join(PACKAGES))
         build_wheel(bundle / "wheels", work)
         fetch_wheels(bundle / "wheels")
         fetch_packages(bundle / "debs", work, options.archive or own_archive())
@@ -103,7 +104,7 @@ def own_archive() -> str:
         origin, _, rest = line.partition(" ")
         if origin == "Debian" and rest.startswith("Debian "):
             return rest.removeprefix("Debian ").strip()
-    sys.exit("wheelhouse: no Debian archive in this machine's apt; run apt-get update, or --archive")
+    sys.exit("wheelhouse: no Debian archive in this machine's apt: apt-get update, or --archive")
 
 
 def fetch_packages(debs: Path, work: Path, archive: str) -> None:

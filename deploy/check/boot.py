@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 TOP_LEVEL: Final = frozenset(  # of a cloud-config: what we use, and nothing that could do more
     {"package_update", "package_upgrade", "ssh_pwauth", "disable_root", "write_files", "runcmd"}

@@ -156,11 +156,16 @@ def terraform_test() -> Ran:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "azure"
         shutil.copytree(AZURE, copy, ignore=shutil.ignore_patterns(".terraform*", "*.tfstate*"))
-        config = {"TF_CLI_CONFIG_FILE": built.stdout.strip(), "CHECKPOINT_DISABLE": "1"}
         for command in (["init", "-backend=false"], ["validate"], ["test"]):
             argv = [tool, f"-chdir={copy}", *command, "-no-color"]
             keep = r"Error:|fail$|error_message|│" if command == ["test"] else r"Error:|│"
-            if (ran := _run(argv, keep=keep, **config)).faults:
+            ran = _run(
+                argv,
+                keep=keep,
+                TF_CLI_CONFIG_FILE=built.stdout.strip(),
+                CHECKPOINT_DISABLE="1",
+            )
+            if ran.faults:
                 return ran
     return Ran()
 

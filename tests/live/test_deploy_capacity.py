@@ -121,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.arm.wanted = None if gone else wanted
             self.arm.state, self.arm.polls_left = "Updating", self.arm.polls_each
             self.arm.version += 1
-            host = f"http://127.0.0.1:{self.server.server_address[1]}"
+            host = f"http://{self.headers['Host']}"
             headers = {"Azure-AsyncOperation": f"{host}/operations/1", "Retry-After": "0"}
             return self._answer(202, self.arm.body(), headers)
 
@@ -161,9 +161,16 @@ def arm() -> Iterator[tuple[Arm, str]]:
     server.server_close()
 
 
-def firewall(url: str, **options: Any) -> FirewallCapacity:
-    given = {"token": lambda: "t", "sleep": lambda _: time.sleep(0.002), "patience_s": 5.0}
-    return FirewallCapacity(FIREWALL, endpoint=url, **(given | options))
+def nap(_: float) -> None:
+    time.sleep(0.002)
+
+
+def firewall(
+    url: str, *, sleep: Callable[[float], None] = nap, patience_s: float = 5.0
+) -> FirewallCapacity:
+    return FirewallCapacity(
+        FIREWALL, token=lambda: "t", endpoint=url, sleep=sleep, patience_s=patience_s
+    )
 
 
 OLD = Capacity(min_count=2, max_count=20)
@@ -218,13 +225,13 @@ def test_an_interrupt_while_it_scales_ends_with_the_old_bounds(
 ) -> None:
     standing, url = arm
     standing.polls_each = 3
-    naps = iter([KeyboardInterrupt()])
+    interrupts = iter([KeyboardInterrupt()])
 
     def interrupted(_: float) -> None:
         time.sleep(0.002)
         standing.poll()  # Azure goes on meanwhile
-        for nap in naps:
-            raise nap
+        for interrupt in interrupts:
+            raise interrupt
 
     opened, record = firewall(url, sleep=interrupted), Record.of(FIREWALL, tmp_path)
     with pytest.raises(KeyboardInterrupt):

@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 service=$1
 export DEBIAN_FRONTEND=noninteractive
 
-# 1. iperf3 and chrony, from the package alone -----------------------------------------------------
+# 1. The traffic engines and chrony, from the package alone -----------------------------------------
 echo "deb [trusted=yes] file:$here/debs ./" >"$here/sources.list"
 own_apt() {
     apt-get -q -oDir::Etc::sourcelist="$here/sources.list" -oDir::Etc::sourceparts=/dev/null \
@@ -17,9 +17,15 @@ own_apt() {
 }
 mkdir -p "$here/lists/partial"
 own_apt update
-own_apt install -y --no-install-recommends iperf3 chrony
+policy=/usr/sbin/policy-rc.d # no engine's own service starts: the agent runs engines, for a burst
+printf '#!/bin/sh\nexit 101\n' >$policy
+chmod +x $policy
+own_apt install -y --no-install-recommends $(cat "$here/packages")
+rm $policy
+for unit in iperf3 nginx vsftpd; do systemctl disable --quiet $unit.service 2>/dev/null || true; done
 
 install -m 0644 /etc/broadside/chrony.conf /etc/chrony/chrony.conf
+systemctl enable --now chrony
 systemctl restart chrony
 
 # 2. Broadside, in a virtual environment of its own ------------------------------------------------

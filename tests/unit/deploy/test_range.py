@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501 - a planted fault is one row of a table
 
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
@@ -11,7 +12,7 @@ from coordinator.core.limits import DOCUMENTED
 from deploy.check import boot, hcl, rules
 from deploy.check.__main__ import SCHEMA, range_faults, read_files
 from deploy.check.schema import Schema
-from deploy.check.tools import AZURE
+from deploy.check.tools import AZURE, ROOT
 from deploy.check.values import Values
 from exchange.fabric import FabricSettings
 
@@ -236,3 +237,25 @@ def test_every_sysctl_says_why() -> None:
 
 def test_paths_are_relative() -> None:
     assert all(not PurePosixPath(path).is_absolute() for path in FILES)
+
+
+# Costs --------------------------------------------------------------------------------------------
+
+
+def test_the_readme_tells_the_prices_of_the_table() -> None:
+    """Firewall, fleet and traffic; the small rest is said in the README alone."""
+    prices = tomllib.loads((ROOT / "coordinator/prices/azure-2026-11.toml").read_text())
+    premium = prices["firewall"]["premium"]
+    vcpu_usd = prices["vcpu_hour"]["Standard_D{}_v4"]["usd"]
+    fleet_usd = 2 * 30 * 4 * vcpu_usd
+    rest_usd = 0.20 + 0.04 + 0.29 + 0.14 + 0.03 + 0.02
+    standing_usd = premium["deployment_hour"]["usd"] + rest_usd - 0.20
+    told = (ROOT / "README.md").read_text()
+    assert f"| {premium['deployment_hour']['usd']:.2f} |" in told
+    assert f"| {fleet_usd:.2f} |" in told
+    assert f"| {20 * premium['unit_hour']['usd']:.2f} |" in told
+    with_fleet_usd = standing_usd + fleet_usd + 0.20
+    with_units_usd = with_fleet_usd + 20 * premium["unit_hour"]["usd"]
+    assert f"**{standing_usd:.2f} / {with_fleet_usd:.2f} / {with_units_usd:.2f}**" in told
+    minute_usd = 60 * 180 / 8 * (premium["gb"]["usd"] + prices["peering"]["usd"])
+    assert f"**{minute_usd:.0f} a minute**" in told
