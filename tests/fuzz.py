@@ -184,8 +184,6 @@ def _ask(
     )
     @hypothesis.given(case=operation.as_strategy(generation_mode=mode), data=st.data())
     def ask(case: Any, data: st.DataObject) -> None:
-        if time.monotonic() > end_s:
-            return
         for place, values in _KNOWN.items():
             if place in case.path_parameters and data.draw(st.booleans()):
                 case.path_parameters[place] = data.draw(values)
@@ -197,6 +195,8 @@ def _ask(
         who = data.draw(st.sampled_from(["operator"] * 8 + ["viewer", "nobody"]))
         token = tokens.get(who)
         headers = {"Authorization": f"Bearer {token}"} if token else {"Authorization": ""}
+        if time.monotonic() > end_s:  # after every draw: what is drawn may not depend on time
+            return
         tally.requests_count += 1
         tally.asked.add(name)
         try:
