@@ -19,6 +19,7 @@ over cannot be launched twice, whatever the clocks say.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
@@ -48,6 +49,7 @@ from coordinator.core.schedule import (
     settled,
     too_late,
 )
+from coordinator.service import RunIsOver, UnknownRun
 from exchange.messages import Message, UtcDatetime
 from exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table
 from exchange.shelf import Shelf
@@ -178,6 +180,8 @@ class Schedules:
                 continue  # removed meanwhile
             except ExchangeError as error:
                 log.warning("schedule %s: %s", schedule.name, error, extra={"action": "schedule"})
+            except Exception:  # one that cannot be read here must not stop the others
+                log.exception("schedule %s", schedule.name, extra={"action": "schedule"})
 
     async def _look(self, schedule: Schedule) -> None:
         now = self._now()
@@ -300,7 +304,8 @@ class Schedules:
     async def _cancel(self, schedule: Schedule, run_id: str, row: Firing) -> None:
         at = f"{row.instant_at:%Y-%m-%d %H:%M:%SZ}"
         reason = f"schedule {schedule.name}: its instant {at} is due"
-        await self._runs.cancel(run_id, by=f"schedule {schedule.name}", reason=reason)
+        with contextlib.suppress(RunIsOver):  # just now
+            await self._runs.cancel(run_id, by=f"schedule {schedule.name}", reason=reason)
 
     async def _step(self, schedule: Schedule, row: Firing, new: Firing) -> Firing:
         """Change the row if it still is what was read; what it is now."""
@@ -319,7 +324,8 @@ class Schedules:
         for at, row in rows.items():
             # Whoever launched it may have died before it let the run show.
             if row.state is FiringState.LAUNCHED and row.run_id and at <= marked.settled_at:
-                await self._runs.release(row.run_id)
+                with contextlib.suppress(UnknownRun):  # pruned already
+                    await self._runs.release(row.run_id)
         await self._shelf.change(schedule.name, lambda old: settled(old, rows))
 
     # ------------------------------------------------------------------------------------------

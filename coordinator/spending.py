@@ -99,8 +99,11 @@ class Budgets:
                 except UnknownRun:
                     continue  # pruned meanwhile
                 except ExchangeError as error:
-                    log.warning("budget of %s: %s", header.run_id, error,
-                                extra={"action": "budget", "run_id": header.run_id})  # fmt: skip
+                    say = {"action": "budget", "run_id": header.run_id}
+                    log.warning("budget of %s: %s", header.run_id, error, extra=say)
+                except Exception:  # one that cannot be read here must not stop the others
+                    say = {"action": "budget", "run_id": header.run_id}
+                    log.exception("budget of %s", header.run_id, extra=say)
 
     async def guard(self, run_id: str) -> None:
         """Cancel what is to come of a run that would cross its budget in its next burst."""

@@ -129,7 +129,7 @@ async def test_a_schedule_ends_after_its_runs(site: Site) -> None:
     assert len(await site.run_ids()) == 3
 
 
-class Died(Exception):
+class Died(BaseException):
     """A coordinator ended on the spot."""
 
 
