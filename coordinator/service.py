@@ -75,6 +75,7 @@ from coordinator.prices import load as load_prices
 from coordinator.raw import read_raw
 from coordinator.retention import Pruned, PruneRequest, prune
 from coordinator.standing import Standing
+from coordinator.stored import FLEET, dump_fleet
 from coordinator.troubles import keep_troubles, read_troubles, watch_queue
 from exchange.fabric import Fabric
 from exchange.messages import Claim, Control, Presence, Side, TroubleKind
@@ -189,6 +190,7 @@ class Coordinator:
         control = Control(run_id=plan.run_id, lease_until_at=first_lease_until(plan))
         rests_on = basis(spec, live(presences, now)).model_dump_json().encode()
         await self._records.save_summary(run_id, "price", rests_on)
+        await self._records.save_summary(run_id, FLEET, dump_fleet(live(presences, now)))
         document = plan.model_dump_json().encode()
         await self._records.create_run(header, document, control, listed=listed)
         return plan

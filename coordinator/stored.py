@@ -8,7 +8,11 @@
 """
 
 import asyncio
+import zlib
+from collections.abc import Sequence
 from typing import Final
+
+from pydantic import TypeAdapter
 
 from coordinator.charts import BurstView, RunView
 from coordinator.core.evidence import FirewallLedger
@@ -16,10 +20,14 @@ from coordinator.core.runs import Plan
 from coordinator.core.series import BurstSeries
 from coordinator.core.summary import BurstSummary, MeasuredBurst, RunSummary
 from coordinator.ledgers import load_ledger
+from exchange.messages import Presence
 from exchange.records import Records
 
 SUMMARY: Final = "run"  # names of a run's documents
 LEDGER: Final = "ledger"
+FLEET: Final = "fleet"  # agents as they were at the launch
+
+_PRESENCES: Final = TypeAdapter(tuple[Presence, ...])
 
 
 class NotThere(Exception):
@@ -110,3 +118,14 @@ async def whole_summary(records: Records, run_id: str, summary: RunSummary) -> R
         pairs = () if measured is None else measured.summary.pairs
         bursts.append(burst.model_copy(update={"pairs": pairs}))
     return summary.model_copy(update={"bursts": tuple(bursts)})
+
+
+def dump_fleet(presences: Sequence[Presence]) -> bytes:
+    """The agents at a launch, as they are kept with the run."""
+    return zlib.compress(_PRESENCES.dump_json(tuple(presences)))
+
+
+async def read_fleet(records: Records, run_id: str) -> tuple[Presence, ...]:
+    """The agents at the launch; none for imports and for runs of an older Broadside."""
+    document = await records.read_summary(run_id, FLEET)
+    return () if document is None else _PRESENCES.validate_json(zlib.decompress(document))

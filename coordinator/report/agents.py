@@ -7,7 +7,7 @@ from typing import Any
 from coordinator.report.source import READ_MAX, Source
 from coordinator.report.values import Section, Table
 from coordinator.words import microseconds, milliseconds, rate
-from exchange.messages import ClockReading, EngineReport, JobReport, ServerTest
+from exchange.messages import ClockReading, EngineReport, JobReport, Presence, ServerTest
 
 _NOTHING = "nobody said"
 
@@ -269,13 +269,54 @@ def generators_section(source: Source) -> Section:
             "start method": _counted(methods) if methods else _NOTHING,
         },
         tables=(
+            *_fleet(source),
             Table(
-                title=f"Burst {first + 1}" if len(source.plan.bursts) > 1 else "",
+                title=f"Pair map, burst {first + 1}",
                 columns=("pair", "client", "server", "endpoint", "command line"),
                 rows=tuple(rows),
                 numeric_from=9,
             ),
         ),
+    )
+
+
+def _fleet(source: Source) -> tuple[Table, ...]:
+    """What the agents of the plan said of their hosts at the launch."""
+    planned = {pair.endpoint.agent_id for pair in source.plan.pairs}
+    planned |= {report.agent_id for report in _reports(source)}
+    agents = sorted(
+        (agent for agent in source.fleet if agent.agent_id in planned),
+        key=lambda agent: (agent.role, agent.agent_id),
+    )
+    if not agents:
+        return ()
+    return (
+        Table(
+            title="Agents at the launch",
+            columns=(
+                *("agent", "role", "address", "VM size", "cores", "NIC", "NIC cap", "kernel"),
+                *("iperf3", "start gate", "Broadside"),
+            ),
+            rows=tuple(_agent_cells(agent) for agent in agents),
+            numeric_from=99,
+        ),
+    )
+
+
+def _agent_cells(agent: Presence) -> tuple[str, ...]:
+    cap = agent.nic_bits_per_second
+    return (
+        agent.agent_id,
+        agent.role.value,
+        agent.address,
+        agent.vm_size or "not told",
+        str(agent.cpu_count or "unknown"),
+        agent.nic or "unknown",
+        "not told" if cap is None else rate(cap),
+        agent.kernel or "unknown",
+        agent.engine_version or "none",
+        "yes" if agent.gate else "no",
+        agent.broadside_version,
     )
 
 

@@ -15,8 +15,15 @@ from coordinator.core.meter import PriceMeter
 from coordinator.core.runs import Burst, Plan
 from coordinator.core.summary import BurstSummary, RunSummary
 from coordinator.service import Coordinator, RunNotOver, UnknownRun
-from coordinator.stored import SUMMARY, BurstNotOver, read_burst_view, read_ledger, whole_summary
-from exchange.messages import JobReport, ServerTest
+from coordinator.stored import (
+    SUMMARY,
+    BurstNotOver,
+    read_burst_view,
+    read_fleet,
+    read_ledger,
+    whole_summary,
+)
+from exchange.messages import JobReport, Presence, ServerTest
 from exchange.records import Records, RunHeader
 
 DETAILED_MAX: Final = 3  # bursts whose seconds and pairs are shown
@@ -46,6 +53,7 @@ class Source:
     generated_at: datetime
     broadside_version: str
     price: PriceMeter | None = None
+    fleet: tuple[Presence, ...] = ()  # agents at the launch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +102,7 @@ async def gather(
         ends=ends,
         imported=imported,
         generated_at=now,
+        fleet=await read_fleet(records, run_id),
         broadside_version=importlib.metadata.version("broadside"),
         price=None if imported or read_price is None else await read_price(),
     )

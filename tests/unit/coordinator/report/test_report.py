@@ -4,21 +4,24 @@ import hashlib
 import json
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import httpx
 import pytest
 
+from coordinator import scenarios
 from coordinator.api import create_app
 from coordinator.core.summary import RunSummary
 from coordinator.report import Report, Source, build, gather, html
 from coordinator.report.source import detailed
 from coordinator.service import Coordinator, RunNotOver, UnknownRun
+from coordinator.stored import read_fleet
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from tests.synthetic import Plant
 from tests.unit.coordinator.charts.views import FAULTY, ended
-from tests.unit.coordinator.fleet import NOW
+from tests.unit.coordinator.fleet import NOW, fleet
 from tests.unit.coordinator.stored_run import store_run
 
 
@@ -128,6 +131,23 @@ async def test_what_an_engine_did_not_do_as_asked_shows(fabric: Fabric) -> None:
     streams = next(row for row in rows if row[0] == "streams a pair")
     assert streams[1] == str(asked)
     assert streams[3] == "NO: 2 of 3"
+
+
+async def test_the_agents_are_told_as_they_were_at_the_launch(fabric: Fabric) -> None:
+    """What an agent says later, after an update or on another VM, is not in the report."""
+    for agent in fleet(2):
+        await fabric.records.beat(agent.model_copy(update={"kernel": "6.1", "vm_size": "D4"}))
+    coordinator = Coordinator(fabric, now=lambda: NOW)
+    plan = await coordinator.launch(scenarios.load("smoke", {"pairs_count": 2}), by="me")
+    for agent in fleet(2):
+        await fabric.records.beat(agent.model_copy(update={"kernel": "6.12"}))
+    source = await sourced(fabric, Plant(pairs=2, bursts=1))
+    kept = replace(source, plan=plan, fleet=await read_fleet(fabric.records, plan.run_id))
+    said = section(build(kept), "generators")
+    assert '"6.1"' in said
+    assert "6.12" not in said
+    assert "D4" in said
+    assert '"server-002"' in said
 
 
 async def test_the_hash_is_of_the_stored_bytes(fabric: Fabric) -> None:
