@@ -139,11 +139,11 @@ async def _measured_at_both_ends(pair: Pair, engine: str, job: Job, report: JobR
     assert served.host
 
 
-@pytest.mark.parametrize("engine", ["http", "https"])
-async def test_downloads_at_a_rate_of_requests(pair: Pair, engine: str) -> None:
+async def test_downloads_at_a_rate_of_requests_over_tls(pair: Pair) -> None:
+    """Without TLS: tests/live/test_traffic.py."""
     options = {"requests_per_second": 20, "body_bytes": 100_000}
-    job, report = await pair.fire(engine, options=options)
-    await _measured_at_both_ends(pair, engine, job, report)
+    job, report = await pair.fire("https", options=options)
+    await _measured_at_both_ends(pair, "https", job, report)
     assert _measures(report)["requests_count"] == 40
     assert _measures(report)["success_ratio"] == 1
     assert _received_bytes(report.engine) == 40 * 100_000
@@ -158,7 +158,10 @@ async def test_downloads_at_a_rate_of_requests(pair: Pair, engine: str) -> None:
 
 async def test_downloads_of_what_is_not_there_are_errors_by_kind(pair: Pair) -> None:
     job = await pair.range.launch(
-        free_port(), traffic={"engine": "http", "options": {"requests_per_second": 5}}
+        free_port(),
+        duration_s=1,
+        starts_in_s=1.7,
+        traffic={"engine": "http", "options": {"requests_per_second": 10}},
     )
     report = await pair.range.report(job)
     assert report.outcome is Outcome.FAILED
@@ -181,10 +184,9 @@ async def test_a_file_is_fetched_until_the_time_is_over(pair: Pair, segments: in
     assert (report.ended_at - job.planned_start_at).total_seconds() < job.duration_s + 2
 
 
-@pytest.mark.parametrize("engine", ["https", "ftp"])
-async def test_a_cancelled_download_stops_within_five_seconds(pair: Pair, engine: str) -> None:
+async def test_a_cancelled_download_stops_within_five_seconds(pair: Pair) -> None:
     job = await pair.range.launch(
-        pair.ports[engine], duration_s=30, traffic={"engine": engine, "streams_count": 4}
+        pair.ports["https"], duration_s=30, traffic={"engine": "https", "streams_count": 4}
     )
     await pair.range.under_way(job, intervals_count=1)
     engines = pair.client.children()

@@ -1,0 +1,142 @@
+"""Runs over the coordinator that are more than forward TCP: both ways in processes, and HTTP."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from exchange.messages import Role
+from tests.live.agents import free_port
+from tests.live.site import Site, call, wait_for, wait_for_fleet, wait_for_summary
+
+pytestmark = pytest.mark.live
+
+SHORT = {"pairs_count": 1, "bursts_count": 1, "burst_s": 3, "period_s": 12, "lead_s": 3}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A coordinator, a client, and a server of two iperf3 ports and an HTTP one."""
+    with Site(tmp_path_factory.mktemp("site")) as site:
+        _, address = site.start_coordinator()
+        ports = f"{free_port()},{free_port()}"
+        site.start_agent(Role.SERVER, "s1", ports=ports, services=f"http={free_port()}")
+        site.start_agent(Role.CLIENT, "c1", arm_lead_s=2)
+        wait_for_fleet(address, 2)
+
+        def has_http() -> bool:
+            presences = call(address, "GET", "/v1/presences")
+            states = [state for presence in presences for state in presence["engines"]]
+            http = [state for state in states if state["name"] == "http"]
+            return len(http) == 2 and any(state["ports"] for state in http)
+
+        wait_for("http at both ends", has_http)
+        yield address
+
+
+def run(url: str, **overrides: Any) -> dict[str, Any]:
+    body = {"scenario": "smoke", "overrides": SHORT | overrides}
+    run_id = call(url, "POST", "/v1/runs", json=body)["run_id"]
+    return wait_for_summary(url, run_id)
+
+
+def test_both_ways_at_once_in_two_processes_with_a_window_that_is_clamped(url: str) -> None:
+    granted = int(Path("/proc/sys/net/core/wmem_max").read_text())
+    asked = granted + granted // 2
+    summary = run(
+        url,
+        **{
+            "traffic.direction": "bidirectional",
+            "traffic.processes_count": 2,
+            "traffic.streams_count": 4,
+            "traffic.stream_bits_per_second": 10_000_000,
+            "traffic.window_bytes": asked,
+            "traffic.dscp": 10,
+        },
+    )
+    (burst,) = summary["bursts"]
+    assert summary["verdict"] == "pass", summary["findings"]
+    assert {flow["flow"] for flow in burst["flows"]} == {"up", "down"}
+    for flow in burst["flows"]:
+        assert flow["received_bits_per_second"] == pytest.approx(40e6, rel=0.1)
+        assert flow["sent_bits_per_second"] == pytest.approx(40e6, rel=0.1)
+    (pair,) = burst["pairs"]
+    assert (pair["basis"], pair["joined_by"]) == ("receiver", "cookie")
+    (difference,) = burst["differences"]
+    assert (difference["field"], difference["asked"]) == ("window_bytes", str(asked))
+    assert difference["did"] == str(granted)
+    assert "engine-differs" in [finding["id"] for finding in burst["findings"]]
+
+
+def test_datagrams_at_a_rate_have_loss_and_jitter(url: str) -> None:
+    summary = run(
+        url,
+        **{
+            "traffic.protocol": "udp",
+            "traffic.streams_count": 2,
+            "traffic.stream_bits_per_second": 10_000_000,
+            "traffic.block_bytes": 1400,
+            "objective.loss_max_ratio": 0.5,
+        },
+    )
+    (burst,) = summary["bursts"]
+    assert summary["verdict"] == "pass", summary["findings"]
+    (flow,) = burst["flows"]
+    assert 0 <= flow["loss_ratio"] <= 0.5
+    assert flow["loss_pairs_count"] == 1
+    (jitter,) = [measure for measure in burst["measures"] if measure["name"] == "jitter_up"]
+    assert (jitter["unit"], jitter["pairs_count"]) == ("s", 1)
+    assert 0 <= jitter["value"] < 1
+
+
+def test_http_is_judged_by_success_and_latency(url: str) -> None:
+    overrides = {
+        "traffic.engine": "http",
+        "traffic.streams_count": 4,
+        "traffic.options.requests_per_second": 50,
+        "traffic.options.body_bytes": 100_000,
+        "objective.target_bits_per_second": 40_000_000,
+        "objective.layer": "payload",
+        "objective.success_min_ratio": 1,
+        "objective.latency_p99_max_s": 2,
+    }
+    summary = run(url, **overrides)
+    (burst,) = summary["bursts"]
+    assert summary["verdict"] == "pass", summary["findings"]
+    assert summary["fleet_received_bits_per_second"] == pytest.approx(40e6, rel=0.1)
+    measures = {measure["name"]: measure for measure in burst["measures"]}
+    assert measures["requests_count"]["value"] == 150
+    assert measures["success_ratio"]["value"] == 1
+    assert measures["latency_p50"]["unit"] == "s"
+    assert 0 < measures["latency_p50"]["value"] <= measures["latency_p99"]["value"]
+    (pair,) = burst["pairs"]
+    assert (pair["basis"], pair["joined_by"]) == ("receiver", "endpoint")
+    assert pair["server_cpu_ratio"] is not None
+
+
+def test_what_no_engine_here_can_do_is_refused_at_launch_with_the_field(url: str) -> None:
+    for overrides, said in (
+        ({"traffic.engine": "https"}, "traffic.engine: no server agent serves https"),
+        (
+            {"traffic.engine": "ftp", "traffic.protocol": "udp"},
+            "stream_bits_per_second: a UDP run needs a rate",
+        ),
+        (
+            {"traffic.engine": "http", "objective.retransmit_max_ratio": 0.1},
+            "objective.retransmit_max_ratio: http over tcp does not measure it",
+        ),
+        (
+            {
+                "traffic.protocol": "udp",
+                "traffic.stream_bits_per_second": 1000,
+                "objective.retransmit_max_ratio": 0.1,
+            },
+            "objective.retransmit_max_ratio: iperf3 over udp does not measure it",
+        ),
+    ):
+        body = {"scenario": "smoke", "overrides": SHORT | overrides}
+        answer = httpx.post(f"{url}/v1/runs", json=body, timeout=30)
+        assert answer.status_code in (409, 422), answer.text
+        assert said in answer.json()["detail"]
