@@ -8,6 +8,7 @@ long as a look takes, and does not look while nobody does.
 
 import asyncio
 import contextlib
+import json
 import logging
 import secrets
 import time
@@ -264,7 +265,9 @@ class Feed:
         return self._encoded[1]
 
     def _events_since(self, seen: int) -> list[tuple[str, str]]:
-        shown, events = self._shown, []
+        shown = self._shown
+        # Who starts anew, also after this coordinator was started again, forgets what it had.
+        events = [("begin", json.dumps({"feed": self._name}))] if seen == 0 else []
         if shown.status is not None and shown.status[0] > seen:
             events.append(("status", shown.status[1].model_dump_json()))
         if shown.picture is not None:

@@ -32,9 +32,9 @@ async def read_events(
 ) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events until the run has its verdict.
 
-    `status`, `seconds` (those that are new or have changed), `figures` (the headline so far),
-    `ledger`, `finding`, `summary`; a comment every five seconds of silence. With `Last-Event-ID`
-    only what has changed since.
+    `begin` (whoever had something forgets it), `status`, `seconds` (those that are new or have
+    changed), `figures` (the headline so far), `ledger`, `finding`, `summary`; a comment every five
+    seconds of silence. With `Last-Event-ID` only what has changed since.
     """
     async with contextlib.aclosing(feed.follow(last_event_id)) as events:
         async for event in events:

@@ -140,6 +140,9 @@ export function runView(main, [runId, burstNumber], { operator }) {
 
   // What the stream says ------------------------------------------------------------------------
   const take = {
+    begin() {
+      state.status = null;
+    },
     status(message) {
       const before = state.status;
       clockShift.ms = new Date(message.now) - Date.now();
