@@ -47,6 +47,7 @@ class Iperf3(Engine):
     honours: ClassVar[frozenset[str]] = frozenset(Traffic.model_fields)
     gated: ClassVar[bool] = True
     serving: ClassVar[Serving] = Serving.ONE_TEST
+    needs_folder: ClassVar[bool] = False
     client_programs: ClassVar[tuple[Program, ...]] = (PROGRAM,)
     server_programs: ClassVar[tuple[Program, ...]] = (PROGRAM,)
 

@@ -206,6 +206,7 @@ class Engine(ABC):
     gated: ClassVar[bool] = False
     serving: ClassVar[Serving] = Serving.DAEMON
     needs_certificate: ClassVar[bool] = False
+    needs_folder: ClassVar[bool] = True  # False: an ask's folder is empty text
     client_programs: ClassVar[tuple[Program, ...]] = ()
     server_programs: ClassVar[tuple[Program, ...]] = ()
 
