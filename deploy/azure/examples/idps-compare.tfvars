@@ -1,8 +1,8 @@
 # What intrusion detection costs: ten pairs, then the same with another mode, on the same firewall:
 #   broadside up --vars examples/idps-compare.tfvars
-#   broadside launch scale-180g --set pairs=10 --label idps=off
+#   broadside launch scale-180g --set pairs_count=10 --set labels.idps=off
 #   broadside up --vars examples/idps-compare.tfvars --set idps_mode=Deny      (about 10 minutes)
-#   broadside launch scale-180g --set pairs=10 --label idps=deny
+#   broadside launch scale-180g --set pairs_count=10 --set labels.idps=deny
 #   broadside compare --label idps
 # The original: 92.1 -> 8.6 Gbit/s.
 firewall_tier = "Premium"

@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501 - a planted fault is one row of a table
 
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
@@ -15,6 +16,7 @@ from deploy.check.schema import Schema
 from deploy.check.tools import AZURE, ROOT
 from deploy.check.values import Values
 from exchange.fabric import FabricSettings
+from tests.unit.test_structure import imported_names
 
 READ = Schema.read(SCHEMA)
 FILES = read_files(AZURE)
@@ -259,3 +261,40 @@ def test_the_readme_tells_the_prices_of_the_table() -> None:
     assert f"**{standing_usd:.2f} / {with_fleet_usd:.2f} / {with_units_usd:.2f}**" in told
     minute_usd = 60 * 180 / 8 * (premium["gb"]["usd"] + prices["peering"]["usd"])
     assert f"**{minute_usd:.0f} a minute**" in told
+
+
+# The package --------------------------------------------------------------------------------------
+
+
+def test_the_package_holds_all_that_an_agent_imports() -> None:
+    """By distribution, of every import anywhere in `agent` and `exchange`; a VM cannot fetch more."""
+    distributions = {
+        "aiohttp": "aiohttp",
+        "azure.core": "azure-identity",  # which needs it
+        "azure.data": "azure-data-tables",
+        "azure.identity": "azure-identity",
+        "azure.servicebus": "azure-servicebus",
+        "azure.storage": "azure-storage-blob",
+        "pydantic": "pydantic",
+        "pydantic_core": "pydantic",
+        "pydantic_settings": "pydantic-settings",
+    }
+    needed = set()
+    for package in ("agent", "exchange"):
+        for path in (ROOT / package).rglob("*.py"):
+            for name in imported_names(path.read_text("utf-8"), str(path.relative_to(ROOT))):
+                top, _, rest = name.partition(".")
+                if top in sys.stdlib_module_names or top in ("agent", "exchange"):
+                    continue
+                key = f"azure.{rest.partition('.')[0]}" if top == "azure" else top
+                needed.add(distributions.get(key, f"unknown: {name} in {path.name}"))
+    lines = (AZURE / "bundle" / "agent.in").read_text().splitlines()
+    assert needed <= {line for line in lines if not line.startswith("#")}
+
+
+def test_the_locks_pin_by_hash_and_name_no_index() -> None:
+    for name in ("agent.lock", "coordinator.lock"):
+        text = (AZURE / "bundle" / name).read_text()
+        assert text.count("==") <= text.count("--hash=sha256:")
+        assert "--index-url" not in text
+        assert "://" not in text
