@@ -88,7 +88,7 @@ def residuals(view: RunView, theme: Theme) -> Figure:
         theme,
         "What is left between the ledgers, burst by burst",
         "burst (whiskers: 95 % uncertainty; dotted: what is allowed)",
-        "% of the expected bytes, ledger's layer",
+        "% of expected, ledger's layer",
         [
             bars(
                 "residual",

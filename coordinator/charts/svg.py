@@ -53,9 +53,9 @@ def draw(figure: Figure, *, width: float, height: float, name: str) -> str:
     entries = _legend_entries(layout, traces)
     rows = _legend_rows(entries, width)
     bar_colour = [t for t in traces if t["type"] == "heatmap"]
-    top = _PAD + 18 * len(rows)
+    top = _PAD + 18 * len(rows) + (4 if rows else 0)
     x_span, y_span = _spans(layout, traces)
-    bottom = height - 42
+    bottom = height - 28 - 14 * len(_x_title(layout, width))
     rows_count = _rows_count(bottom - top)
     left = 26 + _CHAR * max(
         len(said(tick))
@@ -173,18 +173,29 @@ def _grid(layout: dict[str, Any], paper: _Paper) -> list[str]:
             f'<text x="{x:.1f}" y="{bottom + 16:.1f}" text-anchor="middle">{said(tick)}</text>'
         )
     parts.append(f'<path d="M{left:.1f} {bottom:.1f}h{width:.1f}" class="tick"/>')
-    x_title = escape(layout["xaxis"]["title"]["text"])
     y_title = escape(layout["yaxis"]["title"]["text"])
     middle = top + height / 2
-    parts.append(
-        f'<text x="{left + width / 2:.1f}" y="{paper.height - 6:.1f}" text-anchor="middle" '
-        f'class="axis">{x_title}</text>'
-    )
+    titles = _x_title(layout, paper.width)
+    for place, words in enumerate(titles):
+        y = paper.height - 6 - 14 * (len(titles) - 1 - place)
+        parts.append(
+            f'<text x="{left + width / 2:.1f}" y="{y:.1f}" text-anchor="middle" '
+            f'class="axis">{escape(words)}</text>'
+        )
     parts.append(
         f'<text transform="translate(11 {middle:.1f})rotate(-90)" text-anchor="middle" '
         f'class="axis">{y_title}</text>'
     )
     return parts
+
+
+def _x_title(layout: dict[str, Any], width: float) -> list[str]:
+    """The x axis' title; on a narrow chart what it says in brackets has a line of its own."""
+    said: str = layout["xaxis"]["title"]["text"]
+    head, bracket, note = said.partition(" (")
+    if not bracket or len(said) * _CHAR < width - 90:
+        return [said]
+    return [head, f"({note}"]
 
 
 def _lines(traces: Sequence[Trace], paper: _Paper) -> list[str]:

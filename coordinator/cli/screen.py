@@ -105,7 +105,7 @@ def _facts(watched: Watched, width: int) -> list[Text]:
         target = status.target_bits_per_second
         share = f" ({now_rate / target:.0%})" if now_rate is not None else ""
         facts.append(("target", f"{rate(target)} {status.target_layer.value}{share}"))
-    if watched.ledger is not None:
+    if watched.ledger is not None and watched.ledger.bins:
         said = rate(watched.firewall_bits_per_second())
         facts.append(("firewall", f"{said} {watched.ledger.layer}"))
     facts.append(("pairs seen", ratio(coverage, 0)))

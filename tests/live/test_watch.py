@@ -1,0 +1,118 @@
+"""``broadside watch`` on a real terminal: the verdict at the end, and leaving without aborting."""
+
+import fcntl
+import os
+import pty
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from coordinator import scenarios
+from coordinator.service import Coordinator
+from exchange.fabric import FabricSettings, open_fabric
+from tests.live.site import BROADSIDE, Site
+from tests.unit.coordinator.fleet import fleet
+from tests.unit.coordinator.stored_run import store_run
+
+pytestmark = pytest.mark.live
+
+
+class Terminal:
+    """A command on a terminal of 80 columns and 24 lines."""
+
+    def __init__(self, arguments: list[str], site: Site) -> None:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.process = subprocess.Popen(
+            [*BROADSIDE, *arguments],
+            env=site.environment | {"TERM": "xterm-256color"},
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.close(slave)
+        os.set_blocking(self._master, False)
+        self.text = ""
+
+    def until(self, words: str | None, timeout_s: float = 30) -> str:
+        """Everything that was written until ``words`` came, or, with None, until the end."""
+        end_s = time.monotonic() + timeout_s
+        while time.monotonic() < end_s:
+            try:
+                self.text += os.read(self._master, 65536).decode(errors="replace")
+            except (BlockingIOError, OSError):
+                if words is None and self.process.poll() is not None:
+                    return self.text
+                time.sleep(0.05)
+            if words is not None and words in self.text:
+                return self.text
+        raise AssertionError(f"not within {timeout_s:g} s: {words or 'the end'}\n{self.text}")
+
+    def press(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._master)
+
+
+@contextmanager
+def on_terminal(site: Site, *arguments: str) -> Iterator[Terminal]:
+    terminal = Terminal(list(arguments), site)
+    try:
+        yield terminal
+    finally:
+        terminal.close()
+
+
+async def test_a_run_that_is_over_ends_with_its_verdict(tmp_path: Path) -> None:
+    with Site(tmp_path) as site:
+        fabric = open_fabric(FabricSettings(data_dir=tmp_path / "data"))
+        run_id = await store_run(fabric)
+        await fabric.close()
+        with on_terminal(site, "watch", run_id) as terminal:
+            said = terminal.until(None)
+        assert terminal.process.returncode == 2, said
+        assert "\x1b[?1049h" in said  # a screen of its own, and back
+        assert said.index("\x1b[?1049l") < said.index("verdict:")
+        plain = site.run("watch", run_id, "--plain")
+        assert plain.returncode == 2
+        assert "\x1b[?1049h" not in plain.stdout + plain.stderr
+
+
+async def test_leaving_a_run_does_not_abort_it(tmp_path: Path) -> None:
+    with Site(tmp_path) as site:
+        fabric = open_fabric(FabricSettings(data_dir=tmp_path / "data"))
+        now = datetime.now(UTC)
+        for agent in fleet(2):
+            clock = agent.clock and agent.clock.model_copy(update={"read_at": now})
+            await fabric.records.beat(agent.model_copy(update={"beat_at": now, "clock": clock}))
+        spec = scenarios.load("smoke", {"pairs_count": 2, "lead_s": 600})
+        plan = await Coordinator(fabric).launch(spec, by="me")
+        for leave in (
+            lambda terminal: terminal.press("q"),
+            lambda terminal: terminal.process.send_signal(signal.SIGINT),
+        ):
+            with on_terminal(site, "watch", "last") as terminal:
+                terminal.until("fires in")
+                leave(terminal)
+                said = terminal.until(None)
+            assert terminal.process.returncode == 130, said
+            assert f"left {plan.run_id} without aborting it" in said
+            assert "broadside serve" in said  # nobody else looks after it, and it says so
+            assert "Traceback" not in said
+        control = await fabric.records.read_control(plan.run_id)
+        await fabric.close()
+        assert control is not None
+        assert control.cancelled_at is None
