@@ -1,0 +1,116 @@
+"""What holds of every run, whatever was killed, cut or delivered twice under it.
+
+:func:`broken` takes what is stored and returns a line for each rule that does not hold; a test
+asserts that there is none. The rules: every planned pair-second is in exactly one state, nothing is
+counted twice, sums are conserved, and nothing is left behind.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from coordinator.core.completeness import State, combine
+from coordinator.core.runs import Plan
+from coordinator.core.summary import BurstSummary, RunSummary
+from exchange.messages import Claim, JobReport
+from exchange.records import Records
+from lab.namespaces import list_namespaces, list_owned
+
+SUM_TOLERANCE_RATIO = 1e-6  # figures keep nine digits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A run as it stands in the table when it is over."""
+
+    plan: Plan
+    summary: RunSummary
+    claims: Mapping[int, Mapping[int, Claim]] = field(default_factory=dict)  # by burst, by pair
+    reports: Mapping[int, Mapping[int, JobReport]] = field(default_factory=dict)
+
+
+async def read_stored(records: Records, plan: Plan, summary: RunSummary) -> Stored:
+    """Gather what :func:`broken` looks at."""
+    return Stored(
+        plan=plan,
+        summary=summary,
+        claims={b.index: await records.read_claims(plan.run_id, b.index) for b in plan.bursts},
+        reports={b.index: await records.read_reports(plan.run_id, b.index) for b in plan.bursts},
+    )
+
+
+def broken(stored: Stored) -> list[str]:
+    """Every rule that does not hold, a line each."""
+    plan, summary = stored.plan, stored.summary
+    found = []
+    indices = [burst.index for burst in summary.bursts]
+    if sorted(indices) != [burst.index for burst in plan.bursts]:
+        found.append(f"bursts on record are {indices}, planned were {len(plan.bursts)}")
+    for burst in summary.bursts:
+        found += [f"burst {burst.index + 1}: {said}" for said in _burst(plan, burst)]
+    planned_s = sum(burst.duration_s for burst in plan.bursts) * len(plan.pairs)
+    if summary.completeness.planned_s != planned_s:
+        found.append(f"{summary.completeness.planned_s} pair-seconds planned, {planned_s} asked")
+    if combine(burst.completeness for burst in summary.bursts) != summary.completeness:
+        found.append("the bursts' completeness does not add up to the run's")
+    if summary.completeness.pending_s:
+        found.append(f"{summary.completeness.pending_s} pair-seconds are pending in a judged run")
+    found += _twice(stored)
+    return found
+
+
+def _burst(plan: Plan, burst: BurstSummary) -> Iterator[str]:
+    planned_s = burst.duration_s * len(plan.pairs)
+    seconds = {state: burst.completeness.seconds(state) for state in State}
+    if sum(seconds.values()) != planned_s:
+        yield f"states add up to {sum(seconds.values())} of {planned_s} pair-seconds: {seconds}"
+    if any(count < 0 for count in seconds.values()):
+        yield f"a state has less than nothing: {seconds}"
+    said = burst.availability
+    if said is not None:
+        if said.up_s + said.down_s + said.unknown_s != planned_s or said.unknown_s < 0:
+            yield f"availability does not add up to {planned_s}: {said}"
+        seen_s = seconds[State.MEASURED] + seconds[State.LATE]
+        if said.up_s > seen_s:
+            yield f"{said.up_s} pair-seconds were up, {seen_s} were seen"
+    if not burst.pairs:
+        return  # a large run's are in the bursts' own documents
+    indices = Counter(pair.pair_index for pair in burst.pairs)
+    if indices != Counter(pair.index for pair in plan.pairs):
+        yield f"pairs on record are not the planned ones, each once: {sorted(indices.elements())}"
+    received = [pair.received_bits_per_second for pair in burst.pairs]
+    whole = burst.fleet_received_bits_per_second
+    if whole is not None and None not in received:
+        parts = math.fsum(rate or 0.0 for rate in received)
+        if not math.isclose(parts, whole, rel_tol=SUM_TOLERANCE_RATIO, abs_tol=1.0):
+            yield f"pairs received {parts:.9g} bit/s together, the fleet {whole:.9g}"
+
+
+def _twice(stored: Stored) -> Iterator[str]:
+    """One claim, one report and one test of the engine a pair a burst."""
+    cookies: Counter[str] = Counter()
+    for index, reports in stored.reports.items():
+        for pair_index, report in reports.items():
+            where = f"burst {index + 1}, pair {pair_index + 1}"
+            claim = stored.claims.get(index, {}).get(pair_index)
+            if claim is None:
+                yield f"{where}: reported by {report.agent_id}, claimed by nobody"
+            elif claim.agent_id != report.agent_id:
+                yield f"{where}: claimed by {claim.agent_id}, reported by {report.agent_id}"
+            if report.engine is not None and report.engine.cookie is not None:
+                cookies[report.engine.cookie] += 1
+    for cookie, count in cookies.items():
+        if count > 1:
+            yield f"test {cookie} is in {count} reports"
+    for index, claims in stored.claims.items():
+        holders = Counter(claim.agent_id for claim in claims.values())
+        for agent_id, count in holders.items():
+            if count > 1:
+                yield f"burst {index + 1}: {agent_id} holds {count} pairs at one instant"
+
+
+def left_behind(prefix: str) -> list[str]:
+    """Processes and namespaces of a lab that should be gone."""
+    processes = [f"process {process.pid}: {process.command}" for process in list_owned(prefix)]
+    return processes + [f"namespace {name}" for name in list_namespaces(prefix)]

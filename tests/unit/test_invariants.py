@@ -1,0 +1,66 @@
+"""The checker passes what is right and names what is not."""
+
+from coordinator.core.completeness import Completeness, State
+from coordinator.core.summary import summarise_run
+from tests.invariants import Stored, broken
+from tests.planted import EXPECTED, measure, plant
+from tests.synthetic import Plant, fleet
+
+
+def stored(planted: Plant) -> Stored:
+    made = fleet(planted)
+    summary = summarise_run(made.plan, measure(made), made.ledger, made.now)
+    return Stored(
+        plan=made.plan,
+        summary=summary,
+        claims={
+            evidence.burst.index: {
+                pair.pair_index: pair.claim for pair in evidence.pairs if pair.claim is not None
+            }
+            for evidence in made.evidence
+        },
+        reports={
+            evidence.burst.index: {
+                pair.pair_index: pair.report for pair in evidence.pairs if pair.report is not None
+            }
+            for evidence in made.evidence
+        },
+    )
+
+
+def test_every_planted_kind_keeps_the_rules() -> None:
+    for kind in EXPECTED:
+        assert broken(stored(plant(kind, 7))) == [], kind
+
+
+def test_a_second_counted_twice_is_named() -> None:
+    right = stored(Plant(pairs=3, bursts=1, ledger=False))
+    [burst] = right.summary.bursts
+    wrong = burst.model_copy(update={"completeness": Completeness.of({State.MEASURED: 91})})
+    summary = right.summary.model_copy(update={"bursts": (wrong,)})
+    said = broken(Stored(plan=right.plan, summary=summary))
+    assert any("states add up to 91 of 90" in line for line in said)
+
+
+def test_a_lost_burst_and_a_doubled_pair_are_named() -> None:
+    right = stored(Plant(pairs=3, bursts=2, ledger=False))
+    first = right.summary.bursts[0]
+    doubled = first.model_copy(update={"pairs": (*first.pairs[:2], first.pairs[0])})
+    summary = right.summary.model_copy(update={"bursts": (doubled,)})
+    said = broken(Stored(plan=right.plan, summary=summary))
+    assert any("bursts on record are [0]" in line for line in said)
+    assert any("not the planned ones, each once" in line for line in said)
+
+
+def test_a_report_of_another_agents_claim_is_named() -> None:
+    right = stored(Plant(pairs=3, bursts=1, ledger=False))
+    reports = {
+        0: {
+            index: report.model_copy(update={"agent_id": "stranger"})
+            for index, report in right.reports[0].items()
+        }
+    }
+    said = broken(
+        Stored(plan=right.plan, summary=right.summary, claims=right.claims, reports=reports)
+    )
+    assert len([line for line in said if "reported by stranger" in line]) == 3
