@@ -8,6 +8,7 @@ No page carries a token, so none of this needs one.
 import gzip
 import hashlib
 import importlib.util
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -78,7 +79,7 @@ def site() -> Site:
     for name, text in texts.items():
         digest.update(name.encode() + text)
     version = digest.hexdigest()[:16]
-    marks = {b"{{base}}": f"/web/{version}".encode(), b"{{plotly}}": b"yes" if plotly else b"no"}
+    marks = {b"{{base}}": f"/web/{version}".encode(), b"{{plotly}}": _plotly_mark(plotly)}
     pages: dict[str, File] = {}
     assets: dict[str, File] = {}
     for name, text in texts.items():
@@ -99,6 +100,17 @@ def find_plotly() -> Path | None:
         return None
     path = Path(found.origin).parent / "package_data" / PLOTLY
     return path if path.is_file() else None
+
+
+def _plotly_mark(path: Path | None) -> bytes:
+    """What a page must know of plotly: `no`, or the id of the style for maps that it would add.
+
+    It adds none where an element has that id, and our policy would refuse it.
+    """
+    if path is None:
+        return b"no"
+    found = re.search(rb'getElementById\("([0-9a-f]{64})"\)', path.read_bytes())
+    return found[1] if found else b"yes"
 
 
 def palette() -> str:

@@ -5,11 +5,13 @@ import { fill, h, notice } from "./dom.js";
 import { theme } from "./theme.js";
 
 const base = document.querySelector("meta[name=broadside-base]").content;
-const there = document.querySelector("meta[name=broadside-plotly]").content === "yes";
+const mark = document.querySelector("meta[name=broadside-plotly]").content;
+const there = mark !== "no";
 let loading = null;
 
 function plotly() {
   loading ??= new Promise((resolve, reject) => {
+    document.head.append(h("meta", { id: mark })); // in place of its inline style for maps
     const script = h("script", { src: `${base}/plotly.min.js` });
     script.onload = () => resolve(window.Plotly);
     script.onerror = () => reject(new Error("plotly.min.js did not load; reload the page"));
@@ -18,7 +20,13 @@ function plotly() {
   return loading;
 }
 
-export function reportFigures(runId, burstIndex) {
+// Charts that this run cannot have.
+function without(summary) {
+  const absent = summary.bursts.length < 3 ? ["trend"] : [];
+  return summary.reconciliation ? absent : [...absent, "reconciliation", "residuals"];
+}
+
+export function reportFigures(runId, burstIndex, summary) {
   const body = h("div", { class: "figures-grid" });
   const element = h(
     "details",
@@ -52,7 +60,10 @@ export function reportFigures(runId, burstIndex) {
     try {
       const [Plotly, list] = await Promise.all([plotly(), readIfThere(`/v1/runs/${runId}/charts`)]);
       if (!list) throw new Error("This coordinator draws no charts.");
-      const entries = list.charts.filter((each) => each.kind === "burst" || burstIndex === null);
+      const absent = without(summary);
+      const entries = list.charts.filter(
+        ({ name, kind }) => (kind === "burst" || burstIndex === null) && !absent.includes(name),
+      );
       body.replaceChildren();
       for (const entry of entries) {
         const at = entry.kind === "burst" ? `&burst=${burstIndex ?? 0}` : "";

@@ -337,7 +337,7 @@ export function runView(main, [runId, burstNumber], { operator }) {
 
   function showReport() {
     if (figuresOfReport || !state.summary) return;
-    figuresOfReport = reportFigures(runId, burstIndex);
+    figuresOfReport = reportFigures(runId, burstIndex, state.summary);
     fill(parts.report, figuresOfReport.element);
   }
 
