@@ -78,6 +78,10 @@ _KNOWN: Final[dict[str, st.SearchStrategy[str]]] = {  # values of a path that na
 }
 
 
+class _TimeIsUp(Exception):
+    """This operation had its share of the time."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Tally:
     """What was asked, and what was found."""
@@ -196,7 +200,7 @@ def _ask(
         token = tokens.get(who)
         headers = {"Authorization": f"Bearer {token}"} if token else {"Authorization": ""}
         if time.monotonic() > end_s:  # after every draw: what is drawn may not depend on time
-            return
+            raise _TimeIsUp
         tally.requests_count += 1
         tally.asked.add(name)
         try:
@@ -215,7 +219,7 @@ def _ask(
                 kind = f"{name}: {response.status_code}: {title}"
                 tally.failures.setdefault(kind, _said(error))
 
-    with contextlib.suppress(Unsatisfiable):  # nothing about it can be broken
+    with contextlib.suppress(_TimeIsUp, Unsatisfiable):  # or: nothing about it can be broken
         ask()
 
 
