@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
+from coordinator.api.pages import PAGED, Cursor, name_next
 from coordinator.api.problems import PROBLEMS
 from coordinator.api.service import Caller, Service
+from coordinator.cursors import make_cursor, parse_cursor
 from coordinator.requests import ScheduleRequest
 from coordinator.schedules import Schedules, ScheduleView
 
@@ -36,10 +38,20 @@ async def add_schedule(
     return view
 
 
-@router.get("")
-async def list_schedules(schedules: There) -> Sequence[ScheduleView]:
-    """Every schedule, by name, with its next five instants."""
-    return await schedules.list()
+@router.get("", responses=PAGED)
+async def list_schedules(
+    request: Request,
+    response: Response,
+    schedules: There,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+    cursor: Cursor = None,
+) -> Sequence[ScheduleView]:
+    """Schedules by name, each with its next five instants."""
+    name_from = "" if cursor is None else parse_cursor(cursor, 1)[0]
+    found = [view for view in await schedules.list() if view.schedule.name >= name_from]
+    following = make_cursor(found[limit].schedule.name) if len(found) > limit else None
+    name_next(request, response, following)
+    return found[:limit]
 
 
 @router.get("/{name}")
