@@ -282,6 +282,35 @@ async def test_the_kernel_ends_an_engine_whose_agent_hangs(
     assert exit_.stopped is None
 
 
+async def test_a_stopped_agents_engine_ends_at_the_hard_stop() -> None:
+    """SIGSTOP to the agent alone, before the deadline that it would have kept by its own clock."""
+    program = """
+import asyncio, sys, time
+from agent.process import EngineProcess
+async def main():
+    process = await EngineProcess.spawn(
+        ["sleep", "60"], on_line=lambda line, at_s: None,
+        deadline_at_s=time.time() + 0.5, hard_stop_at_s=time.time() + 1.5)
+    print(process.pid, flush=True)
+    await process.wait()
+asyncio.run(main())
+"""
+    agent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert agent.stdout is not None
+        pid = int(await agent.stdout.readline())
+        agent.send_signal(signal.SIGSTOP)
+        stopped_s = time.monotonic()
+        assert not gone(pid)
+        await until(lambda: gone(pid), "the kernel's timer to end the engine")
+        assert time.monotonic() - stopped_s < 4
+    finally:
+        agent.kill()
+        await agent.wait()
+
+
 async def test_who_ignores_a_request_is_killed_with_its_children() -> None:
     lines: list[bytes] = []
     exit_ = await run_engine(

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.core.summary import RunSummary
+from coordinator.service import Coordinator
 from exchange.fabric import FabricSettings, open_fabric
 from lab import clocks, fleet
 from lab.ledger import parse_ledger
 from lab.soak import Serving, SoakOptions, soak, wait_for_agents
 from lab.topology import Lab, LabSpec
+from tests.invariants import broken, left_behind, read_stored
 from tests.live.labs import built, needs_root, new_prefix
 from tests.live.site import wait_for
 
@@ -23,9 +26,12 @@ pytestmark = [pytest.mark.live, needs_root]
 def test_a_soak_outlives_its_coordinators_and_names_the_kill(tmp_path: Path) -> None:
     """Coordinator killed twice, a client once; from the next burst on a spare has its place."""
     options = SoakOptions(pairs_count=4, bursts_count=6, spares_count=1, kill_agent_in=2)
-    with built(LabSpec(pairs_count=5, prefix=new_prefix()), tmp_path / "lab") as lab:
+    prefix = new_prefix()
+    with built(LabSpec(pairs_count=5, prefix=prefix), tmp_path / "lab") as lab:
         soaked = soak(options, lab, tmp_path)
     assert soaked.faults(options) == []
+    assert asyncio.run(check(tmp_path / "data", soaked.summary)) == []
+    assert left_behind(prefix) == []
     measured = [burst.pairs_measured for burst in soaked.summary.bursts]
     killed_in = 2
     assert measured[:killed_in] == [4] * killed_in, soaked.summary.findings
@@ -35,6 +41,19 @@ def test_a_soak_outlives_its_coordinators_and_names_the_kill(tmp_path: Path) -> 
     assert course is not None
     assert course.availability is not None
     assert course.availability.planned_s == 6 * 4 * 5
+
+
+async def check(data_path: Path, summary: RunSummary) -> list[str]:
+    """The rules that hold of every run, and the verdict computed again from the rows."""
+    fabric = open_fabric(FabricSettings(data_dir=data_path))
+    try:
+        coordinator = Coordinator(fabric)
+        plan = await coordinator.read_plan(summary.run_id)
+        found = broken(await read_stored(fabric.records, plan, summary))
+        again = await coordinator.recomputed(summary.run_id)
+        return [*found, *again.differences]
+    finally:
+        await fabric.close()
 
 
 # Thirty pairs -----------------------------------------------------------------------------------
@@ -130,6 +149,29 @@ def test_after_an_abort_the_last_byte_leaves_within_five_seconds(
     assert stands["state"] == "cancelled"
     assert summary["bursts"][0]["completeness"]["measured_s"] > 30, "what was measured is kept"
     assert messages_count(serving) == 0, "the bursts to come left the queue"
+
+
+def test_a_clock_beyond_the_gate_stands_its_agent_down_and_marks_the_burst(
+    thirty: tuple[Lab, Serving, fleet.Fleet],
+) -> None:
+    lab, serving, _ = thirty
+    clocks.plant_offset(lab, "c030", 0.4)
+    try:
+        wait_for("the planted clock", lambda: _bound_s(serving, "c030") > 0.3, 40)
+        run_id = launch(serving, burst_s=3)
+        summary = wait_for("a verdict", lambda: serving.get(f"/v1/runs/{run_id}/summary"), 40)
+    finally:
+        clocks.plant_offset(lab, "c030", 0.0)
+    [burst] = summary["bursts"]
+    assert burst["completeness"]["refused_s"] == 3
+    assert burst["pairs_measured"] == 29
+    [absent] = [each for each in burst["disruptions"] if each["kind"] == "absent"]
+    assert any("c030: clock bound" in cause for cause in absent["causes"])
+
+
+def _bound_s(serving: Serving, agent_id: str) -> float:
+    [there] = [each for each in serving.get("/v1/presences") if each["agent_id"] == agent_id]
+    return float((there["clock"] or {}).get("bound_s") or 0.0)
 
 
 def test_agents_stop_when_a_stopped_coordinators_lease_lapses(
