@@ -37,6 +37,7 @@ from exchange.records import RunHeader
 
 PAGE_COUNT: Final = 500  # items that are asked for at once
 PRESENCES_MAX_COUNT: Final = 100_000
+SCHEDULES_MAX_COUNT: Final = 100_000
 LONG_S: Final = 600.0  # s to wait for answers that take many rows
 
 
@@ -129,8 +130,8 @@ class Client:
         return ScheduleView.model_validate(await self._send("/v1/schedules", request))
 
     async def schedules(self) -> list[ScheduleView]:
-        answer = await self._call("GET", "/v1/schedules")
-        return [ScheduleView.model_validate(one) for one in answer]
+        items = await self._pages("/v1/schedules", SCHEDULES_MAX_COUNT)
+        return [ScheduleView.model_validate(one) for one in items]
 
     async def schedule(self, name: str) -> ScheduleView:
         path = f"/v1/schedules/{name}"
