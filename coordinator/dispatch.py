@@ -3,11 +3,13 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
+from coordinator.core.moves import Move, pairs_in
 from coordinator.core.runs import Burst, Plan
 from coordinator.core.status import VISIBLE_S
+from exchange.messages import Job
 from exchange.ports import JobQueue, Outgoing
 from exchange.records import Records
 
@@ -41,27 +43,57 @@ class Dispatch:
             if plan.run_id in self._done:
                 return
             queued = await self._records.read_queued(plan.run_id)
+            moves = await self._records.read_moves(plan.run_id, Move)
             for burst in plan.bursts:
                 now = self._now()
                 if burst.index in queued or burst.planned_start_at <= now:
                     continue
+                if await self._is_cancelled(plan.run_id):
+                    break
                 numbers = await self._queue.send(
-                    [
-                        Outgoing(
-                            body=job.model_dump_json().encode(),
-                            message_id=job.job_id,
-                            expires_at=burst.planned_start_at,
-                            enqueue_at=_visible_at(burst, now),
-                        )
-                        for job in plan.jobs(burst)
-                    ]
+                    [_outgoing(job, now) for job in _moved(plan, moves, burst).jobs(burst)]
                 )
                 await self._records.save_queued(plan.run_id, burst.index, numbers)
-                control = await self._records.read_control(plan.run_id)
-                if control is not None and control.cancelled_at is not None:
+                if await self._is_cancelled(plan.run_id):
                     await self._queue.cancel(numbers)
                     break
             self._done.add(plan.run_id)
+
+    async def _is_cancelled(self, run_id: str) -> bool:
+        control = await self._records.read_control(run_id)
+        return control is not None and control.cancelled_at is not None
+
+    async def move(self, plan: Plan, moves: Sequence[Move]) -> None:
+        """Replace the messages of pairs that were moved, in the bursts that are queued."""
+        async with self._turns[plan.run_id]:
+            queued = await self._records.read_queued(plan.run_id)
+            places = {pair.index: place for place, pair in enumerate(plan.pairs)}
+            first = min(move.from_burst_index for move in moves)
+            for burst in plan.bursts[first:]:
+                if burst.index not in queued:
+                    continue  # will be queued with its moves
+                numbers = list(queued[burst.index])
+                meant = {
+                    move.pair_index: move for move in moves if move.from_burst_index <= burst.index
+                }
+                jobs = [
+                    job
+                    for job in _moved(plan, tuple(meant.values()), burst).jobs(burst)
+                    if job.pair_index in meant
+                ]
+                now = self._now()
+                # The id that the queue dropped duplicates by is the first message's: another one.
+                sent = await self._queue.send(
+                    [
+                        _outgoing(job, now, suffix=f".{meant[job.pair_index].from_burst_index}")
+                        for job in jobs
+                    ]
+                )
+                old = [numbers[places[job.pair_index]] for job in jobs]
+                for job, number in zip(jobs, sent, strict=True):
+                    numbers[places[job.pair_index]] = number
+                await self._records.save_queued(plan.run_id, burst.index, numbers)
+                await self._queue.cancel(old)
 
     async def take_off(self, plan: Plan) -> int:
         """Cancel the messages of a cancelled run's bursts to come; how many were still there."""
@@ -72,7 +104,18 @@ class Dispatch:
         return await self._queue.cancel(numbers) if numbers else 0
 
 
-def _visible_at(burst: Burst, now: datetime) -> datetime | None:
-    """When a burst's jobs become receivable; None: at once."""
-    visible_at = burst.planned_start_at - timedelta(seconds=VISIBLE_S)
-    return visible_at if visible_at > now else None
+def _moved(plan: Plan, moves: Sequence[Move], burst: Burst) -> Plan:
+    """The plan as it is in one burst."""
+    if not moves:
+        return plan
+    return plan.model_copy(update={"pairs": pairs_in(plan, moves, burst.index)})
+
+
+def _outgoing(job: Job, now: datetime, *, suffix: str = "") -> Outgoing:
+    visible_at = job.planned_start_at - timedelta(seconds=VISIBLE_S)
+    return Outgoing(
+        body=job.model_dump_json().encode(),
+        message_id=job.job_id + suffix,
+        expires_at=job.planned_start_at,
+        enqueue_at=visible_at if visible_at > now else None,
+    )

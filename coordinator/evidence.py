@@ -20,6 +20,7 @@ from coordinator.core.evidence import (
     TrackColumns,
     join_tests,
 )
+from coordinator.core.moves import Move, pairs_in
 from coordinator.core.runs import Burst, Plan
 from coordinator.core.status import BurstRows
 from exchange.messages import ServerTest
@@ -50,11 +51,13 @@ async def read_rows(records: Records, run_id: str, burst_index: int) -> BurstRow
 async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvidence:
     """Everything the table holds of a burst. Raises ``ExchangeUnavailable``,
     ``RecordUnreadable``."""
-    rows, control, caps = await asyncio.gather(
+    rows, control, caps, moves = await asyncio.gather(
         read_rows(records, plan.run_id, burst.index),
         records.read_control(plan.run_id),
         _read_caps(records, plan),
+        records.read_moves(plan.run_id, Move),
     )
+    planned = pairs_in(plan, moves, burst.index)
     # A run that is cancelled later cuts nothing of a burst that was over, nor of its summary.
     cancelled_at = control.cancelled_at if control else None
     cut = control if cancelled_at is not None and cancelled_at < burst.planned_end_at else None
@@ -63,15 +66,15 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
         async for pair_index, end in records.stream_seconds(plan.run_id, burst.index)
     }
     begin_at = burst.planned_start_at - timedelta(seconds=HOLD_MAX_S)
-    ports = {(pair.endpoint.address, port) for pair in plan.pairs for port in pair.endpoint.ports}
+    ports = {(pair.endpoint.address, port) for pair in planned for port in pair.endpoint.ports}
     tests = []
     async for test, end in records.stream_tests(begin_at, burst.planned_end_at):
         if (test.endpoint.address, test.endpoint.port) in ports:  # else another run's
             tracks, host = await asyncio.to_thread(end_columns, end)
             tests.append(TestColumns(test=test, tracks=tracks, host=host))
-    join = join_tests(burst, plan.pairs, rows.claims, rows.reports, tests)
+    join = join_tests(burst, planned, rows.claims, rows.reports, tests)
     pairs = []
-    for pair in plan.pairs:
+    for pair in planned:
         claim, report = rows.claims.get(pair.index), rows.reports.get(pair.index)
         client, record = clients.get(pair.index), join.records.get(pair.index)
         holder = report or claim

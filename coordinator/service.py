@@ -73,6 +73,7 @@ from coordinator.ledgers.settle import Settling, Span
 from coordinator.listing import outcome_of
 from coordinator.prices import load as load_prices
 from coordinator.raw import read_raw
+from coordinator.replacements import Replacements
 from coordinator.retention import Pruned, PruneRequest, prune
 from coordinator.standing import Standing
 from coordinator.stored import FLEET, dump_fleet
@@ -147,6 +148,7 @@ class Coordinator:
         self._standing = Standing(self._records, now)
         self._leases = Leases(self._records, now)
         self._dispatch = Dispatch(self._queue, self._records, now)
+        self._replacements = Replacements(self._records, self._dispatch, now)
         self._plans: dict[str, Plan] = {}  # plans never change once stored
         self._own: set[str] = set()  # runs that are known not to be imports
         self.ticked_at: datetime | None = None  # when all runs were last looked after
@@ -527,6 +529,7 @@ class Coordinator:
             self._leases.hold(plan)
             await self._leases.renew()
             await self._dispatch.queue_bursts(plan)
+            await self._replacements.look(plan)
         if await self._close_bursts(plan, status) == len(plan.bursts):
             self._leases.release(run_id)
             await self._close_run(plan)
@@ -647,6 +650,7 @@ class Coordinator:
         await self._records.save_summary(plan.run_id, "run", canonical(summary))
         await self._tell_outcome(summary)
         self._dispatch.forget(plan.run_id)
+        self._replacements.forget(plan.run_id)
         self._taken_off.discard(plan.run_id)
         log.info("verdict %s", summary.verdict, extra={"action": "judge", "run_id": plan.run_id})
 

@@ -15,6 +15,7 @@ from typing import Final
 
 from coordinator.columns import end_columns
 from coordinator.core.course import BurstCourse, Course, burst_course, course
+from coordinator.core.moves import Move
 from coordinator.core.progress import Progress, progress, progress_of_series
 from coordinator.core.runs import Burst, Plan
 from coordinator.core.series import BurstSeries
@@ -100,8 +101,10 @@ class Standing:
 
     async def status(self, plan: Plan) -> RunStatus:
         """Where the run stands."""
-        control, closed = await asyncio.gather(
-            self._records.read_control(plan.run_id), self.closed(plan.run_id)
+        control, closed, moves = await asyncio.gather(
+            self._records.read_control(plan.run_id),
+            self.closed(plan.run_id),
+            self._records.read_moves(plan.run_id, Move),
         )
         now = self._now()
         visible_at = now + timedelta(seconds=VISIBLE_S)
@@ -111,13 +114,17 @@ class Standing:
             if burst.planned_start_at <= visible_at and burst.index not in closed
         ]
         rows = await asyncio.gather(*(self._open_rows(plan, index) for index in opened))
-        return derive(
+        status = derive(
             plan,
             control,
             dict(zip(opened, rows, strict=True)),
             now,
             closed={index: burst.status for index, burst in closed.items()},
         )
+        if not moves:
+            return status
+        said = tuple(str(move) for move in moves)
+        return status.model_copy(update={"warnings": (*status.warnings, *said)})
 
     async def _open_rows(self, plan: Plan, burst_index: int) -> BurstRows:
         """A burst's rows; once every pair has reported they do not change, and are kept."""

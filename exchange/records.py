@@ -8,6 +8,7 @@ Layout (partition key | row key); ``<part>`` and ``<n>`` are three digits from 0
                             | plan.<part>                         document (coordinator's)
                             | queued.<burst>                      sequence numbers of its messages
                             | closed.<burst>                      ClosedBurst (coordinator's)
+                            | moved.<burst>.<pair>                Move (coordinator's)
                             | summary.<name>.<part>               document (coordinator's)
     burst.<run>.<burst>     | claim.<pair>                        Claim
                             | report.<pair>                       JobReport
@@ -287,6 +288,23 @@ class Records:
         return {
             int(row.row_key.removeprefix("closed.")): parse_row(model, row) async for row in rows
         }
+
+    async def save_move(
+        self, run_id: str, burst_index: int, pair_index: int, move: Message
+    ) -> bool:
+        """Note that a pair has another server from a burst on; False when somebody has."""
+        key = f"moved.{burst_index:05d}.{pair_index:05d}"
+        try:
+            await self._table.insert(message_row(_run_partition(run_id), key, move))
+        except EntityExists:
+            return False
+        return True
+
+    async def read_moves(self, run_id: str, model: type[_M]) -> Sequence[_M]:
+        """What :meth:`save_move` noted, by burst and pair."""
+        partition = _run_partition(run_id)
+        rows = self._table.scan(partition, row_from="moved.", row_before="moved.:")
+        return [parse_row(model, row) async for row in rows]
 
     async def save_summary(self, run_id: str, name: str, document: bytes) -> None:
         """Create or replace a document beside the run's plan."""

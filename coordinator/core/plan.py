@@ -100,7 +100,7 @@ def _bursts(spec: RunSpec, now: datetime) -> list[Burst]:
 def _pairs(servers: Sequence[Presence], spec: RunSpec) -> list[Pair]:
     """Up to as many pairs as are wanted, each a server's ports in turn: one a process."""
     each = spec.traffic.processes_count
-    groups = [_port_groups(server, spec.traffic.engine, each) for server in servers]
+    groups = [port_groups(server, spec.traffic.engine, each) for server in servers]
     turns = max(map(len, groups), default=0)
     offers = (
         (server, ports[turn])
@@ -123,7 +123,7 @@ def _pairs(servers: Sequence[Presence], spec: RunSpec) -> list[Pair]:
     ]
 
 
-def _port_groups(server: Presence, engine: str, each: int) -> list[tuple[int, ...]]:
+def port_groups(server: Presence, engine: str, each: int) -> list[tuple[int, ...]]:
     """A server's free ports for an engine, in groups of ``each``."""
     state = server.engine(engine)
     ports = () if state is None or state.problem is not None else state.ports

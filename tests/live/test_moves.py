@@ -1,0 +1,99 @@
+"""A soak's jobs on a real queue: moved to a spare server once, and taken off by an abort."""
+
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from coordinator.core.moves import Move
+from coordinator.core.runs import RunSpec
+from coordinator.service import Coordinator
+from exchange.embedded import EmbeddedQueue
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import Control, Job, Role
+from tests.unit.coordinator.fleet import presence
+
+pytestmark = [pytest.mark.live, pytest.mark.asyncio]
+
+SOAK = RunSpec(scenario="soak", pairs_count=2, bursts_count=4, burst_s=10, period_s=40, lead_s=8)
+
+
+async def seen(fabric: Fabric, *servers: int, silent: int | None = None) -> None:
+    """Say which servers there are; a silent one was heard of a minute ago."""
+    now = datetime.now(UTC)
+    for index in (1, 2):
+        await fabric.records.beat(presence(Role.CLIENT, index, beat_at=now))
+    for index in servers:
+        beat_at = now - timedelta(seconds=60 if index == silent else 0)
+        await fabric.records.beat(presence(Role.SERVER, index, beat_at=beat_at))
+
+
+async def jobs_at(data_path: Path, in_s: float) -> list[Job]:
+    """What agents would receive at an instant to come."""
+    queue = EmbeddedQueue(data_path, clock=lambda: time.time() + in_s)
+    jobs = []
+    while (delivery := await queue.receive(0)) is not None:
+        jobs.append(Job.model_validate_json(delivery.body))
+    await queue.close()
+    return jobs
+
+
+async def test_a_dead_servers_jobs_go_to_a_spare_once(tmp_path: Path) -> None:
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+    try:
+        one, twin = Coordinator(fabric), Coordinator(fabric)
+        await seen(fabric, 1, 2)
+        plan = await one.launch(SOAK, by="test")
+        before = await fabric.queue.counts()
+        await seen(fabric, 1, 2, 3, silent=2)
+        await one.advance(plan.run_id)
+        await twin.advance(plan.run_id)
+        [move] = await fabric.records.read_moves(plan.run_id, Move)
+        assert (move.left_agent_id, move.endpoint.agent_id) == ("server-002", "server-003")
+        assert move.from_burst_index == 1, "the first burst's jobs may be an agent's already"
+        assert await fabric.queue.counts() == before, "each new message took an old one's place"
+        status = await one.status(plan.run_id)
+        assert any("fell silent; from burst 2 on server-003" in w for w in status.warnings)
+        jobs = await jobs_at(tmp_path, 35)
+    finally:
+        await fabric.close()
+    second = {job.pair_index: job.endpoint.agent_id for job in jobs if job.burst_index == 1}
+    assert second == {0: "server-001", 1: "server-003"}
+    assert len([job for job in jobs if job.burst_index == 1]) == 2
+
+
+async def test_a_cancel_while_bursts_are_queued_leaves_none_behind(tmp_path: Path) -> None:
+    """Who queues and who cancels are two coordinators, in any order."""
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+    try:
+        await seen(fabric, 1, 2)
+        one, twin = Coordinator(fabric), Coordinator(fabric)
+        plan = await one.prepare(SOAK, by="test", run_id="soak-1", listed=True)
+        await twin.cancel(plan.run_id, by="ann", reason="too dear")
+        await one.release(plan.run_id)
+        counts = await fabric.queue.counts()
+        assert (counts.scheduled_count, counts.active_count) == (0, 0)
+        control = await fabric.records.read_control(plan.run_id)
+    finally:
+        await fabric.close()
+    assert control is not None
+    assert (control.cancelled_by, control.cancel_reason) == ("ann", "too dear")
+
+
+async def test_an_unattended_run_has_its_hard_end_from_the_start_and_keeps_it(
+    tmp_path: Path,
+) -> None:
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+    try:
+        await seen(fabric, 1, 2)
+        coordinator = Coordinator(fabric)
+        spec = SOAK.model_copy(update={"unattended_s": 600})
+        plan = await coordinator.launch(spec, by="test")
+        first = await fabric.records.read_control(plan.run_id)
+        await coordinator.advance(plan.run_id)
+        later = await fabric.records.read_control(plan.run_id)
+    finally:
+        await fabric.close()
+    expected = Control(run_id=plan.run_id, lease_until_at=plan.created_at + timedelta(seconds=600))
+    assert first == later == expected
