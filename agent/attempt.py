@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from agent.cpu import with_cpu
 from agent.gate import Release, holds, read_release
 from agent.process import KILL_AFTER_S, EngineProcess, EngineUnusable, Exit, Identity
 from agent.transcript import Transcript
@@ -180,7 +181,8 @@ class Attempt:
             released_at_s=release.released_at_s if release else None,
             server_ahead_s=release.server_ahead_s if release else 0.0,
         )
-        report = reading.report.model_copy(update={"argv": self.argv})
+        report = with_cpu(reading, over.cpu_s if over else None)
+        report = report.model_copy(update={"argv": self.argv})
         return replace(reading, report=report)
 
 
@@ -217,6 +219,7 @@ async def _wait(process: EngineProcess, second: EngineProcess | None) -> Exit:
     return replace(
         exit_,
         ended_at_s=max(exit_.ended_at_s, read.ended_at_s),
+        cpu_s=None if None in (exit_.cpu_s, read.cpu_s) else (exit_.cpu_s or 0) + (read.cpu_s or 0),
         stderr="\n".join(filter(None, [exit_.stderr, read.stderr])),
     )
 

@@ -32,6 +32,7 @@ from exchange.engines.reading import Reading
 from exchange.messages import (
     Claim,
     ClockReading,
+    EngineReport,
     Job,
     JobReport,
     Outcome,
@@ -147,18 +148,20 @@ class Burst:
 
         Raises :class:`~exchange.engines.port.Unsupported`, ``OSError``.
         """
-        self._workspace = Workspace(self._tools.settings.agent_id)
+        if kit.engine.needs_folder:
+            self._workspace = Workspace(self._tools.settings.agent_id)
         launch = kit.engine.client(
             ClientAsk(
                 job=self._job,
                 tools=kit.tools,
-                folder=str(self._workspace.path),
+                folder=str(self._workspace.path) if self._workspace else "",
                 bind=self._bind_address(),
             )
         )
-        if launch.unprivileged:
-            self._workspace.give_to(least_privileged(launch.processes[0].argv[0]))
-        self._workspace.fill(launch.files)
+        if self._workspace is not None:
+            if launch.unprivileged:
+                self._workspace.give_to(least_privileged(launch.processes[0].argv[0]))
+            self._workspace.fill(launch.files)
         return launch
 
     async def _fire(self, kit: Kit, launch: Launch, guard: asyncio.Task[str]) -> Ending:
@@ -338,12 +341,17 @@ class Burst:
             first_data_at=utc(first_s) if first_s is not None else None,
             start_error_s=start_error_s(job, reading) if reading else None,
             ended_at=utc(exit_.ended_at_s) if exit_ else None,
-            engine=reading.report if reading else None,
+            engine=self._engine_report(reading, exit_),
             clock_before=self._clock_before,
             clock_after=await read_clock(self._tools.settings.chronyc_socket),
             reported_at=utc(time.time()),
             troubles=self._tools.troubles.tell(self._claim.claimed_at - TROUBLES_BEFORE),
         )
+
+    def _engine_report(self, reading: Reading | None, exit_: Exit | None) -> EngineReport | None:
+        if reading is None or exit_ is None or reading.first_data_at_s is None:
+            return reading.report if reading else None
+        return self._tools.with_host_cpu(reading.report, reading.first_data_at_s, exit_.ended_at_s)
 
     def _earlier_tries(self) -> str | None:
         if not self._failures:

@@ -17,13 +17,21 @@ from agent.attempt import Attempt, known_until_s
 from agent.background import pause, safely
 from agent.certificate import NoCertificate, place_certificate
 from agent.clock import read_clock
+from agent.cpu import group_cpu_s, with_cpu
 from agent.kits import Kit
 from agent.process import EngineUnusable, least_privileged
 from agent.sockets import PortView
 from agent.tools import Tools
 from agent.workspace import Workspace
 from exchange.engines.port import DaemonReader, Launch, ServerAsk, Unsupported
-from exchange.messages import ClockReading, Endpoint, EngineState, ServerTest
+from exchange.engines.reading import Reading
+from exchange.messages import (
+    ClockReading,
+    Endpoint,
+    EngineReport,
+    EngineState,
+    ServerTest,
+)
 
 IDLE_S: Final = 2.0  # s without a connection after which a session is over
 TICK_S: Final = 0.5  # s between looks at a session
@@ -42,6 +50,7 @@ class Session:
 
     started_s: float  # epoch s, as all here
     connected_s: float  # when somebody was last seen connected
+    cpu_before_s: float  # CPU time that the daemon had used when it began
     clock_before: ClockReading | None = None
     sent_s: float = 0.0  # engine seconds that are uploaded
     uploaded_s: float = 0.0  # epoch s of the last upload
@@ -91,7 +100,11 @@ class DaemonPort:
         self._listening, self._connected = view.listening, view.connected
         if view.connected and self._attempt is not None:
             if self._session is None:
-                self._session = Session(started_s=now_s, connected_s=now_s)
+                self._session = Session(
+                    started_s=now_s,
+                    connected_s=now_s,
+                    cpu_before_s=group_cpu_s(self._attempt.process.pid),
+                )
             self._session.connected_s = now_s
         if (self.free, self.busy) != before:
             self.tools.changed.set()
@@ -215,7 +228,7 @@ class DaemonPort:
             started_at=_utc(started_s),
             first_data_at=None if first_s is None else _utc(first_s),
             ended_at=None if ended_s is None else _utc(ended_s),
-            engine=reading.report,
+            engine=self._with_cpu(reading, attempt, session, started_s, ended_s),
             clock_before=session.clock_before,
             clock_after=None if ended_s is None else await self._read_clock(),
         )
@@ -223,6 +236,23 @@ class DaemonPort:
         save = self.tools.results.save_test(test, reading.tracks(), host, from_s=session.sent_s)
         await safely(save, "upload", {"port": self.port})
         session.sent_s = known_until_s(reading)
+
+    def _with_cpu(
+        self,
+        reading: Reading,
+        attempt: Attempt,
+        session: Session,
+        started_s: float,
+        ended_s: float | None,
+    ) -> EngineReport:
+        """The report; of a session that is over with what it cost."""
+        if ended_s is None:
+            return reading.report
+        cpu_s = group_cpu_s(attempt.process.pid) - session.cpu_before_s
+        # A daemon that has just ended shows nothing any more.
+        return self.tools.with_host_cpu(
+            with_cpu(reading, cpu_s if cpu_s >= 0 else None), started_s, ended_s
+        )
 
     async def _read_clock(self) -> ClockReading:
         return await read_clock(self.tools.settings.chronyc_socket)

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -125,20 +126,18 @@ class Exit:
     ended_at_s: float  # epoch s
     stopped: str | None = None  # why we stopped it: "deadline", or stop's reason
     error: str | None = None  # why it could not be run, in one line
+    cpu_s: float | None = None  # s, user and system, of it and the children that it waited for
 
 
 class EngineProcess:
     """One engine under way. Create with :meth:`spawn`; end with :meth:`stop` or by waiting."""
 
-    def __init__(
-        self, transport: asyncio.SubprocessTransport, pipes: "_Pipes", started_at_s: float
-    ) -> None:
-        self._transport = transport
+    def __init__(self, pipes: "_Pipes", started_at_s: float) -> None:
         self._pipes = pipes
         self._started_at_s = started_at_s
         self._stopped: str | None = None
         self._timers: list[asyncio.TimerHandle] = []
-        self.pid = transport.get_pid()
+        self.pid = pipes.pid
 
     @classmethod
     async def spawn(
@@ -171,18 +170,27 @@ class EngineProcess:
         loop = asyncio.get_running_loop()
         started_at_s = time.time()
         try:
-            transport, pipes = await loop.subprocess_exec(
-                lambda: _Pipes(on_line),
-                *argv,
+            started = subprocess.Popen(  # noqa: ASYNC220 - as asyncio itself does it, but what
+                # a process cost is told only to who waits for it
+                argv,
+                bufsize=0,
                 stdin=stdin,
                 stdout=stdout,
+                stderr=subprocess.PIPE,
                 env=None if env is None else dict(env),
                 process_group=0,
                 preexec_fn=_leash(hard_stop_at_s, identity, end_by),
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise EngineUnusable(f"engine: {argv[0]} does not run: {error}; {_FIX}") from error
-        process = cls(transport, pipes, started_at_s)
+        pipes = _Pipes(started, on_line)
+        process = cls(pipes, started_at_s)
+        try:
+            await pipes.open()
+        except BaseException:
+            process._signal(signal.SIGKILL)
+            pipes.close()
+            raise
         pipes.stop = process.stop
         if pipes.broken is not None:  # by the first lines already
             process.stop(_BROKEN)
@@ -219,20 +227,22 @@ class EngineProcess:
         finally:
             for timer in self._timers:
                 timer.cancel()
-            self._transport.close()
+            self._signal(signal.SIGKILL)
+            self._pipes.close()
         if self._pipes.broken is not None:
             raise self._pipes.broken
         return Exit(
-            exit_code=self._transport.get_returncode(),
+            exit_code=self._pipes.exit_code,
             stderr=self.stderr,
             started_at_s=self._started_at_s,
             ended_at_s=self._pipes.ended.result(),
             stopped=self._stopped,
+            cpu_s=self._pipes.cpu_s,
         )
 
     def _signal(self, number: signal.Signals) -> None:
         """To the whole group: a wrapper may stand between us and the engine."""
-        if self._transport.get_returncode() is None:
+        if self._pipes.exit_code is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 
@@ -290,34 +300,76 @@ class LineCutter:
             self._rest = b""
 
 
-class _Pipes(asyncio.SubprocessProtocol):
-    """Hands on standard output by lines, and keeps the end of standard error.
+class _Pipes:
+    """Hands on standard output by lines, keeps the end of standard error, and reaps.
 
     Both pipes are always drained, so neither can block the engine.
     """
 
-    def __init__(self, on_line: OnLine) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], on_line: OnLine) -> None:
+        self._process = process
         self._on_line = on_line
         self._cutter = LineCutter()
+        self._transports: list[asyncio.BaseTransport] = []
+        files = ((1, process.stdout), (2, process.stderr))
+        self._files = [(number, file) for number, file in files if file is not None]
+        self._open_count = 0  # pipes that did not end yet
+        self.pid = process.pid
         self.stderr = bytearray()
+        self.exit_code: int | None = None
+        self.cpu_s: float | None = None
         self.broken: Exception | None = None  # what on_line raised
         self.stop: Callable[[str], None] | None = None  # the engine's
-        self.ended: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[float] = self._loop.create_future()
+        self._pidfd = os.pidfd_open(process.pid)
+        self._loop.add_reader(self._pidfd, self._reap)
 
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        if fd == 1:
+    async def open(self) -> None:
+        """Begin to read."""
+        self._open_count = len(self._files)
+        while self._files:
+            number, file = self._files.pop()
+            transport, _ = await self._loop.connect_read_pipe(partial(_Pipe, self, number), file)
+            self._transports.append(transport)
+
+    def close(self) -> None:
+        """Read no more. The process is reaped all the same, once it ends."""
+        for transport in self._transports:
+            transport.close()
+        for _, file in self._files:  # not opened yet
+            file.close()
+
+    def received(self, number: int, data: bytes) -> None:
+        if number == 1:
             self._give(self._cutter.cut(data, time.time()))
         else:
             self.stderr += data
             del self.stderr[:-STDERR_MAX_BYTES]
 
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        if fd == 1:
+    def emptied(self, number: int) -> None:
+        if number == 1:
             self._give(self._cutter.flush())
+        self._open_count -= 1
+        self._end()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def _reap(self) -> None:
+        """Take the exit code, and with it what the process cost."""
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        try:
+            _, status, usage = os.wait4(self.pid, 0)
+        except ChildProcessError:  # somebody else reaped it
+            self.exit_code = 255
+        else:
+            self.exit_code = os.waitstatus_to_exitcode(status)
+            self.cpu_s = usage.ru_utime + usage.ru_stime
+        self._process.returncode = self.exit_code
+        self._end()
+
+    def _end(self) -> None:
         """The process has ended and both pipes are empty."""
-        if not self.ended.done():
+        if self.exit_code is not None and not self._open_count and not self.ended.done():
             self.ended.set_result(time.time())
 
     def _give(self, lines: Iterator[tuple[bytes, float]]) -> None:
@@ -330,6 +382,20 @@ class _Pipes(asyncio.SubprocessProtocol):
                 self.broken = error
                 if self.stop is not None:
                     self.stop(_BROKEN)
+
+
+class _Pipe(asyncio.Protocol):
+    """One of a process's pipes."""
+
+    def __init__(self, pipes: _Pipes, number: int) -> None:
+        self._pipes = pipes
+        self._number = number
+
+    def data_received(self, data: bytes) -> None:
+        self._pipes.received(self._number, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._pipes.emptied(self._number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

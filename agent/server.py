@@ -261,7 +261,9 @@ class ServedPort:
             started_at=datetime.fromtimestamp(started_s, UTC),
             first_data_at=_utc(reading.first_data_at_s),
             ended_at=_utc(ended_s),
-            engine=reading.report,
+            engine=reading.report
+            if ended_s is None
+            else self.tools.with_host_cpu(reading.report, started_s, ended_s),
             clock_before=clock_before,
             clock_after=await self._read_clock() if exit_ else None,
             troubles=self._troubles_since(started_s) if exit_ else (),

@@ -164,6 +164,11 @@ class AgentSettings(BaseSettings):
         None, gt=0, description="bandwidth cap of the interface or VM size, in bit/s"
     )
     vm_size: str | None = Field(None, description="VM size, for the report")
+    host_alone: bool = Field(
+        False,
+        description="this host runs nothing but this agent, as a VM of the range: its CPU counters "
+        "then tell what a payload cost, interrupts included",
+    )
     heartbeat_s: float = Field(5.0, ge=1, description="seconds between presence heartbeats")
     control_poll_s: float = Field(
         1.0,

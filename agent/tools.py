@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.counters import HostLog
+from agent.cpu import host_cpu_s
 from agent.host import Host
 from agent.kits import Kit, iperf3_kit, unknown_kit
 from agent.process import Engine
 from agent.settings import AgentSettings
+from exchange.messages import EngineReport
 from exchange.records import Records
 from exchange.troubles import TroubleLog
 
@@ -28,6 +30,14 @@ class Tools:
     stopping: asyncio.Event  # set when the agent is told to stop
     changed: asyncio.Event  # to be set when the agent's condition is new: the heart beats soon
     kits: dict[str, Kit] = field(default_factory=dict)  # of other engines, once looked for
+
+    def with_host_cpu(self, report: EngineReport, from_s: float, to_s: float) -> EngineReport:
+        """The report with what the whole host's cores did meanwhile, where it is ours alone."""
+        if not self.settings.host_alone or report.cpu_s is None or not self.host.cpu_count:
+            return report
+        seconds = self.host_log.between(from_s, to_s)
+        cpu_s = host_cpu_s(seconds, from_s, to_s, self.host.cpu_count) if seconds else None
+        return report.model_copy(update={"host_cpu_s": cpu_s})
 
     def kit(self, name: str) -> Kit:
         """An engine with its programs; one that cannot be used here says why."""

@@ -453,6 +453,9 @@ class EngineReport(Message):
     totals: tuple[FlowTotals, ...] = ()
     cpu_local_percent: float | None = None  # of one core
     cpu_remote_percent: float | None = None
+    cpu_s: float | None = None  # s, user and system, of the engine's processes at this end
+    cpu_payload_bytes: int | None = None  # payload that they moved in it, warm-up included
+    host_cpu_s: float | None = None  # s of the whole host meanwhile, where it is the agent's alone
     error: str | None = None  # the engine's own words; it decides, never the exit code
     truncated: bool = False  # the output stopped before its end
     exit_code: int | None = None  # negative: killed by that signal

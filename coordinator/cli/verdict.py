@@ -78,6 +78,14 @@ def _figures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
         ["start spread", "", _milliseconds(summary.start_spread_s)],
         ["limiter", "", summary.limiter.value],
     ]
+    rows += [
+        [f"CPU of {side} engines", "payload", f"{cost:.3g} CPU-s/GB"]
+        for side, cost in (
+            ("client", summary.client_cpu_s_per_gigabyte),
+            ("server", summary.server_cpu_s_per_gigabyte),
+        )
+        if cost is not None
+    ]
     if held is not None:
         uncertainty = ratio(held.residual_uncertainty_ratio)
         rows[4:4] = [

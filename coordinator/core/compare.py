@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from coordinator.core.aggregate import figure
+from coordinator.core.cpu import per_gigabyte
 from coordinator.core.judge import gbits
 from coordinator.core.original import OriginalBurst
 from coordinator.core.runs import RunSpec
@@ -29,6 +30,8 @@ class Observation:
     rtt_s: float | None = None
     retransmit_ratio: float | None = None
     cpu_per_gigabit: float | None = None  # busy share of all the clients' cores a Gbit/s of a pair
+    client_cpu_s_per_gigabyte: float | None = None  # of engines' processes
+    server_cpu_s_per_gigabyte: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +112,18 @@ _FIGURES: Final = (
         unit="busy share of a client's cores a Gbit/s",
         read=lambda seen: seen.cpu_per_gigabit,
         say=lambda value: f"{value:.3g}",
+    ),
+    _Figure(
+        name="client_cpu_s_per_gigabyte",
+        unit="CPU-s of the clients' engines a GB of payload",
+        read=lambda seen: seen.client_cpu_s_per_gigabyte,
+        say=lambda value: f"{value:.3g} CPU-s/GB",
+    ),
+    _Figure(
+        name="server_cpu_s_per_gigabyte",
+        unit="CPU-s of the servers' engines a GB of payload",
+        read=lambda seen: seen.server_cpu_s_per_gigabyte,
+        say=lambda value: f"{value:.3g} CPU-s/GB",
     ),
 )
 
@@ -278,6 +293,8 @@ def observe(burst: BurstSummary) -> Observation:
         rtt_s=sum(rtts) / len(rtts) if rtts else None,
         retransmit_ratio=sum(again) / len(again) if again else None,
         cpu_per_gigabit=None if cpu is None or not each else cpu / each,
+        client_cpu_s_per_gigabyte=per_gigabyte(burst.client_cpu),
+        server_cpu_s_per_gigabyte=per_gigabyte(burst.server_cpu),
     )
 
 

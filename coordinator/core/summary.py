@@ -36,6 +36,7 @@ from coordinator.core.completeness import (
     grade,
 )
 from coordinator.core.course import Course, burst_course, course, course_findings
+from coordinator.core.cpu import CpuCost, cpu_cost, per_gigabyte
 from coordinator.core.disruptions import Availability, Disruption, find_disruptions
 from coordinator.core.endurance import silent_controls_count
 from coordinator.core.evidence import BurstEvidence, FirewallLedger
@@ -63,7 +64,7 @@ from coordinator.core.reconcile import Missing, Reconciliation, reconcile
 from coordinator.core.runs import Layer, Plan, RunSpec
 from coordinator.core.series import BurstSeries
 from coordinator.core.status import due_at
-from exchange.messages import Message, RunId, Trouble, UtcDatetime
+from exchange.messages import Message, RunId, Side, Trouble, UtcDatetime
 
 # Pairs x bursts beyond which a run's summary leaves the pairs to the bursts' own documents: 48
 # bursts of 1,000 pairs would be 45 MB of text, read for every list of runs.
@@ -118,6 +119,8 @@ class BurstSummary(Message):
     late_reports_count: int = 0  # that waited on an agent's disk
     measures: tuple[MeasureSummary, ...] = ()  # what the engine tells beside bytes, all pairs
     differences: tuple[Difference, ...] = ()  # what engines did otherwise than asked
+    client_cpu: CpuCost | None = None  # None: of an older Broadside, or not told
+    server_cpu: CpuCost | None = None
     pairs: tuple[PairSummary, ...] = ()  # see RunSummary.pairs_omitted
 
 
@@ -163,6 +166,8 @@ class RunSummary(Message):
     retransmit_ratio: float | None = None  # of segments sent; mean over bursts and flows
     client_cpu_mean_ratio: float | None = None
     server_cpu_mean_ratio: float | None = None
+    client_cpu_s_per_gigabyte: float | None = None  # of the engines' processes, mean over bursts
+    server_cpu_s_per_gigabyte: float | None = None
     start_spread_s: float | None = None  # worst burst
     start_error_max_s: float | None = None
     start_error_p99_s: float | None = None
@@ -262,6 +267,8 @@ def measure_burst(
         differences=find_differences(
             spec.traffic.scaled(spec.scale), evidence.burst.duration_s, aligned
         ),
+        client_cpu=cpu_cost(aligned, Side.CLIENT),
+        server_cpu=cpu_cost(aligned, Side.SERVER),
         pairs=figures.pairs,
     )
     return MeasuredBurst(summary=summary, series=figures.series)
@@ -377,6 +384,8 @@ def summarise_run(
         retransmit_ratio=_mean(flow.retransmit_ratio for burst in judged for flow in burst.flows),
         client_cpu_mean_ratio=_mean(burst.client.cpu_mean_ratio for burst in judged),
         server_cpu_mean_ratio=_mean(burst.server.cpu_mean_ratio for burst in judged),
+        client_cpu_s_per_gigabyte=_mean(per_gigabyte(burst.client_cpu) for burst in judged),
+        server_cpu_s_per_gigabyte=_mean(per_gigabyte(burst.server_cpu) for burst in judged),
         start_spread_s=_largest(burst.start_spread_s for burst in judged),
         start_error_max_s=_largest(burst.start_error_max_s for burst in judged),
         start_error_p99_s=_largest(burst.start_error_p99_s for burst in judged),

@@ -4,9 +4,12 @@ import bisect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from typing import TypeVar
 
 from exchange.engines.reading import Reading
 from exchange.messages import EngineReport, Flow, FlowTotals, Interval
+
+_N = TypeVar("_N", int, float)
 
 
 def merge(readings: Sequence[Reading]) -> Reading:
@@ -126,7 +129,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _total(values: Iterable[int | None]) -> int | None:
+def _total(values: Iterable[_N | None]) -> _N | None:
     """None unless every one is known."""
     held = list(values)
     known = [value for value in held if value is not None]
@@ -146,6 +149,8 @@ def _report(reports: Sequence[EngineReport]) -> EngineReport:
             "error": "; ".join(errors) or None,
             "truncated": any(report.truncated for report in reports),
             "processes": tuple(reports),
+            "cpu_s": _total(report.cpu_s for report in reports),
+            "cpu_payload_bytes": _total(report.cpu_payload_bytes for report in reports),
             "measures": tuple(measure for report in reports for measure in report.measures),
             "distributions": tuple(one for report in reports for one in report.distributions),
         }

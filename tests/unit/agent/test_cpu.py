@@ -1,0 +1,98 @@
+import asyncio
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.cpu import group_cpu_s, host_cpu_s, parse_process_time, with_cpu
+from agent.process import run_engine
+from exchange.engines.merge import merge
+from exchange.messages import Flow, HostSecond, Interval
+from tests.unit.agent.jobs import make_reading
+
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+def second(at_s: float, busy: float) -> HostSecond:
+    return HostSecond(
+        start_at_s=at_s,
+        end_at_s=at_s + 1,
+        nic_rx_bytes=0,
+        nic_tx_bytes=0,
+        nic_rx_packets_count=0,
+        nic_tx_packets_count=0,
+        nic_drops_count=0,
+        tcp_retransmits_count=0,
+        cpu_busy_ratio=busy,
+        cpu_busiest_core_ratio=busy,
+    )
+
+
+def test_a_process_name_with_spaces_and_brackets_hides_nothing() -> None:
+    text = "77 (a ) b (c) R 1 70 70 0 -1 4194560 1 2 3 4 250 50 20 10 20 0 1 0 99"
+    found = parse_process_time(text)
+    assert found.group_id == 70
+    assert found.cpu_s == pytest.approx(330 * TICK_S)
+
+
+def test_a_group_that_is_not_there_has_used_nothing() -> None:
+    assert group_cpu_s(2**22 + 1) == 0.0
+    assert group_cpu_s(os.getpgrp()) > 0
+
+
+def test_a_host_counts_all_cores_and_only_the_time_asked_for() -> None:
+    seconds = [second(10, 0.5), second(11, 1.0), second(12, 0.25)]
+    assert host_cpu_s(seconds, 10.5, 12.0, 4) == pytest.approx(4 * (0.25 + 1.0))
+
+
+def test_payload_holds_the_warm_up_as_the_time_does_and_without_payload_nothing_is_said() -> None:
+    warm = Interval(start_s=0, end_s=1, transferred_bytes=500, omitted=True)
+    reading = make_reading()
+    rows = (warm, *reading.intervals[Flow.UP])
+    report = with_cpu(replace(reading, intervals={Flow.UP: rows}), 0.25)
+    assert (report.cpu_s, report.cpu_payload_bytes) == (0.25, 2500)
+    for nothing in (with_cpu(reading, None), with_cpu(replace(reading, intervals={}), 0.25)):
+        assert (nothing.cpu_s, nothing.cpu_payload_bytes) == (None, None)
+
+
+def test_processes_of_a_pair_add_up_and_one_that_is_silent_leaves_the_sum_unknown() -> None:
+    reading = make_reading()
+    told = replace(reading, report=with_cpu(reading, 0.5))
+    assert merge([told, told]).report.cpu_s == 1.0
+    assert merge([told, told]).report.cpu_payload_bytes == 4000
+    assert merge([told, reading]).report.cpu_s is None
+
+
+async def test_what_a_process_and_its_child_burn_is_told_at_their_end() -> None:
+    burn = "import os,time\nwhile time.process_time() < 0.2: pass\n"
+    both = f"import os\nif os.fork(): os.wait()\nelse:\n exec({burn!r})\n os._exit(0)\n" + burn
+    exit_ = await run_engine(
+        [sys.executable, "-c", both], on_line=lambda *_: None, deadline_at_s=None
+    )
+    assert exit_.exit_code == 0
+    assert exit_.cpu_s is not None and exit_.cpu_s >= 0.4 - 2 * TICK_S
+
+
+def children() -> list[str]:
+    """Of any thread of this process, zombies too."""
+    tasks = Path("/proc/self/task").glob("*/children")
+    return [pid for path in tasks for pid in path.read_text().split()]
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_process_that_is_cancelled_at_any_turn_is_killed_and_reaped(turns: int) -> None:
+    running = asyncio.create_task(
+        run_engine(["sleep", "60"], on_line=lambda *_: None, deadline_at_s=None)
+    )
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    for _ in range(100):
+        if not (left := children()):
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"{left} still run")
