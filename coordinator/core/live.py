@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from coordinator.core.completeness import State
 from coordinator.core.evidence import BurstEvidence, FirewallLedger, Floats, TrackColumns
 from coordinator.core.judge import Finding
-from coordinator.core.progress import COVERED_RATIO, progress
+from coordinator.core.progress import progress
 from coordinator.core.runs import Burst, Layer, Plan
 from coordinator.core.series import BurstSeries
 from coordinator.core.status import BurstPhase, BurstStatus, RunState, RunStatus
@@ -27,6 +27,7 @@ from coordinator.core.summary import BurstSummary, RunSummary, measure_burst, su
 from exchange.messages import Message, RunId, Track, UtcDatetime
 
 REPORT_LAG_S: Final = 8.0  # s after which a second that nobody reported counts as not seen
+EDGE_S: Final = 0.1  # s by which an interval may end short of its whole second
 CELLS_MAX_COUNT: Final = 1_000_000  # pair-seconds kept for viewers; of longer bursts the newest
 UNKNOWN_CELL: Final = 0xFFFF_FFFF  # in `pairs`: nobody has said anything of this second
 CELL_BITS_PER_SECOND: Final = 1_000.0  # one step of a cell
@@ -407,13 +408,12 @@ def _end_s(track: Track | TrackColumns) -> float | None:
 
 
 def _known(burst: Burst, reach: Floats, elapsed_s: float) -> int:
-    """How many seconds stand: nearly all pairs that speak have reported them, or they are overdue.
+    """How many seconds stand: all pairs that speak have reported them, or they are overdue.
 
     A pair that fell silent does not hold the others up, and is missing from then on.
     """
-    speaking = reach[reach >= reach[-1] - REPORT_LAG_S]
-    slowest = float(speaking[math.floor((1 - COVERED_RATIO) * len(speaking))])
-    reported_s = math.floor(slowest + 0.5)  # a start error of some ms is not a second
+    slowest_s = float(reach[reach >= reach[-1] - REPORT_LAG_S][0])
+    reported_s = math.floor(slowest_s + EDGE_S)
     overdue_s = math.floor(elapsed_s - REPORT_LAG_S)
     return max(0, min(burst.duration_s + burst.omit_s, max(reported_s, overdue_s)))
 

@@ -132,7 +132,7 @@ export class LineChart {
     context.lineWidth = 1;
     context.textAlign = "right";
     context.textBaseline = "middle";
-    for (const tick of ticks(0, top, Math.max(2, this.height / 55))) {
+    for (const tick of ticks(0, top, Math.max(2, this.height / 42))) {
       const at = Math.round(y(tick)) + 0.5;
       context.beginPath();
       context.moveTo(box.left, at);
