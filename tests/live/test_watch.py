@@ -100,13 +100,13 @@ async def test_leaving_a_run_does_not_abort_it(tmp_path: Path) -> None:
             await fabric.records.beat(agent.model_copy(update={"beat_at": now, "clock": clock}))
         spec = scenarios.load("smoke", {"pairs_count": 2, "lead_s": 600})
         plan = await Coordinator(fabric).launch(spec, by="me")
-        for leave in (
-            lambda terminal: terminal.press("q"),
-            lambda terminal: terminal.process.send_signal(signal.SIGINT),
-        ):
+        for by_key in (True, False):
             with on_terminal(site, "watch", "last") as terminal:
                 terminal.until("fires in")
-                leave(terminal)
+                if by_key:
+                    terminal.press("q")
+                else:
+                    terminal.process.send_signal(signal.SIGINT)
                 said = terminal.until(None)
             assert terminal.process.returncode == 130, said
             assert f"left {plan.run_id} without aborting it" in said

@@ -1,0 +1,43 @@
+"""What needs a real browser: the report on paper, and a chart as an image."""
+
+import re
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from exchange.fabric import FabricSettings, open_fabric
+from tests.live.site import Site
+from tests.unit.coordinator.stored_run import store_run
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with Site(tmp_path) as standing:
+        yield standing
+
+
+async def test_a_report_prints_and_a_chart_is_painted(site: Site) -> None:
+    fabric = open_fabric(FabricSettings(data_dir=site.folder / "data"))
+    run_id = await store_run(fabric)
+    await fabric.close()
+    printed = site.run("report", run_id, "--output", "r.pdf")
+    assert printed.returncode == 0, printed.stderr
+    pdf = (site.folder / "r.pdf").read_bytes()
+    assert pdf.startswith(b"%PDF-")
+    assert len(re.findall(rb"/Type\s*/Page\b", pdf)) >= 5
+    painted = site.run("chart", run_id, "throughput", "--theme", "dark", "--output", "c.png")
+    assert painted.returncode == 0, painted.stderr
+    png = (site.folder / "c.png").read_bytes()
+    assert png.startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", png[16:24])
+    assert (width, height) == (2200, 1040)
+    body = b"".join(
+        png[at + 4 : at + 4 + struct.unpack(">I", png[at - 4 : at])[0]]
+        for at in (match.start() for match in re.finditer(b"IDAT", png))
+    )
+    assert len(set(zlib.decompressobj().decompress(body, 4_000_000))) > 20  # more than a ground
