@@ -23,6 +23,7 @@ from agent.decide import Ending, judge_outcome, may_retry, start_error_s
 from agent.gate import gate_env
 from agent.kits import Kit
 from agent.lookout import LAST_WORD_S, Lookout
+from agent.probe import Prober
 from agent.process import EngineUnusable, Exit, least_privileged
 from agent.tools import Tools
 from agent.volley import Volley
@@ -68,6 +69,7 @@ class Burst:
         self._instant_s = job.planned_start_at.timestamp()
         self._attempt: Volley | None = None
         self._workspace: Workspace | None = None
+        self._prober: Prober | None = None
         self._failures: list[str] = []  # what earlier tries to arm ended with
         self._waiting = False  # without a gate: nothing is left to do but wait for the instant
         self._sent_s = 0.0  # engine seconds that are uploaded
@@ -83,14 +85,20 @@ class Burst:
         """Carry the job out; when this returns, every row but the report's own is written."""
         guard = asyncio.create_task(self._watch_run())
         narrator = asyncio.create_task(self._narrate())
+        prober = self._start_probing()
         try:
             ending = await self._carry_out(guard)
+            if prober is not None and ending.outcome in (Outcome.MEASURED, Outcome.LATE):
+                await asyncio.wait({prober, guard}, return_when=asyncio.FIRST_COMPLETED)
         except Exception as error:  # a fault of ours must not leave a claim without a report
             log.exception("burst failed", extra={"action": "error", **self._context})
             ending = Ending(outcome=Outcome.FAILED, reason=f"the agent erred: {error!r}")
         finally:
             guard.cancel()
             narrator.cancel()
+            if prober is not None:
+                prober.cancel()
+                await asyncio.gather(prober, return_exceptions=True)
             await asyncio.gather(guard, narrator, return_exceptions=True)
             if self._attempt is not None and self._attempt.over is None:
                 self._attempt.exit.cancel()
@@ -229,6 +237,15 @@ class Burst:
         own, target = self._tools.settings.address, ip_address(self._job.endpoint.address)
         return str(own) if own is not None and own.version == target.version else None
 
+    def _start_probing(self) -> asyncio.Task[None] | None:
+        """Probe the path from before the instant to after the end; None: nobody asked for it."""
+        endpoint = self._job.endpoint
+        if self._job.traffic.probe is None or endpoint.echo_port is None:
+            return None
+        self._prober = Prober(self._job)
+        run = self._prober.run(endpoint.address, endpoint.echo_port, self._bind_address())
+        return asyncio.create_task(safely(run, "probe", self._context))
+
     # Guard ------------------------------------------------------------------------------------
 
     async def _watch_run(self) -> str:
@@ -308,6 +325,9 @@ class Burst:
         if self._attempt is None:
             return
         attempt, job = self._attempt, self._job
+        if self._prober is not None:
+            probes = self._tools.results.save_probes(job, self._prober.probes)
+            await safely(probes, "upload_probes", self._context)
 
         async def save_seconds() -> None:
             await self._save_seconds(attempt.read(), from_s=0.0)

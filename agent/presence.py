@@ -36,6 +36,7 @@ class Condition:
     busy_ports: tuple[int, ...] = ()
     problem: str | None = None
     engines: tuple[EngineState, ...] = ()  # beside iperf3
+    echo_port: int | None = None
 
 
 def describe(
@@ -70,6 +71,7 @@ def describe(
         clock=clock,
         problem=condition.problem,
         engines=condition.engines,
+        echo_port=condition.echo_port,
     )
 
 

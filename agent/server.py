@@ -20,6 +20,7 @@ from agent.clock import read_clock
 from agent.daemon import DaemonPort, service_states
 from agent.kits import find_kits
 from agent.presence import Condition
+from agent.probe import Echo
 from agent.process import EngineUnusable, Exit
 from agent.sockets import PortView, read_ports
 from agent.tools import Tools
@@ -299,6 +300,7 @@ class Supervisor:
         self._ports = [
             ServedPort(port=port, tools=tools, begun=self._begun) for port in tools.settings.ports
         ]
+        self._echo: Echo | None = None
         self._daemons: list[DaemonPort] = []  # once their programs were looked for
 
     def condition(self) -> Condition:
@@ -313,6 +315,7 @@ class Supervisor:
             # One port that works makes the agent useful, and a problem would rule it out.
             problem="; ".join(problems[:3]) if problems and not free and not busy else None,
             engines=tuple(service_states(self._daemons, own_certificate=self._has_certificate)),
+            echo_port=self._echo.port if self._echo else None,
         )
 
     @property
@@ -321,6 +324,7 @@ class Supervisor:
 
     async def run(self) -> None:
         """Serve every port until the agent is stopping."""
+        self._echo = await Echo.open(self._tools.settings, self._tools.host.address)
         looking = asyncio.create_task(keep_going(self._look_forever))
         try:
             async with asyncio.TaskGroup() as serving:
@@ -329,6 +333,8 @@ class Supervisor:
                 await self._open_services(serving)
         finally:
             looking.cancel()
+            if self._echo is not None:
+                self._echo.close()
 
     async def _open_services(self, serving: asyncio.TaskGroup) -> None:
         """Look for the other engines' programs, off the loop, and serve what was asked of them."""

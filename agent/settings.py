@@ -113,6 +113,11 @@ class AgentSettings(BaseSettings):
         description="server role: engines served beside iperf3 and their ports, one a pair, e.g. "
         "http=8080-8083 https=8443-8446 ftp=2121; ftp also needs 50000-59999 to be reachable",
     )
+    echo_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
+        5200,
+        description="server role: UDP port that answers probes of allowed networks; 0: any free "
+        "one, told in the presence",
+    )
     certificate: Path | None = Field(
         None, description="PEM file that a TLS service shows; default: a self-signed one is made"
     )

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+import numpy as np
+
 from coordinator.columns import end_columns
 from coordinator.core.evidence import (
     HOLD_MAX_S,
     BurstEvidence,
     HostColumns,
     PairEvidence,
+    ProbeColumn,
     TrackColumns,
     join_tests,
 )
@@ -65,6 +68,14 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
         pair_index: await asyncio.to_thread(end_columns, end)
         async for pair_index, end in records.stream_seconds(plan.run_id, burst.index)
     }
+    probes = {}
+    if plan.spec.traffic.probe is not None:
+        async for pair_index, told in records.stream_probes(plan.run_id, burst.index):
+            probes[pair_index] = ProbeColumn(
+                first_at_s=told.first_at_s,
+                every_s=told.every_s,
+                rtt_s=np.array(told.rtt_s, dtype=np.float64),
+            )
     begin_at = burst.planned_start_at - timedelta(seconds=HOLD_MAX_S)
     ports = {(pair.endpoint.address, port) for pair in planned for port in pair.endpoint.ports}
     tests = []
@@ -91,6 +102,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
                 joined_by=join.joined_by.get(pair.index),
                 client_nic_bits_per_second=caps.get(holder.agent_id) if holder else None,
                 server_nic_bits_per_second=pair.server_nic_bits_per_second,
+                probes=probes.get(pair.index),
             )
         )
     return BurstEvidence(

@@ -21,6 +21,7 @@ from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
@@ -156,6 +157,7 @@ class Endpoint(Message):
     address: str  # literal IPv4 or IPv6 address
     port: Annotated[int, Field(ge=1, le=65535)]
     more_ports: Annotated[tuple[int, ...], Field(max_length=15)] = ()  # one a further process
+    echo_port: Annotated[int, Field(ge=1, le=65535)] | None = None  # UDP: answers probes
 
     @property
     def ports(self) -> tuple[int, ...]:
@@ -163,7 +165,23 @@ class Endpoint(Message):
         return (self.port, *self.more_ports)
 
 
+class Probe(Message):
+    """Small datagrams beside the traffic, of any engine: what the load does to the path."""
+
+    every_s: Annotated[float, Field(ge=0.02, le=1)] = 0.1
+    before_s: Annotated[float, Field(ge=0.5, le=4)] = 2.0  # s before the instant: the baseline
+    after_s: Annotated[float, Field(ge=0, le=5)] = 2.0  # s after the burst
+
+
+def _parse_probe(value: object) -> object:
+    """``udp`` is a probe as usual, ``off`` is none."""
+    return {"udp": Probe(), "off": None}.get(value, value) if isinstance(value, str) else value
+
+
 EngineName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,32}$")]
+
+
+PROBE_GOALS: Final = frozenset({"probe_p99_max_s", "probe_loss_max_ratio"})
 
 
 class Traffic(Message):
@@ -188,6 +206,7 @@ class Traffic(Message):
     # pair's streams, each with a server port of its own
     omit_s: Annotated[int, Field(ge=0, le=60)] = 0  # s, engine's own warm-up before the test
     interval_s: Annotated[float, Field(ge=0.1, le=60)] = 1.0  # s between the engine's readings
+    probe: Annotated[Probe | None, BeforeValidator(_parse_probe)] = None
     options: Annotated[Mapping[str, bool | int | float | str], Field(max_length=32)] = {}  # the
     # engine's own, checked by its Options: docs/engines.md
 
@@ -217,9 +236,10 @@ class Traffic(Message):
 
     @property
     def measurable_goals(self) -> frozenset[str]:
-        """The goals of an objective, by field name, that the engine's figures can answer."""
+        """The goals of an objective, by field name, that engine and probes can answer."""
         engine = find_engine(self.engine)
-        return frozenset() if engine is None else engine.measures(self)
+        measured = frozenset() if engine is None else engine.measures(self)
+        return measured if self.probe is None else measured | PROBE_GOALS
 
     @property
     def offered_bits_per_second(self) -> int | None:
@@ -307,6 +327,7 @@ class Presence(Message):
     clock: ClockReading | None = None
     problem: str | None = None  # why the agent cannot work, in one line
     engines: Annotated[tuple[EngineState, ...], Field(max_length=16)] = ()  # beside iperf3
+    echo_port: int | None = None  # server role: UDP, answers probes
 
     def engine(self, name: str) -> EngineState | None:
         """What this agent says of an engine; None: nothing, so it cannot."""

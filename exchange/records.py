@@ -13,6 +13,7 @@ Layout (partition key | row key); ``<part>`` and ``<n>`` are three digits from 0
     burst.<run>.<burst>     | claim.<pair>                        Claim
                             | report.<pair>                       JobReport
                             | chunk.client.<pair>.<n>             packed seconds
+                            | probe.<pair>.<n>                    packed probes
     tests.<UTC hour>        | <epoch ms>.<agent>.<port>           ServerTest
                             | <epoch ms>.<agent>.<port>.chunk.<n> packed seconds
     presence                | <role>.<agent>                      Presence
@@ -84,6 +85,7 @@ from exchange.ports import (
     RecordUnreadable,
     Table,
 )
+from exchange.probes import Probes, parse_probes, probe_rows
 from exchange.raw import TableRaw
 from exchange.rows import (
     cut_properties,
@@ -376,6 +378,28 @@ class Records:
             from_s=from_s,
         )
         await self._table.batch(rows)
+
+    async def save_probes(self, job: Job, probes: Probes) -> None:
+        """Keep what the client end's probes said of the path."""
+        partition = _burst_partition(job.run_id, job.burst_index)
+        rows = await asyncio.to_thread(probe_rows, partition, f"probe.{job.pair_index:05d}", probes)
+        await self._table.batch(rows)
+
+    async def stream_probes(
+        self, run_id: str, burst_index: int
+    ) -> AsyncIterator[tuple[int, Probes]]:
+        """The probes of a burst, pair by pair in index order."""
+        rows: list[Entity] = []
+        pair_index = -1
+        async for number, row in self._numbered(_burst_partition(run_id, burst_index), "probe."):
+            index = int(number.split(".")[0])
+            if index != pair_index and rows:
+                yield pair_index, parse_probes(rows)
+                rows = []
+            pair_index = index
+            rows.append(row)
+        if rows:
+            yield pair_index, parse_probes(rows)
 
     async def read_claims(self, run_id: str, burst_index: int) -> Mapping[int, Claim]:
         """By pair index."""

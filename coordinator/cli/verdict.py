@@ -86,6 +86,12 @@ def _figures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
         )
         if cost is not None
     ]
+    if summary.probe_p99_s is not None:
+        said = (
+            f"p50 {_milliseconds(summary.probe_p50_s, 2)}, p99 "
+            f"{_milliseconds(summary.probe_p99_s, 2)}, lost {ratio(summary.probe_loss_ratio)}"
+        )
+        rows.append(["probes under load", "", said])
     if held is not None:
         uncertainty = ratio(held.residual_uncertainty_ratio)
         rows[4:4] = [
@@ -127,5 +133,5 @@ def _measures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
     return ["", *(f"{name} ({told[name]})" for name in names)], lines
 
 
-def _milliseconds(seconds: float | None) -> str:
-    return "unknown" if seconds is None else f"{seconds * 1000:.0f} ms"
+def _milliseconds(seconds: float | None, digits: int = 0) -> str:
+    return "unknown" if seconds is None else f"{seconds * 1000:.{digits}f} ms"

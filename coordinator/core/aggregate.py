@@ -13,6 +13,7 @@ from coordinator.core.align import CELL_FULL_RATIO, Aligned, Basis, FlowSeconds,
 from coordinator.core.completeness import PAIR_FLOOR_RATIO, PairGrade, State
 from coordinator.core.evidence import Floats, Joined, PairEvidence, Singles
 from coordinator.core.headers import MSS_ASSUMED_BYTES, Headers
+from coordinator.core.roundtrips import PathLatency
 from coordinator.core.runs import Burst
 from coordinator.core.series import BurstSeries, FlowSeries
 from coordinator.core.steady import batch_mean, cliff, ramp_s
@@ -122,6 +123,7 @@ class PairSummary(Message):
     server_core_ratio: float | None = None
     server_nic_ratio: float | None = None
     server_vm_size: str | None = None
+    latency: PathLatency | None = None  # of probes
 
 
 class CliffSummary(Message):

@@ -32,6 +32,7 @@ class Observation:
     cpu_per_gigabit: float | None = None  # busy share of all the clients' cores a Gbit/s of a pair
     client_cpu_s_per_gigabyte: float | None = None  # of engines' processes
     server_cpu_s_per_gigabyte: float | None = None
+    probe_p99_s: float | None = None  # of all pairs' probes under load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +125,12 @@ _FIGURES: Final = (
         unit="CPU-s of the servers' engines a GB of payload",
         read=lambda seen: seen.server_cpu_s_per_gigabyte,
         say=lambda value: f"{value:.3g} CPU-s/GB",
+    ),
+    _Figure(
+        name="probe_p99_s",
+        unit="s, 99th percentile of probes under load",
+        read=lambda seen: seen.probe_p99_s,
+        say=lambda value: f"{value * 1e3:.3g} ms",
     ),
 )
 
@@ -295,6 +302,7 @@ def observe(burst: BurstSummary) -> Observation:
         cpu_per_gigabit=None if cpu is None or not each else cpu / each,
         client_cpu_s_per_gigabyte=per_gigabyte(burst.client_cpu),
         server_cpu_s_per_gigabyte=per_gigabyte(burst.server_cpu),
+        probe_p99_s=None if burst.latency is None else burst.latency.fleet.during.p99_s,
     )
 
 

@@ -183,6 +183,15 @@ def _disjoint(start: Floats, end: Floats) -> NDArray[np.intp]:
     return np.asarray(kept, dtype=np.intp)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeColumn:
+    """One pair's probes, a step apart."""
+
+    first_at_s: float  # epoch s
+    every_s: float
+    rtt_s: Floats  # NaN: lost; negative: not sent
+
+
 class Joined(StrEnum):
     """How a server-side test was recognised as a pair's."""
 
@@ -207,6 +216,7 @@ class PairEvidence:
     server_nic_bits_per_second: float | None = None
     client_vm_size: str | None = None
     server_vm_size: str | None = None
+    probes: ProbeColumn | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from typing import Final, Literal
 from coordinator.core.aggregate import CliffSummary, FlowSummary, PairSummary, Window
 from coordinator.core.asked import Difference
 from coordinator.core.completeness import Completeness, State
+from coordinator.core.latency import Latency
 from coordinator.core.limiter import Limiter, LimiterName
 from coordinator.core.measures import MeasureSummary, find
 from coordinator.core.reconcile import Reconciliation
@@ -62,6 +63,7 @@ class BurstFigures(Message):
     cliff: CliffSummary | None
     measures: tuple[MeasureSummary, ...] = ()
     differences: tuple[Difference, ...] = ()
+    latency: Latency | None = None
 
 
 def order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -305,7 +307,107 @@ def _limits(spec: RunSpec, burst: BurstFigures) -> _Check:
                     next_step="run again with every pair",
                 )
             )
+    probed_verdict, probed = _probes(spec, burst, whole=whole)
+    return worse([*verdicts, probed_verdict]), [*findings, *probed]
+
+
+def _probes(spec: RunSpec, burst: BurstFigures, *, whole: bool) -> _Check:
+    """Goals of latency and loss under load, which need every pair's probes."""
+    seen, objective, count = burst.latency, spec.objective, len(burst.pairs)
+    during = None if seen is None else seen.fleet.during
+    told_count = 0 if seen is None else seen.whole_pairs_count
+    verdicts, findings = [Verdict.PASS], []
+    for name, kind, label, limit, value in (
+        (
+            "probe-p99",
+            "rtt",
+            "99th percentile of probes' round trips under load",
+            objective.probe_p99_max_s,
+            during and during.p99_s,
+        ),
+        (
+            "probe-loss",
+            "loss",
+            "share of probes lost under load",
+            objective.probe_loss_max_ratio,
+            during and during.loss_ratio,
+        ),
+    ):
+        if limit is None:
+            continue
+        if isinstance(value, float) and value > limit:
+            verdicts.append(Verdict.FAIL)
+            findings.append(
+                Finding(
+                    id=f"{name}-limit",
+                    kind="verdict",
+                    severity="problem",
+                    weight=90,
+                    sentence=f"the {label} is {_said(kind, value)}, the limit {_said(kind, limit)}",
+                    next_step="lower the load, or look for the queue that builds",
+                )
+            )
+        elif not isinstance(value, float) or told_count < count or not whole:
+            verdicts.append(Verdict.INCONCLUSIVE)
+            findings.append(
+                Finding(
+                    id=f"{name}-unproven",
+                    kind="verdict",
+                    severity="problem",
+                    weight=70,
+                    sentence=f"the {label} was probed whole for {told_count} of {count} pairs; "
+                    f"its limit of {_said(kind, limit)} needs all of them",
+                    next_step="run again with every pair",
+                )
+            )
     return worse(verdicts), findings
+
+
+def _latency_findings(seen: Latency | None) -> list[Finding]:
+    """What the load did to the path, with the worst pair and the worst second named."""
+    if seen is None or seen.fleet.during.p99_s is None:
+        return []
+    idle, during = seen.fleet.before, seen.fleet.during
+    against = "" if idle.p50_s is None else f" (idle {_said('rtt', idle.p50_s)})"
+    delay = seen.fleet.buffer_delay_ratio
+    lost = f", {during.loss_ratio:.2%} lost" if during.loss_ratio else ""
+    findings = [
+        Finding(
+            id="latency-under-load",
+            kind="context",
+            severity="note",
+            weight=38,
+            sentence=f"probes of {seen.pairs_count} pairs took {_said('rtt', during.p50_s or 0.0)}"
+            f"{against}, p99 {_said('rtt', during.p99_s or 0.0)}{lost} under load"
+            + ("" if delay is None else f"; buffer delay {delay:.0%}")
+            + (
+                ""
+                if seen.worst_pair is None
+                else f"; worst {seen.worst_pair}, p99 {_said('rtt', seen.worst_p99_s or 0.0)}"
+            ),
+        )
+    ]
+    if seen.spikes:
+        worst = max(
+            seen.spikes,
+            key=lambda spike: (spike.pairs_count, (spike.to_at - spike.from_at).total_seconds()),
+        )
+        slow = "no answer" if worst.rtt_max_s is None else f"up to {_said('rtt', worst.rtt_max_s)}"
+        findings.append(
+            Finding(
+                id="latency-spikes",
+                kind="cause",
+                severity="warning",
+                weight=60,
+                sentence=f"{seen.spikes_count} times probes went a second or more without a good "
+                f"answer; the worst at {worst.from_at:%H:%M:%S} UTC for "
+                f"{(worst.to_at - worst.from_at).total_seconds():.1f} s on {worst.pairs_count} "
+                f"pairs ({', '.join(worst.pairs)}{', ...' if worst.pairs_count > 3 else ''}): "
+                f"{slow}, {worst.lost_count} lost",
+                next_step="look at what the firewall and the hosts did at that second",
+            )
+        )
+    return findings
 
 
 def _said(name: str, value: float) -> str:
@@ -397,6 +499,7 @@ def _observations(spec: RunSpec, burst: BurstFigures) -> list[Finding]:
                 )
             )
     findings += residual_causes(burst.reconciliation)
+    findings += _latency_findings(burst.latency)
     if burst.differences:
         findings.append(
             Finding(

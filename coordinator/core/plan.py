@@ -60,6 +60,7 @@ def plan(spec: RunSpec, presences: Sequence[Presence], now: datetime, run_id: st
     problems = [
         *_shortages(spec, presences, now, servers=servers, clients=clients, pairs=len(pairs)),
         *_engine_problems(spec, servers=servers, clients=clients),
+        *_probe_problems(spec, servers),
     ]
     bursts = _bursts(spec, now)
     if (early := hard_end_problem(spec, bursts, now)) is not None:
@@ -116,6 +117,7 @@ def _pairs(servers: Sequence[Presence], spec: RunSpec) -> list[Pair]:
                 address=server.address,
                 port=first,
                 more_ports=tuple(more),
+                echo_port=server.echo_port if spec.traffic.probe is not None else None,
             ),
             server_nic_bits_per_second=server.nic_bits_per_second,
         )
@@ -164,6 +166,18 @@ def _engine_problems(
             f"({_first(signed)})",
             fix="set BROADSIDE_AGENT_CERTIFICATE and BROADSIDE_AGENT_CERTIFICATE_KEY on them, or "
             "drop it",
+        )
+
+
+def _probe_problems(spec: RunSpec, servers: Sequence[Presence]) -> Iterator[Problem]:
+    """Servers that answer no probes; any of them may get a pair."""
+    silent = [server.agent_id for server in servers if server.echo_port is None]
+    if spec.traffic.probe is not None and silent:
+        yield Problem(
+            field="traffic.probe",
+            message=f"{len(silent)} of {len(servers)} server agents answer no probes "
+            f"({_first(silent)})",
+            fix="set BROADSIDE_AGENT_ECHO_PORT on them to a free UDP port, or drop it",
         )
 
 

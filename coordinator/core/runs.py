@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from pydantic import Field, StringConstraints, model_validator
 
 from exchange.messages import (
+    PROBE_GOALS,
     Endpoint,
     Job,
     Message,
@@ -39,6 +40,8 @@ class Objective(Message):
     loss_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None  # UDP datagrams
     success_min_ratio: Annotated[float, Field(ge=0, le=1)] | None = None  # of requests
     latency_p99_max_s: Annotated[float, Field(gt=0)] | None = None  # of all pairs' requests
+    probe_p99_max_s: Annotated[float, Field(gt=0)] | None = None  # of all pairs' probes
+    probe_loss_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
     residual_max_ratio: Annotated[float, Field(gt=0, le=1)] = 0.05  # fleet against firewall
 
 
@@ -48,6 +51,7 @@ GOALS: Final = (  # fields of an objective that not every engine's figures can a
     "loss_max_ratio",
     "success_min_ratio",
     "latency_p99_max_s",
+    *sorted(PROBE_GOALS),
 )
 
 
@@ -82,8 +86,12 @@ class RunSpec(Message):
         problems = [
             *self.traffic.problems(),
             *(
-                f"objective.{goal}: {self._engine_said} does not measure it; drop it, or use an "
-                "engine that does (docs/engines.md)"
+                (
+                    f"objective.{goal}: nothing measures it without probes; set traffic.probe=udp"
+                    if goal in PROBE_GOALS
+                    else f"objective.{goal}: {self._engine_said} does not measure it; drop it, or "
+                    "use an engine that does (docs/engines.md)"
+                )
                 for goal in GOALS
                 if getattr(self.objective, goal) is not None
                 and goal not in self.traffic.measurable_goals
@@ -100,6 +108,8 @@ class RunSpec(Message):
     @model_validator(mode="after")
     def _bursts_fit_the_period(self) -> "RunSpec":
         needed_s = self.burst_s + self.traffic.omit_s + ARM_GAP_MIN_S
+        if (probe := self.traffic.probe) is not None:
+            needed_s += probe.after_s + 1  # s for the last answer
         if self.bursts_count > 1 and self.period_s < needed_s:
             raise ValueError(
                 f"period_s: {self.period_s} s is too short for bursts of {self.burst_s} s "

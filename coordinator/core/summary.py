@@ -51,6 +51,7 @@ from coordinator.core.judge import (
     residual_causes,
     worse,
 )
+from coordinator.core.latency import Latency, find_latency
 from coordinator.core.limiter import UNKNOWN, Limiter, LimiterName, find_limiter
 from coordinator.core.limits import DOCUMENTED, Limits
 from coordinator.core.measures import MeasureSummary, measure_pairs
@@ -121,6 +122,7 @@ class BurstSummary(Message):
     differences: tuple[Difference, ...] = ()  # what engines did otherwise than asked
     client_cpu: CpuCost | None = None  # None: of an older Broadside, or not told
     server_cpu: CpuCost | None = None
+    latency: Latency | None = None  # of probes; None: there were none
     pairs: tuple[PairSummary, ...] = ()  # see RunSummary.pairs_omitted
 
 
@@ -168,6 +170,9 @@ class RunSummary(Message):
     server_cpu_mean_ratio: float | None = None
     client_cpu_s_per_gigabyte: float | None = None  # of the engines' processes, mean over bursts
     server_cpu_s_per_gigabyte: float | None = None
+    probe_p50_s: float | None = None  # of all pairs' probes while loaded: mean over bursts
+    probe_p99_s: float | None = None  # worst burst
+    probe_loss_ratio: float | None = None  # worst burst
     start_spread_s: float | None = None  # worst burst
     start_error_max_s: float | None = None
     start_error_p99_s: float | None = None
@@ -215,6 +220,9 @@ def measure_burst(
     )
     completeness = combine(grade.completeness for grade in grades)
     broken = find_disruptions(spec, burst, aligned, grades, over=now >= due_at(burst))
+    latency, by_pair = find_latency(
+        burst, {pair.pair_index: pair.probes for pair in aligned.pairs if pair.probes is not None}
+    )
     spread, largest, p99 = _start_errors(grades)
     bounds = aligned.clock_bound_s[~np.isnan(aligned.clock_bound_s)]
     received = _sum([flow.received_bits_per_second for flow in figures.flows])
@@ -269,7 +277,11 @@ def measure_burst(
         ),
         client_cpu=cpu_cost(aligned, Side.CLIENT),
         server_cpu=cpu_cost(aligned, Side.SERVER),
-        pairs=figures.pairs,
+        latency=latency,
+        pairs=tuple(
+            pair.model_copy(update={"latency": by_pair.get(pair.pair_index)})
+            for pair in figures.pairs
+        ),
     )
     return MeasuredBurst(summary=summary, series=figures.series)
 
@@ -344,6 +356,7 @@ def summarise_run(
     silent = sum(burst.silent_controls_count for burst in judged)
     said = course(burst_course(burst) for burst in judged)
     findings = _run_findings(judged, whole, ledger, absent=absent, planned=len(plan.bursts))
+    loaded = [burst.latency.fleet.during for burst in judged if burst.latency is not None]
     many = len(plan.pairs) * len(judged) > PAIR_SUMMARIES_MAX
     return RunSummary(
         run_id=plan.run_id,
@@ -386,6 +399,9 @@ def summarise_run(
         server_cpu_mean_ratio=_mean(burst.server.cpu_mean_ratio for burst in judged),
         client_cpu_s_per_gigabyte=_mean(per_gigabyte(burst.client_cpu) for burst in judged),
         server_cpu_s_per_gigabyte=_mean(per_gigabyte(burst.server_cpu) for burst in judged),
+        probe_p50_s=_mean(phase.p50_s for phase in loaded),
+        probe_p99_s=_largest(phase.p99_s for phase in loaded),
+        probe_loss_ratio=_largest(phase.loss_ratio for phase in loaded),
         start_spread_s=_largest(burst.start_spread_s for burst in judged),
         start_error_max_s=_largest(burst.start_error_max_s for burst in judged),
         start_error_p99_s=_largest(burst.start_error_p99_s for burst in judged),
@@ -558,6 +574,7 @@ def _judged(
             cliff=burst.cliff,
             measures=burst.measures,
             differences=burst.differences,
+            latency=burst.latency,
         ),
     )
     lived_through = outage_findings(

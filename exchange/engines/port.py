@@ -36,7 +36,7 @@ from typing import ClassVar, Final, Protocol
 from exchange.engines.reading import Event, Reading
 from exchange.messages import Job, Traffic
 
-EVERY_ENGINE: Final = frozenset({"engine", "options"})  # fields of Traffic that all take
+EVERY_ENGINE: Final = frozenset({"engine", "options", "probe"})  # fields of Traffic that all take
 
 
 class EngineProblem(Exception):

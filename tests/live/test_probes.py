@@ -1,0 +1,74 @@
+"""Probes and their echo over real sockets on loopback."""
+
+import asyncio
+import math
+import socket
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from agent.probe import Echo, Prober
+from tests.unit.agent.jobs import make_job, make_settings
+
+pytestmark = pytest.mark.live
+
+PROBE = {"every_s": 0.02, "before_s": 0.5, "after_s": 0.2}
+LOOPBACK = "127.0.0.1"
+
+
+def job(in_s: float) -> Prober:
+    at = datetime.fromtimestamp(time.time() + in_s, UTC)
+    return Prober(make_job(planned_start_at=at, duration_s=1, traffic={"probe": PROBE}))
+
+
+async def test_every_step_is_probed_and_answered() -> None:
+    echo = await Echo.open(make_settings(role="server", echo_port=0), LOOPBACK)
+    assert echo is not None and echo.port is not None
+    prober = job(0.6)
+    await prober.run(LOOPBACK, echo.port, LOOPBACK)
+    echo.close()
+    probes = prober.probes
+    assert len(probes.rtt_s) == 25 + 60
+    answered = [rtt_s for rtt_s in probes.rtt_s if rtt_s >= 0]
+    assert len(answered) > 60  # a step that this busy host slept through was not sent
+    assert not any(math.isnan(rtt_s) for rtt_s in probes.rtt_s)
+
+
+async def test_without_an_answer_probes_are_lost_and_what_was_too_late_is_not_sent() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as deaf:
+        deaf.bind((LOOPBACK, 0))
+        prober = job(0.1)  # the first 20 steps are over already
+        await prober.run(LOOPBACK, deaf.getsockname()[1], None)
+    rtt_s = list(prober.probes.rtt_s)
+    assert all(value < 0 for value in rtt_s[:15])
+    assert sum(math.isnan(value) for value in rtt_s) > 40
+    assert not any(value >= 0 for value in rtt_s)
+
+
+async def test_an_echo_gives_back_what_came_and_only_to_probes_of_allowed_networks() -> None:
+    refusing = make_settings(role="server", echo_port=0, allowed_networks="10.9.0.0/16")
+    for settings, heard in ((make_settings(role="server", echo_port=0), 1), (refusing, 0)):
+        echo = await Echo.open(settings, LOOPBACK)
+        assert echo is not None and echo.port is not None
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+            asker.setblocking(False)
+            asker.bind((LOOPBACK, 0))
+            for data in (b"BSP1" + bytes(13), b"BSP1", b"XXXX" + bytes(12), b"BSP1" + bytes(12)):
+                asker.sendto(data, (LOOPBACK, echo.port))
+            await asyncio.sleep(0.2)
+            got = []
+            while True:
+                try:
+                    got.append(asker.recv(100))
+                except BlockingIOError:
+                    break
+        echo.close()
+        assert got == [b"BSP1" + bytes(12)] * heard
+
+
+async def test_a_port_that_is_taken_is_no_echo_and_no_failure() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as holder:
+        holder.bind((LOOPBACK, 0))
+        settings = make_settings(role="server", echo_port=holder.getsockname()[1])
+        assert await Echo.open(settings, LOOPBACK) is None

@@ -1,0 +1,40 @@
+import math
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exchange.ports import RecordUnreadable
+from exchange.probes import ROW_COUNT, UNSENT, Probes, parse_probes, probe_rows
+from exchange.rows import make_row
+
+ANSWERS = st.one_of(st.floats(0, 1, width=32), st.just(math.nan), st.just(UNSENT))
+
+
+@given(st.lists(ANSWERS, min_size=1, max_size=300))
+def test_answered_lost_and_unsent_survive_to_the_microsecond(values: list[float]) -> None:
+    probes = Probes(first_at_s=1.5e9, every_s=0.1, rtt_s=array("f", values))
+    back = parse_probes(probe_rows("burst.r.00000", "probe.00003", probes))
+    assert (back.first_at_s, back.every_s) == (1.5e9, 0.1)
+    assert len(back.rtt_s) == len(values)
+    for was, now in zip(probes.rtt_s, back.rtt_s, strict=True):
+        assert math.isnan(was) == math.isnan(now)
+        assert (was < 0) == (now < 0)
+        if was >= 0:
+            assert now == pytest.approx(was, abs=1e-6)
+
+
+def test_a_long_burst_takes_several_rows_in_key_order() -> None:
+    values = [0.001 * (i % 7) for i in range(2 * ROW_COUNT + 5)]
+    rows = probe_rows(
+        "p", "probe.00000", Probes(first_at_s=1.0, every_s=0.1, rtt_s=array("f", values))
+    )
+    assert [row.row_key for row in rows] == [f"probe.00000.{n:03d}" for n in range(3)]
+    assert len(parse_probes(rows).rtt_s) == len(values)
+
+
+def test_a_row_that_is_no_probes_is_named() -> None:
+    row = make_row("p", "probe.00000.000", {"first_at_s": 1.0, "every_s": 0.1, "probes_0": b"x"})
+    with pytest.raises(RecordUnreadable, match=r"p\|probe.00000.000: probes"):
+        parse_probes([row])
