@@ -13,10 +13,10 @@ from coordinator.core.summary import RunSummary
 from coordinator.service import Coordinator
 from exchange.fabric import FabricSettings, open_fabric
 from lab import clocks, fleet
+from lab.invariants import broken, left_behind, read_stored
 from lab.ledger import parse_ledger
 from lab.soak import Serving, SoakOptions, soak, wait_for_agents
 from lab.topology import Lab, LabSpec
-from tests.invariants import broken, left_behind, read_stored
 from tests.live.labs import built, needs_root, new_prefix
 from tests.live.site import wait_for
 

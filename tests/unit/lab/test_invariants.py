@@ -2,7 +2,7 @@
 
 from coordinator.core.completeness import Completeness, State
 from coordinator.core.summary import summarise_run
-from tests.invariants import Stored, broken
+from lab.invariants import Stored, broken
 from tests.planted import EXPECTED, measure, plant
 from tests.synthetic import Plant, fleet
 
