@@ -18,6 +18,9 @@ demo: setup ## fire a real broadside on this machine and judge it; options: make
 soak: setup ## a weekend in ten minutes: 60 bursts in the lab, coordinators and an agent killed
 	@$(BIN)/python -m lab.soak $(ARGS)
 
+faults: setup ## break a fleet in every phase of a run: the table of faults, each held to the rules
+	@$(BIN)/python -m lab.faults $(ARGS)
+
 test: tools lint types deploy-check ## everything: lint, types, deploy-check, unit, contract, live
 	@$(BIN)/pytest $(ARGS)
 
@@ -57,4 +60,4 @@ wheelhouse: setup ## dist/broadside-bundle.tar.gz: what VMs without internet ins
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo soak test lint types unit fuzz bench lock deploy-check wheelhouse clean
+.PHONY: help setup tools demo soak faults test lint types unit fuzz bench lock deploy-check wheelhouse clean

@@ -146,6 +146,10 @@ class Fleet:
         request = {"do": "kill", "agent_id": agent_id, "signal": int(signal_number)}
         return bool(self._ask(request, ANSWER_TIMEOUT_S)["was_running"])
 
+    def add(self, plans: Sequence[AgentPlan]) -> None:
+        """Start more agents, or one again that has ended. Raises :class:`FleetError`."""
+        self._ask(_start_request(plans), START_TIMEOUT_S)
+
     def stop(self, timeout_s: float = 10.0) -> tuple[str, ...]:
         """End every agent: SIGTERM, and SIGKILL for those that still run after ``timeout_s``.
 
@@ -221,23 +225,24 @@ def start(
             start_new_session=True,  # Ctrl-C is for the starter, which then stops its fleet
         )
     fleet = Fleet(server, log_path)
-    request = {
-        "do": "start",
-        "agents": [
-            {
-                "agent_id": plan.agent_id,
-                "namespace": plan.namespace,
-                "environment": dict(plan.environment),
-            }
-            for plan in plans
-        ],
-    }
     try:
-        fleet._ask(request, START_TIMEOUT_S)
+        fleet.add(plans)
     except BaseException:
         fleet.stop(0)
         raise
     return fleet
+
+
+def _start_request(plans: Sequence[AgentPlan]) -> dict[str, object]:
+    agents = [
+        {
+            "agent_id": plan.agent_id,
+            "namespace": plan.namespace,
+            "environment": dict(plan.environment),
+        }
+        for plan in plans
+    ]
+    return {"do": "start", "agents": agents}
 
 
 def _agent_log_path(log_path: Path, agent_id: str) -> Path:

@@ -1,7 +1,8 @@
 """What holds of every run, whatever was killed, cut or delivered twice under it.
 
-:func:`broken` takes what is stored and returns a line for each rule that does not hold. The rules: every planned pair-second is in exactly one state, nothing is
-counted twice, sums are conserved, and nothing is left behind.
+:func:`broken` takes what is stored and returns a line for each rule that does not hold. The rules:
+every planned pair-second is in exactly one state, nothing is counted twice, sums are conserved, and
+nothing is left behind.
 """
 
 import math

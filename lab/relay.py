@@ -1,5 +1,6 @@
 """An HTTP relay on this host that misbehaves when asked to: what may lie between us and Azure."""
 
+import contextlib
 import http.client
 import threading
 import time
@@ -22,6 +23,7 @@ class Fault:
     status: int | None = None  # answered without asking the service; None: the connection is cut
     headers: Mapping[str, str]
     reaches_service: bool = False  # it is carried out, and its answer lost
+    delay_s: float | None = None  # it is carried out this much later, and that is all
 
     def take(self, method: str) -> bool:
         """Whether this request is one of them."""
@@ -91,6 +93,12 @@ class Relay:
         """Let the service carry the request out, then break the connection."""
         self._add(methods, count, None, reaches_service=True)
 
+    def slow(
+        self, delay_s: float, *methods: str, count: int | None = None, for_s: float | None = None
+    ) -> None:
+        """Keep every request waiting before the service sees it."""
+        self._add(methods, count, for_s, delay_s=delay_s)
+
     def heal(self) -> None:
         """End every fault."""
         with self._lock:
@@ -105,6 +113,7 @@ class Relay:
         status: int | None = None,
         headers: Mapping[str, str] | None = None,
         reaches_service: bool = False,
+        delay_s: float | None = None,
     ) -> None:
         fault = Fault(
             methods=frozenset(methods or _METHODS),
@@ -113,6 +122,7 @@ class Relay:
             status=status,
             headers=headers or {},
             reaches_service=reaches_service,
+            delay_s=delay_s,
         )
         with self._lock:
             self._faults.append(fault)
@@ -123,8 +133,11 @@ class Relay:
         with self._lock:
             fault = next((f for f in self._faults if f.take(handler.command)), None)
             (self.refused_at_s if fault else self.passed_at_s).append(time.monotonic())
-        if fault is None:
-            handler.answer(*self._ask(handler))
+        if fault is None or fault.delay_s is not None:
+            if fault is not None and fault.delay_s is not None:
+                time.sleep(fault.delay_s)
+            with contextlib.suppress(ConnectionError):  # who asked has gone meanwhile
+                handler.answer(*self._ask(handler))
         elif fault.status is not None:
             handler.read_body()
             handler.answer(fault.status, fault.headers, b"")

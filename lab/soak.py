@@ -190,7 +190,7 @@ class Serving:
             **environment,
         }
         self.data_path = Path(environment["BROADSIDE_DATA_DIR"])
-        self._log_path = folder / "serve.log"
+        self.log_path = folder / "serve.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._url = ""
 
@@ -207,7 +207,7 @@ class Serving:
                 self.kill()
 
     def start(self) -> None:
-        with self._log_path.open("wb") as log:
+        with self.log_path.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "coordinator", "serve", "--port", "0"],
                 env=self._environment,
@@ -219,11 +219,11 @@ class Serving:
             )
         end_s = time.monotonic() + READY_S
         while time.monotonic() < end_s and self._process.poll() is None:
-            if found := re.search(r"listening on (\S+)", self._log_path.read_text()):
+            if found := re.search(r"listening on (\S+)", self.log_path.read_text()):
                 self._url = found[1]
                 return
             time.sleep(0.05)
-        raise TimeoutError(f"the coordinator did not start: {self._log_path.read_text()[-500:]}")
+        raise TimeoutError(f"the coordinator did not start: {self.log_path.read_text()[-500:]}")
 
     def kill(self) -> None:
         assert self._process is not None  # noqa: S101 - started before

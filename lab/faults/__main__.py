@@ -1,0 +1,181 @@
+"""``python -m lab.faults``: run the cells, print the table; 1 when a rule does not hold anywhere.
+
+Cells are shared out among labs that stand side by side, each with a worker process of its own.
+Whatever ends this process, the workers take their labs down.
+"""
+
+import argparse
+import contextlib
+import json
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from coordinator.cli.lab import free_prefix
+from lab import rights
+from lab.errors import LabError
+from lab.faults.cell import Result, run_cell
+from lab.faults.matrix import Cell, Phase, chosen
+from lab.faults.range import standing
+from lab.faults.table import markdown, text
+from lab.invariants import left_behind
+from lab.offspring import die_with_parent
+
+STOP_S: Final = 60.0  # s within which a worker's lab is down
+LABS_COUNT: Final = 3  # a cell mostly waits: three labs keep two cores a third busy
+
+
+class Worker:
+    """A process with a lab of its own that runs one cell at a time."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "lab.faults", "--worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for the starter, which then stops its workers
+            preexec_fn=die_with_parent,
+        )
+        self.prefix: str | None = None
+
+    def run(self, cells: "queue.SimpleQueue[Cell]", results: list[Result]) -> None:
+        """Run cells until there are none, or the worker has ended."""
+        into, out = self._process.stdin, self._process.stdout
+        assert into is not None and out is not None  # noqa: S101 - Popen was told to make both
+        self.prefix = out.readline().strip() or None
+        while self.prefix is not None and self._process.poll() is None:
+            try:
+                name, phase = cells.get_nowait()
+            except queue.Empty:
+                return
+            with contextlib.suppress(BrokenPipeError):
+                into.write(f"{name}/{phase.value}\n")
+                into.flush()
+            line = out.readline()
+            if not line:
+                cells.put((name, phase))
+                return
+            result = Result.from_json(json.loads(line))
+            results.append(result)
+            sys.stderr.write(f"{text([result])}\n")
+
+    def stop(self) -> list[str]:
+        """Take its lab down; what it left behind all the same."""
+        if self._process.poll() is None:
+            self._process.terminate()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        return left_behind(self.prefix) if self.prefix else []
+
+
+def work() -> int:
+    """A worker: its lab's prefix, then a line of JSON for every cell that it reads."""
+    answers = sys.stdout
+    sys.stdout = sys.stderr
+    try:
+        with free_prefix() as prefix:
+            answers.write(f"{prefix}\n")
+            answers.flush()
+            with standing(prefix) as site:
+                for line in sys.stdin:
+                    name, _, phase = line.strip().partition("/")
+                    result = run_cell(site, (name, Phase(phase)))
+                    answers.write(json.dumps(result.as_json()) + "\n")
+                    answers.flush()
+    except LabError as error:
+        sys.stderr.write(f"faults: {error}\n")
+        return 2
+    return 0
+
+
+def run_matrix(cells: Sequence[Cell], labs_count: int) -> tuple[list[Result], list[str]]:
+    """The results in the order of ``cells``, and what went wrong beside them."""
+    waiting: queue.SimpleQueue[Cell] = queue.SimpleQueue()
+    for cell in cells:
+        waiting.put(cell)
+    results: list[Result] = []
+    workers: list[Worker] = []
+    problems: list[str] = []
+    try:
+        workers += [Worker() for _ in range(min(labs_count, len(cells)))]
+        threads = [
+            threading.Thread(target=worker.run, args=(waiting, results), daemon=True)
+            for worker in workers
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the cleaning
+        stopping = [threading.Thread(target=lambda w=w: problems.extend(w.stop())) for w in workers]
+        for thread in stopping:
+            thread.start()
+        for thread in stopping:
+            thread.join()
+    done = {(result.fault, result.phase) for result in results}
+    problems += [
+        f"{name}/{phase.value}: was not run, its lab did not stand"
+        for name, phase in cells
+        if (name, phase.value) not in done
+    ]
+    order = {(name, phase.value): index for index, (name, phase) in enumerate(cells)}
+    return sorted(results, key=lambda r: order[r.fault, r.phase]), problems
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m lab.faults", description=__doc__)
+    parser.add_argument("--only", help="FAULT/PHASE, FAULT or /PHASE, several by commas")
+    parser.add_argument("--labs", type=int, default=LABS_COUNT, help="labs side by side")
+    parser.add_argument("--json", action="store_true", help="one document in place of the table")
+    parser.add_argument(
+        "--markdown", action="store_true", help="the table as docs/faults.md has it"
+    )
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.worker:
+        return work()
+    try:
+        cells = chosen(given.only)
+        if rights.find_rights().require().rights is rights.Rights.USER_NAMESPACE:
+            rights.run_inside([sys.executable, "-m", "lab.faults", *sys.argv[1:]])
+    except (ValueError, LabError) as error:
+        sys.stderr.write(f"faults: {error}\n")
+        return 2
+    began_s = time.monotonic()
+    results, problems = run_matrix(cells, given.labs)
+    took_s = time.monotonic() - began_s
+    if given.json:
+        document = {
+            "took_s": round(took_s, 1),
+            "cells": [result.as_json() for result in results],
+            "problems": problems,
+        }
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    else:
+        sys.stdout.write((markdown if given.markdown else text)(results) + "\n")
+    broken = sum(bool(result.broken) for result in results)
+    for problem in problems:
+        sys.stderr.write(f"faults: {problem}\n")
+    sys.stderr.write(
+        f"faults: {len(results)} of {len(cells)} cells in {took_s:.0f} s, "
+        f"{broken} with a broken rule\n"
+    )
+    return 1 if broken or problems else 0
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)

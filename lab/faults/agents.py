@@ -1,0 +1,60 @@
+"""The agents of the fault matrix: each on a small disk of its own, so that one can be full.
+
+The disk is a tmpfs over the agent's spool folder in a mount namespace of the agent's own: the
+kernel takes it away with the agent, and nobody else sees it.
+"""
+
+import ctypes
+import os
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from agent.run import run_from_environment
+from lab.rights import CLONE_NEWNS, MS_REC_PRIVATE
+
+DISK_BYTES: Final = 4 * 2**20  # iperf3 takes 128 KiB a stream of it
+FILLER: Final = "filler"
+_SPOOL: Final = "BROADSIDE_AGENT_SPOOL_DIR"
+
+
+def run() -> int:
+    """What a fork server calls in a child just forked: mount the disk, then be an agent."""
+    spool_path = Path(os.environ[_SPOOL])
+    spool_path.mkdir(parents=True, exist_ok=True)
+    libc = ctypes.CDLL(None, use_errno=True)
+    for result in (
+        libc.unshare(CLONE_NEWNS),
+        libc.mount(b"none", b"/", None, MS_REC_PRIVATE, None),
+        libc.mount(b"tmpfs", bytes(spool_path), b"tmpfs", 0, f"size={DISK_BYTES}".encode()),
+    ):
+        if result:
+            raise OSError(ctypes.get_errno(), "no disk of its own")
+    temporary = spool_path / "tmp"  # the spool and what engines write share the disk
+    temporary.mkdir()
+    os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
+    return run_from_environment()
+
+
+def fill_disk(pid: int, spool_path: Path) -> int:
+    """Leave no byte free on the disk of a running agent; how many were taken."""
+    filler = _seen_by(pid, spool_path) / FILLER
+    taken_bytes = 0
+    with filler.open("ab", buffering=0) as file:
+        for size in (65_536, 4096, 1):
+            try:
+                while True:
+                    taken_bytes += file.write(b"\0" * size)
+            except OSError:
+                continue
+    return taken_bytes
+
+
+def free_disk(pid: int, spool_path: Path) -> None:
+    """Undo :func:`fill_disk`."""
+    (_seen_by(pid, spool_path) / FILLER).unlink(missing_ok=True)
+
+
+def _seen_by(pid: int, path: Path) -> Path:
+    """A path as one process sees it, in its mount namespace."""
+    return Path(f"/proc/{pid}/root", *path.parts[1:])

@@ -1,0 +1,159 @@
+"""One cell: launch a run, strike in the phase, heal, wait for the verdict, hold it to the rules."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Self
+
+import httpx
+
+from coordinator.core.completeness import State
+from coordinator.core.runs import Plan
+from coordinator.core.status import COLLECT_S, VISIBLE_S
+from coordinator.core.summary import BurstSummary, RunSummary
+from exchange.messages import Claim
+from exchange.messages import Phase as Told
+from lab.errors import LabError
+from lab.faults.checks import Struck, read_evidence, violations
+from lab.faults.matrix import FAULTS, Cell, Fault, Phase, Scene, has_come
+from lab.faults.range import PAIRS_COUNT, Range
+
+BURSTS_COUNT: Final = 2
+LEAD_S: Final = 8
+GAP_S: Final = 6  # s between two bursts
+STREAM_BITS_PER_SECOND: Final = 5_000_000
+TARGET_BITS_PER_SECOND: Final = 8_000_000  # of 10 offered: a run without a fault passes
+LOOK_S: Final = 0.05
+GRACE_S: Final = 40.0  # s past the last report's due time within which the verdict must be there
+LOG_TAIL: Final = 300  # characters of the coordinator's log that a cell without a verdict shows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a cell showed."""
+
+    fault: str
+    phase: str
+    bursts: tuple[str, ...] = ()  # states of the pairs, a text a burst
+    verdict: str = "none"
+    note: str | None = None  # what the strike found, where the phase does not tell
+    findings: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()  # rules that do not hold; none: all is well
+    took_s: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in document.items()
+        }
+        return cls(**fields)
+
+
+def run_cell(site: Range, cell: Cell) -> Result:
+    """Never raises for what the product does: a run without a verdict, or a fleet that does not
+    come back, is a broken rule."""
+    began_s = time.time()
+    try:
+        ended = _carry_out(site, cell)
+        site.revive()
+        site.wait_ready()
+    except (TimeoutError, AssertionError, ValueError, LabError, httpx.HTTPError) as error:
+        why = f"{type(error).__name__}: {error}; the coordinator's log ends: {_log_end(site)}"
+        ended = Result(fault=cell[0], phase=cell[1].value, broken=(why,))
+        site.revive()
+    return replace(ended, took_s=round(time.time() - began_s, 1))
+
+
+def _carry_out(site: Range, cell: Cell) -> Result:
+    name, phase = cell
+    fault = FAULTS[name]
+    plan = _launch(site, fault, phase)
+    scene, claimed = _await_phase(site, plan, phase)
+    struck = Struck(at_s=time.time(), cell=cell)
+    try:
+        note = fault.inject(scene)
+        time.sleep(max(0.0, struck.at_s + fault.lasts_s - time.time()))
+    finally:
+        fault.heal(scene)
+    summary = _await_summary(site, plan)
+    return Result(
+        fault=name,
+        phase=phase.value,
+        bursts=tuple(map(describe, summary.bursts)),
+        verdict=summary.verdict.value,
+        note="; ".join(filter(None, [claimed, note])) or None,
+        findings=tuple(f"{finding.id}: {finding.sentence}" for finding in summary.findings),
+        broken=tuple(violations(read_evidence(site, plan, summary, scene, struck), fault)),
+    )
+
+
+def _log_end(site: Range) -> str:
+    return " ".join(site.coordinator.log_path.read_text(errors="replace")[-LOG_TAIL:].split())
+
+
+def describe(burst: BurstSummary) -> str:
+    """``2 measured``, or ``1 measured, 1 abandoned``: pairs by state."""
+    counts = Counter(pair.state.value for pair in burst.pairs)
+    return ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
+
+
+def _launch(site: Range, fault: Fault, phase: Phase) -> Plan:
+    lead_s = VISIBLE_S + 4 if phase is Phase.BEFORE_CLAIM else LEAD_S
+    overrides: Mapping[str, object] = {
+        "pairs_count": PAIRS_COUNT,
+        "bursts_count": BURSTS_COUNT,
+        "burst_s": fault.burst_s,
+        "period_s": fault.burst_s + GAP_S,
+        "align_to_period": False,
+        "lead_s": round(lead_s),
+        "lease_s": fault.lease_s,
+        "traffic.streams_count": 1,
+        "traffic.stream_bits_per_second": STREAM_BITS_PER_SECOND,
+        "objective.target_bits_per_second": TARGET_BITS_PER_SECOND,
+    }
+    answer = site.coordinator.post("/v1/runs", {"scenario": "smoke", "overrides": overrides})
+    stored = site.loop.run(site.fabric.records.read_run(str(answer["run_id"])))
+    assert stored is not None, "a launched run is not stored"  # noqa: S101 - a broken rule
+    return Plan.model_validate_json(stored[1])
+
+
+def _await_phase(site: Range, plan: Plan, phase: Phase) -> tuple[Scene, str | None]:
+    """Wait for the phase; the scene of the strike, and what to say of its moment."""
+    burst = plan.bursts[0]
+    end_s = burst.planned_end_at.timestamp()
+    while True:
+        claim = _claim(site, plan)
+        if has_come(phase, claim, end_s, time.time()):
+            break
+        if time.time() > end_s + COLLECT_S:
+            raise TimeoutError(f"the first job never came to {phase.value}: {claim}")
+        time.sleep(LOOK_S)
+    scene = Scene(
+        range=site,
+        client=claim.agent_id if claim else site.lab.clients[0].name,
+        server=plan.pairs[0].endpoint.agent_id,
+        jobs=tuple(plan.jobs(burst)),
+    )
+    told = claim.phase.value if claim else phase.value
+    past = phase is Phase.REPORTING and told == Told.REPORTED
+    return scene, "already reported" if past else None
+
+
+def _claim(site: Range, plan: Plan) -> Claim | None:
+    return site.loop.run(site.fabric.records.read_claims(plan.run_id, 0)).get(0)
+
+
+def _await_summary(site: Range, plan: Plan) -> RunSummary:
+    due_at = plan.bursts[-1].planned_end_at + timedelta(seconds=COLLECT_S + GRACE_S)
+    while datetime.now(UTC) < due_at:
+        answer = site.coordinator.get(f"/v1/runs/{plan.run_id}/summary")
+        if answer is not None:
+            return RunSummary.model_validate(answer)
+        time.sleep(0.3)
+    raise TimeoutError(f"no verdict {COLLECT_S + GRACE_S:g} s after the last burst")

@@ -1,0 +1,158 @@
+"""The rules that every cell is held to: those of any run, and those that the lab alone can see.
+
+Of any run (:mod:`lab.invariants`): every planned pair-second in exactly one state, nothing twice.
+Here: bytes agree from end to end, traffic keeps to its windows and to the lease, no pass below the
+floor, the verdict recomputes, and nothing is left running or spooled.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any, Final
+
+from coordinator.core.judge import Verdict
+from coordinator.core.runs import Plan
+from coordinator.core.summary import RunSummary
+from exchange.seconds import TestSeconds
+from lab.faults.matrix import Cell, Fault, Scene
+from lab.faults.range import Range
+from lab.invariants import Stored, broken, read_stored
+from lab.ledger import LedgerReading, parse_ledger
+
+LOUD_BYTES: Final = 20_000  # of a second at the firewall: more than keepalives and goodbyes
+OVERSHOOT_RATIO: Final = 1.25  # of what was offered: iperf3 paces over a second, not within one
+STOP_S: Final = 5.0  # s after a window's end, or a lease's, by which agents are silent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Struck:
+    """When which cell's fault struck."""
+
+    at_s: float  # epoch s
+    cell: Cell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What a run left, on record and in the lab."""
+
+    stored: Stored
+    struck: Struck
+    addresses: Mapping[str, str]  # of the struck client and server, by role
+    tests: tuple[TestSeconds, ...]
+    ledger: tuple[LedgerReading, ...]
+    recomputed: Mapping[str, Any]
+    engines_left: int  # iperf3 clients that run after the verdict
+
+
+def read_evidence(
+    site: Range, plan: Plan, summary: RunSummary, scene: Scene, struck: Struck
+) -> Evidence:
+    """Gather it (blocking)."""
+    records = site.fabric.records
+    from_at = plan.bursts[0].planned_start_at - timedelta(seconds=30)
+    stored = site.loop.run(read_stored(records, plan, summary))
+    tests = site.loop.run(records.read_tests(from_at, datetime.now(UTC)))
+    recomputed = site.coordinator.get(f"/v1/runs/{plan.run_id}/recomputed") or {}
+    ledger_path = site.lab.ledger_path
+    assert ledger_path is not None  # noqa: S101 - the range is a lab
+    return Evidence(
+        stored=stored,
+        struck=struck,
+        addresses={
+            "client": site.host(scene.client).address,
+            "server": site.host(scene.server).address,
+        },
+        tests=tuple(tests),
+        ledger=tuple(
+            r for r in parse_ledger(ledger_path.read_text()) if r.at_s >= from_at.timestamp()
+        ),
+        recomputed=recomputed,
+        engines_left=sum(site.signal_engines(host.name, 0) for host in site.lab.clients),
+    )
+
+
+def violations(evidence: Evidence, fault: Fault) -> list[str]:
+    """Every rule that does not hold, a line each."""
+    found = [*broken(evidence.stored)]
+    found += _bytes(evidence)
+    found += _windows(evidence)
+    found += _lease(evidence, fault)
+    found += _floor(evidence.stored)
+    if not evidence.recomputed.get("equal"):
+        found.append(f"does not recompute: {evidence.recomputed.get('differences')}")
+    if evidence.engines_left:
+        found.append(f"{evidence.engines_left} iperf3 clients still run after the verdict")
+    return found
+
+
+def _bytes(evidence: Evidence) -> Iterator[str]:
+    """What a client says its server received is what the server recorded, second by second."""
+    by_cookie = {t.test.cookie: t for t in evidence.tests if t.test.cookie is not None}
+    for burst_index, reports in evidence.stored.reports.items():
+        for pair_index, report in reports.items():
+            if report.engine is None or report.engine.error or report.engine.truncated:
+                continue
+            test = by_cookie.get(report.engine.cookie or "")
+            [total] = report.engine.totals or (None,)
+            if test is None or total is None or total.received_bytes is None or not test.tracks:
+                continue
+            recorded = sum(i.transferred_bytes for i in test.tracks[0].intervals)
+            if test.test.ended_at is not None and recorded != total.received_bytes:
+                yield (
+                    f"burst {burst_index + 1}, pair {pair_index + 1}: the client says "
+                    f"{total.received_bytes} bytes arrived, the server recorded {recorded}"
+                )
+    offered = evidence.stored.plan.spec.traffic.offered_bits_per_second
+    for burst in evidence.stored.summary.bursts:
+        sent, got = burst.fleet_sent_bits_per_second, burst.fleet_received_bits_per_second
+        parts = [p.sent_bits_per_second for p in burst.pairs if p.sent_bits_per_second is not None]
+        if sent is not None and not math.isclose(math.fsum(parts), sent, rel_tol=1e-6):
+            whole = math.fsum(parts)
+            yield f"burst {burst.index + 1}: pairs sent {whole:.9g}, the fleet {sent:.9g}"
+        if got and offered and got > burst.pairs_planned * offered * OVERSHOOT_RATIO:
+            yield f"burst {burst.index + 1}: {got:.9g} bit/s received, more than was offered"
+
+
+def _windows(evidence: Evidence) -> Iterator[str]:
+    """The firewall forwards nothing outside a burst: before it, or :data:`STOP_S` after it."""
+    windows = [
+        (b.planned_start_at.timestamp() - 1, b.planned_end_at.timestamp() + STOP_S)
+        for b in evidence.stored.plan.bursts
+    ]
+    for earlier, later in pairwise(evidence.ledger):
+        moved_bytes = later.up_bytes - earlier.up_bytes
+        if moved_bytes > LOUD_BYTES and not any(a <= earlier.at_s <= b for a, b in windows):
+            at = datetime.fromtimestamp(later.at_s, UTC)
+            yield f"{moved_bytes} bytes crossed the firewall outside any burst, at {at:%H:%M:%S}"
+
+
+def _lease(evidence: Evidence, fault: Fault) -> Iterator[str]:
+    """Who is cut off from a coordinator is silent :data:`STOP_S` after the lease."""
+    if not fault.cuts_lease:
+        return
+    limit_s = evidence.struck.at_s + fault.lease_s + STOP_S
+    healed_s = evidence.struck.at_s + fault.lasts_s
+    for test in evidence.tests:
+        if "server" not in fault.cuts_lease and (
+            test.test.client_address != evidence.addresses["client"]
+        ):
+            continue
+        for track in test.tracks:
+            last_s = max(
+                (track.first_data_at_s + i.end_s for i in track.intervals if i.transferred_bytes),
+                default=0.0,
+            )
+            if limit_s < last_s < healed_s:
+                yield f"sent {last_s - evidence.struck.at_s:.1f} s after it was cut off"
+
+
+def _floor(stored: Stored) -> Iterator[str]:
+    summary, floor = stored.summary, stored.plan.spec.objective.coverage_floor_ratio
+    for burst in summary.bursts:
+        if burst.verdict is Verdict.PASS and burst.completeness_ratio < floor:
+            yield f"burst {burst.index + 1} passes at {burst.completeness_ratio:.1%} coverage"
+    if summary.verdict is Verdict.PASS and summary.completeness_ratio < floor:
+        yield f"the run passes at {summary.completeness_ratio:.1%} coverage"

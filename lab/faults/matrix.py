@@ -1,0 +1,359 @@
+"""The matrix: what breaks, and when. A fault strikes one victim and heals after a while.
+
+A fault strikes the client that holds the first pair's job (before anybody does: the first client),
+or that pair's server, or what all share.
+"""
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from exchange.messages import Claim, Job
+from exchange.messages import Phase as Told
+from lab import clocks
+from lab.faults.agents import fill_disk, free_disk
+from lab.faults.range import QUEUE, Range
+
+CLOCK_STEP_S: Final = 0.4  # the gate is at 0.05
+SYNC_S: Final = 20.0
+SLOW_S: Final = 2.0  # s that every request to the table waits
+
+
+class Phase(StrEnum):
+    """Where the first pair's job of the first burst stands when the fault strikes."""
+
+    BEFORE_CLAIM = "before-claim"
+    ARMED = "armed"
+    RUNNING = "running"
+    REPORTING = "reporting"
+
+
+def has_come(phase: Phase, claim: Claim | None, planned_end_s: float, now_s: float) -> bool:
+    """Whether a job is in a phase, from its claim row; times are epoch s."""
+    match phase:
+        case Phase.BEFORE_CLAIM:
+            return claim is None
+        case Phase.ARMED:
+            return claim is not None and claim.armed_at is not None
+        case Phase.RUNNING:
+            return claim is not None and claim.phase is Told.RUNNING
+        case Phase.REPORTING:
+            return claim is not None and now_s >= planned_end_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What a fault finds when it strikes."""
+
+    range: Range
+    client: str
+    server: str
+    jobs: tuple[Job, ...]  # of the first burst
+
+
+Verb = Callable[[Scene], str | None]  # what it did, where that is not told by its name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One row of the matrix."""
+
+    name: str
+    says: str  # one line, for the table's foot
+    inject: Verb
+    heal: Verb
+    lasts_s: float  # s from the strike to the healing
+    burst_s: int = 4
+    lease_s: int = 60
+    cuts_lease: tuple[str, ...] = ()  # who must fall silent when the lease lapses: client, all
+
+
+def _nothing(scene: Scene) -> str | None:
+    return None
+
+
+def _agents(number: int, *, server: bool = False) -> Verb:
+    def act(scene: Scene) -> str | None:
+        scene.range.kill(scene.server if server else scene.client, number)
+        return None
+
+    return act
+
+
+def _revive(scene: Scene) -> str | None:
+    scene.range.revive()
+    return None
+
+
+def _engines(number: int, *, server: bool = False) -> Verb:
+    def act(scene: Scene) -> str | None:
+        count = scene.range.signal_engines(scene.server if server else scene.client, number)
+        return None if count else "no iperf3 runs there yet"
+
+    return act
+
+
+def _cables(*, data: bool, up: bool) -> Verb:
+    def act(scene: Scene) -> str | None:
+        scene.range.set_cables(scene.client, data=data, management=True, up=up)
+        return None
+
+    return act
+
+
+def _kill_coordinator(scene: Scene) -> str | None:
+    scene.range.coordinator.kill()
+    return None
+
+
+def _start_coordinator(scene: Scene) -> str | None:
+    scene.range.coordinator.start()
+    return None
+
+
+def _signal_coordinator(number: int) -> Verb:
+    def act(scene: Scene) -> str | None:
+        scene.range.coordinator.signal(number)
+        return None
+
+    return act
+
+
+def _kill_broker(scene: Scene) -> str | None:
+    scene.range.broker.kill()
+    return None
+
+
+def _start_broker(scene: Scene) -> str | None:
+    scene.range.broker.start()
+    return None
+
+
+def _refuse_tables(scene: Scene) -> str | None:
+    scene.range.tables.refuse(503)
+    return None
+
+
+def _slow_tables(scene: Scene) -> str | None:
+    scene.range.tables.slow(SLOW_S)
+    return None
+
+
+def _heal_tables(scene: Scene) -> str | None:
+    scene.range.tables.heal()
+    return None
+
+
+def _fill_disk(scene: Scene) -> str | None:
+    """The disk matters where the table is away, so that goes as well."""
+    site = scene.range
+    fill_disk(site.agent_pid(scene.client), site.spool_path(scene.client))
+    _refuse_tables(scene)
+    return None
+
+
+def _free_disk(scene: Scene) -> str | None:
+    site = scene.range
+    free_disk(site.agent_pid(scene.client), site.spool_path(scene.client))
+    return _heal_tables(scene)
+
+
+def _clock(offset_s: float) -> Verb:
+    def act(scene: Scene) -> str | None:
+        clocks.plant_offset(scene.range.lab, scene.client, offset_s)
+        if not offset_s:
+            clocks.wait_synced(scene.range.lab, SYNC_S)
+        return None
+
+    return act
+
+
+def _deliver_twice(scene: Scene) -> str | None:
+    """What is still to come is delivered twice; what came already comes again."""
+    scene.range.broker.ask("twice", queue=QUEUE, on=True)
+    for job in scene.jobs:
+        scene.range.send_raw(job.model_dump_json().encode(), f"{job.job_id}-again")
+    return None
+
+
+def _deliver_once(scene: Scene) -> str | None:
+    scene.range.broker.ask("twice", queue=QUEUE, on=False)
+    return None
+
+
+def _poison(scene: Scene) -> str | None:
+    job = scene.jobs[0]
+    for index, body in enumerate(
+        (b"\x00\xff not JSON", b'{"version": 1}', job.model_dump_json().encode()[:-40])
+    ):
+        scene.range.send_raw(body, f"poison-{job.run_id}-{index}")
+    return None
+
+
+_ALL: Final = (
+    Fault(
+        name="nothing",
+        says="no fault: what the other rows are held against",
+        inject=_nothing,
+        heal=_nothing,
+        lasts_s=0,
+    ),
+    Fault(
+        name="sigkill",
+        says="client agent and its engine killed; started again after 6 s",
+        inject=_agents(signal.SIGKILL),
+        heal=_revive,
+        lasts_s=6,
+    ),
+    Fault(
+        name="sigkill-server",
+        says="server agent and its engines killed; started again after 3 s",
+        inject=_agents(signal.SIGKILL, server=True),
+        heal=_revive,
+        lasts_s=3,
+    ),
+    Fault(
+        name="sigkill-coordinator",
+        says="coordinator killed; started again after 3 s",
+        inject=_kill_coordinator,
+        heal=_start_coordinator,
+        lasts_s=3,
+    ),
+    Fault(
+        name="sigstop",
+        says="client agent and its engine stopped for 20 s",
+        inject=_agents(signal.SIGSTOP),
+        heal=_agents(signal.SIGCONT),
+        lasts_s=20,
+    ),
+    Fault(
+        name="sigstop-coordinator",
+        says="coordinator stopped for 20 s, lease 5 s",
+        inject=_signal_coordinator(signal.SIGSTOP),
+        heal=_signal_coordinator(signal.SIGCONT),
+        lasts_s=20,
+        burst_s=16,
+        lease_s=5,
+        cuts_lease=("client", "server"),
+    ),
+    Fault(
+        name="network-cut",
+        says="both cables of the client out for 10 s",
+        inject=_cables(data=True, up=False),
+        heal=_cables(data=True, up=True),
+        lasts_s=10,
+    ),
+    Fault(
+        name="control-cut",
+        says="the client's way to queue and table cut for 20 s, lease 5 s; traffic could go on",
+        inject=_cables(data=False, up=False),
+        heal=_cables(data=False, up=True),
+        lasts_s=20,
+        burst_s=16,
+        lease_s=5,
+        cuts_lease=("client",),
+    ),
+    Fault(
+        name="queue-down",
+        says="the broker killed; started again after 8 s",
+        inject=_kill_broker,
+        heal=_start_broker,
+        lasts_s=8,
+    ),
+    Fault(
+        name="table-503",
+        says="the table answers 503 for 8 s",
+        inject=_refuse_tables,
+        heal=_heal_tables,
+        lasts_s=8,
+    ),
+    Fault(
+        name="full-disk",
+        says="the client's disk full and the table away, both for 8 s",
+        inject=_fill_disk,
+        heal=_free_disk,
+        lasts_s=8,
+    ),
+    Fault(
+        name="clock-step",
+        says=f"the client's clock {CLOCK_STEP_S:g} s off for 12 s; the gate is 0.05 s",
+        inject=_clock(CLOCK_STEP_S),
+        heal=_clock(0.0),
+        lasts_s=12,
+    ),
+    Fault(
+        name="delivered-twice",
+        says="every message delivered twice, those already taken sent again",
+        inject=_deliver_twice,
+        heal=_deliver_once,
+        lasts_s=15,
+    ),
+    Fault(
+        name="poison",
+        says="three messages that are no jobs",
+        inject=_poison,
+        heal=_nothing,
+        lasts_s=0,
+    ),
+    Fault(
+        name="server-stuck",
+        says="the server's iperf3 stopped for 12 s",
+        inject=_engines(signal.SIGSTOP, server=True),
+        heal=_engines(signal.SIGCONT, server=True),
+        lasts_s=12,
+    ),
+    Fault(
+        name="server-dead",
+        says="the server's iperf3 killed",
+        inject=_engines(signal.SIGKILL, server=True),
+        heal=_nothing,
+        lasts_s=0,
+    ),
+    Fault(
+        name="client-dead",
+        says="the client's iperf3 killed",
+        inject=_engines(signal.SIGKILL),
+        heal=_nothing,
+        lasts_s=0,
+    ),
+    Fault(
+        name="slow-table",
+        says=f"every request to the table waits {SLOW_S:g} s, for 10 s",
+        inject=_slow_tables,
+        heal=_heal_tables,
+        lasts_s=10,
+    ),
+)
+FAULTS: Final = {fault.name: fault for fault in _ALL}
+Cell = tuple[str, Phase]
+CELLS: Final[tuple[Cell, ...]] = tuple((name, phase) for name in FAULTS for phase in Phase)
+# What `make test` runs: each way of dying once, each where it hurts.
+CORE: Final[tuple[Cell, ...]] = (
+    ("sigkill", Phase.ARMED),
+    ("full-disk", Phase.RUNNING),
+    ("delivered-twice", Phase.ARMED),
+    ("clock-step", Phase.BEFORE_CLAIM),
+    ("server-dead", Phase.RUNNING),
+    ("table-503", Phase.REPORTING),
+)
+
+
+def chosen(only: str | None) -> tuple[Cell, ...]:
+    """The cells of ``FAULT``, ``FAULT/PHASE`` or ``/PHASE``, several by commas; None: all.
+
+    Raises ``ValueError``, naming what there is.
+    """
+    if only is None:
+        return CELLS
+    cells: list[Cell] = []
+    for part in filter(None, only.split(",")):
+        name, _, phase = part.partition("/")
+        found = [c for c in CELLS if name in ("", c[0]) and phase in ("", c[1].value)]
+        if not found:
+            raise ValueError(
+                f"--only {part!r}: write FAULT/PHASE, of {', '.join(FAULTS)} and {', '.join(Phase)}"
+            )
+        cells += [cell for cell in found if cell not in cells]
+    return tuple(cells)

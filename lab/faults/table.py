@@ -1,0 +1,40 @@
+"""Results as a table: a line a cell, for a terminal or for the docs. Pure."""
+
+from collections.abc import Sequence
+
+from lab.faults.cell import Result
+
+
+def text(results: Sequence[Result]) -> str:
+    """A line a cell, and below it every rule that does not hold."""
+    lines = []
+    for result in results:
+        cell = f"{result.fault}/{result.phase}"
+        lines.append(f"{cell:34}{outcome(result):58}{result.verdict:13}{_rules(result)}")
+        lines += [f"    BROKEN {said}" for said in result.broken]
+    return "\n".join(lines)
+
+
+def markdown(results: Sequence[Result]) -> str:
+    """Rows by fault, columns by phase; below it every rule that does not hold."""
+    phases = list(dict.fromkeys(result.phase for result in results))
+    lines = [f"| fault | {' | '.join(phases)} |", "| --- |" + " --- |" * len(phases)]
+    for fault in dict.fromkeys(result.fault for result in results):
+        row = {result.phase: result for result in results if result.fault == fault}
+        cells = (_cell(row[phase]) if phase in row else "" for phase in phases)
+        lines.append(f"| {fault} | {' | '.join(cells)} |")
+    lines += [f"\n{r.fault}/{r.phase}: {said}" for r in results for said in r.broken]
+    return "\n".join(lines)
+
+
+def outcome(result: Result) -> str:
+    """What became of the pairs, burst after burst."""
+    return " / ".join(result.bursts) + (f" [{result.note}]" if result.note else "")
+
+
+def _cell(result: Result) -> str:
+    return f"{outcome(result)}; {result.verdict}; {_rules(result)}"
+
+
+def _rules(result: Result) -> str:
+    return "BROKEN" if result.broken else "ok"

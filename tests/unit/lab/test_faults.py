@@ -1,0 +1,163 @@
+"""The matrix of faults: which cells are asked for, when a phase has come, and what rules see."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from coordinator.core.judge import Verdict
+from exchange.messages import Claim
+from exchange.messages import Phase as Told
+from lab.faults.cell import Result
+from lab.faults.checks import Evidence, Struck, violations
+from lab.faults.matrix import CELLS, CORE, FAULTS, Phase, chosen, has_come
+from lab.faults.table import markdown, text
+from lab.ledger import LedgerReading
+from tests.synthetic import Plant
+from tests.unit.lab.test_invariants import stored
+
+AT = datetime(2026, 11, 21, tzinfo=UTC)
+ASKED = {  # the rows that there must be, whatever else there is
+    "sigkill",
+    "sigstop",
+    "network-cut",
+    "queue-down",
+    "table-503",
+    "full-disk",
+    "clock-step",
+    "delivered-twice",
+    "poison",
+    "server-stuck",
+    "server-dead",
+    "client-dead",
+    "slow-table",
+}
+
+
+def claim(phase: Told, *, armed: bool = False) -> Claim:
+    return Claim(
+        job_id="j", agent_id="c001", phase=phase, claimed_at=AT, armed_at=AT if armed else None
+    )
+
+
+def test_every_fault_meets_every_phase() -> None:
+    assert FAULTS.keys() >= ASKED
+    assert len(CELLS) == len(set(CELLS)) == len(FAULTS) * 4
+    assert set(CORE) <= set(CELLS)
+
+
+def test_cells_are_chosen_by_fault_by_phase_or_by_both() -> None:
+    assert chosen(None) == CELLS
+    assert chosen("poison/armed") == (("poison", Phase.ARMED),)
+    assert chosen("poison") == tuple(("poison", phase) for phase in Phase)
+    assert len(chosen("/armed")) == len(FAULTS)
+    assert chosen("poison/armed,poison/armed,sigkill/running") == (
+        ("poison", Phase.ARMED),
+        ("sigkill", Phase.RUNNING),
+    )
+    with pytest.raises(ValueError, match="write FAULT/PHASE"):
+        chosen("flood/armed")
+
+
+@pytest.mark.parametrize(
+    ("phase", "found", "come"),
+    [
+        (Phase.BEFORE_CLAIM, None, True),
+        (Phase.BEFORE_CLAIM, claim(Told.CLAIMED), False),
+        (Phase.ARMED, claim(Told.CLAIMED), False),
+        (Phase.ARMED, claim(Told.ARMED, armed=True), True),
+        (Phase.RUNNING, claim(Told.ARMED, armed=True), False),
+        (Phase.RUNNING, claim(Told.RUNNING, armed=True), True),
+        (Phase.REPORTING, claim(Told.RUNNING, armed=True), False),
+    ],
+)
+def test_a_phase_is_told_by_the_claim(phase: Phase, found: Claim | None, come: bool) -> None:
+    assert has_come(phase, found, planned_end_s=100.0, now_s=99.0) is come
+
+
+def test_reporting_begins_with_the_planned_end() -> None:
+    assert has_come(Phase.REPORTING, claim(Told.RUNNING), planned_end_s=100.0, now_s=100.0)
+    assert not has_come(Phase.REPORTING, None, planned_end_s=100.0, now_s=100.0)
+
+
+# Rules ------------------------------------------------------------------------------------------
+
+
+def evidence(up_bytes: dict[float, int] | None = None) -> Evidence:
+    """A run without a fault; ``up_bytes`` by seconds after its first planned start."""
+    right = stored(Plant(pairs=3, bursts=1, ledger=False))
+    start_s = right.plan.bursts[0].planned_start_at.timestamp()
+    total, readings = 0, []
+    for offset_s, moved in sorted((up_bytes or {}).items()):
+        total += moved
+        readings.append(
+            LedgerReading(
+                at_s=start_s + offset_s,
+                up_bytes=total,
+                down_bytes=0,
+                up_packets_count=0,
+                down_packets_count=0,
+                up_drops_count=0,
+                down_drops_count=0,
+                offered_up_bytes=None,
+                offered_down_bytes=None,
+            )
+        )
+    return Evidence(
+        stored=right,
+        struck=Struck(at_s=start_s, cell=("nothing", Phase.ARMED)),
+        addresses={"client": "198.18.0.1", "server": "198.19.0.1"},
+        tests=(),
+        ledger=tuple(readings),
+        recomputed={"equal": True, "differences": []},
+        engines_left=0,
+    )
+
+
+def test_a_run_without_a_fault_breaks_no_rule() -> None:
+    assert violations(evidence({0: 0, 1: 500_000, 2: 500_000}), FAULTS["nothing"]) == []
+
+
+def test_bytes_outside_every_burst_are_named() -> None:
+    right = evidence()
+    burst = right.stored.plan.bursts[0]
+    after_s = burst.duration_s + 6.0
+    [said] = violations(evidence({after_s: 0, after_s + 1: 90_000}), FAULTS["nothing"])
+    assert said.startswith("90000 bytes crossed the firewall outside any burst")
+
+
+def test_what_does_not_recompute_or_still_runs_is_named() -> None:
+    wrong = replace(evidence(), recomputed={"equal": False, "differences": ["x"]}, engines_left=2)
+    said = violations(wrong, FAULTS["nothing"])
+    assert said == [
+        "does not recompute: ['x']",
+        "2 iperf3 clients still run after the verdict",
+    ]
+
+
+def test_a_pass_below_the_floor_is_named() -> None:
+    right = evidence()
+    summary = right.stored.summary.model_copy(
+        update={"verdict": Verdict.PASS, "completeness_ratio": 0.5}
+    )
+    said = violations(
+        replace(right, stored=replace(right.stored, summary=summary)), FAULTS["nothing"]
+    )
+    assert "the run passes at 50.0% coverage" in said
+
+
+# Table ------------------------------------------------------------------------------------------
+
+
+def test_the_table_shows_outcome_verdict_and_rules() -> None:
+    fine = Result(fault="poison", phase="armed", bursts=("2 measured", "1 lost"), verdict="pass")
+    bad = replace(fine, phase="running", verdict="none", note="n", broken=("a rule",))
+    assert Result.from_json(fine.as_json()) == fine
+    lines = text([fine, bad]).splitlines()
+    assert " ".join(lines[0].split()) == "poison/armed 2 measured / 1 lost pass ok"
+    assert lines[2].strip() == "BROKEN a rule"
+    assert markdown([fine, bad]).splitlines()[:3] == [
+        "| fault | armed | running |",
+        "| --- | --- | --- |",
+        "| poison | 2 measured / 1 lost; pass; ok | 2 measured / 1 lost [n]; none; BROKEN |",
+    ]
