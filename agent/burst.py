@@ -19,6 +19,7 @@ from typing import Final
 from agent.attempt import known_until_s
 from agent.background import pause, safely
 from agent.clock import clock_problem, read_clock
+from agent.crossing import LEAD_S, Crossing
 from agent.decide import Ending, judge_outcome, may_retry, start_error_s
 from agent.gate import gate_env
 from agent.kits import Kit
@@ -26,6 +27,7 @@ from agent.lookout import LAST_WORD_S, Lookout
 from agent.probe import Prober
 from agent.process import EngineUnusable, Exit, least_privileged
 from agent.tools import Tools
+from agent.tunnel import TunnelFailed
 from agent.volley import Volley
 from agent.workspace import Workspace
 from exchange.engines.port import ClientAsk, Launch, Process, Unsupported
@@ -70,6 +72,7 @@ class Burst:
         self._attempt: Volley | None = None
         self._workspace: Workspace | None = None
         self._prober: Prober | None = None
+        self._crossing: Crossing | None = None
         self._failures: list[str] = []  # what earlier tries to arm ended with
         self._waiting = False  # without a gate: nothing is left to do but wait for the instant
         self._sent_s = 0.0  # engine seconds that are uploaded
@@ -105,6 +108,8 @@ class Burst:
                 await asyncio.wait({self._attempt.exit})
             if self._workspace is not None:
                 self._workspace.close()
+            if self._crossing is not None:
+                await self._crossing.close()
         await self._save_all()
         return await self._report(ending)
 
@@ -112,7 +117,25 @@ class Burst:
 
     async def _carry_out(self, guard: asyncio.Task[str]) -> Ending:
         settings, kit = self._tools.settings, self._tools.kit(self._job.traffic.engine)
-        if reason := await self._race(guard, self._instant_s - settings.arm_lead_s):
+        arm_at_s = self._instant_s - settings.arm_lead_s
+        if self._job.traffic.encapsulation is not None:
+            if reason := await self._race(guard, arm_at_s - LEAD_S):
+                return Ending(outcome=Outcome.ABANDONED, reason=reason)
+            try:
+                if not self._tools.tunnels:
+                    raise TunnelFailed("not allowed, or not possible, on this agent")
+                self._crossing = Crossing(self._job, self._tools)
+                opening = asyncio.create_task(self._crossing.open())
+                await asyncio.wait({opening, guard}, return_when=asyncio.FIRST_COMPLETED)
+                if guard.done():
+                    opening.cancel()
+                    await asyncio.gather(opening, return_exceptions=True)
+                    return Ending(outcome=Outcome.ABANDONED, reason=guard.result())
+                await opening
+            except TunnelFailed as error:
+                reason = f"traffic.encapsulation: {error}"
+                return Ending(outcome=Outcome.REFUSED, reason=reason)
+        if reason := await self._race(guard, arm_at_s):
             return Ending(outcome=Outcome.ABANDONED, reason=reason)
         self._clock_before = await read_clock(settings.chronyc_socket)
         bound_max_s = _tighter(settings.clock_bound_max_s, self._job.clock_bound_max_s)
@@ -160,10 +183,10 @@ class Burst:
             self._workspace = Workspace(self._tools.settings.agent_id)
         launch = kit.engine.client(
             ClientAsk(
-                job=self._job,
+                job=self._crossing.job if self._crossing else self._job,
                 tools=kit.tools,
                 folder=str(self._workspace.path) if self._workspace else "",
-                bind=self._bind_address(),
+                bind=self._crossing.bind if self._crossing else self._bind_address(),
             )
         )
         if self._workspace is not None:

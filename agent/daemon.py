@@ -64,6 +64,7 @@ class DaemonPort:
     kit: Kit
     tools: Tools
     problem: str | None = None
+    address: str | None = None  # where it listens inside a tunnel; None: as usual
     _attempt: Attempt | None = None
     _session: Session | None = None
     _listening: bool = False
@@ -83,6 +84,12 @@ class DaemonPort:
     def unsettled(self) -> bool:
         """A daemon runs that is not seen to listen yet."""
         return self._attempt is not None and not self._listening
+
+    def bind(self, address: str | None) -> None:
+        """Listen at another address from now on; a session under way is over."""
+        self.address = address
+        if self._attempt is not None:
+            self._attempt.process.stop("it is to listen elsewhere")
 
     async def serve(self) -> None:
         """Serve until the agent is stopping; all records are then written."""
@@ -170,7 +177,7 @@ class DaemonPort:
             raise Unsupported(self.kit.problem)
         ask = ServerAsk(
             port=self.port,
-            address=self.tools.host.address,
+            address=self.address or self.tools.host.address,
             tools=self.kit.tools,
             folder=str(workspace.path),
             duration_max_s=settings.duration_max_s,

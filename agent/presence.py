@@ -37,6 +37,7 @@ class Condition:
     problem: str | None = None
     engines: tuple[EngineState, ...] = ()  # beside iperf3
     echo_port: int | None = None
+    tunnels: bool = False
 
 
 def describe(
@@ -72,6 +73,7 @@ def describe(
         problem=condition.problem,
         engines=condition.engines,
         echo_port=condition.echo_port,
+        tunnels=condition.tunnels,
     )
 
 

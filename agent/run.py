@@ -27,6 +27,7 @@ from agent.server import Supervisor
 from agent.settings import AgentSettings
 from agent.spool import Spool, SpooledTable
 from agent.tools import Tools
+from agent.tunnel import sweep_tunnels
 from agent.worker import Worker
 from agent.workspace import sweep
 from exchange.fabric import Fabric, FabricSettings, open_fabric
@@ -142,6 +143,7 @@ async def _be_agent(
                 host_log=host_log,
                 stopping=stopping,
                 changed=heart.changed,
+                tunnels=settings.allow_tunnels and sweep_tunnels(settings.agent_id),
             )
             client = settings.role is Role.CLIENT
             role = Worker(queue=fabric.queue, tools=tools) if client else Supervisor(tools)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -24,6 +25,7 @@ from agent.probe import Echo
 from agent.process import EngineUnusable, Exit
 from agent.sockets import PortView, read_ports
 from agent.tools import Tools
+from agent.tunnels import TunnelKeeper
 from exchange.engines.port import ServerAsk
 from exchange.engines.reading import Event, Reading, Started
 from exchange.messages import ClockReading, Endpoint, Role, ServerTest, Trouble
@@ -95,6 +97,7 @@ class ServedPort:
     tools: Tools
     begun: asyncio.Event  # set when a new server wants to be looked at
     problem: str | None = None
+    address: str | None = None  # where it listens inside a tunnel; None: as usual
     _attempt: Attempt | None = None
     _sitting: Sitting | None = None
     _noticed: asyncio.Event = field(default_factory=asyncio.Event)  # of this sitting: a client
@@ -114,6 +117,12 @@ class ServedPort:
     def unsettled(self) -> bool:
         """A server runs of which nothing is known yet."""
         return self._sitting is not None and not self._sitting.seen_listening and not self.busy
+
+    def bind(self, address: str | None) -> None:
+        """Listen at another address from now on; a test under way is over."""
+        self.address = address
+        if self._attempt is not None:
+            self._attempt.process.stop("it is to listen elsewhere")
 
     async def serve(self) -> None:
         """Serve test after test until the agent is stopping; all records are then written."""
@@ -148,11 +157,11 @@ class ServedPort:
 
     async def _sit(self) -> bool:
         """Run one server to its end; False when it could not serve."""
-        kit = self.tools.kit("iperf3")
+        kit, own = self.tools.kit("iperf3"), self.tools.settings.address
         (process,) = kit.engine.server(
             ServerAsk(
                 port=self.port,
-                address=str(self.tools.settings.address) if self.tools.settings.address else None,
+                address=self.address or (str(own) if own else None),
                 tools=kit.tools,
                 folder="",  # it needs none
                 duration_max_s=self.tools.settings.duration_max_s,
@@ -316,6 +325,7 @@ class Supervisor:
             problem="; ".join(problems[:3]) if problems and not free and not busy else None,
             engines=tuple(service_states(self._daemons, own_certificate=self._has_certificate)),
             echo_port=self._echo.port if self._echo else None,
+            tunnels=self._tools.tunnels,
         )
 
     @property
@@ -325,16 +335,28 @@ class Supervisor:
     async def run(self) -> None:
         """Serve every port until the agent is stopping."""
         self._echo = await Echo.open(self._tools.settings, self._tools.host.address)
-        looking = asyncio.create_task(keep_going(self._look_forever))
+        background = [asyncio.create_task(keep_going(self._look_forever))]
+        if self._tools.tunnels:
+            keeper = TunnelKeeper(tools=self._tools, bind=self._bind)
+            background.append(asyncio.create_task(keep_going(keeper.keep_forever)))
         try:
             async with asyncio.TaskGroup() as serving:
                 for served in self._ports:
                     serving.create_task(served.serve())
                 await self._open_services(serving)
         finally:
-            looking.cancel()
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
             if self._echo is not None:
                 self._echo.close()
+
+    def _bind(self, ports: Sequence[int], address: str | None) -> None:
+        """Have the servers of some ports listen at a tunnel's inner address, or as usual."""
+        served_ports: list[ServedPort | DaemonPort] = [*self._ports, *self._daemons]
+        for served in served_ports:
+            if served.port in ports:
+                served.bind(address)
 
     async def _open_services(self, serving: asyncio.TaskGroup) -> None:
         """Look for the other engines' programs, off the loop, and serve what was asked of them."""

@@ -118,6 +118,10 @@ class AgentSettings(BaseSettings):
         description="server role: UDP port that answers probes of allowed networks; 0: any free "
         "one, told in the presence",
     )
+    allow_tunnels: bool = Field(
+        False,
+        description="make VXLAN devices for bursts that ask for them; needs CAP_NET_ADMIN",
+    )
     certificate: Path | None = Field(
         None, description="PEM file that a TLS service shows; default: a self-signed one is made"
     )

@@ -29,6 +29,7 @@ class Tools:
     host_log: HostLog
     stopping: asyncio.Event  # set when the agent is told to stop
     changed: asyncio.Event  # to be set when the agent's condition is new: the heart beats soon
+    tunnels: bool = False  # VXLAN devices may be made, and can be
     kits: dict[str, Kit] = field(default_factory=dict)  # of other engines, once looked for
 
     def with_host_cpu(self, report: EngineReport, from_s: float, to_s: float) -> EngineReport:

@@ -54,6 +54,7 @@ class Worker:
             busy=self._busy,
             engine=self.tools.engine,
             gate=self.tools.gate is not None,
+            tunnels=self.tools.tunnels,
             engines=tuple(kit.state for kit in self.tools.kits.values()),
         )
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from ipaddress import ip_network
 from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import (
@@ -178,6 +179,18 @@ def _parse_probe(value: object) -> object:
     return {"udp": Probe(), "off": None}.get(value, value) if isinstance(value, str) else value
 
 
+class Vxlan(Message):
+    """A tunnel a pair, from agent to agent (RFC 7348), for the time of a burst."""
+
+    vni_from: Annotated[int, Field(ge=1, le=16_000_000)] = 4096  # of the first pair
+    port: Annotated[int, Field(ge=1, le=65535)] = 4789  # UDP
+
+
+def _parse_encapsulation(value: object) -> object:
+    """``vxlan`` is one as usual, ``none`` is none."""
+    return {"vxlan": Vxlan(), "none": None}.get(value, value) if isinstance(value, str) else value
+
+
 EngineName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,32}$")]
 
 
@@ -207,6 +220,7 @@ class Traffic(Message):
     omit_s: Annotated[int, Field(ge=0, le=60)] = 0  # s, engine's own warm-up before the test
     interval_s: Annotated[float, Field(ge=0.1, le=60)] = 1.0  # s between the engine's readings
     probe: Annotated[Probe | None, BeforeValidator(_parse_probe)] = None
+    encapsulation: Annotated[Vxlan | None, BeforeValidator(_parse_encapsulation)] = None
     options: Annotated[Mapping[str, bool | int | float | str], Field(max_length=32)] = {}  # the
     # engine's own, checked by its Options: docs/engines.md
 
@@ -284,6 +298,40 @@ class Job(Message):
         return pair_name(self.pair_index)
 
 
+VXLAN_BYTES: Final = 50  # inner Ethernet 14, VXLAN 8, UDP 8, IPv4 20 (RFC 7348, section 5)
+INNER_NETWORK: Final = ip_network("198.19.128.0/17")  # for benchmarks (RFC 2544); 8,192 times /30
+
+
+class Tunnel(Message):
+    """What a client's agent asks of its server's: the other end of a tunnel."""
+
+    vni: Annotated[int, Field(ge=1, le=16_777_215)]
+    port: Annotated[int, Field(ge=1, le=65535)]
+    client_address: str  # underlay
+    inner_client_address: str
+    inner_server_address: str
+    ports: tuple[int, ...]  # whose servers are to listen at the inner address
+    opened_by: str  # the job's id
+    beat: int = 0  # raised every two seconds while it is wanted
+
+
+def tunnel_of(job: "Job", *, client_address: str) -> Tunnel:
+    """The tunnel of one pair; it must have been asked for."""
+    asked = job.traffic.encapsulation
+    if asked is None:
+        raise ValueError("the job asks for no tunnel")
+    place = 4 * (job.pair_index % (INNER_NETWORK.num_addresses // 4))
+    return Tunnel(
+        vni=asked.vni_from + job.pair_index,
+        port=asked.port,
+        client_address=client_address,
+        inner_client_address=str(INNER_NETWORK[place + 1]),
+        inner_server_address=str(INNER_NETWORK[place + 2]),
+        ports=job.endpoint.ports,
+        opened_by=job.job_id,
+    )
+
+
 def pair_name(pair_index: int) -> str:
     """The name a person reads for a pair: ``pair-001`` for index 0."""
     return f"pair-{pair_index + 1:03d}"
@@ -328,6 +376,7 @@ class Presence(Message):
     problem: str | None = None  # why the agent cannot work, in one line
     engines: Annotated[tuple[EngineState, ...], Field(max_length=16)] = ()  # beside iperf3
     echo_port: int | None = None  # server role: UDP, answers probes
+    tunnels: bool = False  # it makes VXLAN devices: allowed, and tried
 
     def engine(self, name: str) -> EngineState | None:
         """What this agent says of an engine; None: nothing, so it cannot."""

@@ -17,6 +17,8 @@ Layout (partition key | row key); ``<part>`` and ``<n>`` are three digits from 0
     tests.<UTC hour>        | <epoch ms>.<agent>.<port>           ServerTest
                             | <epoch ms>.<agent>.<port>.chunk.<n> packed seconds
     presence                | <role>.<agent>                      Presence
+    tunnel.<server agent>   | ask.<vni>                           Tunnel
+                            | answer.<vni>                        whose job, problem or none
 
 What engines printed is a folder and a file of the raw store: of a blob container or, without one,
 of this table (folder | file.<part>, a document)::
@@ -72,6 +74,7 @@ from exchange.messages import (
     RunId,
     ServerTest,
     Track,
+    Tunnel,
     UtcDatetime,
 )
 from exchange.ports import (
@@ -576,6 +579,36 @@ class Records:
             except RecordUnreadable as error:
                 log.warning("presence left out: %s", error, extra={"action": "presence_unreadable"})
         return presences
+
+    # Tunnels ----------------------------------------------------------------------------------
+
+    async def save_tunnel(self, server_id: str, tunnel: Tunnel) -> None:
+        """Ask a server's agent for the other end of a tunnel, or say that it is still wanted."""
+        await self._table.upsert(
+            message_row(f"tunnel.{server_id}", f"ask.{tunnel.vni:08d}", tunnel)
+        )
+
+    async def read_tunnels(self, server_id: str) -> Sequence[Tunnel]:
+        """What is asked of a server's agent."""
+        rows = self._numbered(f"tunnel.{server_id}", "ask.")
+        return [parse_row(Tunnel, row) async for _, row in rows]
+
+    async def answer_tunnel(self, server_id: str, tunnel: Tunnel, problem: str) -> None:
+        """Say that the other end stands (an empty problem), or why it does not."""
+        said = {"opened_by": tunnel.opened_by, "problem": problem}
+        await self._table.upsert(make_row(f"tunnel.{server_id}", f"answer.{tunnel.vni:08d}", said))
+
+    async def read_tunnel_answer(self, server_id: str, tunnel: Tunnel) -> str | None:
+        """The problem, empty where there is none; None: no answer to this job yet."""
+        row = await self._table.get(f"tunnel.{server_id}", f"answer.{tunnel.vni:08d}")
+        if row is None or row.properties.get("opened_by") != tunnel.opened_by:
+            return None
+        return str(row.properties.get("problem"))
+
+    async def drop_tunnel(self, server_id: str, tunnel: Tunnel) -> None:
+        """It is not wanted any more."""
+        for key in ("ask", "answer"):
+            await self._table.delete(f"tunnel.{server_id}", f"{key}.{tunnel.vni:08d}")
 
     # Rows -------------------------------------------------------------------------------------
 

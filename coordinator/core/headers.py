@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from exchange.messages import Protocol
+from exchange.messages import VXLAN_BYTES, Protocol
 
 IPV4_BYTES: Final = 20
 IPV6_BYTES: Final = 40
@@ -19,7 +19,6 @@ TCP_BYTES: Final = 20
 TIMESTAMPS_BYTES: Final = 12
 UDP_BYTES: Final = 8
 ETHERNET_BYTES: Final = 14
-VXLAN_BYTES: Final = 50
 USUAL_MTUS: Final = (1280, 1350, 1400, 1450, 1500, 3900, 4000, 9000, 9001, 65_535)
 MSS_ASSUMED_BYTES: Final = 1448  # 1500 - 20 - 20 - 12: where nothing was recorded
 
@@ -40,6 +39,7 @@ def headers(
     *,
     block_bytes: int | None = None,
     ipv6: bool = False,
+    vxlan: bool = False,
 ) -> Headers:
     """Overhead of full-size packets; the median of the segment sizes that pairs reported.
 
@@ -48,23 +48,26 @@ def headers(
     """
     ip = IPV6_BYTES if ipv6 else IPV4_BYTES
     if protocol is Protocol.UDP:
-        return _udp(block_bytes, ip)
+        return _udp(block_bytes, ip, VXLAN_BYTES if vxlan else 0)
     known = sorted(size for size in mss_bytes if size)
-    mss = known[len(known) // 2] if known else MSS_ASSUMED_BYTES - (ip - IPV4_BYTES)
+    usual = MSS_ASSUMED_BYTES - (ip - IPV4_BYTES) - (VXLAN_BYTES if vxlan else 0)
+    mss = known[len(known) // 2] if known else usual
     options = 0 if mss + ip + TCP_BYTES in USUAL_MTUS else TIMESTAMPS_BYTES
-    packet = mss + ip + TCP_BYTES + options
+    outer = VXLAN_BYTES if vxlan else 0
+    packet = mss + ip + TCP_BYTES + options + outer
     return Headers(
         ip_ratio=packet / mss,
         wire_ratio=(packet + ETHERNET_BYTES) / mss,
         assumed=not known,
-        how=f"{packet} B packets carry {mss} B of payload",
+        how=f"{packet} B packets carry {mss} B of payload"
+        + (f", {outer} B of them for VXLAN" if outer else ""),
     )
 
 
-def _udp(block_bytes: int | None, ip: int) -> Headers:
+def _udp(block_bytes: int | None, ip: int, outer: int) -> Headers:
     block = block_bytes or MSS_ASSUMED_BYTES
-    fragments = math.ceil((block + UDP_BYTES) / (1500 - ip))
-    packet = block + UDP_BYTES + fragments * ip
+    fragments = math.ceil((block + UDP_BYTES) / (1500 - outer - ip))
+    packet = block + UDP_BYTES + fragments * (ip + outer)
     return Headers(
         ip_ratio=packet / block,
         wire_ratio=(packet + fragments * ETHERNET_BYTES) / block,

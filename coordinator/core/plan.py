@@ -61,6 +61,7 @@ def plan(spec: RunSpec, presences: Sequence[Presence], now: datetime, run_id: st
         *_shortages(spec, presences, now, servers=servers, clients=clients, pairs=len(pairs)),
         *_engine_problems(spec, servers=servers, clients=clients),
         *_probe_problems(spec, servers),
+        *_tunnel_problems(spec, [*clients, *servers]),
     ]
     bursts = _bursts(spec, now)
     if (early := hard_end_problem(spec, bursts, now)) is not None:
@@ -178,6 +179,25 @@ def _probe_problems(spec: RunSpec, servers: Sequence[Presence]) -> Iterator[Prob
             message=f"{len(silent)} of {len(servers)} server agents answer no probes "
             f"({_first(silent)})",
             fix="set BROADSIDE_AGENT_ECHO_PORT on them to a free UDP port, or drop it",
+        )
+
+
+def _tunnel_problems(spec: RunSpec, agents: Sequence[Presence]) -> Iterator[Problem]:
+    """Agents of either role that may not, or cannot, make the devices."""
+    without = [agent.agent_id for agent in agents if not agent.tunnels]
+    if spec.traffic.encapsulation is not None and without:
+        yield Problem(
+            field="traffic.encapsulation",
+            message=f"{len(without)} of {len(agents)} agents make no VXLAN devices "
+            f"({_first(without)})",
+            fix="set BROADSIDE_AGENT_ALLOW_TUNNELS=true on them and give them CAP_NET_ADMIN, or "
+            "drop it",
+        )
+    if spec.traffic.encapsulation is not None and any(":" in agent.address for agent in agents):
+        yield Problem(
+            field="traffic.encapsulation",
+            message="an agent's address is IPv6, and VXLAN goes over IPv4 here",
+            fix="set BROADSIDE_AGENT_ADDRESS to IPv4 addresses, or drop it",
         )
 
 

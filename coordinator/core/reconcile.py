@@ -16,10 +16,10 @@ import numpy as np
 
 from coordinator.core.aggregate import figure
 from coordinator.core.evidence import FirewallLedger, Floats
-from coordinator.core.headers import MSS_ASSUMED_BYTES, VXLAN_BYTES, Headers
+from coordinator.core.headers import MSS_ASSUMED_BYTES, Headers
 from coordinator.core.series import BurstSeries
 from coordinator.core.steady import t95
-from exchange.messages import Message
+from exchange.messages import VXLAN_BYTES, Message
 
 LAG_MIN_S: Final = -60.0
 LAG_MAX_S: Final = 300.0

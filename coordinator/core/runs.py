@@ -20,6 +20,8 @@ from exchange.messages import (
 
 ARM_GAP_MIN_S = 5.0  # s between two bursts that the fleet needs to report and to arm again
 
+TUNNEL_GAP_S = 4.0  # s more, for both ends of the tunnels
+
 
 class Layer(StrEnum):
     """Where in the stack a rate is counted."""
@@ -110,6 +112,8 @@ class RunSpec(Message):
         needed_s = self.burst_s + self.traffic.omit_s + ARM_GAP_MIN_S
         if (probe := self.traffic.probe) is not None:
             needed_s += probe.after_s + 1  # s for the last answer
+        if self.traffic.encapsulation is not None:
+            needed_s += TUNNEL_GAP_S
         if self.bursts_count > 1 and self.period_s < needed_s:
             raise ValueError(
                 f"period_s: {self.period_s} s is too short for bursts of {self.burst_s} s "

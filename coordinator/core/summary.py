@@ -431,6 +431,7 @@ def _headers(spec: RunSpec, aligned: Aligned) -> Headers:
         block_bytes=spec.traffic.block_bytes
         or next((engine.block_bytes for engine in engines if engine.block_bytes), None),
         ipv6=any(":" in test.endpoint.address for test in tests),
+        vxlan=spec.traffic.encapsulation is not None,
     )
 
 

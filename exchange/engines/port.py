@@ -36,7 +36,9 @@ from typing import ClassVar, Final, Protocol
 from exchange.engines.reading import Event, Reading
 from exchange.messages import Job, Traffic
 
-EVERY_ENGINE: Final = frozenset({"engine", "options", "probe"})  # fields of Traffic that all take
+EVERY_ENGINE: Final = frozenset(  # fields of Traffic that all take
+    {"engine", "options", "probe", "encapsulation"}
+)
 
 
 class EngineProblem(Exception):

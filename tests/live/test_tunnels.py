@@ -1,0 +1,145 @@
+"""VXLAN bursts in the lab, with probes and CPU cost beside them; and agents that die in one."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import clocks, fleet
+from lab.topology import Host, Lab, LabSpec
+from tests.live.labs import built, needs_root, new_prefix, wait_until
+from tests.live.site import Site, call, wait_for, wait_for_fleet, wait_for_summary
+
+pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(200), needs_root]
+
+AGENT = {
+    "BROADSIDE_AGENT_ALLOW_TUNNELS": "true",
+    "BROADSIDE_AGENT_ARM_LEAD_S": "2",
+    "BROADSIDE_AGENT_HEARTBEAT_S": "1",
+}
+SPEC = {
+    "pairs_count": 2,
+    "bursts_count": 1,
+    "burst_s": 6,
+    "period_s": 60,
+    "lead_s": 8,
+    "traffic.streams_count": 4,
+    "traffic.stream_bits_per_second": 10_000_000,
+    "traffic.encapsulation": "vxlan",
+    "traffic.probe": "udp",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """A lab with its agents and a coordinator."""
+
+    lab: Lab
+    url: str
+    environment: dict[str, str]
+    agents: fleet.Fleet
+
+    def start(self, *names: str) -> fleet.Fleet:
+        """Some agents anew, in a fleet of their own."""
+        plans = [p for p in fleet.plan_agents(self.lab, self.environment) if p.agent_id in names]
+        logs = self.lab.path / "again"
+        return fleet.start(plans, prefix=self.lab.spec.prefix, log_path=logs)
+
+    def launch(self, **overrides: Any) -> str:
+        body = {"scenario": "smoke", "overrides": SPEC | overrides}
+        run_id: str = call(self.url, "POST", "/v1/runs", json=body)["run_id"]
+        return run_id
+
+    def wait_for_devices(self) -> None:
+        wait_for("tunnels", lambda: all(map(devices, self.lab.clients + self.lab.servers)))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
+    folder = tmp_path_factory.mktemp("tunnels")
+    spec = LabSpec(pairs_count=2, prefix=new_prefix(), firewall_bits_per_second=400_000_000)
+    with built(spec, folder) as lab, Site(folder) as coordinator:
+        ledger = {"BROADSIDE_LEDGER": "lab", "BROADSIDE_LEDGER_PATH": str(lab.ledger_path)}
+        _, url = coordinator.start_coordinator(**ledger)
+        environment = {"BROADSIDE_DATA_DIR": coordinator.environment["BROADSIDE_DATA_DIR"], **AGENT}
+        plans = fleet.plan_agents(lab, environment)
+        with fleet.start(plans, prefix=spec.prefix, log_path=folder / "logs") as agents:
+            clocks.wait_synced(lab, 30)
+            wait_for_fleet(url, 4)
+            yield Range(lab=lab, url=url, environment=environment, agents=agents)
+
+
+def devices(host: Host) -> list[str]:
+    """Tunnels' devices on a host."""
+    argv = ["ip", "-netns", str(host.namespace), "-json", "link", "show", "type", "vxlan"]
+    shown = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=5).stdout
+    return [link["ifname"] for link in json.loads(shown or "[]") if link]
+
+
+def engines(lab: Lab) -> set[int]:
+    """Engine processes in the lab's namespaces."""
+    hosts = [str(host.namespace) for host in lab.clients + lab.servers]
+    found: set[int] = set()
+    for namespace in hosts:
+        argv = ["ip", "netns", "pids", namespace]
+        pids = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=5).stdout
+        for pid in pids.split():
+            try:
+                words = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if words[0].endswith(b"iperf3") and b"--client" in words:
+                found.add(int(pid))
+    return found
+
+
+def test_a_burst_in_tunnels_reconciles_with_their_overhead_and_leaves_nothing(
+    site: Range, record_property: Callable[[str, object], None]
+) -> None:
+    run_id = site.launch(**{"objective.probe_loss_max_ratio": 0.5})
+    site.wait_for_devices()
+    summary = wait_for_summary(site.url, run_id)
+    (burst,) = summary["bursts"]
+    assert summary["verdict"] == "pass", summary["findings"]
+    assert "50 B of them for VXLAN" in burst["header_how"]
+    held = summary["reconciliation"]
+    record_property("residual_ratio", held["residual_ratio"])
+    assert abs(held["residual_ratio"]) <= 0.01, held
+    assert not any(map(devices, site.lab.clients + site.lab.servers))
+    for side in ("client_cpu", "server_cpu"):
+        assert burst[side]["pairs_count"] == 2
+        assert burst[side]["cpu_s_per_gigabyte"] > 0
+    latency = burst["latency"]
+    assert latency["pairs_count"] == 2
+    assert 0 < latency["fleet"]["before"]["p50_s"] < 1
+    assert latency["fleet"]["during"]["answered_count"] > 60
+    assert all(pair["latency"]["during"]["sent_count"] > 30 for pair in burst["pairs"])
+
+
+def test_what_agents_leave_that_die_in_a_burst_is_gone_within_seconds(site: Range) -> None:
+    lab, states = site.lab, site.agents.states()
+    run_id = site.launch(burst_s=20)
+    site.wait_for_devices()
+    wait_for("both clients sending", lambda: len(engines(lab)) == 2)
+    time.sleep(3)  # past the instant: arm_lead_s is 2
+    client, server = lab.clients[0], lab.servers[1]
+    for host in (client, server):
+        os.kill(states[host.name].pid, signal.SIGKILL)
+    wait_until(lambda: not devices(client) and not devices(server), "no device of the dead", 3)
+    wait_until(lambda: len(engines(lab)) == 1, "no engine of the dead", 3)
+    call(site.url, "DELETE", f"/v1/runs/{run_id}")
+    everybody = lab.clients + lab.servers
+    wait_until(lambda: not any(map(devices, everybody)), "no device at all", 15)
+    wait_until(lambda: not engines(lab), "no engine at all", 5)
+    with site.start(client.name, server.name):
+        wait_for_fleet(site.url, 4)
+        summary = wait_for_summary(site.url, site.launch(burst_s=3))
+    assert summary["pairs_measured"] == 2, summary["findings"]
+    assert not any(map(devices, everybody))

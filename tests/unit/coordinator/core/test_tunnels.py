@@ -1,0 +1,52 @@
+import pytest
+from pydantic import ValidationError
+
+from coordinator.core.headers import headers
+from coordinator.core.plan import Infeasible, plan
+from coordinator.core.runs import RunSpec
+from exchange.messages import Protocol, Role, Vxlan
+from tests.unit.coordinator.fleet import NOW, presence
+
+
+def spec(**changes: object) -> RunSpec:
+    values = {"scenario": "t", "pairs_count": 1, "traffic": {"encapsulation": "vxlan"}}
+    return RunSpec.model_validate(values | changes)
+
+
+def test_vxlan_is_asked_for_in_one_word() -> None:
+    assert spec().traffic.encapsulation == Vxlan(vni_from=4096, port=4789)
+    assert spec(traffic={"encapsulation": "none"}).traffic.encapsulation is None
+
+
+def test_the_outer_headers_are_in_the_overhead() -> None:
+    plain = headers(Protocol.TCP, [1398])
+    inside = headers(Protocol.TCP, [1398], vxlan=True)
+    assert inside.ip_ratio * 1398 == pytest.approx(1500)  # a full packet of the underlay
+    assert (inside.ip_ratio - plain.ip_ratio) * 1398 == pytest.approx(50)
+    assert inside.wire_ratio * 1398 == pytest.approx(1514)
+    assert headers(Protocol.TCP, [None], vxlan=True).ip_ratio == pytest.approx(inside.ip_ratio)
+
+
+def test_each_fragment_of_a_datagram_has_outer_headers_of_its_own() -> None:
+    small = headers(Protocol.UDP, [], block_bytes=1400, vxlan=True)
+    big = headers(Protocol.UDP, [], block_bytes=1448, vxlan=True)
+    assert small.ip_ratio * 1400 == pytest.approx(1400 + 8 + 20 + 50)
+    assert big.ip_ratio * 1448 == pytest.approx(1448 + 8 + 2 * 70)
+
+
+def test_agents_without_the_right_are_refused_at_launch_with_the_field() -> None:
+    able = [presence(Role.CLIENT, 1, tunnels=True), presence(Role.SERVER, 1, tunnels=True)]
+    assert plan(spec(), able, NOW, "run-1").spec.traffic.encapsulation is not None
+    for place in range(2):
+        fleet = [
+            *able[:place],
+            able[place].model_copy(update={"tunnels": False}),
+            *able[place + 1 :],
+        ]
+        with pytest.raises(Infeasible, match=r"traffic.encapsulation: 1 of 2 agents make no VXLAN"):
+            plan(spec(), fleet, NOW, "run-1")
+
+
+def test_bursts_leave_time_for_tunnels() -> None:
+    with pytest.raises(ValidationError, match=r"set at least 39 s"):
+        spec(bursts_count=2, burst_s=30, period_s=36)
