@@ -21,8 +21,12 @@ soak: setup ## a weekend in ten minutes: 60 bursts in the lab, coordinators and 
 faults: setup ## break a fleet in every phase of a run: the table of faults, each held to the rules
 	@$(BIN)/python -m lab.faults $(ARGS)
 
+scenarios: tools ## every test of the field's notebook in the lab, in one table; ARGS="--only FTP"
+	@$(BIN)/python -m lab.scenarios $(ARGS)
+
 test: tools lint types deploy-check ## everything: lint, types, deploy-check, unit, contract, live
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest -n 2 --dist loadfile -m "not alone" $(ARGS)
+	@$(BIN)/pytest -m alone $(ARGS)
 
 lint: setup ## ruff: rules and format; hadolint and a compose parser: Docker files
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -60,4 +64,4 @@ wheelhouse: setup ## dist/broadside-bundle.tar.gz: what VMs without internet ins
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo soak faults test lint types unit fuzz bench lock deploy-check wheelhouse clean
+.PHONY: help setup tools demo soak faults scenarios test lint types unit fuzz bench lock deploy-check wheelhouse clean

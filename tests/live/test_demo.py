@@ -12,7 +12,12 @@ import pytest
 from lab.namespaces import list_namespaces, list_owned
 from tests.live.site import BROADSIDE, Site, wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.needs_root,
+    pytest.mark.alone,
+    pytest.mark.timeout(400),
+]
 
 LABS = [f"bs{number or ''}" for number in range(10)]
 
