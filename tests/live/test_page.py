@@ -95,7 +95,7 @@ def launch(page: Page, **fields: str) -> str:
     for label, value in fields.items():
         page.get_by_label(re.compile(f"^{label.replace('_', ' ')}")).fill(value)
     page.get_by_text("More fields").click()
-    page.get_by_label("One FIELD=VALUE a line").fill("scale=100")
+    page.get_by_label("One FIELD=VALUE a line").fill("scale=100\nlead_s=6")
     expect(page.get_by_text("Feasible", exact=True)).to_be_visible(timeout=15_000)
     shoot(page, "launch")
     page.get_by_role("button", name="Launch", exact=True).click()
@@ -136,7 +136,7 @@ def test_an_operator_launches_watches_aborts_and_reads_the_report(
     faults += watched.all_faults()
     shoot(page, "runs-empty")
 
-    run_id = launch(page, Length_of_a_burst="8")
+    run_id = launch(page, Length_of_a_burst="6")
     expect(page.locator(".stage")).to_contain_text("T\u2212")
     expect(page.locator(".stage")).to_contain_text("armed 2 of 2", timeout=20_000)
     expect(page.locator(".badge", has_text="running")).to_be_visible(timeout=20_000)
