@@ -13,7 +13,7 @@ from typing import Final
 
 from lab import network, topology
 from lab.errors import LabBroken
-from lab.profiles import PROFILES, Profile
+from lab.profiles import PROFILES, Profile, falls_path
 from lab.topology import Lab
 
 JITTER_EVERY_S: Final = 0.5
@@ -50,14 +50,23 @@ def keep_jitter(lab: Lab, profile: Profile) -> None:
 
 
 def keep_cliff(lab: Lab, profile: Profile, cliff_ratio: float) -> None:
-    """Cut the firewall's rate once the load on it passes the cliff, until it is idle again."""
+    """Cut the firewall's rate once the load on it has stayed above the cliff, until it is idle."""
     rate = lab.spec.firewall_bits_per_second
     if rate is None:
         raise SystemExit("the lab's firewall has no rate to lose")
     collapsed = False
+    above_since_s: float | None = None
     for load_bits_per_second in loads(lab):
-        if not collapsed and load_bits_per_second > rate * cliff_ratio:
+        now_s = time.monotonic()
+        if load_bits_per_second <= rate * cliff_ratio:
+            above_since_s = None
+        elif above_since_s is None:
+            above_since_s = now_s
+        long_enough = above_since_s is not None and now_s - above_since_s >= profile.cliff_after_s
+        if not collapsed and long_enough:
             network.set_firewall_rate(lab, round(rate * profile.cliff_to_ratio))
+            with falls_path(lab).open("a") as file:
+                file.write(f"{time.time():.3f}\n")
             collapsed = True
         elif collapsed and load_bits_per_second < rate * IDLE_RATIO:
             network.set_firewall_rate(lab, rate)

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from exchange.messages import Role
@@ -35,6 +36,7 @@ class Profile:
     nic_jitter_ratio: float = 0.0  # every NIC's rate moves by this much either way, 5 times a s
     cliff_ratio: float | None = None  # load, of the firewall's rate, above which it collapses
     cliff_to_ratio: float = 1.0  # what is left of the rate then
+    cliff_after_s: float = 0.0  # for which the load must have been above it
     delay_s: float = 0.0  # added to the path each way
     bypass: bool = False  # hosts reach each other without the firewall
 
@@ -54,9 +56,10 @@ PROFILES: Final[Mapping[str, Profile]] = {
     ),
     "small-vm": Profile(says="a VM size with half the NIC's rate", nic_ratio=0.5),
     "cliff": Profile(
-        says="a device that falls to 30 % of its rate once the load passes 70 % of it",
+        says="a device that falls to 30 % of its rate after 3 s of a load above 70 % of it",
         cliff_ratio=0.7,
         cliff_to_ratio=0.3,
+        cliff_after_s=3.0,
     ),
     "path-2ms": Profile(says="a path with a round trip of 2 ms", delay_s=0.001),
     "path-20ms": Profile(says="a path with a round trip of 20 ms", delay_s=0.01),
@@ -87,6 +90,17 @@ def apply(lab: Lab, name: str) -> Profile:
     return profile
 
 
+def falls(lab: Lab) -> tuple[float, ...]:
+    """When the firewall fell off its cliff, epoch seconds, since the profile was applied."""
+    path = falls_path(lab)
+    return tuple(map(float, path.read_text().split())) if path.exists() else ()
+
+
+def falls_path(lab: Lab) -> Path:
+    """Where the keeper writes them, one a line."""
+    return lab.path / "falls"
+
+
 def _scaled(bits_per_second: int | None, ratio: float) -> int | None:
     return None if bits_per_second is None else max(100_000, round(bits_per_second * ratio))
 
@@ -95,6 +109,7 @@ def _scaled(bits_per_second: int | None, ratio: float) -> int | None:
 
 
 def _start_keeper(lab: Lab, name: str) -> None:
+    falls_path(lab).unlink(missing_ok=True)
     with inside(lab.firewall_namespace):
         detach([*module_argv("lab.keeper", lab.spec.prefix), str(lab.path), name])
 
