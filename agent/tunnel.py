@@ -72,9 +72,11 @@ class TunnelEnd:
         if name in found:  # not ours to guard, nor to delete
             raise TunnelFailed(f"{name}: there is one already ({found[name] or 'foreign'})")
         end = cls(name=name, _guard=await asyncio.to_thread(_guardian, name))
+        making = asyncio.ensure_future(asyncio.to_thread(_ip, ["-batch", "-"], commands))
         try:
-            await asyncio.to_thread(_ip, ["-batch", "-"], commands)
+            await asyncio.shield(making)
         except BaseException:
+            await asyncio.wait({making})  # else it would make the device after we deleted it
             await end.close()
             raise
         return end

@@ -6,6 +6,7 @@ every tunnel stand.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -80,6 +81,7 @@ class TunnelKeeper:
                     log.warning("tunnel %d: its client fell silent", vni)
                     self._failed[vni] = row.opened_by
                     await self._close(standing)
+                    await self._drop(row)
         for vni, row in asked.items():
             if vni not in self._standing and self._failed.get(vni) != row.opened_by:
                 await self._open(row)
@@ -116,6 +118,12 @@ class TunnelKeeper:
         self.bind(standing.tunnel.ports, None)
         await standing.end.close()
         log.info("tunnel %d is gone", standing.tunnel.vni, extra={"action": "tunnel_gone"})
+
+    async def _drop(self, tunnel: Tunnel) -> None:
+        """Take away what a dead client asked for, so that our successor does not do it."""
+        with contextlib.suppress(ExchangeError, TimeoutError):
+            async with asyncio.timeout(READ_TIMEOUT_S):
+                await self.tools.records.drop_tunnel(self.tools.settings.agent_id, tunnel)
 
     async def _answer(self, tunnel: Tunnel, problem: str) -> None:
         try:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from ipaddress import ip_network
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -219,8 +219,16 @@ class Traffic(Message):
     # pair's streams, each with a server port of its own
     omit_s: Annotated[int, Field(ge=0, le=60)] = 0  # s, engine's own warm-up before the test
     interval_s: Annotated[float, Field(ge=0.1, le=60)] = 1.0  # s between the engine's readings
-    probe: Annotated[Probe | None, BeforeValidator(_parse_probe)] = None
-    encapsulation: Annotated[Vxlan | None, BeforeValidator(_parse_encapsulation)] = None
+    probe: Annotated[
+        Probe | None,
+        BeforeValidator(_parse_probe, json_schema_input_type=Probe | Literal["udp", "off"] | None),
+    ] = None  # beside any engine
+    encapsulation: Annotated[
+        Vxlan | None,
+        BeforeValidator(
+            _parse_encapsulation, json_schema_input_type=Vxlan | Literal["vxlan", "none"] | None
+        ),
+    ] = None  # of any engine's traffic
     options: Annotated[Mapping[str, bool | int | float | str], Field(max_length=32)] = {}  # the
     # engine's own, checked by its Options: docs/engines.md
 

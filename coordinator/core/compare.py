@@ -281,6 +281,7 @@ def conditions_of(spec: RunSpec) -> Mapping[str, str]:
         "window": str(traffic.window_bytes or "default"),
         "mss": str(traffic.mss_bytes or "default"),
         "congestion": traffic.congestion or "default",
+        "encapsulation": "none" if traffic.encapsulation is None else "vxlan",
         "dscp": "default" if traffic.dscp is None else str(traffic.dscp),
         **{f"device {name}": value for name, value in spec.device.items()},
     }

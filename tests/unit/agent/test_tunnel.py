@@ -102,7 +102,6 @@ async def test_a_tunnel_stands_while_its_client_speaks_and_while_the_table_is_aw
     await look_for(3, beating=False)
     assert [end.closed for end in ends] == [True]  # and what its client left is not opened again
     assert bound[-1] is None
-    await records.drop_tunnel("server-1", row)
     assert await records.read_tunnels("server-1") == []
 
 
