@@ -1,7 +1,7 @@
 """An HTTP relay on this host that misbehaves when asked to: what may lie between us and Azure."""
 
-import contextlib
 import http.client
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ class Relay:
             def serve(self) -> None:
                 relay._serve(self)
 
-        self._server = ThreadingHTTPServer((host, 0), Handler)
+        self._server = _Server((host, 0), Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
@@ -136,8 +136,7 @@ class Relay:
         if fault is None or fault.delay_s is not None:
             if fault is not None and fault.delay_s is not None:
                 time.sleep(fault.delay_s)
-            with contextlib.suppress(ConnectionError):  # who asked has gone meanwhile
-                handler.answer(*self._ask(handler))
+            handler.answer(*self._ask(handler))
         elif fault.status is not None:
             handler.read_body()
             handler.answer(fault.status, fault.headers, b"")
@@ -156,6 +155,13 @@ class Relay:
             return answer.status, dict(answer.getheaders()), answer.read()
         finally:
             connection.close()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of those who asked and have gone meanwhile."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class _Handler(BaseHTTPRequestHandler):

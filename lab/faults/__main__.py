@@ -49,6 +49,8 @@ class Worker:
         into, out = self._process.stdin, self._process.stdout
         assert into is not None and out is not None  # noqa: S101 - Popen was told to make both
         self.prefix = out.readline().strip() or None
+        if self.prefix is not None:
+            sys.stderr.write(f"lab {self.prefix}\n")
         while self.prefix is not None and self._process.poll() is None:
             try:
                 name, phase = cells.get_nowait()

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from agent.run import run_from_environment
-from lab.rights import CLONE_NEWNS, MS_REC_PRIVATE
+from lab.rights import CLONE_NEWNS
 
 DISK_BYTES: Final = 4 * 2**20  # iperf3 takes 128 KiB a stream of it
+MS_REC_SLAVE: Final = 0x4000 | 0x8_0000  # sys/mount.h
 FILLER: Final = "filler"
 _SPOOL: Final = "BROADSIDE_AGENT_SPOOL_DIR"
 
@@ -25,7 +26,8 @@ def run() -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     for result in (
         libc.unshare(CLONE_NEWNS),
-        libc.mount(b"none", b"/", None, MS_REC_PRIVATE, None),
+        # Ours stays ours; what others unmount goes here too, or we would hold their namespaces.
+        libc.mount(b"none", b"/", None, MS_REC_SLAVE, None),
         libc.mount(b"tmpfs", bytes(spool_path), b"tmpfs", 0, f"size={DISK_BYTES}".encode()),
     ):
         if result:

@@ -22,10 +22,9 @@ from lab.faults.range import PAIRS_COUNT, Range
 
 BURSTS_COUNT: Final = 2
 LEAD_S: Final = 8
-GAP_S: Final = 6  # s between two bursts
 STREAM_BITS_PER_SECOND: Final = 5_000_000
 TARGET_BITS_PER_SECOND: Final = 8_000_000  # of 10 offered: a run without a fault passes
-LOOK_S: Final = 0.05
+LOOK_S: Final = 0.15
 GRACE_S: Final = 40.0  # s past the last report's due time within which the verdict must be there
 LOG_TAIL: Final = 300  # characters of the coordinator's log that a cell without a verdict shows
 
@@ -109,7 +108,7 @@ def _launch(site: Range, fault: Fault, phase: Phase) -> Plan:
         "pairs_count": PAIRS_COUNT,
         "bursts_count": BURSTS_COUNT,
         "burst_s": fault.burst_s,
-        "period_s": fault.burst_s + GAP_S,
+        "period_s": fault.burst_s + fault.gap_s,
         "align_to_period": False,
         "lead_s": round(lead_s),
         "lease_s": fault.lease_s,
@@ -136,7 +135,9 @@ def _await_phase(site: Range, plan: Plan, phase: Phase) -> tuple[Scene, str | No
         time.sleep(LOOK_S)
     scene = Scene(
         range=site,
-        client=claim.agent_id if claim else site.lab.clients[0].name,
+        clients=(claim.agent_id,)
+        if claim
+        else tuple(host.name for host in site.lab.clients[:PAIRS_COUNT]),
         server=plan.pairs[0].endpoint.agent_id,
         jobs=tuple(plan.jobs(burst)),
     )

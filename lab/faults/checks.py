@@ -8,7 +8,7 @@ floor, the verdict recomputes, and nothing is left running or spooled.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final
 
@@ -40,7 +40,7 @@ class Evidence:
 
     stored: Stored
     struck: Struck
-    addresses: Mapping[str, str]  # of the struck client and server, by role
+    addresses: frozenset[str]  # of the struck clients
     tests: tuple[TestSeconds, ...]
     ledger: tuple[LedgerReading, ...]
     recomputed: Mapping[str, Any]
@@ -52,7 +52,7 @@ def read_evidence(
 ) -> Evidence:
     """Gather it (blocking)."""
     records = site.fabric.records
-    from_at = plan.bursts[0].planned_start_at - timedelta(seconds=30)
+    from_at = plan.created_at
     stored = site.loop.run(read_stored(records, plan, summary))
     tests = site.loop.run(records.read_tests(from_at, datetime.now(UTC)))
     recomputed = site.coordinator.get(f"/v1/runs/{plan.run_id}/recomputed") or {}
@@ -61,10 +61,7 @@ def read_evidence(
     return Evidence(
         stored=stored,
         struck=struck,
-        addresses={
-            "client": site.host(scene.client).address,
-            "server": site.host(scene.server).address,
-        },
+        addresses=frozenset(site.host(name).address for name in scene.clients),
         tests=tuple(tests),
         ledger=tuple(
             r for r in parse_ledger(ledger_path.read_text()) if r.at_s >= from_at.timestamp()
@@ -136,9 +133,7 @@ def _lease(evidence: Evidence, fault: Fault) -> Iterator[str]:
     limit_s = evidence.struck.at_s + fault.lease_s + STOP_S
     healed_s = evidence.struck.at_s + fault.lasts_s
     for test in evidence.tests:
-        if "server" not in fault.cuts_lease and (
-            test.test.client_address != evidence.addresses["client"]
-        ):
+        if fault.cuts_lease == "client" and test.test.client_address not in evidence.addresses:
             continue
         for track in test.tracks:
             last_s = max(

@@ -1,14 +1,14 @@
 """The matrix: what breaks, and when. A fault strikes one victim and heals after a while.
 
-A fault strikes the client that holds the first pair's job (before anybody does: the first client),
-or that pair's server, or what all share.
+A fault strikes the client that holds the first pair's job (before anybody does: all clients but the
+spare, so that some job meets it), or that pair's server, or what all share.
 """
 
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 from exchange.messages import Claim, Job
 from exchange.messages import Phase as Told
@@ -48,7 +48,7 @@ class Scene:
     """What a fault finds when it strikes."""
 
     range: Range
-    client: str
+    clients: tuple[str, ...]
     server: str
     jobs: tuple[Job, ...]  # of the first burst
 
@@ -66,8 +66,9 @@ class Fault:
     heal: Verb
     lasts_s: float  # s from the strike to the healing
     burst_s: int = 4
+    gap_s: int = 6  # between the two bursts
     lease_s: int = 60
-    cuts_lease: tuple[str, ...] = ()  # who must fall silent when the lease lapses: client, all
+    cuts_lease: Literal["client", "all"] | None = None  # who is to be silent when it lapses
 
 
 def _nothing(scene: Scene) -> str | None:
@@ -76,7 +77,8 @@ def _nothing(scene: Scene) -> str | None:
 
 def _agents(number: int, *, server: bool = False) -> Verb:
     def act(scene: Scene) -> str | None:
-        scene.range.kill(scene.server if server else scene.client, number)
+        for agent_id in (scene.server,) if server else scene.clients:
+            scene.range.kill(agent_id, number)
         return None
 
     return act
@@ -89,15 +91,17 @@ def _revive(scene: Scene) -> str | None:
 
 def _engines(number: int, *, server: bool = False) -> Verb:
     def act(scene: Scene) -> str | None:
-        count = scene.range.signal_engines(scene.server if server else scene.client, number)
-        return None if count else "no iperf3 runs there yet"
+        struck = (scene.server,) if server else scene.clients
+        count = sum(scene.range.signal_engines(agent_id, number) for agent_id in struck)
+        return None if count else "no iperf3 was running there"
 
     return act
 
 
 def _cables(*, data: bool, up: bool) -> Verb:
     def act(scene: Scene) -> str | None:
-        scene.range.set_cables(scene.client, data=data, management=True, up=up)
+        for agent_id in scene.clients:
+            scene.range.set_cables(agent_id, data=data, management=True, up=up)
         return None
 
     return act
@@ -149,20 +153,22 @@ def _heal_tables(scene: Scene) -> str | None:
 def _fill_disk(scene: Scene) -> str | None:
     """The disk matters where the table is away, so that goes as well."""
     site = scene.range
-    fill_disk(site.agent_pid(scene.client), site.spool_path(scene.client))
-    _refuse_tables(scene)
-    return None
+    for agent_id in scene.clients:
+        fill_disk(site.agent_pid(agent_id), site.spool_path(agent_id))
+    return _refuse_tables(scene)
 
 
 def _free_disk(scene: Scene) -> str | None:
     site = scene.range
-    free_disk(site.agent_pid(scene.client), site.spool_path(scene.client))
+    for agent_id in scene.clients:
+        free_disk(site.agent_pid(agent_id), site.spool_path(agent_id))
     return _heal_tables(scene)
 
 
 def _clock(offset_s: float) -> Verb:
     def act(scene: Scene) -> str | None:
-        clocks.plant_offset(scene.range.lab, scene.client, offset_s)
+        for agent_id in scene.clients:
+            clocks.plant_offset(scene.range.lab, agent_id, offset_s)
         if not offset_s:
             clocks.wait_synced(scene.range.lab, SYNC_S)
         return None
@@ -236,7 +242,7 @@ _ALL: Final = (
         lasts_s=20,
         burst_s=16,
         lease_s=5,
-        cuts_lease=("client", "server"),
+        cuts_lease="all",
     ),
     Fault(
         name="network-cut",
@@ -253,7 +259,7 @@ _ALL: Final = (
         lasts_s=20,
         burst_s=16,
         lease_s=5,
-        cuts_lease=("client",),
+        cuts_lease="client",
     ),
     Fault(
         name="queue-down",
@@ -264,17 +270,19 @@ _ALL: Final = (
     ),
     Fault(
         name="table-503",
-        says="the table answers 503 for 8 s",
+        says="the table answers 503 for 20 s",
         inject=_refuse_tables,
         heal=_heal_tables,
-        lasts_s=8,
+        lasts_s=20,
+        gap_s=26,
     ),
     Fault(
         name="full-disk",
-        says="the client's disk full and the table away, both for 8 s",
+        says="the client's disk full and the table away, both for 20 s",
         inject=_fill_disk,
         heal=_free_disk,
-        lasts_s=8,
+        lasts_s=20,
+        gap_s=26,
     ),
     Fault(
         name="clock-step",

@@ -87,8 +87,7 @@ class Range:
             process.pid
             for process in list_processes()
             if process.namespace_inode == inode
-            and process.arguments
-            and "iperf3" in Path(process.arguments[0]).name
+            and any(Path(word).name == "iperf3" for word in process.arguments)  # by a loader, too
         ]
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):

@@ -106,7 +106,7 @@ def evidence(up_bytes: dict[float, int] | None = None) -> Evidence:
     return Evidence(
         stored=right,
         struck=Struck(at_s=start_s, cell=("nothing", Phase.ARMED)),
-        addresses={"client": "198.18.0.1", "server": "198.19.0.1"},
+        addresses=frozenset({"198.18.0.1"}),
         tests=(),
         ledger=tuple(readings),
         recomputed={"equal": True, "differences": []},
