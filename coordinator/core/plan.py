@@ -193,6 +193,12 @@ def _tunnel_problems(spec: RunSpec, agents: Sequence[Presence]) -> Iterator[Prob
             fix="set BROADSIDE_AGENT_ALLOW_TUNNELS=true on them and give them CAP_NET_ADMIN, or "
             "drop it",
         )
+    if spec.traffic.encapsulation is not None and spec.traffic.options.get("verify") is True:
+        yield Problem(
+            field="traffic.options.verify",
+            message="certificates name the agents' own addresses, and a tunnel has inner ones",
+            fix="drop it, or go without traffic.encapsulation",
+        )
     if spec.traffic.encapsulation is not None and any(":" in agent.address for agent in agents):
         yield Problem(
             field="traffic.encapsulation",
