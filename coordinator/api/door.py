@@ -226,11 +226,13 @@ def _unauthorised(why: str, headers: Headers) -> Response:
 
 def _foreign(headers: Headers) -> bool:
     """Whether a browser sends this for a page of another site, or to a name bound to loopback."""
-    host = urllib.parse.urlsplit(f"//{headers.get('host', '')}")
     origin = headers.get("origin")
-    return not is_loopback(host.hostname or "") or (
-        origin is not None and urllib.parse.urlsplit(origin).netloc != host.netloc
-    )
+    try:
+        host = urllib.parse.urlsplit(f"//{headers.get('host', '')}")
+        from_own_page = origin is None or urllib.parse.urlsplit(origin).netloc == host.netloc
+    except ValueError:  # not the form of a host
+        return True
+    return not is_loopback(host.hostname or "") or not from_own_page
 
 
 def _bounded(receive: Receive, headers: Headers, max_bytes: int) -> Receive:

@@ -106,7 +106,7 @@ class Entra:
             raise NotSignedIn(f"the token is over {_TOKEN_MAX_CHARS} characters")
         try:
             header = jwt.get_unverified_header(token)
-        except jwt.InvalidTokenError as error:
+        except (jwt.InvalidTokenError, RecursionError) as error:  # or: a header of brackets alone
             raise NotSignedIn("the token is neither Broadside's own nor a JWT") from error
         if header.get("alg") not in _ALGORITHMS:
             raise NotSignedIn("the token is not signed with RS256")

@@ -1,5 +1,6 @@
 """Every route refuses whoever may not: all of them, with every kind of bad credential."""
 
+import base64
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -192,6 +193,11 @@ async def test_health_needs_no_token(api: Api, path: str) -> None:
     assert (await api.ask("GET", path)).status_code == 200
 
 
+async def test_a_token_of_nothing_but_brackets_is_refused(api: Api) -> None:
+    nested = base64.urlsafe_b64encode(b"[" * 9_000).decode()
+    assert (await api.ask("GET", "/v1/runs", f"{nested}.e30.eA")).status_code == 401
+
+
 async def test_a_header_of_another_scheme_is_refused(api: Api) -> None:
     for header in ("Basic b3A6b3A=", "Bearer", "Bearer  ", "bearertoken"):
         answer = await api.ask("GET", "/v1/runs", headers={"Authorization": header})
@@ -327,6 +333,8 @@ async def test_the_audit_pages_to_its_end(api: Api) -> None:
     "headers",
     [
         {"Host": "rebound.example.org"},
+        {"Host": "["},
+        {"Origin": "http://[", "Host": "127.0.0.1:8080"},
         {"Origin": "https://evil.example.org", "Host": "127.0.0.1:8080"},
         {"Origin": "null", "Host": "127.0.0.1:8080"},
     ],
