@@ -113,7 +113,7 @@ CASES: Final = (
         scenario="vxlan-64-flows",
         expected=Expected(rate_ratio_of=("native, 64 flows", 0.90, 0.99)),
     ),
-    Case(name="FTP, 1 flow", scenario="ftp-1-flow", overrides={"traffic.options": {}}),
+    Case(name="FTP, 1 flow", scenario="ftp-1-flow"),
     Case(name="lftp, 64 segments in VXLAN", scenario="ftp-64-segments-vxlan"),
     Case(
         name="native, 1 flow, half the NIC",
@@ -184,12 +184,10 @@ CASES: Final = (
     Case(
         name="HTTP, 1 MB replies at a rate",
         scenario="http-1mb",
-        overrides={"traffic.options.requests_per_second": 5},
     ),
     Case(
         name="HTTPS, 1 MB replies at a rate",
         scenario="https-1mb",
-        overrides={"traffic.options.requests_per_second": 5},
     ),
     Case(name="1 tunnel", scenario="tunnels-1"),
     Case(

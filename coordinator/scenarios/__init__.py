@@ -62,9 +62,12 @@ def build(values: Mapping[str, Any], overrides: Mapping[str, Any] | None = None)
     for dotted, value in (overrides or {}).items():
         _put(merged, dotted, value)
     try:
-        return RunSpec.model_validate(merged)
+        spec = RunSpec.model_validate(merged)
     except ValidationError as error:
         raise BadScenario(explain(error)) from error
+    if problems := spec.problems():
+        raise BadScenario(" | ".join(problems))
+    return spec
 
 
 def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import secrets
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -57,7 +56,7 @@ class Studies:
         self._now = now
         self._name = secrets.token_hex(6)
         self._ended: set[str] = set()
-        self._refused_since_s: dict[str, float] = {}  # monotonic, by run id
+        self._refused_since: dict[str, datetime] = {}  # by run id
         self._switched: dict[str, str] = {}  # the state that a study's device was last put into
 
     # Verbs of an operator ---------------------------------------------------------------------
@@ -217,8 +216,9 @@ class Studies:
         except EntityExists:
             return  # an earlier step that died after it
         except (Infeasible, ScenarioError) as error:
-            since_s = self._refused_since_s.setdefault(run_id, time.monotonic())
-            if isinstance(error, Infeasible) and time.monotonic() - since_s < FEASIBLE_WITHIN_S:
+            since_at = self._refused_since.setdefault(run_id, self._now())
+            waited_s = (self._now() - since_at).total_seconds()
+            if isinstance(error, Infeasible) and waited_s < FEASIBLE_WITHIN_S:
                 return
             problem = TrialResult(
                 index=trial.index,

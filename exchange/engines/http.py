@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import Field, ValidationError
+from pydantic import Field, StrictBool, ValidationError
 
 from exchange.engines.port import (
     ClientAsk,
@@ -68,9 +68,9 @@ class Options(Message):
     requests_per_second: Annotated[float, Field(gt=0, le=100_000)] | None = None  # of a pair; None:
     # as fast as its connections go
     body_bytes: int = 1_000_000  # of each reply
-    keepalive: bool = True  # False: a connection a request
+    keepalive: StrictBool = True  # False: a connection a request
     timeout_s: Annotated[float, Field(gt=0, le=8)] = 5.0  # s after which a request has failed
-    verify: bool = False  # https: refuse a certificate that the client's system does not trust
+    verify: StrictBool = False  # https: refuse a certificate that the client does not trust
 
 
 def read_options(traffic: Traffic) -> Options | str:

@@ -91,8 +91,11 @@ def test_the_way_round_is_not_counted_by_the_firewall(lab: Lab) -> None:
 def test_a_cliff_falls_under_load(lab: Lab) -> None:
     profiles.apply(lab, "cliff")
     network.set_nic_rate(lab, lab.hosts, None)  # one NIC of 40 Mbit/s stays under it
-    rate = sent_bits_per_second(lab, 30_000_000)
+    begun_s = time.time()
+    rate = sent_bits_per_second(lab, 60_000_000)
     assert 0.3 * FIREWALL_BITS_PER_SECOND < rate < 0.7 * FIREWALL_BITS_PER_SECOND
+    (fell_at_s,) = profiles.falls(lab)
+    assert begun_s + 3 < fell_at_s < time.time()
 
 
 def kept(lab: Lab) -> list[str]:

@@ -106,6 +106,10 @@ def test_readers_of_nothing_and_of_nonsense_say_so(engine: Engine) -> None:
             "traffic.options.verify: http has no certificate; drop it, or use engine https",
         ),
         (
+            {"engine": "https", "options": {"verify": "True"}},
+            "traffic.options.verify: Input should be a valid boolean (got 'True'); mend it",
+        ),
+        (
             {"engine": "ftp", "streams_count": 64, "options": {"file_bytes": 1_000_000}},
             "traffic.options.file_bytes: 1000000 bytes are too few for 64 segments; set at least",
         ),

@@ -1,0 +1,65 @@
+"""What the lab plants is found in real bursts: a slow NIC, a small window, a cliff, an inspection.
+
+``make scenarios`` runs all of the field's tests; these are the few that decide whether an analysis
+may be believed.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from coordinator.cli.lab import free_prefix
+from lab import profiles
+from lab.scenarios import CASES, Bed, Case, Expected, Range, standing
+from tests.live.labs import needs_root
+
+pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(200), needs_root]
+
+BED = Bed(
+    pairs_count=4, scale=100, nic_bits_per_second=50_000_000, firewall_bits_per_second=160_000_000
+)
+QUICK = {"pairs_count": 4, "lead_s": 4, "traffic.probe": None}
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Range]:
+    with free_prefix() as prefix, standing(BED, prefix) as place:
+        yield place
+
+
+def quick(name: str, **changes: Any) -> Case:
+    """A case of ``make scenarios``, with fewer pairs and no probes."""
+    (case,) = (case for case in CASES if case.name == name)
+    overrides = {**case.overrides, **QUICK, **changes.pop("overrides", {})}
+    return dataclasses.replace(case, bed="small", overrides=overrides, **changes)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        quick("accelerated networking off", burst_s=4),
+        quick("128 KiB window over the path", burst_s=4, overrides={"pairs_count": 1}),
+        quick("collapse above a load", burst_s=10),
+    ],
+    ids=lambda case: case.profile,
+)
+def test_the_planted_cause_is_found(place: Range, case: Case) -> None:
+    row = place.carry_out(case, {})
+    assert row.problem is None
+    assert row.faults == ()
+    assert row.payload_bits_per_second is not None
+
+
+def test_what_inspection_costs_is_found_within_three_points(place: Range) -> None:
+    runs = {}
+    for profile in ("plain", "idps-deny"):
+        case = quick("A/B: IDPS off, deny", burst_s=4, question=None, profile=profile)
+        row = place.carry_out(dataclasses.replace(case, expected=Expected()), {})
+        runs[profile] = row.payload_bits_per_second
+    plain, deny = runs["plain"], runs["idps-deny"]
+    assert plain is not None
+    assert deny is not None
+    planted = profiles.PROFILES["idps-deny"].firewall_ratio
+    assert abs(deny / plain - planted) <= 0.03

@@ -1,0 +1,230 @@
+"""Studies step by step, on an embedded table and a clock that the test moves: whoever
+carries a study on, each trial is launched once and the device ends at rest."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import PrivateAttr
+
+from coordinator.core.runs import RunSpec
+from coordinator.service import Coordinator, UnknownRun
+from coordinator.studies.shell import FEASIBLE_WITHIN_S, HOLD_S, BadStudy, Studies
+from coordinator.studies.switch import Switch, SwitchError
+from coordinator.studies.values import AB, Axis, Mode, Question, Study, StudySpec, Sweep
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from tests.unit.coordinator.fleet import NOW, fleet
+
+SPEC = RunSpec.model_validate(
+    {"scenario": "test", "pairs_count": 2, "burst_s": 2, "lead_s": 5, "bursts_count": 1}
+)
+OFF_OR_DENY = AB(a=Mode(name="off"), b=Mode(name="deny"), switch="idps")
+TWO_SIZES = Sweep(axes=(Axis(field="traffic.streams_count", values=(1, 2)),))
+
+
+class Noted(Switch):
+    """A switch that notes what it was put to, and fails for the states in ``broken``."""
+
+    broken: tuple[str, ...] = ()
+    _states_set: list[str] = PrivateAttr(default_factory=list)
+
+    @property
+    def noted(self) -> list[str]:
+        return self._states_set
+
+    async def set(self, state: str) -> None:
+        if state in self.broken:
+            raise SwitchError(f"state {state!r}: exit 1: no")
+        self._states_set.append(state)
+
+
+def a_switch(**changes: Any) -> Noted:
+    states = {"off": ("true",), "deny": ("true",)}
+    return Noted.model_validate({"rest": "off", "states": states} | changes)
+
+
+@dataclass
+class Clock:
+    """An instant that only the test moves."""
+
+    at: datetime = NOW
+
+    def __call__(self) -> datetime:
+        return self.at
+
+
+class Place:
+    """A fabric with two idle pairs, and coordinators that come and go over it."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric, self.clock = fabric, Clock()
+        self.coordinator = Coordinator(fabric, now=self.clock)
+
+    def studies(self, switches: Mapping[str, Switch] | None = None) -> Studies:
+        """A coordinator that knows nothing but the rows."""
+        anew = Coordinator(self.fabric, now=self.clock)
+        return Studies(anew, self.fabric.table, switches, now=self.clock)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Agents say hello, runs that are due are closed."""
+        self.clock.at += timedelta(seconds=seconds)
+        for presence in fleet(2):
+            beat = presence.model_copy(update={"beat_at": self.clock.at})
+            await self.fabric.records.beat(beat)
+        await self.coordinator.tick()
+
+    async def run_count(self) -> int:
+        return len(await self.coordinator.runs(limit=50))
+
+    async def until_ended(self, study_id: str, *carriers: Studies) -> Study:
+        """Tick whoever carries studies on, a few seconds apart."""
+        for _ in range(100):
+            await self.pass_time(5)
+            for studies in carriers:
+                await studies.tick()
+            study = await carriers[0].read(study_id)
+            if study.ended_at is not None:
+                return study
+        raise AssertionError("the study does not end")
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+    place = Place(fabric)
+    await place.pass_time(0)
+    yield place
+    await fabric.close()
+
+
+def spec(question: Question, **changes: Any) -> StudySpec:
+    return StudySpec(name="test", question=question, spec=SPEC, **changes)
+
+
+async def test_each_trial_runs_once_and_a_conclusion_follows(place: Place) -> None:
+    studies = place.studies()
+    study_id = (await studies.create(spec(TWO_SIZES), by="me")).study_id
+    study = await place.until_ended(study_id, studies)
+    assert [result.run_id for result in study.results] == [f"{study_id}-001", f"{study_id}-002"]
+    assert await place.run_count() == 2
+    assert study.problem is None
+    assert study.conclusion is not None
+    assert "no trial gave a rate" in study.conclusion.sentence  # nobody took the jobs
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_whoever_takes_over_after_any_step_goes_on_where_it_stood(
+    place: Place, steps: int
+) -> None:
+    switch = a_switch()
+    first = place.studies({"idps": switch})
+    study_id = (await first.create(spec(OFF_OR_DENY), by="me")).study_id
+    for _ in range(steps):
+        await place.pass_time(5)
+        await first.tick()
+    second = place.studies({"idps": switch})
+    study = await place.until_ended(study_id, second)
+    assert [result.index for result in study.results] == [0, 1, 2, 3]
+    assert await place.run_count() == 4
+    # A state may be set twice by two coordinators, never left out.
+    changes = [b for a, b in zip(["", *switch.noted], switch.noted, strict=False) if a != b]
+    assert changes == ["off", "deny", "off"]
+
+
+async def test_of_two_coordinators_one_takes_the_steps(place: Place) -> None:
+    switch = a_switch()
+    one, other = (place.studies({"idps": switch}) for _ in range(2))
+    study_id = (await one.create(spec(OFF_OR_DENY), by="me")).study_id
+    study = await place.until_ended(study_id, one, other)
+    assert len(study.results) == 4
+    assert switch.noted == ["off", "deny", "off"]
+    assert await place.run_count() == 4
+
+
+async def test_another_waits_until_the_hold_has_lapsed(place: Place) -> None:
+    one, other = place.studies(), place.studies()
+    study_id = (await one.create(spec(TWO_SIZES), by="me")).study_id
+    await one.tick()
+    held_by = (await one.read(study_id)).held_by
+    await place.pass_time(HOLD_S - 1)
+    await other.tick()
+    assert (await one.read(study_id)).held_by == held_by
+    await place.pass_time(2)
+    await other.tick()
+    assert (await one.read(study_id)).held_by not in (None, held_by)
+
+
+async def test_a_switch_that_fails_ends_the_study_and_the_device_rests(place: Place) -> None:
+    switch = a_switch(broken=("deny",))
+    studies = place.studies({"idps": switch})
+    study_id = (await studies.create(spec(OFF_OR_DENY), by="me")).study_id
+    study = await place.until_ended(study_id, studies)
+    assert study.problem == "trial 2: state 'deny': exit 1: no"
+    assert len(study.results) == 1
+    assert switch.noted == ["off", "off"]
+    assert await place.run_count() == 1
+
+
+async def test_a_device_that_cannot_be_put_to_rest_is_said(place: Place) -> None:
+    studies = place.studies({"idps": a_switch(broken=("off",))})
+    study_id = (await studies.create(spec(OFF_OR_DENY), by="me")).study_id
+    study = await place.until_ended(study_id, studies)
+    assert study.problem is not None
+    assert "the device was not put back to off: state 'off': exit 1: no" in study.problem
+
+
+async def test_a_cancelled_study_cancels_its_run_and_rests(place: Place) -> None:
+    switch = a_switch()
+    studies = place.studies({"idps": switch})
+    question = OFF_OR_DENY.model_copy(update={"a": Mode(name="deny"), "b": Mode(name="off")})
+    study_id = (await studies.create(spec(question), by="me")).study_id
+    await studies.tick()
+    await studies.cancel(study_id, by="you", reason="enough")
+    study = await place.until_ended(study_id, studies)
+    assert (study.cancelled_by, study.cancel_reason) == ("you", "enough")
+    assert (await place.coordinator.status(f"{study_id}-001")).cancel_reason == "enough"
+    with pytest.raises(UnknownRun):
+        await place.coordinator.status(f"{study_id}-002")
+    assert switch.noted == ["deny", "off"]
+
+
+@pytest.mark.parametrize("stop", [False, True])
+async def test_a_trial_that_the_fleet_cannot_run_is_waited_for_then_on_record(
+    place: Place, stop: bool
+) -> None:
+    question = Sweep(axes=(Axis(field="pairs_count", values=(50, 2)),))
+    studies = place.studies()
+    study_id = (await studies.create(spec(question, stop_on_failure=stop), by="me")).study_id
+    await studies.tick()
+    await place.pass_time(FEASIBLE_WITHIN_S - 1)
+    await studies.tick()
+    assert (await studies.read(study_id)).results == ()
+    study = await place.until_ended(study_id, studies)
+    problems = [result.problem for result in study.results]
+    assert problems[0] is not None
+    assert "pairs_count" in problems[0]
+    assert problems[1:] == ([] if stop else [None])
+    assert (study.problem is not None) == stop
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        (
+            OFF_OR_DENY.model_copy(update={"switch": "dns"}),
+            "question.switch: 'dns' is not declared",
+        ),
+        (
+            OFF_OR_DENY.model_copy(update={"b": Mode(name="alert")}),
+            "question.switch: 'idps' has no state alert; it has off, deny",
+        ),
+    ],
+)
+async def test_a_study_without_its_switch_is_refused(place: Place, question: AB, said: str) -> None:
+    studies = place.studies({"idps": a_switch()})
+    with pytest.raises(BadStudy, match=said):
+        await studies.create(spec(question), by="me")
+    assert await studies.newest(limit=5) == []

@@ -1,0 +1,114 @@
+"""Combinations that cannot be carried out or measured are refused at launch, with the field named,
+by the API and by the command line alike."""
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from coordinator.api import create_app
+from coordinator.cli import app
+from coordinator.service import Coordinator
+from exchange.fabric import FabricSettings, open_fabric
+from exchange.messages import EngineState, Presence, Role
+from tests.unit.coordinator.fleet import presence
+
+SELF_SIGNED = EngineState(name="https", ports=(8443,), self_signed=True)
+NO_CERTIFICATE = EngineState(
+    name="https", problem="certificate: none given, and none could be made"
+)
+UDP = {"traffic.protocol": "udp", "traffic.stream_bits_per_second": 1_000_000}
+
+WRONG: list[tuple[dict[str, Any], EngineState, str, str]] = [
+    (
+        {**UDP, "objective.retransmit_max_ratio": 0.01},
+        SELF_SIGNED,
+        "objective.retransmit_max_ratio",
+        "iperf3 over udp does not measure it",
+    ),
+    (
+        {**UDP, "traffic.engine": "ftp", "traffic.streams_count": 8},
+        SELF_SIGNED,
+        "traffic.protocol",
+        "ftp cannot do udp",
+    ),
+    (
+        {"traffic.encapsulation": "vxlan"},
+        SELF_SIGNED,
+        "traffic.encapsulation",
+        "4 of 4 agents make no VXLAN devices",
+    ),
+    (
+        {"traffic.engine": "https", "traffic.options.verify": True},
+        SELF_SIGNED,
+        "traffic.options.verify",
+        "2 server agents have no certificate but one of their own making",
+    ),
+    (
+        {"traffic.engine": "https"},
+        NO_CERTIFICATE,
+        "traffic.engine",
+        "certificate: none given, and none could be made",
+    ),
+]
+
+
+def fleet(https: EngineState) -> list[Presence]:
+    """Two pairs of healthy agents without rights for tunnels."""
+    now = datetime.now(UTC)
+    able = EngineState(name="https", version="vegeta 12.13.0")
+    return [
+        presence(
+            role,
+            index,
+            beat_at=now,
+            started_at=now,
+            engines=(able if role is Role.CLIENT else https,),
+        )
+        for role in Role
+        for index in (1, 2)
+    ]
+
+
+async def launch_over_api(folder: Path, agents: list[Presence], body: object) -> httpx.Response:
+    """What the API answers to a launch, with these agents there."""
+    fabric = open_fabric(FabricSettings(data_dir=folder))
+    try:
+        for each in agents:
+            await fabric.records.beat(each)
+        api = create_app(Coordinator(fabric), tick_s=None)
+        transport = httpx.ASGITransport(app=api)
+        async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+            return await client.post("/v1/runs", json=body)
+    finally:
+        await fabric.close()
+
+
+@pytest.mark.parametrize(("overrides", "https", "field", "words"), WRONG)
+def test_it_is_refused_with_the_field_named(
+    overrides: dict[str, Any],
+    https: EngineState,
+    field: str,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body = {"scenario": "smoke", "overrides": overrides}
+    answer = asyncio.run(launch_over_api(tmp_path, fleet(https), body))
+    assert answer.status_code in (409, 422), answer.text
+    assert f"{field}: " in answer.json()["detail"]
+    assert words in answer.json()["detail"]
+
+    monkeypatch.setenv("BROADSIDE_DATA_DIR", str(tmp_path))
+    settings = [f"--set={name}={json.dumps(value)}" for name, value in overrides.items()]
+    done = CliRunner().invoke(app, ["launch", "smoke", *settings])
+    assert done.exit_code in (3, 4), done.output
+    assert done.stdout == ""
+    assert f"{field}: " in done.stderr
+    assert words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
