@@ -5,7 +5,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints
 
 from exchange.messages import (
     PROBE_GOALS,
@@ -58,7 +58,11 @@ GOALS: Final = (  # fields of an objective that not every engine's figures can a
 
 
 class RunSpec(Message):
-    """Everything that decides what a run does; a scenario is a named, partly filled one."""
+    """Everything that decides what a run does; a scenario is a named, partly filled one.
+
+    What a launch must keep beyond the fields' own bounds is in :meth:`problems`: those rules grow,
+    and a stored run is to be read by every later Broadside.
+    """
 
     scenario: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,40}$")]
     description: str = ""
@@ -83,44 +87,35 @@ class RunSpec(Message):
     labels: Mapping[str, str] = {}
     device: Mapping[str, str] = {}  # what the report says of the device: sku, region, idps ...
 
-    @model_validator(mode="after")
-    def _engine_can(self) -> "RunSpec":
-        problems = [
-            *self.traffic.problems(),
-            *(
-                (
-                    f"objective.{goal}: nothing measures it without probes; set traffic.probe=udp"
-                    if goal in PROBE_GOALS
-                    else f"objective.{goal}: {self._engine_said} does not measure it; drop it, or "
-                    "use an engine that does (docs/engines.md)"
+    def problems(self) -> tuple[str, ...]:
+        """Why it cannot be launched as it is, each as ``field: problem; fix``; empty: it can."""
+        return (*self.traffic.problems(), *self._unmeasured_goals(), *self._short_period())
+
+    def _unmeasured_goals(self) -> Iterator[str]:
+        measured = self.traffic.measurable_goals
+        for goal in GOALS:
+            if getattr(self.objective, goal) is None or goal in measured:
+                continue
+            if goal in PROBE_GOALS:
+                yield f"objective.{goal}: nothing measures it without probes; set traffic.probe=udp"
+            else:
+                yield (
+                    f"objective.{goal}: {self.traffic.engine} over {self.traffic.protocol.value} "
+                    "does not measure it; drop it, or use an engine that does (docs/engines.md)"
                 )
-                for goal in GOALS
-                if getattr(self.objective, goal) is not None
-                and goal not in self.traffic.measurable_goals
-            ),
-        ]
-        if problems:
-            raise ValueError(" | ".join(problems))
-        return self
 
-    @property
-    def _engine_said(self) -> str:
-        return f"{self.traffic.engine} over {self.traffic.protocol.value}"
-
-    @model_validator(mode="after")
-    def _bursts_fit_the_period(self) -> "RunSpec":
+    def _short_period(self) -> Iterator[str]:
         needed_s = self.burst_s + self.traffic.omit_s + ARM_GAP_MIN_S
         if (probe := self.traffic.probe) is not None:
             needed_s += probe.after_s + 1  # s for the last answer
         if self.traffic.encapsulation is not None:
             needed_s += TUNNEL_GAP_S
         if self.bursts_count > 1 and self.period_s < needed_s:
-            raise ValueError(
+            yield (
                 f"period_s: {self.period_s} s is too short for bursts of {self.burst_s} s "
                 f"(omit_s {self.traffic.omit_s} s, and {ARM_GAP_MIN_S:g} s to arm again); "
                 f"set at least {needed_s:g} s"
             )
-        return self
 
     @property
     def scaled_target_bits_per_second(self) -> float | None:
