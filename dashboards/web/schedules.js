@@ -27,7 +27,7 @@ export function schedulesView(main, _, { operator }) {
               "p",
               {},
               "Add one on the command line: ",
-              h("code", {}, 'broadside schedule add nightly smoke --cron "0 2 * * *"'),
+              h("code", {}, 'broadside schedule add nightly --scenario smoke --cron "0 2 * * *"'),
             ),
           ),
         );
