@@ -1,5 +1,6 @@
 """VXLAN bursts in the lab, with probes and CPU cost beside them; and agents that die in one."""
 
+import contextlib
 import json
 import os
 import signal
@@ -7,11 +8,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from exchange.messages import Presence
 from lab import clocks, fleet
 from lab.topology import Host, Lab, LabSpec
 from tests.live.labs import built, needs_root, new_prefix, wait_until
@@ -57,6 +60,13 @@ class Range:
         run_id: str = call(self.url, "POST", "/v1/runs", json=body)["run_id"]
         return run_id
 
+    @property
+    def fresh_count(self) -> int:
+        """Agents that were heard of in the last three seconds and can make tunnels."""
+        since_at = datetime.now(UTC) - timedelta(seconds=3)
+        presences = [Presence.model_validate(p) for p in call(self.url, "GET", "/v1/presences")]
+        return sum(presence.beat_at > since_at and presence.tunnels for presence in presences)
+
     def wait_for_devices(self) -> None:
         wait_for("tunnels", lambda: all(map(devices, self.lab.clients + self.lab.servers)))
 
@@ -72,8 +82,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
         plans = fleet.plan_agents(lab, environment)
         with fleet.start(plans, prefix=spec.prefix, log_path=folder / "logs") as agents:
             clocks.wait_synced(lab, 30)
+            standing = Range(lab=lab, url=url, environment=environment, agents=agents)
             wait_for_fleet(url, 4)
-            yield Range(lab=lab, url=url, environment=environment, agents=agents)
+            wait_for("agents that make tunnels", lambda: standing.fresh_count == 4)
+            yield standing
 
 
 def devices(host: Host) -> list[str]:
@@ -83,20 +95,16 @@ def devices(host: Host) -> list[str]:
     return [link["ifname"] for link in json.loads(shown or "[]") if link]
 
 
-def engines(lab: Lab) -> set[int]:
-    """Engine processes in the lab's namespaces."""
-    hosts = [str(host.namespace) for host in lab.clients + lab.servers]
-    found: set[int] = set()
-    for namespace in hosts:
-        argv = ["ip", "netns", "pids", namespace]
-        pids = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=5).stdout
-        for pid in pids.split():
-            try:
-                words = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
+def engines(host: Host) -> list[int]:
+    """Engine processes of a client."""
+    argv = ["ip", "netns", "pids", str(host.namespace)]
+    pids = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=5).stdout
+    found = []
+    for pid in pids.split():
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            words = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
             if words[0].endswith(b"iperf3") and b"--client" in words:
-                found.add(int(pid))
+                found.append(int(pid))
     return found
 
 
@@ -112,7 +120,8 @@ def test_a_burst_in_tunnels_reconciles_with_their_overhead_and_leaves_nothing(
     held = summary["reconciliation"]
     record_property("residual_ratio", held["residual_ratio"])
     assert abs(held["residual_ratio"]) <= 0.01, held
-    assert not any(map(devices, site.lab.clients + site.lab.servers))
+    everybody = site.lab.clients + site.lab.servers
+    wait_until(lambda: not any(map(devices, everybody)), "no device after the burst", 3)
     for side in ("client_cpu", "server_cpu"):
         assert burst[side]["pairs_count"] == 2
         assert burst[side]["cpu_s_per_gigabyte"] > 0
@@ -127,19 +136,19 @@ def test_what_agents_leave_that_die_in_a_burst_is_gone_within_seconds(site: Rang
     lab, states = site.lab, site.agents.states()
     run_id = site.launch(burst_s=20)
     site.wait_for_devices()
-    wait_for("both clients sending", lambda: len(engines(lab)) == 2)
+    wait_for("both clients armed", lambda: all(map(engines, lab.clients)))
     time.sleep(3)  # past the instant: arm_lead_s is 2
     client, server = lab.clients[0], lab.servers[1]
     for host in (client, server):
         os.kill(states[host.name].pid, signal.SIGKILL)
     wait_until(lambda: not devices(client) and not devices(server), "no device of the dead", 3)
-    wait_until(lambda: len(engines(lab)) == 1, "no engine of the dead", 3)
+    wait_until(lambda: not engines(client), "no engine of the dead", 3)
     call(site.url, "DELETE", f"/v1/runs/{run_id}")
     everybody = lab.clients + lab.servers
     wait_until(lambda: not any(map(devices, everybody)), "no device at all", 15)
-    wait_until(lambda: not engines(lab), "no engine at all", 5)
+    wait_until(lambda: not any(map(engines, lab.clients)), "no engine at all", 5)
     with site.start(client.name, server.name):
-        wait_for_fleet(site.url, 4)
+        wait_for("them again", lambda: site.fresh_count == 4)
         summary = wait_for_summary(site.url, site.launch(burst_s=3))
-    assert summary["pairs_measured"] == 2, summary["findings"]
-    assert not any(map(devices, everybody))
+        assert summary["pairs_measured"] == 2, summary["findings"]
+        wait_until(lambda: not any(map(devices, everybody)), "no device after the next burst", 3)
