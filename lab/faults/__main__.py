@@ -7,6 +7,7 @@ Whatever ends this process, the workers take their labs down.
 import argparse
 import contextlib
 import json
+import os
 import queue
 import signal
 import subprocess
@@ -14,6 +15,8 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 from coordinator.cli.lab import free_prefix
@@ -22,10 +25,11 @@ from lab.errors import LabError
 from lab.faults.cell import Result, run_cell
 from lab.faults.matrix import Cell, Phase, chosen
 from lab.faults.range import standing
-from lab.faults.table import markdown, text
+from lab.faults.table import chapter, text
 from lab.invariants import left_behind
 from lab.offspring import die_with_parent
 
+DOCUMENT: Final = Path(__file__).parents[2] / "docs/faults.md"
 STOP_S: Final = 60.0  # s within which a worker's lab is down
 LABS_COUNT: Final = 3  # a cell mostly waits: three labs keep two cores a third busy
 
@@ -164,7 +168,13 @@ def main() -> int:
         }
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
-        sys.stdout.write((markdown if given.markdown else text)(results) + "\n")
+        sys.stdout.write(text(results) + "\n")
+    if given.write:
+        when = (
+            f"{datetime.now(UTC):%Y-%m-%d}, {len(results)} cells in {took_s / 60:.0f} minutes, "
+            f"{given.labs} labs side by side on {os.cpu_count()} cores."
+        )
+        DOCUMENT.write_text(chapter(DOCUMENT.read_text(), results, when))
     broken = sum(bool(result.broken) for result in results)
     for problem in problems:
         sys.stderr.write(f"faults: {problem}\n")

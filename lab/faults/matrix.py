@@ -18,6 +18,7 @@ from lab.faults.range import QUEUE, Range
 
 CLOCK_STEP_S: Final = 0.4  # the gate is at 0.05
 SYNC_S: Final = 20.0
+INTO_S: Final = 1.5  # s into a burst: a whole second has been sent, and told
 SLOW_S: Final = 2.0  # s that every request to the table waits
 
 
@@ -38,7 +39,9 @@ def has_come(phase: Phase, claim: Claim | None, planned_end_s: float, now_s: flo
         case Phase.ARMED:
             return claim is not None and claim.armed_at is not None
         case Phase.RUNNING:
-            return claim is not None and claim.phase is Told.RUNNING
+            if claim is None or claim.running_at is None or claim.phase is not Told.RUNNING:
+                return False
+            return now_s >= claim.running_at.timestamp() + INTO_S
         case Phase.REPORTING:
             return claim is not None and now_s >= planned_end_s
 
@@ -233,6 +236,7 @@ _ALL: Final = (
         inject=_agents(signal.SIGSTOP),
         heal=_agents(signal.SIGCONT),
         lasts_s=20,
+        gap_s=20,
     ),
     Fault(
         name="sigstop-coordinator",
@@ -250,6 +254,7 @@ _ALL: Final = (
         inject=_cables(data=True, up=False),
         heal=_cables(data=True, up=True),
         lasts_s=10,
+        gap_s=20,
     ),
     Fault(
         name="control-cut",
@@ -311,6 +316,7 @@ _ALL: Final = (
         inject=_engines(signal.SIGSTOP, server=True),
         heal=_engines(signal.SIGCONT, server=True),
         lasts_s=12,
+        gap_s=20,
     ),
     Fault(
         name="server-dead",

@@ -1,8 +1,11 @@
 """Results as a table: a line a cell, for a terminal or for the docs. Pure."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from lab.faults.cell import Result
+
+CHAPTER: Final = "## The table\n"
 
 
 def text(results: Sequence[Result]) -> str:
@@ -25,6 +28,14 @@ def markdown(results: Sequence[Result]) -> str:
         lines.append(f"| {fault} | {' | '.join(cells)} |")
     lines += [f"\n{r.fault}/{r.phase}: {said}" for r in results for said in r.broken]
     return "\n".join(lines)
+
+
+def chapter(document: str, results: Sequence[Result], when: str) -> str:
+    """The document with its last chapter, ``## The table``, written anew."""
+    before, mark, _ = document.partition(CHAPTER)
+    if not mark:
+        raise ValueError(f"the document has no chapter {CHAPTER.strip()!r}")
+    return f"{before}{CHAPTER}\n{when}\n\n{markdown(results)}\n"
 
 
 def outcome(result: Result) -> str:

@@ -11,7 +11,7 @@ from exchange.messages import Phase as Told
 from lab.faults.cell import Result
 from lab.faults.checks import Evidence, Struck, violations
 from lab.faults.matrix import CELLS, CORE, FAULTS, Phase, chosen, has_come
-from lab.faults.table import markdown, text
+from lab.faults.table import chapter, markdown, text
 from lab.ledger import LedgerReading
 from tests.synthetic import Plant
 from tests.unit.lab.test_invariants import stored
@@ -36,7 +36,12 @@ ASKED = {  # the rows that there must be, whatever else there is
 
 def claim(phase: Told, *, armed: bool = False) -> Claim:
     return Claim(
-        job_id="j", agent_id="c001", phase=phase, claimed_at=AT, armed_at=AT if armed else None
+        job_id="j",
+        agent_id="c001",
+        phase=phase,
+        claimed_at=AT,
+        armed_at=AT if armed else None,
+        running_at=AT if phase is Told.RUNNING else None,
     )
 
 
@@ -72,7 +77,8 @@ def test_cells_are_chosen_by_fault_by_phase_or_by_both() -> None:
     ],
 )
 def test_a_phase_is_told_by_the_claim(phase: Phase, found: Claim | None, come: bool) -> None:
-    assert has_come(phase, found, planned_end_s=100.0, now_s=99.0) is come
+    now_s = AT.timestamp() + 2.0
+    assert has_come(phase, found, planned_end_s=now_s + 1, now_s=now_s) is come
 
 
 def test_reporting_begins_with_the_planned_end() -> None:
@@ -161,3 +167,12 @@ def test_the_table_shows_outcome_verdict_and_rules() -> None:
         "| --- | --- | --- |",
         "| poison | 2 measured / 1 lost; pass; ok | 2 measured / 1 lost [n]; none; BROKEN |",
     ]
+
+
+def test_the_docs_last_chapter_is_written_anew() -> None:
+    fine = Result(fault="poison", phase="armed", bursts=("2 measured",), verdict="pass")
+    written = chapter("# Faults\n\n## The table\n\nold\n", [fine], "today")
+    assert written.startswith("# Faults\n\n## The table\n\ntoday\n\n| fault | armed |\n")
+    assert written.endswith("| poison | 2 measured; pass; ok |\n")
+    with pytest.raises(ValueError, match="no chapter"):
+        chapter("# Faults\n", [fine], "today")
