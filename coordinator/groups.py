@@ -13,7 +13,8 @@ from coordinator.core.summary import BurstSummary, RunSummary
 from coordinator.imports.tables import SCENARIO as TABLE_SCENARIO
 from exchange.messages import Message, RunId, UtcDatetime
 
-NOT_CONDITIONS: Final = ("timezone", "study", "trial")  # labels that say nothing of what was measured
+# Labels that say nothing of what was measured.
+NOT_CONDITIONS: Final = ("timezone", "study", "trial")
 
 
 class EmptyGroup(Exception):
