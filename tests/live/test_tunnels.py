@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from exchange.messages import Presence
+from exchange.messages import Presence, Role
 from lab import clocks, fleet
 from lab.topology import Host, Lab, LabSpec
 from tests.live.labs import built, needs_root, new_prefix, wait_until
-from tests.live.site import Site, call, wait_for, wait_for_fleet, wait_for_summary
+from tests.live.site import Site, call, wait_for, wait_for_summary
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(200), needs_root]
 
@@ -60,12 +60,16 @@ class Range:
         run_id: str = call(self.url, "POST", "/v1/runs", json=body)["run_id"]
         return run_id
 
-    @property
-    def fresh_count(self) -> int:
-        """Agents that were heard of in the last three seconds and can make tunnels."""
-        since_at = datetime.now(UTC) - timedelta(seconds=3)
-        presences = [Presence.model_validate(p) for p in call(self.url, "GET", "/v1/presences")]
-        return sum(presence.beat_at > since_at and presence.tunnels for presence in presences)
+    def wait_until_ready(self) -> None:
+        """Every agent was heard of just now, can make tunnels, and its servers are free again."""
+
+        def all_ready() -> bool:
+            since_at = datetime.now(UTC) - timedelta(seconds=3)
+            presences = [Presence.model_validate(p) for p in call(self.url, "GET", "/v1/presences")]
+            ready = [p for p in presences if p.beat_at > since_at and p.tunnels]
+            return sum(p.role is Role.CLIENT or bool(p.ports) for p in ready) == 4
+
+        wait_for("agents that are ready", all_ready)
 
     def wait_for_devices(self) -> None:
         wait_for("tunnels", lambda: all(map(devices, self.lab.clients + self.lab.servers)))
@@ -83,8 +87,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
         with fleet.start(plans, prefix=spec.prefix, log_path=folder / "logs") as agents:
             clocks.wait_synced(lab, 30)
             standing = Range(lab=lab, url=url, environment=environment, agents=agents)
-            wait_for_fleet(url, 4)
-            wait_for("agents that make tunnels", lambda: standing.fresh_count == 4)
+            standing.wait_until_ready()
             yield standing
 
 
@@ -134,6 +137,7 @@ def test_a_burst_in_tunnels_reconciles_with_their_overhead_and_leaves_nothing(
 
 def test_what_agents_leave_that_die_in_a_burst_is_gone_within_seconds(site: Range) -> None:
     lab, states = site.lab, site.agents.states()
+    site.wait_until_ready()
     run_id = site.launch(burst_s=20)
     site.wait_for_devices()
     wait_for("both clients armed", lambda: all(map(engines, lab.clients)))
@@ -148,7 +152,7 @@ def test_what_agents_leave_that_die_in_a_burst_is_gone_within_seconds(site: Rang
     wait_until(lambda: not any(map(devices, everybody)), "no device at all", 15)
     wait_until(lambda: not any(map(engines, lab.clients)), "no engine at all", 5)
     with site.start(client.name, server.name):
-        wait_for("them again", lambda: site.fresh_count == 4)
+        site.wait_until_ready()
         summary = wait_for_summary(site.url, site.launch(burst_s=3))
         assert summary["pairs_measured"] == 2, summary["findings"]
         wait_until(lambda: not any(map(devices, everybody)), "no device after the next burst", 3)
