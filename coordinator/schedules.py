@@ -9,8 +9,8 @@ Each instant has one row, created once, and every step of it is a change of that
 A coordinator that fires stores the run *hidden*, then changes the row from firing to launched, and
 only then lets the run show and queues its jobs. So this is what stands when it dies:
 
-- before it changed the row to launched: a hidden run that nobody ever looks at. After
-  :data:`TAKEOVER_S` another coordinator takes the row over, under a new run id.
+- before it changed the row to launched: a hidden run. After :data:`TAKEOVER_S` another coordinator
+  takes the row over, under a new run id, and drops the hidden one.
 - after that: the row names the run, and any coordinator that sees it lets the run show. Its jobs
   are then queued by the ordinary loop.
 
@@ -24,7 +24,6 @@ import logging
 import os
 import secrets
 import socket
-from collections import deque
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final, Literal, Protocol
@@ -62,6 +61,9 @@ HISTORY_COUNT: Final = 50  # newest instants that are shown
 NEXT_COUNT: Final = 5
 
 _REASON_MAX_CHARS: Final = 500
+_WINDOW: Final = timedelta(hours=1)  # of history, read in one go at first
+_WINDOW_MIN: Final = timedelta(seconds=HISTORY_COUNT)  # instants are whole seconds
+_WINDOW_ROWS_MAX_COUNT: Final = 4 * HISTORY_COUNT
 
 
 class UnknownSchedule(Exception):
@@ -89,6 +91,9 @@ class Runs(Protocol):
 
     async def release(self, run_id: str) -> None:
         """Let a prepared run show and queue its jobs; again is harmless."""
+
+    async def drop(self, run_id: str) -> None:
+        """Forget a prepared run that is not to show."""
 
     async def ended_at(self, run_id: str) -> datetime | None:
         """When a run ended, None while it goes on."""
@@ -125,9 +130,7 @@ class Schedules:
     async def read(self, name: str) -> ScheduleView:
         """With its newest instants. Raises :class:`UnknownSchedule`."""
         schedule = await self._read(name)
-        newest: deque[Firing] = deque(maxlen=HISTORY_COUNT)
-        async for _, row in self._fired(name).scan():
-            newest.append(row)
+        newest = await _newest(self._fired(name), schedule.created_at, self._now())
         return self._view(schedule).model_copy(update={"history": tuple(newest)})
 
     async def pause(self, name: str) -> ScheduleView:
@@ -287,6 +290,8 @@ class Schedules:
                 "schedule %s: took %s over from %s", schedule.name, _key(row.instant_at), row.by,
                 extra={"action": "schedule"},
             )  # fmt: skip
+            if row.run_id is not None:
+                await self._runs.drop(row.run_id)
         by = f"schedule {schedule.name}"
         try:
             await self._runs.prepare(schedule.spec, by=by, run_id=mine.run_id)
@@ -296,9 +301,15 @@ class Schedules:
             state = FiringState.REFUSED if final else FiringState.WAITING
             return await self._step(schedule, mine, _as(mine, state, str(error)))
         launched = mine.model_copy(update={"state": FiringState.LAUNCHED})
-        done = await self._step(schedule, mine, launched)
+        try:
+            done = await self._step(schedule, mine, launched)
+        except EntityNotFound:  # the schedule was removed meanwhile
+            await self._runs.drop(mine.run_id)
+            raise
         if done == launched:
             await self._runs.release(mine.run_id)
+        else:
+            await self._runs.drop(mine.run_id)
         return done
 
     async def _cancel(self, schedule: Schedule, run_id: str, row: Firing) -> None:
@@ -361,6 +372,31 @@ class Schedules:
             f": {row.reason}" if row.reason else "",
             extra={"action": "schedule", "run_id": row.run_id},
         )  # fmt: skip
+
+
+async def _newest(fired: Shelf[Firing], since_at: datetime, now: datetime) -> list[Firing]:
+    """The newest :data:`HISTORY_COUNT` rows, oldest first; none is older than ``since_at``.
+
+    A scan goes forward only, and there may be years of rows: so it looks back through one window
+    after another, a narrower one where there are too many rows, else a wider one.
+    """
+    found: list[Firing] = []
+    before, end_at, width = None, now, _WINDOW
+    while True:
+        from_at = max(end_at - width, since_at)
+        rows = [
+            row
+            async for _, row in fired.scan(
+                key_from=_key(from_at), key_before=before, limit=_WINDOW_ROWS_MAX_COUNT
+            )
+        ]
+        if len(rows) == _WINDOW_ROWS_MAX_COUNT and width > _WINDOW_MIN:
+            width = max(width / 8, _WINDOW_MIN)
+            continue
+        found = rows + found
+        if len(found) >= HISTORY_COUNT or from_at == since_at:
+            return found[-HISTORY_COUNT:]
+        before, end_at, width = _key(from_at), from_at, width * 8
 
 
 def _as(row: Firing, state: FiringState, reason: str) -> Firing:

@@ -169,9 +169,7 @@ class Coordinator:
         await self.release(run_id)
         return plan
 
-    async def prepare(
-        self, spec: RunSpec, *, by: str, run_id: str, listed: bool = False
-    ) -> Plan:
+    async def prepare(self, spec: RunSpec, *, by: str, run_id: str, listed: bool = False) -> Plan:
         """Store a run; unless ``listed`` it does not show and nobody looks after it.
 
         Raises as :meth:`launch` does.
@@ -211,6 +209,10 @@ class Coordinator:
         log.info("run launched", extra={"action": "launch", "run_id": run_id})
         self._leases.hold(plan)
         await self._dispatch.queue_bursts(plan)
+
+    async def drop(self, run_id: str) -> None:
+        """Forget a prepared run that was never released."""
+        await self._records.drop_run(run_id)
 
     async def ended_at(self, run_id: str) -> datetime | None:
         """When a run ended, None while it goes on; one that is forgotten ended long ago."""
@@ -640,9 +642,7 @@ class Coordinator:
         part = ran(plan, control)
         await self._measure_late(part)
         bursts = [await self._measured_burst(part, burst) for burst in part.bursts]
-        troubles = await keep_troubles(
-            self._records, plan, self.fabric.troubles, self._now()
-        )
+        troubles = await keep_troubles(self._records, plan, self.fabric.troubles, self._now())
         summary = await asyncio.to_thread(
             summarise_run, part, bursts, ledger, self._now(), troubles=troubles
         )

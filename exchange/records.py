@@ -320,6 +320,10 @@ class Records:
         """The document, or None."""
         return await read_document(self._table, _run_partition(run_id), f"summary.{name}")
 
+    async def drop_run(self, run_id: str) -> None:
+        """Remove a run that never showed, so no job of it was ever queued."""
+        await self._table.delete_partition(_run_partition(run_id))
+
     async def delete_run(self, header: RunHeader, bursts_count: int) -> int:
         """Remove everything of a run but its server ends' records; return how many rows it was.
 

@@ -11,11 +11,20 @@ import pytest
 
 from coordinator.core.runs import RunSpec
 from coordinator.core.schedule import Firing, FiringState, Schedule
-from coordinator.schedules import FLEET_WAIT_S, TAKEOVER_S, NameTaken, Schedules, UnknownSchedule
+from coordinator.schedules import (
+    FLEET_WAIT_S,
+    HISTORY_COUNT,
+    TAKEOVER_S,
+    NameTaken,
+    Schedules,
+    UnknownSchedule,
+)
 from coordinator.service import Coordinator
 from exchange.embedded import EmbeddedQueue
 from exchange.fabric import Fabric
 from exchange.messages import AgentState, Presence, Role
+from exchange.ports import Entity
+from exchange.rows import message_row
 from tests.contract.adapters import Place
 from tests.unit.coordinator.fleet import presence
 
@@ -167,10 +176,12 @@ async def test_a_coordinator_that_was_only_slow_does_not_launch_a_second_run(
     await site.add(runs_max_count=1)
     slow, heir = site.twins
     stored, go_on = asyncio.Event(), asyncio.Event()
+    hidden: list[str] = []
     prepare: Callable[..., Any] = slow.coordinator.prepare
 
     async def prepare_slowly(*args: Any, **kwargs: Any) -> Any:
         plan = await prepare(*args, **kwargs)
+        hidden.append(plan.run_id)
         stored.set()
         await go_on.wait()
         return plan
@@ -185,11 +196,63 @@ async def test_a_coordinator_that_was_only_slow_does_not_launch_a_second_run(
     await site.beat()
     await heir.schedules.tick()
     (won,) = await site.run_ids()
+    records = heir.fabric.records
+    assert await records.read_run(hidden[0]) is None  # dropped by who took over
+    await records.save_summary(hidden[0], "price", b"{}")  # what the slow one was writing still
     go_on.set()
     await firing
     await site.race(seconds=1)
     assert await site.run_ids() == [won]
     assert [row.run_id for row in await site.history()] == [won]
+    assert await records.read_summary(hidden[0], "price") is None  # and by itself, once it knows
+
+
+async def test_a_run_of_a_schedule_that_is_removed_while_it_fires_is_dropped(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.add()
+    prepare: Callable[..., Any] = site.twins[0].coordinator.prepare
+    hidden: list[str] = []
+
+    async def prepare_then_remove(*args: Any, **kwargs: Any) -> Any:
+        plan = await prepare(*args, **kwargs)
+        hidden.append(plan.run_id)
+        await site.twins[1].schedules.remove("nightly")
+        return plan
+
+    monkeypatch.setattr(site.twins[0].coordinator, "prepare", prepare_then_remove)
+    site.clock.forward(60)
+    await site.beat()
+    await site.schedules.tick()
+    assert len(hidden) == 1
+    assert await site.twins[0].fabric.records.read_run(hidden[0]) is None
+
+
+@pytest.mark.parametrize("apart_s", [1, 60, 86_400])
+async def test_of_a_long_history_only_the_newest_rows_are_read(
+    site: Site, monkeypatch: pytest.MonkeyPatch, apart_s: int
+) -> None:
+    instants = [BEGIN - timedelta(seconds=apart_s * back) for back in reversed(range(1500))]
+    await site.add(created_at=instants[0])
+    table = site.twins[0].fabric.table
+    fired = [
+        Firing(instant_at=at, state=FiringState.MISSED, noted_at=at, reason="nobody")
+        for at in instants
+    ]
+    rows = [message_row("fired.nightly", f"{row.instant_at:%Y%m%dT%H%M%SZ}", row) for row in fired]
+    for start in range(0, len(rows), 100):
+        await table.batch(rows[start : start + 100])
+    read: list[str] = []
+    scan: Callable[..., AsyncIterator[Entity]] = table.scan
+
+    async def counted(*args: Any, **kwargs: Any) -> AsyncIterator[Entity]:
+        async for row in scan(*args, **kwargs):
+            read.append(row.row_key)
+            yield row
+
+    monkeypatch.setattr(table, "scan", counted)
+    assert await site.history() == fired[-HISTORY_COUNT:]
+    assert len(read) < 600
 
 
 async def test_overlap_skips_queues_or_cancels(site: Site) -> None:
