@@ -115,6 +115,11 @@ class Client:
     async def study(self, study_id: str) -> Study:
         return Study.model_validate(await self._call("GET", f"/v1/studies/{study_id}"))
 
+    async def study_chart(self, study_id: str, name: str, theme: str) -> dict[str, Any]:
+        """One of a study's charts with its plotly figure."""
+        path = f"/v1/studies/{study_id}/charts/{name}"
+        return dict(await self._call("GET", path, params={"theme": theme}))
+
     async def cancel_study(self, study_id: str, *, by: str, reason: str) -> Study:
         body = CancelRequest(by=by, reason=reason).model_dump(mode="json")
         path = f"/v1/studies/{study_id}"

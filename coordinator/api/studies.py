@@ -1,5 +1,6 @@
 """Routes of studies: series of runs that answer one question."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -7,6 +8,8 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from coordinator.api.problems import PROBLEMS
 from coordinator.api.service import Caller
+from coordinator.charts import Theme
+from coordinator.charts.studies import StudyChart, draw_study
 from coordinator.requests import CancelRequest
 from coordinator.studies.shell import Studies
 from coordinator.studies.values import Study, StudyRequest
@@ -53,3 +56,11 @@ async def cancel_study(
     """Stop a study and its running trial; the device goes back to its state of rest."""
     asked = request or CancelRequest()
     return await studies.cancel(study_id, by=caller.named(asked.by), reason=asked.reason)
+
+
+@router.get("/{study_id}/charts/{name}")
+async def read_study_chart(
+    study_id: str, name: str, studies: There, theme: Theme = Theme.LIGHT
+) -> StudyChart:
+    """`sweep`, `modes` or `search` as a plotly figure, of the trials that are over."""
+    return await asyncio.to_thread(draw_study, name, await studies.read(study_id), theme)

@@ -126,7 +126,7 @@ def chart(
     if as_json:
         print_json(made)
         return
-    _save_chart(made, output or Path(f"{found}-{name}.png"), width=width, height=height)
+    save_chart(made, output or Path(f"{found}-{name}.png"), width=width, height=height)
 
 
 def _list(*, as_json: bool) -> None:
@@ -140,7 +140,8 @@ def _list(*, as_json: bool) -> None:
     print_table("", ["chart", "of a", "what it shows"], rows)
 
 
-def _save_chart(made: dict[str, Any], output: Path, *, width: int, height: int) -> None:
+def save_chart(made: dict[str, Any], output: Path, *, width: int, height: int) -> None:
+    """Write a chart into a file by its ending."""
     import json
 
     from coordinator.browser import BrowserError, paint_png

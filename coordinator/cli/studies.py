@@ -2,16 +2,20 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 from pydantic import ValidationError
 
 from coordinator import scenarios
+from coordinator.charts import Theme
+from coordinator.charts.studies import chart_of
 from coordinator.cli import display
 from coordinator.cli.connection import Api, Json, operator_name, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.quantities import parse_rate, parse_time
+from coordinator.cli.reports import save_chart
 from coordinator.cli.runs import print_json
 from coordinator.client import Client
 from coordinator.studies.trials import says, trials_count
@@ -194,6 +198,31 @@ def show(
 ) -> None:
     """Show a study's trials and its conclusion."""
     _print(run(api, lambda client: client.study(study_id)), as_json=as_json)
+
+
+@app.command()
+def chart(
+    study_id: Annotated[str, typer.Argument(metavar="STUDY")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="ending in .png, .svg or .json"),
+    ] = None,
+    theme: Annotated[Theme, typer.Option(help="of .png and .json")] = Theme.LIGHT,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """Draw a study: its curve with the knee, its modes, or its search."""
+
+    async def work(client: Client) -> tuple[str, dict[str, Any]]:
+        name = chart_of(await client.study(study_id))
+        drawn = Theme.LIGHT if output is not None and output.suffix == ".svg" else theme
+        return name, await client.study_chart(study_id, name, drawn.value)
+
+    name, made = run(api, work)
+    if as_json:
+        print_json(made)
+        return
+    save_chart(made, output or Path(f"{study_id}-{name}.png"), width=1100, height=520)
 
 
 @app.command()

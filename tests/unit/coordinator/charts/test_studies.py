@@ -1,0 +1,156 @@
+"""Charts of studies: what is marked, what is unknown, and who asks for the wrong one."""
+
+import xml.etree.ElementTree as ET
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from coordinator.api import create_app
+from coordinator.charts import NoChart, Theme, UnknownChart
+from coordinator.charts.studies import STUDY_CHARTS, StudyChart, chart_of, draw_study
+from coordinator.charts.svg import alone
+from coordinator.core.runs import RunSpec
+from coordinator.service import Coordinator
+from coordinator.studies.conclude import conclude
+from coordinator.studies.search import next_offer
+from coordinator.studies.values import (
+    AB,
+    Axis,
+    Matrix,
+    Mode,
+    Question,
+    Search,
+    Study,
+    StudySpec,
+    Sweep,
+    TrialResult,
+)
+from exchange.fabric import FabricSettings, open_fabric
+
+SPEC = RunSpec(scenario="smoke", pairs_count=4)
+STREAMS = (1, 2, 4, 8, 16)
+SWEEP = Sweep(axes=(Axis(field="traffic.streams_count", values=STREAMS),))
+MODES = Matrix(modes=(Mode(name="off"), Mode(name="alert"), Mode(name="deny")))
+SEARCH = Search(min_bits_per_second=1e9, max_bits_per_second=20e9, trials_max_count=8)
+
+
+def study(question: Question, results: list[TrialResult]) -> Study:
+    spec = StudySpec(name="s", question=question, spec=SPEC)
+    return Study(
+        study_id="20261120-120000-s-00aa",
+        spec=spec,
+        created_at=datetime(2026, 11, 20, 12, tzinfo=UTC),
+        created_by="me",
+        results=tuple(results),
+        conclusion=conclude(spec, results),
+    )
+
+
+def results(*rates: float | None, **more: Any) -> list[TrialResult]:
+    return [
+        TrialResult(index=index, received_bits_per_second=rate, **more)
+        for index, rate in enumerate(rates)
+    ]
+
+
+def searched() -> Study:
+    """A search on a path that carries 7 Gbit/s."""
+    done: list[TrialResult] = []
+    while (offer := next_offer(SEARCH, SPEC, done)) is not None:
+        carried = {"received_bits_per_second": min(offer, 7e9), "completeness_ratio": 1.0}
+        done.append(TrialResult(index=len(done), offered_bits_per_second=offer, **carried))
+    return study(SEARCH, done)
+
+
+SWEPT = study(SWEEP, results(1e9, 2e9, 4e9, 8e9, 8.1e9))
+IN_MODES = study(MODES, results(10e9, 9e9, None, client_cpu_ratio=0.4))
+
+
+def named(chart: StudyChart) -> dict[str, Any]:
+    return {trace["name"]: trace for trace in chart.figure["data"]}
+
+
+def test_a_sweep_is_a_line_with_its_knee_marked() -> None:
+    traces = named(draw_study("sweep", SWEPT, Theme.LIGHT))
+    assert traces["payload received"]["x"] == list(STREAMS)
+    assert traces["payload received"]["y"] == [1.0, 2.0, 4.0, 8.0, 8.1]
+    assert (traces["knee"]["x"], traces["knee"]["y"]) == ([8.0], [8.0])
+
+
+def test_a_sweep_over_two_fields_has_a_line_for_each_value_of_the_second() -> None:
+    second = Axis(field="traffic.window_bytes", values=(65536, 131072))
+    question = Sweep(axes=(*SWEEP.axes, second))
+    rates = [n * w * 1e4 for n in STREAMS for w in (65536, 131072)]
+    traces = named(draw_study("sweep", study(question, results(*rates)), Theme.DARK))
+    assert set(traces) == {f"traffic.window_bytes = {w}" for w in (65536, 131072)}
+
+
+def test_values_that_are_no_numbers_stand_in_order_and_are_named() -> None:
+    question = Sweep(axes=(Axis(field="traffic.congestion", values=("cubic", "bbr")),))
+    chart = draw_study("sweep", study(question, results(1e9, 2e9)), Theme.LIGHT)
+    assert named(chart)["payload received"]["x"] == [1.0, 2.0]
+    assert "1 = cubic, 2 = bbr" in chart.figure["layout"]["xaxis"]["title"]["text"]
+
+
+def test_modes_show_payload_and_cpu_and_an_unknown_mode_has_no_bar() -> None:
+    chart = draw_study("modes", IN_MODES, Theme.LIGHT)
+    traces = named(chart)
+    assert traces["payload"]["y"] == [100.0, 90.0, None]
+    assert traces["clients' CPU"]["y"] == [40.0, 40.0, None]
+    assert "servers' CPU" not in traces  # nobody told it
+    assert "3 = deny unknown" in chart.figure["layout"]["xaxis"]["title"]["text"]
+
+
+def test_a_search_parts_what_kept_the_goals_from_what_did_not() -> None:
+    traces = named(draw_study("search", searched(), Theme.LIGHT))
+    assert max(traces["kept the goals"]["x"]) <= 7.1
+    assert min(traces["did not"]["x"]) > 7.0
+
+
+@pytest.mark.parametrize("shown", [SWEPT, IN_MODES, searched()], ids=chart_of)
+def test_every_chart_can_be_printed(shown: Study) -> None:
+    chart = draw_study(chart_of(shown), shown, Theme.LIGHT)
+    root = ET.fromstring(alone(dict(chart.figure), width=920, height=300))  # noqa: S314 - our own
+    words = {text.text for text in root.iter() if text.text}
+    if chart.figure["layout"]["showlegend"]:
+        assert {trace["name"] for trace in chart.figure["data"]} <= words
+    assert chart.figure["layout"]["yaxis"]["title"]["text"] in words
+
+
+def test_a_chart_that_cannot_be_says_which_can() -> None:
+    with pytest.raises(NoChart, match="the study is a sweep; ask for sweep"):
+        draw_study("modes", SWEPT, Theme.LIGHT)
+    ab = AB(a=Mode(name="off"), b=Mode(name="deny"))
+    with pytest.raises(NoChart, match="ask for modes"):
+        draw_study("sweep", study(ab, results(1e9)), Theme.LIGHT)
+    with pytest.raises(NoChart, match="no trial has a rate yet"):
+        draw_study("sweep", study(SWEEP, results(None)), Theme.LIGHT)
+    with pytest.raises(UnknownChart, match="there are: sweep, modes, search"):
+        draw_study("pie", SWEPT, Theme.LIGHT)
+
+
+async def test_charts_over_the_api(tmp_path: Path) -> None:
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+    try:
+        app = create_app(Coordinator(fabric), tick_s=None)
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://api") as api:
+            body = {
+                "scenario": "smoke",
+                "question": {"kind": "sweep", "axes": [{"field": "pairs_count", "values": [1]}]},
+            }
+            study_id = (await api.post("/v1/studies", json=body)).json()["study_id"]
+            codes = [
+                (await api.get(f"/v1/studies/{where}/charts/{name}")).status_code
+                for where, name in (
+                    *((study_id, name) for name in STUDY_CHARTS),
+                    (study_id, "pie"),
+                    ("nothing", "sweep"),
+                )
+            ]
+            assert set(codes) <= {404, 409}
+    finally:
+        await fabric.close()
