@@ -23,7 +23,7 @@ from agent.crossing import LEAD_S, Crossing
 from agent.decide import Ending, judge_outcome, may_retry, start_error_s
 from agent.gate import gate_env
 from agent.kits import Kit
-from agent.lookout import LAST_WORD_S, Lookout
+from agent.lookout import LAST_LOOK_S, LAST_WORD_S, Lookout
 from agent.probe import Prober
 from agent.process import EngineUnusable, Exit, least_privileged
 from agent.tools import Tools
@@ -47,7 +47,6 @@ from exchange.ports import ExchangeError
 ENGINE_GRACE_S: Final = 10.0  # s past its planned end at which a stuck engine is ended
 ARMED_POLL_S: Final = 0.1  # s between looks at whether all connections stand
 RETRY_S: Final = 0.2  # s between two tries to arm
-LAST_LOOK_S: Final = 1.2  # s before the instant at which the control row is read once more
 CONTROL_TIMEOUT_S: Final = LAST_LOOK_S - LAST_WORD_S
 CLAIM_TIMEOUT_S: Final = 5.0
 SPREAD_S: Final = 1.0  # s over which a fleet's uploads are spread

@@ -1,6 +1,6 @@
 from datetime import timedelta
 
-from agent.lookout import LAST_WORD_S, Lookout
+from agent.lookout import LAST_LOOK_S, LAST_WORD_S, Lookout
 from exchange.messages import Control
 from tests.unit.agent.jobs import INSTANT_AT, INSTANT_S
 
@@ -17,6 +17,27 @@ def test_a_lease_that_lapses_stops_the_run() -> None:
     watch = lookout()
     assert watch.see(control(30), INSTANT_S + 29) is None
     assert "lease lapsed" in (watch.see(control(30), INSTANT_S + 30) or "")
+
+
+def test_a_lease_that_is_renewed_before_the_last_look_stops_nothing() -> None:
+    watch = lookout()
+    assert watch.see(control(-20), INSTANT_S - 15) is None
+    assert watch.miss("away", INSTANT_S - 10) is None
+    assert watch.see(control(60), INSTANT_S - LAST_LOOK_S) is None
+
+
+def test_a_lease_that_is_not_renewed_by_the_last_look_stops_the_run() -> None:
+    lapsed = control(-20)
+    seen, missed = lookout(), lookout()
+    seen.see(lapsed, INSTANT_S - 15)
+    missed.see(lapsed, INSTANT_S - 15)
+    assert "lease lapsed" in (seen.see(lapsed, INSTANT_S - LAST_LOOK_S) or "")
+    assert "unreadable" in (missed.miss("away", INSTANT_S - LAST_LOOK_S) or "")
+
+
+def test_a_cancel_stops_the_run_at_once() -> None:
+    row = control(60).model_copy(update={"cancelled_at": INSTANT_AT})
+    assert "cancelled" in (lookout().see(row, INSTANT_S - 15) or "")
 
 
 def test_the_row_must_be_read_once_before_the_instant() -> None:
