@@ -16,12 +16,12 @@ from coordinator.core.summary import BurstSummary, RunSummary
 from exchange.messages import Claim
 from exchange.messages import Phase as Told
 from lab.errors import LabError
-from lab.faults.checks import Struck, read_evidence, violations
+from lab.faults.checks import read_evidence, violations
 from lab.faults.matrix import FAULTS, Cell, Fault, Phase, Scene, has_come
 from lab.faults.range import PAIRS_COUNT, Range
 
 BURSTS_COUNT: Final = 2
-LEAD_S: Final = 8
+LEAD_S: Final = 7
 STREAM_BITS_PER_SECOND: Final = 5_000_000
 TARGET_BITS_PER_SECOND: Final = 8_000_000  # of 10 offered: a run without a fault passes
 LOOK_S: Final = 0.15
@@ -74,10 +74,10 @@ def _carry_out(site: Range, cell: Cell) -> Result:
     fault = FAULTS[name]
     plan = _launch(site, fault, phase)
     scene, claimed = _await_phase(site, plan, phase)
-    struck = Struck(at_s=time.time(), cell=cell)
+    struck_at_s = time.time()
     try:
         note = fault.inject(scene)
-        time.sleep(max(0.0, struck.at_s + fault.lasts_s - time.time()))
+        time.sleep(max(0.0, struck_at_s + fault.lasts_s - time.time()))
     finally:
         fault.heal(scene)
     summary = _await_summary(site, plan)
@@ -88,7 +88,7 @@ def _carry_out(site: Range, cell: Cell) -> Result:
         verdict=summary.verdict.value,
         note="; ".join(filter(None, [claimed, note])) or None,
         findings=tuple(f"{finding.id}: {finding.sentence}" for finding in summary.findings),
-        broken=tuple(violations(read_evidence(site, plan, summary, scene, struck), fault)),
+        broken=tuple(violations(read_evidence(site, plan, summary, scene, struck_at_s), fault)),
     )
 
 

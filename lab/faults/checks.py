@@ -16,7 +16,7 @@ from coordinator.core.judge import Verdict
 from coordinator.core.runs import Plan
 from coordinator.core.summary import RunSummary
 from exchange.seconds import TestSeconds
-from lab.faults.matrix import Cell, Fault, Scene
+from lab.faults.matrix import Fault, Scene
 from lab.faults.range import Range
 from lab.invariants import Stored, broken, read_stored
 from lab.ledger import LedgerReading, parse_ledger
@@ -27,19 +27,11 @@ STOP_S: Final = 5.0  # s after a window's end, or a lease's, by which agents are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Struck:
-    """When which cell's fault struck."""
-
-    at_s: float  # epoch s
-    cell: Cell
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """What a run left, on record and in the lab."""
 
     stored: Stored
-    struck: Struck
+    struck_at_s: float  # epoch s
     addresses: frozenset[str]  # of the struck clients
     tests: tuple[TestSeconds, ...]
     ledger: tuple[LedgerReading, ...]
@@ -48,7 +40,7 @@ class Evidence:
 
 
 def read_evidence(
-    site: Range, plan: Plan, summary: RunSummary, scene: Scene, struck: Struck
+    site: Range, plan: Plan, summary: RunSummary, scene: Scene, struck_at_s: float
 ) -> Evidence:
     """Gather it (blocking)."""
     records = site.fabric.records
@@ -60,7 +52,7 @@ def read_evidence(
     assert ledger_path is not None  # noqa: S101 - the range is a lab
     return Evidence(
         stored=stored,
-        struck=struck,
+        struck_at_s=struck_at_s,
         addresses=frozenset(site.host(name).address for name in scene.clients),
         tests=tuple(tests),
         ledger=tuple(
@@ -130,8 +122,8 @@ def _lease(evidence: Evidence, fault: Fault) -> Iterator[str]:
     """Who is cut off from a coordinator is silent :data:`STOP_S` after the lease."""
     if not fault.cuts_lease:
         return
-    limit_s = evidence.struck.at_s + fault.lease_s + STOP_S
-    healed_s = evidence.struck.at_s + fault.lasts_s
+    limit_s = evidence.struck_at_s + fault.lease_s + STOP_S
+    healed_s = evidence.struck_at_s + fault.lasts_s
     for test in evidence.tests:
         if fault.cuts_lease == "client" and test.test.client_address not in evidence.addresses:
             continue
@@ -141,7 +133,7 @@ def _lease(evidence: Evidence, fault: Fault) -> Iterator[str]:
                 default=0.0,
             )
             if limit_s < last_s < healed_s:
-                yield f"sent {last_s - evidence.struck.at_s:.1f} s after it was cut off"
+                yield f"sent {last_s - evidence.struck_at_s:.1f} s after it was cut off"
 
 
 def _floor(stored: Stored) -> Iterator[str]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from lab.faults.cell import Result
+from lab.faults.matrix import FAULTS
 
 CHAPTER: Final = "## The table\n"
 
@@ -31,11 +32,13 @@ def markdown(results: Sequence[Result]) -> str:
 
 
 def chapter(document: str, results: Sequence[Result], when: str) -> str:
-    """The document with its last chapter, ``## The table``, written anew."""
+    """The document with its last chapter, ``## The table``, written anew. Raises ``ValueError``."""
     before, mark, _ = document.partition(CHAPTER)
     if not mark:
         raise ValueError(f"the document has no chapter {CHAPTER.strip()!r}")
-    return f"{before}{CHAPTER}\n{when}\n\n{markdown(results)}\n"
+    legend = [f"| {fault.name} | {fault.says} |" for fault in FAULTS.values()]
+    told = "\n".join(["| fault | what is done |", "| --- | --- |", *legend])
+    return f"{before}{CHAPTER}\n{when}\n\n{markdown(results)}\n\n{told}\n"
 
 
 def outcome(result: Result) -> str:

@@ -6,10 +6,21 @@ from datetime import UTC, datetime
 import pytest
 
 from coordinator.core.judge import Verdict
-from exchange.messages import Claim
+from exchange.messages import (
+    Claim,
+    Endpoint,
+    EngineReport,
+    Flow,
+    FlowTotals,
+    Interval,
+    ServerTest,
+    Side,
+    Track,
+)
 from exchange.messages import Phase as Told
+from exchange.seconds import TestSeconds
 from lab.faults.cell import Result
-from lab.faults.checks import Evidence, Struck, violations
+from lab.faults.checks import Evidence, violations
 from lab.faults.matrix import CELLS, CORE, FAULTS, Phase, chosen, has_come
 from lab.faults.table import chapter, markdown, text
 from lab.ledger import LedgerReading
@@ -111,7 +122,7 @@ def evidence(up_bytes: dict[float, int] | None = None) -> Evidence:
         )
     return Evidence(
         stored=right,
-        struck=Struck(at_s=start_s, cell=("nothing", Phase.ARMED)),
+        struck_at_s=start_s,
         addresses=frozenset({"198.18.0.1"}),
         tests=(),
         ledger=tuple(readings),
@@ -152,6 +163,52 @@ def test_a_pass_below_the_floor_is_named() -> None:
     assert "the run passes at 50.0% coverage" in said
 
 
+def told_by_server(
+    seconds: int, *, from_s: float, cookie: str | None = None, each_bytes: int = 1000
+) -> TestSeconds:
+    """A server's record of a test by the struck client."""
+    test = ServerTest(
+        agent_id="s001",
+        endpoint=Endpoint(agent_id="s001", address="198.19.0.1", port=5201),
+        client_address="198.18.0.1",
+        started_at=datetime.fromtimestamp(from_s, UTC),
+        ended_at=datetime.fromtimestamp(from_s + seconds, UTC),
+        engine=EngineReport(engine="iperf3", cookie=cookie),
+    )
+    intervals = tuple(
+        Interval(start_s=float(index), end_s=index + 1.0, transferred_bytes=each_bytes)
+        for index in range(seconds)
+    )
+    track = Track(side=Side.SERVER, flow=Flow.UP, first_data_at_s=from_s, intervals=intervals)
+    return TestSeconds(test=test, tracks=(track,), host=())
+
+
+def test_who_sends_on_past_the_lease_is_named() -> None:
+    fault = FAULTS["control-cut"]
+    right = evidence()
+    silent = told_by_server(10, from_s=right.struck_at_s)
+    assert violations(replace(right, tests=(silent,)), fault) == []
+    loud = told_by_server(14, from_s=right.struck_at_s)
+    assert violations(replace(right, tests=(loud,)), fault) == ["sent 14.0 s after it was cut off"]
+    assert violations(replace(right, tests=(loud,)), FAULTS["nothing"]) == []
+
+
+def test_bytes_that_differ_between_the_ends_are_named() -> None:
+    right = evidence()
+    report = right.stored.reports[0][0]
+    assert report.engine is not None
+    total = FlowTotals(flow=Flow.UP, sent_bytes=3000, received_bytes=3000)
+    engine = report.engine.model_copy(update={"cookie": "c", "totals": (total,)})
+    reports = {0: {0: report.model_copy(update={"engine": engine})}}
+    stored_so = replace(right.stored, reports=reports)
+    start_s = right.struck_at_s
+    same = replace(right, stored=stored_so, tests=(told_by_server(3, from_s=start_s, cookie="c"),))
+    assert violations(same, FAULTS["nothing"]) == []
+    less = replace(same, tests=(told_by_server(2, from_s=start_s, cookie="c"),))
+    [said] = violations(less, FAULTS["nothing"])
+    assert said.endswith("the client says 3000 bytes arrived, the server recorded 2000")
+
+
 # Table ------------------------------------------------------------------------------------------
 
 
@@ -173,6 +230,7 @@ def test_the_docs_last_chapter_is_written_anew() -> None:
     fine = Result(fault="poison", phase="armed", bursts=("2 measured",), verdict="pass")
     written = chapter("# Faults\n\n## The table\n\nold\n", [fine], "today")
     assert written.startswith("# Faults\n\n## The table\n\ntoday\n\n| fault | armed |\n")
-    assert written.endswith("| poison | 2 measured; pass; ok |\n")
+    assert "\n| poison | 2 measured; pass; ok |\n" in written
+    assert all(f"| {name} | {fault.says} |" in written for name, fault in FAULTS.items())
     with pytest.raises(ValueError, match="no chapter"):
         chapter("# Faults\n", [fine], "today")
