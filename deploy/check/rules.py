@@ -13,7 +13,7 @@ from deploy.check.hcl import ROOT, Block, Module, called_folder, expressions
 from deploy.check.schema import Schema
 from deploy.check.values import UNKNOWN, Found, Values
 
-Files = Mapping[str, Module]
+Modules = Mapping[str, Module]  # by folder
 
 # Texts that a service takes, by resource type and argument. The schema does not say.
 TAKEN: Final[Mapping[tuple[str, str], frozenset[str]]] = {
@@ -67,7 +67,7 @@ _REFERENCE: Final = re.compile(
 class Range:
     """All modules, and the values that one set of variables gives them."""
 
-    modules: Files
+    modules: Modules
     values: Values
     schema: Schema
 

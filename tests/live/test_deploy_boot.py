@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
+import httpx
 import pytest
 
 from deploy.check import boot, tools
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import Presence
 from tests.live.machine import Machine, system_python, why_not
-from tests.live.site import ROOT, free_port, wait_for
+from tests.live.site import ROOT, call, free_port, wait_for
 
 pytestmark = pytest.mark.live
 
@@ -32,15 +33,18 @@ FOLDER = tools.AZURE / "modules" / "boot"
 UV = ROOT / ".tools" / "uv" / "bin" / "uv"
 UNIT = "broadside-agent.service"
 SERVER_UNIT = "broadside-agent-server.service"
+COORDINATOR_UNIT = "broadside-coordinator.service"
+API_PORT = free_port()
+
+FABRIC = {"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": "/var/lib/broadside/fabric"}
 
 
 def agent(role: str, **settings: str) -> boot.Boot:
     """An agent as Terraform would describe it, on the embedded fabric of its own disk."""
     return boot.Boot(
         service="agent",
-        environment={
-            "BROADSIDE_FABRIC": "embedded",
-            "BROADSIDE_DATA_DIR": "/var/lib/broadside/fabric",
+        environment=FABRIC
+        | {
             "BROADSIDE_AGENT_ROLE": role,
             "BROADSIDE_AGENT_AGENT_ID": role,
             "BROADSIDE_AGENT_ADDRESS": "127.0.0.1",
@@ -66,7 +70,7 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for argv in (
         [UV, "venv", "-q", "--python", system_python(), home],
         [UV, "pip", "install", "-q", "--python", home / "bin/python", "-r", wanted, "-c", lock],
-        [UV, "pip", "install", "-q", "--python", home / "bin/python", "--no-deps", wheel],
+        [UV, "pip", "install", "-q", "--python", home / "bin/python", "-c", lock, wheel],
     ):
         subprocess.run([str(word) for word in argv], check=True, timeout=120)
     for path in (
@@ -91,7 +95,19 @@ def machine(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ma
         ),
         "/etc/broadside/server": server["/etc/broadside/environment"],
     }
-    with Machine(tmp_path_factory.mktemp("machine"), venv, files, [UNIT, SERVER_UNIT]) as standing:
+    told = {**FABRIC, "BROADSIDE_PORT": str(API_PORT)}
+    coordinator = boot.files_of(
+        boot.render(FOLDER, boot.Boot(service="coordinator", environment=told))
+    )
+    unit = coordinator[f"/etc/systemd/system/{COORDINATOR_UNIT}"]
+    files |= {  # and the coordinator's
+        f"/etc/systemd/system/{COORDINATOR_UNIT}": unit.replace(
+            "/etc/broadside/environment", "/etc/broadside/coordinator"
+        ),
+        "/etc/broadside/coordinator": coordinator["/etc/broadside/environment"],
+    }
+    units = [UNIT, SERVER_UNIT, COORDINATOR_UNIT]
+    with Machine(tmp_path_factory.mktemp("machine"), venv, files, units) as standing:
         yield standing
     assert not standing.remains()
 
@@ -148,6 +164,22 @@ def test_the_agent_runs_inside_its_sandbox(machine: Machine) -> None:
     options = {line.split()[4]: line.split()[5].split(",")[0] for line in mounts}
     assert options["/"] == "ro"
     assert options["/var/lib/broadside"] == "rw"
+
+
+def test_the_coordinators_unit_starts_and_sees_the_fleet(machine: Machine) -> None:
+    url = f"http://127.0.0.1:{API_PORT}"
+
+    def fleet() -> set[str]:
+        try:
+            return {each["agent_id"] for each in call(url, "GET", "/v1/presences")}
+        except httpx.TransportError:
+            return set()
+
+    wait_for("both agents, by the coordinator", lambda: fleet() >= {"client", "server"})
+    pid = machine.main_pid(COORDINATOR_UNIT)
+    assert pid is not None
+    told = status(pid)
+    assert (told["Uid"].split()[0], told["NoNewPrivs"], told["Seccomp"]) == ("64987", "1", "2")
 
 
 def test_a_killed_agent_is_started_again(machine: Machine) -> None:

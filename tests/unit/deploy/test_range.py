@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501 - a planted fault is one row of a table
 
+import dataclasses
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from coordinator.cli.range import Standing
 from coordinator.core.limits import DOCUMENTED
 from deploy.check import boot, hcl, rules
 from deploy.check.__main__ import SCHEMA, range_faults, read_files
@@ -159,6 +161,12 @@ def test_every_coordinator_setting_that_a_vm_is_told_exists() -> None:
 
     settings = {*CoordinatorSettings.model_fields, *FabricSettings.model_fields}
     assert set(told("modules/coordinator/main.tf")) <= {f"BROADSIDE_{n.upper()}" for n in settings}
+
+
+def test_terraform_tells_what_the_command_line_asks_for() -> None:
+    outputs = hcl.load(FILES)[hcl.ROOT].outputs
+    assert {field.name for field in dataclasses.fields(Standing)} <= outputs.keys()
+    assert {"firewall_id", "tunnel", "fabric"} <= outputs.keys()  # what the runbook asks for
 
 
 def told(path: str) -> Iterator[str]:
