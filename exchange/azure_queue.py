@@ -592,9 +592,14 @@ def _explain(error: Exception, address: ServiceBusAddress, role: str) -> Exchang
     # Behind a custom endpoint the SDK calls a refused token a connection error.
     refused = any(getattr(cause, "status_code", None) in (401, 403) for cause in causes)
     if refused or any_is(ServiceBusAuthenticationError, ServiceBusAuthorizationError):
-        return ExchangeMisconfigured(
-            f"{address} refuses {address.identity}: {said}; give it the role '{role}' on the queue"
-        )
+        fix = f"give it the role '{role}' on the queue"
+        if address.connection_string:
+            right = "Send" if role == _SENDER_ROLE else "Listen"
+            fix = (
+                "copy BROADSIDE_SERVICEBUS_CONNECTION_STRING anew from the portal, of a policy "
+                f"with the right {right}, or use an identity with the role '{role}'"
+            )
+        return ExchangeMisconfigured(f"{address} refuses {address.identity}: {said}; {fix}")
     if any_is(ssl.SSLCertVerificationError, FileNotFoundError):
         return ExchangeMisconfigured(
             f"{address}: its certificate cannot be checked: {said}; "

@@ -147,9 +147,15 @@ def explain_entry(
     said = said_by(error)
     refused = getattr(error, "status_code", None) in (401, 403)
     if refused or any(isinstance(cause, ClientAuthenticationError) for cause in causes):
+        fix = f"give it the role '{role}' on the storage account"
+        if address.connection_string:
+            fix = (
+                "copy the connection string anew from the portal, or use an identity with the "
+                f"role '{role}'"
+            )
         return ExchangeMisconfigured(
-            f"{place} refuses {address.identity}: {said}; give it the role '{role}' on the "
-            "storage account, and let this host through the account's firewall"
+            f"{place} refuses {address.identity}: {said}; {fix}, and let this host through the "
+            "account's firewall"
         )
     if any(
         isinstance(cause, (ssl.SSLCertVerificationError, FileNotFoundError)) for cause in causes

@@ -3,14 +3,20 @@
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
+from exchange.azure_queue import open_queue
 from exchange.messages import Role
+from exchange.ports import ExchangeMisconfigured, JobQueue, Outgoing
+from exchange.settings import FabricSettings
 from lab.azurite import Azurite
+from lab.servicebus.process import BrokerProcess
+from lab.servicebus.queues import QueueSettings
 from tests.live.site import ROOT, Site, kill, wait_for, wait_for_fleet
 
 pytestmark = pytest.mark.live
@@ -91,3 +97,79 @@ def test_the_table_is_made_once_the_emulators_are_well(site: Site) -> None:
         azurite.stop()
         server.shutdown()
         server.server_close()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path, {"jobs": QueueSettings()}, sas_key="emulated")
+    process.start()
+    yield process
+    process.stop()
+
+
+def queue_of(connection_string: str) -> JobQueue:
+    """The queue as a container opens it that has this connection string."""
+    settings = {
+        "fabric": "azure",
+        "servicebus_connection_string": connection_string,
+        "tables_connection_string": "not used",
+    }
+    return open_queue(FabricSettings.model_validate(settings))
+
+
+def connections_count(port: int) -> int:
+    """Established ones at this host's port, by the kernel."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[3] == "01" and int(row[1].rpartition(":")[2], 16) == port for row in rows)
+
+
+async def test_three_pairs_and_a_doctor_keep_within_the_emulators_ten_connections(
+    broker: BrokerProcess,
+) -> None:
+    def message(name: str, minutes: float | None = None) -> Outgoing:
+        now = datetime.now(UTC)
+        return Outgoing(
+            body=b"job",
+            message_id=name,
+            expires_at=now + timedelta(hours=1),
+            enqueue_at=None if minutes is None else now + timedelta(minutes=minutes),
+        )
+
+    queues = [queue_of(broker.connection_string) for _ in range(5)]
+    coordinator, doctor, *clients = queues
+    try:
+        await coordinator.send([message(name) for name in ("first", "poison", "third")])
+        for client in clients:
+            delivery = await client.receive(5)
+            assert delivery is not None
+            if delivery.message_id == "poison":
+                await client.dead_letter(delivery, "poison", "nobody can read it")
+            else:
+                await client.complete(delivery)
+        await coordinator.cancel(await coordinator.send([message("later", 5)]))
+        await coordinator.ping()
+        (letter,) = await coordinator.dead_letters()
+        again_until_at = datetime.now(UTC) + timedelta(hours=1)
+        assert await coordinator.resend(letter.sequence_number, again_until_at)
+        assert connections_count(broker.port) == 6
+        await doctor.cancel(await doctor.send([message("probe", 5)]))
+        await doctor.counts()
+        assert connections_count(broker.port) == 10
+    finally:
+        for queue in queues:
+            await queue.close()
+
+
+@pytest.mark.parametrize(
+    ("ask", "right"),
+    [(lambda q: q.cancel([1]), "Send"), (lambda q: q.dead_letters(), "Listen")],
+)
+async def test_a_wrong_key_is_mended_in_the_connection_string_not_by_a_role(
+    broker: BrokerProcess, ask: Callable[[JobQueue], Awaitable[object]], right: str
+) -> None:
+    queue = queue_of(broker.connection_string.replace("emulated", "wrong"))
+    try:
+        with pytest.raises(ExchangeMisconfigured, match=f"CONNECTION_STRING.* right {right}"):
+            await ask(queue)
+    finally:
+        await queue.close()
