@@ -109,8 +109,7 @@ class Client:
         return Study.model_validate(await self._send("/v1/studies", request))
 
     async def studies(self, limit: int) -> list[Study]:
-        answer = await self._call("GET", "/v1/studies", params={"limit": limit})
-        return [Study.model_validate(one) for one in answer]
+        return [Study.model_validate(one) for one in await self._pages("/v1/studies", limit)]
 
     async def study(self, study_id: str) -> Study:
         return Study.model_validate(await self._call("GET", f"/v1/studies/{study_id}"))

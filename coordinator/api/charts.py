@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.problems import PROBLEMS
 from coordinator.api.service import Service
 from coordinator.charts import (
@@ -20,7 +21,7 @@ from coordinator.service import RunNotOver
 from coordinator.stored import read_burst_view, read_run_view
 from exchange.messages import Message, RunId
 
-router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["charts"])
+router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["charts"], route_class=ConditionalRoute)
 
 
 class ChartList(Message):

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 
+from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.estimate import There
 from coordinator.api.problems import PROBLEMS
 from coordinator.api.service import Service
@@ -15,7 +16,7 @@ from coordinator.service import RunNotOver
 from coordinator.stored import read_series, whole_summary
 from exchange.messages import RunId
 
-router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["reports"])
+router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["reports"], route_class=ConditionalRoute)
 
 
 class ReportFormat(StrEnum):

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from coordinator.api.pages import PAGED, Cursor, name_next
 from coordinator.api.problems import PROBLEMS
 from coordinator.api.service import Caller
 from coordinator.charts import Theme
@@ -35,12 +36,18 @@ async def create_study(
     return study
 
 
-@router.get("")
+@router.get("", responses=PAGED)
 async def list_studies(
-    studies: There, limit: Annotated[int, Query(ge=1, le=200)] = 50
+    request: Request,
+    response: Response,
+    studies: There,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    cursor: Cursor = None,
 ) -> Sequence[Study]:
     """Studies, newest first."""
-    return await studies.newest(limit=limit)
+    found, following = await studies.newest(limit=limit, cursor=cursor)
+    name_next(request, response, following)
+    return found
 
 
 @router.get("/{study_id}")

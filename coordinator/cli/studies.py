@@ -166,7 +166,7 @@ def matrix(
 
 @app.command("list")
 def list_studies(
-    limit: Annotated[int, typer.Option(min=1, max=200, help="at most so many")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="at most so many")] = 20,
     api: Api = None,
     as_json: Json = False,
 ) -> None:

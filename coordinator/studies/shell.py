@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from coordinator.core.plan import Infeasible
+from coordinator.cursors import make_cursor, parse_cursor
 from coordinator.scenarios import ScenarioError
 from coordinator.service import Coordinator, RunIsOver, UnknownRun, utc_now
 from coordinator.studies.conclude import comparison_wanted, conclude, result_of
@@ -26,7 +27,6 @@ from exchange.shelf import Shelf
 
 HOLD_S: Final = 30.0  # s without a word until another coordinator takes a study over
 FEASIBLE_WITHIN_S: Final = 60.0  # s for agents of the trial before to be idle again
-_LISTED_MAX_COUNT: Final = 1000
 
 log = logging.getLogger(__name__)
 
@@ -116,10 +116,19 @@ class Studies:
             raise UnknownStudy(study_id)
         return study
 
-    async def newest(self, *, limit: int) -> list[Study]:
-        """The newest studies."""
-        studies = [study async for _, study in self._shelf.scan()]
-        return sorted(studies, key=lambda study: study.created_at, reverse=True)[:limit]
+    async def newest(
+        self, *, limit: int, cursor: str | None = None
+    ) -> tuple[Sequence[Study], str | None]:
+        """Studies, newest first, and the cursor of what follows.
+
+        Raises :class:`~coordinator.cursors.BadCursor`.
+        """
+        # Ids begin with the instant of creation, so that their order is that of time
+        first = None if cursor is None else parse_cursor(cursor, 1)[0]
+        found = [study async for _, study in self._shelf.scan()]
+        found = [study for study in reversed(found) if first is None or study.study_id <= first]
+        following = make_cursor(found[limit].study_id) if len(found) > limit else None
+        return found[:limit], following
 
     async def cancel(self, study_id: str, *, by: str, reason: str) -> Study:
         """Stop a study and its running trial; the device goes back to rest.
@@ -157,7 +166,7 @@ class Studies:
 
     async def tick(self) -> None:
         """One step of every study that is open and that no other coordinator holds."""
-        async for study_id, study in self._shelf.scan(limit=_LISTED_MAX_COUNT):
+        async for study_id, study in self._shelf.scan():
             if study_id in self._ended:
                 continue
             if study.ended_at is not None:

@@ -93,6 +93,18 @@ async def test_a_list_of_runs_pages_and_filters(fabric: Fabric, http: httpx.Asyn
         assert (await http.get(f"/v1/runs?{asked}")).status_code == 422, asked
 
 
+async def test_studies_page_newest_first(http: httpx.AsyncClient) -> None:
+    made = []
+    for _ in range(3):
+        answer = await http.post("/v1/studies", json=REQUESTS["POST", "/v1/studies"])
+        assert answer.status_code == 202, answer.text
+        made.append(answer.json()["study_id"])
+    items, count = await pages(http, "/v1/studies?limit=2")
+    assert [item["study_id"] for item in items] == sorted(made, reverse=True)
+    assert count == 2
+    assert (await http.get("/v1/studies?cursor=%%%")).status_code == 422
+
+
 async def test_many_runs_are_summed_by_label_and_day(
     fabric: Fabric, http: httpx.AsyncClient
 ) -> None:
@@ -239,7 +251,10 @@ async def test_what_the_caller_has_is_not_sent_again(
     fabric: Fabric, http: httpx.AsyncClient
 ) -> None:
     await store_run(fabric, RUN)
-    for path in ("", "/summary", "/verdict", "/series", "/bursts", "/pairs"):
+    for path in (
+        *("", "/summary", "/verdict", "/series", "/bursts", "/pairs", "/reconciliation"),
+        *("/export?format=csv", "/export?format=json", "/charts", "/charts/throughput"),
+    ):
         first = await get(http, f"/v1/runs/{RUN}{path}")
         etag = first.headers["etag"]
         assert first.headers["cache-control"] == "private, no-cache"

@@ -227,4 +227,4 @@ async def test_a_study_without_its_switch_is_refused(place: Place, question: AB,
     studies = place.studies({"idps": a_switch()})
     with pytest.raises(BadStudy, match=said):
         await studies.create(spec(question), by="me")
-    assert await studies.newest(limit=5) == []
+    assert await studies.newest(limit=5) == ([], None)
