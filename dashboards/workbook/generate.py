@@ -1,7 +1,7 @@
 """Makes the Azure workbook beside this file: the firewall's and the fabric's own metrics and logs.
 
 Its KQL could not be run where this was written. A test parses the file and holds every table and
-column against :data:`COLUMNS`, which docs/dashboards.md repeats with their sources.
+column against :data:`COLUMNS`, which docs/dashboards.md repeats.
 """
 
 import json
@@ -11,7 +11,8 @@ from typing import Any, Final
 HERE: Final = Path(__file__).parent
 NAME: Final = "broadside.workbook.json"
 
-# Tables of Azure Monitor Logs that are queried, and their columns, as its reference names them.
+# Tables of Azure Monitor Logs that are queried, and their columns. Its reference should name them
+# so; they were not held against it.
 COLUMNS: Final = {
     "AzureMetrics": (
         "TimeGenerated",
