@@ -1,6 +1,6 @@
 """Prints what the core costs and how well it knows planted truth.
 
-Run: ``.venv/bin/python -m tests.bench.bench_core [cases a kind]``. The floors (issue 4): a summary
+Run: ``.venv/bin/python -m tests.bench.bench_core [cases a kind]``. The floors: a summary
 of 30 pairs x 1740 s in 0.3 s; of 1,000 pairs x 1800 s in 3 s and under 500 MB of process memory.
 """
 

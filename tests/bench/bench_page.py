@@ -1,6 +1,6 @@
 """Prints what one live update costs in Chromium, at 30 and at 1,000 pairs.
 
-Run: ``.venv/bin/python -m tests.bench.bench_page [chromium]``. The bound (issue 6): one update at
+Run: ``.venv/bin/python -m tests.bench.bench_page [chromium]``. The bound: one update at
 1,000 pairs within 50 ms. An update is what the page itself measures as ``live-update``: parsing
 and taking over a look's events, and drawing all charts. Long tasks are those of 50 ms and more that
 the browser saw, its own layout and painting included, after the page has loaded.

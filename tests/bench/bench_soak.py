@@ -1,6 +1,6 @@
 """Prints what a soak of a day and a thousand pairs costs its coordinator.
 
-Run: ``.venv/bin/python -m tests.bench.bench_soak [pairs] [bursts]``. The floors (issue 5): a plan
+Run: ``.venv/bin/python -m tests.bench.bench_soak [pairs] [bursts]``. The floors: a plan
 of 24 h and 1,000 agents a side in under 2 s; status and API reads under 200 ms at its end. The
 fabric is the embedded one; claims, reports and seconds are simulated.
 """
