@@ -78,6 +78,7 @@ class Comparison(Message):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Figure:
     name: str
+    words: str  # the name in a sentence
     unit: str
     read: Callable[[Observation], float | None]
     say: Callable[[float], str]
@@ -86,48 +87,56 @@ class _Figure:
 _FIGURES: Final = (
     _Figure(
         name="received_bits_per_second",
+        words="payload received",
         unit="bit/s of payload, receiver",
         read=lambda seen: seen.received_bits_per_second,
         say=gbits,
     ),
     _Figure(
         name="sent_bits_per_second",
+        words="payload sent",
         unit="bit/s of payload, sender",
         read=lambda seen: seen.sent_bits_per_second,
         say=gbits,
     ),
     _Figure(
         name="rtt_s",
+        words="round-trip time",
         unit="s, mean of bursts' means",
         read=lambda seen: seen.rtt_s,
         say=lambda value: f"{value * 1e3:.3g} ms",
     ),
     _Figure(
         name="retransmit_ratio",
+        words="segments sent again",
         unit="of segments sent",
         read=lambda seen: seen.retransmit_ratio,
         say=lambda value: f"{value:.4%}",
     ),
     _Figure(
         name="cpu_per_gigabit",
+        words="busy share of a client's cores for each Gbit/s",
         unit="busy share of a client's cores a Gbit/s",
         read=lambda seen: seen.cpu_per_gigabit,
         say=lambda value: f"{value:.3g}",
     ),
     _Figure(
         name="client_cpu_s_per_gigabyte",
+        words="clients' CPU time",
         unit="CPU-s of the clients' engines a GB of payload",
         read=lambda seen: seen.client_cpu_s_per_gigabyte,
         say=lambda value: f"{value:.3g} CPU-s/GB",
     ),
     _Figure(
         name="server_cpu_s_per_gigabyte",
+        words="servers' CPU time",
         unit="CPU-s of the servers' engines a GB of payload",
         read=lambda seen: seen.server_cpu_s_per_gigabyte,
         say=lambda value: f"{value:.3g} CPU-s/GB",
     ),
     _Figure(
         name="probe_p99_s",
+        words="99th percentile of probes under load",
         unit="s, 99th percentile of probes under load",
         read=lambda seen: seen.probe_p99_s,
         say=lambda value: f"{value * 1e3:.3g} ms",
@@ -234,7 +243,7 @@ def _said(
     times = "" if ratio is None else f" (x {ratio:.3g})"
     sure = "the 95 % intervals do not overlap" if apart else "not told apart at 95 %"
     return (
-        f"{item.name}: {item.say(one.value)} in {a.name}, {item.say(two.value)} in {b.name}"
+        f"{item.words}: {item.say(one.value)} in {a.name}, {item.say(two.value)} in {b.name}"
         f"{times}; {sure}"
     )
 

@@ -61,6 +61,7 @@ def test_thin_data_and_other_conditions_are_named() -> None:
     assert found.conditions_differ == ("streams: 64 against 8",)
     assert "thin" in found.sentence
     assert "streams" in found.sentence
+    assert found.sentence.startswith("payload received: 1 Gbit/s in a, 2 Gbit/s in b")
     assert found.metrics[0].a_half_width == pytest.approx(1e7)
 
 
