@@ -4,7 +4,6 @@
 :func:`lab.profiles.apply` and ``lab down`` do.
 """
 
-import random
 import sys
 import time
 from collections.abc import Iterator
@@ -16,7 +15,8 @@ from lab.errors import LabBroken
 from lab.profiles import PROFILES, Profile, falls_path
 from lab.topology import Lab
 
-JITTER_EVERY_S: Final = 0.5
+JITTER_EVERY_S: Final = 1.0
+PACES_COUNT: Final = 4
 LOOK_EVERY_S: Final = 0.25
 IDLE_RATIO: Final = 0.02  # load below which a collapsed firewall has recovered
 
@@ -36,16 +36,24 @@ def main(folder: Path, name: str) -> None:
 
 
 def keep_jitter(lab: Lab, profile: Profile) -> None:
-    """Move every client's NIC rate about its mean, each by itself."""
+    """Move every client's NIC rate up and down about its mean, each at a pace of its own.
+
+    Paces of 1, 2, 3 and 4 s in turn: over ten seconds no two of them go along with each other, so
+    what one pair loses is nobody's gain.
+    """
     rate = lab.spec.nic_bits_per_second
     if rate is None:
         raise SystemExit("the lab's NICs have no rate to move")
-    chance = random.Random(lab.spec.prefix)  # noqa: S311 - a disturbance, not a secret
+    step = 0
     while True:
-        for client in lab.clients:
-            share = 1 + chance.uniform(-profile.nic_jitter_ratio, profile.nic_jitter_ratio)
-            moved = max(100_000, round(rate * profile.nic_ratio * share))
-            network.set_nic_rate(lab, [client], moved)
+        for index, client in enumerate(lab.clients):
+            pace = 1 + index % PACES_COUNT
+            if step % pace == 0:
+                up = (step // pace + index // PACES_COUNT) % 2 == 0
+                share = 1 + (profile.nic_jitter_ratio if up else -profile.nic_jitter_ratio)
+                moved = max(100_000, round(rate * profile.nic_ratio * share))
+                network.set_nic_rate(lab, [client], moved)
+        step += 1
         time.sleep(JITTER_EVERY_S)
 
 

@@ -33,7 +33,7 @@ class Profile:
     says: str  # what it stands for, in a sentence
     firewall_ratio: float = 1.0
     nic_ratio: float = 1.0  # of every host
-    nic_jitter_ratio: float = 0.0  # every NIC's rate moves by this much either way, 5 times a s
+    nic_jitter_ratio: float = 0.0  # of a client's rate, up and down at a pace of its own
     cliff_ratio: float | None = None  # load, of the firewall's rate, above which it collapses
     cliff_to_ratio: float = 1.0  # what is left of the rate then
     cliff_after_s: float = 0.0  # for which the load must have been above it

@@ -8,7 +8,7 @@ from typing import Final
 from coordinator.core.aggregate import FlowSummary, HostSummary, PairSummary, figure
 from coordinator.core.limits import DOCUMENTED, Limits
 from coordinator.core.reconcile import Reconciliation
-from exchange.messages import Message, Protocol, Traffic
+from exchange.messages import Direction, Message, Protocol, Traffic
 
 NIC_FULL_RATIO: Final = 0.95  # egress at least this share of the cap: the NIC is full
 CPU_FULL_RATIO: Final = 0.95
@@ -20,6 +20,8 @@ FLAT_COV_RATIO: Final = (
     0.05  # RFC 9411 (results validation): a constant rate deviates less than 5 %
 )
 MOVEMENT_RATIO: Final = 0.5  # under it, pairs' gains and losses cancel in the sum
+APART_RATIO: Final = 0.5  # from it on, each pair rises and falls by itself
+ALONE_COV_RATIO: Final = 0.05  # of a pair over its seconds: what moves less shows no such thing
 
 
 class LimiterName(StrEnum):
@@ -114,6 +116,7 @@ def find_limiter(
         _offered_load(scene),
         _full(scene, LimiterName.CLIENT_NIC),
         _full(scene, LimiterName.SERVER_NIC),
+        _slow_nic(scene),
         _full(scene, LimiterName.CLIENT_CPU),
         _full(scene, LimiterName.SERVER_CPU),
         _window(scene),
@@ -223,6 +226,42 @@ def _full(scene: Scene, name: LimiterName) -> Limiter | None:
     )
 
 
+def _each_alone(scene: Scene) -> bool:
+    """Whether pairs move, and none gains what another loses: nothing that they share holds them."""
+    moves = scene.lead.share_movement_ratio
+    covs = sorted(pair.cov_ratio for pair in scene.pairs if pair.cov_ratio is not None)
+    if moves is None or moves < APART_RATIO or len(covs) < 3:
+        return False
+    return covs[len(covs) // 2] >= ALONE_COV_RATIO
+
+
+def _slow_nic(scene: Scene) -> Limiter | None:
+    """Every pair is held for itself, far below its NIC's cap, and something pushes back."""
+    down = scene.traffic.direction is Direction.REVERSE
+    sender = scene.server if down else scene.client
+    far_below = sender.nic_max_ratio is not None and sender.nic_max_ratio < ROOM_RATIO
+    if not far_below or not (scene.drops or scene.queued) or not _each_alone(scene):
+        return None
+    alone = (
+        f"{len(scene.pairs)} pairs rise and fall each by itself: the sum's variance is "
+        f"{scene.lead.share_movement_ratio:.0%} of the pairs' own, summed"
+    )
+    pushed = (
+        "the path pushes back while the fullest sender's NIC is at "
+        f"{sender.nic_max_ratio:.0%} of its cap"
+    )
+    return Limiter(
+        name=LimiterName.SERVER_NIC if down else LimiterName.CLIENT_NIC,
+        confidence_ratio=0.6,
+        evidence=(
+            alone,
+            pushed,
+        ),
+        advice="look at the senders' NICs (accelerated networking on? one core busy with "
+        "interrupts?); they carry less than their size is documented for",
+    )
+
+
 def _window(scene: Scene) -> Limiter | None:
     """Rate = window / RTT, with no drop and no queue that would shrink the window.
 
@@ -325,6 +364,8 @@ def _firewall(scene: Scene) -> Limiter | None:
     """What all pairs share holds the sum, while the pairs themselves have room."""
     if not scene.drops and not scene.queued:
         return None  # nothing on the path pushed back
+    if _each_alone(scene):
+        return None  # what pairs share would let one gain what another loses
     lead, nic = scene.lead, scene.client.nic_max_ratio
     if any(h.nic_max_ratio and h.nic_max_ratio >= NIC_FULL_RATIO for h in (scene.client,)):
         return None

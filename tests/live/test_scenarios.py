@@ -18,7 +18,7 @@ from tests.live.labs import needs_root
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(200), needs_root]
 
 BED = Bed(
-    pairs_count=4, scale=100, nic_bits_per_second=50_000_000, firewall_bits_per_second=160_000_000
+    pairs_count=4, scale=100, nic_bits_per_second=100_000_000, firewall_bits_per_second=320_000_000
 )
 QUICK = {"pairs_count": 4, "lead_s": 4, "traffic.probe": None}
 
@@ -39,8 +39,13 @@ def quick(name: str, **changes: Any) -> Case:
 @pytest.mark.parametrize(
     "case",
     [
-        quick("accelerated networking off", burst_s=4),
-        quick("128 KiB window over the path", burst_s=4, overrides={"pairs_count": 1}),
+        quick("accelerated networking off", burst_s=12),
+        quick(
+            "128 KiB window over the path",
+            burst_s=4,
+            overrides={"pairs_count": 1},
+            expected=Expected(limiter="window", product_megabytes=100 * 0.02 / 8),
+        ),
         quick("collapse above a load", burst_s=10),
     ],
     ids=lambda case: case.profile,
