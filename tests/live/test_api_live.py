@@ -154,11 +154,16 @@ def test_one_key_launches_once_also_after_the_coordinator_was_killed(signed: Sig
     refused = signed.ask("POST", "/v1/runs", json=changed, headers=key)
     assert refused.status_code == 409
     assert first in refused.json()["detail"]
-    jwt = signed.keys.token()
-    others = signed.ask("POST", "/v1/runs", jwt, json=body, headers=key).json()["run_id"]
+    signed.ask("DELETE", f"/v1/runs/{first}", json={})
+
+    def launched() -> str | None:
+        """Another caller's run, once the fleet is free of the first one's."""
+        answer = signed.ask("POST", "/v1/runs", signed.keys.token(), json=body, headers=key)
+        return answer.json()["run_id"] if answer.status_code == 202 else None
+
+    others = wait_for("a launch by another caller", launched)
     assert others != first  # keys of two callers do not meet
-    for run_id in (first, others):
-        signed.ask("DELETE", f"/v1/runs/{run_id}", json={})
+    signed.ask("DELETE", f"/v1/runs/{others}", json={})
 
 
 def test_the_command_line_says_what_it_lacks(signed: Signed) -> None:
