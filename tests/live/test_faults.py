@@ -12,7 +12,7 @@ from lab.invariants import left_behind
 from lab.namespaces import list_owned
 from tests.live.labs import needs_root, wait_until
 
-pytestmark = [pytest.mark.live, needs_root]
+pytestmark = [pytest.mark.live, pytest.mark.alone, needs_root]
 
 
 def test_no_cell_of_the_core_breaks_a_rule() -> None:

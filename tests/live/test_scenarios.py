@@ -15,7 +15,13 @@ from lab import profiles
 from lab.scenarios import CASES, Bed, Case, Expected, Range, standing
 from tests.live.labs import needs_root
 
-pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(200), needs_root]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.needs_root,
+    pytest.mark.alone,
+    pytest.mark.timeout(200),
+    needs_root,
+]
 
 BED = Bed(
     pairs_count=4, scale=100, nic_bits_per_second=100_000_000, firewall_bits_per_second=320_000_000

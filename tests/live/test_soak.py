@@ -20,7 +20,7 @@ from lab.topology import Lab, LabSpec
 from tests.live.labs import built, needs_root, new_prefix
 from tests.live.site import wait_for
 
-pytestmark = [pytest.mark.live, needs_root]
+pytestmark = [pytest.mark.live, pytest.mark.alone, needs_root]
 
 
 def test_a_soak_outlives_its_coordinators_and_names_the_kill(tmp_path: Path) -> None:

@@ -20,7 +20,13 @@ from lab.topology import Host, Lab, LabSpec
 from tests.live.labs import built, needs_root, new_prefix, wait_until
 from tests.live.site import Site, call, wait_for, wait_for_summary
 
-pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(200), needs_root]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.needs_root,
+    pytest.mark.alone,
+    pytest.mark.timeout(200),
+    needs_root,
+]
 
 AGENT = {
     "BROADSIDE_AGENT_ALLOW_TUNNELS": "true",
