@@ -76,6 +76,13 @@ def headline(summary: RunSummary) -> str:
     )
 
 
+_MEANS_ONLY = (
+    "The imported table has one mean for each pair and burst. What is drawn second by second is "
+    "that mean over the pair's time: it says nothing of single seconds, of ramps or of gaps within "
+    "a burst. Starts are no finer than the table's times."
+)
+
+
 def _charts(source: Source) -> Section:
     entries = {entry.name: entry for entry in catalogue()}
     many = len(source.summary.bursts) > 1
@@ -107,6 +114,7 @@ def _charts(source: Source) -> Section:
         title="Charts",
         paragraphs=(
             f"{said} A gap is a second that nobody saw. Every axis names its unit and layer.",
+            *((_MEANS_ONLY,) if source.means_only else ()),
         ),
         charts=tuple(
             ChartPlace(

@@ -14,6 +14,7 @@ from coordinator.core.judge import Verdict
 from coordinator.core.meter import PriceMeter
 from coordinator.core.runs import Burst, Plan
 from coordinator.core.summary import BurstSummary, RunSummary
+from coordinator.imports.tables import SCENARIO as TABLES_SCENARIO
 from coordinator.service import Coordinator, RunNotOver, UnknownRun
 from coordinator.stored import (
     SUMMARY,
@@ -50,6 +51,7 @@ class Source:
     views: tuple[BurstView, ...]  # of the bursts that are shown in detail
     ends: Mapping[int, Ends]  # by burst index, of at most READ_MAX bursts
     imported: bool
+    means_only: bool  # a pair's seconds are its whole burst's mean; nobody measured single ones
     generated_at: datetime
     broadside_version: str
     price: PriceMeter | None = None
@@ -101,6 +103,7 @@ async def gather(
         views=tuple(views),
         ends=ends,
         imported=imported,
+        means_only=imported and plan.spec.scenario == TABLES_SCENARIO,
         generated_at=now,
         fleet=await read_fleet(records, run_id),
         broadside_version=importlib.metadata.version("broadside"),

@@ -22,6 +22,7 @@ from exchange.fabric import Fabric, FabricSettings, open_fabric
 from tests.synthetic import Plant
 from tests.unit.coordinator.charts.views import FAULTY, ended
 from tests.unit.coordinator.fleet import NOW, fleet
+from tests.unit.coordinator.imports import tables
 from tests.unit.coordinator.stored_run import store_run
 
 
@@ -210,3 +211,13 @@ async def test_the_api_serves_html_and_json(fabric: Fabric) -> None:
             assert json.loads(answer.text)["run_id"] == run_id
         assert (await api.get(path, params={"format": "docx"})).status_code == 422
         assert (await api.get("/v1/runs/none/report")).status_code == 404
+
+
+async def test_an_imported_table_is_said_to_hold_means_and_no_seconds(fabric: Fabric) -> None:
+    said = "one mean for each pair and burst"
+    assert said not in section(build(await sourced(fabric)), "charts")
+    coordinator = Coordinator(fabric)
+    imported = await coordinator.import_table(tables.parse(tables.fleet(3, 2)))
+    source = await gather(coordinator, imported.run_id, NOW)
+    assert said in section(build(source), "charts")
+    assert said in html(build(source), source)
