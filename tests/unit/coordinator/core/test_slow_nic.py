@@ -1,0 +1,64 @@
+"""Pairs that move each by itself are held by nothing that they share."""
+
+import pytest
+
+from coordinator.core.aggregate import Basis, FlowSummary, HostSummary, PairSummary
+from coordinator.core.completeness import State
+from coordinator.core.limiter import Limiter, LimiterName, find_limiter
+from exchange.messages import Direction, Flow, Traffic
+
+
+def found(
+    *, movement: float | None, cov: float = 0.3, push_back: bool = True, down: bool = False
+) -> Limiter:
+    """Who limits four pairs that send at a tenth of their NIC's cap."""
+    pairs = [
+        PairSummary(
+            pair=f"pair-{index + 1:03d}",
+            pair_index=index,
+            state=State.MEASURED,
+            completeness_ratio=1.0,
+            basis=Basis.RECEIVER,
+            received_bits_per_second=1e9,
+            cov_ratio=cov,
+            client_nic_ratio=0.1,
+        )
+        for index in range(4)
+    ]
+    flow = FlowSummary(
+        flow=Flow.DOWN if down else Flow.UP,
+        share_movement_ratio=movement,
+        retransmit_ratio=0.01 if push_back else 0.0,
+        pair_cov_ratio=0.1,
+        second_cov_ratio=0.04,
+        rtt_mean_s=0.05,
+        rtt_baseline_s=0.001,
+        buffer_delay_ratio=49.0 if push_back else 0.0,
+    )
+    full = HostSummary(nic_max_ratio=0.1, hosts_count=4)
+    traffic = Traffic(direction=Direction.REVERSE if down else Direction.FORWARD)
+    return find_limiter(traffic, [flow], pairs, full, full, None)
+
+
+@pytest.mark.parametrize(
+    ("down", "name"), [(False, LimiterName.CLIENT_NIC), (True, LimiterName.SERVER_NIC)]
+)
+def test_the_senders_nic_is_named(down: bool, name: LimiterName) -> None:
+    limiter = found(movement=1.0, down=down)
+    assert limiter.name is name
+    assert "each by itself" in limiter.evidence[0]
+
+
+@pytest.mark.parametrize("movement", [0.2, None])
+def test_pairs_that_trade_shares_or_are_not_known_to_move_name_the_firewall(
+    movement: float | None,
+) -> None:
+    assert found(movement=movement).name is LimiterName.FIREWALL
+
+
+def test_pairs_that_hardly_move_show_nothing_of_the_kind() -> None:
+    assert found(movement=1.0, cov=0.01).name is not LimiterName.CLIENT_NIC
+
+
+def test_without_anything_that_pushes_back_no_nic_is_named() -> None:
+    assert found(movement=1.0, push_back=False).name is LimiterName.UNKNOWN

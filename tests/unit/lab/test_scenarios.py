@@ -1,0 +1,71 @@
+"""The cases of ``make scenarios`` hang together, and what did not show is said."""
+
+from dataclasses import replace
+
+import pytest
+
+from coordinator import scenarios
+from lab.profiles import PROFILES
+from lab.scenarios import BEDS, CASES, Case, Expected, Facts, Row, cells, faults
+
+ROW = Row(
+    name="one",
+    pairs_count=4,
+    flows_count=256,
+    encapsulation="none",
+    engine="iperf3",
+    payload_bits_per_second=50e6,
+    latency_p50_s=0.001,
+    latency_p99_s=None,
+    cpu_s_per_gigabyte=2.5,
+    outcome="pass: nothing",
+)
+BASE = replace(ROW, name="base", payload_bits_per_second=100e6)
+
+
+def test_every_case_has_its_scenario_bed_and_profile_and_compares_with_one_before_it() -> None:
+    seen: set[tuple[str, str]] = set()
+    for case in CASES:
+        spec = scenarios.load(case.scenario)
+        pairs = case.overrides.get("pairs_count", spec.pairs_count)
+        assert pairs <= BEDS[case.bed].pairs_count
+        assert case.profile in PROFILES
+        assert (case.bed, case.name) not in seen
+        if case.expected.rate_ratio_of is not None:
+            assert (case.bed, case.expected.rate_ratio_of[0]) in seen
+        seen.add((case.bed, case.name))
+
+
+@pytest.mark.parametrize(
+    ("expected", "facts", "said"),
+    [
+        (Expected(limiter="window"), Facts(limiter="firewall"), "limiter firewall, planted window"),
+        (Expected(limiter="window"), Facts(limiter="window"), None),
+        (Expected(says="fell"), Facts(words="nothing"), "nothing says 'fell'"),
+        (Expected(cost_ratio=(0.19, 0.25)), Facts(cost_ratio=0.3), "b / a is 0.3"),
+        (Expected(cost_ratio=(0.19, 0.25)), Facts(), "b / a is None"),
+        (Expected(cost_ratio=(0.19, 0.25)), Facts(cost_ratio=0.22), None),
+        (Expected(knee=(4, 16)), Facts(knees=(2.0,)), "knees at (2.0,)"),
+        (Expected(fall_within_s=2), Facts(found_at_s=107.0, fell_at_s=(100.0,)), "found at 107"),
+        (Expected(fall_within_s=2), Facts(found_at_s=101.0), "planted at none"),
+        (Expected(fall_within_s=2), Facts(found_at_s=101.0, fell_at_s=(100.0,)), None),
+        (
+            Expected(product_megabytes=1.25),
+            Facts(words="the bandwidth-delay product at 1 Gbit/s and 21 ms is 2.6 MB a pair"),
+            "BDP 2.6 MB, planted 1.25 MB",
+        ),
+        (Expected(rate_ratio_of=("base", 0.6, 0.9)), Facts(), "0.50 of 'base'"),
+        (Expected(rate_ratio_of=("base", 0.4, 0.6)), Facts(), None),
+    ],
+)
+def test_what_did_not_show_is_said(expected: Expected, facts: Facts, said: str | None) -> None:
+    case = Case(name="one", scenario="smoke", expected=expected)
+    found = list(faults(case, ROW, facts, {"base": BASE}))
+    assert len(found) == (said is not None)
+    assert said is None or said in found[0]
+
+
+def test_a_row_says_what_is_unknown_what_did_not_show_and_when_the_machine_was_busy() -> None:
+    shown = cells(replace(ROW, faults=("limiter x, planted y",), machine_was_busy=True))
+    assert shown[5:8] == ("50.0", "1.00 / -", "2.50")
+    assert shown[8].startswith("(the machine was the limit) NOT SHOWN: limiter x, planted y")
