@@ -1,4 +1,4 @@
-"""``broadside estimate``: whether a run could be launched now, and what it would cost."""
+"""``broadside estimate`` and ``price``: what a run would cost, and what one has cost so far."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,9 +9,10 @@ from coordinator import prices, scenarios
 from coordinator.cli import display
 from coordinator.cli.connection import Api, Json, operator_name, run
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.runs import print_json
+from coordinator.cli.runs import RunArgument, print_json, resolve_run
 from coordinator.client import Client
 from coordinator.core.estimate import Estimate
+from coordinator.core.meter import PriceMeter
 from coordinator.core.price import Bill, usd
 from coordinator.requests import EstimateRequest
 from coordinator.spending import Appraisal
@@ -48,6 +49,28 @@ def estimate(
         _show(said)
 
 
+def price(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
+    """Say what a run has cost so far, and will have cost at its end."""
+
+    async def work(client: Client) -> PriceMeter:
+        return await client.price(await resolve_run(client, run_id))
+
+    meter = run(api, work)
+    if as_json:
+        print_json(meter)
+        return
+    if not meter.charged:
+        typer.echo(f"{meter.not_charged_why}; the figures are what it would cost at real scale")
+    typer.echo(f"spent: {_total(meter.spent)}, of {meter.real_ip_bytes / 1e9:,.1f} GB at IP")
+    typer.echo(f"at its end: {_total(meter.projected)}")
+    _show_bill(meter.projected)
+    if meter.budget_usd is not None:
+        typer.echo(f"budget: {usd(meter.budget_usd)}, left {usd(meter.budget_left_usd)}")
+    if meter.stopped is not None:
+        typer.echo(f"stopped: {meter.stopped}")
+    typer.echo(f"prices: {meter.prices}, {meter.prices_as_of}, {meter.region}")
+
+
 def _show(said: Appraisal) -> None:
     price = said.price
     typer.echo(_headline(price))
@@ -67,13 +90,16 @@ def _show(said: Appraisal) -> None:
 
 
 def _headline(price: Estimate) -> str:
-    bill = price.bill
-    least = "at least " if bill.unknown else ""
-    high = usd(bill.total_high_usd) if bill.total_high_usd is not None else "an unknown most"
-    total = f"{least}{usd(bill.total_usd)} ({usd(bill.total_low_usd)} to {high})"
+    total = _total(price.bill)
     if price.charged:
         return f"price: {total}"
     return f"price: {price.not_charged_why}; at real scale it would be {total}"
+
+
+def _total(bill: Bill) -> str:
+    least = "at least " if bill.unknown else ""
+    high = usd(bill.total_high_usd) if bill.total_high_usd is not None else "an unknown most"
+    return f"{least}{usd(bill.total_usd)} ({usd(bill.total_low_usd)} to {high})"
 
 
 def _show_bill(bill: Bill) -> None:

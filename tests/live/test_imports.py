@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.site import BROADSIDE, Site, wait_for_fleet
+from tests.live.site import BROADSIDE, Site, call, wait_for_fleet
 
 pytestmark = pytest.mark.live
 
@@ -145,6 +145,10 @@ def test_an_import_recomputes_to_the_byte_also_over_http(site: Site) -> None:
         assert again.stdout == stored.stdout, again.stderr
         assert again.returncode == stored.returncode
         assert "byte for byte" in again.stderr
+    meter = answer(site.run("price", "last", "--json", *client))
+    told = call(url, "GET", f"/v1/runs/{meter['run_id']}/price")
+    assert meter["measured_bytes"] == told["measured_bytes"] > 0
+    assert "\nspent: " in site.run("price", "last", *client).stdout
     refused = site.run("import", "original", str(SEED), "--set", "pairs_count=3", *client)
     assert refused.returncode == 3
     assert "pairs_count: an import decides it" in refused.stderr
