@@ -3,9 +3,9 @@
 import pytest
 
 from coordinator.core.aggregate import FlowSummary, HostSummary, PairSummary
+from coordinator.core.align import Basis
 from coordinator.core.completeness import State
 from coordinator.core.limiter import Limiter, LimiterName, find_limiter
-from coordinator.core.meter import Basis
 from exchange.messages import Direction, Flow, Traffic
 
 
