@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from coordinator.client import Client
+from coordinator.client import ApiError, Client
 from coordinator.core.progress import Progress
 from coordinator.core.status import BurstPhase, BurstStatus, RunState, RunStatus
 from coordinator.core.summary import RunSummary
@@ -21,13 +21,17 @@ from coordinator.words import ratio as ratio
 
 BARS = " ▁▂▃▄▅▆▇█"
 POLL_S = 0.5
+AWAY_MAX_S = 300.0  # s without an answer after which a run is followed no longer
 UNWRAPPED_WIDTH = 1000  # columns
 
 
 async def follow(
     client: Client, run_id: str, *, quiet: bool = False, plain: bool = False
 ) -> RunSummary:
-    """Show a run until its verdict is stored, and return that."""
+    """Show a run until its verdict is stored, and return that.
+
+    A coordinator that was there and is away is waited for, ``AWAY_MAX_S`` at most.
+    """
     console = Console(stderr=True)
     live = console.is_terminal and not quiet and not plain
     context = (
@@ -36,15 +40,27 @@ async def follow(
         else contextlib.nullcontext()
     )
     said: object = None
+    heard_s: float | None = None  # monotonic; None: never
     with context as screen:
         while True:
-            summary = await client.summary(run_id)
-            if summary is not None:
-                return summary
-            status = await client.status(run_id)
-            progress = None
-            if any(burst.phase is not BurstPhase.PLANNED for burst in status.bursts):
-                progress = await client.progress(run_id)
+            try:
+                summary = await client.summary(run_id)
+                if summary is not None:
+                    return summary
+                status = await client.status(run_id)
+                progress = None
+                if any(burst.phase is not BurstPhase.PLANNED for burst in status.bursts):
+                    progress = await client.progress(run_id)
+            except ApiError as error:
+                refused = error.status is not None and error.status < 500
+                if refused or heard_s is None or time.monotonic() - heard_s > AWAY_MAX_S:
+                    raise
+                if not quiet and said != str(error):
+                    console.print(f"{error}; waiting", highlight=False, soft_wrap=True)
+                    said = str(error)
+                await asyncio.sleep(1)
+                continue
+            heard_s = time.monotonic()
             if screen is not None:
                 screen.update(render(status, progress, datetime.now(UTC)))
             elif not quiet:

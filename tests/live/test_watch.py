@@ -18,7 +18,7 @@ import pytest
 from coordinator import scenarios
 from coordinator.service import Coordinator
 from exchange.fabric import FabricSettings, open_fabric
-from tests.live.site import BROADSIDE, Site
+from tests.live.site import BROADSIDE, Site, wait_for
 from tests.unit.coordinator.fleet import fleet
 from tests.unit.coordinator.stored_run import store_run
 
@@ -67,6 +67,20 @@ class Terminal:
         os.close(self._master)
 
 
+def start(site: Site, log: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """A command away from any terminal, that ends with its site."""
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [*BROADSIDE, *arguments],
+            env=site.environment,
+            cwd=site.folder,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+    site.processes.append(process)
+    return process
+
+
 @contextmanager
 def on_terminal(site: Site, *arguments: str) -> Iterator[Terminal]:
     terminal = Terminal(list(arguments), site)
@@ -89,6 +103,34 @@ async def test_a_run_that_is_over_ends_with_its_verdict(tmp_path: Path) -> None:
         plain = site.run("watch", run_id, "--plain")
         assert plain.returncode == 2
         assert "\x1b[?1049h" not in plain.stdout + plain.stderr
+
+
+async def test_plain_lines_outlive_a_killed_coordinator(tmp_path: Path) -> None:
+    with Site(tmp_path) as site:
+        fabric = open_fabric(FabricSettings(data_dir=tmp_path / "data"))
+        now = datetime.now(UTC)
+        for agent in fleet(2):
+            clock = agent.clock and agent.clock.model_copy(update={"read_at": now})
+            await fabric.records.beat(agent.model_copy(update={"beat_at": now, "clock": clock}))
+        spec = scenarios.load("smoke", {"pairs_count": 2, "lead_s": 600})
+        plan = await Coordinator(fabric).launch(spec, by="me")
+        await fabric.close()
+        serve, url = site.start_coordinator()
+        log = tmp_path / "watch.log"
+
+        def says(text: str) -> bool:
+            return text in log.read_text()
+
+        watch = start(site, log, "watch", plan.run_id, "--plain", "--api", url)
+        wait_for("a line of the run", lambda: says("fires in"))
+        serve.kill()
+        serve.wait()
+        wait_for("a word of the silence", lambda: says("no answer"))
+        port = url.rsplit(":", 1)[1]
+        start(site, tmp_path / "again.log", "serve", "--port", port)
+        assert site.run("abort", plan.run_id).returncode == 0
+        assert watch.wait(60) == 2, log.read_text()  # cancelled before it fired: inconclusive
+        assert says("verdict:")
 
 
 async def test_leaving_a_run_does_not_abort_it(tmp_path: Path) -> None:
