@@ -292,7 +292,7 @@ def test_the_package_is_fetched_checked_and_installed(tmp_path: Path, azure: str
     done = fetch(tmp_path, azure, hashlib.sha256(_Azure.bundle).hexdigest())
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "installed").read_text() == "agent\n"
-    assert done.stderr.count("403") == 2
+    assert done.stderr.count("HTTP Error 403") == 2
     assert "secret" not in done.stderr
 
 
