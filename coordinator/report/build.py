@@ -76,6 +76,7 @@ def headline(summary: RunSummary) -> str:
     )
 
 
+_OF_MEANS = ("throughput", "pairs", "starts", "reconciliation")  # the others would be empty
 _MEANS_ONLY = (
     "The imported table has one mean for each pair and burst. What is drawn second by second is "
     "that mean over the pair's time: it says nothing of single seconds, of ramps or of gaps within "
@@ -101,6 +102,8 @@ def _charts(source: Source) -> Section:
             names.remove("reconciliation")
         if index != source.views[0].summary.index:
             names = [name for name in names if name in ("throughput", "heatmap", "pairs", "starts")]
+        if source.means_only:
+            names = [name for name in names if name in _OF_MEANS]
         chosen += [(name, index) for name in names]
     shown = ", ".join(str(view.summary.index + 1) for view in source.views)
     total = len(source.plan.bursts)

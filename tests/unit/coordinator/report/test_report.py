@@ -219,5 +219,8 @@ async def test_an_imported_table_is_said_to_hold_means_and_no_seconds(fabric: Fa
     coordinator = Coordinator(fabric)
     imported = await coordinator.import_table(tables.parse(tables.fleet(3, 2)))
     source = await gather(coordinator, imported.run_id, NOW)
-    assert said in section(build(source), "charts")
+    charts = section(build(source), "charts")
+    assert said in charts
+    assert '"throughput"' in charts
+    assert '"heatmap"' not in charts  # no seconds, so nothing to draw
     assert said in html(build(source), source)
