@@ -220,8 +220,7 @@ def test_no_connection_string_is_in_any_log(tmp_path: Path) -> None:
             BROADSIDE_TABLES_CONNECTION_STRING="DefaultEndpointsProtocol=http;AccountName=dev;"
             f"AccountKey={account_key};TableEndpoint=http://127.0.0.1:9/dev;",
         )
-        for path in ("/v1/runs", "/readyz"):
-            assert httpx.get(url + path, timeout=60).status_code == 503, path
+        assert httpx.get(f"{url}/v1/runs", timeout=60).status_code == 503
         time.sleep(1)
         kill(process)
         text = "".join(path.read_text() for path in tmp_path.glob("*.log"))
