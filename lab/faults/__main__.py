@@ -80,6 +80,10 @@ class Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):  # what it was never told
+                    pipe.close()
         return left_behind(self.prefix) if self.prefix else []
 
 
@@ -122,12 +126,14 @@ def run_matrix(cells: Sequence[Cell], labs_count: int) -> tuple[list[Result], li
         for thread in threads:
             thread.join()
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the cleaning
+        # A second Ctrl-C must not stop the cleaning.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         stopping = [threading.Thread(target=lambda w=w: problems.extend(w.stop())) for w in workers]
         for thread in stopping:
             thread.start()
         for thread in stopping:
             thread.join()
+        signal.signal(signal.SIGINT, before)
     done = {(result.fault, result.phase) for result in results}
     problems += [
         f"{name}/{phase.value}: was not run, its lab did not stand"

@@ -28,6 +28,8 @@ def test_ctrl_c_leaves_no_process_and_no_namespace() -> None:
         [sys.executable, "-m", "lab.faults", "--only", "nothing/armed", "--labs", "1"],
         stderr=subprocess.PIPE,
         text=True,
+        # A background job of a shell ignores Ctrl-C and hands that down to us.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stderr is not None
     with process.stderr:
