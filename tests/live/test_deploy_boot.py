@@ -27,7 +27,7 @@ from exchange.messages import Presence
 from tests.live.machine import Machine, system_python, why_not
 from tests.live.site import ROOT, call, free_port, wait_for
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 FOLDER = tools.AZURE / "modules" / "boot"
 UV = ROOT / ".tools" / "uv" / "bin" / "uv"

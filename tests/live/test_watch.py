@@ -38,6 +38,8 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
+            # A background job of a shell ignores Ctrl-C and hands that down to us.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         os.close(slave)
         os.set_blocking(self._master, False)
