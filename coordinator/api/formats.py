@@ -74,10 +74,7 @@ def as_csv(_: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow([column.name for column in columns])
-    cells = [
-        ["" if value != value else value for value in _values(column)]
-        for column in columns
-    ]
+    cells = [["" if value != value else value for value in _values(column)] for column in columns]
     writer.writerows(zip(*cells, strict=True))
     return text.getvalue().encode()
 
