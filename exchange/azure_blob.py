@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFoundError
 from azure.storage.blob import ContentSettings
@@ -22,6 +21,7 @@ from exchange.azure_wire import (
     Identity,
     StorageAddress,
     Transport,
+    check_way_in,
     code_of,
     explain_entry,
     is_final,
@@ -88,18 +88,7 @@ def open_raw(settings: FabricSettings, troubles: TroubleLog | None = None) -> "B
             f"BROADSIDE_BLOBS_CONTAINER={address.container}: a container's name is 3 to 63 small "
             "letters, digits and single hyphens"
         )
-    if bool(address.endpoint) == bool(address.connection_string):
-        problem = "both set; drop one" if address.endpoint else "both missing; set one"
-        raise ExchangeMisconfigured(
-            "BROADSIDE_BLOBS_ENDPOINT (with an Azure identity) and "
-            f"BROADSIDE_BLOBS_CONNECTION_STRING: {problem}"
-        )
-    parts = urlsplit(address.endpoint or "")
-    if address.endpoint and (parts.scheme != "https" or not parts.hostname):
-        raise ExchangeMisconfigured(
-            f"BROADSIDE_BLOBS_ENDPOINT={address.endpoint}: an identity's token travels over "
-            "https only; give https://<account>.blob.core.windows.net"
-        )
+    check_way_in(address, "BROADSIDE_BLOBS", host="<account>.blob.core.windows.net")
     raw = BlobRaw(address, troubles=troubles)
     if address.connection_string:
         raw.open()  # which is to find it malformed now

@@ -20,7 +20,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 from azure.core import MatchConditions
 from azure.core.exceptions import AzureError
@@ -31,6 +30,7 @@ from exchange.azure_wire import (
     Identity,
     StorageAddress,
     Transport,
+    check_way_in,
     code_of,
     explain_entry,
     is_final,
@@ -111,18 +111,7 @@ def open_table(settings: FabricSettings, troubles: TroubleLog | None = None) -> 
             f"BROADSIDE_TABLES_NAME={address.table}: a table's name is 3 to 63 letters and digits, "
             "a letter first"
         )
-    if bool(address.endpoint) == bool(address.connection_string):
-        problem = "both set; drop one" if address.endpoint else "both missing; set one"
-        raise ExchangeMisconfigured(
-            "BROADSIDE_TABLES_ENDPOINT (with an Azure identity) and "
-            f"BROADSIDE_TABLES_CONNECTION_STRING: {problem}"
-        )
-    parts = urlsplit(address.endpoint or "")
-    if address.endpoint and (parts.scheme != "https" or not parts.hostname):
-        raise ExchangeMisconfigured(
-            f"BROADSIDE_TABLES_ENDPOINT={address.endpoint}: an identity's token travels over "
-            "https only; give https://<account>.table.core.windows.net"
-        )
+    check_way_in(address, "BROADSIDE_TABLES", host="<account>.table.core.windows.net")
     table = AzureTable(address, troubles=troubles)
     if address.connection_string:
         table.open()  # which is to find it malformed now

@@ -1,10 +1,13 @@
 """What the Azure adapters share below their verbs: identities, attempts and errors."""
 
+import socket
 import ssl
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import aiohttp
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
@@ -36,11 +39,30 @@ class StorageAddress:
         return f"identity {self.client_id}" if self.client_id else "the default identity"
 
 
+def check_way_in(address: StorageAddress, setting: str, *, host: str) -> None:
+    """Raises :class:`ExchangeMisconfigured` unless there is one way in, and a safe one.
+
+    ``setting`` begins the names of the two settings, ``host`` is what an endpoint looks like.
+    """
+    if bool(address.endpoint) == bool(address.connection_string):
+        problem = "both set; drop one" if address.endpoint else "both missing; set one"
+        raise ExchangeMisconfigured(
+            f"{setting}_ENDPOINT (with an Azure identity) and {setting}_CONNECTION_STRING: "
+            f"{problem}"
+        )
+    parts = urlsplit(address.endpoint or "")
+    if address.endpoint and (parts.scheme != "https" or not parts.hostname):
+        raise ExchangeMisconfigured(
+            f"{setting}_ENDPOINT={address.endpoint}: an identity's token travels over https only; "
+            f"give https://{host}"
+        )
+
+
 class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK offers it untyped, lazily
     """The SDK's own, but each request goes out once, and every attempt's end is noted.
 
     aiohttp would send a PUT whose connection broke again by itself, and neither the SDK nor we
-    would know.
+    would know. And a request that was given up does not arrive after all (:func:`_mortal`).
     """
 
     session: aiohttp.ClientSession | None
@@ -53,13 +75,17 @@ class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK offers it un
             read_timeout=attempt_s,
             connection_verify=str(address.ca_file) if address.ca_file else True,
         )
+        self._attempt_s = attempt_s
         self._troubles = troubles
         self._kind = kind
 
     async def open(self) -> None:
         if self.session is None:
             session = aiohttp.ClientSession(
-                trust_env=True, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
+                connector=aiohttp.TCPConnector(socket_factory=_mortal(self._attempt_s)),
+                trust_env=True,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
             )
             session._retry_connection = False
             self.session = session
@@ -76,6 +102,22 @@ class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK offers it un
         else:
             self._troubles.went_well(self._kind)
         return response
+
+
+def _mortal(attempt_s: float) -> Callable[[aiohttp.AddrInfoType], socket.socket]:
+    """Makes sockets whose unsent bytes die with them, and with ``attempt_s`` of no answer.
+
+    The kernel would go on sending what a closed socket holds. A host whose cable was out then
+    delivers, minutes later, an upsert that was given up and has been overtaken by a newer one.
+    """
+
+    def make(address: aiohttp.AddrInfoType) -> socket.socket:
+        made = socket.socket(*address[:3])
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(attempt_s * 1000))
+        return made
+
+    return make
 
 
 class Identity:

@@ -1,0 +1,87 @@
+"""A write that was given up while the cable was out does not arrive when it is back."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from exchange.azure_table import AzureTable, TableAddress, TableBounds
+from exchange.ports import Entity, ExchangeUnavailable
+from lab.namespaces import inside, run_batch
+from lab.topology import Batch, Host, Lab, LabSpec, switch_namespace
+from tests.live.labs import built, needs_root, new_prefix
+
+pytestmark = [pytest.mark.live, pytest.mark.needs_root, needs_root]
+
+PORT = 10002
+OUT_S = 3.0
+BACK_S = 8.0  # s: the kernel's own repeats come 0.2, 0.4, 0.8, 1.6, 3.2 s apart
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    with built(LabSpec(pairs_count=1, prefix=new_prefix()), tmp_path) as lab:
+        yield lab
+
+
+@asynccontextmanager
+async def service(host: Host, seen: list[bytes]) -> AsyncIterator[None]:
+    """Says yes to every request, and keeps the bodies."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                fields = dict(
+                    line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:] if line
+                )
+                seen.append(await reader.readexactly(int(fields.get(b"content-length", 0))))
+                writer.write(b'HTTP/1.1 204 No Content\r\netag: W/"1"\r\n\r\n')
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    with inside(host.namespace):
+        server = await asyncio.start_server(answer, host.address, PORT)
+    try:
+        yield
+    finally:
+        server.close()
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0.1)  # for their tasks to end
+
+
+def cable(lab: Lab, host: Host, state: str) -> None:
+    """Plug a client in, or out, at the switch's end."""
+    switch = switch_namespace(lab.spec.prefix, host.role)
+    line = f"link set dev p{int(host.name[1:])} {state}"
+    run_batch(Batch(namespace=switch, tool="ip", lines=(line,)))
+
+
+async def test_what_was_given_up_does_not_arrive_late(lab: Lab) -> None:
+    client, server = lab.clients[0], lab.servers[0]
+    seen: list[bytes] = []
+    endpoint = f"http://{server.address}:{PORT}/lab"
+    account = f"AccountName=lab;AccountKey=bGFi;TableEndpoint={endpoint};"
+    address = TableAddress(table="lab", connection_string=account)
+    bounds = TableBounds(backoff_s=0.05, attempt_s=1, retries_max_count=1)
+    table = AzureTable(address, bounds=bounds)
+    async with service(server, seen):
+        with inside(client.namespace):
+            await table.upsert(Entity(partition_key="p", row_key="r", properties={"n": "first"}))
+            cable(lab, client, "down")
+            with pytest.raises(ExchangeUnavailable):
+                await table.upsert(
+                    Entity(partition_key="p", row_key="r", properties={"n": "older"})
+                )
+            await asyncio.sleep(OUT_S)
+            cable(lab, client, "up")
+            await table.upsert(Entity(partition_key="p", row_key="r", properties={"n": "newer"}))
+            await asyncio.sleep(BACK_S)
+            await table.close()
+    assert [b"older" in body for body in seen] == [False, False]
