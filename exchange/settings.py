@@ -20,7 +20,7 @@ class FabricSettings(BaseSettings):
         Path(".broadside"), description="directory of the embedded fabric's two database files"
     )
     queue_lock_s: float = Field(
-        60.0, gt=0, le=300, description="seconds in which a receiver must settle a message"
+        10.0, gt=0, le=300, description="seconds in which a receiver must settle a message"
     )
     queue_deliveries_max_count: int = Field(
         5, ge=1, le=100, description="deliveries after which a message is set aside as poison"

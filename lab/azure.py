@@ -46,7 +46,7 @@ def standing(lab: Lab, folder: Path, direction: Direction) -> Iterator[AzureInMi
     folder.mkdir(parents=True, exist_ok=True)
     broker = BrokerProcess(
         folder,
-        {QUEUE: QueueSettings(max_delivery_count=5, duplicate_window_s=600)},
+        {QUEUE: QueueSettings(lock_s=10, max_delivery_count=5, duplicate_window_s=600)},
         host=host,
         sas_key=secrets.token_urlsafe(32),
     )

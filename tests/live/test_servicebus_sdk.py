@@ -38,7 +38,7 @@ from azure.servicebus.exceptions import (
 
 from lab.servicebus.process import BrokerProcess
 
-pytestmark = [pytest.mark.live, pytest.mark.alone]
+pytestmark = [pytest.mark.live]
 
 LOCK_S = 1.5
 KEY = "the lab's own key"

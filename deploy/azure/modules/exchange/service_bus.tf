@@ -20,7 +20,7 @@ resource "azurerm_servicebus_namespace" "this" {
 resource "azurerm_servicebus_queue" "jobs" {
   name                                    = "jobs"
   namespace_id                            = azurerm_servicebus_namespace.this.id
-  lock_duration                           = "PT1M"
+  lock_duration                           = "PT10S"
   max_delivery_count                      = 5
   requires_duplicate_detection            = true
   duplicate_detection_history_time_window = "P1D"
