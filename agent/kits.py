@@ -61,7 +61,7 @@ def find_kits(role: Role, names: Iterable[str] | None = None) -> dict[str, Kit]:
 
 def iperf3_kit(found: Iperf3) -> Kit:
     """The kit of the iperf3 that the agent was set up with."""
-    tool = Tool(argv=found.binary, version=str(found.version))
+    tool = Tool(argv=tuple(map(str, found.binary)), version=str(found.version))
     return Kit(engine=engines()["iperf3"], tools={"iperf3": tool})
 
 

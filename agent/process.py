@@ -178,6 +178,8 @@ class EngineProcess:
                 stdout=stdout,
                 stderr=subprocess.PIPE,
                 env=None if env is None else dict(env),
+                # Another user may not enter the folder that the agent was started in.
+                cwd=None if identity is None else "/",
                 process_group=0,
                 preexec_fn=_leash(hard_stop_at_s, identity, end_by),
             )
