@@ -199,7 +199,7 @@ def aggregate(
     bounds = np.nan_to_num(aligned.clock_bound_s[measured or seen], nan=clock_bound_max_s)
     bound_s = float(bounds.mean()) if len(bounds) else clock_bound_max_s
     flows = tuple(_flow(flow, aligned, grades, headers, span, bound_s) for flow in aligned.flows)
-    pairs = _pairs(aligned, grades, span)
+    pairs = _pairs(aligned, grades, headers, span)
     return Aggregate(
         window=window,
         flows=flows,
@@ -408,9 +408,9 @@ def _column_means(cells: Singles) -> Floats:
 
 
 def _pairs(
-    aligned: Aligned, grades: Sequence[PairGrade], span: slice | None
+    aligned: Aligned, grades: Sequence[PairGrade], headers: Headers, span: slice | None
 ) -> tuple[PairSummary, ...]:
-    figures = {} if span is None else _pair_figures(aligned, span)
+    figures = {} if span is None else _pair_figures(aligned, headers, span)
     summaries = []
     for row, (pair, grade) in enumerate(zip(aligned.pairs, grades, strict=True)):
         test, claim, report = pair.server_test, pair.claim, pair.report
@@ -435,8 +435,12 @@ def _pairs(
     return tuple(summaries)
 
 
-def _pair_figures(aligned: Aligned, span: slice) -> dict[str, Floats]:
-    """Figures of every pair over the window, by their name in :class:`PairSummary`."""
+def _pair_figures(aligned: Aligned, headers: Headers, span: slice) -> dict[str, Floats]:
+    """Figures of every pair over the window, by their name in :class:`PairSummary`.
+
+    A host's egress is what its counter says, or what its payload comes to in frames where that is
+    more: counters above segmentation offload do not see the headers of segments.
+    """
     length_s = span.stop - span.start
     unknown = np.full(len(aligned.pairs), np.nan)
     seen = np.any([flow.coverage[:, span].any(axis=1) for flow in aligned.flows], axis=0)
@@ -461,14 +465,25 @@ def _pair_figures(aligned: Aligned, span: slice) -> dict[str, Floats]:
         "rtt_min_s": lowest,  # infinite where unknown
         "cwnd_bytes": _row_means(lead.cwnd_bytes, span),
     }
-    for side, host, caps in (
-        ("client", aligned.client, [p.client_nic_bits_per_second for p in aligned.pairs]),
-        ("server", aligned.server, [p.server_nic_bits_per_second for p in aligned.pairs]),
+    for side, host, caps, own in (
+        ("client", aligned.client, [p.client_nic_bits_per_second for p in aligned.pairs], Flow.UP),
+        (
+            "server",
+            aligned.server,
+            [p.server_nic_bits_per_second for p in aligned.pairs],
+            Flow.DOWN,
+        ),
     ):
         cap = np.array([known or math.nan for known in caps])
         figures[f"{side}_cpu_ratio"] = _row_means(host.cpu_busy_ratio, span)
         figures[f"{side}_core_ratio"] = _row_means(host.cpu_busiest_core_ratio, span)
-        figures[f"{side}_nic_ratio"] = _row_means(host.nic_tx_bytes, span) * 8 / cap
+        framed = unknown.copy()
+        for flow in aligned.flows:
+            if flow.flow is own:
+                payload = flow.received_bytes[:, span].sum(axis=1, dtype=np.float64) / length_s
+                framed = np.where(flow.coverage[:, span].any(axis=1), payload, np.nan)
+        egress = np.fmax(_row_means(host.nic_tx_bytes, span), framed * headers.wire_ratio)
+        figures[f"{side}_nic_ratio"] = egress * 8 / cap
     return figures
 
 

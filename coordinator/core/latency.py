@@ -21,6 +21,7 @@ from exchange.messages import Message, UtcDatetime, pair_name
 SPIKE_S: Final = 1.0  # s without a good answer that make a spike
 SPIKE_RATIO: Final = 5.0  # times the baseline's 99th percentile
 SPIKE_OVER_S: Final = 0.02  # s over it, at least: a baseline of microseconds makes no spikes of ms
+LOADED_RATIO: Final = 2.0  # and times the burst's median: a queue that stands all along is no spike
 SPIKES_MAX_COUNT: Final = 32  # kept of one burst, the longest
 
 
@@ -147,13 +148,16 @@ def _spikes(
     for index, column in sorted(probes.items()):
         baseline_s = by_pair[index].before.p99_s or fleet_p99_s
         if baseline_s is not None:
-            found += _bad(index, column, baseline_s)
+            loaded_s = by_pair[index].during.p50_s or 0.0
+            limit_s = max(
+                SPIKE_RATIO * baseline_s, baseline_s + SPIKE_OVER_S, LOADED_RATIO * loaded_s
+            )
+            found += _bad(index, column, limit_s)
     return _clusters(found)
 
 
-def _bad(index: int, column: ProbeColumn, baseline_s: float) -> Iterable[_Bad]:
-    """Stretches of at least :data:`SPIKE_S` in which every probe sent was lost or slow."""
-    limit_s = max(SPIKE_RATIO * baseline_s, baseline_s + SPIKE_OVER_S)
+def _bad(index: int, column: ProbeColumn, limit_s: float) -> Iterable[_Bad]:
+    """Stretches of at least :data:`SPIKE_S` whose every probe was lost or over the limit."""
     sent = ~(column.rtt_s < 0)
     rtt_s, at_s = column.rtt_s[sent], _times(column)[sent]
     bad = np.isnan(rtt_s) | (rtt_s > limit_s)

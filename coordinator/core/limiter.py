@@ -19,8 +19,11 @@ QUEUED_RATIO: Final = 0.5  # RTT this much over its baseline: a queue stands in 
 FLAT_COV_RATIO: Final = (
     0.05  # RFC 9411 (results validation): a constant rate deviates less than 5 %
 )
-MOVEMENT_RATIO: Final = 0.5  # under it, pairs' gains and losses cancel in the sum
-APART_RATIO: Final = 0.5  # from it on, each pair rises and falls by itself
+# Variance of the sum over the pairs' own, summed. Pairs that move each by itself come to 1, and ten
+# seconds of them to anything from 0.3 to 1.8; below the first gains and losses cancel in the sum,
+# above the second something moves all of them together.
+APART_RATIO: Final = 0.2
+TOGETHER_RATIO: Final = 2.5
 ALONE_COV_RATIO: Final = 0.05  # of a pair over its seconds: what moves less shows no such thing
 
 
@@ -230,7 +233,7 @@ def _each_alone(scene: Scene) -> bool:
     """Whether pairs move, and none gains what another loses: nothing that they share holds them."""
     moves = scene.lead.share_movement_ratio
     covs = sorted(pair.cov_ratio for pair in scene.pairs if pair.cov_ratio is not None)
-    if moves is None or moves < APART_RATIO or len(covs) < 3:
+    if moves is None or not APART_RATIO <= moves <= TOGETHER_RATIO or len(covs) < 3:
         return False
     return covs[len(covs) // 2] >= ALONE_COV_RATIO
 
@@ -378,7 +381,7 @@ def _firewall(scene: Scene) -> Limiter | None:
         confidence += 0.1
         evidence.append(f"the fleet's sum is flat: CoV {lead.second_cov_ratio:.1%}")
     moves = lead.share_movement_ratio
-    if moves is not None and moves < MOVEMENT_RATIO and len(scene.pairs) >= 3:
+    if moves is not None and moves < APART_RATIO and len(scene.pairs) >= 3:
         confidence += 0.3
         evidence.append(
             f"shares move between pairs while the sum stays: its variance is {moves:.0%} of the "

@@ -71,6 +71,16 @@ def test_a_second_of_slow_or_lost_probes_is_a_spike_and_less_is_none() -> None:
     assert alone.pairs == ("pair-003",)
 
 
+def test_a_queue_that_stands_all_along_is_no_spike_and_a_second_above_it_is_one() -> None:
+    standing, _ = find_latency(BURST, {0: column(s20_120=0.1)})
+    assert standing is not None and standing.spikes == ()
+    assert standing.fleet.buffer_delay_ratio == pytest.approx(99.0)
+    higher, _ = find_latency(BURST, {0: column(s20_120=0.1, s60_75=0.25)})
+    assert higher is not None
+    (spike,) = higher.spikes
+    assert (spike.to_at - spike.from_at).total_seconds() == pytest.approx(1.5)
+
+
 @settings(max_examples=50)
 @given(
     st.lists(

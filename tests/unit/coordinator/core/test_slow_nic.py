@@ -1,4 +1,4 @@
-"""Pairs that move each by itself are held by nothing that they share."""
+"""NICs that hold their pairs: seen by how pairs move, and by what their frames come to."""
 
 import pytest
 
@@ -6,7 +6,9 @@ from coordinator.core.aggregate import FlowSummary, HostSummary, PairSummary
 from coordinator.core.align import Basis
 from coordinator.core.completeness import State
 from coordinator.core.limiter import Limiter, LimiterName, find_limiter
+from coordinator.core.summary import summarise_burst
 from exchange.messages import Direction, Flow, Traffic
+from tests.synthetic import Plant, fleet
 
 
 def found(
@@ -45,13 +47,14 @@ def found(
     ("down", "name"), [(False, LimiterName.CLIENT_NIC), (True, LimiterName.SERVER_NIC)]
 )
 def test_the_senders_nic_is_named(down: bool, name: LimiterName) -> None:
-    limiter = found(movement=1.0, down=down)
-    assert limiter.name is name
+    for movement in (0.31, 1.0, 1.79):  # what ten seconds of four pairs in the lab came to
+        limiter = found(movement=movement, down=down)
+        assert limiter.name is name
     assert "each by itself" in limiter.evidence[0]
 
 
-@pytest.mark.parametrize("movement", [0.2, None])
-def test_pairs_that_trade_shares_or_are_not_known_to_move_name_the_firewall(
+@pytest.mark.parametrize("movement", [0.1, 3.0, None])
+def test_pairs_that_trade_shares_move_together_or_are_not_known_to_move_name_the_firewall(
     movement: float | None,
 ) -> None:
     assert found(movement=movement).name is LimiterName.FIREWALL
@@ -63,3 +66,21 @@ def test_pairs_that_hardly_move_show_nothing_of_the_kind() -> None:
 
 def test_without_anything_that_pushes_back_no_nic_is_named() -> None:
     assert found(movement=1.0, push_back=False).name is LimiterName.UNKNOWN
+
+
+def test_a_nic_is_full_of_headers_that_its_counter_does_not_see() -> None:
+    """Above segmentation offload a counter sees payload and little else."""
+    plant = Plant(
+        pairs=4,
+        bursts=1,
+        burst_s=20,
+        capped_nic=True,
+        firewall_bits_per_second=None,
+        nic_counted_ratio=1.001,
+    )
+    made = fleet(plant)
+    burst = summarise_burst(made.plan.spec, made.evidence[0], None, made.now)
+    assert burst.limiter is LimiterName.CLIENT_NIC
+    for pair in burst.pairs:
+        assert pair.client_nic_ratio == pytest.approx(0.985, abs=0.01)
+        assert pair.server_nic_ratio == 0.0
