@@ -3,7 +3,7 @@
 from rich.console import Console
 
 from coordinator.cli.display import UNWRAPPED_WIDTH, ratio, table
-from coordinator.core.course import Course
+from coordinator.core.course import Course, bursts_of
 from coordinator.core.disruptions import Disruption, gravity
 
 ROWS_MAX: int = 20  # disruptions in the table, the gravest; --json has them all
@@ -65,7 +65,7 @@ def _disruptions(course: Course) -> tuple[list[str], list[list[str]]]:
     return columns, [
         [
             f"{each.start_at:%Y-%m-%d %H:%M:%S}",
-            str(each.burst_index + 1),
+            bursts_of(each),
             each.kind.value,
             _who(each),
             f"{each.duration_s:.1f} s",

@@ -91,14 +91,47 @@ def course(bursts: Iterable[BurstCourse]) -> Course:
         trend("retransmits", at_s, [burst.retransmit_ratio for burst in parts]),
     )
     known = [burst.availability for burst in parts if burst.availability is not None]
-    found = [disruption for burst in parts for disruption in burst.disruptions]
+    singles = [disruption for burst in parts for disruption in burst.disruptions]
+    found = in_a_row(singles)
     gravest = sorted(found, key=gravity)[:KEPT_COUNT]
     return Course(
         bursts_count=len(parts),
         availability=combined(known) if known else None,
         trends=tuple(each for each in trends if each is not None),
         disruptions=tuple(sorted(gravest, key=lambda each: (each.start_at, each.kind, each.pairs))),
-        disruptions_count=sum(burst.disruptions_count for burst in parts),
+        disruptions_count=sum(burst.disruptions_count for burst in parts)
+        - (len(singles) - len(found)),
+    )
+
+
+def in_a_row(disruptions: Iterable[Disruption]) -> list[Disruption]:
+    """Absences of the same pairs for the same reasons in bursts that follow each other, as one.
+
+    A dead client is one thing that broke, however many bursts it missed.
+    """
+    rows: list[list[Disruption]] = []
+    newest: dict[tuple[tuple[str, ...], tuple[str, ...]], list[Disruption]] = {}
+    for each in sorted(disruptions, key=lambda each: each.burst_index):
+        absent, who_and_why = each.kind is DisruptionKind.ABSENT, (each.pairs, each.causes)
+        row = newest.get(who_and_why)
+        if absent and row is not None and each.burst_index == row[-1].burst_index + 1:
+            row.append(each)
+            continue
+        rows.append([each])
+        if absent:
+            newest[who_and_why] = rows[-1]
+    return [_as_one(row) for row in rows]
+
+
+def _as_one(row: Sequence[Disruption]) -> Disruption:
+    if len(row) == 1:
+        return row[0]
+    return row[0].model_copy(
+        update={
+            "end_at": row[-1].end_at,
+            "duration_s": sum(each.duration_s for each in row),
+            "bursts_count": len(row),
+        }
     )
 
 
@@ -162,6 +195,12 @@ def course_findings(said: Course, *, silent_controls_count: int = 0) -> list[Fin
     return findings
 
 
+def bursts_of(disruption: Disruption) -> str:
+    """The number of its burst, from 1, or of its first and last."""
+    first, last = disruption.burst_index + 1, disruption.burst_index + disruption.bursts_count
+    return str(first) if first == last else f"{first} to {last}"
+
+
 def describe(disruption: Disruption) -> str:
     """One disruption in words: when, what, whom, how long."""
     who = {
@@ -179,9 +218,10 @@ def describe(disruption: Disruption) -> str:
         DisruptionKind.GAP: "went unrecorded",
     }[disruption.kind]
     why = f" ({disruption.causes[0]})" if disruption.causes else ""
+    row = f" in {disruption.bursts_count} bursts" if disruption.bursts_count > 1 else ""
     return (
         f"{disruption.start_at:%Y-%m-%d %H:%M:%S} UTC {who} {words} "
-        f"for {disruption.duration_s:.1f} s{why}"
+        f"for {disruption.duration_s:.1f} s{row}{why}"
     )
 
 

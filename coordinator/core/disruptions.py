@@ -57,13 +57,14 @@ Scope = Literal["one", "some", "all"]  # of the planned pairs
 
 
 class Disruption(Message):
-    """Something that broke at one time for one pair or many."""
+    """Something that broke at one time for one pair or many; an absence may last many bursts."""
 
     kind: DisruptionKind
     burst_index: int
+    bursts_count: int = 1  # in a row, from that one on
     start_at: UtcDatetime  # of its first event
     end_at: UtcDatetime  # of its last one
-    duration_s: float
+    duration_s: float  # of planned seconds, where it is several bursts'
     scope: Scope
     pairs_count: int
     pairs: tuple[str, ...]  # at most ten of them

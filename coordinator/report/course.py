@@ -1,5 +1,6 @@
 """What a run showed over its length: availability, drift, disruptions; and what it cost. Pure."""
 
+from coordinator.core.course import bursts_of
 from coordinator.core.disruptions import Disruption
 from coordinator.core.price import Bill
 from coordinator.core.trend import Trend
@@ -91,7 +92,7 @@ def _median(trend: Trend) -> str:
 
 def _disruption_cells(each: Disruption) -> tuple[str, ...]:
     return (
-        str(each.burst_index + 1),
+        bursts_of(each),
         instant(each.start_at),
         f"{each.duration_s:.3g} s later",
         each.kind.value,
