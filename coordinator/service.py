@@ -12,44 +12,24 @@ import logging
 import math
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
 from coordinator.answers import Recomputed, hold_against
+from coordinator.closing import Closing
 from coordinator.core.compare import Comparison
 from coordinator.core.course import Course
 from coordinator.core.estimate import OverBudget, estimate
 from coordinator.core.evidence import BurstEvidence, FirewallLedger
-from coordinator.core.meter import basis, ran, with_budget
+from coordinator.core.meter import basis
 from coordinator.core.plan import live
 from coordinator.core.plan import plan as make_plan
 from coordinator.core.price import Prices
 from coordinator.core.progress import Progress
 from coordinator.core.runs import Burst, Plan, RunSpec
-from coordinator.core.series import BurstSeries
-from coordinator.core.status import (
-    COLLECT_S,
-    BurstPhase,
-    RunState,
-    RunStatus,
-    due_at,
-)
-from coordinator.core.summary import (
-    BurstSummary,
-    MeasuredBurst,
-    RunSummary,
-    canonical,
-    measure_burst,
-    summarise_run,
-)
-from coordinator.deadletters import (
-    CannotResend,
-    DeadJob,
-    UnknownDeadLetter,
-    explain,
-    read_dead_job,
-)
+from coordinator.core.status import COLLECT_S, RunState, RunStatus, due_at
+from coordinator.core.summary import RunSummary
 from coordinator.dispatch import Dispatch
 from coordinator.evidence import read_evidence
 from coordinator.groups import CompareRequest, Run, Selection, compare_runs
@@ -68,25 +48,24 @@ from coordinator.imports.store import (
 from coordinator.imports.tables import ImportedTable, summarise_table
 from coordinator.imports.values import Imported, OriginalTable, Recordings
 from coordinator.leases import Leases, first_lease_until
-from coordinator.ledgers import LedgerSource, dump_ledger, load_ledger
-from coordinator.ledgers.settle import Settling, Span
+from coordinator.ledgers import LedgerSource
+from coordinator.ledgers.settle import Settling
 from coordinator.listing import outcome_of
 from coordinator.prices import load as load_prices
 from coordinator.raw import read_raw
 from coordinator.replacements import Replacements
 from coordinator.retention import Pruned, PruneRequest, prune
+from coordinator.set_aside import DeadLetters
 from coordinator.standing import Standing
-from coordinator.stored import FLEET, dump_fleet
-from coordinator.troubles import keep_troubles, read_troubles, watch_queue
+from coordinator.stored import FLEET, dump_fleet, read_ledger
+from coordinator.troubles import watch_queue
 from exchange.fabric import Fabric
-from exchange.messages import Claim, Control, Presence, Side, TroubleKind
-from exchange.ports import DeadLetter, ExchangeError
+from exchange.messages import Control, Presence, Side, TroubleKind
+from exchange.ports import ExchangeError
 from exchange.records import RunHeader
 
 log = logging.getLogger(__name__)
 
-LEDGER_MARGIN_S: Final = 360.0  # s of ledger kept before and after a run: lag, foreign traffic
-_DEAD_LOOKED_AT: Final = 1000  # oldest dead letters among which one is looked up by number
 _RUN_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")  # as in exchange.messages
 _RUNS_LOOKED_AT: Final = 200  # newest runs that are checked for unfinished business
 
@@ -146,9 +125,13 @@ class Coordinator:
         self._taken_off: set[str] = set()  # cancelled runs whose messages are off the queue
         self._late_until_at = now()  # until then rows that an outage held up may still come
         self._standing = Standing(self._records, now)
+        self._closing = Closing(
+            self._records, self._standing, self._settling, fabric.troubles, self.read_plan, now
+        )
         self._leases = Leases(self._records, now)
         self._dispatch = Dispatch(self._queue, self._records, now)
         self._replacements = Replacements(self._records, self._dispatch, now)
+        self.dead_letters = DeadLetters(self._queue, self._records, now)
         self._plans: dict[str, Plan] = {}  # plans never change once stored
         self._own: set[str] = set()  # runs that are known not to be imports
         self.ticked_at: datetime | None = None  # when all runs were last looked after
@@ -425,55 +408,13 @@ class Coordinator:
         Those of a run that is over are the ones it was judged by. Raises
         :class:`~coordinator.ledgers.LedgerError`.
         """
-        kept = await self._kept_ledger(plan.run_id)
+        kept = await read_ledger(self._records, plan.run_id)
         if kept is not None or self._settling is None:
             return kept, math.inf
-        source, span = self._settling.source, await self._ledger_span(plan)
+        source, span = self._settling.source, await self._closing.ledger_span(plan)
         before_at = min(span.before_at, self._now())
         ledger = await source.read(span.from_at, before_at, span.direction)
         return ledger, source.freshness.poll_s or 0.0
-
-    # Dead letters -----------------------------------------------------------------------------
-
-    async def dead_letters(self, *, limit: int) -> list[DeadJob]:
-        """The oldest dead letters, explained."""
-        return await self._explain(await self._queue.dead_letters(limit))
-
-    async def dead_letter(self, sequence_number: int) -> DeadJob:
-        """Raises :class:`~coordinator.deadletters.UnknownDeadLetter`."""
-        letters = await self._queue.dead_letters(_DEAD_LOOKED_AT)
-        found = [each for each in letters if each.sequence_number == sequence_number]
-        if not found:
-            raise UnknownDeadLetter(sequence_number)
-        return (await self._explain(found))[0]
-
-    async def resend(self, sequence_number: int) -> DeadJob:
-        """Put a dead letter's job back on the queue until its instant.
-
-        Raises :class:`~coordinator.deadletters.UnknownDeadLetter`,
-        :class:`~coordinator.deadletters.CannotResend`.
-        """
-        dead = await self.dead_letter(sequence_number)
-        if dead.resend_problem is not None or dead.planned_start_at is None:
-            raise CannotResend(f"dead letter {sequence_number}: {dead.resend_problem}")
-        if not await self._queue.resend(sequence_number, dead.planned_start_at):
-            raise UnknownDeadLetter(sequence_number)
-        log.info("resent %s", dead.message_id, extra={"action": "resend", "run_id": dead.run_id})
-        return dead
-
-    async def _explain(self, letters: Sequence[DeadLetter]) -> list[DeadJob]:
-        now = self._now()
-        claims: dict[tuple[str, int], Mapping[int, Claim]] = {}
-        explained = []
-        for letter in letters:
-            job, claim = read_dead_job(letter), None
-            if job is not None:
-                burst = (job.run_id, job.burst_index)
-                if burst not in claims:
-                    claims[burst] = await self._records.read_claims(*burst)
-                claim = claims[burst].get(job.pair_index)
-            explained.append(explain(letter, job, claim, now))
-        return explained
 
     # The loop ---------------------------------------------------------------------------------
 
@@ -532,9 +473,15 @@ class Coordinator:
             await self._leases.renew()
             await self._dispatch.queue_bursts(plan)
             await self._replacements.look(plan)
-        if await self._close_bursts(plan, status) == len(plan.bursts):
+        waits = self._now() < self._late_until_at
+        if await self._closing.measure(plan, status, waits=waits) == len(plan.bursts):
             self._leases.release(run_id)
-            await self._close_run(plan)
+            judged = await self._closing.judge(plan)
+            if judged is not None:
+                await self._tell_outcome(judged)
+                self._dispatch.forget(run_id)
+                self._replacements.forget(run_id)
+                self._taken_off.discard(run_id)
         return status
 
     async def recompute(self, run_id: str) -> RunSummary | None:
@@ -550,109 +497,7 @@ class Coordinator:
         imported = await self._imported(run_id)
         if imported is not None:
             return await recompute_import(plan, imported, stored.computed_at)
-        control = await self._records.read_control(run_id)
-        part = ran(plan, control)
-        measured = [
-            await asyncio.to_thread(
-                measure_burst,
-                plan.spec,
-                await read_evidence(self._records, plan, burst),
-                due_at(burst),
-            )
-            for burst in part.bursts
-        ]
-        ledger = await self._kept_ledger(run_id)
-        troubles = await read_troubles(self._records, run_id)
-        summary = await asyncio.to_thread(
-            summarise_run, part, measured, ledger, stored.computed_at, troubles=troubles
-        )
-        return with_budget(summary, plan, control)
-
-    # Closing ----------------------------------------------------------------------------------
-
-    async def _close_bursts(self, plan: Plan, status: RunStatus) -> int:
-        """Measure the bursts that are over and that no one has measured; how many are over."""
-        over = [
-            burst
-            for burst, stands in zip(plan.bursts, status.bursts, strict=True)
-            if stands.phase is BurstPhase.OVER
-        ]
-        closed = await self._standing.closed(plan.run_id)
-        waits = self._now() < self._late_until_at
-        closed_count = 0
-        for burst in over:
-            if burst.index not in closed:
-                stands = status.bursts[burst.index]
-                if waits and stands.reported_count < stands.claimed_count:
-                    continue  # reports that an outage held up are still on their way
-                measured = await self._measured_burst(plan, burst)
-                await self._standing.close(plan, burst, measured.summary)
-            closed_count += 1
-        return closed_count
-
-    async def _measured_burst(self, plan: Plan, burst: Burst) -> MeasuredBurst:
-        """What a burst that is over showed."""
-        return await self._stored_burst(plan, burst) or await self._measure_burst(plan, burst)
-
-    async def _stored_burst(self, plan: Plan, burst: Burst) -> MeasuredBurst | None:
-        summary, series = await asyncio.gather(
-            self._records.read_summary(plan.run_id, f"burst.{burst.index:05d}"),
-            self._records.read_summary(plan.run_id, f"series.{burst.index:05d}"),
-        )
-        if summary is None or series is None:
-            return None
-        return MeasuredBurst(
-            summary=BurstSummary.model_validate_json(summary),
-            series=await asyncio.to_thread(BurstSeries.unpack, series, with_pairs=False),
-        )
-
-    async def _measure_late(self, plan: Plan) -> None:
-        """Measure again each burst of which reports came after it was closed."""
-        for index, closed in dict(await self._standing.closed(plan.run_id)).items():
-            stands = closed.status
-            if index < len(plan.bursts) and stands.reported_count < stands.claimed_count:
-                reports = await self._records.read_reports(plan.run_id, index)
-                if len(reports) > stands.reported_count:
-                    burst = plan.bursts[index]
-                    measured = await self._measure_burst(plan, burst)
-                    await self._standing.close(plan, burst, measured.summary)
-
-    async def _measure_burst(self, plan: Plan, burst: Burst) -> MeasuredBurst:
-        evidence = await read_evidence(self._records, plan, burst)
-        # Off the loop, which has leases to renew: a thousand pairs take seconds.
-        measured = await asyncio.to_thread(measure_burst, plan.spec, evidence, due_at(burst))
-        await self._records.save_summary(
-            plan.run_id, f"series.{burst.index:05d}", measured.series.pack()
-        )
-        await self._records.save_summary(
-            plan.run_id, f"burst.{burst.index:05d}", canonical(measured.summary)
-        )
-        log.info("burst measured", extra={"action": "measure", "run_id": plan.run_id})
-        return measured
-
-    async def _close_run(self, plan: Plan) -> None:
-        """Judge the whole, once the firewall's figures no longer change."""
-        ledger = await self._kept_ledger(plan.run_id)
-        if ledger is None and self._settling is not None:
-            ledger = await self._settling.read(await self._ledger_span(plan))
-            if ledger is None:
-                return
-            await self._records.save_summary(plan.run_id, "ledger", dump_ledger(ledger))
-        control = await self._records.read_control(plan.run_id)
-        part = ran(plan, control)
-        await self._measure_late(part)
-        bursts = [await self._measured_burst(part, burst) for burst in part.bursts]
-        troubles = await keep_troubles(self._records, plan, self.fabric.troubles, self._now())
-        summary = await asyncio.to_thread(
-            summarise_run, part, bursts, ledger, self._now(), troubles=troubles
-        )
-        summary = with_budget(summary, plan, control)
-        await self._records.save_summary(plan.run_id, "run", canonical(summary))
-        await self._tell_outcome(summary)
-        self._dispatch.forget(plan.run_id)
-        self._replacements.forget(plan.run_id)
-        self._taken_off.discard(plan.run_id)
-        log.info("verdict %s", summary.verdict, extra={"action": "judge", "run_id": plan.run_id})
+        return await self._closing.judge_again(plan, stored.computed_at)
 
     async def _tell_outcome(self, summary: RunSummary) -> None:
         """Let the list of runs say how one ended: the last thing to do for a run."""
@@ -660,23 +505,3 @@ class Coordinator:
         cancelled = control is not None and control.cancelled_at is not None
         await self._records.save_outcome(summary.run_id, outcome_of(summary, cancelled=cancelled))
         self._closed.add(summary.run_id)
-
-    async def _kept_ledger(self, run_id: str) -> FirewallLedger | None:
-        """The firewall's figures as they were when the run was judged."""
-        document = await self._records.read_summary(run_id, "ledger")
-        return None if document is None else load_ledger(document)
-
-    async def _ledger_span(self, plan: Plan) -> Span:
-        """What of the firewall's ledger a run needs."""
-        control = await self._records.read_control(plan.run_id)
-        cancelled_at = control.cancelled_at if control else None
-        begun_at, ends_at = plan.bursts[0].planned_start_at, plan.bursts[-1].planned_end_at
-        margin = timedelta(seconds=LEDGER_MARGIN_S)
-        return Span(
-            run_id=plan.run_id,
-            from_at=begun_at - margin,
-            before_at=ends_at + margin,
-            begun_at=begun_at,
-            ended_at=min(filter(None, (ends_at, cancelled_at))),
-            direction=plan.spec.traffic.direction,
-        )

@@ -43,6 +43,13 @@ class ClosedBurst(Message):
 
     status: BurstStatus
     course: BurstCourse
+    open_ends_count: int = 0  # pairs whose server's record was not whole
+
+    @property
+    def whole(self) -> bool:
+        """Whether every row was there that could have come."""
+        reported = self.status.reported_count >= self.status.claimed_count
+        return reported and not self.open_ends_count
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,7 +86,9 @@ class Standing:
         known |= await self._records.read_closed(run_id, ClosedBurst, from_index=first)
         return known
 
-    async def close(self, plan: Plan, burst: Burst, summary: BurstSummary) -> ClosedBurst:
+    async def close(
+        self, plan: Plan, burst: Burst, summary: BurstSummary, open_ends_count: int = 0
+    ) -> ClosedBurst:
         """Keep what a burst that was just measured comes to."""
         rows, control = await asyncio.gather(
             read_rows(self._records, plan.run_id, burst.index),
@@ -89,6 +98,7 @@ class Standing:
         closed = ClosedBurst(
             status=stands.model_copy(update={"phase": BurstPhase.OVER}),
             course=burst_course(summary),
+            open_ends_count=open_ends_count,
         )
         await self._records.save_closed(plan.run_id, burst.index, closed)
         self._closed.setdefault(plan.run_id, {})[burst.index] = closed

@@ -42,8 +42,13 @@ class BurstNotOver(NotThere):
     """Nothing is stored of the burst yet."""
 
 
-async def read_measured(records: Records, run_id: str, burst_index: int) -> MeasuredBurst | None:
-    """What a burst showed, before any ledger; None while it is not over."""
+async def read_measured(
+    records: Records, run_id: str, burst_index: int, *, with_pairs: bool = True
+) -> MeasuredBurst | None:
+    """What a burst showed, before any ledger; None while it is not over.
+
+    Without pairs the series lack their matrix, nearly all of the memory.
+    """
     summary, series = await asyncio.gather(
         records.read_summary(run_id, f"burst.{burst_index:05d}"),
         records.read_summary(run_id, f"series.{burst_index:05d}"),
@@ -51,14 +56,19 @@ async def read_measured(records: Records, run_id: str, burst_index: int) -> Meas
     if summary is None or series is None:
         return None
     return MeasuredBurst(
-        summary=BurstSummary.model_validate_json(summary), series=BurstSeries.unpack(series)
+        summary=BurstSummary.model_validate_json(summary),
+        series=await asyncio.to_thread(BurstSeries.unpack, series, with_pairs=with_pairs),
     )
 
 
-async def read_series(records: Records, run_id: str, burst_index: int) -> BurstSeries | None:
+async def read_series(
+    records: Records, run_id: str, burst_index: int, *, with_pairs: bool = True
+) -> BurstSeries | None:
     """A burst's seconds; None while it is not over."""
     packed = await records.read_summary(run_id, f"series.{burst_index:05d}")
-    return None if packed is None else BurstSeries.unpack(packed)
+    if packed is None:
+        return None
+    return await asyncio.to_thread(BurstSeries.unpack, packed, with_pairs=with_pairs)
 
 
 async def read_run_summary(records: Records, run_id: str) -> RunSummary | None:

@@ -87,6 +87,7 @@ class Plant:
     duplicate: bool = False  # the ledger counts each byte twice
     slow_firewall: float = 1.0  # the firewall's rate is this much of the cap
     capped_nic: bool = False
+    nic_counted_ratio: float = 1.0456  # what a NIC's counter sees for a byte of payload
     busy_cpu: str = ""  # "client" or "server"
     small_window: bool = False
     single_flow_bits_per_second: float | None = None
@@ -447,7 +448,7 @@ def _host(
     plant: Plant, side: Side, zero_s: float, amounts: Floats
 ) -> tuple[HostSecond, ...] | HostColumns:
     busy = plant.busy_cpu == side
-    nic = np.trunc(amounts * 1.0456)
+    nic = np.trunc(amounts * plant.nic_counted_ratio)
     seconds = zero_s + np.arange(len(amounts), dtype=np.float64)
     if plant.rows:
         return tuple(

@@ -17,16 +17,16 @@ async def list_dead_letters(
     coordinator: Service, limit: Annotated[int, Query(ge=1, le=1000)] = 100
 ) -> Sequence[DeadJob]:
     """The oldest messages that were set aside, with what to do about each."""
-    return await coordinator.dead_letters(limit=limit)
+    return await coordinator.dead_letters.oldest(limit)
 
 
 @router.get("/{sequence_number}")
 async def read_dead_letter(sequence_number: int, coordinator: Service) -> DeadJob:
     """One of the oldest thousand."""
-    return await coordinator.dead_letter(sequence_number)
+    return await coordinator.dead_letters.read(sequence_number)
 
 
 @router.post("/{sequence_number}/resend")
 async def resend_dead_letter(sequence_number: int, coordinator: Service) -> DeadJob:
     """Put its job back on the queue, as long as its instant is to come and nobody has it."""
-    return await coordinator.resend(sequence_number)
+    return await coordinator.dead_letters.resend(sequence_number)

@@ -2,11 +2,8 @@
 
 import asyncio
 import contextlib
-import os
-import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -209,6 +206,7 @@ def _standing_lab(options: DemoOptions, prefix: str, steps: display.Steps) -> It
 def _fire(options: DemoOptions, lab: "Lab", steps: display.Steps, *, quiet: bool) -> RunSummary:
     """Start coordinator and fleet, launch, follow, return the verdict."""
     from lab import clocks, fleet
+    from lab.serving import Serving
 
     folder = lab.path / "demo"  # `lab down` removes it with the lab, also after a SIGKILL
     shutil.rmtree(folder, ignore_errors=True)
@@ -216,7 +214,7 @@ def _fire(options: DemoOptions, lab: "Lab", steps: display.Steps, *, quiet: bool
     try:
         with (
             _meeting_place(options, lab, folder, steps) as place,
-            _coordinator({**place.fabric, **place.ledger}, folder) as url,
+            Serving({**place.fabric, **place.ledger}, folder) as coordinator,
         ):
             steps.say(f"starting {2 * options.pairs_count} agents")
             plans = fleet.plan_agents(lab, place.fabric)
@@ -233,7 +231,7 @@ def _fire(options: DemoOptions, lab: "Lab", steps: display.Steps, *, quiet: bool
                 overrides = options.overrides(in_lab=in_lab)
                 request = LaunchRequest(scenario=SCENARIO, overrides=overrides, by="demo")
                 return asyncio.run(
-                    _follow(options, request, url, agents, folder, steps, quiet=quiet)
+                    _follow(options, request, coordinator.url, agents, folder, steps, quiet=quiet)
                 )
     finally:
         if options.keep:
@@ -294,44 +292,6 @@ def _meeting_place(
         fabric={"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": str(folder / "data")},
         ledger=ledger,
     )
-
-
-@contextlib.contextmanager
-def _coordinator(environment: Mapping[str, str], folder: Path) -> Iterator[str]:
-    """A ``broadside serve`` of our own on a free port; yields its address."""
-    from lab.offspring import die_with_parent
-
-    log_path = folder / "serve.log"
-    with log_path.open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "coordinator", "serve", "--port", "0"],
-            env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # Ctrl-C is for the demo, which then stops it
-            preexec_fn=die_with_parent,
-        )
-    try:
-        yield _address(process, log_path)
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _address(process: subprocess.Popen[bytes], log_path: Path) -> str:
-    """Where the coordinator says it listens."""
-    end_s = time.monotonic() + READY_S
-    while time.monotonic() < end_s and process.poll() is None:
-        found = re.search(r"listening on (\S+)", log_path.read_text())
-        if found:
-            return found[1]
-        time.sleep(0.05)
-    raise ApiError(f"broadside serve did not start: {log_path.read_text().strip()[-500:]}")
 
 
 async def _all_ready(client: Client, pairs_count: int, folder: Path) -> None:

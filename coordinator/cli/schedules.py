@@ -112,12 +112,19 @@ def list_schedules(api: Api = None, as_json: Json = False) -> None:
                     view.schedule.spec.scenario,
                     _when(view),
                     view.schedule.timezone,
-                    f"{view.next_at[0]:%Y-%m-%d %H:%M:%S}" if view.next_at else "none",
+                    _next(view),
                     _runs(view),
                 ]
                 for view in found
             ],
         )
+
+
+def _next(view: ScheduleView) -> str:
+    """The instant at which it fires next, as things stand."""
+    if view.state == "paused":
+        return "none while paused"
+    return f"{view.next_at[0]:%Y-%m-%d %H:%M:%S}" if view.next_at else "none"
 
 
 @app.command()
@@ -178,7 +185,7 @@ def _show_one(view: ScheduleView, *, as_json: bool) -> None:
     if schedule.until_at:
         typer.echo(f"until {schedule.until_at:%Y-%m-%d %H:%M:%SZ}")
     display.print_table(
-        "next",
+        "next, once it is resumed" if view.state == "paused" else "next",
         ["UTC", schedule.timezone],
         [[f"{at:%Y-%m-%d %H:%M:%S}", _local(at, schedule.timezone)] for at in view.next_at],
     )

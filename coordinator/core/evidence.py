@@ -250,6 +250,7 @@ class FirewallLedger:
     read_at: datetime
     lag_hint_s: float | None = None  # s, documented or known from earlier runs
     vxlan: bool = False  # layer wire: frames carry a VXLAN outer header
+    flows: tuple[Flow, ...] = tuple(Flow)  # those whose payload it counts
     snat_utilization_ratio: float | None = None  # worst over the run, where the firewall says
     notes: tuple[str, ...] = ()
 

@@ -393,14 +393,15 @@ def _latency_findings(seen: Latency | None) -> list[Finding]:
             key=lambda spike: (spike.pairs_count, (spike.to_at - spike.from_at).total_seconds()),
         )
         slow = "no answer" if worst.rtt_max_s is None else f"up to {_said('rtt', worst.rtt_max_s)}"
+        times = "once" if seen.spikes_count == 1 else f"{seen.spikes_count} times"
         findings.append(
             Finding(
                 id="latency-spikes",
                 kind="cause",
                 severity="warning",
                 weight=60,
-                sentence=f"{seen.spikes_count} times probes went a second or more without a good "
-                f"answer; the worst at {worst.from_at:%H:%M:%S} UTC for "
+                sentence=f"probes went a second or more without a good answer {times}; "
+                f"the worst at {worst.from_at:%H:%M:%S} UTC for "
                 f"{(worst.to_at - worst.from_at).total_seconds():.1f} s on {worst.pairs_count} "
                 f"pairs ({', '.join(worst.pairs)}{', ...' if worst.pairs_count > 3 else ''}): "
                 f"{slow}, {worst.lost_count} lost",

@@ -5,12 +5,15 @@ the fleet's own bytes, summed over the shifted bins, best explain the ledger's. 
 compared: over every bin that the fleet touched, edges included, or over the bins that lie wholly in
 the steady window where there are three and they say it more surely. What remains is the residual;
 it is named only when it is larger than its own uncertainty.
+
+A ledger is a device's, not a run's: what other runs are known to have sent through it at the time
+is taken off before the rest is held against this run.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 import numpy as np
 
@@ -76,7 +79,27 @@ class Reconciliation(Message):
     baseline_bits_per_second: float | None = None  # ledger's level outside bursts
     full_bins_count: int = 0
     ledger_cov_ratio: float | None = None  # over full bins
+    neighbours: tuple[str, ...] = ()  # other runs whose traffic this ledger counts too
     causes: tuple[Cause, ...] = ()
+
+
+class Traffic(Protocol):
+    """Payload second by second on the UTC grid, from ``start_s`` on (epoch s)."""
+
+    @property
+    def start_s(self) -> int: ...
+    @property
+    def received_bytes(self) -> Floats: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """A burst of another run through the same device."""
+
+    run_id: str
+    burst_index: int
+    start_s: int
+    received_bytes: Floats  # of the flows that the ledger counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +116,10 @@ class Curve:
         )
 
 
-def fleet_curve(bursts: Sequence[BurstSeries]) -> Curve:
+def fleet_curve(bursts: Sequence[Traffic]) -> Curve:
     """Sum bursts into one cumulative curve; bursts may overlap and come in any order."""
     seconds = np.concatenate(
-        [burst.start_s + np.arange(len(burst.coverage_ratio)) for burst in bursts]
+        [burst.start_s + np.arange(len(burst.received_bytes)) for burst in bursts]
     )
     amounts = np.concatenate([burst.received_bytes for burst in bursts])
     unique, place = np.unique(seconds, return_inverse=True)
@@ -118,14 +141,27 @@ class Lag:
     known: bool
 
 
-def estimate_lag(ledger: FirewallLedger, curve: Curve) -> Lag:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What neighbours put into the ledger: their payload, and the ledger's bytes for each of it."""
+
+    curve: Curve
+    overhead_ratio: float
+
+    def between(self, start_s: Floats, end_s: Floats) -> Floats:
+        """The ledger's bytes in each span of true time."""
+        return self.curve.between(start_s, end_s) * self.overhead_ratio
+
+
+def estimate_lag(ledger: FirewallLedger, curve: Curve, beside: Beside | None = None) -> Lag:
     """Fit the ledger's lag over :data:`LAG_MIN_S` .. :data:`LAG_MAX_S`.
 
-    For each lag the ledger's bins are explained as ``a x fleet bytes in the shifted bin + c x
-    width`` by least squares; ``a`` takes up overhead and lost reports, ``c`` steady foreign
-    traffic, so neither bends the lag. The lag of the smallest residual wins, to a twentieth
-    of a second. It is *known* when it explains at least half of the ledger's variance and no far
-    lag fits as well; its uncertainty is half the span of those that do (profile likelihood).
+    For each lag the ledger's bins, less what is ``beside``, are explained as ``a x fleet bytes in
+    the shifted bin + c x width`` by least squares; ``a`` takes up overhead and lost reports, ``c``
+    steady foreign traffic, so neither bends the lag. The lag of the smallest residual wins, to a
+    twentieth of a second. It is *known* when it explains at least half of the ledger's variance
+    and no far lag fits as well; its uncertainty is half the span of those that do (profile
+    likelihood).
     """
     known = ~np.isnan(ledger.bytes)
     reach = (ledger.end_s > curve.at_s[0] + LAG_MIN_S - ledger.grain_s) & (
@@ -138,7 +174,7 @@ def estimate_lag(ledger: FirewallLedger, curve: Curve) -> Lag:
     if len(seen) < 3 or seen.max() <= 0:
         return nothing
     lags = np.arange(LAG_MIN_S, LAG_MAX_S + 1.0)
-    misfit = _misfits(lags, start, end, seen, curve)
+    misfit = _misfits(lags, start, end, seen, curve, beside)
     best = int(np.argmin(misfit))
     spare = float(((seen - seen.mean()) ** 2).sum())
     if spare <= 0 or misfit[best] > 0.5 * spare:
@@ -157,7 +193,7 @@ def estimate_lag(ledger: FirewallLedger, curve: Curve) -> Lag:
         hinted = ledger.lag_hint_s is not None and low <= hint <= high
         return Lag(lag_s=hint if hinted else (low + high) / 2, uncertainty_s=half + 1, known=True)
     fine = np.arange(lags[best] - 1.0, lags[best] + 1.001, 0.05)
-    fits = _misfits(fine, start, end, seen, curve)
+    fits = _misfits(fine, start, end, seen, curve, beside)
     return Lag(
         lag_s=float(fine[int(np.argmin(fits))]),
         uncertainty_s=max(half, 0.05, ledger.grain_s / 60),
@@ -165,21 +201,26 @@ def estimate_lag(ledger: FirewallLedger, curve: Curve) -> Lag:
     )
 
 
-def _misfits(lags: Floats, start: Floats, end: Floats, seen: Floats, curve: Curve) -> Floats:
-    """Residual sum of squares of ``seen ~ a x fleet + c x width`` at each lag, a, c >= 0."""
+def _misfits(
+    lags: Floats, start: Floats, end: Floats, seen: Floats, curve: Curve, beside: Beside | None
+) -> Floats:
+    """Residual sum of squares of ``seen - beside ~ a x fleet + c x width`` a lag, a, c >= 0."""
     width = end - start
     results = np.empty(len(lags))
     chunk = max(1, 2_000_000 // max(1, len(seen)))
     for first in range(0, len(lags), chunk):
         part = lags[first : first + chunk, None]
-        fleet = curve.between((start - part).ravel(), (end - part).ravel()).reshape(
-            len(part), len(seen)
-        )
+        shape = (len(part), len(seen))
+        begin, stop = (start - part).ravel(), (end - part).ravel()
+        fleet = curve.between(begin, stop).reshape(shape)
+        own = np.broadcast_to(seen, shape)
+        if beside is not None:
+            own = own - beside.between(begin, stop).reshape(shape)
         ff = (fleet * fleet).sum(axis=1)
         fw = fleet @ width
         ww = float(width @ width)
-        fy = fleet @ seen
-        wy = float(width @ seen)
+        fy = (fleet * own).sum(axis=1)
+        wy = own @ width
         det = ff * ww - fw**2
         sound = det > 1e-9 * ff * ww
         a = np.divide(fy * ww - wy * fw, det, out=np.zeros_like(ff), where=sound)
@@ -192,7 +233,7 @@ def _misfits(lags: Floats, start: Floats, end: Floats, seen: Floats, curve: Curv
         a = np.where(no_fleet, 0.0, a)
         c = np.where(no_fleet, wy / ww, c)
         model = a[:, None] * fleet + c[:, None] * width
-        results[first : first + chunk] = ((seen - model) ** 2).sum(axis=1)
+        results[first : first + chunk] = ((own - model) ** 2).sum(axis=1)
     return results
 
 
@@ -243,15 +284,20 @@ def reconcile(
     missing: Sequence[Missing],
     *,
     clock_bound_s: float = 0.0,
+    neighbours: Sequence[Neighbour] = (),
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
     """Reconcile a run: the whole, and each burst in the order given, under one common lag.
 
     ``missing`` has one element a burst. A bin that two bursts share is split by what each is
-    expected to have in it.
+    expected to have in it; what ``neighbours`` put into it is taken off first.
     """
     curve = fleet_curve(bursts)
-    lag = estimate_lag(ledger, curve)
-    shift = _Shifted(ledger, curve, lag.lag_s)
+    beside = None
+    if neighbours:
+        ratio = _overhead(ledger, headers, []).ratio
+        beside = Beside(curve=fleet_curve(neighbours), overhead_ratio=ratio)
+    lag = estimate_lag(ledger, curve, beside)
+    shift = _Shifted(ledger, curve, lag.lag_s, beside)
     shares = [_share(shift, fleet_curve([burst]), burst, lag) for burst in bursts]
     ratios = [share.ledger_bytes / share.fleet_bytes for share in shares if share.fleet_bytes > 0]
     whole = _sum(shares)
@@ -259,10 +305,11 @@ def reconcile(
         ledger=ledger,
         lag=lag,
         overhead=_overhead(ledger, headers, ratios),
-        idle_bytes_per_s=_idle_rate(ledger, curve, lag),
+        idle_bytes_per_s=_idle_rate(ledger, fleet_curve([*bursts, *neighbours]), lag),
         bin_noise_ratio=_bin_noise(shift, whole.full_ratios),
         burst_noise_ratio=_burst_noise(ratios),
         clock_bound_s=clock_bound_s,
+        neighbours=tuple(sorted({neighbour.run_id for neighbour in neighbours})),
     )
     gone = Missing(
         pairs_count=sum(part.pairs_count for part in missing),
@@ -289,6 +336,7 @@ class _Held:
     bin_noise_ratio: float  # 95 % half width of one bin's relative residual; NaN: too few bins
     burst_noise_ratio: float  # and of one burst's; NaN: too few bursts
     clock_bound_s: float
+    neighbours: tuple[str, ...]
 
 
 def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
@@ -297,13 +345,18 @@ def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
 
 
 class _Shifted:
-    """The fleet's payload in each of the ledger's bins, at one lag."""
+    """The fleet's payload in each of the ledger's bins at one lag, and what the ledger says."""
 
-    def __init__(self, ledger: FirewallLedger, curve: Curve, lag_s: float) -> None:
+    def __init__(
+        self, ledger: FirewallLedger, curve: Curve, lag_s: float, beside: Beside | None
+    ) -> None:
         self.start_s = ledger.start_s - lag_s
         self.end_s = ledger.end_s - lag_s
         self.fleet_bytes = curve.between(self.start_s, self.end_s)
-        self.ledger_bytes = ledger.bytes
+        self.beside_bytes = np.zeros(len(ledger))
+        if beside is not None:
+            self.beside_bytes = beside.between(self.start_s, self.end_s)
+        self.ledger_bytes = ledger.bytes - self.beside_bytes
         self.width_s = ledger.end_s - ledger.start_s
         self.known = ~np.isnan(ledger.bytes)
 
@@ -316,6 +369,7 @@ class _Share:
     total_bytes: float  # fleet payload of the burst, wherever it falls
     fleet_bytes: float  # of it, in bins that the ledger knows
     ledger_bytes: float  # the ledger's in those bins; a shared bin's by expected share
+    beside_bytes: float  # neighbours' that were taken off those bins
     width_s: float
     bins_count: int
     unsure_bytes: float  # what the lag's uncertainty moves over the outer bins
@@ -351,6 +405,7 @@ def _share(shift: _Shifted, own: Curve, burst: BurstSeries, lag: Lag) -> _Share:
         total_bytes=total,
         fleet_bytes=fleet,
         ledger_bytes=float((part[use] * shift.ledger_bytes[use]).sum()),
+        beside_bytes=float(shift.beside_bytes[use].sum()),
         width_s=float((part[use] * shift.width_s[use]).sum()),
         bins_count=int(use.sum()),
         unsure_bytes=moved,
@@ -372,6 +427,7 @@ def _sum(parts: Sequence[_Share]) -> _Share:
         total_bytes=total(lambda part: part.total_bytes),
         fleet_bytes=total(lambda part: part.fleet_bytes),
         ledger_bytes=total(lambda part: part.ledger_bytes),
+        beside_bytes=total(lambda part: part.beside_bytes),
         width_s=total(lambda part: part.width_s),
         bins_count=sum(part.bins_count for part in parts),
         unsure_bytes=total(lambda part: part.unsure_bytes),
@@ -406,7 +462,8 @@ def _bin_noise(shift: _Shifted, full_ratios: Floats) -> float:
         ratios = shift.ledger_bytes[use] / shift.fleet_bytes[use]
     if len(ratios) < FULL_BINS_MIN:
         return math.nan
-    return float(ratios.std(ddof=1) / ratios.mean()) * t95(len(ratios) - 1)
+    # Of a device that was bypassed the mean says nothing; a byte of payload is at least a byte.
+    return float(ratios.std(ddof=1) / max(1.0, ratios.mean())) * t95(len(ratios) - 1)
 
 
 def _burst_noise(ratios: Sequence[float]) -> float:
@@ -416,7 +473,7 @@ def _burst_noise(ratios: Sequence[float]) -> float:
         return math.nan
     middle = float(np.median(ratios))
     spread = float(np.median(np.abs(np.array(ratios) - middle))) * 1.4826
-    return spread / middle * t95(len(ratios) - 1)
+    return spread / max(1.0, middle) * t95(len(ratios) - 1)
 
 
 def _account(held: _Held, share: _Share, missing: Missing, doubt_factor: float) -> Reconciliation:
@@ -436,6 +493,7 @@ def _account(held: _Held, share: _Share, missing: Missing, doubt_factor: float) 
             None if held.idle_bytes_per_s is None else held.idle_bytes_per_s * 8
         ),
         "full_bins_count": full,
+        "neighbours": held.neighbours,
         "basis": "bytes",
     }
     if share.fleet_bytes <= 0 or share.bins_count == 0:
@@ -494,6 +552,7 @@ def _comparisons(
         # their bins do.
         all_noise = min(all_noise, max(held.burst_noise_ratio, 0.3 * all_noise))
     clock = held.clock_bound_s / max(1.0, share.width_s)
+    beside = OVERHEAD_ASSUMED_RATIO * share.beside_bytes / share.fleet_bytes
     half_tail = share.tail_bytes / share.total_bytes / 2
     lag = share.unsure_bytes / share.fleet_bytes
     found: list[tuple[Literal["rate", "bytes"], float, float, float, float]] = [
@@ -502,7 +561,7 @@ def _comparisons(
             share.ledger_bytes,
             share.fleet_bytes * (1 + half_tail),
             share.ledger_bytes / (share.fleet_bytes * overhead.ratio * (1 + half_tail)) - 1,
-            math.hypot(overhead.uncertainty_ratio, all_noise, lag, clock, half_tail),
+            math.hypot(overhead.uncertainty_ratio, all_noise, lag, clock, half_tail, beside),
         )
     ]
     full = len(share.full_ratios)
@@ -513,7 +572,7 @@ def _comparisons(
                 share.full_bytes,
                 share.full_fleet_bytes,
                 share.full_bytes / (share.full_fleet_bytes * overhead.ratio) - 1,
-                math.hypot(overhead.uncertainty_ratio, noise / math.sqrt(full), clock),
+                math.hypot(overhead.uncertainty_ratio, noise / math.sqrt(full), clock, beside),
             )
         )
     return found

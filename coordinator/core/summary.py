@@ -61,7 +61,7 @@ from coordinator.core.outages import (
     outage_findings,
     outages,
 )
-from coordinator.core.reconcile import Missing, Reconciliation, reconcile
+from coordinator.core.reconcile import Missing, Neighbour, Reconciliation, reconcile
 from coordinator.core.runs import Layer, Plan, RunSpec
 from coordinator.core.series import BurstSeries
 from coordinator.core.status import due_at
@@ -296,7 +296,7 @@ def summarise_burst(
 ) -> BurstSummary:
     """Everything about one burst, the ledger's lag fitted on this burst alone."""
     measured = measure_burst(spec, evidence, now, limits=limits)
-    held = None if ledger is None else _reconciled([measured], ledger)[1][0]
+    held = None if ledger is None else _reconciled([measured], ledger, ())[1][0]
     return _judged(spec, measured.summary, held, ledger, limits)
 
 
@@ -308,19 +308,20 @@ def summarise_run(
     *,
     limits: Limits = DOCUMENTED,
     troubles: Sequence[Trouble] = (),
+    neighbours: Sequence[Neighbour] = (),
 ) -> RunSummary:
     """Everything about a run: one lag for all bursts, a verdict for each, and one for the whole.
 
     Every burst must pass for the run to pass; a planned burst that is not in ``bursts`` counts
     its pair-seconds as pending. The order of ``bursts`` does not matter. ``troubles`` are what the
-    coordinator itself lived through.
+    coordinator itself lived through; ``neighbours`` the bursts of other runs in the same ledger.
     """
     spec = plan.spec
     measured = sorted(bursts, key=lambda burst: burst.summary.index)
     whole: Reconciliation | None = None
     held: Sequence[Reconciliation | None] = [None] * len(measured)
     if ledger is not None and measured:
-        whole, held = _reconciled(measured, ledger)
+        whole, held = _reconciled(measured, ledger, neighbours)
     judged = [
         _judged(spec, burst.summary, part, ledger, limits)
         for burst, part in zip(measured, held, strict=True)
@@ -473,7 +474,7 @@ def _root(values: Sequence[float | None]) -> float | None:
 
 
 def _reconciled(
-    bursts: Sequence[MeasuredBurst], ledger: FirewallLedger
+    bursts: Sequence[MeasuredBurst], ledger: FirewallLedger, neighbours: Sequence[Neighbour]
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
     first = next(
         (burst.summary for burst in bursts if not burst.summary.headers_assumed),
@@ -490,6 +491,7 @@ def _reconciled(
         ),
         [_missing(burst.summary) for burst in bursts],
         clock_bound_s=max(burst.summary.clock_bound_max_s or 0.0 for burst in bursts),
+        neighbours=neighbours,
     )
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 import numpy as np
 
 from coordinator.core.evidence import FirewallLedger
+from exchange.messages import Flow
 
 
 def dump_ledger(ledger: FirewallLedger) -> bytes:
@@ -19,6 +20,7 @@ def dump_ledger(ledger: FirewallLedger) -> bytes:
             "read_at": ledger.read_at.isoformat(),
             "lag_hint_s": ledger.lag_hint_s,
             "vxlan": ledger.vxlan,
+            "flows": ledger.flows,
             "snat_utilization_ratio": ledger.snat_utilization_ratio,
             "notes": ledger.notes,
             "bins": [
@@ -37,12 +39,14 @@ def dump_ledger(ledger: FirewallLedger) -> bytes:
 def load_ledger(document: bytes) -> FirewallLedger:
     """What :func:`dump_ledger` wrote."""
     kept = json.loads(document)
+    flows = kept.pop("flows", tuple(Flow))
     bins = np.array(kept.pop("bins"), dtype=float).reshape(-1, 3)
     return FirewallLedger(
         **{
             **kept,
             "read_at": datetime.fromisoformat(kept["read_at"]),
             "notes": tuple(kept["notes"]),
+            "flows": tuple(Flow(flow) for flow in flows),
         },
         start_s=bins[:, 0],
         end_s=bins[:, 1],

@@ -46,6 +46,7 @@ class LabLedger:
             end_s=at_s[1:],
             bytes=np.where(bins >= 0, bins, np.nan),
             grain_s=1.0,
+            flows=direction.flows,
             read_at=datetime.now(UTC),
         )
 

@@ -1,4 +1,4 @@
-"""Puts the device under test into a state: by a command, or by one HTTP request.
+"""Puts the device under test into a state, by a command.
 
 Switches are declared by whoever runs the coordinator, in a TOML file, and called by name: a caller
 of the API chooses among them and can run nothing else. One table a switch, one key a state::

@@ -13,6 +13,7 @@ from coordinator.core.evidence import FirewallLedger
 from coordinator.core.headers import headers
 from coordinator.core.reconcile import (
     Missing,
+    Neighbour,
     Reconciliation,
     causes,
     estimate_lag,
@@ -196,3 +197,45 @@ def test_combining_is_associative(found: list[Completeness], cut: int) -> None:
     assert combine([combine(found[:cut]), combine(found[cut:])]) == whole
     assert combine(reversed(found)) == whole
     assert sum(whole.seconds(state) for state in State) == whole.planned_s
+
+
+def beside(series: list[BurstSeries], by_s: int, factor: float) -> list[Neighbour]:
+    """Another run of the same shape, ``by_s`` later and ``factor`` times as large."""
+    return [
+        Neighbour(
+            run_id="other",
+            burst_index=burst.burst_index,
+            start_s=burst.start_s + by_s,
+            received_bytes=burst.received_bytes * factor,
+        )
+        for burst in series
+    ]
+
+
+@pytest.mark.parametrize("by_s", [-20, -12, 5])
+def test_a_run_is_not_held_against_a_larger_neighbour(by_s: int) -> None:
+    """The run before, or one that overlaps, sent four times as much through the same device."""
+    series, ledger = made(Plant(pairs=6, bursts=1, burst_s=10))
+    others = beside(series, by_s, 4.0)
+    theirs = fleet_curve(others).between(ledger.start_s, ledger.end_s) * IP_RATIO
+    both = replace(ledger, bytes=ledger.bytes + theirs)
+    alone, _ = reconcile(series, both, HEADERS, [NOBODY])
+    assert alone.residual_ratio is not None
+    assert abs(alone.residual_ratio) > 0.5  # what the neighbour's bytes do when nobody knows them
+    whole, bursts = reconcile(series, both, HEADERS, [NOBODY], neighbours=others)
+    for part in (whole, *bursts):
+        assert part.lag_s == pytest.approx(0, abs=0.1)
+        assert part.residual_ratio == pytest.approx(0, abs=0.01)
+        assert part.causes == ()
+        assert part.neighbours == ("other",)
+
+
+def test_a_bypassed_run_is_not_found_in_its_neighbours_bytes() -> None:
+    series, ledger = made(Plant(pairs=6, bursts=1, burst_s=10))
+    others = beside(series, -20, 0.6)
+    theirs = fleet_curve(others).between(ledger.start_s, ledger.end_s) * IP_RATIO
+    whole, _ = reconcile(
+        series, replace(ledger, bytes=theirs), HEADERS, [NOBODY], neighbours=others
+    )
+    assert whole.residual_ratio == pytest.approx(-1, abs=0.01)
+    assert whole.causes[0].id == "bypass"
