@@ -7,20 +7,15 @@ availability and drift. The exit code is 0 when all of that holds, whatever the 
 
 import argparse
 import contextlib
-import os
-import re
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
-
-import httpx
+from typing import Final
 
 from coordinator.cli.lab import free_prefix
 from coordinator.cli.verdict import show_summary
@@ -28,10 +23,10 @@ from coordinator.core.completeness import State
 from coordinator.core.disruptions import DisruptionKind
 from coordinator.core.summary import RunSummary
 from lab import clocks, fleet, loopback, network, rights
-from lab.offspring import die_with_parent
+from lab.errors import LabBroken, LabError
+from lab.serving import READY_S, Serving, wait_for_agents
 from lab.topology import Lab, LabSpec
 
-READY_S: Final = 60.0
 LEAD_S: Final = 7  # s from launch to the first burst
 AFTER_S: Final = 60.0  # s after the last burst within which the verdict must be there
 
@@ -115,7 +110,7 @@ def soak(options: SoakOptions, lab: Lab, folder: Path) -> Soaked:
 
 def _carry(
     options: SoakOptions,
-    coordinator: "Serving",
+    coordinator: Serving,
     agents: fleet.Fleet,
     run_id: str,
     first_start_s: float,
@@ -151,10 +146,10 @@ def _carry(
                 victim_killed_at_s=victim_killed_at_s,
             )
         time.sleep(0.3)
-    raise TimeoutError(f"run {run_id}: no verdict {AFTER_S:g} s after its last burst")
+    raise LabBroken(f"run {run_id}: no verdict {AFTER_S:g} s after its last burst")
 
 
-def _busy_client(coordinator: "Serving") -> str:
+def _busy_client(coordinator: Serving) -> str:
     """A client that holds a pair just now: with spares, nobody knows beforehand who will."""
     there = coordinator.get("/v1/presences") or []
     clients = [each for each in there if each["role"] == "client"]
@@ -164,7 +159,7 @@ def _busy_client(coordinator: "Serving") -> str:
     return str(busy[0])
 
 
-def _launch(coordinator: "Serving", options: SoakOptions) -> tuple[str, float]:
+def _launch(coordinator: Serving, options: SoakOptions) -> tuple[str, float]:
     overrides = {
         "pairs_count": options.pairs_count,
         "bursts_count": options.bursts_count,
@@ -179,92 +174,6 @@ def _launch(coordinator: "Serving", options: SoakOptions) -> tuple[str, float]:
     answer = coordinator.post("/v1/runs", {"scenario": "soak", "overrides": overrides})
     first_start_at = datetime.fromisoformat(answer["bursts"][0]["planned_start_at"])
     return str(answer["run_id"]), first_start_at.timestamp()
-
-
-def wait_for_agents(coordinator: "Serving", count: int) -> None:
-    end_s = time.monotonic() + READY_S
-    ready: list[Any] = []
-    while time.monotonic() < end_s:
-        there = coordinator.get("/v1/presences") or []
-        ready = [a for a in there if a["problem"] is None and (a["role"] == "client" or a["ports"])]
-        if len(ready) >= count:
-            return
-        time.sleep(0.2)
-    raise TimeoutError(f"only {len(ready)} of {count} agents are ready after {READY_S:g} s")
-
-
-class Serving:
-    """A ``broadside serve`` that may be killed and started again."""
-
-    def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
-        self._environment = {
-            **{name: value for name, value in os.environ.items() if "BROADSIDE" not in name},
-            **environment,
-        }
-        self.data_path = Path(environment["BROADSIDE_DATA_DIR"])
-        self.log_path = folder / "serve.log"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._url = ""
-
-    def __enter__(self) -> "Serving":
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            try:
-                self._process.wait(10)
-            except subprocess.TimeoutExpired:
-                self.kill()
-
-    def start(self) -> None:
-        with self.log_path.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "coordinator", "serve", "--port", "0"],
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-            )
-        end_s = time.monotonic() + READY_S
-        while time.monotonic() < end_s and self._process.poll() is None:
-            if found := re.search(r"listening on (\S+)", self.log_path.read_text()):
-                self._url = found[1]
-                return
-            time.sleep(0.05)
-        raise TimeoutError(f"the coordinator did not start: {self.log_path.read_text()[-500:]}")
-
-    def kill(self) -> None:
-        assert self._process is not None  # noqa: S101 - started before
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
-
-    def signal(self, number: int) -> None:
-        """To the coordinator alone."""
-        assert self._process is not None  # noqa: S101 - started before
-        self._process.send_signal(number)
-
-    def get(self, path: str) -> Any:
-        """The answer; None while there is none."""
-        answer = httpx.get(self._url + path, timeout=20)
-        if answer.status_code in (409, 503):
-            return None
-        answer.raise_for_status()
-        return answer.json()
-
-    def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        answer = httpx.post(self._url + path, json=body, timeout=60)
-        if answer.is_error:
-            raise ValueError(answer.text)
-        return answer.json()
-
-    def delete(self, path: str, body: Mapping[str, Any]) -> None:
-        answer = httpx.request("DELETE", self._url + path, json=body, timeout=20)
-        if answer.is_error:
-            raise ValueError(answer.text)
 
 
 @contextlib.contextmanager
@@ -304,12 +213,16 @@ def main() -> int:
         period_s=given.period,
         spares_count=given.spares,
     )
-    with (
-        free_prefix() as prefix,
-        _standing(options, prefix) as lab,
-        tempfile.TemporaryDirectory(prefix="broadside-soak-") as folder,
-    ):
-        soaked = soak(options, lab, Path(folder))
+    try:
+        with (
+            free_prefix() as prefix,
+            _standing(options, prefix) as lab,
+            tempfile.TemporaryDirectory(prefix="broadside-soak-") as folder,
+        ):
+            soaked = soak(options, lab, Path(folder))
+    except (LabError, ValueError) as error:
+        sys.stderr.write(f"soak: {error}\n")
+        return 2
     show_summary(soaked.summary)
     faults = soaked.faults(options)
     for fault in faults:
@@ -324,4 +237,7 @@ def main() -> int:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:  # the lab is down by now
+        sys.exit(128 + signal.SIGINT)

@@ -1,5 +1,9 @@
 """What holds for every test."""
 
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A test never asserts an absolute time: on shared cores a slow example says nothing of the code.
@@ -7,3 +11,19 @@ settings.register_profile(
     "shared-cores", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("shared-cores")
+
+# Live tests wait, unit tests compute: the long ones first, so that workers end at one time.
+FIRST: Final = ("soak", "studies", "coordinator", "azure_faults", "page", "tunnels", "faults")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    parts: Sequence[str] = item.path.parts
+    name = item.path.stem.removeprefix("test_")
+    if "live" in parts:
+        return FIRST.index(name) if name in FIRST else len(FIRST)
+    return len(FIRST) + (1 if "contract" in parts else 2)

@@ -150,7 +150,7 @@ def main() -> int:
     parser.add_argument("--labs", type=int, default=LABS_COUNT, help="labs side by side")
     parser.add_argument("--json", action="store_true", help="one document in place of the table")
     parser.add_argument(
-        "--markdown", action="store_true", help="the table as docs/faults.md has it"
+        "--write", action="store_true", help="write the table in docs/faults.md anew"
     )
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final
 
+from agent.burst import ENGINE_GRACE_S
 from coordinator.core.judge import Verdict
 from coordinator.core.runs import Plan
 from coordinator.core.summary import RunSummary
@@ -106,9 +107,16 @@ def _bytes(evidence: Evidence) -> Iterator[str]:
 
 
 def _windows(evidence: Evidence) -> Iterator[str]:
-    """The firewall forwards nothing outside a burst: before it, or :data:`STOP_S` after it."""
+    """The firewall forwards nothing outside a burst: before it, or :data:`STOP_S` after it.
+
+    A pair that began late, and is set apart for it, may go on until its agent ends its test.
+    """
+    late = {burst.index for burst in evidence.stored.summary.bursts if burst.completeness.late_s}
     windows = [
-        (b.planned_start_at.timestamp() - 1, b.planned_end_at.timestamp() + STOP_S)
+        (
+            b.planned_start_at.timestamp() - 1,
+            b.planned_end_at.timestamp() + STOP_S + (ENGINE_GRACE_S if b.index in late else 0),
+        )
         for b in evidence.stored.plan.bursts
     ]
     for earlier, later in pairwise(evidence.ledger):

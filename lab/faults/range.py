@@ -28,7 +28,7 @@ from lab.namespaces import list_namespaces, list_processes, run
 from lab.relay import Relay
 from lab.servicebus.process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
-from lab.soak import Serving
+from lab.serving import Serving
 from lab.tools import find_tool
 from lab.topology import Host, Lab, LabSpec, management_name, switch_namespace
 
@@ -40,7 +40,7 @@ CONTAINER: Final = "broadside-raw"
 ENTRY: Final = "lab.faults.agents:run"
 IMPORTS: Final = ("exchange.embedded", "exchange.azure")
 READY_S: Final = 60.0
-LOCK_S: Final = 20.0  # s: a message whose holder died comes again after that
+LOCK_S: Final = 10.0  # s, as the range on Azure has it: who dies with a message gives it back
 BEAT_AGE_MAX_S: Final = 6.0
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from coordinator.cli.lab import free_prefix
 from lab import profiles
-from lab.scenarios import CASES, Bed, Case, Expected, Range, standing
+from lab.scenarios.cases import CASES, Bed, Case, Expected
+from lab.scenarios.range import Range, standing
 from tests.live.labs import needs_root
 
 pytestmark = [
@@ -66,7 +67,10 @@ def test_the_planted_cause_is_found(place: Range, case: Case) -> None:
 def test_what_inspection_costs_is_found_within_three_points(place: Range) -> None:
     runs = {}
     for profile in ("plain", "idps-deny"):
-        case = quick("A/B: IDPS off, deny", burst_s=4, question=None, profile=profile)
+        once = {"bursts_count": 1}
+        case = quick(
+            "A/B: IDPS off, deny", burst_s=4, question=None, profile=profile, overrides=once
+        )
         row = place.carry_out(dataclasses.replace(case, expected=Expected()), {})
         runs[profile] = row.payload_bits_per_second
     plain, deny = runs["plain"], runs["idps-deny"]

@@ -15,14 +15,16 @@ from exchange.fabric import FabricSettings, open_fabric
 from lab import clocks, fleet
 from lab.invariants import broken, left_behind, read_stored
 from lab.ledger import parse_ledger
-from lab.soak import Serving, SoakOptions, soak, wait_for_agents
+from lab.serving import Serving, wait_for_agents
+from lab.soak import SoakOptions, soak
 from lab.topology import Lab, LabSpec
 from tests.live.labs import built, needs_root, new_prefix
 from tests.live.site import wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.alone, needs_root]
+pytestmark = [pytest.mark.live, needs_root]
 
 
+@pytest.mark.alone
 def test_a_soak_outlives_its_coordinators_and_names_the_kill(tmp_path: Path) -> None:
     """Coordinator killed twice, a client once; from the next burst on a spare has its place."""
     options = SoakOptions(pairs_count=4, bursts_count=6, spares_count=1, kill_agent_in=2)
@@ -106,11 +108,11 @@ def status(serving: Serving, run_id: str) -> dict[str, object]:
     return dict(answer or {"state": "unknown"})
 
 
-def messages_count(serving: Serving) -> int:
+def messages_count(data_path: Path) -> int:
     """Messages that are receivable, now or later."""
 
     async def counted() -> int:
-        fabric = open_fabric(FabricSettings(data_dir=serving.data_path))
+        fabric = open_fabric(FabricSettings(data_dir=data_path))
         try:
             counts = await fabric.queue.counts()
         finally:
@@ -148,7 +150,9 @@ def test_after_an_abort_the_last_byte_leaves_within_five_seconds(
     assert (stands["cancelled_by"], stands["cancel_reason"]) == ("tester", "seen enough")
     assert stands["state"] == "cancelled"
     assert summary["bursts"][0]["completeness"]["measured_s"] > 30, "what was measured is kept"
-    assert messages_count(serving) == 0, "the bursts to come left the queue"
+    assert messages_count(Path(serving.environment["BROADSIDE_DATA_DIR"])) == 0, (
+        "the bursts to come left the queue"
+    )
 
 
 def test_a_clock_beyond_the_gate_stands_its_agent_down_and_marks_the_burst(

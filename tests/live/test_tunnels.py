@@ -23,7 +23,6 @@ from tests.live.site import Site, call, wait_for, wait_for_summary
 pytestmark = [
     pytest.mark.live,
     pytest.mark.needs_root,
-    pytest.mark.alone,
     pytest.mark.timeout(200),
     needs_root,
 ]

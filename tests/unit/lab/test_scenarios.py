@@ -6,7 +6,9 @@ import pytest
 
 from coordinator import scenarios
 from lab.profiles import PROFILES
-from lab.scenarios import BEDS, CASES, Case, Expected, Facts, Row, cells, faults
+from lab.scenarios.cases import BEDS, CASES, Case, Expected
+from lab.scenarios.facts import Facts, faults
+from lab.scenarios.table import CHAPTER, Row, cells, chapter, markdown
 
 ROW = Row(
     name="one",
@@ -69,3 +71,13 @@ def test_a_row_says_what_is_unknown_what_did_not_show_and_when_the_machine_was_b
     shown = cells(replace(ROW, faults=("limiter x, planted y",), machine_was_busy=True))
     assert shown[5:8] == ("50.0", "1.00 / -", "2.50")
     assert shown[8].startswith("(the machine was the limit) NOT SHOWN: limiter x, planted y")
+
+
+def test_a_studys_trials_stand_below_it_in_the_table_that_the_docs_keep() -> None:
+    study = replace(ROW, name="modes", payload_bits_per_second=None, trials=(BASE, BASE))
+    lines = list(markdown([ROW, study]))
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| one", "| modes", "| base", "| base"]
+    written = chapter(f"# Title\n\n{CHAPTER}\nold\n", [ROW], "today")
+    assert written == f"# Title\n\n{CHAPTER}\ntoday\n\n" + "\n".join(markdown([ROW])) + "\n"
+    with pytest.raises(ValueError, match="Measured"):
+        chapter("# Title\n", [ROW], "today")

@@ -1,0 +1,192 @@
+"""The cases: what is run in which profile, and what it must show because that plants it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bed:
+    """A lab that several cases share."""
+
+    pairs_count: int
+    scale: int
+    nic_bits_per_second: int
+    firewall_bits_per_second: int
+    services: str | None = None  # of the server agents, beside iperf3
+
+
+BEDS: Final[Mapping[str, Bed]] = {
+    # 1:100 of eight 10 Gbit/s VMs behind a 48 Gbit/s device: four pairs fit, eight do not.
+    "range": Bed(
+        pairs_count=8,
+        scale=100,
+        nic_bits_per_second=100_000_000,
+        firewall_bits_per_second=480_000_000,
+        services="http=8080 https=8443 ftp=2121",
+    ),
+    # One pair, 1:10 of a 5 Gbit/s VM; its path is 20 ms long, ten times the 2 ms it stands for, so
+    # that a window of 128 KiB is to the lab's rate what it is to the real one over 2 ms.
+    "path": Bed(
+        pairs_count=1,
+        scale=10,
+        nic_bits_per_second=500_000_000,
+        firewall_bits_per_second=900_000_000,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What a case must show, because its profile plants it."""
+
+    limiter: str | None = None
+    rate_ratio_of: tuple[str, float, float] | None = None  # of an earlier case: name, low, high
+    says: str | None = None  # words of a finding or of the conclusion
+    cost_ratio: tuple[float, float] | None = None  # A/B: low and high of b / a
+    knee: tuple[float, float] | None = None
+    product_megabytes: float | None = None  # the advice's bandwidth-delay product, within 15 %
+    fall_within_s: float | None = None  # of the instant at which the device fell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One row: a scenario in a profile, or a study over it."""
+
+    name: str
+    scenario: str
+    bed: str = "range"
+    profile: str = "plain"
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    question: Mapping[str, Any] | None = None  # of a study
+    burst_s: int = 5
+    expected: Expected = Expected()
+
+
+def _modes(*names: str) -> list[Mapping[str, Any]]:
+    return [{"name": name} for name in names]
+
+
+FOUR: Final = {"pairs_count": 4}
+CASES: Final = (
+    Case(name="native, 1 flow", scenario="native-1-flow"),
+    Case(
+        name="native, 64 flows",
+        scenario="native-64-flows",
+        expected=Expected(limiter="client-nic"),
+    ),
+    Case(name="VXLAN, 1 flow", scenario="vxlan-1-flow"),
+    Case(
+        name="VXLAN, 64 flows",
+        scenario="vxlan-64-flows",
+        expected=Expected(rate_ratio_of=("native, 64 flows", 0.90, 0.99)),
+    ),
+    Case(name="FTP, 1 flow", scenario="ftp-1-flow"),
+    Case(name="lftp, 64 segments in VXLAN", scenario="ftp-64-segments-vxlan"),
+    Case(
+        name="native, 1 flow, half the NIC",
+        scenario="native-1-flow",
+        profile="small-vm",
+    ),
+    Case(
+        name="native, 64 flows, half the NIC",
+        scenario="native-64-flows",
+        profile="small-vm",
+        expected=Expected(rate_ratio_of=("native, 64 flows", 0.45, 0.55)),
+    ),
+    Case(name="VXLAN, 1 flow, half the NIC", scenario="vxlan-1-flow", profile="small-vm"),
+    Case(
+        name="lftp, 64 segments in VXLAN, half the NIC",
+        scenario="ftp-64-segments-vxlan",
+        profile="small-vm",
+    ),
+    Case(
+        name="through the firewall",
+        scenario="bypass-reference",
+        overrides={"device": {"path": "firewall"}, "pairs_count": 8},
+        expected=Expected(limiter="firewall"),
+    ),
+    Case(
+        name="bypass reference",
+        scenario="bypass-reference",
+        profile="bypass",
+        overrides={"pairs_count": 8},
+        expected=Expected(rate_ratio_of=("through the firewall", 1.4, 2.2), says="bypass"),
+    ),
+    Case(
+        name="modes: IDPS off, alert, deny",
+        scenario="inspection",
+        overrides={"bursts_count": 1},
+        question={
+            "kind": "matrix",
+            "switch": "idps",
+            "modes": _modes("plain", "idps-alert", "idps-deny"),
+        },
+        expected=Expected(says="idps-deny"),
+    ),
+    Case(
+        name="A/B: IDPS off, deny",
+        scenario="inspection",
+        overrides={"bursts_count": 2},
+        question={
+            "kind": "ab",
+            "switch": "idps",
+            "a": {"name": "plain"},
+            "b": {"name": "idps-deny"},
+        },
+        expected=Expected(cost_ratio=(0.19, 0.25)),
+    ),
+    Case(
+        name="accelerated networking off",
+        scenario="accelerated-networking",
+        profile="slow-nic",
+        burst_s=16,
+        overrides={"bursts_count": 1},
+        expected=Expected(limiter="client-nic"),
+    ),
+    Case(
+        name="accelerated networking on",
+        scenario="accelerated-networking",
+        overrides={"bursts_count": 1},
+        expected=Expected(rate_ratio_of=("accelerated networking off", 7.0, 13.0)),
+    ),
+    Case(
+        name="HTTP, 1 MB replies at a rate",
+        scenario="http-1mb",
+    ),
+    Case(
+        name="HTTPS, 1 MB replies at a rate",
+        scenario="https-1mb",
+    ),
+    Case(name="1 tunnel", scenario="tunnels-1"),
+    Case(
+        name="8 tunnels",
+        scenario="tunnels-8",
+        expected=Expected(rate_ratio_of=("1 tunnel", 4.0, 6.0)),
+    ),
+    Case(
+        name="128 KiB window over the path",
+        scenario="window-sessions",
+        bed="path",
+        profile="path-20ms",
+        expected=Expected(limiter="window", product_megabytes=500 * 0.02 / 8),
+    ),
+    Case(
+        name="sessions 1..16 of a 128 KiB window",
+        scenario="window-sessions",
+        bed="path",
+        question={
+            "kind": "sweep",
+            "axes": [{"field": "traffic.streams_count", "values": [1, 2, 4, 8, 16]}],
+        },
+        profile="path-20ms",
+        expected=Expected(knee=(4, 16)),
+    ),
+    Case(
+        name="collapse above a load",
+        scenario="collapse",
+        profile="cliff",
+        burst_s=12,
+        expected=Expected(says="collapse", fall_within_s=2.0),
+    ),
+)

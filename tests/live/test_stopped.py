@@ -1,0 +1,117 @@
+"""Commands that build a lab leave nothing when they are stopped: demo, faults, scenarios."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.invariants import left_behind
+from lab.namespaces import list_namespaces, list_owned
+from tests.live.labs import needs_root, wait_until
+from tests.live.site import BROADSIDE, Site, wait_for
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.needs_root,
+    pytest.mark.timeout(200),
+    needs_root,
+]
+
+LABS = [f"bs{number or ''}" for number in range(10)]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    before = left_over()
+    with Site(tmp_path) as standing:
+        yield standing
+    assert left_over() <= before
+
+
+def left_over() -> set[object]:
+    """Namespaces and processes of demos' labs."""
+    return {
+        *(name for prefix in LABS for name in list_namespaces(prefix)),
+        *(process.pid for prefix in LABS for process in list_owned(prefix)),
+    }
+
+
+def take_ctrl_c() -> None:
+    """A background job of a shell ignores Ctrl-C and hands that down to us."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_demo_that_is_stopped_leaves_nothing(site: Site, number: signal.Signals) -> None:
+    """On SIGTERM and Ctrl-C it takes all down; after SIGKILL `lab down` does."""
+    process = subprocess.Popen(
+        [*BROADSIDE, "demo", "--pairs", "2", "--seconds", "30"],
+        env=site.environment | {"TMPDIR": str(site.folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=take_ctrl_c,
+    )
+    try:
+        assert process.stdout is not None
+        seen = ""
+        while "launched" not in seen:
+            line = process.stdout.readline()
+            assert line, seen
+            seen += line
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode != 0
+    if number is signal.SIGKILL:
+        # Agents and coordinator end with their starter; the lab itself stands, and counts.
+        lab_own = ("chronyd", "lab.ledger")
+        wait_for(
+            "the fleet to end",
+            lambda: all(any(name in line for name in lab_own) for line in running(site)),
+        )
+        done = site.run("lab", "down")
+        assert done.returncode == 0, done.stderr
+    assert not running(site)
+    assert not list(Path("/run/broadside").glob("lab/*/demo"))
+
+
+def running(site: Site) -> list[str]:
+    """Command lines of processes that work in the demo's folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"TMPDIR={site.folder}".encode() in path.read_bytes():
+                found.append((path.parent / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "processes_count"),
+    [
+        ("lab.faults", ("--only", "nothing/armed", "--labs", "1"), 8),  # clocks and agents
+        ("lab.scenarios", ("--only", "128 KiB window over the path"), 1),
+    ],
+)
+def test_ctrl_c_leaves_no_process_and_no_namespace(
+    module: str, options: tuple[str, ...], processes_count: int
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, *options],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=take_ctrl_c,
+    )
+    assert process.stderr is not None
+    with process.stderr:
+        prefix = process.stderr.readline().split(":")[0].split()[-1]
+        wait_until(lambda: len(list_owned(prefix)) > processes_count, "a fleet")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 128 + signal.SIGINT
+    assert left_behind(prefix) == []
