@@ -139,7 +139,7 @@ def modes(study: Study, theme: Theme) -> Figure:
         theme,
         f"Payload and CPU by mode (100 %: {best / unit.size:.4g} {unit.name} of payload)",
         _numbered(rates),
-        "% of the best mode's payload; % of hosts' cores busy",
+        "% of the best payload; % of cores busy",
         [
             bars(name, at, numbers(values, 0.01), colours[colour], unit="%")
             for name, values, colour in shown

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { known } from "./format.js";
 
-export function abortDialog(runId, status, price) {
+export function abortRunDialog(runId, status, price) {
   const usd = price?.spent?.total_usd;
   const cost =
     price?.charged === false
@@ -12,6 +12,25 @@ export function abortDialog(runId, status, price) {
         ? `It has cost about $${usd.toFixed(2)} so far.`
         : "Its cost so far is unknown.";
   const left = status.bursts_count - status.bursts_over_count;
+  return abortDialog(
+    "run",
+    status.scenario,
+    runId,
+    `Agents stop within seconds; ${left === 1 ? "the burst" : `${left} bursts`} to come or under way ${left === 1 ? "is" : "are"} given up. What was measured is kept, and will not be a pass. ${cost}`,
+  );
+}
+
+export function abortStudyDialog(studyId, name) {
+  return abortDialog(
+    "study",
+    name,
+    studyId,
+    "The trial under way is aborted, and a device that the study switches goes back to its state of rest. What the trials before it showed is kept.",
+  );
+}
+
+// Resolves to the reason; to null when it is to go on.
+function abortDialog(kind, name, id, means) {
   const reason = h("input", {
     id: "reason",
     maxlength: "500",
@@ -33,20 +52,16 @@ export function abortDialog(runId, status, price) {
       h(
         "form",
         { method: "dialog" },
-        h("h2", { id: "abort-title" }, `Abort ${status.scenario}?`),
-        h("p", { class: "mono" }, runId),
-        h(
-          "p",
-          {},
-          `Agents stop within seconds; ${left === 1 ? "the burst" : `${left} bursts`} to come or under way ${left === 1 ? "is" : "are"} given up. What was measured is kept, and will not be a pass. ${cost}`,
-        ),
-        h("label", { for: "reason" }, "Reason, kept with the run"),
+        h("h2", { id: "abort-title" }, `Abort ${name}?`),
+        h("p", { class: "mono" }, id),
+        h("p", {}, means),
+        h("label", { for: "reason" }, `Reason, kept with the ${kind}`),
         reason,
         h(
           "div",
           { class: "actions" },
           h("button", { value: "keep", class: "primary", autofocus: true }, "Keep it running"),
-          h("button", { value: "abort", class: "danger" }, "Abort the run"),
+          h("button", { value: "abort", class: "danger" }, `Abort the ${kind}`),
         ),
       ),
     );

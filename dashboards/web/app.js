@@ -8,6 +8,7 @@ import { runView } from "./run.js";
 import { runsView } from "./runs.js";
 import { schedulesView } from "./schedules.js";
 import { signInView } from "./signin.js";
+import { studiesView, studyView } from "./studies.js";
 import { applyTheme, themeSwitch } from "./theme.js";
 
 const VIEWS = [
@@ -16,6 +17,8 @@ const VIEWS = [
   [/^#\/launch(?:\/([a-z0-9.-]+))?$/, launchView, "Launch"],
   [/^#\/compare(?:\?(.*))?$/, compareView, "Compare"],
   [/^#\/schedules$/, schedulesView, "Schedules"],
+  [/^#\/studies$/, studiesView, "Studies"],
+  [/^#\/study\/([a-z0-9-]+)$/, studyView, "Study"],
   [/^#\/signin$/, signInView, "Sign in"],
 ];
 
@@ -60,7 +63,8 @@ function showWho() {
     link.hidden = !me || (link.dataset.needs === "operator" && !isOperator());
     const here =
       location.hash.startsWith(link.getAttribute("href")) ||
-      (link.hash === "#/runs" && location.hash.startsWith("#/run/"));
+      (link.hash === "#/runs" && location.hash.startsWith("#/run/")) ||
+      (link.hash === "#/studies" && location.hash.startsWith("#/study/"));
     if (here) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
@@ -110,7 +114,7 @@ async function show() {
     return;
   }
   const arguments_ = pattern.exec(location.hash).slice(1);
-  document.title = `${title === "Run" ? arguments_[0] : title} - Broadside`;
+  document.title = `${["Run", "Study"].includes(title) ? arguments_[0] : title} - Broadside`;
   main.replaceChildren();
   close =
     view(main, arguments_, {

@@ -20,6 +20,56 @@ function plotly() {
   return loading;
 }
 
+const notInstalled = () =>
+  notice(
+    "note",
+    "Not installed",
+    "These charts need plotly: install the extra with `pip install broadside[reports]`. All above works without.",
+  );
+
+const titleOf = ({ title, figure }) =>
+  figure.layout.title?.text?.replace(/<[^>]+>/g, " ") ?? title;
+
+async function plot(Plotly, parent, chart) {
+  const canvas = h("div", {
+    class: "plotly",
+    role: "img",
+    "aria-label": `${chart.title}. ${chart.says}`,
+  });
+  parent.append(
+    h(
+      "figure",
+      { class: "chart" },
+      h("figcaption", {}, h("h3", {}, titleOf(chart))),
+      canvas,
+      h("p", { class: "readout" }, chart.says),
+    ),
+  );
+  const { title, width, height, ...layout } = chart.figure.layout; // words stand above, and wrap
+  const fitted = {
+    ...layout,
+    margin: { ...layout.margin, t: 30, r: 16 },
+    height: Math.max(300, height ?? 0),
+    autosize: true,
+  };
+  await Plotly.newPlot(canvas, chart.figure.data, fitted, {
+    responsive: true,
+    displayModeBar: false,
+  });
+}
+
+// The one chart at a path, in place of what the element shows; without figures, as it was.
+export async function drawOne(element, path) {
+  if (!there) {
+    fill(element, notInstalled());
+    return;
+  }
+  const [Plotly, chart] = await Promise.all([plotly(), readIfThere(`${path}?theme=${theme()}`)]);
+  if (!chart) return;
+  element.replaceChildren();
+  await plot(Plotly, element, chart);
+}
+
 // Charts that this run cannot have.
 function without(summary) {
   const absent = summary.bursts.length < 3 ? ["trend"] : [];
@@ -46,14 +96,7 @@ export function reportFigures(runId, burstIndex, summary) {
     if (drawn === key) return;
     drawn = key;
     if (!there) {
-      fill(
-        body,
-        notice(
-          "note",
-          "Not installed",
-          "These charts need plotly: install the extra with `pip install broadside[reports]`. All above works without.",
-        ),
-      );
+      fill(body, notInstalled());
       return;
     }
     fill(body, h("p", { class: "quiet" }, "Drawing."));
@@ -72,32 +115,7 @@ export function reportFigures(runId, burstIndex, summary) {
         ).catch(() => null);
         if (drawn !== key) return;
         if (!chart) continue;
-        const plot = h("div", {
-          class: "plotly",
-          role: "img",
-          "aria-label": `${chart.title}. ${chart.says}`,
-        });
-        body.append(
-          h(
-            "figure",
-            { class: "chart" },
-            h("figcaption", {}, h("h3", {}, titleOf(chart))),
-            plot,
-            h("p", { class: "readout" }, chart.says),
-          ),
-        );
-        const { title, width, height, ...layout } = chart.figure.layout; // words stand above, and wrap
-        const top = { ...layout.margin, t: 30, r: 16 };
-        const fitted = {
-          ...layout,
-          margin: top,
-          height: Math.max(300, height ?? 0),
-          autosize: true,
-        };
-        await Plotly.newPlot(plot, chart.figure.data, fitted, {
-          responsive: true,
-          displayModeBar: false,
-        });
+        await plot(Plotly, body, chart);
       }
       if (!body.children.length)
         fill(
@@ -110,8 +128,6 @@ export function reportFigures(runId, burstIndex, summary) {
     }
   }
 
-  const titleOf = ({ title, figure }) =>
-    figure.layout.title?.text?.replace(/<[^>]+>/g, " ") ?? title;
   const redraw = () => element.open && draw();
   addEventListener("theme", redraw);
   return { element, close: () => removeEventListener("theme", redraw) };

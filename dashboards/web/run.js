@@ -1,7 +1,7 @@
 // One run, live and afterwards: headline, charts, heat map, findings, price, abort.
 
 import { readIfThere, send } from "./api.js";
-import { abortDialog } from "./abort.js";
+import { abortRunDialog } from "./abort.js";
 import { BurstData } from "./burst.js";
 import { announce, fill, h, notice, say } from "./dom.js";
 import { reportFigures } from "./figures.js";
@@ -148,6 +148,7 @@ export function runView(main, [runId, burstNumber], { operator }) {
       clockShift.ms = new Date(message.now) - Date.now();
       state.status = message;
       if (!before || before.burst.index !== message.burst.index) beginBurst(message);
+      if (!before) readPrice();
       if (before && before.state !== message.state) announce(`The run is ${message.state}`);
       showStatus();
     },
@@ -420,7 +421,7 @@ export function runView(main, [runId, burstNumber], { operator }) {
 
   async function abort() {
     await readPrice();
-    const reason = await abortDialog(runId, state.status, state.price);
+    const reason = await abortRunDialog(runId, state.status, state.price);
     if (reason === null) return;
     try {
       await send("DELETE", `/v1/runs/${runId}`, { by: "page", reason });
@@ -466,8 +467,9 @@ export function runView(main, [runId, burstNumber], { operator }) {
       say(parts.badge, "not shown");
     },
   });
-  readPrice();
-  const pricing = setInterval(() => document.hidden || isOver() || readPrice(), PRICE_MS);
+  // A run that is not there has no price to ask for.
+  const isGoing = () => state.status !== null && !isOver();
+  const pricing = setInterval(() => document.hidden || !isGoing() || readPrice(), PRICE_MS);
   const redraw = () => {
     heat.touch([], true);
     drawSoon();

@@ -1,5 +1,7 @@
 """Reads a page as people do who cannot see it well: contrast, names, width, errors."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -35,6 +37,16 @@ class Watched:
     def _asked(self, request: Request) -> None:
         if not request.url.startswith((f"{self.origin}/", "data:", "blob:", "about:")):
             self.strays.append(request.url)
+
+    @contextmanager
+    def refused(self, status: int) -> Iterator[None]:
+        """One request is refused within; a browser says so, whatever the page does."""
+        before = len(self.errors)
+        with self.page.expect_console_message(lambda said: str(status) in said.text):
+            yield
+        (said,) = self.errors[before:]
+        assert str(status) in said, said
+        del self.errors[before:]
 
     def faults(self, theme: str, width: int) -> list[str]:
         """What is wrong for the eye at one theme and width."""

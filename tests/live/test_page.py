@@ -1,25 +1,32 @@
 """The page in Chromium, over a lab: sign in, launch, watch, abort, compare, open the report."""
 
+import asyncio
 import json
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
+from coordinator.studies.values import Study, StudySpec
+from exchange.fabric import FabricSettings, open_fabric
+from exchange.shelf import Shelf
 from lab import clocks, fleet
 from lab.topology import LabSpec
 from tests.live.labs import built, needs_root, new_prefix
 from tests.live.pages import CHROMIUM, Watched
 from tests.live.site import Site, wait_for
+from tests.unit.coordinator.studies.samples import IN_MODES, MODES, SWEPT
 
 pytestmark = [pytest.mark.live, needs_root]
 
 PAIRS = 2
+GOING = "20261120-130000-w-00ab"
 SHOTS = os.environ.get("BROADSIDE_PAGE_SHOTS")  # a folder: keep what the views look like
 
 
@@ -48,6 +55,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             made = site.run("token", "add", f"the-{role}", "--role", role, "--json")
             assert made.returncode == 0, made.stderr
             tokens[role] = json.loads(made.stdout)["token"]
+        asyncio.run(keep_studies(folder / "data"))
         _, url = site.start_coordinator(
             BROADSIDE_SIGN_IN="on",
             BROADSIDE_LEDGER="lab",
@@ -78,6 +86,22 @@ def watched(stage: Stage) -> Iterator[Watched]:
         browser.close()
     assert watched.errors == []
     assert watched.strays == []
+
+
+async def keep_studies(data: Path) -> None:
+    """One that is over, and one that waits for an hour before its next trial."""
+    now = datetime.now(UTC)
+    over = SWEPT.model_copy(update={"ended_at": now})
+    waiting = StudySpec(name="w", question=MODES, spec=IN_MODES.spec.spec, pause_s=3600)
+    first = IN_MODES.results[:1]
+    going = Study(study_id=GOING, spec=waiting, created_at=now, created_by="me", results=first)
+    fabric = open_fabric(FabricSettings(data_dir=data))
+    try:
+        shelf = Shelf(fabric.table, "studies", Study)
+        for each in (over, going):
+            await shelf.put(each.study_id, each)
+    finally:
+        await fabric.close()
 
 
 def sign_in(page: Page, url: str, token: str) -> None:
@@ -214,20 +238,17 @@ def test_a_viewer_may_look_and_nothing_else(stage: Stage, watched: Watched) -> N
     page = watched.page
     page.goto(f"{stage.url}/")
     page.get_by_label("Token").fill("not-a-token")
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("alert")).to_contain_text("Not accepted")
-    # The one request that was refused; a browser says so whatever the page does.
-    assert [error for error in watched.errors if "401" not in error] == []
-    watched.errors.clear()
+    with watched.refused(401):
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("alert")).to_contain_text("Not accepted")
     sign_in(page, stage.url, stage.viewer)
     expect(page.locator(".role")).to_have_text("the-viewer, viewer")
     expect(page.get_by_role("link", name="Launch")).to_have_count(0)
     page.goto(f"{stage.url}/#/launch")
     expect(page.get_by_text("Not for viewers")).to_be_visible()
-    page.goto(f"{stage.url}/#/run/20260101-000000-nothing-0000")
-    expect(page.get_by_role("alert")).to_contain_text("no such run")
-    assert [error for error in watched.errors if "404" not in error] == []
-    watched.errors.clear()
+    with watched.refused(404):
+        page.goto(f"{stage.url}/#/run/20260101-000000-nothing-0000")
+        expect(page.get_by_role("alert")).to_contain_text("no such run")
     # By keyboard alone: the skip link comes first, and the focus shows.
     page.goto(f"{stage.url}/#/runs")
     page.reload()
@@ -237,3 +258,38 @@ def test_a_viewer_may_look_and_nothing_else(stage: Stage, watched: Watched) -> N
     page.keyboard.press("Tab")
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid"
+
+
+def test_a_study_shows_its_curve_and_is_aborted_after_one_more_question(
+    stage: Stage, watched: Watched
+) -> None:
+    page = watched.page
+    sign_in(page, stage.url, stage.operator)
+    page.get_by_role("link", name="Studies").click()
+    expect(page.locator(".schedules li")).to_have_count(2)
+    faults = watched.all_faults()
+    shoot(page, "studies")
+    page.get_by_role("link", name="Sweep").click()
+    expect(page.locator(".sentence")).to_contain_text("the knee is at 8, with 8 Gbit/s")
+    row = page.get_by_role("row", name=re.compile("streams_count 8"))
+    expect(row).to_contain_text("knee")
+    expect(row).to_contain_text("8.000 Gbit/s")
+    expect(page.locator(".plotly .main-svg").first).to_be_visible(timeout=30_000)
+    expect(page.get_by_role("button", name="Abort the study")).to_have_count(0)
+    faults += watched.all_faults()
+    shoot(page, "study-over")
+
+    page.goto(f"{stage.url}/#/study/{GOING}")
+    expect(page.locator(".title .badge")).to_have_text("going on")
+    expect(page.get_by_role("row", name=re.compile("off"))).to_contain_text("10.00 Gbit/s")
+    page.get_by_role("button", name="Abort the study").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text(GOING)
+    dialog.get_by_label("Reason, kept with the study").fill("seen enough")
+    dialog.get_by_role("button", name="Abort the study").click()
+    expect(page.locator(".title .badge")).to_have_text(
+        "cancelled by the-operator: seen enough", timeout=20_000
+    )
+    faults += watched.all_faults()
+    shoot(page, "study-aborted")
+    assert faults == []

@@ -1,0 +1,210 @@
+// Studies: series of runs that answer one question. Their list, and one with its curve.
+
+import { abortStudyDialog } from "./abort.js";
+import { read, send } from "./api.js";
+import { announce, fill, h, notice, table } from "./dom.js";
+import { drawOne } from "./figures.js";
+import { instant, known, rate, seconds } from "./format.js";
+import { verdictBadge } from "./runs.js";
+
+const REFRESH_MS = 5000;
+const ASKS = { sweep: "Sweep", search: "Search for the most", ab: "A/B", matrix: "Matrix of modes" };
+
+function stands(study) {
+  if (!study.ended_at) return study.cancelled_at ? "being cancelled" : "going on";
+  if (study.problem) return `ended: ${study.problem}`;
+  if (study.cancelled_at) return `cancelled by ${study.cancelled_by}: ${study.cancel_reason}`;
+  return "done";
+}
+
+// What is special about a trial. The order of trials is the question's own.
+function what(question, { index, offered_bits_per_second: offered }) {
+  const { kind, axes, a, b, modes } = question;
+  if (kind === "search") return known(offered) ? `offered ${rate(offered)}` : "offered unknown";
+  if (kind === "ab") return [a, b, b, a][index % 4].name;
+  if (kind === "matrix") return modes[index % modes.length].name;
+  const inner = axes[1]?.values.length ?? 1;
+  const at = [Math.floor(index / inner), index % inner];
+  return axes.map(({ field, values }, axis) => `${field} ${values[at[axis]]}`).join(", ");
+}
+
+const mode = ({ name, overrides }) =>
+  [name, ...Object.entries(overrides).map(([field, value]) => `${field}=${value}`)].join(" ");
+
+function asks({ kind, axes, a, b, modes, ...bounds }) {
+  if (kind === "sweep")
+    return axes.map(({ field, values }) => `${field} = ${values.join(", ")}`).join("; ");
+  if (kind === "ab") return `${mode(a)} against ${mode(b)}`;
+  if (kind === "matrix") return modes.map(mode).join("; ");
+  return `between ${rate(bounds.min_bits_per_second)} and ${rate(bounds.max_bits_per_second)} of payload`;
+}
+
+export function studiesView(main) {
+  const list = h("div", {}, h("p", { class: "quiet" }, "Reading the list of studies."));
+  main.append(h("div", { class: "title" }, h("h1", {}, "Studies")), list);
+
+  async function load() {
+    try {
+      const studies = await read("/v1/studies?limit=100");
+      if (!studies.length) {
+        fill(
+          list,
+          h(
+            "div",
+            { class: "empty" },
+            h("h2", {}, "No study yet"),
+            h(
+              "p",
+              {},
+              "Start one on the command line: ",
+              h("code", {}, "broadside study sweep smoke --over traffic.streams_count=1,4,16,64"),
+            ),
+          ),
+        );
+        return;
+      }
+      fill(
+        list,
+        h(
+          "ul",
+          { class: "schedules" },
+          studies.map((study) =>
+            h(
+              "li",
+              { class: "card" },
+              h(
+                "h2",
+                {},
+                h("a", { href: `#/study/${study.study_id}` }, ASKS[study.spec.question.kind]),
+              ),
+              h("p", { class: "mono quiet" }, study.study_id),
+              h("p", { class: "facts" }, asks(study.spec.question)),
+              h("p", {}, study.conclusion?.sentence ?? stands(study)),
+              h("p", { class: "quiet" }, `${instant(study.created_at)} by ${study.created_by}`),
+            ),
+          ),
+        ),
+      );
+    } catch (problem) {
+      if (problem.status !== 401) fill(list, notice("bad", problem.title, problem.message));
+    }
+  }
+
+  load();
+  const timer = setInterval(
+    () => document.hidden || list.contains(document.activeElement) || load(),
+    REFRESH_MS,
+  );
+  return () => clearInterval(timer);
+}
+
+export function studyView(main, [studyId], { operator }) {
+  const path = `/v1/studies/${studyId}`;
+  const parts = {
+    title: h("h1", {}, "Study"),
+    stands: h("span", { class: "badge going", hidden: true }),
+    abort: h("button", { type: "button", class: "danger", hidden: true, onclick: abort }, "Abort the study"),
+    problem: h("div"),
+    conclusion: h("div", { class: "stack" }),
+    chart: h("section", { class: "card", hidden: true }),
+    trials: h("div"),
+  };
+  let study = null;
+  let drawn = null; // what the chart shows
+  main.append(
+    h(
+      "div",
+      { class: "title" },
+      h("div", {}, parts.title, h("p", { class: "mono quiet" }, studyId)),
+      parts.stands,
+      h("span", { class: "spacer" }),
+      parts.abort,
+    ),
+    h("div", { class: "stack" }, parts.problem, parts.conclusion, parts.chart, parts.trials),
+  );
+
+  async function load() {
+    try {
+      study = await read(path);
+    } catch (problem) {
+      if (problem.status === 401) return;
+      if (problem.status === 404) clearInterval(timer);
+      fill(parts.problem, notice("bad", problem.title, problem.message));
+      return;
+    }
+    fill(parts.problem);
+    show();
+    await draw();
+  }
+
+  function show() {
+    const { spec, results, conclusion } = study;
+    parts.title.textContent = `${ASKS[spec.question.kind]}: ${spec.spec.scenario}`;
+    parts.stands.hidden = Boolean(study.ended_at) && !study.problem && !study.cancelled_at;
+    parts.stands.textContent = stands(study);
+    parts.abort.hidden = !operator || Boolean(study.ended_at || study.cancelled_at);
+    fill(
+      parts.conclusion,
+      h("p", { class: "sentence" }, conclusion?.sentence ?? asks(spec.question)),
+      conclusion?.notes.map((note) => notice("note", "Note", note)),
+    );
+    const knees = conclusion?.knees.map((knee) => knee.received_bits_per_second) ?? [];
+    const rows = results.map((result) => {
+      const said = what(spec.question, result);
+      const isKnee = knees.includes(result.received_bits_per_second);
+      return [
+        result.run_id
+          ? h("a", { href: `#/run/${result.run_id}` }, String(result.index + 1))
+          : String(result.index + 1),
+        isKnee ? [said, " ", h("span", { class: "tag" }, "knee")] : said,
+        rate(result.received_bits_per_second),
+        rate(result.firewall_bits_per_second),
+        seconds(result.rtt_mean_s),
+        result.limiter,
+        result.problem ?? (result.verdict ? verdictBadge(result.verdict) : "unknown"),
+      ];
+    });
+    const columns = ["Trial", "What", "Received, payload", "Firewall, IP", "RTT", "Limiter", "Verdict"];
+    fill(
+      parts.trials,
+      rows.length
+        ? h("div", { class: "card" }, table("Trials", columns, rows, { numeric: [2, 3, 4] }))
+        : h("p", { class: "empty" }, "No trial is over yet."),
+    );
+  }
+
+  async function draw() {
+    const key = `${study.results.length} ${study.ended_at} ${document.documentElement.dataset.theme}`;
+    if (drawn === key || !study.results.some((each) => known(each.received_bits_per_second))) return;
+    drawn = key;
+    const name = { sweep: "sweep", search: "search" }[study.spec.question.kind] ?? "modes";
+    parts.chart.hidden = false;
+    try {
+      await drawOne(parts.chart, `${path}/charts/${name}`);
+    } catch (error) {
+      drawn = null;
+      fill(parts.chart, notice("bad", "No chart", error.message));
+    }
+  }
+
+  async function abort() {
+    const reason = await abortStudyDialog(studyId, parts.title.textContent);
+    if (reason === null) return;
+    try {
+      await send("DELETE", path, { by: "page", reason });
+      announce("Abort asked for; the trial under way stops within seconds");
+      await load();
+    } catch (problem) {
+      fill(parts.problem, notice("bad", problem.title, problem.message));
+    }
+  }
+
+  const timer = setInterval(() => document.hidden || study?.ended_at || load(), REFRESH_MS);
+  const redraw = () => study && draw();
+  addEventListener("theme", redraw);
+  load();
+  return () => {
+    clearInterval(timer);
+    removeEventListener("theme", redraw);
+  };
+}
