@@ -104,9 +104,13 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
             err=True,
         )
     at = f"{scheme}://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
-    typer.echo(f"listening on {at} (open {at}/ in a browser)", err=True)
 
     class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:  # whoever reads this line may connect at once
+                typer.echo(f"listening on {at} (open {at}/ in a browser)", err=True)
+
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             await app.state.feeds.close()  # else it would wait for pages to be closed
             await super().shutdown(sockets)
