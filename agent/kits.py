@@ -77,7 +77,7 @@ def unknown_kit(name: str) -> Kit:
 def find_program(program: Program) -> Tool | str:
     """The program, or in one line why there is none."""
     own = _TOOLS / program.name / "bin" / program.name
-    path = shutil.which(own) or shutil.which(program.name) or _in_sbin(program.name)
+    path = shutil.which(str(own)) or shutil.which(program.name) or _in_sbin(program.name)
     if path is None:
         return f"{program.name}: none here; {program.fix}"
     said = _ask_version([path, *program.version_argv])

@@ -1,0 +1,55 @@
+"""Folders of engines: whose they are, and who may remove them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.workspace import Workspace, sweep
+from exchange.engines.port import File
+
+DIES = """
+from agent.workspace import Workspace
+import os
+print(Workspace("twin").path, flush=True)
+os._exit(9)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
+def test_a_folder_lives_until_it_is_closed_whoever_of_its_name_sweeps() -> None:
+    mine = Workspace("twin")
+    mine.fill([File(name="files/1000", size_bytes=1000)])
+    sweep("twin")
+    assert (mine.path / "files/1000").stat().st_size == 1000
+    before = set(Path("/proc/self/fd").iterdir())
+    mine.close()
+    assert not mine.path.exists()
+    assert set(Path("/proc/self/fd").iterdir()) < before
+    mine.close()
+
+
+def test_what_a_dead_agent_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    died = subprocess.run(
+        [sys.executable, "-c", DIES], env=environment, capture_output=True, text=True, check=False
+    )
+    left = Path(died.stdout.strip())
+    assert left.parent == tmp_path
+    kept = [tmp_path / "broadside-twins@1", tmp_path / "elsewhere"]
+    for folder in kept:
+        folder.mkdir()
+    (tmp_path / "broadside-twin@file").touch()
+    (tmp_path / "broadside-twin@link").symlink_to(kept[1])
+    assert left.is_dir()
+    sweep("twin")
+    assert not left.exists()
+    assert all(folder.is_dir() for folder in kept)
+    assert (tmp_path / "broadside-twin@file").exists()
+    assert (tmp_path / "broadside-twin@link").is_symlink()
