@@ -61,6 +61,7 @@ VSFTPD: Final = Program(
 )
 PASSIVE_PORTS: Final = (50_000, 59_999)  # of data connections: firewalls must let them through
 SEGMENT_LEAST_BYTES: Final = 65_536
+PACED_LEAST_S: Final = 2  # of a paced file: what its connection still holds at its end is not paced
 FLOWS_BYTES: Final = 4096  # written by lftp beyond its commands: data flows
 
 
@@ -105,6 +106,18 @@ class Ftp(Engine):
                 f"traffic.options.file_bytes: {options.file_bytes} bytes are too few for "
                 f"{traffic.streams_count} segments; set at least {least}"
             )
+        rate = traffic.stream_bits_per_second
+        if rate is not None and traffic.streams_count > 1:
+            yield (
+                "traffic.stream_bits_per_second: lftp does not pace a file in segments, since "
+                "their connections run on past their ends; drop it, or set streams_count=1"
+            )
+        elif rate is not None and options.file_bytes < rate / 8 * PACED_LEAST_S:
+            yield (
+                f"traffic.options.file_bytes: {options.file_bytes} bytes are over within "
+                f"{PACED_LEAST_S} s at {rate} bit/s, too soon to be paced; "
+                f"set at least {rate * PACED_LEAST_S // 8}"
+            )
 
     def measures(self, traffic: Traffic) -> frozenset[str]:
         return frozenset()
@@ -125,6 +138,7 @@ class Ftp(Engine):
             "net:reconnect-interval-base": 1,
             "net:socket-bind-ipv6" if six else "net:socket-bind-ipv4": ask.bind,
             "net:limit-rate": None if rate is None else max(1, rate // 8),
+            "net:limit-max": None if rate is None else max(1, rate // 80),  # 0.1 s at once
             "net:connection-limit": 0,
             "ftp:ssl-allow": "no",
             "ftp:passive-mode": "yes",

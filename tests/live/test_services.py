@@ -28,11 +28,11 @@ from tests.live.agents import (
     AgentProcess,
     Range,
     find_engine,
-    free_port,
     is_alive,
     steady_clock,
     until,
 )
+from tests.live.ports import free_port
 
 pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
 
@@ -160,7 +160,6 @@ async def test_downloads_of_what_is_not_there_are_errors_by_kind(pair: Pair) -> 
     job = await pair.range.launch(
         free_port(),
         duration_s=1,
-        starts_in_s=1.7,
         traffic={"engine": "http", "options": {"requests_per_second": 10}},
     )
     report = await pair.range.report(job)
@@ -172,14 +171,14 @@ async def test_downloads_of_what_is_not_there_are_errors_by_kind(pair: Pair) -> 
 
 @pytest.mark.parametrize("segments", [1, 64])
 async def test_a_file_is_fetched_until_the_time_is_over(pair: Pair, segments: int) -> None:
+    pace = {"stream_bits_per_second": 80_000_000} if segments == 1 else {}
     job, report = await pair.fire(
-        "ftp",
-        streams_count=segments,
-        stream_bits_per_second=400_000_000 // segments,
-        options={"file_bytes": 20_000_000},
+        "ftp", streams_count=segments, options={"file_bytes": 20_000_000}, **pace
     )
     await _measured_at_both_ends(pair, "ftp", job, report)
     assert 0 < _measures(report)["kept_ratio"] <= 1.001
+    if pace:
+        assert _received_bytes(report.engine) == pytest.approx(10e6 * job.duration_s, rel=0.15)
     assert report.ended_at is not None
     assert (report.ended_at - job.planned_start_at).total_seconds() < job.duration_s + 2
 

@@ -14,21 +14,19 @@ def counters(read: int, wrote: int) -> str:
 
 
 def test_the_script_fetches_in_segments_until_it_is_stopped() -> None:
-    traffic = Traffic(
-        engine="ftp",
-        streams_count=64,
-        stream_bits_per_second=8_000_000,
-        options={"file_bytes": 10_000_000_000},
-    )
+    options = {"file_bytes": 10_000_000_000}
+    traffic = Traffic(engine="ftp", streams_count=64, options=options)
     launch = FTP.client(client_ask(job(traffic)))
     script = launch.files[0].text
     assert "repeat --while-ok -d 0 pget -n 64 10000000000 -o /dev/null\n" in script
-    assert "set net:limit-rate 1000000\n" in script
     assert "set net:socket-bind-ipv4 10.1.0.4\n" in script
     (process,) = launch.processes
     assert process.stop_after_s == 10
     assert launch.unprivileged
-    assert "limit-rate" not in FTP.client(client_ask(job(Traffic(engine="ftp")))).files[0].text
+    assert "limit-rate" not in script
+    paced = Traffic(engine="ftp", stream_bits_per_second=8_000_000)
+    script = FTP.client(client_ask(job(paced))).files[0].text
+    assert "set net:limit-rate 1000000\nset net:limit-max 100000\n" in script
 
 
 def test_the_server_is_read_only_anonymous_and_never_root() -> None:

@@ -114,6 +114,14 @@ def test_readers_of_nothing_and_of_nonsense_say_so(engine: Engine) -> None:
             "traffic.options.file_bytes: 1000000 bytes are too few for 64 segments; set at least",
         ),
         (
+            {"engine": "ftp", "streams_count": 64, "stream_bits_per_second": 8_000_000},
+            "traffic.stream_bits_per_second: lftp does not pace a file in segments",
+        ),
+        (
+            {"engine": "ftp", "stream_bits_per_second": 8e9, "options": {"file_bytes": 10**9}},
+            "traffic.options.file_bytes: 1000000000 bytes are over within 2 s at 8000000000 bit/s",
+        ),
+        (
             {"engine": "iperf3", "options": {"x": 1}},
             "traffic.options: iperf3 has none, and x is set; drop it",
         ),
