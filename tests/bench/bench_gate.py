@@ -13,7 +13,8 @@ import time
 from exchange.engines.reading import StartBasis
 from exchange.iperf3 import streams_json
 from exchange.messages import Direction, Protocol, Traffic
-from tests.live.engines import engines, free_ports, start_client, start_server
+from tests.live.engines import engines, start_client, start_server
+from tests.live.ports import free_port
 
 CASES = [
     (Protocol.TCP, Direction.FORWARD),
@@ -67,7 +68,7 @@ async def fire(
         stream_bits_per_second=16_000_000 // options.streams,
         block_bytes=1_400 if protocol is Protocol.UDP else 8_192,
     )
-    ports = [port for _, port in zip(range(options.pairs), free_ports(), strict=False)]
+    ports = [free_port() for _ in range(options.pairs)]
     servers = [await start_server(engine, port) for port in ports]
     instant_s = time.time() + (options.lead if gated else 1.0)
 

@@ -1,12 +1,10 @@
 """Real agents on loopback: their processes, a clock that passes the gate, what they recorded."""
 
 import asyncio
-import itertools
 import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +24,7 @@ from exchange.records import RunHeader
 from exchange.seconds import PairSeconds, TestSeconds
 
 REPORT_WITHIN_S: Final = 25.0
+START_S: Final = 3.5  # s from launch to the instant: room to claim and arm on busy cores
 
 
 def find_engine(*, streaming: bool) -> Engine | None:
@@ -38,21 +37,6 @@ def find_engine(*, streaming: bool) -> Engine | None:
         if streams_json(engine.version) is streaming:
             return engine
     return None
-
-
-_candidates = itertools.count(20_000 + os.getpid() % 5_000)
-
-
-def free_port() -> int:
-    """A port that nobody listens on, below the usual ephemeral range, another at every call."""
-    for port in _candidates:
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
-    raise AssertionError("unreachable")
 
 
 @contextmanager
@@ -175,6 +159,12 @@ class Range:
             agent.stop()
         await self.fabric.close()
 
+    def kill_agents(self) -> None:
+        """So that no agent of a test that failed takes the jobs of the next."""
+        for agent in self.agents:
+            agent.kill()
+        self.agents.clear()
+
     def start(
         self,
         role: str,
@@ -203,7 +193,7 @@ class Range:
         return agent
 
     async def presence(
-        self, agent_id: str, ready: Callable[[Presence], bool], within_s: float = 15.0
+        self, agent_id: str, ready: Callable[[Presence], bool], within_s: float = 30.0
     ) -> Presence:
         """Wait for a heartbeat that satisfies ``ready``."""
         deadline_s = time.monotonic() + within_s
@@ -219,7 +209,7 @@ class Range:
         self,
         port: int,
         *,
-        starts_in_s: float = 2.2,
+        starts_in_s: float = START_S,
         lease_s: float = 60.0,
         send: bool = True,
         **changes: Any,
@@ -279,6 +269,17 @@ class Range:
                 if claims and seen >= intervals_count:
                     return
                 await asyncio.sleep(0.1)
+
+    async def reached(self, job: Job, instant: str) -> None:
+        """Wait until a job's claim has an instant: ``armed_at``, where the engine holds, or
+        ``running_at``.
+        """
+        async with asyncio.timeout(REPORT_WITHIN_S):
+            while True:
+                claims = await self.fabric.records.read_claims(job.run_id, job.burst_index)
+                if any(getattr(claim, instant) is not None for claim in claims.values()):
+                    return
+                await asyncio.sleep(0.05)
 
     async def seconds(self, job: Job) -> PairSeconds | None:
         found = await self.fabric.records.read_seconds(job.run_id, job.burst_index)

@@ -1,10 +1,8 @@
 """Both ends of real tests on this machine, for the live engine tests and the bench."""
 
 import asyncio
-import os
-import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,23 +28,6 @@ def engines() -> Mapping[str, Engine]:
             engine = find_iperf3(setting)
             found[str(engine.version)] = engine
     return found
-
-
-def free_ports() -> Iterator[int]:
-    """Ports that nobody has, for either protocol; each process starts elsewhere."""
-    for port in range(26_000 + os.getpid() % 5_000, 32_000):
-        if _is_free(port):
-            yield port
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
-        try:
-            tcp.bind(("127.0.0.1", port))
-            udp.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
 
 
 async def until(happens: Callable[[], bool], what: str) -> None:

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,21 +16,14 @@ import httpx
 
 from exchange.messages import Role
 from tests.live.agents import steady_clock
+from tests.live.ports import free_port
 from tests.live.warm import shell
 
 ROOT = Path(__file__).parent.parent.parent
 BROADSIDE = [sys.executable, "-m", "coordinator"]
 
 
-def free_port() -> int:
-    """A TCP port that nobody had a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def wait_for(what: str, check: Callable[[], Any], timeout_s: float = 30) -> Any:
+def wait_for(what: str, check: Callable[[], Any], timeout_s: float = 60) -> Any:
     """The first true answer of ``check``; fails with ``what`` when there is none in time."""
     end_s = time.monotonic() + timeout_s
     while time.monotonic() < end_s:

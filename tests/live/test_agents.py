@@ -28,11 +28,11 @@ from tests.live.agents import (
     AgentProcess,
     Range,
     find_engine,
-    free_port,
     is_alive,
     steady_clock,
     until,
 )
+from tests.live.ports import free_port
 
 pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
 
@@ -77,13 +77,19 @@ async def pair(
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def site(clock: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Range]:
-    """A range without agents: the tests that break agents start their own."""
+async def empty(clock: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Range]:
     site = Range(folder=tmp_path_factory.mktemp("range"), clock=clock)
     try:
         yield site
     finally:
         await site.close()
+
+
+@pytest.fixture
+def site(empty: Range) -> Iterator[Range]:
+    """A range without agents: the tests that break agents start their own."""
+    yield empty
+    empty.kill_agents()
 
 
 def sent_bytes(report: JobReport) -> int:
@@ -154,8 +160,8 @@ async def test_both_directions_at_once_have_their_flows(pair: Pair) -> None:
 async def test_cancelled_before_the_instant_sends_nothing(pair: Pair) -> None:
     site, port = pair.range, pair.port
     await site.presence("server-1", lambda presence: presence.ports == (port,))
-    job = await site.launch(port, starts_in_s=2.2)
-    await asyncio.sleep(1.2)  # the engine is there and holds
+    job = await site.launch(port)
+    await site.reached(job, "armed_at")
     await site.fabric.records.cancel_run(
         job.run_id, at=datetime.now(UTC), by="ann", reason="too dear"
     )
@@ -170,8 +176,9 @@ async def test_cancelled_before_the_instant_sends_nothing(pair: Pair) -> None:
 async def test_cancelled_while_running_stops_within_five_seconds(pair: Pair) -> None:
     site, port = pair.range, pair.port
     await site.presence("server-1", lambda presence: presence.ports == (port,))
-    job = await site.launch(port, starts_in_s=2.2, duration_s=30)
-    await asyncio.sleep(4.0)
+    job = await site.launch(port, duration_s=30)
+    await site.reached(job, "running_at")
+    await asyncio.sleep(2.0)
     cancelled_at = datetime.now(UTC)
     await site.fabric.records.cancel_run(job.run_id, at=cancelled_at, by="ann", reason="enough")
     report = await site.report(job)
@@ -214,7 +221,7 @@ async def test_a_lapsed_lease_stops_a_running_burst(site: Range, any_engine: Eng
 
     await site.send(late, body=b"10.2.1.1 5201", message_id="poison")
     await site.send(late, message_id="again")  # another id: the queue cannot know it
-    lapsing = await site.launch(port, starts_in_s=2.0, lease_s=4.5, duration_s=30)
+    lapsing = await site.launch(port, lease_s=6.0, duration_s=30)
     report = await site.report(lapsing)
     assert report.outcome is Outcome.ABANDONED
     assert "lease lapsed" in (report.reason or "")
@@ -241,13 +248,13 @@ async def test_a_busy_server_is_tried_again_until_it_is_free(
     server = site.start("server", any_engine, agent_id="server-b", ports=port)
     await site.presence("server-b", lambda presence: presence.ports == (port,))
     foreign = await asyncio.create_subprocess_exec(
-        *any_engine.binary, "-c", "127.0.0.1", "-p", str(port), "-t", "3", "-b", "1M",
+        *any_engine.binary, "-c", "127.0.0.1", "-p", str(port), "-t", "5", "-b", "1M",
         stdout=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
-    client = site.start("client", any_engine, agent_id="client-b", arm_lead_s=3)
+    client = site.start("client", any_engine, agent_id="client-b", arm_lead_s=6)
     busy = await site.presence("server-b", lambda presence: presence.busy_ports == (port,))
     assert busy.ports == ()
-    job = await site.launch(port, starts_in_s=3.5)
+    job = await site.launch(port, starts_in_s=7.5)  # arms in the foreign test, starts after it
     report = await site.report(job)
     await foreign.wait()
     assert report.outcome is Outcome.MEASURED, report.reason
@@ -291,7 +298,7 @@ async def test_nobody_there_is_a_failure_in_the_engines_words(
     site: Range, any_engine: Engine
 ) -> None:
     client = site.start("client", any_engine, agent_id="client-n")
-    job = await site.launch(free_port(), starts_in_s=2.2)
+    job = await site.launch(free_port())
     report = await site.report(job)
     assert report.outcome is Outcome.FAILED
     assert "unable to connect" in (report.reason or "")
@@ -311,7 +318,7 @@ async def test_without_an_engine_no_job_is_taken(site: Range, any_engine: Engine
 
 async def test_a_clock_over_the_gate_stands_down(site: Range, any_engine: Engine) -> None:
     client = site.start("client", any_engine, agent_id="client-c", chronyc_socket="/nowhere")
-    job = await site.launch(free_port(), starts_in_s=2.2)
+    job = await site.launch(free_port())
     report = await site.report(job)
     assert report.outcome is Outcome.REFUSED
     assert "clock unknown" in (report.reason or "")
@@ -327,7 +334,7 @@ async def test_a_killed_client_leaves_the_servers_record_and_no_engine(
     server = site.start("server", any_engine, agent_id="server-k", ports=port)
     client = site.start("client", any_engine, agent_id="client-k")
     await site.presence("server-k", lambda presence: presence.ports == (port,))
-    job = await site.launch(port, starts_in_s=2.2, duration_s=20)
+    job = await site.launch(port, duration_s=20)
     await site.under_way(job, intervals_count=2)
     engines = client.children()
     assert len(engines) == 1
@@ -352,7 +359,7 @@ async def test_a_stopped_client_reports_abandoned_and_a_stopped_server_keeps_its
     server = site.start("server", any_engine, agent_id="server-s", ports=port)
     client = site.start("client", any_engine, agent_id="client-s")
     await site.presence("server-s", lambda presence: presence.ports == (port,))
-    job = await site.launch(port, starts_in_s=2.0, duration_s=20)
+    job = await site.launch(port, duration_s=20)
     await site.under_way(job, intervals_count=1)
     assert server.stop() == 0
     report = await site.report(job)

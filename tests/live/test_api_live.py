@@ -42,6 +42,18 @@ class Signed:
         signed = {"Authorization": f"Bearer {token or self.operator}"} | (headers or {})
         return httpx.request(method, self.url + path, headers=signed, json=json, timeout=30)
 
+    def launch(
+        self, body: object, headers: dict[str, str] | None = None, token: str | None = None
+    ) -> str:
+        """A run's id, once the fleet is free of the runs before it."""
+
+        def launched() -> str | None:
+            answer = self.ask("POST", "/v1/runs", token, json=body, headers=headers)
+            return answer.json()["run_id"] if answer.status_code == 202 else None
+
+        found: str = wait_for("a launch", launched)
+        return found
+
     def run(self, *arguments: str, token: str | None) -> subprocess.CompletedProcess[str]:
         """A ``broadside`` command against the coordinator."""
         self.site.environment.pop("BROADSIDE_TOKEN", None)
@@ -116,9 +128,7 @@ def test_the_readme_s_curl_lines_work_as_written(signed: Signed) -> None:
 
 def test_a_launch_says_who_and_the_audit_who_from_where(signed: Signed) -> None:
     token = signed.keys.token()
-    answer = signed.ask("POST", "/v1/runs", token, json={"scenario": "smoke", "overrides": SMALL})
-    assert answer.status_code == 202, answer.text
-    run_id = answer.json()["run_id"]
+    run_id = signed.launch({"scenario": "smoke", "overrides": SMALL}, token=token)
     headers = signed.ask("GET", "/v1/runs").json()
     assert {h["run_id"]: h["created_by"] for h in headers}[run_id] == "gunner@example.org"
     stopped = signed.ask("DELETE", f"/v1/runs/{run_id}", json={"by": "somebody else"})
@@ -138,7 +148,7 @@ def test_a_launch_says_who_and_the_audit_who_from_where(signed: Signed) -> None:
 def test_one_key_launches_once_also_after_the_coordinator_was_killed(signed: Signed) -> None:
     body = {"scenario": "smoke", "overrides": SMALL}
     key = {"Idempotency-Key": "once"}
-    first = signed.ask("POST", "/v1/runs", json=body, headers=key).json()["run_id"]
+    first = signed.launch(body, key)
     other, url = signed.site.start_coordinator()
     try:
         again = httpx.post(
@@ -156,12 +166,7 @@ def test_one_key_launches_once_also_after_the_coordinator_was_killed(signed: Sig
     assert first in refused.json()["detail"]
     signed.ask("DELETE", f"/v1/runs/{first}", json={})
 
-    def launched() -> str | None:
-        """Another caller's run, once the fleet is free of the first one's."""
-        answer = signed.ask("POST", "/v1/runs", signed.keys.token(), json=body, headers=key)
-        return answer.json()["run_id"] if answer.status_code == 202 else None
-
-    others = wait_for("a launch by another caller", launched)
+    others = signed.launch(body, key, signed.keys.token())
     assert others != first  # keys of two callers do not meet
     signed.ask("DELETE", f"/v1/runs/{others}", json={})
 

@@ -25,7 +25,8 @@ from deploy.check import boot, tools
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import Presence
 from tests.live.machine import Machine, system_python, why_not
-from tests.live.site import ROOT, call, free_port, wait_for
+from tests.live.ports import free_port
+from tests.live.site import ROOT, call, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
 
@@ -142,8 +143,8 @@ def status(pid: int) -> dict[str, str]:
 def test_the_agents_unit_starts_and_reports_presence(machine: Machine) -> None:
     """Both roles, as systemd's own children, inside their sandbox, within 30 s of the boot."""
     try:
-        client = wait_for("the client's presence", lambda: well(machine, "client"), 30)
-        server = wait_for("the server's presence", lambda: well(machine, "server"), 30)
+        client = wait_for("the client's presence", lambda: well(machine, "client"))
+        server = wait_for("the server's presence", lambda: well(machine, "server"))
     except AssertionError as error:
         raise AssertionError(f"{error}\n{machine.log()}") from error
     assert client.problem is None

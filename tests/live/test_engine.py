@@ -24,7 +24,8 @@ from agent.process import (
 from exchange.engines.reading import StartBasis
 from exchange.iperf3 import Version, streams_json
 from exchange.messages import Direction, Protocol, Traffic
-from tests.live.engines import engines, free_ports, start_client, start_server, until
+from tests.live.engines import engines, start_client, start_server, until
+from tests.live.ports import free_port
 
 pytestmark = pytest.mark.live
 
@@ -44,7 +45,7 @@ FORWARD = KINDS[0]
 
 @pytest.fixture(scope="module")
 def ports() -> Iterator[int]:
-    return free_ports()
+    return iter(free_port, None)
 
 
 @pytest.fixture(params=sorted(engines()))

@@ -10,7 +10,8 @@ import httpx
 import pytest
 import yaml
 
-from tests.live.site import Site, call, free_port, wait_for
+from tests.live.ports import free_port
+from tests.live.site import Site, call, wait_for
 
 pytestmark = pytest.mark.live
 
@@ -89,7 +90,7 @@ def test_prometheus_reads_the_fleets_rate_with_a_token(tmp_path: Path) -> None:
             found = query(prometheus, "max(broadside_fleet_bits_per_second)")
             return float(found[0]["value"][1]) if found else None
 
-        first = wait_for("the fleet's rate in Prometheus", rate, timeout_s=25)
+        first = wait_for("the fleet's rate in Prometheus", rate)
         # Two pairs at 20 Mbit/s a stream; the first uploads may hold a part of the fleet.
         assert 1e6 < first < 100e6
         assert query(prometheus, 'up{job="broadside"}')[0]["value"][1] == "1"

@@ -145,7 +145,7 @@ def test_after_an_abort_the_last_byte_leaves_within_five_seconds(
     serving.delete(f"/v1/runs/{run_id}", {"by": "tester", "reason": "seen enough"})
     time.sleep(7)
     assert begun_s < last_byte_at_s(lab, begun_s) <= aborted_s + 5
-    summary = wait_for("a verdict", lambda: serving.get(f"/v1/runs/{run_id}/summary"), 40)
+    summary = wait_for("a verdict", lambda: serving.get(f"/v1/runs/{run_id}/summary"))
     stands = status(serving, run_id)
     assert (stands["cancelled_by"], stands["cancel_reason"]) == ("tester", "seen enough")
     assert stands["state"] == "cancelled"
@@ -161,9 +161,9 @@ def test_a_clock_beyond_the_gate_stands_its_agent_down_and_marks_the_burst(
     lab, serving, _ = thirty
     clocks.plant_offset(lab, "c030", 0.4)
     try:
-        wait_for("the planted clock", lambda: _bound_s(serving, "c030") > 0.3, 40)
+        wait_for("the planted clock", lambda: _bound_s(serving, "c030") > 0.3)
         run_id = launch(serving, burst_s=3)
-        summary = wait_for("a verdict", lambda: serving.get(f"/v1/runs/{run_id}/summary"), 40)
+        summary = wait_for("a verdict", lambda: serving.get(f"/v1/runs/{run_id}/summary"))
     finally:
         clocks.plant_offset(lab, "c030", 0.0)
     [burst] = summary["bursts"]

@@ -8,12 +8,12 @@ import httpx
 import pytest
 
 from exchange.messages import Role
-from tests.live.agents import free_port
+from tests.live.ports import free_port
 from tests.live.site import Site, call, wait_for, wait_for_fleet, wait_for_summary
 
 pytestmark = pytest.mark.live
 
-SHORT = {"pairs_count": 1, "bursts_count": 1, "burst_s": 3, "period_s": 12, "lead_s": 3}
+SHORT = {"pairs_count": 1, "bursts_count": 1, "burst_s": 3, "period_s": 12, "lead_s": 6}
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         _, address = site.start_coordinator()
         ports = f"{free_port()},{free_port()}"
         site.start_agent(Role.SERVER, "s1", ports=ports, services=f"http={free_port()}")
-        site.start_agent(Role.CLIENT, "c1", arm_lead_s=2)
+        site.start_agent(Role.CLIENT, "c1", arm_lead_s=3)
         wait_for_fleet(address, 2)
 
         def has_http() -> bool:

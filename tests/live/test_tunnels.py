@@ -29,7 +29,7 @@ pytestmark = [
 
 AGENT = {
     "BROADSIDE_AGENT_ALLOW_TUNNELS": "true",
-    "BROADSIDE_AGENT_ARM_LEAD_S": "2",
+    "BROADSIDE_AGENT_ARM_LEAD_S": "4",
     "BROADSIDE_AGENT_HEARTBEAT_S": "1",
 }
 SPEC = {
@@ -147,7 +147,7 @@ def test_what_agents_leave_that_die_in_a_burst_is_gone_within_seconds(site: Rang
     run_id = site.launch(burst_s=20)
     site.wait_for_devices()
     wait_for("both clients armed", lambda: all(map(engines, lab.clients)))
-    time.sleep(3)  # past the instant: arm_lead_s is 2
+    time.sleep(5)  # past the instant: arm_lead_s is 4
     client, server = lab.clients[0], lab.servers[1]
     for host in (client, server):
         os.kill(states[host.name].pid, signal.SIGKILL)
