@@ -24,6 +24,7 @@ FLAT_COV_RATIO: Final = (
 # above the second something moves all of them together.
 APART_RATIO: Final = 0.2
 TOGETHER_RATIO: Final = 2.5
+STEADIER_RATIO: Final = 0.33  # a ledger's CoV over the fleet's: below it they saw different things
 ALONE_COV_RATIO: Final = 0.05  # of a pair over its seconds: what moves less shows no such thing
 
 
@@ -235,7 +236,17 @@ def _each_alone(scene: Scene) -> bool:
     covs = sorted(pair.cov_ratio for pair in scene.pairs if pair.cov_ratio is not None)
     if moves is None or not APART_RATIO <= moves <= TOGETHER_RATIO or len(covs) < 3:
         return False
-    return covs[len(covs) // 2] >= ALONE_COV_RATIO
+    return covs[len(covs) // 2] >= ALONE_COV_RATIO and not _steadier_ledger(scene)
+
+
+def _steadier_ledger(scene: Scene) -> bool:
+    """Whether the device saw a flat sum, second by second, where the fleet's receivers did not:
+    then what moved was when they read, not what was carried.
+    """
+    held, seen = scene.reconciliation, scene.lead.second_cov_ratio
+    if held is None or held.ledger_cov_ratio is None or held.grain_s > 1 or seen is None:
+        return False
+    return held.ledger_cov_ratio < seen * STEADIER_RATIO
 
 
 def _slow_nic(scene: Scene) -> Limiter | None:

@@ -6,13 +6,19 @@ from coordinator.core.aggregate import FlowSummary, HostSummary, PairSummary
 from coordinator.core.align import Basis
 from coordinator.core.completeness import State
 from coordinator.core.limiter import Limiter, LimiterName, find_limiter
+from coordinator.core.reconcile import Reconciliation
 from coordinator.core.summary import summarise_burst
 from exchange.messages import Direction, Flow, Traffic
 from tests.synthetic import Plant, fleet
 
 
 def found(
-    *, movement: float | None, cov: float = 0.3, push_back: bool = True, down: bool = False
+    *,
+    movement: float | None,
+    cov: float = 0.3,
+    push_back: bool = True,
+    down: bool = False,
+    ledger: Reconciliation | None = None,
 ) -> Limiter:
     """Who limits four pairs that send at a tenth of their NIC's cap."""
     pairs = [
@@ -40,7 +46,7 @@ def found(
     )
     full = HostSummary(nic_max_ratio=0.1, hosts_count=4)
     traffic = Traffic(direction=Direction.REVERSE if down else Direction.FORWARD)
-    return find_limiter(traffic, [flow], pairs, full, full, None)
+    return find_limiter(traffic, [flow], pairs, full, full, ledger)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +68,24 @@ def test_pairs_that_trade_shares_move_together_or_are_not_known_to_move_name_the
 
 def test_pairs_that_hardly_move_show_nothing_of_the_kind() -> None:
     assert found(movement=1.0, cov=0.01).name is not LimiterName.CLIENT_NIC
+
+
+def test_a_ledger_that_stays_flat_names_the_firewall_where_it_sees_seconds() -> None:
+    """Readers that stutter look like pairs that move each by itself."""
+    flat = Reconciliation(
+        source="lab",
+        layer="ip",
+        grain_s=1.0,
+        basis="rate",
+        overhead_ratio=1.04,
+        overhead_how="recorded",
+        firewall_bits_per_second=4e9,
+        ledger_cov_ratio=0.0005,  # the fleet's seconds have 0.04
+    )
+    assert found(movement=0.7, ledger=flat).name is LimiterName.FIREWALL
+    for moving in ({"ledger_cov_ratio": 0.03}, {"ledger_cov_ratio": None}, {"grain_s": 60.0}):
+        ledger = flat.model_copy(update=moving)
+        assert found(movement=0.7, ledger=ledger).name is LimiterName.CLIENT_NIC
 
 
 def test_without_anything_that_pushes_back_no_nic_is_named() -> None:
