@@ -22,6 +22,13 @@ def test_a_straight_line_and_a_flat_one_have_none() -> None:
     assert knee_index(values, [3.0, 3.0, 3.0, 3.0, 3.0]) is None
 
 
+def test_sessions_that_add_up_until_something_holds_them_have_their_knee_near_the_end_too() -> None:
+    """As measured over a path of 20 ms: 128 KiB windows behind a cap of some 410 Mbit/s."""
+    assert knee_index([1, 2, 4, 8, 16], [63.0, 119.5, 236.5, 368.2, 409.3]) == 3
+    assert knee_index([1, 2, 4, 8, 16], [63.0, 119.5, 236.5, 470.0, 940.0]) is None
+    assert knee_index([1, 2, 4, 8, 16], [1.0, 2.0, 3.0, 4.0, 5.0]) is None  # each adds less
+
+
 def test_three_points_show_no_bend() -> None:
     assert knee_index([1, 2, 4], [1.0, 4.0, 4.0]) is None
 
