@@ -6,6 +6,7 @@ availability and drift. The exit code is 0 when all of that holds, whatever the 
 """
 
 import argparse
+import asyncio
 import contextlib
 import signal
 import sys
@@ -22,6 +23,8 @@ from coordinator.cli.verdict import show_summary
 from coordinator.core.completeness import State
 from coordinator.core.disruptions import DisruptionKind
 from coordinator.core.summary import RunSummary
+from exchange.fabric import FabricSettings, open_fabric
+from exchange.messages import Phase
 from lab import clocks, fleet, loopback, network, rights
 from lab.errors import LabBroken, LabError
 from lab.serving import READY_S, Serving, wait_for_agents
@@ -90,7 +93,8 @@ class Soaked:
 
 def soak(options: SoakOptions, lab: Lab, folder: Path) -> Soaked:
     """Run it in a lab that stands. Processes are gone when this returns."""
-    environment = {"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": str(folder / "data")}
+    data = FabricSettings(data_dir=folder / "data")
+    environment = {"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": str(data.data_dir)}
     ledger = {}
     if lab.ledger_path is not None:
         ledger = {"BROADSIDE_LEDGER": "lab", "BROADSIDE_LEDGER_PATH": str(lab.ledger_path)}
@@ -105,30 +109,30 @@ def soak(options: SoakOptions, lab: Lab, folder: Path) -> Soaked:
             clocks.wait_synced(lab, READY_S)
         wait_for_agents(coordinator, len(plans))
         run_id, first_start_s = _launch(coordinator, options)
-        return _carry(options, coordinator, agents, run_id, first_start_s)
+        return _carry(options, data, coordinator, agents, run_id, first_start_s)
 
 
 def _carry(
     options: SoakOptions,
+    data: FabricSettings,
     coordinator: Serving,
     agents: fleet.Fleet,
     run_id: str,
     first_start_s: float,
 ) -> Soaked:
     """Kill what is to be killed when it is due, and wait for the verdict."""
-    due: list[tuple[float, str]] = [
-        (first_start_s + share * options.length_s, "coordinator")
-        for share in options.kill_coordinator_at
+    due: list[tuple[float, int | None]] = [  # a burst's client, or (None) the coordinator
+        (first_start_s + share * options.length_s, None) for share in options.kill_coordinator_at
     ]
     if options.kill_agent_in is not None:
         middle_s = options.kill_agent_in * options.period_s + options.burst_s / 2
-        due.append((first_start_s + middle_s, "agent"))
+        due.append((first_start_s + middle_s, options.kill_agent_in))
     killed_at: list[float] = []
     victim = victim_killed_at_s = None
-    for at_s, who in sorted(due):
+    for at_s, burst_index in sorted(due, key=lambda each: each[0]):
         time.sleep(max(0.0, at_s - time.time()))
-        if who == "agent":
-            victim = _busy_client(coordinator)
+        if burst_index is not None:
+            victim = asyncio.run(_sending_client(data, run_id, burst_index))
             agents.kill(victim)
             victim_killed_at_s = time.time()
         else:
@@ -149,14 +153,17 @@ def _carry(
     raise LabBroken(f"run {run_id}: no verdict {AFTER_S:g} s after its last burst")
 
 
-def _busy_client(coordinator: Serving) -> str:
-    """A client that holds a pair just now: with spares, nobody knows beforehand who will."""
-    there = coordinator.get("/v1/presences") or []
-    clients = [each for each in there if each["role"] == "client"]
-    busy = sorted(each["agent_id"] for each in clients if each["state"] == "busy")
-    if not busy:
-        raise ValueError("no client agent is busy in the middle of a burst")
-    return str(busy[0])
+async def _sending_client(data: FabricSettings, run_id: str, burst_index: int) -> str:
+    """A client that sends in a burst: a spare may be busy too, with a pair of the next one."""
+    fabric = open_fabric(data)
+    try:
+        claims = await fabric.records.read_claims(run_id, burst_index)
+    finally:
+        await fabric.close()
+    sending = [claim.agent_id for claim in claims.values() if claim.phase is Phase.RUNNING]
+    if not sending:
+        raise ValueError(f"no client agent sends in the middle of burst {burst_index + 1}")
+    return min(sending)
 
 
 def _launch(coordinator: Serving, options: SoakOptions) -> tuple[str, float]:
