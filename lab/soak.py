@@ -8,7 +8,6 @@ availability and drift. The exit code is 0 when all of that holds, whatever the 
 import argparse
 import asyncio
 import contextlib
-import signal
 import sys
 import tempfile
 import time
@@ -26,6 +25,7 @@ from coordinator.core.summary import RunSummary
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import Phase
 from lab import clocks, fleet, loopback, network, rights
+from lab.ending import run_to_end
 from lab.errors import LabBroken, LabError
 from lab.serving import READY_S, Serving, wait_for_agents
 from lab.topology import Lab, LabSpec
@@ -243,8 +243,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:  # the lab is down by now
-        sys.exit(128 + signal.SIGINT)
+    run_to_end(main)

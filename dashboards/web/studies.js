@@ -6,6 +6,7 @@ import { announce, fill, h, notice, table } from "./dom.js";
 import { drawOne } from "./figures.js";
 import { instant, known, rate, seconds } from "./format.js";
 import { verdictBadge } from "./runs.js";
+import { theme } from "./theme.js";
 
 const REFRESH_MS = 5000;
 const ASKS = { sweep: "Sweep", search: "Search for the most", ab: "A/B", matrix: "Matrix of modes" };
@@ -174,7 +175,7 @@ export function studyView(main, [studyId], { operator }) {
   }
 
   async function draw() {
-    const key = `${study.results.length} ${study.ended_at} ${document.documentElement.dataset.theme}`;
+    const key = `${study.results.length} ${study.ended_at} ${theme()}`;
     if (drawn === key || !study.results.some((each) => known(each.received_bits_per_second))) return;
     drawn = key;
     const name = { sweep: "sweep", search: "search" }[study.spec.question.kind] ?? "modes";

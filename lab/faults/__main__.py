@@ -21,6 +21,7 @@ from typing import Final
 
 from coordinator.cli.lab import free_prefix
 from lab import rights
+from lab.ending import run_to_end
 from lab.errors import LabError
 from lab.faults.cell import Result, run_cell
 from lab.faults.matrix import Cell, Phase, chosen
@@ -192,8 +193,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
+    run_to_end(main)

@@ -12,13 +12,13 @@ import argparse
 import dataclasses
 import json
 import os
-import signal
 import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from lab.ending import run_to_end
 from lab.errors import LabError
 from lab.scenarios.cases import CASES
 from lab.scenarios.range import carry_out
@@ -65,8 +65,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:  # the lab is down by now
-        sys.exit(128 + signal.SIGINT)
+    run_to_end(main)
