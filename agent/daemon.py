@@ -77,8 +77,10 @@ class DaemonPort:
 
     @property
     def free(self) -> bool:
-        """Seen listening, with nobody connected."""
-        return self._attempt is not None and self._listening and not self.busy
+        """Seen listening, with nobody connected, and not being replaced."""
+        if self._attempt is None or self._attempt.process.stopping:
+            return False
+        return self._listening and not self.busy
 
     @property
     def unsettled(self) -> bool:
@@ -90,6 +92,7 @@ class DaemonPort:
         self.address = address
         if self._attempt is not None:
             self._attempt.process.stop("it is to listen elsewhere")
+            self.tools.changed.set()  # it is free no more
 
     async def serve(self) -> None:
         """Serve until the agent is stopping; all records are then written."""

@@ -207,6 +207,11 @@ class EngineProcess:
         """What it said on standard error so far, at most the last 64 KiB."""
         return self._pipes.stderr.decode(errors="replace")
 
+    @property
+    def stopping(self) -> bool:
+        """It was told to end."""
+        return self._stopped is not None
+
     def stop(self, reason: str) -> None:
         """SIGTERM now, which makes iperf3 print what it has; SIGKILL 2 s later. The first reason
         stands."""

@@ -110,8 +110,11 @@ class ServedPort:
 
     @property
     def free(self) -> bool:
-        """Seen listening, with nobody connected."""
-        return self._sitting is not None and self._sitting.seen_listening and not self.busy
+        """Seen listening, with nobody connected, and not being replaced."""
+        sitting, attempt = self._sitting, self._attempt
+        if sitting is None or attempt is None or attempt.process.stopping:
+            return False
+        return sitting.seen_listening and not sitting.busy
 
     @property
     def unsettled(self) -> bool:
@@ -123,6 +126,7 @@ class ServedPort:
         self.address = address
         if self._attempt is not None:
             self._attempt.process.stop("it is to listen elsewhere")
+            self.tools.changed.set()  # it is free no more
 
     async def serve(self) -> None:
         """Serve test after test until the agent is stopping; all records are then written."""

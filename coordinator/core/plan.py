@@ -235,8 +235,9 @@ def _shortages(
             Problem(
                 field="pairs_count",
                 message=f"{spec.pairs_count} pairs asked, but {len(servers)} live server agents "
-                f"offer {pairs} free ports{_each(spec)}{unwell}",
-                fix="start more server agents, give them more ports, or ask for fewer pairs",
+                f"offer {pairs} free ports{_each(spec)}{_without_ports(spec, servers)}{unwell}",
+                fix="wait for a test that is under way there to end, start more server agents, "
+                "give them more ports, or ask for fewer pairs",
             )
         )
     if len(clients) < spec.pairs_count:
@@ -249,6 +250,15 @@ def _shortages(
             )
         )
     return problems
+
+
+def _without_ports(spec: RunSpec, servers: Sequence[Presence]) -> str:
+    """Which live servers have none to give just now, for the message."""
+    name, each = spec.traffic.engine, spec.traffic.processes_count
+    none = [server.agent_id for server in servers if not port_groups(server, name, each)]
+    if not none:
+        return ""
+    return f" (none just now at {', '.join(none[:3])}{', ...' if len(none) > 3 else ''})"
 
 
 def _each(spec: RunSpec) -> str:

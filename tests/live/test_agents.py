@@ -5,8 +5,9 @@ import os
 import signal
 import socket
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import pytest
 import pytest_asyncio
 
 from agent.process import Engine
+from agent.server import ServedPort
+from agent.sockets import read_ports
 from exchange.fabric import FabricSettings
 from exchange.messages import (
     ClockSource,
@@ -24,6 +27,7 @@ from exchange.messages import (
     Side,
     StartMethod,
 )
+from exchange.records import Records
 from tests.live.agents import (
     AgentProcess,
     Range,
@@ -33,6 +37,7 @@ from tests.live.agents import (
     until,
 )
 from tests.live.ports import free_port
+from tests.unit.agent.doubles import MemoryTable, make_tools
 
 pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
 
@@ -408,6 +413,32 @@ async def test_a_stuck_server_is_replaced(site: Range, any_engine: Engine) -> No
     assert "sends nothing" in site.words("server-d")
     await site.presence("server-d", lambda presence: presence.ports == (port,))
     server.stop()
+
+
+async def test_a_server_that_is_to_listen_elsewhere_is_not_free_until_it_does(
+    any_engine: Engine,
+) -> None:
+    """A tunnel has come or gone: nobody may be sent to the server that is on its way out."""
+    port = free_port()
+    tools = replace(make_tools(Records(MemoryTable())), engine=any_engine)
+    served = ServedPort(port=port, tools=tools, begun=asyncio.Event())
+    serving = asyncio.create_task(served.serve())
+
+    def is_free() -> bool:
+        served.look(read_ports([port])[port], time.time())
+        return served.free
+
+    try:
+        await until(is_free)
+        tools.changed.clear()
+        served.bind("127.0.0.1")
+        assert not served.free
+        assert tools.changed.is_set()
+        await until(is_free)
+        assert served.address == "127.0.0.1"
+    finally:
+        tools.stopping.set()
+        await serving
 
 
 async def test_bad_settings_are_one_clear_line_and_exit_code_3(tmp_path: Path) -> None:

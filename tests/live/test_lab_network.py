@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -297,15 +297,18 @@ def test_the_firewalls_rate_holds_at_the_ip_layer(lab: Lab) -> None:
     try:
         network.set_firewall_rate(lab, bits_per_second)
         start_s = time.time()
-        send(lab.clients[0], lab.servers[0], 10_000_000)  # four seconds and more
+        send(lab.clients[0], lab.servers[0], 20_000_000)  # eight seconds and more
     finally:
         network.shape(lab.spec)
+    # The first second may hold the bucket's first filling. A reading may be dated some
+    # milliseconds off on a busy machine, so over three seconds and more.
     rates = [
         8 * (later.up_bytes - earlier.up_bytes) / (later.at_s - earlier.at_s)
-        for earlier, later in pairwise(readings(lab, start_s))
+        for earlier, later in combinations(readings(lab, start_s)[1:], 2)
+        if later.at_s - earlier.at_s > 2.5
     ]
-    # The first second may hold the bucket's first filling; the last is only partly loaded.
-    assert max(rates[1:]) == pytest.approx(bits_per_second, rel=0.005)
+    # The frame layer's rate would be 0.9 % more.
+    assert max(rates) == pytest.approx(bits_per_second, rel=0.005)
 
 
 def test_one_slow_nic_slows_its_host_alone(lab: Lab) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +66,10 @@ class Range:
         return run_id
 
     def wait_until_ready(self) -> None:
-        """Every agent was heard of just now, can make tunnels, and its servers are free again."""
+        """Every agent was heard of since, can make tunnels, and its servers are free again."""
+        since_at = datetime.now(UTC)
 
         def all_ready() -> bool:
-            since_at = datetime.now(UTC) - timedelta(seconds=3)
             presences = [Presence.model_validate(p) for p in call(self.url, "GET", "/v1/presences")]
             ready = [p for p in presences if p.beat_at > since_at and p.tunnels]
             return sum(p.role is Role.CLIENT or bool(p.ports) for p in ready) == 4

@@ -53,6 +53,13 @@ def test_every_shortage_is_named_with_what_the_silent_agents_said() -> None:
     assert "1 silent for over 15 s" in str(caught.value)
 
 
+def test_a_server_without_a_free_port_is_named() -> None:
+    agents = [*fleet(1), presence(Role.CLIENT, 2), presence(Role.SERVER, 2, ports=())]
+    with pytest.raises(Infeasible, match=r"1 free ports \(none just now at server-002\)") as caught:
+        plan(spec(pairs_count=2), agents, NOW, "run-1")
+    assert caught.value.problems[0].fix.startswith("wait for a test that is under way there")
+
+
 def test_an_agent_that_is_silent_or_unwell_is_not_live() -> None:
     assert live([presence(Role.CLIENT, 1, problem="no")], NOW) == []
     assert live([presence(Role.CLIENT, 1, beat_at=NOW - timedelta(seconds=16))], NOW) == []
