@@ -7,6 +7,7 @@ it, so it computes again byte for byte.
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -30,13 +31,14 @@ from coordinator.standing import Standing
 from coordinator.stored import LEDGER, SUMMARY, read_ledger, read_measured
 from coordinator.troubles import keep_troubles, read_troubles
 from exchange.messages import Control, Outcome, Trouble
-from exchange.records import Records
+from exchange.records import Judging, Records
 from exchange.troubles import TroubleLog
 
 _SENT: Final = (Outcome.MEASURED, Outcome.LATE, Outcome.ABANDONED)
 
 log = logging.getLogger(__name__)
 
+JUDGING_S: Final = 30.0  # s after its last sign of life for which a run is its judge's
 LEDGER_MARGIN_S: Final = 360.0  # s of ledger kept before and after a run: lag, foreign traffic
 
 
@@ -58,6 +60,7 @@ class Closing:
         self._troubles = troubles
         self._read_plan = read_plan
         self._now = now
+        self._me = secrets.token_hex(4)
         self._at_rest: dict[str, FirewallLedger] = {}  # ledgers that wait for neighbours
 
     # Bursts -----------------------------------------------------------------------------------
@@ -113,8 +116,13 @@ class Closing:
         """Judge a run whose bursts are all measured; None while it is worth coming back.
 
         The firewall's figures must have come to rest, and what other runs sent through it meanwhile
-        must be known.
+        must be known. One of several coordinators does it: a verdict that was read once stays as it
+        is, and so does what it rests on.
         """
+        now = self._now()
+        hold = Judging(by=self._me, until_at=now + timedelta(seconds=JUDGING_S))
+        if not await self._records.hold_judging(plan.run_id, hold, now):
+            return None
         ledger, beside = await read_ledger(self._records, plan.run_id), Neighbours()
         if ledger is not None:
             beside = await read_neighbours(self._records, plan.run_id)

@@ -8,6 +8,7 @@ Layout (partition key | row key); ``<part>`` and ``<n>`` are three digits from 0
                             | plan.<part>                         document (coordinator's)
                             | queued.<burst>                      sequence numbers of its messages
                             | closed.<burst>                      ClosedBurst (coordinator's)
+                            | judging                             Judging
                             | moved.<burst>.<pair>                Move (coordinator's)
                             | summary.<name>.<part>               document (coordinator's)
     burst.<run>.<burst>     | claim.<pair>                        Claim
@@ -129,6 +130,13 @@ class RunOutcome(Message):
     firewall_bits_per_second: float | None = None  # at the ledger's layer
     scale: float = 1.0
     limiter: str | None = None
+
+
+class Judging(Message):
+    """Which coordinator judges a run, until when without a sign of life of it."""
+
+    by: str
+    until_at: UtcDatetime
 
 
 class RunHeader(Message):
@@ -293,6 +301,22 @@ class Records:
         return {
             int(row.row_key.removeprefix("closed.")): parse_row(model, row) async for row in rows
         }
+
+    async def hold_judging(self, run_id: str, hold: Judging, now: datetime) -> bool:
+        """Judge a run, or go on judging it; False while another coordinator does."""
+        row = message_row(_run_partition(run_id), "judging", hold)
+        held = await self._table.get(row.partition_key, row.row_key)
+        try:
+            if held is None:
+                await self._table.insert(row)
+                return True
+            other = parse_row(Judging, held)
+            if other.by != hold.by and other.until_at > now:
+                return False
+            await self._table.replace(row, held.etag or "")
+        except (EntityExists, EntityChanged, EntityNotFound):  # somebody was faster
+            return False
+        return True
 
     async def save_move(
         self, run_id: str, burst_index: int, pair_index: int, move: Message

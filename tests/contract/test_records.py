@@ -45,7 +45,7 @@ from exchange.ports import (
     RecordUnreadable,
     Table,
 )
-from exchange.records import Records, RunHeader
+from exchange.records import Judging, Records, RunHeader
 from exchange.seconds import CHUNK_S, PairSeconds
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -316,6 +316,19 @@ async def test_an_endless_conflict_is_given_up(records: Records, watched: Watche
     watched.before_replace = conflict
     with pytest.raises(ExchangeUnavailable, match="run-1"):
         await records.renew_lease("run-1", AT + timedelta(hours=1))
+
+
+async def test_one_coordinator_judges_until_it_falls_silent(records: Records) -> None:
+    until_at = AT + timedelta(seconds=30)
+    holds = [Judging(by=f"c{index}", until_at=until_at) for index in range(4)]
+    taken = await asyncio.gather(*(records.hold_judging("run-1", hold, AT) for hold in holds))
+    assert sum(taken) == 1
+    first = holds[taken.index(True)]
+    other = Judging(by="other", until_at=until_at + timedelta(seconds=30))
+    assert not await records.hold_judging("run-1", other, until_at - timedelta(seconds=1))
+    assert await records.hold_judging("run-1", first, until_at - timedelta(seconds=1))
+    assert await records.hold_judging("run-1", other, until_at)
+    assert not await records.hold_judging("run-1", first, until_at)
 
 
 async def test_sequence_numbers_are_kept_by_burst(records: Records) -> None:

@@ -307,7 +307,7 @@ def test_the_firewalls_rate_holds_at_the_ip_layer(lab: Lab) -> None:
         for earlier, later in combinations(readings(lab, start_s)[1:], 2)
         if later.at_s - earlier.at_s > 2.5
     ]
-    # The frame layer's rate would be 0.9 % more.
+    # Were it the frame layer's rate, the IP layer's would be 0.9 % less.
     assert max(rates) == pytest.approx(bits_per_second, rel=0.005)
 
 

@@ -107,7 +107,7 @@ def test_http_is_judged_by_success_and_latency(url: str) -> None:
     assert summary["verdict"] == "pass", summary["findings"]
     assert summary["fleet_received_bits_per_second"] == pytest.approx(40e6, rel=0.1)
     measures = {measure["name"]: measure for measure in burst["measures"]}
-    assert measures["requests_count"]["value"] == 150
+    assert measures["requests_count"]["value"] == pytest.approx(150, rel=0.1)
     assert measures["success_ratio"]["value"] == 1
     assert measures["latency_p50"]["unit"] == "s"
     assert 0 < measures["latency_p50"]["value"] <= measures["latency_p99"]["value"]
