@@ -1,12 +1,17 @@
 """Reads a page as people do who cannot see it well: contrast, names, width, errors."""
 
+import asyncio
+import socket
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from playwright.sync_api import ConsoleMessage, Page, Request
+
+from lab.namespaces import inside
 
 CHROMIUM = "/usr/bin/chromium"
 
@@ -64,3 +69,65 @@ class Watched:
             for theme in ("light", "dark")
             for fault in self.faults(theme, width)
         ]
+
+
+# A browser where nothing else happens -----------------------------------------------------------
+
+
+@contextmanager
+def quiet_chromium(namespace: str, port: int, folder: Path) -> Iterator[Path]:
+    """A Chromium to launch that runs inside a namespace and reaches a loopback port of this one.
+
+    Whenever a network comes or goes, as those of other tests' labs do, Chromium breaks off
+    whatever it loads (ERR_NETWORK_CHANGED).
+    """
+    with inside(namespace):
+        listener = socket.create_server(("127.0.0.1", port))
+    script = folder / "chromium"
+    script.write_text(f'#!/bin/sh\nexec ip netns exec {namespace} {CHROMIUM} "$@"\n')
+    script.chmod(0o755)
+    loop = asyncio.new_event_loop()
+    relaying = loop.create_task(_relay(listener, port))
+
+    def run() -> None:
+        with suppress(asyncio.CancelledError):
+            loop.run_until_complete(relaying)
+        loop.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield script
+    finally:
+        loop.call_soon_threadsafe(relaying.cancel)
+        thread.join()
+
+
+async def _relay(listener: socket.socket, port: int) -> None:
+    """Hand on what comes to a listener, until cancelled."""
+    connections: set[asyncio.Task[None]] = set()
+
+    async def hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, asks = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(_copy(reader, asks), _copy(answers, writer))
+
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.add(asyncio.create_task(hand_on(reader, writer)))
+
+    async with await asyncio.start_server(begin, sock=listener) as server:
+        try:
+            await server.serve_forever()
+        finally:
+            for connection in connections:
+                connection.cancel()
+            await asyncio.gather(*connections, return_exceptions=True)
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        with suppress(ConnectionError):  # either end has gone
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+                await writer.drain()
+    finally:
+        writer.close()

@@ -19,7 +19,7 @@ from exchange.shelf import Shelf
 from lab import clocks, fleet
 from lab.topology import LabSpec
 from tests.live.labs import built, needs_root, new_prefix
-from tests.live.pages import CHROMIUM, Watched
+from tests.live.pages import Watched, quiet_chromium
 from tests.live.site import Site, wait_for
 from tests.unit.coordinator.studies.samples import IN_MODES, MODES, SWEPT
 
@@ -37,6 +37,7 @@ class Stage:
     url: str
     operator: str
     viewer: str
+    chromium: Path  # that sees none of other tests' networks come and go
 
 
 @pytest.fixture(scope="module")
@@ -73,13 +74,16 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
                 return len([p for p in well if p["role"] == "client" or p["ports"]]) == 2 * PAIRS
 
             wait_for("the fleet", ready)
-            yield Stage(url=url, operator=tokens["operator"], viewer=tokens["viewer"])
+            namespace, port = lab.clients[0].namespace, int(url.rpartition(":")[2])
+            assert namespace is not None
+            with quiet_chromium(namespace, port, folder) as chromium:
+                yield Stage(url=url, chromium=chromium, **tokens)
 
 
 @pytest.fixture
 def watched(stage: Stage) -> Iterator[Watched]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=stage.chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
         watched = Watched.over(page, stage.url)
         yield watched
