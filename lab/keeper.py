@@ -1,4 +1,4 @@
-"""What of a profile moves: a NIC's rate that jitters, a firewall that collapses under load.
+"""What of a profile moves: a NIC's rate that jitters, a firewall that collapses or pauses.
 
 ``python -m lab.keeper --broadside-lab=PREFIX FOLDER PROFILE`` runs until it is killed, which
 :func:`lab.profiles.apply` and ``lab down`` do.
@@ -19,6 +19,7 @@ JITTER_EVERY_S: Final = 1.0
 PACES_COUNT: Final = 4
 LOOK_EVERY_S: Final = 0.25
 IDLE_RATIO: Final = 0.02  # load below which a collapsed firewall has recovered
+PAUSED_RATIO: Final = 0.002  # of the firewall's rate while it pauses
 
 
 def main(folder: Path, name: str) -> None:
@@ -29,6 +30,8 @@ def main(folder: Path, name: str) -> None:
     try:
         if profile.cliff_ratio is not None:
             keep_cliff(lab, profile, profile.cliff_ratio)
+        elif profile.pause_s:
+            keep_pauses(lab, profile)
         else:
             keep_jitter(lab, profile)
     except LabBroken as error:  # the lab was taken down under us
@@ -73,12 +76,29 @@ def keep_cliff(lab: Lab, profile: Profile, cliff_ratio: float) -> None:
         long_enough = above_since_s is not None and now_s - above_since_s >= profile.cliff_after_s
         if not collapsed and long_enough:
             network.set_firewall_rate(lab, round(rate * profile.cliff_to_ratio))
-            with falls_path(lab).open("a") as file:
-                file.write(f"{time.time():.3f}\n")
+            note_fall(lab)
             collapsed = True
         elif collapsed and load_bits_per_second < rate * IDLE_RATIO:
             network.set_firewall_rate(lab, rate)
             collapsed = False
+
+
+def keep_pauses(lab: Lab, profile: Profile) -> None:
+    """Cut the firewall's rate to next to nothing again and again."""
+    rate = lab.spec.firewall_bits_per_second
+    if rate is None:
+        raise SystemExit("the lab's firewall has no rate to lose")
+    while True:
+        time.sleep(profile.pause_every_s - profile.pause_s)
+        network.set_firewall_rate(lab, round(rate * PAUSED_RATIO))
+        note_fall(lab)
+        time.sleep(profile.pause_s)
+        network.set_firewall_rate(lab, rate)
+
+
+def note_fall(lab: Lab) -> None:
+    with falls_path(lab).open("a") as file:
+        file.write(f"{time.time():.3f}\n")
 
 
 def loads(lab: Lab) -> Iterator[float]:

@@ -3,8 +3,8 @@ find: a firewall that inspects and is slower for it, a slow and jittery NIC, a l
 a way round the firewall.
 
 A profile is applied on top of the lab's own rates and replaced by the next; ``plain`` is the lab
-as it was built. What a profile needs beside ``tc`` settings is one *keeper* process (jitter, cliff)
-and one delay process, both in the lab's namespaces, so that ``down`` ends them as well.
+as it was built. What a profile needs beside ``tc`` settings is one *keeper* process (jitter, cliff,
+pauses) and one delay process, both in the lab's namespaces, so that ``down`` ends them as well.
 """
 
 import os
@@ -37,6 +37,8 @@ class Profile:
     cliff_ratio: float | None = None  # load, of the firewall's rate, above which it collapses
     cliff_to_ratio: float = 1.0  # what is left of the rate then
     cliff_after_s: float = 0.0  # for which the load must have been above it
+    pause_s: float = 0.0  # for which the firewall forwards next to nothing
+    pause_every_s: float = 0.0  # from the start of one pause to the next
     delay_s: float = 0.0  # added to the path each way
     bypass: bool = False  # hosts reach each other without the firewall
 
@@ -60,6 +62,11 @@ PROFILES: Final[Mapping[str, Profile]] = {
         cliff_ratio=0.7,
         cliff_to_ratio=0.3,
         cliff_after_s=3.0,
+    ),
+    "pauses": Profile(
+        says="an overloaded box: every 5 s it forwards next to nothing for 1.5 s",
+        pause_s=1.5,
+        pause_every_s=5.0,
     ),
     "path-2ms": Profile(says="a path with a round trip of 2 ms", delay_s=0.001),
     "path-20ms": Profile(says="a path with a round trip of 20 ms", delay_s=0.01),
@@ -85,13 +92,13 @@ def apply(lab: Lab, name: str) -> Profile:
     )
     if profile.delay_s:
         start_delay(lab, profile.delay_s)
-    if profile.cliff_ratio is not None or profile.nic_jitter_ratio:
+    if profile.cliff_ratio is not None or profile.nic_jitter_ratio or profile.pause_s:
         _start_keeper(lab, name)
     return profile
 
 
 def falls(lab: Lab) -> tuple[float, ...]:
-    """When the firewall fell off its cliff, epoch seconds, since the profile was applied."""
+    """When the firewall fell off its cliff or paused, epoch s, since the profile was applied."""
     path = falls_path(lab)
     return tuple(map(float, path.read_text().split())) if path.exists() else ()
 

@@ -46,8 +46,10 @@ BEDS: Final[Mapping[str, Bed]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What a case must show, because its profile plants it."""
+    """What a case, and each trial of its study, must show, because its profile plants it."""
 
+    verdict: str = "pass"
+    share: tuple[float, float] | None = None  # of its senders' NIC rates, low and high
     limiter: str | None = None
     rate_ratio_of: tuple[str, float, float] | None = None  # of an earlier case: name, low, high
     says: str | None = None  # words of a finding or of the conclusion
@@ -55,6 +57,8 @@ class Expected:
     knee: tuple[float, float] | None = None
     product_megabytes: float | None = None  # the advice's bandwidth-delay product, within 15 %
     fall_within_s: float | None = None  # of the instant at which the device fell
+    pauses_within_s: float | None = None  # each pause of the device is a spike, and nothing else is
+    modes: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # rates to the first's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,24 +80,29 @@ def _modes(*names: str) -> list[Mapping[str, Any]]:
 
 
 CASES: Final = (
-    Case(name="native, 1 flow", scenario="native-1-flow"),
+    Case(name="native, 1 flow", scenario="native-1-flow", expected=Expected(share=(0.9, 1.0))),
     Case(
         name="native, 64 flows",
         scenario="native-64-flows",
         expected=Expected(limiter="client-nic"),
     ),
-    Case(name="VXLAN, 1 flow", scenario="vxlan-1-flow"),
+    Case(name="VXLAN, 1 flow", scenario="vxlan-1-flow", expected=Expected(share=(0.86, 0.97))),
     Case(
         name="VXLAN, 64 flows",
         scenario="vxlan-64-flows",
         expected=Expected(rate_ratio_of=("native, 64 flows", 0.90, 0.99)),
     ),
-    Case(name="FTP, 1 flow", scenario="ftp-1-flow"),
-    Case(name="lftp, 64 segments in VXLAN", scenario="ftp-64-segments-vxlan"),
+    Case(name="FTP, 1 flow", scenario="ftp-1-flow", expected=Expected(share=(0.86, 1.0))),
+    Case(
+        name="lftp, 64 segments in VXLAN",
+        scenario="ftp-64-segments-vxlan",
+        expected=Expected(share=(0.86, 0.97)),
+    ),
     Case(
         name="native, 1 flow, half the NIC",
         scenario="native-1-flow",
         bed="small",
+        expected=Expected(share=(0.9, 1.0)),
     ),
     Case(
         name="native, 64 flows, half the NIC",
@@ -101,11 +110,29 @@ CASES: Final = (
         bed="small",
         expected=Expected(limiter="client-nic", rate_ratio_of=("native, 64 flows", 0.45, 0.55)),
     ),
-    Case(name="VXLAN, 1 flow, half the NIC", scenario="vxlan-1-flow", bed="small"),
+    Case(
+        name="VXLAN, 1 flow, half the NIC",
+        scenario="vxlan-1-flow",
+        bed="small",
+        expected=Expected(share=(0.86, 0.97)),
+    ),
+    Case(
+        name="VXLAN, 64 flows, half the NIC",
+        scenario="vxlan-64-flows",
+        bed="small",
+        expected=Expected(rate_ratio_of=("native, 64 flows, half the NIC", 0.90, 0.99)),
+    ),
+    Case(
+        name="FTP, 1 flow, half the NIC",
+        scenario="ftp-1-flow",
+        bed="small",
+        expected=Expected(share=(0.86, 1.0)),
+    ),
     Case(
         name="lftp, 64 segments in VXLAN, half the NIC",
         scenario="ftp-64-segments-vxlan",
         bed="small",
+        expected=Expected(share=(0.86, 0.97)),
     ),
     Case(
         name="through the firewall",
@@ -118,7 +145,9 @@ CASES: Final = (
         scenario="bypass-reference",
         profile="bypass",
         overrides={"pairs_count": 8},
-        expected=Expected(rate_ratio_of=("through the firewall", 1.4, 2.2), says="bypass"),
+        expected=Expected(
+            rate_ratio_of=("through the firewall", 1.4, 2.2), says="bypass", verdict="inconclusive"
+        ),
     ),
     Case(
         name="modes: IDPS off, alert, deny",
@@ -129,7 +158,7 @@ CASES: Final = (
             "switch": "idps",
             "modes": _modes("plain", "idps-alert", "idps-deny"),
         },
-        expected=Expected(says="idps-deny"),
+        expected=Expected(modes={"idps-alert": (0.87, 0.93), "idps-deny": (0.19, 0.25)}),
     ),
     Case(
         name="A/B: IDPS off, deny",
@@ -160,12 +189,14 @@ CASES: Final = (
     Case(
         name="HTTP, 1 MB replies at a rate",
         scenario="http-1mb",
+        expected=Expected(limiter="offered-load", share=(0.38, 0.42)),
     ),
     Case(
         name="HTTPS, 1 MB replies at a rate",
         scenario="https-1mb",
+        expected=Expected(limiter="offered-load", share=(0.38, 0.42)),
     ),
-    Case(name="1 tunnel", scenario="tunnels-1"),
+    Case(name="1 tunnel", scenario="tunnels-1", expected=Expected(share=(0.86, 0.97))),
     Case(
         name="8 tunnels",
         scenario="tunnels-8",
@@ -187,7 +218,15 @@ CASES: Final = (
             "axes": [{"field": "traffic.streams_count", "values": [1, 2, 4, 8, 16]}],
         },
         profile="path-20ms",
-        expected=Expected(knee=(4, 16)),
+        expected=Expected(knee=(8, 8)),
+    ),
+    Case(
+        name="pauses of an overloaded box",
+        scenario="latency-under-load",
+        profile="pauses",
+        burst_s=16,
+        overrides={"traffic.stream_bits_per_second": 250_000_000},
+        expected=Expected(says="latency-spikes", pauses_within_s=1.0),
     ),
     Case(
         name="collapse above a load",

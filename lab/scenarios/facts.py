@@ -1,13 +1,16 @@
 """What of a summary or a conclusion is held against what was planted. Pure."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from coordinator.core.summary import RunSummary
 from coordinator.studies.values import Study
-from lab.scenarios.cases import Case
+from lab.scenarios.cases import BEDS, Case
 from lab.scenarios.table import Row
+
+COMPLETE_RATIO: Final = 0.95  # of the planned pair-seconds, of every run and trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,36 +22,57 @@ class Facts:
     cost_ratio: float | None = None
     knees: tuple[float, ...] = ()
     found_at_s: float | None = None  # the fleet's collapse, epoch s
-    fell_at_s: tuple[float, ...] = ()  # the device did, epoch s
+    fell_at_s: tuple[float, ...] = ()  # the device did, or paused, epoch s
+    burst_s: tuple[float, float] = (0.0, 0.0)  # the first burst's start and end, epoch s
+    spikes_s: tuple[tuple[float, float], ...] = ()  # of latency in it, from and to, epoch s
+    problems: tuple[str, ...] = ()  # of a study's trials
 
     @classmethod
     def of_run(cls, summary: RunSummary) -> "Facts":
         details = summary.limiter_details
         words = " ".join(finding.model_dump_json() for finding in summary.findings)
-        cliff = summary.bursts[0].cliff
+        burst = summary.bursts[0]
+        cliff, latency = burst.cliff, burst.latency
         return cls(
             limiter=summary.limiter.value,
             words=f"{words} {details}",
             found_at_s=None if cliff is None else cliff.at.timestamp(),
+            burst_s=(burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp()),
+            spikes_s=tuple(
+                (spike.from_at.timestamp(), spike.to_at.timestamp())
+                for spike in (latency.spikes if latency else ())
+            ),
         )
 
     @classmethod
     def of_study(cls, study: Study) -> "Facts":
         said = study.conclusion
+        problems = tuple(result.problem for result in study.results if result.problem is not None)
         if said is None:
-            return cls(words=study.problem or "")
+            return cls(words=study.problem or "", problems=problems)
         metrics = said.comparison.metrics if said.comparison else ()
         received = [m for m in metrics if m.name == "received_bits_per_second"]
         return cls(
             words=said.sentence,
             cost_ratio=received[0].ratio if received else None,
             knees=tuple(knee.value for knee in said.knees),
+            problems=problems,
         )
 
 
 def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> Iterator[str]:
     """What was expected of a case and did not show, a line each."""
     expected = case.expected
+    yield from facts.problems
+    for each in row.trials or (row,):
+        yield from _unsound(each, expected.verdict)
+    yield from _modes(expected.modes, row.trials)
+    if expected.share is not None and row.payload_bits_per_second is not None:
+        low, high = expected.share
+        most = row.pairs_count * BEDS[case.bed].nic_bits_per_second
+        share = row.payload_bits_per_second / most
+        if not low <= share <= high:
+            yield f"{share:.2f} of the NICs' rate, planted {low:g} to {high:g}"
     if expected.limiter is not None and facts.limiter != expected.limiter:
         yield f"limiter {facts.limiter}, planted {expected.limiter}"
     if expected.says is not None and expected.says not in facts.words:
@@ -69,6 +93,8 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
         apart_s = [abs(at_s - (facts.found_at_s or 0.0)) for at_s in facts.fell_at_s]
         if not apart_s or min(apart_s) > expected.fall_within_s:
             yield f"collapse found at {facts.found_at_s}, planted at {facts.fell_at_s or 'none'}"
+    if expected.pauses_within_s is not None:
+        yield from _pauses(facts, expected.pauses_within_s)
     if expected.rate_ratio_of is not None:
         other, low, high = expected.rate_ratio_of
         base = earlier[other].payload_bits_per_second if other in earlier else None
@@ -76,3 +102,40 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
             ratio = row.payload_bits_per_second / base
             if not low <= ratio <= high:
                 yield f"{ratio:.2f} of {other!r}, planted {low:g} to {high:g}"
+
+
+def _unsound(row: Row, verdict: str) -> Iterator[str]:
+    """What makes a run, or one trial, no measurement of what was planted."""
+    name = f"{row.name}: "
+    if row.verdict != verdict:
+        yield f"{name}verdict {row.verdict or 'none'}, expected {verdict}"
+    if row.completeness_ratio is None or row.completeness_ratio < COMPLETE_RATIO:
+        yield f"{name}completeness {row.completeness_ratio}, expected {COMPLETE_RATIO:g} or more"
+    if not row.payload_bits_per_second:
+        yield f"{name}no rate"
+
+
+def _modes(planted: Mapping[str, tuple[float, float]], trials: Sequence[Row]) -> Iterator[str]:
+    """Modes whose rate is not what was planted, against that of the first."""
+    rates = {row.name.rpartition(" ")[2]: row.payload_bits_per_second for row in trials}
+    base = trials[0].payload_bits_per_second if trials else None
+    for mode, (low, high) in planted.items():
+        rate = rates.get(mode)
+        ratio = rate / base if rate and base else None
+        if ratio is None or not low <= ratio <= high:
+            yield f"{mode} is at {ratio} of the first mode's rate, planted {low:g} to {high:g}"
+
+
+def _pauses(facts: Facts, within_s: float) -> Iterator[str]:
+    """Pauses in the burst that are no spike, and spikes that were no pause."""
+    begun_s, ended_s = facts.burst_s
+    pauses_s = [at_s for at_s in facts.fell_at_s if begun_s + 1 <= at_s <= ended_s - 3]
+    spikes_s = [spike for spike in facts.spikes_s if begun_s + 1 <= spike[0] <= ended_s - 3]
+    if not pauses_s:
+        yield "no pause was planted"
+    for at_s in pauses_s:
+        if not any(abs(from_s - at_s) <= within_s for from_s, _ in spikes_s):
+            yield f"no spike at the pause of {at_s:.1f}: there are {spikes_s or 'none'}"
+    for from_s, to_s in spikes_s:
+        if not any(abs(from_s - at_s) <= within_s for at_s in facts.fell_at_s):
+            yield f"a spike from {from_s:.1f} to {to_s:.1f}, planted were {pauses_s}"

@@ -70,7 +70,8 @@ class Range:
         launched = self._launch(body)
         summary = self._summary(launched["run_id"], case)
         spec = scenarios.load(case.scenario, body["overrides"])
-        return run_row(case.name, summary, spec), Facts.of_run(summary)
+        row = run_row(case.name, summary, spec, case.expected.says)
+        return row, Facts.of_run(summary)
 
     def _launch(self, body: Mapping[str, Any]) -> Any:
         """Launch once the agents of the case before are free again."""

@@ -31,12 +31,20 @@ class Row:
     machine_was_busy: bool = False
     problem: str | None = None  # it did not run
     trials: "tuple[Row, ...]" = ()  # of a study
+    verdict: str | None = None  # None: a study has none of its own
+    completeness_ratio: float | None = None
 
 
-def run_row(name: str, summary: RunSummary, spec: RunSpec) -> Row:
-    """A run's row."""
+def run_row(name: str, summary: RunSummary, spec: RunSpec, says: str | None = None) -> Row:
+    """A run's row; a finding that is to say something stands for all of them."""
     traffic = spec.traffic
-    sentences = sorted(summary.findings, key=lambda finding: not finding.id.startswith(TELLING))
+    sentences = sorted(
+        summary.findings,
+        key=lambda finding: (
+            says is None or says not in f"{finding.id} {finding.sentence}",
+            not finding.id.startswith(TELLING),
+        ),
+    )
     finding = sentences[0].sentence if sentences else "nothing found"
     return Row(
         name=name,
@@ -47,10 +55,12 @@ def run_row(name: str, summary: RunSummary, spec: RunSpec) -> Row:
         payload_bits_per_second=summary.fleet_received_bits_per_second,
         latency_p50_s=summary.probe_p50_s,
         latency_p99_s=summary.probe_p99_s,
-        cpu_s_per_gigabyte=_sum(
+        cpu_s_per_gigabyte=_both(
             summary.client_cpu_s_per_gigabyte, summary.server_cpu_s_per_gigabyte
         ),
         outcome=f"{summary.verdict}: {finding}",
+        verdict=summary.verdict.value,
+        completeness_ratio=summary.completeness_ratio,
     )
 
 
@@ -78,10 +88,9 @@ def _encapsulation(spec: RunSpec) -> str:
     return "none" if spec.traffic.encapsulation is None else "vxlan"
 
 
-def _sum(*ends: float | None) -> float | None:
-    """Both ends' cost; unknown where neither told."""
-    known = [cost for cost in ends if cost is not None]
-    return sum(known) if known else None
+def _both(client: float | None, server: float | None) -> float | None:
+    """Both ends' cost; unknown where one of them did not tell."""
+    return None if client is None or server is None else client + server
 
 
 def failed(name: str, problem: str) -> Row:

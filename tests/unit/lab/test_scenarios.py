@@ -1,6 +1,7 @@
 """The cases of ``make scenarios`` hang together, and what did not show is said."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,11 @@ ROW = Row(
     latency_p99_s=None,
     cpu_s_per_gigabyte=2.5,
     outcome="pass: nothing",
+    verdict="pass",
+    completeness_ratio=1.0,
 )
+BURST = (100.0, 120.0)
+PAUSES = Expected(pauses_within_s=1.0)
 BASE = replace(ROW, name="base", payload_bits_per_second=100e6)
 
 
@@ -58,6 +63,18 @@ def test_every_case_has_its_scenario_bed_and_profile_and_compares_with_one_run_b
         ),
         (Expected(rate_ratio_of=("base", 0.6, 0.9)), Facts(), "0.50 of 'base'"),
         (Expected(rate_ratio_of=("base", 0.4, 0.6)), Facts(), None),
+        (Expected(share=(0.1, 0.2)), Facts(), None),
+        (Expected(share=(0.2, 0.3)), Facts(), "0.12 of the NICs' rate, planted 0.2 to 0.3"),
+        (Expected(verdict="inconclusive"), Facts(), "one: verdict pass, expected inconclusive"),
+        (Expected(), Facts(problems=("trial 2: refused",)), "trial 2: refused"),
+        (PAUSES, Facts(burst_s=BURST, fell_at_s=(95.0, 105.0), spikes_s=((105.3, 106.9),)), None),
+        (PAUSES, Facts(burst_s=BURST, fell_at_s=(95.0, 119.0)), "no pause was planted"),
+        (PAUSES, Facts(burst_s=BURST, fell_at_s=(105.0,)), "no spike at the pause of 105.0"),
+        (
+            PAUSES,
+            Facts(burst_s=BURST, fell_at_s=(105.0,), spikes_s=((105.3, 107.0), (111.0, 112.5))),
+            "a spike from 111.0 to 112.5",
+        ),
     ],
 )
 def test_what_did_not_show_is_said(expected: Expected, facts: Facts, said: str | None) -> None:
@@ -65,6 +82,37 @@ def test_what_did_not_show_is_said(expected: Expected, facts: Facts, said: str |
     found = list(faults(case, ROW, facts, {"base": BASE}))
     assert len(found) == (said is not None)
     assert said is None or said in found[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"verdict": "fail"}, "verdict fail, expected pass"),
+        ({"completeness_ratio": 0.9}, "completeness 0.9, expected 0.95 or more"),
+        ({"payload_bits_per_second": None}, "no rate"),
+    ],
+)
+def test_a_run_or_trial_that_is_no_sound_measurement_is_said(
+    changes: dict[str, Any], said: str
+) -> None:
+    case, broken = Case(name="one", scenario="smoke"), replace(ROW, **changes)
+    assert list(faults(case, broken, Facts(), {})) == [f"one: {said}"]
+    study = replace(ROW, payload_bits_per_second=None, verdict=None, trials=(BASE, broken))
+    assert list(faults(case, study, Facts(), {})) == [f"one: {said}"]
+
+
+def test_each_mode_is_held_against_the_first() -> None:
+    expected = Expected(modes={"deny": (0.19, 0.25), "alert": (0.8, 1.0)})
+    trials = (
+        replace(BASE, name="- mode plain"),
+        replace(BASE, name="- mode deny", payload_bits_per_second=22e6),
+        replace(BASE, name="- mode alert", payload_bits_per_second=70e6),
+    )
+    case = Case(name="modes", scenario="smoke", expected=expected)
+    found = list(faults(case, replace(ROW, trials=trials), Facts(), {}))
+    assert found == ["alert is at 0.7 of the first mode's rate, planted 0.8 to 1"]
+    (missing,) = list(faults(case, replace(ROW, trials=trials[:2]), Facts(), {}))
+    assert missing.startswith("alert is at None")
 
 
 def test_a_row_says_what_is_unknown_what_did_not_show_and_when_the_machine_was_busy() -> None:
