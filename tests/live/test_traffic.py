@@ -42,7 +42,7 @@ def run(url: str, **overrides: Any) -> dict[str, Any]:
     return wait_for_summary(url, run_id)
 
 
-def test_both_ways_at_once_in_two_processes_with_a_window_that_is_clamped(url: str) -> None:
+def test_both_ways_in_two_processes_with_every_option_and_a_window_that_is_clamped(url: str) -> None:
     granted = int(Path("/proc/sys/net/core/wmem_max").read_text())
     asked = granted + granted // 2
     summary = run(
@@ -54,6 +54,9 @@ def test_both_ways_at_once_in_two_processes_with_a_window_that_is_clamped(url: s
             "traffic.stream_bits_per_second": 10_000_000,
             "traffic.window_bytes": asked,
             "traffic.dscp": 10,
+            "traffic.mss_bytes": 1400,
+            "traffic.congestion": "reno",
+            "traffic.pacing": "kernel",
         },
     )
     (burst,) = summary["bursts"]
@@ -61,7 +64,8 @@ def test_both_ways_at_once_in_two_processes_with_a_window_that_is_clamped(url: s
     assert {flow["flow"] for flow in burst["flows"]} == {"up", "down"}
     for flow in burst["flows"]:
         assert flow["received_bits_per_second"] == pytest.approx(40e6, rel=0.1)
-        assert flow["sent_bits_per_second"] == pytest.approx(40e6, rel=0.1)
+        # A sender that the kernel paces counts what still lies in its sockets.
+        assert 38e6 < flow["sent_bits_per_second"] < 60e6
     (pair,) = burst["pairs"]
     assert (pair["basis"], pair["joined_by"]) == ("receiver", "cookie")
     (difference,) = burst["differences"]
