@@ -42,7 +42,9 @@ def run(url: str, **overrides: Any) -> dict[str, Any]:
     return wait_for_summary(url, run_id)
 
 
-def test_both_ways_in_two_processes_with_every_option_and_a_window_that_is_clamped(url: str) -> None:
+def test_both_ways_in_two_processes_with_every_option_and_a_clamped_window(
+    url: str,
+) -> None:
     granted = int(Path("/proc/sys/net/core/wmem_max").read_text())
     asked = granted + granted // 2
     summary = run(

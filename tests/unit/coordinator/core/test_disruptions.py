@@ -1,5 +1,6 @@
 """What was planted is found, dated within a second, and nothing else is."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -24,7 +25,7 @@ from coordinator.core.summary import (
     measure_burst,
     summarise_run,
 )
-from exchange.messages import Control, Outcome
+from exchange.messages import Control, Outcome, pair_name
 from tests.planted import EXPECTED, measure, plant
 from tests.synthetic import START, Break, Fleet, Plant, clock, fleet
 
@@ -176,6 +177,24 @@ def test_a_moved_clock_is_named() -> None:
         made.plan.spec, BurstEvidence(burst=evidence.burst, pairs=tuple(pairs)), made.now
     ).summary
     assert any("client's clock moved by" in cause for cause in summary.disruptions[0].causes)
+
+
+def test_connections_that_were_opened_again_are_named_and_lose_nothing() -> None:
+    made = planted()
+    [evidence] = made.evidence
+    first, *others = evidence.pairs
+    assert first.report is not None
+    again = {"retries_count": 1, "reason": "unable to connect to server"}
+    first = replace(first, report=first.report.model_copy(update=again))
+    summary = measure_burst(
+        made.plan.spec, replace(evidence, pairs=(first, *others)), made.now
+    ).summary
+    [reconnect] = summary.disruptions
+    name = pair_name(first.pair_index)
+    assert (reconnect.kind, reconnect.pairs) == (DisruptionKind.RECONNECT, (name,))
+    assert "unable to connect to server" in reconnect.causes[0]
+    assert abs((reconnect.start_at - evidence.burst.planned_start_at).total_seconds()) < 30
+    assert summary.availability == Availability.of(720, 720, 0)
 
 
 def test_a_job_that_nobody_took_is_absent_and_unknown() -> None:
