@@ -1,9 +1,10 @@
 """One end of a VXLAN tunnel: a device that lives as long as its burst, and never longer.
 
 The device is named after its VNI and marked with the agent's id. A guardian holds a pipe to the
-agent and deletes the device when that closes, however the agent ends: it is a shell of a megabyte
-in a session of its own, and no child of the agent's once it runs. What it could not do (a host
-that lost power has no devices; a guardian may be killed too) the next agent of that name does.
+agent and deletes the device when that closes, however the agent ends, unless it was told that the
+device is gone: it is a shell of a megabyte in a session of its own, and no child of the agent's
+once it runs. What it could not do (a host that lost power has no devices; a guardian may be killed
+too) the next agent of that name does.
 """
 
 import asyncio
@@ -19,8 +20,11 @@ from exchange.messages import VXLAN_BYTES, Tunnel
 IP_TIMEOUT_S: Final = 5.0
 _PREFIX: Final = "bsx"
 _TRIAL_VNI: Final = 16_000_001  # beyond every tunnel's
-# A background job's input would be /dev/null, hence descriptor 3.
-_GUARD: Final = 'exec 3<&0; (trap "" HUP INT TERM; cat <&3; ip link delete "$0") >/dev/null 2>&1 &'
+# A background job's input would be /dev/null, hence descriptor 3. A line says that the device is
+# gone: one that bears its name by then is another's.
+_GUARD: Final = (
+    'exec 3<&0; (trap "" HUP INT TERM; read -r gone <&3 || ip link delete "$0") >/dev/null 2>&1 &'
+)
 
 
 class TunnelFailed(Exception):
@@ -82,11 +86,12 @@ class TunnelEnd:
         return end
 
     async def close(self) -> None:
-        """Delete the device, and let the guardian go."""
-        with contextlib.suppress(TunnelFailed):  # the guardian does it again
+        """Delete the device, and let the guardian go; what fails here is left to it."""
+        word = None
+        with contextlib.suppress(TunnelFailed):
             await asyncio.to_thread(_ip, ["link", "delete", self.name])
-        if self._guard.stdin is not None:
-            self._guard.stdin.close()
+            word = b"gone\n"
+        self._guard.communicate(word)  # and closes the pipe; it may be dead itself
 
 
 def sweep_tunnels(agent_id: str) -> bool:

@@ -1,5 +1,6 @@
 """VXLAN bursts in the lab, with probes and CPU cost beside them; and agents that die in one."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -14,8 +15,10 @@ from typing import Any
 
 import pytest
 
-from exchange.messages import Presence, Role
+from agent.tunnel import TunnelEnd
+from exchange.messages import Presence, Role, Tunnel
 from lab import clocks, fleet
+from lab.namespaces import inside
 from lab.topology import Host, Lab, LabSpec
 from tests.live.labs import built, needs_root, new_prefix, wait_until
 from tests.live.site import Site, call, wait_for, wait_for_summary
@@ -115,6 +118,55 @@ def engines(host: Host) -> list[int]:
             if any(word.endswith(b"iperf3") for word in words) and b"--client" in words:
                 found.append(int(pid))
     return found
+
+
+def guardians(name: str) -> list[int]:
+    """The processes that guard a device."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            if path.read_bytes().split(b"\0")[-2:] == [name.encode(), b""]:
+                found.append(int(path.parent.name))
+    return found
+
+
+def test_a_slow_guardian_leaves_the_next_device_of_that_name_alone(site: Range) -> None:
+    host = site.lab.servers[0]
+    tunnel = Tunnel(
+        vni=77,
+        port=4790,
+        client_address=site.lab.clients[0].address,
+        inner_client_address="198.19.255.1",
+        inner_server_address="198.19.255.2",
+        ports=(),
+        opened_by="test",
+    )
+
+    async def opened() -> TunnelEnd:
+        return await TunnelEnd.open(
+            tunnel,
+            local=host.address,
+            remote=tunnel.client_address,
+            inner=tunnel.inner_server_address,
+            nic=host.nic,
+            agent_id="test",
+        )
+
+    async def close_and_open() -> None:
+        end = await opened()
+        (slow,) = guardians(end.name)
+        os.kill(slow, signal.SIGSTOP)
+        await end.close()
+        end = await opened()
+        os.kill(slow, signal.SIGCONT)
+        wait_until(lambda: slow not in guardians(end.name), "the guardian ends", 5)
+        assert devices(host) == [end.name]
+        await end.close()
+        wait_until(lambda: not guardians(end.name), "both guardians end", 5)
+        assert devices(host) == []
+
+    with inside(host.namespace):  # the loop's threads are born in it
+        asyncio.run(close_and_open())
 
 
 def test_a_burst_in_tunnels_reconciles_with_their_overhead_and_leaves_nothing(
