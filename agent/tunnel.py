@@ -45,7 +45,7 @@ def device_commands(
         (
             (
                 f"link add {name} type vxlan id {tunnel.vni} local {local} remote {remote} "
-                f"dstport {tunnel.port} dev {nic} ttl 64"
+                f"dstport {tunnel.port} dev {nic} ttl 64 tos inherit"
             ),
             f"link set {name} alias {_mark(agent_id)}",
             f"address add {inner}/30 dev {name}",

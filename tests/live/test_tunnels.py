@@ -18,7 +18,8 @@ import pytest
 from agent.tunnel import TunnelEnd
 from exchange.messages import Presence, Role, Tunnel
 from lab import clocks, fleet
-from lab.namespaces import inside
+from lab.namespaces import inside, run
+from lab.tools import find_tool
 from lab.topology import Host, Lab, LabSpec
 from tests.live.labs import built, needs_root, new_prefix, wait_until
 from tests.live.site import Site, call, wait_for, wait_for_summary
@@ -46,6 +47,18 @@ SPEC = {
     "traffic.encapsulation": "vxlan",
     "traffic.probe": "udp",
 }
+
+OUTER_HEADERS = """
+table ip outer {
+  counter any { }
+  counter marked { }
+  chain forward {
+    type filter hook forward priority -1;
+    iifname "c0" udp dport 4789 counter name any
+    iifname "c0" udp dport 4789 ip dscp 46 counter name marked
+  }
+}
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +117,14 @@ def devices(host: Host) -> list[str]:
     argv = ["ip", "-netns", str(host.namespace), "-json", "link", "show", "type", "vxlan"]
     shown = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=5).stdout
     return [link["ifname"] for link in json.loads(shown or "[]") if link]
+
+
+def outer_bytes(lab: Lab) -> dict[str, int]:
+    """What the firewall saw of tunnels on their way to the servers, by counter."""
+    argv = [find_tool("nft"), "-j", "list", "counters", "table", "ip", "outer"]
+    items = json.loads(run(argv, namespace=lab.firewall_namespace))["nftables"]
+    counters = [item["counter"] for item in items if "counter" in item]
+    return {counter["name"]: counter["bytes"] for counter in counters}
 
 
 def engines(host: Host) -> list[int]:
@@ -172,11 +193,15 @@ def test_a_slow_guardian_leaves_the_next_device_of_that_name_alone(site: Range) 
 def test_a_burst_in_tunnels_reconciles_with_their_overhead_and_leaves_nothing(
     site: Range, record_property: Callable[[str, object], None]
 ) -> None:
-    run_id = site.launch(**{"objective.probe_loss_max_ratio": 0.5})
+    argv = [find_tool("nft"), "-f", "-"]
+    run(argv, namespace=site.lab.firewall_namespace, text=OUTER_HEADERS)
+    run_id = site.launch(**{"objective.probe_loss_max_ratio": 0.5, "traffic.dscp": 46})
     site.wait_for_devices()
     summary = wait_for_summary(site.url, run_id)
     (burst,) = summary["bursts"]
     assert summary["verdict"] == "pass", summary["findings"]
+    sent_bytes = outer_bytes(site.lab)
+    assert sent_bytes["marked"] > 0.9 * sent_bytes["any"] > 1_000_000, sent_bytes
     assert "50 B of them for VXLAN" in burst["header_how"]
     held = summary["reconciliation"]
     record_property("residual_ratio", held["residual_ratio"])

@@ -40,7 +40,7 @@ def test_the_device_is_marked_and_smaller_by_the_outer_headers() -> None:
     assert commands.splitlines() == [
         (
             "link add bsx4098 type vxlan id 4098 local 10.1.1.3 remote 10.2.1.3 dstport 4789 "
-            "dev eth0 ttl 64"
+            "dev eth0 ttl 64 tos inherit"
         ),
         "link set bsx4098 alias broadside:c1",
         "address add 198.19.128.9/30 dev bsx4098",
