@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 from agent.tools import Tools
-from agent.tunnel import TunnelEnd, TunnelFailed
+from agent.tunnel import TunnelEnd, TunnelFailed, clash
 from exchange.messages import Job, Tunnel, tunnel_of
 from exchange.ports import ExchangeError
 
@@ -50,7 +50,17 @@ class Crossing:
                 if problem is not None:
                     return
             await asyncio.sleep(LOOK_S)
-        raise TunnelFailed(f"{self._server_id} did not bring its end up in time")
+        raise TunnelFailed(f"{self._server_id} did not bring its end up in time{await self._why()}")
+
+    async def _why(self) -> str:
+        """Whose tunnel stands in the way, as far as the rows tell."""
+        with contextlib.suppress(ExchangeError, TimeoutError):
+            async with asyncio.timeout(TABLE_TIMEOUT_S):
+                rows = await self._tools.records.read_tunnels(self._server_id)
+            for row in rows:
+                if row.opened_by != self._job.job_id and clash(row, self._tunnel):
+                    return f": {row.opened_by} has tunnel {row.vni} there"
+        return ""
 
     @property
     def job(self) -> Job:

@@ -36,6 +36,15 @@ def device_name(tunnel: Tunnel) -> str:
     return f"{_PREFIX}{tunnel.vni}"
 
 
+def clash(one: Tunnel, other: Tunnel) -> bool:
+    """Whether two tunnels cannot end at one server's agent at once."""
+    return (
+        one.vni == other.vni
+        or one.inner_server_address == other.inner_server_address
+        or not set(one.ports).isdisjoint(other.ports)
+    )
+
+
 def device_commands(
     tunnel: Tunnel, *, local: str, remote: str, inner: str, nic: str, mtu: int, agent_id: str
 ) -> str:

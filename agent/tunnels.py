@@ -1,20 +1,22 @@
 """The server agent's ends of tunnels: made when a client's agent asks, gone when it falls silent.
 
-The clients' rows say what is wanted and change every two seconds while it is. A row that stays the
+Each job's row says what it wants and changes every two seconds while it does. A row that stays the
 same for :data:`SILENT_S` of successful reads is of a client that died: a table that is away lets
-every tunnel stand.
+every tunnel stand. A tunnel that clashes with one that stands waits until that one is over: the
+next burst's client may ask before this one's has ended.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from agent.tools import Tools
-from agent.tunnel import TunnelEnd, TunnelFailed
+from agent.tunnel import TunnelEnd, TunnelFailed, clash
 from exchange.messages import Tunnel
 from exchange.ports import ExchangeError
 
@@ -22,6 +24,7 @@ POLL_S: Final = 1.0
 SILENT_S: Final = 8.0
 TUNNELS_MAX_COUNT: Final = 64  # at once
 READ_TIMEOUT_S: Final = 5.0
+OVER_COUNT: Final = 1000  # jobs whose rows are not believed again, should a late write land
 
 Bind = Callable[[Sequence[int], str | None], None]
 
@@ -29,11 +32,13 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
-class Standing:
-    """One end that stands, and what its client last said."""
+class Asked:
+    """One job's row, and what became of it."""
 
-    end: TunnelEnd
     tunnel: Tunnel
+    alive: bool  # the row came, or changed, before our eyes
+    over: bool = False  # it had its tunnel, or cannot have one
+    end: TunnelEnd | None = None  # while it stands
     unchanged_s: float = 0.0  # of successful reads
 
 
@@ -43,8 +48,9 @@ class TunnelKeeper:
 
     tools: Tools
     bind: Bind  # has the servers of some ports listen at an inner address; None: as usual
-    _standing: dict[int, Standing] = field(default_factory=dict)  # by VNI
-    _failed: dict[int, str] = field(default_factory=dict)  # by VNI: the row that could not be had
+    _asked: dict[str, Asked] = field(default_factory=dict)  # by job
+    _over: deque[str] = field(default_factory=lambda: deque(maxlen=OVER_COUNT))  # jobs
+    _looked: bool = False  # at least once: what stood before may be of a client long dead
     _read_at_s: float = 0.0  # monotonic s of the last successful read
 
     async def keep_forever(self) -> None:
@@ -54,8 +60,8 @@ class TunnelKeeper:
                 await self.look()
                 await asyncio.sleep(POLL_S)
         finally:
-            for standing in list(self._standing.values()):
-                await self._close(standing)
+            for asked in self._asked.values():
+                await self._close(asked)
 
     async def look(self) -> None:
         """Make what is newly asked for, and take away what nobody holds any more."""
@@ -68,34 +74,52 @@ class TunnelKeeper:
         now_s = time.monotonic()
         passed_s = min(now_s - self._read_at_s, 2 * POLL_S) if self._read_at_s else 0.0
         self._read_at_s = now_s
-        asked = {tunnel.vni: tunnel for tunnel in rows}
-        for vni, standing in list(self._standing.items()):
-            row = asked.get(vni)
-            if row is None or row.opened_by != standing.tunnel.opened_by:
-                await self._close(standing)
-            elif row.beat != standing.tunnel.beat:
-                standing.tunnel, standing.unchanged_s = row, 0.0
+        dropped = await self._forget(rows)
+        for row in rows:
+            asked = self._asked.get(row.opened_by)
+            if asked is None:
+                over = row.opened_by in self._over
+                asked = Asked(tunnel=row, alive=self._looked, over=over)
+                self._asked[row.opened_by] = asked
+            elif row.beat != asked.tunnel.beat:
+                asked.tunnel, asked.alive, asked.unchanged_s = row, True, 0.0
             else:
-                standing.unchanged_s += passed_s
-                if standing.unchanged_s >= SILENT_S:
-                    log.warning("tunnel %d: its client fell silent", vni)
-                    self._failed[vni] = row.opened_by
-                    await self._close(standing)
-                    await self._drop(row)
-        for vni, row in asked.items():
-            if vni not in self._standing and self._failed.get(vni) != row.opened_by:
-                await self._open(row)
+                asked.unchanged_s += passed_s
+                if asked.unchanged_s >= SILENT_S:
+                    log.warning("tunnel %d: its client fell silent", row.vni)
+                    asked.over, asked.unchanged_s = True, 0.0
+                    await self._close(asked)
+                    dropped.append(row)
+        self._looked = True
+        for asked in self._asked.values():
+            if asked.alive and not asked.over and asked.end is None:
+                await self._try(asked)
+        await asyncio.gather(*map(self._drop, dropped))
 
-    async def _open(self, tunnel: Tunnel) -> None:
-        settings, host = self.tools.settings, self.tools.host
+    async def _forget(self, rows: Sequence[Tunnel]) -> list[Tunnel]:
+        """Take away what is not asked for any more, and return it."""
+        jobs = {row.opened_by for row in rows}
+        gone = [asked for job, asked in self._asked.items() if job not in jobs]
+        for asked in gone:
+            del self._asked[asked.tunnel.opened_by]
+            self._over.append(asked.tunnel.opened_by)
+            await self._close(asked)
+        return [asked.tunnel for asked in gone]
+
+    async def _try(self, asked: Asked) -> None:
+        """Open a tunnel, unless one stands in its way."""
+        standing = [other.tunnel for other in self._asked.values() if other.end is not None]
+        if any(clash(tunnel, asked.tunnel) for tunnel in standing):
+            return  # its client waits, until its own deadline
+        tunnel, settings, host = asked.tunnel, self.tools.settings, self.tools.host
         try:
-            if len(self._standing) >= TUNNELS_MAX_COUNT:
+            if len(standing) >= TUNNELS_MAX_COUNT:
                 raise TunnelFailed(f"{TUNNELS_MAX_COUNT} tunnels stand already")
             if not settings.is_allowed(tunnel.client_address):
                 raise TunnelFailed(
                     f"{tunnel.client_address} lies outside this agent's allowed networks"
                 )
-            end = await TunnelEnd.open(
+            asked.end = await TunnelEnd.open(
                 tunnel,
                 local=host.address,
                 remote=tunnel.client_address,
@@ -104,23 +128,24 @@ class TunnelKeeper:
                 agent_id=settings.agent_id,
             )
         except (TunnelFailed, ValueError) as error:
-            self._failed[tunnel.vni] = tunnel.opened_by
+            asked.over = True
             log.warning("no tunnel %d: %s", tunnel.vni, error, extra={"action": "tunnel_failed"})
             await self._answer(tunnel, str(error)[:300])
             return
-        self._standing[tunnel.vni] = Standing(end=end, tunnel=tunnel)
         self.bind(tunnel.ports, tunnel.inner_server_address)
         await self._answer(tunnel, "")
         log.info("tunnel %d to %s", tunnel.vni, tunnel.client_address, extra={"action": "tunnel"})
 
-    async def _close(self, standing: Standing) -> None:
-        self._standing.pop(standing.tunnel.vni, None)
-        self.bind(standing.tunnel.ports, None)
-        await standing.end.close()
-        log.info("tunnel %d is gone", standing.tunnel.vni, extra={"action": "tunnel_gone"})
+    async def _close(self, asked: Asked) -> None:
+        end, asked.end = asked.end, None
+        if end is None:
+            return
+        self.bind(asked.tunnel.ports, None)
+        await end.close()
+        log.info("tunnel %d is gone", asked.tunnel.vni, extra={"action": "tunnel_gone"})
 
     async def _drop(self, tunnel: Tunnel) -> None:
-        """Take away what a dead client asked for, so that our successor does not do it."""
+        """Take away what is left of its rows: what a dead client asked for, what came too late."""
         with contextlib.suppress(ExchangeError, TimeoutError):
             async with asyncio.timeout(READ_TIMEOUT_S):
                 await self.tools.records.drop_tunnel(self.tools.settings.agent_id, tunnel)

@@ -18,8 +18,8 @@ Layout (partition key | row key); ``<part>`` and ``<n>`` are three digits from 0
     tests.<UTC hour>        | <epoch ms>.<agent>.<port>           ServerTest
                             | <epoch ms>.<agent>.<port>.chunk.<n> packed seconds
     presence                | <role>.<agent>                      Presence
-    tunnel.<server agent>   | ask.<vni>                           Tunnel
-                            | answer.<vni>                        whose job, problem or none
+    tunnel.<server agent>   | ask.<vni>.<job>                     Tunnel
+                            | answer.<vni>.<job>                  problem, or none
 
 What engines printed is a folder and a file of the raw store: of a blob container or, without one,
 of this table (folder | file.<part>, a document)::
@@ -613,30 +613,28 @@ class Records:
     async def save_tunnel(self, server_id: str, tunnel: Tunnel) -> None:
         """Ask a server's agent for the other end of a tunnel, or say that it is still wanted."""
         await self._table.upsert(
-            message_row(f"tunnel.{server_id}", f"ask.{tunnel.vni:08d}", tunnel)
+            message_row(f"tunnel.{server_id}", _tunnel_key("ask", tunnel), tunnel)
         )
 
     async def read_tunnels(self, server_id: str) -> Sequence[Tunnel]:
-        """What is asked of a server's agent."""
+        """What is asked of a server's agent; several jobs may ask for one id."""
         rows = self._numbered(f"tunnel.{server_id}", "ask.")
         return [parse_row(Tunnel, row) async for _, row in rows]
 
     async def answer_tunnel(self, server_id: str, tunnel: Tunnel, problem: str) -> None:
         """Say that the other end stands (an empty problem), or why it does not."""
-        said = {"opened_by": tunnel.opened_by, "problem": problem}
-        await self._table.upsert(make_row(f"tunnel.{server_id}", f"answer.{tunnel.vni:08d}", said))
+        key = _tunnel_key("answer", tunnel)
+        await self._table.upsert(make_row(f"tunnel.{server_id}", key, {"problem": problem}))
 
     async def read_tunnel_answer(self, server_id: str, tunnel: Tunnel) -> str | None:
         """The problem, empty where there is none; None: no answer to this job yet."""
-        row = await self._table.get(f"tunnel.{server_id}", f"answer.{tunnel.vni:08d}")
-        if row is None or row.properties.get("opened_by") != tunnel.opened_by:
-            return None
-        return str(row.properties.get("problem"))
+        row = await self._table.get(f"tunnel.{server_id}", _tunnel_key("answer", tunnel))
+        return None if row is None else str(row.properties.get("problem"))
 
     async def drop_tunnel(self, server_id: str, tunnel: Tunnel) -> None:
-        """It is not wanted any more."""
-        for key in ("ask", "answer"):
-            await self._table.delete(f"tunnel.{server_id}", f"{key}.{tunnel.vni:08d}")
+        """This job wants it no more; what another asked for under the same id stays."""
+        for kind in ("ask", "answer"):
+            await self._table.delete(f"tunnel.{server_id}", _tunnel_key(kind, tunnel))
 
     # Rows -------------------------------------------------------------------------------------
 
@@ -676,6 +674,10 @@ def _tests_partition(at: datetime) -> str:
 
 def _test_key(test: ServerTest) -> str:
     return f"{_epoch_ms(test.started_at):013d}.{test.agent_id}.{test.endpoint.port}"
+
+
+def _tunnel_key(kind: str, tunnel: Tunnel) -> str:
+    return f"{kind}.{tunnel.vni:08d}.{tunnel.opened_by}"
 
 
 def _raw_folder(run_id: str, burst_index: int) -> str:

@@ -33,7 +33,7 @@ pytestmark = [
 
 AGENT = {
     "BROADSIDE_AGENT_ALLOW_TUNNELS": "true",
-    "BROADSIDE_AGENT_ARM_LEAD_S": "4",
+    "BROADSIDE_AGENT_ARM_LEAD_S": "8",  # the longest: tunnels are asked for 12 s ahead
     "BROADSIDE_AGENT_HEARTBEAT_S": "1",
 }
 SPEC = {
@@ -41,7 +41,7 @@ SPEC = {
     "bursts_count": 1,
     "burst_s": 6,
     "period_s": 60,
-    "lead_s": 8,
+    "lead_s": 14,
     "traffic.streams_count": 4,
     "traffic.stream_bits_per_second": 10_000_000,
     "traffic.encapsulation": "vxlan",
@@ -218,13 +218,22 @@ def test_a_burst_in_tunnels_reconciles_with_their_overhead_and_leaves_nothing(
     assert all(pair["latency"]["during"]["sent_count"] > 30 for pair in burst["pairs"])
 
 
+def test_a_burst_keeps_its_tunnel_while_the_next_ones_client_asks_for_it(site: Range) -> None:
+    """With a client to spare, which asks 3 s before this burst is over."""
+    site.wait_until_ready()
+    asked = {"pairs_count": 1, "bursts_count": 3, "period_s": 15, "traffic.probe": "off"}
+    summary = wait_for_summary(site.url, site.launch(**asked))
+    graded = [(pair["state"], pair["reason"]) for b in summary["bursts"] for pair in b["pairs"]]
+    assert [state for state, _ in graded] == ["measured"] * 3, graded
+
+
 def test_what_agents_leave_that_die_in_a_burst_is_gone_within_seconds(site: Range) -> None:
     lab, states = site.lab, site.agents.states()
     site.wait_until_ready()
     run_id = site.launch(burst_s=20)
     site.wait_for_devices()
     wait_for("both clients armed", lambda: all(map(engines, lab.clients)))
-    time.sleep(5)  # past the instant: arm_lead_s is 4
+    time.sleep(9)  # past the instant: arm_lead_s is 8
     client, server = lab.clients[0], lab.servers[1]
     for host in (client, server):
         os.kill(states[host.name].pid, signal.SIGKILL)

@@ -1,8 +1,12 @@
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.tunnel import device_commands, device_name
+from agent.crossing import Crossing
+from agent.tunnel import TunnelFailed, clash, device_commands, device_name
 from agent.tunnels import SILENT_S, TunnelKeeper
 from exchange.messages import Tunnel, tunnel_of
 from exchange.records import Records
@@ -12,8 +16,12 @@ from tests.unit.agent.jobs import make_job
 VXLAN = {"streams_count": 8, "encapsulation": "vxlan"}
 
 
-def tunnel(pair_index: int = 2) -> Tunnel:
-    return tunnel_of(make_job(pair_index=pair_index, traffic=VXLAN), client_address="10.1.1.3")
+def tunnel(pair_index: int = 2, ports: Sequence[int] | None = None, **changes: Any) -> Tunnel:
+    """Of a job; each pair has a port of its own."""
+    first, *more = ports or [5201 + pair_index]
+    endpoint = {"agent_id": "server-1", "address": "10.2.1.3", "port": first, "more_ports": more}
+    job = make_job(**{"pair_index": pair_index, "traffic": VXLAN, "endpoint": endpoint} | changes)
+    return tunnel_of(job, client_address="10.1.1.3")
 
 
 @given(st.integers(0, 1999), st.integers(0, 1999))
@@ -58,59 +66,160 @@ class End:
         self.closed = True
 
 
+class Server:
+    """A server agent's keeper over a table in memory, without any device."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        self.table = MemoryTable()
+        self.records = Records(self.table)
+        self.ends: list[End] = []
+        self.bound: list[str | None] = []
+        self.restart()
+        monkeypatch.setattr("agent.tunnels.time.monotonic", lambda: self.now_s)
+        monkeypatch.setattr("agent.tunnels.TunnelEnd.open", self._open)
+
+    def restart(self) -> None:
+        """Another agent of that name."""
+        tools = make_tools(self.records, role="server", agent_id="server-1")
+        self.keeper = TunnelKeeper(tools=tools, bind=lambda ports, inner: self.bound.append(inner))
+
+    async def _open(self, *_: object, **__: object) -> End:
+        assert all(end.closed for end in self.ends), "two devices of one name"
+        self.ends.append(End())
+        return self.ends[-1]
+
+    @property
+    def standing(self) -> list[bool]:
+        return [not end.closed for end in self.ends]
+
+    async def look(self, seconds: float = 1, *, beating: Sequence[Tunnel] = ()) -> None:
+        """Look every second, while some clients say that they want their tunnels."""
+        for _ in range(int(seconds)):
+            self.now_s += 1.0
+            for row in beating:
+                await self.records.save_tunnel(
+                    "server-1", row.model_copy(update={"beat": int(self.now_s)})
+                )
+            await self.keeper.look()
+
+    async def answer(self, row: Tunnel) -> str | None:
+        return await self.records.read_tunnel_answer("server-1", row)
+
+    async def drop(self, row: Tunnel) -> None:
+        await self.records.drop_tunnel("server-1", row)
+
+
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [1000.0]
-    monkeypatch.setattr("agent.tunnels.time.monotonic", lambda: now[0])
-    return now
+async def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    server = Server(monkeypatch)
+    await server.look()
+    return server
 
 
 async def test_a_tunnel_stands_while_its_client_speaks_and_while_the_table_is_away(
-    monkeypatch: pytest.MonkeyPatch, clock: list[float]
+    server: Server,
 ) -> None:
-    ends: list[End] = []
-
-    async def opened(*_: object, **__: object) -> End:
-        ends.append(End())
-        return ends[-1]
-
-    monkeypatch.setattr("agent.tunnels.TunnelEnd.open", opened)
-    table, bound = MemoryTable(), []
-    records = Records(table)
-    tools = make_tools(records, role="server", agent_id="server-1")
-    keeper = TunnelKeeper(tools=tools, bind=lambda ports, address: bound.append(address))
     row = tunnel()
-
-    async def look_for(seconds: float, *, beating: bool) -> None:
-        nonlocal row
-        for _ in range(int(seconds)):
-            clock[0] += 1.0
-            if beating:
-                row = row.model_copy(update={"beat": row.beat + 1})
-                await records.save_tunnel("server-1", row)
-            await keeper.look()
-
-    await look_for(3 * SILENT_S, beating=True)
-    assert bound == [row.inner_server_address]
-    assert await records.read_tunnel_answer("server-1", row) == ""
-    table.away = True
-    await look_for(3 * SILENT_S, beating=False)
-    table.away = False
-    assert [end.closed for end in ends] == [False]
-    await look_for(SILENT_S - 1, beating=False)
-    assert [end.closed for end in ends] == [False]
-    await look_for(3, beating=False)
-    assert [end.closed for end in ends] == [True]  # and what its client left is not opened again
-    assert bound[-1] is None
-    assert await records.read_tunnels("server-1") == []
+    await server.look(3 * SILENT_S, beating=[row])
+    assert server.bound == [row.inner_server_address]
+    assert await server.answer(row) == ""
+    server.table.away = True
+    await server.look(3 * SILENT_S)
+    server.table.away = False
+    await server.look(SILENT_S - 1)
+    assert server.standing == [True]
+    await server.look(3)
+    assert server.standing == [False]  # and what its client left is not opened again
+    assert server.bound[-1] is None
+    assert await server.records.read_tunnels("server-1") == []
 
 
-async def test_a_client_outside_the_allowed_networks_is_told_so(clock: list[float]) -> None:
-    records = Records(MemoryTable())
-    tools = make_tools(records, role="server", agent_id="server-1")
-    keeper = TunnelKeeper(tools=tools, bind=lambda ports, address: None)
+async def test_the_next_bursts_tunnel_waits_for_the_end_of_this_ones(server: Server) -> None:
+    old, new = tunnel(), tunnel(burst_index=1)
+    assert old.vni == new.vni
+    await server.look(2, beating=[old])
+    await server.look(20, beating=[old, new])
+    assert server.standing == [True]
+    assert await server.answer(new) is None
+    await server.drop(old)
+    await server.look(1, beating=[new])
+    assert server.standing == [False, True]
+    assert server.bound == [old.inner_server_address, None, new.inner_server_address]
+    assert await server.answer(new) == ""
+    await server.drop(old)  # once more, as its client and the keeper both do
+    await server.look(1, beating=[new])
+    assert server.standing == [False, True]
+
+
+async def test_the_next_bursts_tunnel_takes_the_place_of_a_dead_clients(server: Server) -> None:
+    old, new = tunnel(), tunnel(burst_index=1)
+    await server.look(2, beating=[old])
+    await server.look(SILENT_S + 1, beating=[new])
+    assert server.standing == [False, True]
+    assert await server.records.read_tunnels("server-1") == [
+        new.model_copy(update={"beat": int(server.now_s)})
+    ]
+
+
+async def test_what_an_earlier_servers_agent_was_asked_is_believed_when_it_is_asked_again(
+    server: Server,
+) -> None:
+    left, alive = tunnel(), tunnel(burst_index=1)
+    await server.records.save_tunnel("server-1", left)
+    await server.records.save_tunnel("server-1", alive)
+    server.restart()
+    await server.look()
+    assert server.standing == []
+    await server.look(SILENT_S + 1, beating=[alive])
+    assert server.standing == [True]
+    assert await server.answer(alive) == ""
+    assert await server.answer(left) is None
+    assert [row.opened_by for row in await server.records.read_tunnels("server-1")] == [
+        alive.opened_by
+    ]
+
+
+async def test_a_write_that_lands_after_the_end_opens_nothing(server: Server) -> None:
+    row = tunnel()
+    await server.look(2, beating=[row])
+    await server.drop(row)
+    await server.look()
+    await server.records.save_tunnel("server-1", row)
+    await server.look(SILENT_S + 2)
+    assert server.standing == [False]
+    assert await server.records.read_tunnels("server-1") == []
+
+
+@pytest.mark.parametrize(
+    ("other", "met"),
+    [
+        (tunnel(burst_index=1), True),
+        (tunnel(pair_index=3), False),
+        (tunnel(pair_index=3, ports=[5201]), True),
+        (tunnel(traffic=VXLAN | {"encapsulation": {"vni_from": 9000}}), True),  # inner addresses
+    ],
+)
+def test_tunnels_clash_by_id_by_port_and_by_inner_address(other: Tunnel, met: bool) -> None:
+    assert clash(tunnel(ports=[5201]), other) is met
+
+
+async def test_a_client_outside_the_allowed_networks_is_told_so(server: Server) -> None:
     foreign = tunnel().model_copy(update={"client_address": "8.8.8.8"})
-    await records.save_tunnel("server-1", foreign)
-    await keeper.look()
-    answer = await records.read_tunnel_answer("server-1", foreign)
-    assert answer == "8.8.8.8 lies outside this agent's allowed networks"
+    await server.look(1, beating=[foreign])
+    assert await server.answer(foreign) == "8.8.8.8 lies outside this agent's allowed networks"
+
+
+async def test_a_client_that_waited_in_vain_says_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def opened(*_: object, **__: object) -> End:
+        return End()
+
+    monkeypatch.setattr("agent.crossing.TunnelEnd.open", opened)
+    records = Records(MemoryTable())
+    await records.save_tunnel("server-1", tunnel())
+    late = make_job(traffic=VXLAN, burst_index=1)  # its instant is long past
+    crossing = Crossing(late, make_tools(records))
+    with pytest.raises(TunnelFailed, match=r"in time: run-1.00000.00002 has tunnel 4098 there"):
+        await crossing.open()
+    await crossing.close()
+    assert await records.read_tunnels("server-1") == [tunnel()]
