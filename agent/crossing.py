@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from itertools import count
 from typing import Final
 
 from agent.tools import Tools
@@ -86,12 +87,14 @@ class Crossing:
                 await self._tools.records.drop_tunnel(self._server_id, self._tunnel)
 
     async def _hold(self) -> None:
-        """Say again and again that the tunnel is wanted."""
-        beat = 0
-        while True:
-            with contextlib.suppress(ExchangeError, TimeoutError):
-                async with asyncio.timeout(TABLE_TIMEOUT_S):
-                    row: Tunnel = self._tunnel.model_copy(update={"beat": beat})
-                    await self._tools.records.save_tunnel(self._server_id, row)
-            beat += 1
-            await asyncio.sleep(BEAT_S)
+        """Say again and again that the tunnel is wanted; a slow write holds up no later one."""
+        async with asyncio.TaskGroup() as beats:
+            for beat in count():
+                beats.create_task(self._say(beat))
+                await asyncio.sleep(BEAT_S)
+
+    async def _say(self, beat: int) -> None:
+        with contextlib.suppress(ExchangeError, TimeoutError):
+            async with asyncio.timeout(TABLE_TIMEOUT_S):
+                row: Tunnel = self._tunnel.model_copy(update={"beat": beat})
+                await self._tools.records.save_tunnel(self._server_id, row)

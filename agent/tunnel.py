@@ -13,8 +13,10 @@ import json
 import os
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from agent.counters import NET_DEV, CountersUnreadable, parse_net_dev
 from exchange.messages import VXLAN_BYTES, Tunnel
 
 IP_TIMEOUT_S: Final = 5.0
@@ -93,6 +95,14 @@ class TunnelEnd:
             await end.close()
             raise
         return end
+
+    @property
+    def received_count(self) -> int:
+        """Packets that came out of the tunnel so far."""
+        try:
+            return parse_net_dev(Path(NET_DEV).read_text(), self.name).rx_packets_count
+        except (OSError, CountersUnreadable):
+            return 0
 
     async def close(self) -> None:
         """Delete the device, and let the guardian go; what fails here is left to it."""

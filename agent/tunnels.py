@@ -1,9 +1,10 @@
 """The server agent's ends of tunnels: made when a client's agent asks, gone when it falls silent.
 
 Each job's row says what it wants and changes every two seconds while it does. A row that stays the
-same for :data:`SILENT_S` of successful reads is of a client that died: a table that is away lets
-every tunnel stand. A tunnel that clashes with one that stands waits until that one is over: the
-next burst's client may ask before this one's has ended.
+same for :data:`SILENT_S` of successful reads, while nothing comes out of its tunnel, is of a client
+that died: a table that is away, or away from the client alone, lets a tunnel with traffic stand.
+A tunnel that clashes with one that stands waits until that one is over: the next burst's client may
+ask before this one's has ended.
 """
 
 import asyncio
@@ -39,7 +40,19 @@ class Asked:
     alive: bool  # the row came, or changed, before our eyes
     over: bool = False  # it had its tunnel, or cannot have one
     end: TunnelEnd | None = None  # while it stands
-    unchanged_s: float = 0.0  # of successful reads
+    received_count: int = 0  # packets that had come out of it at the last look
+    silent_s: float = 0.0  # of successful reads, without a new word or packet
+
+    def hear(self, row: Tunnel, passed_s: float) -> float:
+        """Take in its row as it is now; for how long there was no sign of its client."""
+        received_count = self.end.received_count if self.end is not None else 0
+        self.silent_s += passed_s
+        if row.beat != self.tunnel.beat:
+            self.tunnel, self.alive, self.silent_s = row, True, 0.0
+        if received_count > self.received_count:
+            self.silent_s = 0.0
+        self.received_count = received_count
+        return self.silent_s
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,15 +94,11 @@ class TunnelKeeper:
                 over = row.opened_by in self._over
                 asked = Asked(tunnel=row, alive=self._looked, over=over)
                 self._asked[row.opened_by] = asked
-            elif row.beat != asked.tunnel.beat:
-                asked.tunnel, asked.alive, asked.unchanged_s = row, True, 0.0
-            else:
-                asked.unchanged_s += passed_s
-                if asked.unchanged_s >= SILENT_S:
-                    log.warning("tunnel %d: its client fell silent", row.vni)
-                    asked.over, asked.unchanged_s = True, 0.0
-                    await self._close(asked)
-                    dropped.append(row)
+            elif asked.hear(row, passed_s) >= SILENT_S:
+                log.warning("tunnel %d: its client fell silent", row.vni)
+                asked.over, asked.silent_s = True, 0.0
+                await self._close(asked)
+                dropped.append(row)
         self._looked = True
         for asked in self._asked.values():
             if asked.alive and not asked.over and asked.end is None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from agent.tunnel import TunnelEnd
+from agent.tunnels import SILENT_S
 from exchange.messages import Presence, Role, Tunnel
 from lab import clocks, fleet
 from lab.namespaces import inside, run
@@ -225,6 +226,20 @@ def test_a_burst_keeps_its_tunnel_while_the_next_ones_client_asks_for_it(site: R
     summary = wait_for_summary(site.url, site.launch(**asked))
     graded = [(pair["state"], pair["reason"]) for b in summary["bursts"] for pair in b["pairs"]]
     assert [state for state, _ in graded] == ["measured"] * 3, graded
+
+
+def test_a_tunnel_with_traffic_outlives_its_clients_silence(site: Range) -> None:
+    site.wait_until_ready()
+    run_id = site.launch(**{"pairs_count": 1, "burst_s": 20, "traffic.probe": "off"})
+    wait_for("an armed client", lambda: any(map(engines, site.lab.clients)))
+    (client,) = filter(engines, site.lab.clients)
+    agent = site.agents.states()[client.name].pid
+    time.sleep(9)  # past the instant
+    os.kill(agent, signal.SIGSTOP)
+    time.sleep(SILENT_S + 4)
+    os.kill(agent, signal.SIGCONT)
+    [pair] = wait_for_summary(site.url, run_id)["bursts"][0]["pairs"]
+    assert pair["state"] == "measured", pair["reason"]
 
 
 def test_what_agents_leave_that_die_in_a_burst_is_gone_within_seconds(site: Range) -> None:

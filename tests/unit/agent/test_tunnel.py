@@ -1,4 +1,6 @@
+import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from agent.crossing import Crossing
 from agent.tunnel import TunnelFailed, clash, device_commands, device_name
 from agent.tunnels import SILENT_S, TunnelKeeper
 from exchange.messages import Tunnel, tunnel_of
+from exchange.ports import Entity
 from exchange.records import Records
 from tests.unit.agent.doubles import MemoryTable, make_tools
 from tests.unit.agent.jobs import make_job
@@ -61,6 +64,7 @@ class End:
 
     def __init__(self) -> None:
         self.closed = False
+        self.received_count = 0
 
     async def close(self) -> None:
         self.closed = True
@@ -133,6 +137,18 @@ async def test_a_tunnel_stands_while_its_client_speaks_and_while_the_table_is_aw
     assert server.standing == [False]  # and what its client left is not opened again
     assert server.bound[-1] is None
     assert await server.records.read_tunnels("server-1") == []
+
+
+async def test_a_tunnel_stands_while_packets_come_out_of_it(server: Server) -> None:
+    """Its client's own way to the table may be cut, or slow, in the middle of a burst."""
+    row = tunnel()
+    await server.look(2, beating=[row])
+    for _ in range(int(3 * SILENT_S)):
+        server.ends[0].received_count += 1
+        await server.look()
+    assert server.standing == [True]
+    await server.look(SILENT_S)
+    assert server.standing == [False]
 
 
 async def test_the_next_bursts_tunnel_waits_for_the_end_of_this_ones(server: Server) -> None:
@@ -223,3 +239,32 @@ async def test_a_client_that_waited_in_vain_says_for_whom(monkeypatch: pytest.Mo
         await crossing.open()
     await crossing.close()
     assert await records.read_tunnels("server-1") == [tunnel()]
+
+
+async def test_a_slow_write_holds_up_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    class SlowTable(MemoryTable):
+        """Its second write never ends."""
+
+        async def upsert(self, entity: Entity) -> str:
+            if len(self.written) == 1:
+                self.written.append("slow")
+                await asyncio.Event().wait()
+            return await super().upsert(entity)
+
+    async def opened(*_: object, **__: object) -> End:
+        return End()
+
+    monkeypatch.setattr("agent.crossing.TunnelEnd.open", opened)
+    monkeypatch.setattr("agent.crossing.BEAT_S", 0)
+    records = Records(SlowTable())
+    soon = datetime.now(UTC) + timedelta(minutes=1)
+    job = make_job(traffic=VXLAN, planned_start_at=soon)
+    row = tunnel()
+    await records.answer_tunnel("server-1", row, "")
+    crossing = Crossing(job, make_tools(records))
+    await crossing.open()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    (asked,) = await records.read_tunnels("server-1")
+    await crossing.close()
+    assert asked.beat > 3
