@@ -1,5 +1,6 @@
 """What a run is: its specification, and the plan that a specification becomes."""
 
+import math
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from enum import StrEnum
@@ -15,6 +16,7 @@ from exchange.messages import (
     RunId,
     Traffic,
     UtcDatetime,
+    find_engine,
     pair_name,
 )
 
@@ -105,16 +107,18 @@ class RunSpec(Message):
                 )
 
     def _short_period(self) -> Iterator[str]:
-        needed_s = self.burst_s + self.traffic.omit_s + ARM_GAP_MIN_S
-        if (probe := self.traffic.probe) is not None:
-            needed_s += probe.after_s + 1  # s for the last answer
-        if self.traffic.encapsulation is not None:
+        traffic, engine = self.traffic, find_engine(self.traffic.engine)
+        tail_s = 0.0 if engine is None else engine.tail_s(traffic)
+        probe_s = 0.0 if traffic.probe is None else traffic.probe.after_s + 1  # for the last answer
+        needed_s = self.burst_s + traffic.omit_s + ARM_GAP_MIN_S + max(tail_s, probe_s)
+        if traffic.encapsulation is not None:
             needed_s += TUNNEL_GAP_S
         if self.bursts_count > 1 and self.period_s < needed_s:
+            tail = f"up to {tail_s:g} s until {traffic.engine} has given up, " if tail_s else ""
             yield (
                 f"period_s: {self.period_s} s is too short for bursts of {self.burst_s} s "
-                f"(omit_s {self.traffic.omit_s} s, and {ARM_GAP_MIN_S:g} s to arm again); "
-                f"set at least {needed_s:g} s"
+                f"(omit_s {traffic.omit_s} s, {tail}and {ARM_GAP_MIN_S:g} s to arm again); "
+                f"set at least {math.ceil(needed_s)} s"
             )
 
     @property

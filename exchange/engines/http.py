@@ -116,6 +116,10 @@ class Http(Engine):
             return None
         return round(options.requests_per_second * options.body_bytes * 8)
 
+    def tail_s(self, traffic: Traffic) -> float:
+        options = read_options(traffic)
+        return 0.0 if isinstance(options, str) else options.timeout_s
+
     def scaled(self, traffic: Traffic, scale: float) -> Traffic:
         rate = _options(traffic).requests_per_second
         if rate is None or scale == 1:

@@ -230,6 +230,10 @@ class Engine(ABC):
         flows_count = len(traffic.direction.flows)
         return traffic.stream_bits_per_second * traffic.streams_count * flows_count
 
+    def tail_s(self, traffic: Traffic) -> float:
+        """Seconds after a burst's planned end for which its client may still wait for answers."""
+        return 0.0
+
     def scaled(self, traffic: Traffic, scale: float) -> Traffic:
         """The same traffic with its paced rates divided by a lab's scale."""
         if traffic.stream_bits_per_second is None:

@@ -110,6 +110,17 @@ def test_a_stored_run_is_read_whatever_a_launch_must_keep_by_now() -> None:
     assert Plan.model_validate_json(stored.model_dump_json()) == stored
 
 
+def test_bursts_leave_time_for_requests_that_hang() -> None:
+    asked = {"bursts_count": 2, "burst_s": 30, "period_s": 37}
+    assert spec(**asked).problems() == ()
+    http = {"engine": "http", "options": {"timeout_s": 7.5}}
+    (short,) = spec(**asked, traffic=http).problems()
+    assert short.startswith("period_s: 37 s is too short for bursts of 30 s (omit_s 0 s, up to 7.5")
+    assert short.endswith("set at least 43 s")
+    (probed,) = spec(**asked, traffic=http | {"probe": "udp"}).problems()
+    assert probed == short  # its last probe comes back meanwhile
+
+
 def test_goals_that_are_measured_are_taken() -> None:
     objective = {"success_min_ratio": 0.99, "latency_p99_max_s": 0.5}
     assert spec(traffic={"engine": "http"}, objective=objective).objective.success_min_ratio == 0.99
