@@ -56,6 +56,7 @@ def choose_moves(
     As many as there are spares; with none the pairs stay where they are, and will be missing.
     """
     pairs = pairs_in(plan, moves, burst_index)
+    traffic = plan.spec.traffic
     servers = [each for each in live(presences, now) if each.role is Role.SERVER]
     there = {server.agent_id for server in servers}
     lost = [pair for pair in pairs if pair.endpoint.agent_id not in there]
@@ -63,7 +64,9 @@ def choose_moves(
     spares = [
         (server, ports)
         for server in servers
-        for ports in port_groups(server, plan.spec.traffic.engine, len(_ports(plan)))
+        if traffic.probe is None or server.echo_port is not None
+        if traffic.encapsulation is None or server.tunnels
+        for ports in port_groups(server, traffic.engine, len(_ports(plan)))
         if not any((server.agent_id, port) in taken for port in ports)
     ]
     return [
@@ -75,6 +78,7 @@ def choose_moves(
                 address=server.address,
                 port=ports[0],
                 more_ports=ports[1:],
+                echo_port=server.echo_port if traffic.probe is not None else None,
             ),
             server_nic_bits_per_second=server.nic_bits_per_second,
             left_agent_id=pair.endpoint.agent_id,

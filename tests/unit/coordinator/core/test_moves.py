@@ -5,7 +5,7 @@ from datetime import timedelta
 from coordinator.core.moves import choose_moves, pairs_in
 from coordinator.core.plan import PRESENCE_STALE_S, plan
 from coordinator.core.runs import RunSpec
-from exchange.messages import Presence, Role
+from exchange.messages import Presence, Role, Traffic
 from tests.unit.coordinator.fleet import NOW, fleet, presence
 
 PLAN = plan(
@@ -53,3 +53,25 @@ def test_two_pairs_never_share_a_spare() -> None:
     assert {move.endpoint.agent_id for move in moves} == {"server-004", "server-005"}
     endpoints = [pair.endpoint for pair in pairs_in(PLAN, moves, 2)]
     assert len({(each.agent_id, each.port) for each in endpoints}) == 3
+
+
+def test_a_spare_must_answer_probes_and_make_tunnels_where_the_run_asks_for_them() -> None:
+    able = {"echo_port": 5200, "tunnels": True}
+    traffic = {"probe": "udp", "encapsulation": "vxlan"}
+    made = plan(
+        PLAN.spec.model_copy(update={"traffic": Traffic.model_validate(traffic)}),
+        [agent.model_copy(update=able) for agent in fleet(3)],
+        NOW,
+        "run-1",
+    )
+    here = [server.model_copy(update=able) for server in servers(1, 3)]
+
+    def spare(**changes: object) -> Presence:
+        return presence(Role.SERVER, 5, beat_at=LATER, **able | changes)
+
+    assert choose_moves(made, [], [*here, spare(echo_port=None)], 2, LATER) == []
+    assert choose_moves(made, [], [*here, spare(tunnels=False)], 2, LATER) == []
+    [move] = choose_moves(made, [], [*here, spare()], 2, LATER)
+    assert move.endpoint.echo_port == 5200
+    [plain] = choose_moves(PLAN, [], [*servers(1, 3), spare()], 2, LATER)
+    assert plain.endpoint.echo_port is None
