@@ -1,5 +1,7 @@
 """A run's summary as a person reads it, and as an exit code."""
 
+from collections.abc import Iterable
+
 from rich.console import Console
 
 from coordinator.cli.course import show_course
@@ -27,6 +29,8 @@ def show_summary(summary: RunSummary) -> None:
     console.print(f"\n[bold]{summary.run_id}[/bold] ({summary.scenario}{scaled})")
     console.print(table("", *_figures(summary)))
     console.print(table("\nbursts", *_bursts(summary)))
+    if any(burst.latency is not None for burst in summary.bursts):
+        console.print(table("\nprobes: before / under load / after", *_latency(summary)))
     if any(burst.measures for burst in summary.bursts):
         console.print(table("\nwhat the engine measured", *_measures(summary)))
     if summary.course is not None:
@@ -86,7 +90,7 @@ def _figures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
         )
         if cost is not None
     ]
-    if summary.probe_p99_s is not None:
+    if summary.probe_loss_ratio is not None:
         said = (
             f"p50 {_milliseconds(summary.probe_p50_s, 2)}, p99 "
             f"{_milliseconds(summary.probe_p99_s, 2)}, lost {ratio(summary.probe_loss_ratio)}"
@@ -119,6 +123,33 @@ def _bursts(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
         ]
         for burst in summary.bursts
     ]
+
+
+def _latency(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
+    """Round trips of the fleet's probes, phase by phase; a line a burst."""
+
+    def told(values: Iterable[float | None], times: float) -> str:
+        return " / ".join("unknown" if v is None else f"{v * times:.3g}" for v in values)
+
+    lines = []
+    for burst in summary.bursts:
+        if burst.latency is None:
+            continue
+        fleet = burst.latency.fleet
+        phases = (fleet.before, fleet.during, fleet.after)
+        lines.append(
+            [
+                str(burst.index + 1),
+                *(
+                    told((getattr(phase, name) for phase in phases), 1000)
+                    for name in ("p50_s", "p90_s", "p99_s")
+                ),
+                told((phase.loss_ratio for phase in phases), 100),
+                ratio(fleet.buffer_delay_ratio, 0),
+                str(burst.latency.spikes_count),
+            ]
+        )
+    return ["", "p50 (ms)", "p90 (ms)", "p99 (ms)", "lost (%)", "buffer delay", "spikes"], lines
 
 
 def _measures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:

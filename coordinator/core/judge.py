@@ -32,6 +32,7 @@ class Verdict(StrEnum):
 
 Severity = Literal["problem", "warning", "note"]
 WHOLE_RATIO: Final = 0.9999  # of planned pair-seconds: nothing to speak of is missing
+UNANSWERED_RATIO: Final = 0.9  # of a pair's probes lost: what is left says nothing of the path
 
 
 class Finding(Message):
@@ -411,6 +412,36 @@ def _latency_findings(seen: Latency | None) -> list[Finding]:
     return findings
 
 
+def _unanswered_finding(pairs: Sequence[PairSummary]) -> list[Finding]:
+    """Pairs whose probes went out and (nearly) none came back, under load or already before it."""
+    probed = [
+        (pair, pair.latency)
+        for pair in pairs
+        if pair.latency is not None and pair.latency.during.sent_count
+    ]
+    silent = [
+        (pair, path) for pair, path in probed if (path.during.loss_ratio or 0.0) >= UNANSWERED_RATIO
+    ]
+    if not silent:
+        return []
+    before = sum(bool(path.before.answered_count) for _, path in silent)
+    return [
+        Finding(
+            id="probes-unanswered",
+            kind="cause",
+            severity="warning",
+            weight=59,
+            sentence=f"{len(silent)} of {len(probed)} probed pairs had (nearly) no answer to their "
+            f"probes under load, {before} of them had some before it: "
+            f"{_names([pair for pair, _ in silent])}",
+            next_step="look for what drops small UDP datagrams under load"
+            if 2 * before > len(silent)
+            else "let the server agents' echo port (BROADSIDE_AGENT_ECHO_PORT, 5200/udp) through "
+            "the firewall and the servers' own rules, and see in the agents' logs that it is bound",
+        )
+    ]
+
+
 def _said(name: str, value: float) -> str:
     return f"{value * 1e3:.4g} ms" if name == "rtt" else f"{value:.3%}"
 
@@ -501,6 +532,7 @@ def _observations(spec: RunSpec, burst: BurstFigures) -> list[Finding]:
             )
     findings += residual_causes(burst.reconciliation)
     findings += _latency_findings(burst.latency)
+    findings += _unanswered_finding(burst.pairs)
     if burst.differences:
         findings.append(
             Finding(

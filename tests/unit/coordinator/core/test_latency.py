@@ -125,6 +125,17 @@ def test_goals_of_probes_fail_or_stay_unproven_and_the_worst_is_named() -> None:
     assert BurstSummary.model_validate_json(canonical(slow)) == slow
 
 
+def test_probes_that_nobody_answers_are_said_without_a_goal() -> None:
+    shut = {finding.id: finding for finding in judged({}, column(np.nan)).findings}
+    said = shut["probes-unanswered"]
+    assert said.severity == "warning" and "1 of 1 probed pairs" in said.sentence
+    assert said.next_step is not None and "BROADSIDE_AGENT_ECHO_PORT" in said.next_step
+    dropped = {finding.id: finding for finding in judged({}, column(s22_120=np.nan)).findings}
+    assert "under load" in (dropped["probes-unanswered"].next_step or "")
+    for answered in (column(), column(s20_80=np.nan), column(-1.0)):
+        assert "probes-unanswered" not in {f.id for f in judged({}, answered).findings}
+
+
 def test_goals_without_probes_and_servers_without_an_echo_are_refused_with_the_field() -> None:
     (unmeasured,) = spec(traffic={}, objective={"probe_p99_max_s": 0.01}).problems()
     assert unmeasured.startswith("objective.probe_p99_max_s: nothing measures it")

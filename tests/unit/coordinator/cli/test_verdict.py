@@ -1,0 +1,41 @@
+"""A summary as a person reads it in a terminal."""
+
+import numpy as np
+import pytest
+
+from coordinator.cli.verdict import show_summary
+from coordinator.core.latency import find_latency
+from tests.unit.coordinator.charts.views import FAULTY, ended
+from tests.unit.coordinator.core.test_latency import BURST, column
+
+
+def shown(rtt_s: float, capsys: pytest.CaptureFixture[str], **at: float) -> str:
+    """What is shown of a run whose first burst has probes."""
+    *_, summary = ended(FAULTY)
+    latency, _ = find_latency(BURST, {0: column(rtt_s, **at)})
+    assert latency is not None
+    first, *others = summary.bursts
+    update = {
+        "bursts": (first.model_copy(update={"latency": latency}), *others),
+        "probe_p99_s": latency.fleet.during.p99_s,
+        "probe_loss_ratio": latency.fleet.during.loss_ratio,
+    }
+    show_summary(summary.model_copy(update=update))
+    return capsys.readouterr().out
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def test_probes_are_shown_before_under_and_after_the_load(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = shown(0.001, capsys, s20_120=0.004, s120_140=0.002)
+    assert "1 / 4 / 2" in said and "300 %" in said
+
+
+def test_probes_that_are_all_lost_are_shown_as_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = [line for line in shown(np.nan, capsys).splitlines() if "probes under load" in line]
+    assert "p99 unknown" in line and "lost 100" in line
