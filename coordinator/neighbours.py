@@ -25,7 +25,6 @@ from exchange.records import Records
 
 NEIGHBOURS: Final = "neighbours"  # name of the document beside the plan
 RUNS_LOOKED_AT: Final = 200  # newest runs among which neighbours are sought
-BYPASS: Final = "bypass"  # device.path of a run that does not cross the firewall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +127,7 @@ async def find_neighbours(
 
 def _inside(plan: Plan, span: Span) -> list[Burst]:
     """A plan's bursts that the ledger of a span may count."""
-    if plan.spec.device.get("path") == BYPASS:
+    if plan.spec.bypasses_device:
         return []
     return [
         burst

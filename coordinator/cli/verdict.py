@@ -101,7 +101,11 @@ def _figures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
         rows[4:4] = [
             ["lag", "", "unknown" if held.lag_s is None else f"{held.lag_s:.1f} s"],
             ["header overhead", "", f"{held.overhead_ratio:.4f}"],
-            ["residual", held.layer, f"{ratio(held.residual_ratio)} +- {uncertainty}"],
+            [
+                "residual, bypassed" if held.bypassed else "residual",
+                held.layer,
+                f"{ratio(held.residual_ratio)} +- {uncertainty}",
+            ],
         ]
     return columns, rows
 

@@ -455,8 +455,9 @@ def _residual(spec: RunSpec, burst: BurstFigures) -> _Check:
                 kind="context",
                 severity="note",
                 weight=30,
-                sentence="no firewall ledger was read: that the traffic crossed the firewall is "
-                "not shown",
+                sentence="no firewall ledger was read: that the traffic "
+                f"{'passed the firewall by' if spec.bypasses_device else 'crossed the firewall'} "
+                "is not shown",
                 next_step="configure a firewall metric source",
             )
         ]
@@ -471,6 +472,8 @@ def _residual(spec: RunSpec, burst: BurstFigures) -> _Check:
                 next_step="wait until the metric has settled, then recompute the verdict",
             )
         ]
+    if held.bypassed:
+        return _crossed(spec, held, held.residual_ratio)
     limit = spec.objective.residual_max_ratio
     planned = burst.completeness.planned_s
     unseen_s = planned - burst.completeness.measured_s
@@ -504,6 +507,42 @@ def _residual(spec: RunSpec, burst: BurstFigures) -> _Check:
         ]
     return Verdict.PASS, [
         Finding(id="reconciled", kind="context", severity="note", weight=40, sentence=said)
+    ]
+
+
+def _crossed(spec: RunSpec, held: Reconciliation, crossed_ratio: float) -> _Check:
+    """Of a run that was to pass the firewall by, its ledger must show nothing."""
+    limit = spec.objective.residual_max_ratio
+    said = (
+        f"above its idle level the ledger {held.source} shows {crossed_ratio:+.2%} "
+        f"(+-{held.residual_uncertainty_ratio or 0.0:.2%}) of the fleet's "
+        f"{(held.expected_bytes or 0.0) / 1e9:.4g} GB"
+    )
+    if max(0.0, crossed_ratio) + held.unknown_ratio <= limit:
+        return Verdict.PASS, [
+            Finding(
+                id="bypassed",
+                kind="context",
+                severity="note",
+                weight=40,
+                sentence=f"bypassed, as planned: {said}",
+            )
+        ]
+    unknown = (
+        f"; {held.unknown_ratio:.1%} of the fleet's bytes are in bins that it does not know"
+        if held.unknown_ratio > limit
+        else ""
+    )
+    return Verdict.INCONCLUSIVE, [
+        Finding(
+            id="not-bypassed",
+            kind="verdict",
+            severity="problem",
+            weight=88,
+            sentence=f"the run was to pass the firewall by (device.path=bypass), and {said}, more "
+            f"than the {limit:.1%} allowed{unknown}: it is no reference",
+            next_step="take the firewall out of the route, or launch without device.path=bypass",
+        )
     ]
 
 

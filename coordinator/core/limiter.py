@@ -92,6 +92,7 @@ def find_limiter(
     server: HostSummary,
     reconciliation: Reconciliation | None,
     *,
+    crosses: bool = True,
     sku: str | None = None,
     snat_utilization_ratio: float | None = None,
     limits: Limits = DOCUMENTED,
@@ -100,8 +101,10 @@ def find_limiter(
     """The rule with the highest confidence; unknown when none fires.
 
     ``sku`` names the firewall in ``limits``; documented rates are divided by ``scale`` before
-    they are compared with measured ones.
+    they are compared with measured ones. What does not cross the firewall is not limited by it.
     """
+    if not crosses:
+        reconciliation, sku, snat_utilization_ratio = None, None, None
     scene = Scene(
         traffic=traffic,
         flows=flows,
@@ -126,7 +129,7 @@ def find_limiter(
         _window(scene),
         _single_flow(scene),
         _snat(scene),
-        _firewall(scene),
+        _firewall(scene) if crosses else None,
     )
     fired = [rule for rule in rules if rule is not None]
     return max(fired, key=lambda rule: rule.confidence_ratio, default=UNKNOWN)

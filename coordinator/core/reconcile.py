@@ -6,6 +6,9 @@ compared: over every bin that the fleet touched, edges included, or over the bin
 the steady window where there are three and they say it more surely. What remains is the residual;
 it is named only when it is larger than its own uncertainty.
 
+Of a run that was to pass the device by (a reference) the ledger is expected to hold nothing: the
+residual is then what it shows above its idle level, in parts of what the fleet sent.
+
 A ledger is a device's, not a run's: what other runs are known to have sent through it at the time
 is taken off before the rest is held against this run.
 """
@@ -73,12 +76,14 @@ class Reconciliation(Message):
     firewall_bits_per_second: float | None = None  # at the ledger's layer
     firewall_bytes: float | None = None  # over the bins of `basis`
     expected_bytes: float | None = None  # fleet payload x overhead over the same bins
-    residual_ratio: float | None = None  # firewall / expected - 1
+    residual_ratio: float | None = None  # firewall / expected - 1; bypassed: (firewall - idle
+    # level) / what would be expected of a run that crosses it
     residual_uncertainty_ratio: float | None = None  # 95 %
     unknown_ratio: float = 0.0  # part of the fleet's bytes in bins that the ledger does not know
     baseline_bits_per_second: float | None = None  # ledger's level outside bursts
     full_bins_count: int = 0
     ledger_cov_ratio: float | None = None  # over full bins
+    bypassed: bool = False  # the run was not to cross the device
     neighbours: tuple[str, ...] = ()  # other runs whose traffic this ledger counts too
     causes: tuple[Cause, ...] = ()
 
@@ -285,11 +290,13 @@ def reconcile(
     *,
     clock_bound_s: float = 0.0,
     neighbours: Sequence[Neighbour] = (),
+    bypassed: bool = False,
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
     """Reconcile a run: the whole, and each burst in the order given, under one common lag.
 
-    ``missing`` has one element a burst. A bin that two bursts share is split by what each is
-    expected to have in it; what ``neighbours`` put into it is taken off first.
+    ``missing`` has one element a burst; ``bypassed`` runs were not to cross the device. A bin that
+    two bursts share is split by what each is expected to have in it; what ``neighbours`` put into
+    it is taken off first.
     """
     curve = fleet_curve(bursts)
     beside = None
@@ -310,6 +317,7 @@ def reconcile(
         burst_noise_ratio=_burst_noise(ratios),
         clock_bound_s=clock_bound_s,
         neighbours=tuple(sorted({neighbour.run_id for neighbour in neighbours})),
+        bypassed=bypassed,
     )
     gone = Missing(
         pairs_count=sum(part.pairs_count for part in missing),
@@ -337,6 +345,7 @@ class _Held:
     burst_noise_ratio: float  # and of one burst's; NaN: too few bursts
     clock_bound_s: float
     neighbours: tuple[str, ...]
+    bypassed: bool
 
 
 def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
@@ -494,12 +503,14 @@ def _account(held: _Held, share: _Share, missing: Missing, doubt_factor: float) 
         ),
         "full_bins_count": full,
         "neighbours": held.neighbours,
+        "bypassed": held.bypassed,
         "basis": "bytes",
     }
     if share.fleet_bytes <= 0 or share.bins_count == 0:
         return Reconciliation.model_validate(base)
     basis, ledger_bytes, fleet_bytes, residual, uncertainty = min(
-        _comparisons(held, share), key=lambda found: found[-1]
+        _crossings(held, share) if held.bypassed else _comparisons(held, share),
+        key=lambda found: found[-1],
     )
     expected = share.fleet_bytes * overhead.ratio
     idle = held.idle_bytes_per_s
@@ -522,7 +533,9 @@ def _account(held: _Held, share: _Share, missing: Missing, doubt_factor: float) 
                 if full >= FULL_BINS_MIN and share.full_rates.mean() > 0
                 else None
             ),
-            "causes": causes(
+            "causes": ()
+            if held.bypassed
+            else causes(
                 residual,
                 uncertainty,
                 missing=missing,
@@ -535,10 +548,12 @@ def _account(held: _Held, share: _Share, missing: Missing, doubt_factor: float) 
     )
 
 
-def _comparisons(
-    held: _Held, share: _Share
-) -> list[tuple[Literal["rate", "bytes"], float, float, float, float]]:
-    """The ways to hold the bytes together: basis, ledger's, fleet's, residual, uncertainty.
+# Basis, ledger's bytes, fleet's, residual, uncertainty.
+_Comparison = tuple[Literal["rate", "bytes"], float, float, float, float]
+
+
+def _comparisons(held: _Held, share: _Share) -> list[_Comparison]:
+    """The ways to hold the bytes together.
 
     Over every bin that the fleet touched, what was under way when receivers stopped counting is in
     the ledger and in nobody's seconds; it may be up to what was sent and not received, and half
@@ -555,7 +570,7 @@ def _comparisons(
     beside = OVERHEAD_ASSUMED_RATIO * share.beside_bytes / share.fleet_bytes
     half_tail = share.tail_bytes / share.total_bytes / 2
     lag = share.unsure_bytes / share.fleet_bytes
-    found: list[tuple[Literal["rate", "bytes"], float, float, float, float]] = [
+    found: list[_Comparison] = [
         (
             "bytes",
             share.ledger_bytes,
@@ -575,6 +590,26 @@ def _comparisons(
                 math.hypot(overhead.uncertainty_ratio, noise / math.sqrt(full), clock, beside),
             )
         )
+    return found
+
+
+def _crossings(held: _Held, share: _Share) -> list[_Comparison]:
+    """The same of a run that was to pass the device by.
+
+    What is unsure of bytes that crossed shrinks with them; the scatter of the ledger's bins and
+    what is unsure of neighbours' bytes stay.
+    """
+    beside = OVERHEAD_ASSUMED_RATIO * share.beside_bytes / share.fleet_bytes
+    noise = 0.0 if math.isnan(held.bin_noise_ratio) else held.bin_noise_ratio
+    found: list[_Comparison] = []
+    for basis, ledger, fleet, _, unsure in _comparisons(held, share):
+        full = basis == "rate"
+        width_s = share.full_s if full else share.width_s
+        bins = len(share.full_ratios) if full else share.bins_count
+        expected = fleet * held.overhead.ratio
+        crossed = (ledger - (held.idle_bytes_per_s or 0.0) * width_s) / expected
+        spread = math.hypot(unsure * min(1.0, abs(crossed)), noise / math.sqrt(bins), beside)
+        found.append((basis, ledger, fleet, crossed, spread))
     return found
 
 

@@ -23,6 +23,7 @@ from exchange.messages import (
 ARM_GAP_MIN_S = 5.0  # s between two bursts that the fleet needs to report and to arm again
 
 TUNNEL_GAP_S = 4.0  # s more, for both ends of the tunnels
+BYPASS: Final = "bypass"  # device.path of a run that is not to cross the firewall
 
 
 class Layer(StrEnum):
@@ -120,6 +121,11 @@ class RunSpec(Message):
                 f"(omit_s {traffic.omit_s} s, {tail}and {ARM_GAP_MIN_S:g} s to arm again); "
                 f"set at least {math.ceil(needed_s)} s"
             )
+
+    @property
+    def bypasses_device(self) -> bool:
+        """Whether its traffic is to pass the firewall by: a reference."""
+        return self.device.get("path") == BYPASS
 
     @property
     def scaled_target_bits_per_second(self) -> float | None:

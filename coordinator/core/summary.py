@@ -296,7 +296,7 @@ def summarise_burst(
 ) -> BurstSummary:
     """Everything about one burst, the ledger's lag fitted on this burst alone."""
     measured = measure_burst(spec, evidence, now, limits=limits)
-    held = None if ledger is None else _reconciled([measured], ledger, ())[1][0]
+    held = None if ledger is None else _reconciled(spec, [measured], ledger, ())[1][0]
     return _judged(spec, measured.summary, held, ledger, limits)
 
 
@@ -321,7 +321,7 @@ def summarise_run(
     whole: Reconciliation | None = None
     held: Sequence[Reconciliation | None] = [None] * len(measured)
     if ledger is not None and measured:
-        whole, held = _reconciled(measured, ledger, neighbours)
+        whole, held = _reconciled(spec, measured, ledger, neighbours)
     judged = [
         _judged(spec, burst.summary, part, ledger, limits)
         for burst, part in zip(measured, held, strict=True)
@@ -474,7 +474,10 @@ def _root(values: Sequence[float | None]) -> float | None:
 
 
 def _reconciled(
-    bursts: Sequence[MeasuredBurst], ledger: FirewallLedger, neighbours: Sequence[Neighbour]
+    spec: RunSpec,
+    bursts: Sequence[MeasuredBurst],
+    ledger: FirewallLedger,
+    neighbours: Sequence[Neighbour],
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
     first = next(
         (burst.summary for burst in bursts if not burst.summary.headers_assumed),
@@ -492,6 +495,7 @@ def _reconciled(
         [_missing(burst.summary) for burst in bursts],
         clock_bound_s=max(burst.summary.clock_bound_max_s or 0.0 for burst in bursts),
         neighbours=neighbours,
+        bypassed=spec.bypasses_device,
     )
 
 
@@ -554,6 +558,7 @@ def _judged(
         burst.client,
         burst.server,
         held,
+        crosses=not spec.bypasses_device,
         sku=_sku(spec),
         snat_utilization_ratio=None if ledger is None else ledger.snat_utilization_ratio,
         limits=limits,

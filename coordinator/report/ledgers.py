@@ -11,6 +11,12 @@ _HOW = {
     "fitted": "from the run's own median burst, as the ledger's layer is not stated",
 }
 
+_BYPASSED = (
+    "This run was to pass the firewall by (device.path=bypass), so its ledger is expected to hold "
+    "nothing of it. The residual is what the ledger shows above its idle level, in parts of what "
+    "it would show of a run that crosses it."
+)
+
 
 def reconciliation_section(source: Source) -> Section:
     """Lag, overhead, bytes and residual, for the whole and each burst, and what explains it."""
@@ -47,6 +53,7 @@ def reconciliation_section(source: Source) -> Section:
         id="reconciliation",
         title="Reconciliation",
         paragraphs=(
+            *((_BYPASSED,) if held.bypassed else ()),
             (
                 "The firewall's own bins are shifted by the lag at which the fleet's bytes "
                 "explain them "

@@ -239,3 +239,29 @@ def test_a_bypassed_run_is_not_found_in_its_neighbours_bytes() -> None:
     )
     assert whole.residual_ratio == pytest.approx(-1, abs=0.01)
     assert whole.causes[0].id == "bypass"
+    planned, _ = reconcile(
+        series,
+        replace(ledger, bytes=theirs),
+        HEADERS,
+        [NOBODY],
+        neighbours=others,
+        bypassed=True,
+    )
+    assert planned.residual_ratio == pytest.approx(0, abs=0.01)
+    assert planned.causes == ()
+
+
+@pytest.mark.parametrize("grain_s", [1.0, 60.0])
+def test_a_run_that_is_to_pass_the_device_by_is_expected_nowhere_in_its_ledger(
+    grain_s: float,
+) -> None:
+    """What others send all the time is no sign of it; what of it crossed all the same is."""
+    plant = Plant(pairs=6, bursts=3, burst_s=60, period_s=120, grain_s=grain_s)
+    series, ledger = made(plant)
+    idle = np.full(len(ledger), 1e9 * grain_s)
+    for share in (0.0, 0.2, 1.0):
+        seen = replace(ledger, bytes=ledger.bytes * share + idle)
+        whole, _ = reconcile(series, seen, HEADERS, [NOBODY] * 3, bypassed=True)
+        assert whole.residual_ratio == pytest.approx(share, abs=0.02)
+        assert whole.residual_uncertainty_ratio is not None
+        assert whole.residual_uncertainty_ratio < 0.05

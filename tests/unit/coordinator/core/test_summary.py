@@ -582,3 +582,22 @@ def test_what_a_ledger_says_of_itself_reaches_the_reader() -> None:
     assert note.sentence == "it had not come to rest"
     assert run.verdict is summarise(made).verdict, "a note judges nothing by itself"
     assert run.limiter is LimiterName.SNAT_PORTS
+
+
+def test_a_reference_passes_where_the_ledger_shows_nothing_of_it_and_else_not() -> None:
+    """A run with ``device.path=bypass`` is to leave no bytes in the firewall's ledger."""
+    made = fleet(SMALL)
+    ledger = made.ledger
+    assert ledger is not None
+    spec = made.plan.spec.model_copy(update={"device": {"path": "bypass"}})
+    made = replace(made, plan=made.plan.model_copy(update={"spec": spec}))
+    empty = replace(ledger, bytes=np.zeros(len(ledger)))
+    passed = summarise(replace(made, ledger=empty))
+    assert passed.verdict is Verdict.PASS
+    assert "bypassed" in {finding.id for finding in passed.findings}
+    assert passed.limiter is not LimiterName.FIREWALL
+    crossed = summarise(made)
+    assert crossed.verdict is Verdict.INCONCLUSIVE
+    assert next(f for f in crossed.findings if f.kind == "verdict").id == "not-bypassed"
+    unseen = summarise(replace(made, ledger=replace(empty, bytes=np.full(len(empty), math.nan))))
+    assert unseen.verdict is Verdict.INCONCLUSIVE
