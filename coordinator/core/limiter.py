@@ -73,6 +73,27 @@ class Scene:
         return self.flows[0]
 
     @property
+    def senders(self) -> tuple[HostSummary, ...]:
+        """The hosts whose NICs carry payload out; the others send acknowledgements."""
+        match self.traffic.direction:
+            case Direction.FORWARD:
+                return (self.client,)
+            case Direction.REVERSE:
+                return (self.server,)
+            case Direction.BIDIRECTIONAL:
+                return (self.client, self.server)
+
+    @property
+    def sender_nic_ratio(self) -> float | None:
+        """The fullest sender's NIC; None where a side's is unknown."""
+        known = [host.nic_max_ratio for host in self.senders if host.nic_max_ratio is not None]
+        return max(known) if len(known) == len(self.senders) else None
+
+    @property
+    def sender_full(self) -> bool:
+        return any((host.nic_max_ratio or 0.0) >= NIC_FULL_RATIO for host in self.senders)
+
+    @property
     def drops(self) -> bool:
         """Whether segments or datagrams were lost on the way."""
         lost = (self.lead.retransmit_ratio or 0.0) > CLEAN_RATIO
@@ -255,18 +276,19 @@ def _steadier_ledger(scene: Scene) -> bool:
 def _slow_nic(scene: Scene) -> Limiter | None:
     """Every pair is held for itself, far below its NIC's cap, and something pushes back."""
     down = scene.traffic.direction is Direction.REVERSE
-    sender = scene.server if down else scene.client
-    far_below = sender.nic_max_ratio is not None and sender.nic_max_ratio < ROOM_RATIO
-    if not far_below or not (scene.drops or scene.queued) or not _each_alone(scene):
+    nic = scene.sender_nic_ratio
+    if (
+        nic is None
+        or nic >= ROOM_RATIO
+        or not (scene.drops or scene.queued)
+        or not _each_alone(scene)
+    ):
         return None
     alone = (
         f"{len(scene.pairs)} pairs rise and fall each by itself: the sum's variance is "
         f"{scene.lead.share_movement_ratio:.0%} of the pairs' own, summed"
     )
-    pushed = (
-        "the path pushes back while the fullest sender's NIC is at "
-        f"{sender.nic_max_ratio:.0%} of its cap"
-    )
+    pushed = f"the path pushes back while the fullest sender's NIC is at {nic:.0%} of its cap"
     return Limiter(
         name=LimiterName.SERVER_NIC if down else LimiterName.CLIENT_NIC,
         confidence_ratio=0.6,
@@ -294,9 +316,9 @@ def _window(scene: Scene) -> Limiter | None:
             if scene.traffic.window_bytes
             else pair.cwnd_bytes
         )
-        if not limit or not pair.rtt_mean_s or pair.received_bits_per_second is None:
+        if not limit or not pair.rtt_mean_s:
             continue
-        in_flight = pair.received_bits_per_second / 8 * pair.rtt_mean_s
+        in_flight = _one_way(scene, pair) / 8 * pair.rtt_mean_s
         if in_flight >= 0.7 * limit:
             held.append(pair)
     if not held or _share(scene, held) < 0.5:
@@ -311,14 +333,20 @@ def _window(scene: Scene) -> Limiter | None:
     )
 
 
+def _one_way(scene: Scene, pair: PairSummary) -> float:
+    """A pair's rate in bit/s each way: its windows are of one."""
+    return (pair.received_bits_per_second or 0.0) / len(scene.traffic.direction.flows)
+
+
 def _window_advice(scene: Scene, held: Sequence[PairSummary], rtt_s: float) -> str:
     """The bandwidth-delay product and the smallest window that fills it (RFC 6349)."""
+    down = scene.traffic.direction is Direction.REVERSE
     caps = [
-        (pair.received_bits_per_second or 0.0) / pair.client_nic_ratio
+        _one_way(scene, pair) / nic
         for pair in held
-        if pair.client_nic_ratio
+        if (nic := pair.server_nic_ratio if down else pair.client_nic_ratio)
     ]
-    wanted = max(caps) if caps else 2 * max(pair.received_bits_per_second or 0.0 for pair in held)
+    wanted = max(caps) if caps else 2 * max(_one_way(scene, pair) for pair in held)
     product = wanted / 8 * rtt_s
     each = product / scene.traffic.streams_count
     return (
@@ -334,7 +362,7 @@ def _single_flow(scene: Scene) -> Limiter | None:
     cov, lead = scene.lead.pair_cov_ratio, scene.lead
     if cov is None or cov > EQUAL_COV_RATIO or lead.pair_median_bits_per_second is None:
         return None
-    if any(h.nic_max_ratio and h.nic_max_ratio >= NIC_FULL_RATIO for h in (scene.client,)):
+    if scene.sender_full:
         return None
     each = lead.pair_median_bits_per_second / streams
     known = scene.limits.flow.get(scene.sku or "")
@@ -383,14 +411,15 @@ def _firewall(scene: Scene) -> Limiter | None:
         return None  # nothing on the path pushed back
     if _each_alone(scene):
         return None  # what pairs share would let one gain what another loses
-    lead, nic = scene.lead, scene.client.nic_max_ratio
-    if any(h.nic_max_ratio and h.nic_max_ratio >= NIC_FULL_RATIO for h in (scene.client,)):
+    lead, nic = scene.lead, scene.sender_nic_ratio
+    if scene.sender_full:
         return None
-    confidence = 0.0
+    # A NIC that has hardly room holds a sum just as flat, with the same queue in front of it.
+    confidence = -0.1 if nic is not None and nic >= ROOM_RATIO else 0.0
     evidence = []
     if nic is not None and nic < ROOM_RATIO:
         confidence += 0.2
-        evidence.append(f"the fullest client NIC is at {nic:.0%} of its cap")
+        evidence.append(f"the fullest sender's NIC is at {nic:.0%} of its cap")
     if lead.second_cov_ratio is not None and lead.second_cov_ratio < FLAT_COV_RATIO:
         confidence += 0.1
         evidence.append(f"the fleet's sum is flat: CoV {lead.second_cov_ratio:.1%}")
