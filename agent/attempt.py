@@ -35,6 +35,7 @@ class Attempt:
     reader: Reader
     transcript: Transcript  # of standard output so far
     exit: asyncio.Task[Exit]  # cancel it to kill the engine
+    endless: bool = False  # it has no end of its own: one that we did not bring about is a failure
     _take: Callable[[Iterator[Event], float], None]
     _watched: dict[Watch, int] = field(default_factory=dict)  # bytes of a tail that were read
 
@@ -106,6 +107,7 @@ class Attempt:
             reader=reader,
             transcript=transcript,
             exit=asyncio.create_task(_wait(started, second)),
+            endless=process.stop_after_s is not None,
             _take=tell,
         )
         if process.watches or process.stop_after_s is not None:
@@ -182,8 +184,19 @@ class Attempt:
             server_ahead_s=release.server_ahead_s if release else 0.0,
         )
         report = with_cpu(reading, over.cpu_s if over else None)
-        report = report.model_copy(update={"argv": self.argv})
+        error = report.error or self._cut_short(over)
+        report = report.model_copy(update={"argv": self.argv, "error": error})
         return replace(reading, report=report)
+
+    def _cut_short(self, over: Exit | None) -> str | None:
+        """What ended an engine that runs until we stop it, where that was not us."""
+        if over is None or not self.endless or self.process.stopping:
+            return None
+        code = over.exit_code or 0
+        how = f"ended with exit code {code}"
+        if code < 0:
+            how = f"was killed by signal {-code} ({signal.strsignal(-code)}), not by its agent"
+        return f"{Path(self.argv[0]).name} {how} before its time was over"
 
 
 @contextmanager

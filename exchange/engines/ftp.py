@@ -309,7 +309,7 @@ class CounterReader:
         )
 
     def _error(self, exit_code: int | None, stderr: str) -> str | None:
-        """lftp repeats until it is stopped: an end of its own is a failure."""
+        """What lftp says of an end of its own; the agent tells other ends that are failures."""
         if exit_code is None or exit_code < 0:
             return None
         said = [*stderr.splitlines(), *self._words]

@@ -145,7 +145,7 @@ class Process:
     env: Mapping[str, str] = field(default_factory=dict)  # beside the agent's own environment
     watches: tuple[Watch, ...] = ()
     stop_after_s: float | None = None  # s after the instant at which the agent ends it: for an
-    # engine that has no end of its own. That end is not a failure.
+    # engine that has no end of its own. That end is not a failure, any other is.
     end_by: EndBy = EndBy.KILL
     raw_max_bytes: int | None = None  # of its output that are kept; None: the agent's bound
     streams_count: int | None = None  # its share of the pair's streams: what the gate waits for

@@ -1,6 +1,8 @@
 """The engines beside iperf3, for real: two agents on loopback, bursts of two seconds."""
 
+import os
 import re
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -200,6 +202,16 @@ async def test_a_cancelled_download_stops_within_five_seconds(pair: Pair) -> Non
     assert (report.ended_at - cancelled_at).total_seconds() < 5
     await until(lambda: not any(is_alive(pid) for pid in engines))
     assert _folders("client-1") == []
+
+
+async def test_a_download_that_somebody_else_kills_has_failed(pair: Pair) -> None:
+    job = await pair.range.launch(pair.ports["ftp"], duration_s=20, traffic={"engine": "ftp"})
+    await pair.range.under_way(job, intervals_count=1)
+    (engine,) = pair.client.children()
+    os.kill(engine, signal.SIGKILL)
+    report = await pair.range.report(job)
+    assert report.outcome is Outcome.FAILED
+    assert "lftp was killed by signal 9" in (report.reason or "")
 
 
 async def test_engines_run_as_nobody_and_listen_at_the_agents_address(pair: Pair) -> None:
