@@ -50,7 +50,7 @@ class Session:
 
     started_s: float  # epoch s, as all here
     connected_s: float  # when somebody was last seen connected
-    cpu_before_s: float  # CPU time that the daemon had used when it began
+    cpu_before_s: float  # CPU time that the daemon had used when it was last seen idle
     clock_before: ClockReading | None = None
     sent_s: float = 0.0  # engine seconds that are uploaded
     uploaded_s: float = 0.0  # epoch s of the last upload
@@ -69,6 +69,8 @@ class DaemonPort:
     _session: Session | None = None
     _listening: bool = False
     _connected: bool = False
+    _idle_cpu_s: float | None = None  # CPU time of the daemon at the end of the last session
+    _stop_cpu_s: float | None = None  # and when it was told to end: afterwards nothing shows it
 
     @property
     def busy(self) -> bool:
@@ -91,7 +93,7 @@ class DaemonPort:
         """Listen at another address from now on; a session under way is over."""
         self.address = address
         if self._attempt is not None:
-            self._attempt.process.stop("it is to listen elsewhere")
+            self._stop(self._attempt, "it is to listen elsewhere")
             self.tools.changed.set()  # it is free no more
 
     async def serve(self) -> None:
@@ -108,12 +110,13 @@ class DaemonPort:
         """Take in what the socket tables show."""
         before = (self.free, self.busy)
         self._listening, self._connected = view.listening, view.connected
+        if self._idle_cpu_s is None and view.listening and not view.connected and self._attempt:
+            self._idle_cpu_s = group_cpu_s(self._attempt.process.pid)  # its start is no session's
         if view.connected and self._attempt is not None:
             if self._session is None:
+                # A look comes up to half a second after the first connection.
                 self._session = Session(
-                    started_s=now_s,
-                    connected_s=now_s,
-                    cpu_before_s=group_cpu_s(self._attempt.process.pid),
+                    started_s=now_s, connected_s=now_s, cpu_before_s=self._idle_cpu_s or 0.0
                 )
             self._session.connected_s = now_s
         if (self.free, self.busy) != before:
@@ -139,13 +142,14 @@ class DaemonPort:
             self._set_problem(str(error))
             return False
         self._attempt = attempt
+        self._idle_cpu_s = self._stop_cpu_s = None
         self.tools.changed.set()
         keeper = asyncio.create_task(self._keep(attempt, launch, reader))
         stop = asyncio.create_task(self.tools.stopping.wait())
         try:
             await asyncio.wait({attempt.exit, stop}, return_when=asyncio.FIRST_COMPLETED)
             if stop.done():
-                attempt.process.stop("the agent is stopping")
+                self._stop(attempt, "the agent is stopping")
             exit_ = await attempt.exit
             await self._close(attempt, reader)
         finally:
@@ -172,6 +176,12 @@ class DaemonPort:
             return False
         self._set_problem(None)
         return True
+
+    def _stop(self, attempt: Attempt, reason: str) -> None:
+        """End the daemon, its CPU time read first: a session may be under way."""
+        if attempt.over is None and not attempt.process.stopping:
+            self._stop_cpu_s = group_cpu_s(attempt.process.pid)
+        attempt.process.stop(reason)
 
     def _prepare(self, workspace: Workspace) -> Launch:
         """Everything in place for the daemon (blocking). Raises what can be wrong with it."""
@@ -219,12 +229,24 @@ class DaemonPort:
         session, self._session = self._session, None
         if session is None:
             return
+        running = attempt.over is None and not attempt.process.stopping
+        cpu_s = group_cpu_s(attempt.process.pid) if running else self._stop_cpu_s
+        self._idle_cpu_s = cpu_s
         self.tools.changed.set()
         session.sent_s = 0.0
-        await self._save(attempt, session, ended_s=reader.last_at_s or session.connected_s)
+        await self._save(
+            attempt, session, ended_s=reader.last_at_s or session.connected_s, cpu_s=cpu_s
+        )
         reader.close()
 
-    async def _save(self, attempt: Attempt, session: Session, *, ended_s: float | None) -> None:
+    async def _save(
+        self,
+        attempt: Attempt,
+        session: Session,
+        *,
+        ended_s: float | None,
+        cpu_s: float | None = None,
+    ) -> None:
         reading = attempt.read()
         if not reading.intervals:
             return  # somebody connected and asked for nothing
@@ -238,7 +260,9 @@ class DaemonPort:
             started_at=_utc(started_s),
             first_data_at=None if first_s is None else _utc(first_s),
             ended_at=None if ended_s is None else _utc(ended_s),
-            engine=self._with_cpu(reading, attempt, session, started_s, ended_s),
+            engine=reading.report
+            if ended_s is None
+            else self._with_cpu(reading, session, cpu_s, started_s, ended_s),
             clock_before=session.clock_before,
             clock_after=None if ended_s is None else await self._read_clock(),
         )
@@ -250,19 +274,15 @@ class DaemonPort:
     def _with_cpu(
         self,
         reading: Reading,
-        attempt: Attempt,
         session: Session,
+        cpu_s: float | None,
         started_s: float,
-        ended_s: float | None,
+        ended_s: float,
     ) -> EngineReport:
-        """The report; of a session that is over with what it cost."""
-        if ended_s is None:
-            return reading.report
-        cpu_s = group_cpu_s(attempt.process.pid) - session.cpu_before_s
-        # A daemon that has just ended shows nothing any more.
-        return self.tools.with_host_cpu(
-            with_cpu(reading, cpu_s if cpu_s >= 0 else None), started_s, ended_s
-        )
+        """The report of a session that is over, with what it cost: unknown of a daemon that ended
+        by itself."""
+        cost_s = None if cpu_s is None else max(0.0, cpu_s - session.cpu_before_s)
+        return self.tools.with_host_cpu(with_cpu(reading, cost_s), started_s, ended_s)
 
     async def _read_clock(self) -> ClockReading:
         return await read_clock(self.tools.settings.chronyc_socket)

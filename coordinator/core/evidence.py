@@ -388,7 +388,21 @@ def summed(records: Sequence[ServerRecord]) -> Summed:
         )
         and len(found) == len(records)
     ]
-    engine = lead.test.engine.model_copy(update={"totals": totals})
+
+    def total(name: str) -> float | None:
+        values = [getattr(test.engine, name) for test in tests]
+        return None if None in values else sum(values)
+
+    hosts = [cpu_s for test in tests if (cpu_s := test.engine.host_cpu_s) is not None]
+    engine = lead.test.engine.model_copy(
+        update={
+            "totals": totals,
+            "cpu_s": total("cpu_s"),
+            "cpu_payload_bytes": total("cpu_payload_bytes"),
+            # Of one host, over all but the same time.
+            "host_cpu_s": max(hosts) if len(hosts) == len(tests) else None,
+        }
+    )
     return Summed(
         test=lead.test.model_copy(
             update={

@@ -1,19 +1,22 @@
 """Which services a server agent is told to run, and what it says of them."""
 
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, cast
 
 import pytest
 from pydantic import ValidationError
 
+from agent.attempt import Attempt
 from agent.daemon import DaemonPort, service_states
 from agent.kits import Kit, unknown_kit
 from agent.settings import parse_services
 from agent.sockets import PortView
 from exchange.engines import engines
-from exchange.engines.port import Tool
+from exchange.engines.port import DaemonReader, Tool
+from exchange.engines.reading import Reading
 from exchange.records import Records
 from tests.unit.agent.doubles import MemoryTable, make_tools
-from tests.unit.agent.jobs import make_settings
+from tests.unit.agent.jobs import make_reading, make_settings
 
 NGINX = {"nginx": Tool(argv=("/usr/sbin/nginx",), version="1.22.1")}
 
@@ -66,6 +69,60 @@ def test_connections_without_a_daemon_of_ours_are_nobodys_session() -> None:
     )
     port.look(PortView(listening=True, tcp_count=3, left_count=0, udp_count=0), 100.0)
     assert (port.free, port.busy) == (False, False)
+
+
+class Daemon:
+    """What a port knows of its daemon's process."""
+
+    def __init__(self) -> None:
+        self.process = self
+        self.pid = 77
+        self.stopping = False
+        self.over = None
+
+    def stop(self, reason: str) -> None:
+        self.stopping = True
+
+    def read(self) -> Reading:
+        return make_reading()
+
+
+async def test_a_session_costs_from_the_last_idle_look_to_the_last_before_the_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used_s = 0.25
+    monkeypatch.setattr("agent.daemon.group_cpu_s", lambda _: used_s)
+    records = Records(MemoryTable())
+    port = DaemonPort(
+        port=8080, kit=Kit(engine=engines()["http"], tools=NGINX), tools=make_tools(records)
+    )
+    daemon = Daemon()
+    port._attempt = cast(Attempt, daemon)
+    reader = cast(DaemonReader, engines()["http"].server_reader())
+
+    async def session(at_s: float, before_s: float, at_end_s: float, *, stopped: bool) -> None:
+        nonlocal used_s
+        used_s = before_s + 1.0  # half a second of it has passed by the first look
+        port.look(view(connected=True), at_s)
+        used_s = at_end_s
+        if stopped:
+            port.bind("10.1.1.2")
+            used_s = 0.0  # nothing runs any more
+        await port._close(cast(Attempt, daemon), reader)
+
+    port.look(view(connected=False), 99.0)
+    await session(100.0, 0.25, 3.25, stopped=False)
+    await session(200.0, 3.25, 7.75, stopped=True)
+    told = [test async for test, _ in records.stream_tests(at(0), at(3600))]
+    assert [test.engine.cpu_s for test in told] == [3.0, 4.5]
+
+
+def at(epoch_s: float) -> datetime:
+    return datetime.fromtimestamp(epoch_s, UTC)
+
+
+def view(*, connected: bool) -> PortView:
+    return PortView(listening=True, tcp_count=int(connected), left_count=0, udp_count=0)
 
 
 def test_an_engine_that_nobody_looked_for_is_refused_with_its_name() -> None:

@@ -244,7 +244,14 @@ def served(port: int, cookie: str | None, first_s: float = 0.0) -> TestSeconds:
             started_at=started_at,
             first_data_at=started_at,
             ended_at=BURST.planned_end_at,
-            engine=EngineReport(engine="iperf3", cookie=cookie, totals=(total,)),
+            engine=EngineReport(
+                engine="iperf3",
+                cookie=cookie,
+                totals=(total,),
+                cpu_s=0.5,
+                cpu_payload_bytes=10_000,
+                host_cpu_s=4.0 + port / 10,
+            ),
         ),
         tracks=(
             Track(
@@ -280,6 +287,9 @@ def test_the_tests_of_several_processes_are_summed(cookies: tuple[str | None, ..
     assert track.first_data_at_s == pytest.approx(T0_S + 0.25)
     (total,) = record.test.engine.totals
     assert total.received_bytes == 30_000
+    summed = record.test.engine
+    assert (summed.cpu_s, summed.cpu_payload_bytes) == (1.5, 30_000)
+    assert summed.host_cpu_s == 4.3  # of one host, whose time each of them told
 
 
 def test_a_part_never_passes_for_the_whole() -> None:
