@@ -60,6 +60,12 @@ def _burst_bins(view: BurstView, theme: Theme) -> Figure:
     return ledgers.bins((view.series,), view.ledger, held, theme, view.spec.scale)
 
 
+def _latency(view: BurstView, theme: Theme) -> Figure:
+    if view.summary.latency is None:
+        raise NoChart(f"latency: burst {view.summary.index + 1} has no probes (traffic.probe=udp)")
+    return pairs.latency(view, theme)
+
+
 def _residuals(view: RunView, theme: Theme) -> Figure:
     held = [burst.reconciliation for burst in view.summary.bursts]
     if not any(each is not None and each.residual_ratio is not None for each in held):
@@ -114,6 +120,13 @@ _DEFINITIONS: Final[Mapping[str, _Definition]] = dict(
             "Start offsets",
             "When each pair's first data came, against the planned instant.",
             of_burst=pairs.starts,
+        ),
+        _defined(
+            "latency",
+            "burst",
+            "Latency under load",
+            "What each pair's probes took on the idle path, and under the load.",
+            of_burst=_latency,
         ),
         _defined(
             "rtt",

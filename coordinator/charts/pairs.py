@@ -1,6 +1,6 @@
 """Charts of one burst, pair by pair."""
 
-from coordinator.charts.figure import Figure, bars, frame, level, numbers, rate_unit
+from coordinator.charts.figure import Figure, bars, frame, level, marks, numbers, rate_unit
 from coordinator.charts.seconds import scaled
 from coordinator.charts.states import state_marker
 from coordinator.charts.theme import PALETTES, Colour, Theme
@@ -99,5 +99,41 @@ def starts(view: BurstView, theme: Theme) -> Figure:
             }
         ],
         hovermode="closest",
+        x_axis={"tickformat": "d"},
+    )
+
+
+def latency(view: BurstView, theme: Theme) -> Figure:
+    """Round trips of each pair's probes: idle before the burst, and under its load."""
+    colours = PALETTES[theme]
+    probed = [(pair.pair_index + 1, pair.latency) for pair in view.summary.pairs if pair.latency]
+    x = [index for index, _ in probed]
+    series = (  # the rings leave a p50 that is as large visible
+        ("before, p50", [path.before.p50_s for _, path in probed], Colour.SENT, 6, "circle-open"),
+        ("under load, p50", [path.during.p50_s for _, path in probed], Colour.FLEET, 6, "circle"),
+        (
+            "under load, p99",
+            [path.during.p99_s for _, path in probed],
+            Colour.LEDGER,
+            10,
+            "circle-open",
+        ),
+    )
+    return frame(
+        theme,
+        "Round trips of each pair's probes, before and under load",
+        "pair",
+        "ms, round trip",
+        [
+            marks(
+                name,
+                x,
+                numbers(values, 1e-3),
+                colours[colour],
+                unit="ms",
+                marker={"color": colours[colour], "size": size, "symbol": symbol},
+            )
+            for name, values, colour, size, symbol in series
+        ],
         x_axis={"tickformat": "d"},
     )

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
+from coordinator.core.roundtrips import PathLatency
 from coordinator.core.series import BurstSeries
 from coordinator.core.summary import BurstSummary, RunSummary
 from coordinator.core.tables import CELLS_MAX_COUNT, Column, fleet_table
@@ -36,7 +37,7 @@ def make_tables(summary: RunSummary, series: Sequence[BurstSeries]) -> Tables:
         "seconds": _seconds(series),
         "pairs": _columns(
             [
-                {"burst": burst.index + 1, **_flat(pair)}
+                {"burst": burst.index + 1, **_flat(pair), **_latency(pair.latency)}
                 for burst in summary.bursts
                 for pair in burst.pairs
             ]
@@ -88,7 +89,23 @@ def _burst(burst: BurstSummary) -> dict[str, Any]:
         f"reconciliation_{name}": None if held is None else getattr(held, name)
         for name in ("lag_s", "overhead_ratio", "residual_ratio", "residual_uncertainty_ratio")
     }
+    seen = burst.latency
+    if seen is not None:
+        said |= _latency(seen.fleet)
+        said |= {f"latency_{name}": value for name, value in _flat(seen).items()}
     return said
+
+
+def _latency(path: PathLatency | None) -> dict[str, Any]:
+    """Round trips of probes, phase by phase; nothing without probes."""
+    if path is None:
+        return {}
+    said = {
+        f"latency_{phase}_{name}": value
+        for phase in ("before", "during", "after")
+        for name, value in _flat(getattr(path, phase)).items()
+    }
+    return said | {"latency_buffer_delay_ratio": path.buffer_delay_ratio}
 
 
 def _flat(value: BaseModel) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from coordinator.charts import catalogue
 from coordinator.core.judge import Verdict
 from coordinator.core.runs import Layer
 from coordinator.core.summary import RunSummary
-from coordinator.report import agents, course, figures, ledgers, method
+from coordinator.report import agents, course, figures, latency, ledgers, method
 from coordinator.report.source import Source
 from coordinator.report.values import ChartPlace, Report, Section
 from coordinator.words import rate, ratio
@@ -18,6 +18,7 @@ def build(source: Source) -> Report:
         method.method_section(source),
         agents.planned_section(source),
         figures.bursts_section(source),
+        *latency.latency_sections(source),
         figures.pairs_section(source),
         agents.clocks_section(source),
         ledgers.reconciliation_section(source),
@@ -100,8 +101,14 @@ def _charts(source: Source) -> Section:
         names = [entry.name for entry in catalogue() if entry.kind == "burst"]
         if view.ledger is None or view.summary.reconciliation is None:
             names.remove("reconciliation")
+        if view.summary.latency is None:
+            names.remove("latency")
         if index != source.views[0].summary.index:
-            names = [name for name in names if name in ("throughput", "heatmap", "pairs", "starts")]
+            names = [
+                name
+                for name in names
+                if name in ("throughput", "heatmap", "pairs", "starts", "latency")
+            ]
         if source.means_only:
             names = [name for name in names if name in _OF_MEANS]
         chosen += [(name, index) for name in names]

@@ -79,6 +79,14 @@ def headline_section(source: Source) -> Section:
         f"({ratio(summary.retransmit_ratio, 3)} of those sent)",
         "CPU, mean of clients and servers": f"{ratio(summary.client_cpu_mean_ratio, 0)}, "
         f"{ratio(summary.server_cpu_mean_ratio, 0)}",
+        **(
+            {
+                "probes under load, p50 and p99": f"{milliseconds(summary.probe_p50_s)}, "
+                f"{milliseconds(summary.probe_p99_s)} ({ratio(summary.probe_loss_ratio)} lost)"
+            }
+            if summary.probe_loss_ratio is not None
+            else {}
+        ),
         "limiter": summary.limiter.value
         + (
             f" (confidence {summary.limiter_details.confidence_ratio:.0%})"

@@ -73,6 +73,7 @@ export async function drawOne(element, path) {
 // Charts that this run cannot have.
 function without(summary) {
   const absent = summary.bursts.length < 3 ? ["trend"] : [];
+  if (!summary.bursts.some(({ latency }) => latency)) absent.push("latency");
   return summary.reconciliation ? absent : [...absent, "reconciliation", "residuals"];
 }
 

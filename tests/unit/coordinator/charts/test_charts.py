@@ -132,6 +132,16 @@ def test_states_of_every_burst_sum_to_all_that_was_planned() -> None:
         assert total == pytest.approx(100, abs=0.01)
 
 
+def test_round_trips_are_the_pairs_own_in_milliseconds() -> None:
+    view = burst_view()
+    chart = draw_burst("latency", view, Theme.LIGHT)
+    loaded = trace(chart, "under load, p99")
+    pair = view.summary.pairs[int(loaded["x"][5]) - 1]
+    assert pair.latency is not None and pair.latency.during.p99_s is not None
+    assert loaded["y"][5] == pytest.approx(pair.latency.during.p99_s * 1000)
+    assert set(trace(chart, "before, p50")["y"]) == {1.0}
+
+
 def test_a_chart_that_cannot_be_says_why() -> None:
     with pytest.raises(UnknownChart, match="did you mean 'throughput'"):
         draw_burst("troughput", burst_view(), Theme.LIGHT)
@@ -159,6 +169,10 @@ def test_a_burst_that_nobody_ran_still_draws(name: str) -> None:
         series=measured[0].series,
         ledger=made.ledger,
     )
+    if name == "latency":
+        with pytest.raises(NoChart, match="no probes"):
+            draw_burst(name, view, Theme.LIGHT)
+        return
     chart = draw_burst(name, view, Theme.LIGHT)
     rates = [y for t in chart.figure["data"] for y in t["y"] if name == "throughput"]
     plotly.graph_objects.Figure(dict(chart.figure))

@@ -43,6 +43,25 @@ def test_csv_holds_the_summarys_figures() -> None:
     assert len(read_csv("pairs", made)) == FAULTY.pairs * FAULTY.bursts
 
 
+def test_round_trips_of_probes_are_columns_of_bursts_and_pairs() -> None:
+    _, _, summary = ended()
+    for row, burst in zip(read_csv("bursts", tables()), summary.bursts, strict=True):
+        assert burst.latency is not None
+        fleet = burst.latency.fleet
+        for name, value in {
+            "latency_before_p50_s": fleet.before.p50_s,
+            "latency_during_p99_s": fleet.during.p99_s,
+            "latency_after_loss_ratio": fleet.after.loss_ratio,
+            "latency_buffer_delay_ratio": fleet.buffer_delay_ratio,
+            "latency_spikes_count": burst.latency.spikes_count,
+        }.items():
+            assert value is not None
+            assert float(row[name]) == pytest.approx(value)
+    pairs = read_csv("pairs", tables())
+    assert float(pairs[1]["latency_during_loss_ratio"]) > 0
+    assert {row["latency_during_p50_s"] for row in pairs if row["state"] == "missed"} == {""}
+
+
 def test_a_pair_that_nobody_saw_is_empty_and_not_zero() -> None:
     rows = [row for row in read_csv("pairs", tables()) if row["state"] == "missed"]
     assert rows

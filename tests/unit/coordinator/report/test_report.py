@@ -93,6 +93,18 @@ def html_text(words: str) -> str:
     return words.replace("&", "&amp;").replace("<", "&lt;").replace("'", "&#39;")
 
 
+async def test_round_trips_are_shown_before_under_and_after_the_load(fabric: Fabric) -> None:
+    report = build(await sourced(fabric))
+    part = next(each for each in report.sections if each.id == "latency")
+    bursts, *phases, spikes = part.tables
+    assert len(bursts.rows) == FAULTY.bursts
+    assert phases[0].rows[0][:4] == ("before", "560", "0.00 %", "1 ms")
+    assert phases[0].rows[2][0] == "after"
+    (_, from_, lasted, pairs, slowest, lost) = spikes.rows[0]
+    assert from_.endswith("12:00:05 UTC")
+    assert (lasted, pairs, slowest, lost) == ("2.0 s", "1 (pair-002)", "none", "20")
+
+
 async def test_every_part_of_a_reproducible_report_is_there(fabric: Fabric) -> None:
     report = build(await sourced(fabric))
     said = {part.id: section(report, part.id) for part in report.sections}
