@@ -146,7 +146,7 @@ CASES: Final = (
         profile="bypass",
         overrides={"pairs_count": 8},
         expected=Expected(
-            rate_ratio_of=("through the firewall", 1.4, 2.2), says="bypass", verdict="inconclusive"
+            rate_ratio_of=("through the firewall", 1.4, 2.2), says="bypassed, as planned"
         ),
     ),
     Case(
