@@ -84,6 +84,7 @@ class Attempt:
                 env=env,
                 identity=identity,
                 end_by=end_by,
+                ends_at_alarm=process.ends_at_alarm,
                 **({} if writing is None else {"stdout": writing}),
             )
             second: EngineProcess | None = None

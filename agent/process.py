@@ -1,7 +1,9 @@
 """Runs one engine process: its own group, timed lines, a deadline, and no survivors.
 
 An engine never outlives its agent: the kernel kills it when the agent dies (PR_SET_PDEATHSIG), and
-ends it at ``hard_stop_at_s`` even if the agent hangs (an interval timer, which survives exec).
+ends it at ``hard_stop_at_s`` even if the agent hangs (an interval timer, which survives exec). Some
+programs live through that timer's SIGALRM, as all that are written in Go: these get a *watchdog*, a
+shell of a megabyte that the timer wakes and that kills the engine's process group.
 
 Errors::
 
@@ -38,6 +40,7 @@ STDERR_MAX_BYTES: Final = 65_536
 _VERSION_TIMEOUT_S: Final = 10.0
 _TOOLS: Final = Path(__file__).parent.parent / ".tools" / "iperf3" / "bin" / "iperf3"
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+_WATCHDOG: Final = 'trap "kill -9 -$0; exit" ALRM; read -r _'  # its input ends with the agent
 _BROKEN: Final = "its reader failed"
 _FIX: Final = "run make setup, or apt-get install iperf3"
 
@@ -152,6 +155,7 @@ class EngineProcess:
         stdout: int = subprocess.PIPE,
         identity: "Identity | None" = None,
         end_by: signal.Signals = signal.SIGKILL,
+        ends_at_alarm: bool = True,
     ) -> "EngineProcess":
         """Start the engine. Raises :class:`EngineUnusable` when it cannot be executed.
 
@@ -163,7 +167,8 @@ class EngineProcess:
         which its first byte arrived; what it raises ends the engine, and comes out of
         :meth:`wait`. From ``deadline_at_s`` on the engine is ended as by ``stop("deadline")``.
         ``hard_stop_at_s`` (default: 15 s after the deadline) is the kernel's timer, for an agent
-        that hangs. Call from the main thread: the kernel ties the engine's life to the thread.
+        that hangs; ``ends_at_alarm`` of False sets a watchdog beside an engine that lives through
+        it. Call from the main thread: the kernel ties the engine's life to the thread.
         """
         if hard_stop_at_s is None and deadline_at_s is not None:
             hard_stop_at_s = deadline_at_s + HARD_STOP_AFTER_S
@@ -188,6 +193,8 @@ class EngineProcess:
         pipes = _Pipes(started, on_line)
         process = cls(pipes, started_at_s)
         try:
+            if hard_stop_at_s is not None and not ends_at_alarm:
+                pipes.watchdog = _watch(started.pid, hard_stop_at_s)
             await pipes.open()
         except BaseException:
             process._signal(signal.SIGKILL)
@@ -327,6 +334,7 @@ class _Pipes:
         self.cpu_s: float | None = None
         self.broken: Exception | None = None  # what on_line raised
         self.stop: Callable[[str], None] | None = None  # the engine's
+        self.watchdog: subprocess.Popen[bytes] | None = None
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[float] = self._loop.create_future()
         self._pidfd = os.pidfd_open(process.pid)
@@ -364,6 +372,9 @@ class _Pipes:
         """Take the exit code, and with it what the process cost."""
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
+        if self.watchdog is not None:  # before the number of its group is free for another
+            self.watchdog.kill()
+            self.watchdog.communicate()
         try:
             _, status, usage = os.wait4(self.pid, 0)
         except ChildProcessError:  # somebody else reaped it
@@ -451,3 +462,18 @@ def _leash(
             signal.setitimer(signal.ITIMER_REAL, hard_stop_s)
 
     return leash
+
+
+def _watch(group_id: int, hard_stop_at_s: float) -> subprocess.Popen[bytes]:
+    """A process that kills a group at an epoch second. Raises :class:`EngineUnusable`."""
+    try:
+        return subprocess.Popen(
+            ["sh", "-c", _WATCHDOG, str(group_id)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
+            preexec_fn=_leash(hard_stop_at_s, None, signal.SIGKILL),
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise EngineUnusable(f"engine: no watchdog for it: {error}; install sh") from error

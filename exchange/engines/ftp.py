@@ -160,6 +160,7 @@ class Ftp(Engine):
                     env={"HOME": ask.folder, "LFTP_HOME": ask.folder},
                     watches=(Watch(name="io", path="/proc/{pid}/io"),),
                     stop_after_s=job.duration_s,
+                    ends_at_alarm=True,
                 ),
             ),
             files=(File(name="script", text="\n".join(script) + "\n"),),

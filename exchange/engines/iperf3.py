@@ -85,6 +85,7 @@ class Iperf3(Engine):
                 Process(
                     argv=client_argv(part, _version(tool.version), binary=tool.argv, bind=ask.bind),
                     streams_count=part.traffic.streams_count,
+                    ends_at_alarm=True,
                 )
                 for part in _parts(job)
             )

@@ -147,6 +147,8 @@ class Process:
     stop_after_s: float | None = None  # s after the instant at which the agent ends it: for an
     # engine that has no end of its own. That end is not a failure, any other is.
     end_by: EndBy = EndBy.KILL
+    ends_at_alarm: bool = False  # SIGALRM ends it, so that the kernel's timer alone stops it should
+    # the agent hang; else the agent sets a watchdog beside it
     raw_max_bytes: int | None = None  # of its output that are kept; None: the agent's bound
     streams_count: int | None = None  # its share of the pair's streams: what the gate waits for
 

@@ -1,0 +1,118 @@
+"""Every client engine ends at its hard stop though its agent is stopped, and leaves nothing."""
+
+import asyncio
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.workspace import sweep
+from exchange.engines import engines
+from tests.live.agents import is_alive
+from tests.live.engines import until
+
+pytestmark = pytest.mark.live
+
+NAME = "hard-stop"
+
+# An agent in small: one job's client, with a hard stop a second after a deadline of half a second.
+PROGRAM = """
+import asyncio, sys, time
+from datetime import UTC, datetime
+from agent import process
+from agent.attempt import Attempt
+from agent.kits import find_kit
+from agent.process import find_iperf3
+from agent.workspace import Workspace
+from exchange.engines import find
+from exchange.engines.port import ClientAsk, Tool
+from exchange.messages import Endpoint, Job, Role, Traffic
+
+process.HARD_STOP_AFTER_S = 1.0
+
+async def main(name, port):
+    engine = find(name)
+    if name == "iperf3":
+        found = find_iperf3()
+        tools = {"iperf3": Tool(argv=found.binary, version=str(found.version))}
+    else:
+        tools = find_kit(engine, Role.CLIENT).tools
+    job = Job(
+        run_id="live", burst_index=0, pair_index=0, duration_s=60,
+        endpoint=Endpoint(agent_id="server", address="127.0.0.1", port=int(port)),
+        traffic=Traffic(engine=name, **engine.defaults), planned_start_at=datetime.now(UTC))
+    workspace = Workspace(sys.argv[4])
+    try:
+        launch = engine.client(
+            ClientAsk(job=job, tools=tools, folder=str(workspace.path), bind=None))
+        workspace.fill(launch.files)
+        attempt = await Attempt.spawn(
+            launch.processes[0], engine.client_reader(job),
+            raw_max_bytes=2**20, deadline_at_s=time.time() + float(sys.argv[3]))
+        print(attempt.process.pid, flush=True)
+        print((await attempt.exit).stopped, flush=True)
+    finally:
+        workspace.close()
+
+asyncio.run(main(*sys.argv[1:3]))
+"""
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Of a server that takes every connection and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+    sweep(NAME)
+
+
+async def start(name: str, port: int, deadline_s: float) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-c", PROGRAM, name, str(port), str(deadline_s), NAME),
+        stdout=asyncio.subprocess.PIPE,
+    )
+
+
+def children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+@pytest.mark.parametrize("name", sorted(engines()))
+async def test_a_stopped_agents_engine_ends_at_its_hard_stop(name: str, port: int) -> None:
+    agent = await start(name, port, deadline_s=0.5)
+    try:
+        assert agent.stdout is not None
+        pid = int(await agent.stdout.readline())
+        agent.send_signal(signal.SIGSTOP)
+        stopped_s = time.monotonic()
+        started = children(agent.pid)
+        assert pid in started and is_alive(pid)
+        await until(lambda: not any(map(is_alive, started)), "the hard stop to end the engine")
+        assert time.monotonic() - stopped_s < 3
+    finally:
+        agent.kill()
+        await agent.wait()
+
+
+@pytest.mark.parametrize("name", sorted(engines()))
+async def test_nothing_stays_of_an_engine_or_of_its_agent(name: str, port: int) -> None:
+    agent = await start(name, port, deadline_s=0.3)
+    assert agent.stdout is not None
+    await agent.stdout.readline()
+    started = children(agent.pid)
+    assert (await agent.stdout.readline()).strip() == b"deadline"
+    assert not any(map(is_alive, started))
+    await agent.wait()
+    agent = await start(name, port, deadline_s=20)
+    assert agent.stdout is not None
+    await agent.stdout.readline()
+    started = children(agent.pid)
+    agent.kill()
+    await agent.wait()
+    await until(lambda: not any(map(is_alive, started)), "all of a killed agent to end")
