@@ -86,7 +86,9 @@ async def main(settings: AgentSettings, fabric_settings: FabricSettings | None =
         loop.add_signal_handler(number, stopping.set)
     try:
         host = find_host(settings)
-        spool = Spool(settings.spool_path, settings.spool_max_bytes)
+        # Roles shared the folder above in older versions.
+        older = settings.spool_path.parent if settings.spool_dir is None else None
+        spool = Spool(settings.spool_path, settings.spool_max_bytes, older=older)
         sweep(settings.agent_id)
         fabric = open_fabric(fabric_settings)
     except HostUnknown as error:

@@ -78,10 +78,13 @@ def parse_networks(value: object) -> object:
     return tuple(networks)
 
 
-def state_folder(agent_id: str) -> Path:
-    """Where an agent keeps its spool when not told: under ``$XDG_STATE_HOME``."""
+def state_folder(agent_id: str, role: Role) -> Path:
+    """Where an agent keeps its spool when not told: under ``$XDG_STATE_HOME``.
+
+    A client and a server on one host share the host's name, but must not share a spool.
+    """
     base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(base).expanduser() / "broadside" / agent_id
+    return Path(base).expanduser() / "broadside" / agent_id / role
 
 
 class AgentSettings(BaseSettings):
@@ -191,7 +194,7 @@ class AgentSettings(BaseSettings):
     spool_dir: Path | None = Field(
         None,
         description="folder that keeps unsent results while the table is away; default: "
-        "broadside/<agent_id> under $XDG_STATE_HOME",
+        "broadside/<agent_id>/<role> under $XDG_STATE_HOME",
     )
     spool_max_bytes: int = Field(
         256 * 2**20,
@@ -227,7 +230,7 @@ class AgentSettings(BaseSettings):
 
     @property
     def spool_path(self) -> Path:
-        return self.spool_dir or state_folder(self.agent_id)
+        return self.spool_dir or state_folder(self.agent_id, self.role)
 
     def is_allowed(self, address: str) -> bool:
         """Whether a literal address lies in the allowed networks. Raises ``ValueError``."""

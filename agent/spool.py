@@ -43,14 +43,20 @@ Key = tuple[str, str]
 class Spool:
     """Rows and raw output on disk, oldest first, at most one a key or name."""
 
-    def __init__(self, folder: Path, max_bytes: int) -> None:
-        """Raises ``OSError`` when the folder cannot be made or read."""
+    def __init__(self, folder: Path, max_bytes: int, *, older: Path | None = None) -> None:
+        """What lies in ``older`` is taken along once, when the folder is new.
+
+        Raises ``OSError`` when the folder cannot be made or read.
+        """
         self._folder = folder
         self._max_bytes = max_bytes
         self._files: dict[Key, tuple[Path, int]] = {}  # in the order of writing
         self._raws: dict[RawName, tuple[Path, int]] = {}  # too
         self._number = 0
-        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            if older is not None:
+                self._adopt(older)
         for path in sorted(folder.glob("*.row")):
             self._number = int(path.stem)
             try:
@@ -67,6 +73,11 @@ class Spool:
                 path.replace(path.with_suffix(".refused"))
             else:
                 self._raws[name] = (path, path.stat().st_size)
+
+    def _adopt(self, older: Path) -> None:
+        for path in sorted(older.glob("[0-9]*.r[ao]w")):
+            with contextlib.suppress(FileNotFoundError):  # the agent of the other role has it
+                path.rename(self._folder / path.name)
 
     def __len__(self) -> int:
         """How many rows."""
@@ -116,7 +127,8 @@ class Spool:
         """Keep a row that the table refuses, out of the way, for a person to look at."""
         with contextlib.suppress(OSError):
             path.replace(path.with_suffix(".refused"))
-        self._files.pop(key, None)
+        if self._files.get(key, (None,))[0] == path:  # else a newer row took its place meanwhile
+            del self._files[key]
 
     # Raw output ------------------------------------------------------------------------------
 
@@ -199,15 +211,12 @@ class SpooledTable:
             kept, problem = False, f"the spool cannot be written: {error}"
         self._troubles.failed(TroubleKind.SPOOLED)
         if not kept:
-            self._troubles.happened(TroubleKind.LOST)
-            log.error(
-                "LOST %s %s: %s",
-                entity.partition_key,
-                entity.row_key,
-                problem,
-                extra={"action": "spool_lost"},
-            )
+            self._lose(_key(entity), problem)
         self._kept.set()
+
+    def _lose(self, key: Key, why: str) -> None:
+        self._troubles.happened(TroubleKind.LOST)
+        log.error("LOST %s %s: %s", *key, why, extra={"action": "spool_lost"})
 
     async def drain(self) -> None:
         """Send what is kept, oldest first. Raises :class:`ExchangeUnavailable` when it cannot."""
@@ -215,10 +224,15 @@ class SpooledTable:
             key, path = oldest
             try:
                 row = parse_entity(path.read_bytes())
+            except (OSError, ValueError) as error:
+                self._spool.set_aside(key, path)
+                self._lose(key, f"the spool cannot be read: {error}")
+                continue
+            try:
                 await self._table.upsert(told_late(row, datetime.now(UTC)))
             except ExchangeUnavailable:
                 raise
-            except (ExchangeError, ValueError) as error:
+            except ExchangeError as error:
                 log.error(
                     "the table refuses %s %s: %s", *key, error, extra={"action": "spool_refused"}
                 )

@@ -57,5 +57,6 @@ def test_a_bad_value_is_refused_with_words(field: str, value: object, words: str
 
 def test_the_spool_of_two_agents_on_one_host_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
-    assert make_settings(agent_id="a").spool_path == Path("/state/broadside/a")
+    assert make_settings(agent_id="a").spool_path == Path("/state/broadside/a/client")
+    assert make_settings(agent_id="a", role="server").spool_path.name == "server"
     assert make_settings(agent_id="b").spool_path != make_settings(agent_id="a").spool_path

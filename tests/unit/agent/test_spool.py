@@ -17,6 +17,7 @@ from exchange.messages import (
 )
 from exchange.ports import Entity, EntityTooLarge, ExchangeUnavailable, Value
 from exchange.records import Records
+from exchange.troubles import TroubleLog
 from tests.unit.agent.doubles import MemoryTable
 
 
@@ -184,3 +185,57 @@ async def test_a_row_that_the_table_refuses_does_not_block_the_others(
     assert table.written == ["report"]
     assert len(spool) == 0
     assert suffixes(tmp_path) == [".refused"]
+
+
+async def test_a_row_that_cannot_be_read_is_lost_and_blocks_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, spool, troubles = MemoryTable(), Spool(tmp_path, 10**6), TroubleLog()
+    results = SpooledTable(table, spool, troubles)
+    table.away = True
+    await results.batch([row("gone"), row("torn"), row("report")])
+    (tmp_path / "000000000001.row").unlink()
+    (tmp_path / "000000000002.row").write_bytes(b'["torn')
+    table.away = False
+    await results.drain()
+    await results.upsert(row("next"))
+    assert table.written == ["report", "next"]
+    assert suffixes(tmp_path) == [".refused"]
+    assert "LOST burst.run-1.00000 gone: the spool cannot be read" in caplog.text
+    counts = {
+        trouble.kind: trouble.count for trouble in troubles.tell(datetime.min.replace(tzinfo=UTC))
+    }
+    assert counts[TroubleKind.LOST] == 2
+
+
+async def test_a_refused_row_leaves_the_newer_one_of_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, _, results = spooled(tmp_path)
+    table.away = True
+    await results.upsert(row("chunk.0", n=1))
+    table.away = False
+    write = table.upsert
+
+    async def picky_upsert(entity: Entity) -> str:
+        if entity.properties["n"] == 1:
+            await results.upsert(row("chunk.0", n=2))
+            raise EntityTooLarge("too large")
+        return await write(entity)
+
+    monkeypatch.setattr(table, "upsert", picky_upsert)
+    await results.drain()
+    assert table.rows["burst.run-1.00000", "chunk.0"].properties == {"n": 2}
+
+
+async def test_what_an_older_version_left_above_is_sent_once(tmp_path: Path) -> None:
+    above = tmp_path / "agent"
+    table, _, results = spooled(above)
+    table.away = True
+    await results.upsert(row("report"))
+    table.away = False
+    client, server = (Spool(above / role, 10**6, older=above) for role in ("client", "server"))
+    assert (len(client), len(server)) == (1, 0)
+    await SpooledTable(table, client).drain()
+    assert table.written == ["report"]
+    assert len(Spool(above, 10**6)) == 0
