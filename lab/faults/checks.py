@@ -127,7 +127,8 @@ def _windows(evidence: Evidence) -> Iterator[str]:
 
 
 def _lease(evidence: Evidence, fault: Fault) -> Iterator[str]:
-    """Who is cut off from a coordinator is silent :data:`STOP_S` after the lease."""
+    """Who is cut off from a coordinator is silent from :data:`STOP_S` after the lease until it is
+    healed; what it sends after that is another lease's."""
     if not fault.cuts_lease:
         return
     limit_s = evidence.struck_at_s + fault.lease_s + STOP_S
@@ -136,12 +137,12 @@ def _lease(evidence: Evidence, fault: Fault) -> Iterator[str]:
         if fault.cuts_lease == "client" and test.test.client_address not in evidence.addresses:
             continue
         for track in test.tracks:
-            last_s = max(
-                (track.first_data_at_s + i.end_s for i in track.intervals if i.transferred_bytes),
-                default=0.0,
+            ends_s = (
+                track.first_data_at_s + i.end_s for i in track.intervals if i.transferred_bytes
             )
-            if limit_s < last_s < healed_s:
-                yield f"sent {last_s - evidence.struck_at_s:.1f} s after it was cut off"
+            loud_s = [end_s for end_s in ends_s if limit_s < end_s < healed_s]
+            if loud_s:
+                yield f"sent {max(loud_s) - evidence.struck_at_s:.1f} s after it was cut off"
 
 
 def _floor(stored: Stored) -> Iterator[str]:

@@ -191,6 +191,11 @@ def test_who_sends_on_past_the_lease_is_named() -> None:
     loud = told_by_server(14, from_s=right.struck_at_s)
     assert violations(replace(right, tests=(loud,)), fault) == ["sent 14.0 s after it was cut off"]
     assert violations(replace(right, tests=(loud,)), FAULTS["nothing"]) == []
+    # Struck when armed, it ends only after the healing: what came before that counts.
+    past_healing = told_by_server(16, from_s=right.struck_at_s + 4.6)
+    assert violations(replace(right, tests=(past_healing,)), fault) == [
+        "sent 19.6 s after it was cut off"
+    ]
 
 
 def test_bytes_that_differ_between_the_ends_are_named() -> None:
