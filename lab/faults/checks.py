@@ -15,9 +15,9 @@ from typing import Any, Final
 from agent.burst import ENGINE_GRACE_S
 from coordinator.core.judge import Verdict
 from coordinator.core.runs import Plan
-from coordinator.core.summary import RunSummary
+from coordinator.core.summary import BurstSummary, RunSummary
 from exchange.seconds import TestSeconds
-from lab.faults.matrix import Fault, Scene
+from lab.faults.matrix import NOTHING, Fault, Scene
 from lab.faults.range import Range
 from lab.invariants import Stored, broken, read_stored
 from lab.ledger import LedgerReading, parse_ledger
@@ -25,6 +25,7 @@ from lab.ledger import LedgerReading, parse_ledger
 LOUD_BYTES: Final = 20_000  # of a second at the firewall: more than keepalives and goodbyes
 OVERSHOOT_RATIO: Final = 1.25  # of what was offered: iperf3 paces over a second, not within one
 STOP_S: Final = 5.0  # s after a window's end, or a lease's, by which agents are silent
+WHOLE_STOP_S: Final = 2.0  # s after the end of a burst of which every second was measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,7 @@ def read_evidence(
 def violations(evidence: Evidence, fault: Fault) -> list[str]:
     """Every rule that does not hold, a line each."""
     found = [*broken(evidence.stored)]
-    found += _bytes(evidence)
+    found += _bytes(evidence, fault)
     found += _windows(evidence)
     found += _lease(evidence, fault)
     found += _floor(evidence.stored)
@@ -78,8 +79,12 @@ def violations(evidence: Evidence, fault: Fault) -> list[str]:
     return found
 
 
-def _bytes(evidence: Evidence) -> Iterator[str]:
-    """What a client says its server received is what the server recorded, second by second."""
+def _bytes(evidence: Evidence, fault: Fault) -> Iterator[str]:
+    """What a client says its server received is what the server recorded, to the byte.
+
+    Without a fault every pair of every burst has both accounts; with one, those that have.
+    """
+    compared_count = 0
     by_cookie = {t.test.cookie: t for t in evidence.tests if t.test.cookie is not None}
     for burst_index, reports in evidence.stored.reports.items():
         for pair_index, report in reports.items():
@@ -90,12 +95,18 @@ def _bytes(evidence: Evidence) -> Iterator[str]:
             if test is None or total is None or total.received_bytes is None or not test.tracks:
                 continue
             recorded = sum(i.transferred_bytes for i in test.tracks[0].intervals)
-            if test.test.ended_at is not None and recorded != total.received_bytes:
+            if test.test.ended_at is None:
+                continue
+            compared_count += 1
+            if recorded != total.received_bytes:
                 yield (
                     f"burst {burst_index + 1}, pair {pair_index + 1}: the client says "
                     f"{total.received_bytes} bytes arrived, the server recorded {recorded}"
                 )
-    offered = evidence.stored.plan.spec.traffic.offered_bits_per_second
+    plan = evidence.stored.plan
+    if fault.name == NOTHING and compared_count < len(plan.pairs) * len(plan.bursts):
+        yield f"only {compared_count} tests have an account of their bytes from both ends"
+    offered = plan.spec.traffic.offered_bits_per_second
     for burst in evidence.stored.summary.bursts:
         sent, got = burst.fleet_sent_bits_per_second, burst.fleet_received_bits_per_second
         parts = [p.sent_bits_per_second for p in burst.pairs if p.sent_bits_per_second is not None]
@@ -107,23 +118,25 @@ def _bytes(evidence: Evidence) -> Iterator[str]:
 
 
 def _windows(evidence: Evidence) -> Iterator[str]:
-    """The firewall forwards nothing outside a burst: before it, or :data:`STOP_S` after it.
-
-    A pair that began late, and is set apart for it, may go on until its agent ends its test.
-    """
-    late = {burst.index for burst in evidence.stored.summary.bursts if burst.completeness.late_s}
+    """The firewall forwards nothing outside a burst: before it, or a while after it."""
     windows = [
-        (
-            b.planned_start_at.timestamp() - 1,
-            b.planned_end_at.timestamp() + STOP_S + (ENGINE_GRACE_S if b.index in late else 0),
-        )
-        for b in evidence.stored.plan.bursts
+        (burst.planned_start_at.timestamp() - 1, burst.planned_end_at.timestamp() + _stop_s(burst))
+        for burst in evidence.stored.summary.bursts
     ]
     for earlier, later in pairwise(evidence.ledger):
         moved_bytes = later.up_bytes - earlier.up_bytes
         if moved_bytes > LOUD_BYTES and not any(a <= earlier.at_s <= b for a, b in windows):
             at = datetime.fromtimestamp(later.at_s, UTC)
             yield f"{moved_bytes} bytes crossed the firewall outside any burst, at {at:%H:%M:%S}"
+
+
+def _stop_s(burst: BurstSummary) -> float:
+    """By when all is silent: at once after a whole burst, so that what crosses before the next one
+    is seen; a pair that began late, and is set apart, may go on until its agent ends its test."""
+    completeness = burst.completeness
+    if completeness.late_s:
+        return STOP_S + ENGINE_GRACE_S
+    return WHOLE_STOP_S if completeness.measured_s == completeness.planned_s else STOP_S
 
 
 def _lease(evidence: Evidence, fault: Fault) -> Iterator[str]:

@@ -19,6 +19,7 @@ from lab.faults.range import QUEUE, Range
 CLOCK_STEP_S: Final = 0.4  # the gate is at 0.05
 SYNC_S: Final = 20.0
 INTO_S: Final = 1.5  # s into a burst: a whole second has been sent, and told
+NOTHING: Final = "nothing"  # the row without a fault
 SLOW_S: Final = 2.0  # s that every request to the table waits
 
 
@@ -203,7 +204,7 @@ def _poison(scene: Scene) -> str | None:
 
 _ALL: Final = (
     Fault(
-        name="nothing",
+        name=NOTHING,
         says="no fault: what the other rows are held against",
         inject=_nothing,
         heal=_nothing,

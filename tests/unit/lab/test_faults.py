@@ -20,7 +20,7 @@ from exchange.messages import (
 from exchange.messages import Phase as Told
 from exchange.seconds import TestSeconds
 from lab.faults.cell import Result
-from lab.faults.checks import Evidence, violations
+from lab.faults.checks import STOP_S, WHOLE_STOP_S, Evidence, _stop_s, violations
 from lab.faults.matrix import CELLS, CORE, FAULTS, Phase, chosen, has_come
 from lab.faults.table import chapter, markdown, text
 from lab.ledger import LedgerReading
@@ -100,6 +100,9 @@ def test_reporting_begins_with_the_planned_end() -> None:
 # Rules ------------------------------------------------------------------------------------------
 
 
+SOME = FAULTS["poison"]  # a row with no rules of its own
+
+
 def evidence(up_bytes: dict[float, int] | None = None) -> Evidence:
     """A run without a fault; ``up_bytes`` by seconds after its first planned start."""
     right = stored(Plant(pairs=3, bursts=1, ledger=False))
@@ -132,20 +135,31 @@ def evidence(up_bytes: dict[float, int] | None = None) -> Evidence:
 
 
 def test_a_run_without_a_fault_breaks_no_rule() -> None:
-    assert violations(evidence({0: 0, 1: 500_000, 2: 500_000}), FAULTS["nothing"]) == []
+    assert violations(evidence({0: 0, 1: 500_000, 2: 500_000}), SOME) == []
 
 
 def test_bytes_outside_every_burst_are_named() -> None:
     right = evidence()
     burst = right.stored.plan.bursts[0]
     after_s = burst.duration_s + 6.0
-    [said] = violations(evidence({after_s: 0, after_s + 1: 90_000}), FAULTS["nothing"])
+    [said] = violations(evidence({after_s: 0, after_s + 1: 90_000}), SOME)
     assert said.startswith("90000 bytes crossed the firewall outside any burst")
+
+
+def test_silence_begins_at_once_after_a_burst_that_was_measured_whole() -> None:
+    right = evidence()
+    [burst] = right.stored.summary.bursts
+    after_s = burst.duration_s + WHOLE_STOP_S + 0.1
+    loud = evidence({after_s: 0, after_s + 1: 90_000})
+    assert len(violations(loud, SOME)) == 1
+    seconds = burst.completeness.model_copy(update={"measured_s": 89, "lost_s": 1})
+    struck = burst.model_copy(update={"completeness": seconds})
+    assert _stop_s(burst) == WHOLE_STOP_S < _stop_s(struck) == STOP_S
 
 
 def test_what_does_not_recompute_or_still_runs_is_named() -> None:
     wrong = replace(evidence(), recomputed={"equal": False, "differences": ["x"]}, engines_left=2)
-    said = violations(wrong, FAULTS["nothing"])
+    said = violations(wrong, SOME)
     assert said == [
         "does not recompute: ['x']",
         "2 iperf3 clients still run after the verdict",
@@ -157,9 +171,7 @@ def test_a_pass_below_the_floor_is_named() -> None:
     summary = right.stored.summary.model_copy(
         update={"verdict": Verdict.PASS, "completeness_ratio": 0.5}
     )
-    said = violations(
-        replace(right, stored=replace(right.stored, summary=summary)), FAULTS["nothing"]
-    )
+    said = violations(replace(right, stored=replace(right.stored, summary=summary)), SOME)
     assert "the run passes at 50.0% coverage" in said
 
 
@@ -190,7 +202,7 @@ def test_who_sends_on_past_the_lease_is_named() -> None:
     assert violations(replace(right, tests=(silent,)), fault) == []
     loud = told_by_server(14, from_s=right.struck_at_s)
     assert violations(replace(right, tests=(loud,)), fault) == ["sent 14.0 s after it was cut off"]
-    assert violations(replace(right, tests=(loud,)), FAULTS["nothing"]) == []
+    assert violations(replace(right, tests=(loud,)), SOME) == []
     # Struck when armed, it ends only after the healing: what came before that counts.
     past_healing = told_by_server(16, from_s=right.struck_at_s + 4.6)
     assert violations(replace(right, tests=(past_healing,)), fault) == [
@@ -208,10 +220,12 @@ def test_bytes_that_differ_between_the_ends_are_named() -> None:
     stored_so = replace(right.stored, reports=reports)
     start_s = right.struck_at_s
     same = replace(right, stored=stored_so, tests=(told_by_server(3, from_s=start_s, cookie="c"),))
-    assert violations(same, FAULTS["nothing"]) == []
+    assert violations(same, SOME) == []
     less = replace(same, tests=(told_by_server(2, from_s=start_s, cookie="c"),))
-    [said] = violations(less, FAULTS["nothing"])
+    [said] = violations(less, SOME)
     assert said.endswith("the client says 3000 bytes arrived, the server recorded 2000")
+    [said] = violations(same, FAULTS["nothing"])
+    assert said == "only 1 tests have an account of their bytes from both ends"
 
 
 # Table ------------------------------------------------------------------------------------------

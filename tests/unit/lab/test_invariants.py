@@ -1,5 +1,7 @@
 """The checker passes what is right and names what is not."""
 
+from dataclasses import replace
+
 from coordinator.core.completeness import Completeness, State
 from coordinator.core.summary import summarise_run
 from lab.invariants import Stored, broken
@@ -40,6 +42,17 @@ def test_a_second_counted_twice_is_named() -> None:
     summary = right.summary.model_copy(update={"bursts": (wrong,)})
     said = broken(Stored(plan=right.plan, summary=summary))
     assert any("states add up to 91 of 90" in line for line in said)
+
+
+def test_pairs_that_do_not_add_up_are_named_though_one_has_no_rate() -> None:
+    right = stored(Plant(pairs=3, bursts=1, ledger=False))
+    [burst] = right.summary.bursts
+    one, *others = burst.pairs
+    unknown = one.model_copy(update={"received_bits_per_second": None})
+    wrong = burst.model_copy(update={"pairs": (unknown, *others)})
+    summary = right.summary.model_copy(update={"bursts": (wrong,)})
+    [said] = broken(replace(right, summary=summary))
+    assert "bit/s together, the fleet" in said
 
 
 def test_a_lost_burst_and_a_doubled_pair_are_named() -> None:
