@@ -11,13 +11,20 @@ import httpx
 
 from coordinator.core.completeness import State
 from coordinator.core.runs import Plan
-from coordinator.core.status import COLLECT_S, VISIBLE_S
+from coordinator.core.status import COLLECT_S
 from coordinator.core.summary import BurstSummary, RunSummary
 from exchange.messages import Claim
-from exchange.messages import Phase as Told
 from lab.errors import LabError
-from lab.faults.checks import read_evidence, violations
-from lab.faults.matrix import FAULTS, Cell, Fault, Phase, Scene, has_come
+from lab.faults.checks import Evidence, read_evidence, violations
+from lab.faults.matrix import (
+    FAULTS,
+    LEAD_BEFORE_CLAIM_S,
+    Cell,
+    Fault,
+    Phase,
+    Scene,
+    has_come,
+)
 from lab.faults.range import PAIRS_COUNT, Range
 
 BURSTS_COUNT: Final = 2
@@ -73,23 +80,34 @@ def _carry_out(site: Range, cell: Cell) -> Result:
     name, phase = cell
     fault = FAULTS[name]
     plan = _launch(site, fault, phase)
-    scene, claimed = _await_phase(site, plan, phase)
+    scene = _await_phase(site, plan, phase, early_s=fault.early_s)
     struck_at_s = time.time()
     try:
         note = fault.inject(scene)
-        time.sleep(max(0.0, struck_at_s + fault.lasts_s - time.time()))
+        time.sleep(max(0.0, struck_at_s + fault.lasting_s(phase) - time.time()))
     finally:
         fault.heal(scene)
     summary = _await_summary(site, plan)
+    evidence = read_evidence(site, plan, summary, scene, struck_at_s)
+    if phase is Phase.REPORTING and (past := _past(evidence)):
+        note = "; ".join(filter(None, [past, note]))
     return Result(
         fault=name,
         phase=phase.value,
         bursts=tuple(map(describe, summary.bursts)),
         verdict=summary.verdict.value,
-        note="; ".join(filter(None, [claimed, note])) or None,
+        note=note,
         findings=tuple(f"{finding.id}: {finding.sentence}" for finding in summary.findings),
-        broken=tuple(violations(read_evidence(site, plan, summary, scene, struck_at_s), fault)),
+        broken=tuple(violations(evidence, fault)),
     )
+
+
+def _past(evidence: Evidence) -> str | None:
+    """What to say where the struck pair's report was made before the strike."""
+    report = evidence.stored.reports[0].get(0)
+    if report is None or report.reported_at.timestamp() > evidence.struck_at_s:
+        return None
+    return "already reported"
 
 
 def _log_end(site: Range) -> str:
@@ -103,7 +121,7 @@ def describe(burst: BurstSummary) -> str:
 
 
 def _launch(site: Range, fault: Fault, phase: Phase) -> Plan:
-    lead_s = VISIBLE_S + 4 if phase is Phase.BEFORE_CLAIM else LEAD_S
+    lead_s = LEAD_BEFORE_CLAIM_S if phase is Phase.BEFORE_CLAIM else LEAD_S
     overrides: Mapping[str, object] = {
         "pairs_count": PAIRS_COUNT,
         "bursts_count": BURSTS_COUNT,
@@ -122,28 +140,28 @@ def _launch(site: Range, fault: Fault, phase: Phase) -> Plan:
     return Plan.model_validate_json(stored[1])
 
 
-def _await_phase(site: Range, plan: Plan, phase: Phase) -> tuple[Scene, str | None]:
-    """Wait for the phase; the scene of the strike, and what to say of its moment."""
+def _await_phase(site: Range, plan: Plan, phase: Phase, *, early_s: float) -> Scene:
+    """Wait for the phase; the scene of the strike."""
     burst = plan.bursts[0]
     end_s = burst.planned_end_at.timestamp()
     while True:
         claim = _claim(site, plan)
-        if has_come(phase, claim, end_s, time.time()):
+        if has_come(phase, claim, time.time()):
             break
         if time.time() > end_s + COLLECT_S:
             raise TimeoutError(f"the first job never came to {phase.value}: {claim}")
         time.sleep(LOOK_S)
-    scene = Scene(
+    if phase is Phase.REPORTING:
+        time.sleep(max(0.0, end_s - early_s - time.time()))
+    return Scene(
         range=site,
+        phase=phase,
         clients=(claim.agent_id,)
         if claim
         else tuple(host.name for host in site.lab.clients[:PAIRS_COUNT]),
         server=plan.pairs[0].endpoint.agent_id,
         jobs=tuple(plan.jobs(burst)),
     )
-    told = claim.phase.value if claim else phase.value
-    past = phase is Phase.REPORTING and told == Told.REPORTED
-    return scene, "already reported" if past else None
 
 
 def _claim(site: Range, plan: Plan) -> Claim | None:

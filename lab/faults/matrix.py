@@ -5,11 +5,13 @@ spare, so that some job meets it), or that pair's server, or what all share.
 """
 
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
+from coordinator.core.status import VISIBLE_S
 from exchange.messages import Claim, Job
 from exchange.messages import Phase as Told
 from lab import clocks
@@ -18,8 +20,12 @@ from lab.faults.range import QUEUE, Range
 
 CLOCK_STEP_S: Final = 0.4  # the gate is at 0.05
 SYNC_S: Final = 20.0
+LEAD_BEFORE_CLAIM_S: Final = VISIBLE_S + 4  # s from such a launch to the instant
+ENGINE_S: Final = LEAD_BEFORE_CLAIM_S  # s within which an engine of a job to come appears
+ENGINE_LOOK_S: Final = 0.1
 INTO_S: Final = 1.5  # s into a burst: a whole second has been sent, and told
 NOTHING: Final = "nothing"  # the row without a fault
+EARLY_S: Final = 0.5  # s before the planned end: what strikes an engine must find it there
 SLOW_S: Final = 2.0  # s that every request to the table waits
 
 
@@ -32,19 +38,21 @@ class Phase(StrEnum):
     REPORTING = "reporting"
 
 
-def has_come(phase: Phase, claim: Claim | None, planned_end_s: float, now_s: float) -> bool:
-    """Whether a job is in a phase, from its claim row; times are epoch s."""
+def has_come(phase: Phase, claim: Claim | None, now_s: float) -> bool:
+    """Whether a job is in a phase, from its claim row; ``now_s`` is epoch s.
+
+    Before it reports it runs: who strikes then waits for its planned end without another look,
+    which would take as long as a report does.
+    """
     match phase:
         case Phase.BEFORE_CLAIM:
             return claim is None
         case Phase.ARMED:
             return claim is not None and claim.armed_at is not None
-        case Phase.RUNNING:
+        case Phase.RUNNING | Phase.REPORTING:
             if claim is None or claim.running_at is None or claim.phase is not Told.RUNNING:
                 return False
             return now_s >= claim.running_at.timestamp() + INTO_S
-        case Phase.REPORTING:
-            return claim is not None and now_s >= planned_end_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +60,7 @@ class Scene:
     """What a fault finds when it strikes."""
 
     range: Range
+    phase: Phase
     clients: tuple[str, ...]
     server: str
     jobs: tuple[Job, ...]  # of the first burst
@@ -69,10 +78,17 @@ class Fault:
     inject: Verb
     heal: Verb
     lasts_s: float  # s from the strike to the healing
+    lasts_before_claim_s: float | None = None  # where a strike before the claim must reach further
+    early_s: float = 0.0  # s before the planned end at which it strikes who reports
     burst_s: int = 4
     gap_s: int = 5  # between the two bursts
     lease_s: int = 60
     cuts_lease: Literal["client", "all"] | None = None  # who is to be silent when it lapses
+
+    def lasting_s(self, phase: Phase) -> float:
+        """From the strike to the healing."""
+        before = self.lasts_before_claim_s
+        return self.lasts_s if before is None or phase is not Phase.BEFORE_CLAIM else before
 
 
 def _nothing(scene: Scene) -> str | None:
@@ -96,8 +112,13 @@ def _revive(scene: Scene) -> str | None:
 def _engines(number: int, *, server: bool = False) -> Verb:
     def act(scene: Scene) -> str | None:
         struck = (scene.server,) if server else scene.clients
-        count = sum(scene.range.signal_engines(agent_id, number) for agent_id in struck)
-        return None if count else "no iperf3 was running there"
+        appears_s = ENGINE_S if scene.phase is Phase.BEFORE_CLAIM else 0.0
+        end_s = time.monotonic() + appears_s
+        while True:
+            count = sum(scene.range.signal_engines(agent_id, number) for agent_id in struck)
+            if count or time.monotonic() > end_s:
+                return None if count else "no iperf3 was running there"
+            time.sleep(ENGINE_LOOK_S)
 
     return act
 
@@ -292,10 +313,12 @@ _ALL: Final = (
     ),
     Fault(
         name="clock-step",
-        says=f"the client's clock {CLOCK_STEP_S:g} s off for 12 s; the gate is 0.05 s",
+        says=f"the client's clock {CLOCK_STEP_S:g} s off for 12 s, or until its job is armed; "
+        "the gate is 0.05 s",
         inject=_clock(CLOCK_STEP_S),
         heal=_clock(0.0),
         lasts_s=12,
+        lasts_before_claim_s=LEAD_BEFORE_CLAIM_S - 3,  # it is armed 5 s before the instant
     ),
     Fault(
         name="delivered-twice",
@@ -317,6 +340,7 @@ _ALL: Final = (
         inject=_engines(signal.SIGSTOP, server=True),
         heal=_engines(signal.SIGCONT, server=True),
         lasts_s=12,
+        early_s=EARLY_S,
         gap_s=20,
     ),
     Fault(
@@ -325,13 +349,15 @@ _ALL: Final = (
         inject=_engines(signal.SIGKILL, server=True),
         heal=_nothing,
         lasts_s=0,
+        early_s=EARLY_S,
     ),
     Fault(
         name="client-dead",
-        says="the client's iperf3 killed",
+        says="the client's iperf3 killed, as soon as there is one",
         inject=_engines(signal.SIGKILL),
         heal=_nothing,
         lasts_s=0,
+        early_s=EARLY_S,
     ),
     Fault(
         name="slow-table",

@@ -21,7 +21,7 @@ from exchange.messages import Phase as Told
 from exchange.seconds import TestSeconds
 from lab.faults.cell import Result
 from lab.faults.checks import STOP_S, WHOLE_STOP_S, Evidence, _stop_s, violations
-from lab.faults.matrix import CELLS, CORE, FAULTS, Phase, chosen, has_come
+from lab.faults.matrix import CELLS, CORE, FAULTS, LEAD_BEFORE_CLAIM_S, Phase, chosen, has_come
 from lab.faults.table import chapter, markdown, text
 from lab.ledger import LedgerReading
 from tests.synthetic import Plant
@@ -84,17 +84,19 @@ def test_cells_are_chosen_by_fault_by_phase_or_by_both() -> None:
         (Phase.ARMED, claim(Told.ARMED, armed=True), True),
         (Phase.RUNNING, claim(Told.ARMED, armed=True), False),
         (Phase.RUNNING, claim(Told.RUNNING, armed=True), True),
-        (Phase.REPORTING, claim(Told.RUNNING, armed=True), False),
+        (Phase.REPORTING, None, False),
+        (Phase.REPORTING, claim(Told.RUNNING, armed=True), True),
     ],
 )
 def test_a_phase_is_told_by_the_claim(phase: Phase, found: Claim | None, come: bool) -> None:
     now_s = AT.timestamp() + 2.0
-    assert has_come(phase, found, planned_end_s=now_s + 1, now_s=now_s) is come
+    assert has_come(phase, found, now_s=now_s) is come
 
 
-def test_reporting_begins_with_the_planned_end() -> None:
-    assert has_come(Phase.REPORTING, claim(Told.RUNNING), planned_end_s=100.0, now_s=100.0)
-    assert not has_come(Phase.REPORTING, None, planned_end_s=100.0, now_s=100.0)
+def test_a_wrong_clock_before_the_claim_stays_wrong_until_the_job_is_armed() -> None:
+    fault = FAULTS["clock-step"]
+    assert LEAD_BEFORE_CLAIM_S - 5 < fault.lasting_s(Phase.BEFORE_CLAIM) < LEAD_BEFORE_CLAIM_S
+    assert fault.lasting_s(Phase.ARMED) == fault.lasts_s
 
 
 # Rules ------------------------------------------------------------------------------------------
