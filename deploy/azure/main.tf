@@ -12,6 +12,8 @@ locals {
   tcp_ports = distinct(concat([for port in var.endpoint_ports : tostring(port)], var.extra_tcp_ports))
   udp_ports = distinct(concat([for port in var.endpoint_ports : tostring(port)], var.extra_udp_ports))
 
+  capabilities = setunion(var.agent_capabilities, var.vxlan_port == null ? [] : ["CAP_NET_ADMIN"])
+
   next_hop_address = one(concat(module.firewall[*].private_address, module.appliance[*].private_address))
   firewall_id      = one(module.firewall[*].id)
 
@@ -46,6 +48,7 @@ module "network" {
   tcp_ports           = local.tcp_ports
   udp_ports           = local.udp_ports
   icmp_enabled        = var.icmp_enabled
+  vxlan_port          = var.vxlan_port
 }
 
 module "firewall" {
@@ -68,6 +71,7 @@ module "firewall" {
   tcp_ports                = local.tcp_ports
   udp_ports                = local.udp_ports
   icmp_enabled             = var.icmp_enabled
+  vxlan_port               = var.vxlan_port
 }
 
 module "appliance" {
@@ -174,7 +178,8 @@ module "fleet" {
   identity_id                    = module.identity.ids[each.value]
   identity_client_id             = module.identity.client_ids[each.value]
   ssh_public_key                 = var.ssh_public_key
-  capabilities                   = var.agent_capabilities
+  capabilities                   = local.capabilities
+  tunnels_allowed                = var.vxlan_port != null
   exchange_environment           = local.exchange_environment
   settings                       = var.agent_settings
   bundle_url                     = module.exchange.bundle_url

@@ -105,7 +105,7 @@ variable "ssh_public_key" {
 variable "agent_capabilities" {
   type        = set(string)
   default     = []
-  description = "Linux capabilities the agent keeps: [\"CAP_NET_ADMIN\"] for scenarios that build VXLAN interfaces, else none."
+  description = "Further Linux capabilities that the agent keeps; vxlan_port gives it CAP_NET_ADMIN."
 
   validation {
     condition     = alltrue([for capability in var.agent_capabilities : contains(["CAP_NET_ADMIN", "CAP_NET_RAW"], capability)])

@@ -61,11 +61,22 @@ variable "extra_tcp_ports" {
 variable "extra_udp_ports" {
   type        = list(string)
   default     = []
-  description = "Further UDP ports or ranges, such as [\"4789\"] for bursts inside VXLAN."
+  description = "Further UDP ports or ranges, from clients to servers. For VXLAN set vxlan_port: its replies need a way of their own."
 
   validation {
     condition     = alltrue([for port in var.extra_udp_ports : can(regex("^[0-9]{2,5}(-[0-9]{2,5})?$", port))])
-    error_message = "extra_udp_ports: must be ports or ranges such as \"4789\"; never \"*\"."
+    error_message = "extra_udp_ports: must be ports or ranges such as \"5001-5064\"; never \"*\"."
+  }
+}
+
+variable "vxlan_port" {
+  type        = number
+  default     = null
+  description = "UDP port of bursts inside VXLAN (4789): let through from clients to servers and from servers to clients, and agents may make the tunnels (CAP_NET_ADMIN); null: no tunnels."
+
+  validation {
+    condition     = try(var.vxlan_port >= 1024 && var.vxlan_port <= 65535, var.vxlan_port == null)
+    error_message = "vxlan_port: must be 1024 to 65535, or null."
   }
 }
 

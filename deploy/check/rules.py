@@ -54,10 +54,14 @@ SHUT: Final[Mapping[tuple[str, str], Any]] = {
 
 LOCK_MAX_S: Final = 300
 DUPLICATES_S: Final = (600, 604_800)  # the queue's contract (exchange/ports.py), and Azure's most
+VXLAN_PORT: Final = "4789"  # that of a run which names none (exchange/messages.py)
+VXLAN_WAYS: Final = (("clients", "servers"), ("servers", "clients"))
 ANYWHERE: Final = frozenset({"*", "Internet", "0.0.0.0/0"})
 _DURATION: Final = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
 _ONE_OF: Final = re.compile(r"contains\(\s*(\[[^\]]*\])\s*,\s*var\.(\w+)\s*\)")
 _ALLOW_OBJECT: Final = re.compile(r"\bto\s*=\s*\"(\*|Internet|0\.0\.0\.0/0)\"")
+_LOCAL: Final = re.compile(r"\blocal\.(\w+)")
+_WAY: Final = re.compile(r"\bfrom = local\.(\w+)_prefix, to = local\.(\w+)_prefix")
 _REFERENCE: Final = re.compile(
     r"(?<![\w.\"])(?:(var|local)\.(\w+)|module\.(\w+)(?:\[[^\]]*\])?\.(\w+)|(azurerm_\w+)\.(\w+))"
 )
@@ -208,6 +212,49 @@ def _firewall_rules(range_: Range) -> Iterator[str]:
             yield f"{where}: nat_rule_collection: nothing comes in from the internet"
 
 
+def _tunnels(range_: Range) -> Iterator[str]:
+    """VXLAN passes from either end to the other.
+
+    The source port of an outer packet is a hash of what is inside, so what comes back is a flow of
+    its own, not a reply that a stateful rule would know.
+    """
+    if "vxlan_port" not in range_.modules[ROOT].variables:
+        return
+    for where, _, block in range_.each("azurerm_firewall_policy_rule_collection_group"):
+        passing = {
+            (_spoke(rule, "source_addresses"), _spoke(rule, "destination_addresses"))
+            for collection in block.blocks.get("network_rule_collection", ())
+            for rule in collection.blocks.get("rule", ())
+            if "vxlan_port" in str(rule.arguments.get("destination_ports"))
+        }
+        for source, target in VXLAN_WAYS:
+            if (source, target) not in passing:
+                yield f"{where}: no rule for VXLAN from {source} to {target}"
+    for module in range_.modules.values():
+        if any(kind == "azurerm_network_security_rule" for kind, _ in module.resources):
+            for source, target in VXLAN_WAYS:
+                for group, direction in ((source, "Outbound"), (target, "Inbound")):
+                    if (source, target) not in _vxlan_ways(module, group, direction):
+                        yield (
+                            f"{module}: local.allowed.{group}.{direction}: no rule for VXLAN from "
+                            f"{source} to {target}"
+                        )
+    if VXLAN_PORT in _listed(range_.values.of(range_.modules[ROOT], "${var.extra_udp_ports}")):
+        yield f"extra_udp_ports {VXLAN_PORT!r}: is let through one way only; set vxlan_port"
+
+
+def _spoke(rule: Block, argument: str) -> str:
+    found = re.search(r"var\.(\w+)_prefix", str(rule.arguments.get(argument)))
+    return found[1] if found else "unknown"
+
+
+def _vxlan_ways(module: Module, group: str, direction: str) -> set[tuple[str, str]]:
+    """From where to where a group's rules let tunnels through, by the lists that it names."""
+    said = str(module.locals.get("allowed", {}).get(group, {}).get(direction))
+    named = [str(module.locals.get(name)) for name in _LOCAL.findall(said)]
+    return {way for text in named if "vxlan_port" in text for way in _WAY.findall(text)}
+
+
 def _intrusion_detection(range_: Range) -> Iterator[str]:
     for where, module, block in range_.each("azurerm_firewall_policy"):
         tier = range_.values.of(module, block.arguments.get("sku"))
@@ -300,6 +347,7 @@ RULES: Final[tuple[Callable[[Range], Iterator[str]], ...]] = (
     _public_addresses,
     _security_groups,
     _firewall_rules,
+    _tunnels,
     _intrusion_detection,
     _tags,
     _documented,

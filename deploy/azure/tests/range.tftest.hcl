@@ -121,6 +121,14 @@ run "another_appliance" {
   }
 }
 
+run "tunnels" {
+  command = plan
+
+  variables {
+    vxlan_port = 4789
+  }
+}
+
 # Mistakes ------------------------------------------------------------------------------------------
 
 run "a_tier_that_is_none" {
@@ -146,6 +154,14 @@ run "every_port" {
     extra_tcp_ports = ["*"]
   }
   expect_failures = [var.extra_tcp_ports]
+}
+
+run "tunnels_on_a_port_that_is_none" {
+  command = plan
+  variables {
+    vxlan_port = 99999
+  }
+  expect_failures = [var.vxlan_port]
 }
 
 run "a_size_without_a_bandwidth" {

@@ -18,6 +18,7 @@ from deploy.check.schema import Schema
 from deploy.check.tools import AZURE, ROOT
 from deploy.check.values import Values
 from exchange.fabric import FabricSettings
+from exchange.messages import Vxlan
 from tests.unit.test_structure import imported_names
 
 READ = Schema.read(SCHEMA)
@@ -81,6 +82,14 @@ PLANTED = [
     (POLICY, "destination_addresses = [var.servers_prefix]\n      destination_ports     = var.tcp_ports", 'destination_addresses = ["*"]\n      destination_ports     = var.tcp_ports', "anywhere; name the spokes"),
     (POLICY, "destination_ports     = var.udp_ports", 'destination_ports     = ["*"]', "every port"),
     (FLEET, "  overprovision = false\n", "", "overprovision: must be False"),
+    # tunnels: both ends begin flows
+    (POLICY, "source_addresses      = [var.servers_prefix]", "source_addresses      = [var.clients_prefix]", "traffic: no rule for VXLAN from servers to clients"),
+    (POLICY, "[tostring(var.vxlan_port)]", '["4789"]', "traffic: no rule for VXLAN from clients to servers"),
+    (SECURITY, "Inbound  = local.vxlan_to_clients", "Inbound  = []", "clients.Inbound: no rule for VXLAN from servers to clients"),
+    (SECURITY, "concat([local.to_exchange[1]], local.vxlan_to_clients)", "[local.to_exchange[1]]", "servers.Outbound: no rule for VXLAN from servers"),
+    (SECURITY, "local.to_exchange, local.vxlan_to_servers)", "local.to_exchange)", "clients.Outbound: no rule for VXLAN from clients"),
+    (SECURITY, "from = local.servers_prefix, to = local.clients_prefix", "from = local.clients_prefix, to = local.servers_prefix", "clients.Inbound: no rule for VXLAN from servers"),
+    ("examples/soak.tfvars", "instances ", 'extra_udp_ports = ["4789"]\ninstances ', "set vxlan_port"),
     # what is found again, and read
     (NETWORK, "  address_space       = [var.hub_cidr]\n  tags                = var.tags\n", "  address_space       = [var.hub_cidr]\n", "has no tags"),
     ("variables.tf", '  description = "Subscription that pays for the range."\n', "", "has no description"),
@@ -137,6 +146,10 @@ def test_the_queue_cuts_no_message_short() -> None:
 def test_the_table_has_the_name_that_agents_look_for() -> None:
     table = hcl.load(FILES)["modules/exchange"].resources["azurerm_storage_table", "broadside"]
     assert table.arguments["name"] == FabricSettings.model_fields["tables_name"].default
+
+
+def test_the_rules_know_the_port_of_tunnels() -> None:
+    assert int(rules.VXLAN_PORT) == Vxlan.model_fields["port"].default
 
 
 def test_vm_sizes_have_the_bandwidth_that_the_limiter_knows() -> None:

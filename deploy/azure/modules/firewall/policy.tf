@@ -34,8 +34,8 @@ resource "azurerm_firewall_policy" "this" {
   }
 }
 
-# The traffic's ports from clients to servers, and nothing else: the agents' other needs (storage,
-# Service Bus) do not come this way.
+# The traffic's ports from clients to servers, and tunnels both ways, for each end of one opens flows
+# of its own. Nothing else: the agents' other needs (storage, Service Bus) do not come this way.
 resource "azurerm_firewall_policy_rule_collection_group" "traffic" {
   name               = "traffic"
   firewall_policy_id = azurerm_firewall_policy.this.id
@@ -71,6 +71,30 @@ resource "azurerm_firewall_policy_rule_collection_group" "traffic" {
         source_addresses      = [var.clients_prefix]
         destination_addresses = [var.servers_prefix]
         destination_ports     = ["*"] # ICMP has no ports; the argument is required
+      }
+    }
+
+    dynamic "rule" {
+      for_each = var.vxlan_port[*]
+
+      content {
+        name                  = "vxlan-to-servers"
+        protocols             = ["UDP"]
+        source_addresses      = [var.clients_prefix]
+        destination_addresses = [var.servers_prefix]
+        destination_ports     = [tostring(var.vxlan_port)]
+      }
+    }
+
+    dynamic "rule" {
+      for_each = var.vxlan_port[*]
+
+      content {
+        name                  = "vxlan-to-clients"
+        protocols             = ["UDP"]
+        source_addresses      = [var.servers_prefix]
+        destination_addresses = [var.clients_prefix]
+        destination_ports     = [tostring(var.vxlan_port)]
       }
     }
   }

@@ -81,3 +81,8 @@ variable "icmp_enabled" {
   type        = bool
   description = "Let echo requests through."
 }
+
+variable "vxlan_port" {
+  type        = number
+  description = "UDP port of VXLAN tunnels, let through both ways; null: none."
+}

@@ -14,6 +14,7 @@ module "boot" {
     BROADSIDE_AGENT_ROLE                 = var.role
     BROADSIDE_AGENT_PORTS                = join(",", var.endpoint_ports)
     BROADSIDE_AGENT_ALLOWED_NETWORKS     = var.target_prefix
+    BROADSIDE_AGENT_ALLOW_TUNNELS        = tostring(var.tunnels_allowed)
     BROADSIDE_AGENT_VM_SIZE              = var.size
     BROADSIDE_AGENT_HOST_ALONE           = "true"
     BROADSIDE_AGENT_NIC_BITS_PER_SECOND  = format("%d", var.bits_per_second)

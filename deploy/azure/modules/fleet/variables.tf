@@ -108,6 +108,11 @@ variable "capabilities" {
   description = "Linux capabilities that the agent keeps."
 }
 
+variable "tunnels_allowed" {
+  type        = bool
+  description = "Let the agents make VXLAN devices; needs CAP_NET_ADMIN."
+}
+
 variable "exchange_environment" {
   type        = map(string)
   description = "Settings that say where queue and table are."

@@ -32,10 +32,21 @@ locals {
     var.icmp_enabled ? [{ name = "Echo", protocol = "Icmp", ports = ["*"], from = local.clients_prefix, to = local.servers_prefix }] : [],
   )
 
-  # Return traffic needs no rule: groups are stateful.
+  # A tunnel's outer packets take their source port from a hash of the inner flow, so what a server
+  # sends back is no reply to a group: it is another flow, and needs a rule.
+  vxlan_to_servers = [for port in var.vxlan_port[*] : { name = "VxlanToServers", protocol = "Udp", ports = [tostring(port)], from = local.clients_prefix, to = local.servers_prefix }]
+  vxlan_to_clients = [for port in var.vxlan_port[*] : { name = "VxlanToClients", protocol = "Udp", ports = [tostring(port)], from = local.servers_prefix, to = local.clients_prefix }]
+
+  # All other return traffic needs no rule: groups are stateful.
   allowed = {
-    clients = { Inbound = [], Outbound = concat(local.traffic, local.to_exchange) }
-    servers = { Inbound = local.traffic, Outbound = [local.to_exchange[1]] } # no jobs go to servers
+    clients = {
+      Inbound  = local.vxlan_to_clients
+      Outbound = concat(local.traffic, local.to_exchange, local.vxlan_to_servers)
+    }
+    servers = {
+      Inbound  = concat(local.traffic, local.vxlan_to_servers)
+      Outbound = concat([local.to_exchange[1]], local.vxlan_to_clients) # no jobs go to servers
+    }
     coordinator = {
       Inbound = [{ name = "SshFromBastion", protocol = "Tcp", ports = ["22"], from = local.bastion_prefix, to = "VirtualNetwork" }]
       Outbound = concat(local.to_exchange, [

@@ -62,3 +62,8 @@ variable "icmp_enabled" {
   type        = bool
   description = "Let echo requests from clients to servers through."
 }
+
+variable "vxlan_port" {
+  type        = number
+  description = "UDP port of VXLAN tunnels, let through both ways; null: none."
+}
