@@ -1,8 +1,9 @@
 """Builds what a VM installs offline: ``python deploy/azure/wheelhouse.py`` (`make wheelhouse`).
 
 One file, ``dist/broadside-bundle.tar.gz``: Broadside's own wheel with the start gate in it, every
-locked wheel for the image's Python (by hash), and Debian packages of chrony and the traffic engines
-with all they need, as an apt archive. Debian 13: Python 3.13, iperf3 3.18, chrony 4.6.
+locked wheel for the image's Python (by hash), Debian packages of chrony and the traffic engines
+with all they need, as an apt archive, and vegeta, which Debian does not have, as deploy/vegeta.sh
+builds it. Debian 13: Python 3.13, iperf3 3.18, chrony 4.6.
 
 Needs a Debian with apt, for the packages' signatures, and a C compiler whose libc is not newer than
 the image's.
@@ -25,7 +26,8 @@ ROOT: Final = Path(__file__).parents[2]
 BUNDLE: Final = ROOT / "deploy" / "azure" / "bundle"
 SUITE: Final = "trixie"
 PYTHON: Final = "3.13"
-PACKAGES: Final = ("iperf3", "chrony", "lftp", "nginx", "vsftpd")
+PACKAGES: Final = ("iperf3", "chrony", "lftp", "nginx", "vsftpd", "openssl", "iproute2")
+PROGRAMS: Final = ("vegeta",)  # built in the checkout, from source: in no Debian
 PLATFORMS: Final = tuple(f"manylinux_2_{minor}_x86_64" for minor in (17, 28, 34, 35, 36))
 KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 LOCKS: Final = ("agent.lock", "coordinator.lock")
@@ -45,6 +47,7 @@ def main() -> int:
         (bundle / "packages").write_text("\n".join(PACKAGES))
         build_wheel(bundle / "wheels", work)
         fetch_wheels(bundle / "wheels")
+        build_programs(bundle / "bin")
         fetch_packages(bundle / "debs", work, options.archive or own_archive())
         options.output.parent.mkdir(parents=True, exist_ok=True)
         pack(bundle, options.output)
@@ -74,6 +77,14 @@ def build_wheel(wheels: Path, work: Path) -> None:
     (wheel,) = wheels.glob("broadside-*.whl")
     if not any(name.endswith("libgate.abi3.so") for name in zipfile.ZipFile(wheel).namelist()):
         sys.exit("wheelhouse: the start gate was not built; run: apt-get install gcc libc6-dev")
+
+
+def build_programs(folder: Path) -> None:
+    """The static programs that the checkout builds for itself, for /usr/local/bin of a VM."""
+    folder.mkdir()
+    for name in PROGRAMS:
+        run(["sh", ROOT / "deploy" / f"{name}.sh"])
+        shutil.copy(ROOT / ".tools" / name / "bin" / name, folder / name)
 
 
 def fetch_wheels(wheels: Path) -> None:

@@ -24,6 +24,8 @@ own_apt install -y --no-install-recommends $(cat "$here/packages")
 rm $policy
 for unit in iperf3 nginx vsftpd; do systemctl disable --quiet $unit.service 2>/dev/null || true; done
 
+install -m 0755 "$here"/bin/* /usr/local/bin/
+
 install -m 0644 /etc/broadside/chrony.conf /etc/chrony/chrony.conf
 systemctl enable --now chrony
 systemctl restart chrony
@@ -38,13 +40,18 @@ pip install -q --no-index --find-links "$here/wheels" --no-deps --only-binary :a
 pip install -q --no-index --no-deps "$here"/wheels/broadside-*.whl
 
 if [ "$service" = agent ]; then
-    # An agent that cannot stream its seconds, or start at an instant, is no agent.
+    # An agent that cannot stream its seconds, or start at an instant, or run an engine, is no agent.
     /opt/broadside/venv/bin/python -c '
 from agent.gate import find_gate
+from agent.kits import find_kits
 from agent.process import find_iperf3
 from exchange.iperf3 import streams_json
+from exchange.messages import Role
 assert find_gate(), "no start gate in the package"
-assert streams_json(find_iperf3(None).version), "iperf3 is older than 3.17"'
+assert streams_json(find_iperf3(None).version), "iperf3 is older than 3.17"
+for role in Role:
+    for kit in find_kits(role).values():
+        assert kit.problem is None, kit.problem'
 fi
 
 # 3. The service -----------------------------------------------------------------------------------

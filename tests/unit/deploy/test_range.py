@@ -3,6 +3,7 @@
 # ruff: noqa: E501 - a planted fault is one row of a table
 
 import dataclasses
+import runpy
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from deploy.check.__main__ import SCHEMA, range_faults, read_files
 from deploy.check.schema import Schema
 from deploy.check.tools import AZURE, ROOT
 from deploy.check.values import Values
+from exchange.engines import engines
 from exchange.fabric import FabricSettings
 from exchange.messages import Vxlan
 from tests.unit.test_structure import imported_names
@@ -311,6 +313,19 @@ def test_the_package_holds_all_that_an_agent_imports() -> None:
                 needed.add(distributions.get(key, f"unknown: {name} in {path.name}"))
     lines = (AZURE / "bundle" / "agent.in").read_text().splitlines()
     assert needed <= {line for line in lines if not line.startswith("#")}
+
+
+def test_the_package_holds_every_program_that_an_agent_runs() -> None:
+    """The engines' own; and what makes certificates, and tunnels."""
+    wheelhouse = runpy.run_path(str(AZURE / "wheelhouse.py"))
+    held = {*wheelhouse["PACKAGES"], *wheelhouse["PROGRAMS"]}
+    programs = {
+        program.name
+        for engine in engines().values()
+        for program in (*engine.client_programs, *engine.server_programs)
+    }
+    assert programs > {"nginx", "lftp"}
+    assert programs | {"openssl", "iproute2", "chrony"} <= held
 
 
 def test_the_locks_pin_by_hash_and_name_no_index() -> None:
