@@ -9,11 +9,6 @@ locals {
   bundle_sha256 = filesha256(var.bundle_path)
   has_firewall  = var.appliance == "azure-firewall"
 
-  tcp_ports = distinct(concat([for port in var.endpoint_ports : tostring(port)], var.extra_tcp_ports))
-  udp_ports = distinct(concat([for port in var.endpoint_ports : tostring(port)], var.extra_udp_ports))
-
-  capabilities = setunion(var.agent_capabilities, var.vxlan_port == null ? [] : ["CAP_NET_ADMIN"])
-
   next_hop_address = one(concat(module.firewall[*].private_address, module.appliance[*].private_address))
   firewall_id      = one(module.firewall[*].id)
 
@@ -175,6 +170,8 @@ module "fleet" {
   subnet_id                      = each.key == "client" ? module.network.clients_subnet_id : module.network.servers_subnet_id
   target_prefix                  = each.key == "client" ? module.network.servers_prefix : module.network.clients_prefix
   endpoint_ports                 = var.endpoint_ports
+  services                       = local.services
+  echo_port                      = var.echo_port
   identity_id                    = module.identity.ids[each.value]
   identity_client_id             = module.identity.client_ids[each.value]
   ssh_public_key                 = var.ssh_public_key

@@ -125,4 +125,9 @@ variable "agent_settings" {
     ])
     error_message = "agent_settings: names begin with BROADSIDE_AGENT_, values are one line without quotes."
   }
+
+  validation {
+    condition     = length(setintersection(keys(var.agent_settings), [for name in ["PORTS", "SERVICES", "ECHO_PORT", "ALLOW_TUNNELS"] : "BROADSIDE_AGENT_${name}"])) == 0
+    error_message = "agent_settings: set endpoint_ports, service_ports, echo_port and vxlan_port instead, which also let the traffic through."
+  }
 }

@@ -47,10 +47,42 @@ variable "endpoint_ports" {
   }
 }
 
+variable "service_ports" {
+  type        = map(list(number))
+  default     = {}
+  description = "Engines that each server offers beside iperf3, and their TCP ports, one for each pair that it serves at once: { http = [8080], https = [8443], ftp = [2121] }. Let through the firewall, FTP with its passive ports."
+
+  validation {
+    condition     = alltrue([for engine in keys(var.service_ports) : contains(["http", "https", "ftp"], engine)])
+    error_message = "service_ports: engines are http, https and ftp; iperf3's ports are endpoint_ports."
+  }
+
+  validation {
+    condition     = alltrue([for port in flatten(values(var.service_ports)) : port >= 1024 && port <= 49999])
+    error_message = "service_ports: each 1024 to 49999; the agent may not bind lower ones, and FTP's passive ones are above."
+  }
+
+  validation {
+    condition     = length(distinct(concat(var.endpoint_ports, flatten(values(var.service_ports))))) == length(var.endpoint_ports) + length(flatten(values(var.service_ports)))
+    error_message = "service_ports: a port is named twice, here or in endpoint_ports; give each service its own."
+  }
+}
+
+variable "echo_port" {
+  type        = number
+  default     = 5200
+  description = "UDP port at which servers answer probes (traffic.probe): latency under load."
+
+  validation {
+    condition     = var.echo_port >= 1024 && var.echo_port <= 65535
+    error_message = "echo_port: must be 1024 to 65535."
+  }
+}
+
 variable "extra_tcp_ports" {
   type        = list(string)
   default     = []
-  description = "Further TCP ports or ranges that other traffic engines need, such as [\"50000-59999\"], FTP's passive ones."
+  description = "Further TCP ports or ranges, from clients to servers."
 
   validation {
     condition     = alltrue([for port in var.extra_tcp_ports : can(regex("^[0-9]{2,5}(-[0-9]{2,5})?$", port))])

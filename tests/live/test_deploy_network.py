@@ -1,16 +1,20 @@
-"""What the security groups let through, as Terraform itself works it out of ``security.tf``."""
+"""What the range lets through and tells its agents, as Terraform works it out of our own locals."""
 
 import json
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.settings import AgentSettings
+from deploy.check import hcl
 from deploy.check.tools import AZURE
+from exchange.engines.ftp import PASSIVE_PORTS
 
 pytestmark = [
     pytest.mark.live,
@@ -19,35 +23,61 @@ pytestmark = [
 
 NETWORK = AZURE / "modules" / "network"
 CLIENTS, SERVERS = "10.71.0.0/21", "10.72.0.0/21"
-GIVEN = {
+OF_THE_NETWORK = {
     "name": "broadside", "resource_group_name": "broadside", "location": "eastus", "tags": {},
     "hub_cidr": "10.70.0.0/16", "clients_cidr": "10.71.0.0/16", "servers_cidr": "10.72.0.0/16",
     "bypass": False, "firewall_tier": "Premium", "private_endpoints": False,
     "tcp_ports": ["5201"], "udp_ports": ["5201"], "icmp_enabled": True, "vxlan_port": None,
 }  # fmt: skip
+OF_AN_OPERATOR = {
+    "subscription_id": "00000000-0000-0000-0000-000000000000",
+    "operator_addresses": ["203.0.113.7"],
+    "budget_emails": ["operator@example.com"],
+    "ssh_public_key": "ssh-ed25519 x",
+    "bundle_path": str(AZURE / "tests" / "bundle.txt"),
+}
+EXAMPLES = sorted(path.name for path in (AZURE / "examples").glob("*.tfvars"))
+
+
+def worked_out(folder: Path, locals_: str, wanted: str, given: Mapping[str, Any]) -> Any:
+    """An expression's value, of locals and variables alone: that needs no provider."""
+    (folder / "main.tf").write_text(f"{locals_}\noutput told {{\n value = {wanted}\n}}")
+    (folder / "terraform.tfvars.json").write_text(json.dumps(given))
+    quiet = os.environ | {"CHECKPOINT_DISABLE": "1", "TF_CLI_CONFIG_FILE": os.devnull}
+
+    def terraform(*words: str) -> str:
+        done = subprocess.run(
+            ["terraform", *words, "-no-color"],
+            cwd=folder, env=quiet, check=False, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    terraform("init", "-input=false")
+    terraform("apply", "-auto-approve", "-input=false")
+    return json.loads(terraform("output", "-json", "told"))
 
 
 def passing(folder: Path, **given: Any) -> set[tuple[str, str, str, str, str]]:
-    """Group, direction, protocol, from, to of every rule; locals alone need no provider."""
+    """Group, direction, protocol, from and to of every rule of the security groups."""
     text = "\n".join((NETWORK / name).read_text() for name in ("security.tf", "main.tf"))
     blocks = re.findall(r"^locals \{.*?^\}", text, re.M | re.S)
     shutil.copy(NETWORK / "variables.tf", folder)
-    (folder / "main.tf").write_text("\n".join([*blocks, "output rules {\n value = local.rules\n}"]))
-    (folder / "terraform.tfvars.json").write_text(json.dumps(GIVEN | given))
-    quiet = os.environ | {"CHECKPOINT_DISABLE": "1", "TF_CLI_CONFIG_FILE": os.devnull}
-    for command in (["init", "-input=false"], ["apply", "-auto-approve", "-input=false"]):
-        subprocess.run(
-            ["terraform", *command], cwd=folder, env=quiet, check=True, capture_output=True
-        )
-    told = subprocess.run(
-        ["terraform", "output", "-json", "rules"],
-        cwd=folder, env=quiet, check=True, capture_output=True, text=True,
-    )  # fmt: skip
+    rules = worked_out(folder, "\n".join(blocks), "local.rules", OF_THE_NETWORK | given)
     return {
         (rule["group"], rule["direction"], f"{rule['protocol']} {port}", rule["from"], rule["to"])
-        for rule in json.loads(told.stdout).values()
+        for rule in rules.values()
         for port in rule["ports"]
     }
+
+
+def traffic(folder: Path, **given: Any) -> Any:
+    """The locals of ``traffic.tf``; the root's validations are held to the variables."""
+    for path in AZURE.glob("variables*.tf"):
+        shutil.copy(path, folder)
+    names = ("tcp_ports", "udp_ports", "services", "capabilities")
+    wanted = "{" + ", ".join(f"{name} = local.{name}" for name in names) + "}"
+    return worked_out(folder, (AZURE / "traffic.tf").read_text(), wanted, OF_AN_OPERATOR | given)
 
 
 def test_tunnels_pass_from_either_end(tmp_path: Path) -> None:
@@ -62,3 +92,42 @@ def test_tunnels_pass_from_either_end(tmp_path: Path) -> None:
 
 def test_without_tunnels_servers_begin_nothing_towards_clients(tmp_path: Path) -> None:
     assert not {rule for rule in passing(tmp_path) if rule[4] == CLIENTS}
+
+
+def test_by_default_iperf3_and_probes_pass(tmp_path: Path) -> None:
+    echo_port = AgentSettings.model_fields["echo_port"].default
+    assert traffic(tmp_path) == {
+        "tcp_ports": ["5201"],
+        "udp_ports": ["5201", str(echo_port)],
+        "services": "",
+        "capabilities": [],
+    }
+
+
+def test_the_notebooks_services_have_their_ports_and_rights(tmp_path: Path) -> None:
+    path = AZURE / "examples" / "notebook.tfvars"
+    told = traffic(tmp_path, **hcl.read_values(path.read_text(), path.name))
+    first, last = PASSIVE_PORTS
+    assert set(told["tcp_ports"]) == {"5201", "8080", "8443", "2121", f"{first}-{last}"}
+    settings = AgentSettings.model_validate({"role": "server", "services": told["services"]})
+    assert settings.services == {"http": (8080,), "https": (8443,), "ftp": (2121,)}
+    assert told["capabilities"] == ["CAP_NET_ADMIN"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"service_ports": {"http": [5201]}}, "a port is named twice"),
+        ({"service_ports": {"smtp": [2525]}}, "engines are http, https and ftp"),
+        ({"agent_settings": {"BROADSIDE_AGENT_SERVICES": "http=8080"}}, "set endpoint_ports, serv"),
+        ({"vxlan_port": 99999}, "vxlan_port: must be"),
+    ],
+)
+def test_a_mistake_is_refused(tmp_path: Path, given: Mapping[str, Any], words: str) -> None:
+    with pytest.raises(AssertionError, match=words):
+        traffic(tmp_path, **given)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_example_is_valid(tmp_path: Path, name: str) -> None:
+    traffic(tmp_path, **hcl.read_values((AZURE / "examples" / name).read_text(), name))

@@ -121,11 +121,12 @@ run "another_appliance" {
   }
 }
 
-run "tunnels" {
+run "tunnels_and_services" {
   command = plan
 
   variables {
-    vxlan_port = 4789
+    vxlan_port    = 4789
+    service_ports = { http = [8080], ftp = [2121] }
   }
 }
 
@@ -195,6 +196,22 @@ run "an_appliance_without_an_image" {
     appliance = "nva"
   }
   expect_failures = [var.nva]
+}
+
+run "a_service_on_the_port_of_iperf3" {
+  command = plan
+  variables {
+    service_ports = { http = [5201] }
+  }
+  expect_failures = [var.service_ports]
+}
+
+run "services_without_their_ports" {
+  command = plan
+  variables {
+    agent_settings = { BROADSIDE_AGENT_SERVICES = "http=8080" }
+  }
+  expect_failures = [var.agent_settings]
 }
 
 run "a_secret_in_quotes" {

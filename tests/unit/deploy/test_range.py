@@ -3,6 +3,7 @@
 # ruff: noqa: E501 - a planted fault is one row of a table
 
 import dataclasses
+import re
 import runpy
 import sys
 import tomllib
@@ -176,6 +177,24 @@ def test_every_coordinator_setting_that_a_vm_is_told_exists() -> None:
 
     settings = {*CoordinatorSettings.model_fields, *FabricSettings.model_fields}
     assert set(told("modules/coordinator/main.tf")) <= {f"BROADSIDE_{n.upper()}" for n in settings}
+
+
+def test_the_notebooks_range_has_what_each_of_its_scenarios_wants() -> None:
+    """Pairs, services and tunnels of every scenario that docs/scenarios.md names."""
+    named = re.findall(r"`([\w-]+)`", (ROOT / "docs" / "scenarios.md").read_text())
+    paths = [ROOT / "coordinator" / "scenarios" / f"{name}.toml" for name in sorted(set(named))]
+    scenarios = {path.stem: tomllib.loads(path.read_text()) for path in paths if path.exists()}
+    assert {"inspection", "https-1mb", "ftp-64-segments-vxlan", "tunnels-8"} <= set(scenarios)
+    path = "examples/notebook.tfvars"
+    given = hcl.read_values(FILES[path], path)
+    for name, scenario in scenarios.items():
+        wanted, pairs_count = scenario["traffic"], scenario["pairs_count"]
+        assert pairs_count <= given["instances"], name
+        if "engine" in wanted:
+            ports = given["service_ports"][wanted["engine"]]
+            assert pairs_count <= given["instances"] * len(ports), name
+        if "encapsulation" in wanted:
+            assert given["vxlan_port"] == Vxlan.model_fields["port"].default, name
 
 
 def test_terraform_tells_what_the_command_line_asks_for() -> None:

@@ -19,6 +19,9 @@ module "boot" {
     BROADSIDE_AGENT_HOST_ALONE           = "true"
     BROADSIDE_AGENT_NIC_BITS_PER_SECOND  = format("%d", var.bits_per_second)
     BROADSIDE_AGENT_LOG_JSON             = "true"
+    }, var.role == "client" ? {} : {
+    BROADSIDE_AGENT_SERVICES  = var.services
+    BROADSIDE_AGENT_ECHO_PORT = tostring(var.echo_port)
   }, var.settings)
 }
 

@@ -88,6 +88,16 @@ variable "endpoint_ports" {
   description = "Ports of iperf3 on each server."
 }
 
+variable "services" {
+  type        = string
+  description = "Engines that servers offer beside iperf3, with their ports."
+}
+
+variable "echo_port" {
+  type        = number
+  description = "UDP port of each server that answers probes."
+}
+
 variable "identity_id" {
   type        = string
   description = "Its user-assigned identity."

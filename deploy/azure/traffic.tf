@@ -1,0 +1,21 @@
+# What the traffic needs: ports of groups and firewall, and what the agents are told and may do. No
+# resource is here, so a test lets Terraform work it out without a provider.
+
+locals {
+  # FTP's data connections are to passive ports of the server's choice (exchange/engines/ftp.py).
+  service_ports = concat(
+    flatten(values(var.service_ports)),
+    contains(keys(var.service_ports), "ftp") ? ["50000-59999"] : [],
+  )
+  tcp_ports = distinct(concat(
+    [for port in concat(var.endpoint_ports, local.service_ports) : tostring(port)],
+    var.extra_tcp_ports,
+  ))
+  udp_ports = distinct(concat(
+    [for port in concat(var.endpoint_ports, [var.echo_port]) : tostring(port)],
+    var.extra_udp_ports,
+  ))
+
+  services     = join(" ", [for engine, ports in var.service_ports : "${engine}=${join(",", ports)}"])
+  capabilities = setunion(var.agent_capabilities, var.vxlan_port == null ? [] : ["CAP_NET_ADMIN"])
+}
