@@ -5,6 +5,7 @@ private /tmp and /dev), its restarts and stops, the package's layout under /opt.
 kernel, the network (this host's own) and the image: /usr is this host's, /etc a copy of it.
 """
 
+import contextlib
 import os
 import re
 import shutil
@@ -19,11 +20,13 @@ SYSTEMD: Final = Path("/lib/systemd/systemd")
 _STOP_S: Final = 10.0
 
 # Process 1's own mounts; nothing of it is seen outside.
-_SCRIPT: Final = """
+_SCRIPT: Final = r"""
 set -eu
 echo $$ > "$cgroup/cgroup.procs"
-exec unshare --mount --pid --cgroup --uts --ipc --fork --kill-child --mount-proc sh -euc '
+exec unshare $own_network --mount --pid --cgroup --uts --ipc --fork --kill-child --mount-proc \
+    sh -euc '
     mount --make-rprivate /
+    [ -z "$own_network" ] || ip link set lo up
     mount -t tmpfs tmpfs /run
     mount -t tmpfs tmpfs "$work/etc"
     cp -a /etc/. "$work/etc/"
@@ -52,12 +55,24 @@ exec unshare --mount --pid --cgroup --uts --ipc --fork --kill-child --mount-proc
 class Machine:
     """One such VM; leaving it kills all of it and leaves nothing."""
 
-    def __init__(self, folder: Path, venv: Path, files: Mapping[str, str], units: Sequence[str]):
-        """``files`` by absolute path, of which ``units`` are started at boot."""
+    def __init__(
+        self,
+        folder: Path,
+        venv: Path,
+        files: Mapping[str, str],
+        units: Sequence[str],
+        *,
+        own_network: bool = False,
+    ):
+        """``files`` by absolute path, of which ``units`` are started at boot.
+
+        With a network of its own it has loopback alone; else it has this host's.
+        """
         self.folder = folder
         self.state = folder / "state"  # its /var/lib/broadside
         self._log = folder / "systemd.log"
         self._venv = venv
+        self._own_network = own_network
         self._cgroup = _cgroup_root() / f"broadside-test-{os.getpid()}"
         for name in ("etc", "files", "state"):
             (folder / name).mkdir()
@@ -84,6 +99,7 @@ class Machine:
                     "cgroup": str(self._cgroup),
                     "work": str(self.folder),
                     "work_name": "machine",
+                    "own_network": "--net" if self._own_network else "",
                     "venv": str(self._venv),
                 },
                 stdin=subprocess.DEVNULL,
@@ -99,7 +115,8 @@ class Machine:
         end_s = time.monotonic() + _STOP_S
         while (left := self._pids()) and time.monotonic() < end_s:
             for pid in left:
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             time.sleep(0.05)
         for path in sorted(self._cgroup.rglob("*/"), key=lambda path: -len(path.parts)):
             path.rmdir()
@@ -119,6 +136,11 @@ class Machine:
         except OSError:
             return None
         return min(pids, default=None)
+
+    def run(self, unit: str, *argv: str) -> "subprocess.CompletedProcess[str]":
+        """A command of this host in the network of a unit's first process."""
+        inside = ["nsenter", "--target", str(self.main_pid(unit)), "--net", *argv]
+        return subprocess.run(inside, capture_output=True, text=True, timeout=120, check=False)
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")

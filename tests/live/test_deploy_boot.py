@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,7 +26,7 @@ from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import Presence
 from tests.live.machine import Machine, system_python, why_not
 from tests.live.ports import free_port
-from tests.live.site import ROOT, call, wait_for
+from tests.live.site import BROADSIDE, ROOT, call, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
 
@@ -36,14 +36,16 @@ UNIT = "broadside-agent.service"
 SERVER_UNIT = "broadside-agent-server.service"
 COORDINATOR_UNIT = "broadside-coordinator.service"
 API_PORT = free_port()
+SERVICES = {"http", "https", "ftp"}
 
 FABRIC = {"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": "/var/lib/broadside/fabric"}
 
 
-def agent(role: str, **settings: str) -> boot.Boot:
+def agent(role: str, capabilities: Sequence[str] = (), **settings: str) -> boot.Boot:
     """An agent as Terraform would describe it, on the embedded fabric of its own disk."""
     return boot.Boot(
         service="agent",
+        capabilities=capabilities,
         environment=FABRIC
         | {
             "BROADSIDE_AGENT_ROLE": role,
@@ -82,33 +84,62 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+def machine_files(client: boot.Boot, server: boot.Boot, **coordinator: str) -> dict[str, str]:
+    """What the three kinds of VM are told, as three units of one machine."""
+    files = boot.files_of(boot.render(FOLDER, client))
+    told = boot.Boot(service="coordinator", environment=FABRIC | coordinator)
+    for config, unit, named in (
+        (server, SERVER_UNIT, "server"),
+        (told, COORDINATOR_UNIT, "coordinator"),
+    ):
+        other = boot.files_of(boot.render(FOLDER, config))
+        text = other[f"/etc/systemd/system/broadside-{config.service}.service"]
+        environment = "/etc/broadside/environment"
+        files[f"/etc/systemd/system/{unit}"] = text.replace(environment, f"/etc/broadside/{named}")
+        files[f"/etc/broadside/{named}"] = other[environment]
+    return files
+
+
 @pytest.fixture(scope="module")
 def machine(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     if reason := why_not():
         pytest.skip(reason)
-    files = boot.files_of(boot.render(FOLDER, agent("client")))
-    port = str(free_port())
-    server = boot.files_of(boot.render(FOLDER, agent("server", BROADSIDE_AGENT_PORTS=port)))
-    unit = server[f"/etc/systemd/system/{UNIT}"]
-    files |= {  # the other scale set's VM, as a second unit of this one
-        f"/etc/systemd/system/{SERVER_UNIT}": unit.replace(
-            "/etc/broadside/environment", "/etc/broadside/server"
-        ),
-        "/etc/broadside/server": server["/etc/broadside/environment"],
-    }
-    told = {**FABRIC, "BROADSIDE_PORT": str(API_PORT)}
-    coordinator = boot.files_of(
-        boot.render(FOLDER, boot.Boot(service="coordinator", environment=told))
-    )
-    unit = coordinator[f"/etc/systemd/system/{COORDINATOR_UNIT}"]
-    files |= {  # and the coordinator's
-        f"/etc/systemd/system/{COORDINATOR_UNIT}": unit.replace(
-            "/etc/broadside/environment", "/etc/broadside/coordinator"
-        ),
-        "/etc/broadside/coordinator": coordinator["/etc/broadside/environment"],
-    }
+    server = agent("server", BROADSIDE_AGENT_PORTS=str(free_port()))
+    files = machine_files(agent("client"), server, BROADSIDE_PORT=str(API_PORT))
     units = [UNIT, SERVER_UNIT, COORDINATOR_UNIT]
     with Machine(tmp_path_factory.mktemp("machine"), venv, files, units) as standing:
+        yield standing
+    assert not standing.remains()
+
+
+CLOCK_UNIT = "clock.service"
+CLOCK = {  # a clock that calls itself good, and sets nothing
+    f"/etc/systemd/system/{CLOCK_UNIT}": "[Service]\nExecStart=/usr/sbin/chronyd -d -x -u root"
+    " -f /etc/broadside/clock.conf\n",
+    "/etc/broadside/clock.conf": "local stratum 3\nport 0\nbindcmdaddress 127.0.0.1\n",
+}
+
+
+@pytest.fixture(scope="module")
+def notebook(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """Services and tunnels as examples/notebook.tfvars gives them, in a network of its own."""
+    if reason := why_not():
+        pytest.skip(reason)
+    own = next((venv / "lib").glob("python3*")) / "site-packages" / ".tools"
+    if not own.exists():  # /usr/local/bin of a VM
+        shutil.copytree(ROOT / ".tools" / "vegeta", own / "vegeta")
+    told = {
+        "BROADSIDE_AGENT_ALLOW_TUNNELS": "true",
+        "BROADSIDE_AGENT_CHRONYC_SOCKET": "127.0.0.1",
+    }
+    served = told | {"BROADSIDE_AGENT_SERVICES": "http=8080 https=8443 ftp=2121"}
+    rights = ("CAP_NET_ADMIN",)
+    files = machine_files(
+        agent("client", rights, **told), agent("server", rights, **served), BROADSIDE_PORT="8090"
+    )
+    units = [CLOCK_UNIT, UNIT, SERVER_UNIT, COORDINATOR_UNIT]
+    folder = tmp_path_factory.mktemp("notebook")
+    with Machine(folder, venv, files | CLOCK, units, own_network=True) as standing:
         yield standing
     assert not standing.remains()
 
@@ -203,6 +234,50 @@ def test_a_stopped_agent_says_goodbye(machine: Machine) -> None:
     assert pid is not None
     os.kill(pid, signal.SIGTERM)  # as `systemctl stop` does; the unit starts it again at once
     wait_for("its goodbye", lambda: "server" not in presences(machine), 15)
+
+
+# The notebook's engines and tunnels ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["http-1mb", "https-1mb", "ftp-1-flow"])
+def test_a_service_carries_traffic_inside_the_sandbox(notebook: Machine, name: str) -> None:
+    def served() -> bool:
+        found = presences(notebook).get("server")
+        return found is not None and {e.name for e in found.engines if e.ports} >= SERVICES
+
+    wait_for("the client's presence", lambda: well(notebook, "client"))
+    wait_for("the services", served)
+    settings = ["pairs_count=1", "burst_s=3", "period_s=20", "lead_s=8"]
+    done = notebook.run(
+        UNIT, *BROADSIDE, "launch", name, "--api", "http://127.0.0.1:8090", "--json",
+        *(word for each in settings for word in ("--set", each)),
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}{notebook.log()}"
+
+
+def test_tunnels_can_be_made_inside_the_sandbox(notebook: Machine) -> None:
+    wait_for("both agents", lambda: well(notebook, "client") and well(notebook, "server"))
+    assert all(presence.tunnels for presence in presences(notebook).values())
+    told = status(notebook.main_pid(UNIT) or 0)
+    assert int(told["CapEff"], 16) == int(told["CapBnd"], 16) == 1 << 12  # CAP_NET_ADMIN
+
+
+def test_a_killed_agents_tunnel_is_gone_before_it_is_back(notebook: Machine) -> None:
+    wait_for("the client's presence", lambda: well(notebook, "client"))
+    before = notebook.main_pid(UNIT)
+    assert before is not None
+    commands = (
+        "ip link add bsx77 type vxlan id 77 local 127.0.0.1 dstport 4789 dev lo",
+        "ip link set bsx77 alias broadside:client",
+    )
+    assert notebook.run(SERVER_UNIT, "sh", "-c", " && ".join(commands)).returncode == 0
+    os.kill(before, signal.SIGKILL)
+
+    def gone() -> bool:
+        return notebook.run(SERVER_UNIT, "ip", "link", "show", "bsx77").returncode != 0
+
+    wait_for("its device's end", gone, 4)  # the unit starts it again after 5 s
+    wait_for("another process", lambda: notebook.main_pid(UNIT) not in (None, before), 20)
 
 
 # The package --------------------------------------------------------------------------------------
