@@ -159,7 +159,8 @@ def with_modes(body: Mapping[str, Any], modes: Mapping[str, str]) -> dict[str, A
     return {**body, "properties": properties}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def arguments(argv: Sequence[str] | None = None) -> tuple[str, dict[str, str]]:
+    """The policy's id and the modes, of the command line."""
     parser = argparse.ArgumentParser(prog="firewall_policy", description=__doc__)
     parser.add_argument("--policy", required=True, metavar="ID", help="its resource id")
     parser.add_argument("--idps", choices=MODES, help="intrusion detection: a Premium policy's")
@@ -169,6 +170,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     modes = {name: mode for name, mode in given.items() if mode is not None}
     if not modes:
         parser.error("give --idps or --threat-intelligence")
+    return resource_id, modes
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    resource_id, modes = arguments(argv)
     settings = CoordinatorSettings()
     try:
         endpoint = settings.azure_monitor_endpoint

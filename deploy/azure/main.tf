@@ -11,6 +11,7 @@ locals {
 
   next_hop_address = one(concat(module.firewall[*].private_address, module.appliance[*].private_address))
   firewall_id      = one(module.firewall[*].id)
+  policy_id        = var.firewall_switch_enabled ? one(module.firewall[*].policy_id) : null
 
   exchange_environment = {
     BROADSIDE_FABRIC               = "azure"
@@ -137,6 +138,10 @@ module "identity" {
   queue_id            = module.exchange.queue_id
   has_firewall        = local.has_firewall
   firewall_id         = local.firewall_id
+  suffix              = local.suffix
+  resource_group_id   = azurerm_resource_group.this.id
+  switch_enabled      = var.firewall_switch_enabled
+  policy_id           = local.policy_id
 }
 
 resource "azurerm_proximity_placement_group" "this" {
@@ -206,6 +211,8 @@ module "coordinator" {
   encryption_at_host_enabled = var.encryption_at_host_enabled
   exchange_environment       = local.exchange_environment
   firewall_id                = local.firewall_id
+  policy_id                  = local.policy_id
+  modes_at_rest              = { idps = var.idps_mode, threat = var.threat_intelligence_mode }
   bundle_url                 = module.exchange.bundle_url
   bundle_sha256              = local.bundle_sha256
   shutdown_time              = var.auto_shutdown_time

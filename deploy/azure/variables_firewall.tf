@@ -47,6 +47,17 @@ variable "idps_mode" {
   }
 }
 
+variable "firewall_switch_enabled" {
+  type        = bool
+  default     = false
+  description = "Let the coordinator put a Premium firewall's policy into other modes for A/B studies (docs/studies.md): its switches `idps` and `threat`, and a role of its own that reads and writes this one policy. Who deploys needs Owner, for that role is made here."
+
+  validation {
+    condition     = !var.firewall_switch_enabled || (var.appliance == "azure-firewall" && var.firewall_tier == "Premium" && var.tls_inspection == null)
+    error_message = "firewall_switch_enabled: only for a Premium Azure Firewall, and without tls_inspection, whose identity the coordinator may not assign."
+  }
+}
+
 variable "threat_intelligence_mode" {
   type        = string
   default     = "Off"

@@ -20,6 +20,7 @@ CUSTOM_DATA_MAX_BYTES: Final = 65_535  # Azure's, after base64
 _SECRET: Final = re.compile(
     r"SharedAccessKey|AccountKey=|\bsig=|BEGIN [A-Z ]*PRIVATE KEY|password\s*[:=]", re.I
 )
+_CONDITION: Final = re.compile(r'^%\{ if (\w+) != "" ~\}\n(.*?)^%\{ endif ~\}\n', re.M | re.S)
 _TEMPLATE: Final = re.compile(r"\$\{\s*(?:indent\((\d+),\s*(\w+)\)|(\w+))\s*\}")
 
 
@@ -30,6 +31,7 @@ class Boot:
     service: str  # agent or coordinator
     environment: Mapping[str, str]
     capabilities: Sequence[str] = ()
+    switches: str = ""
     bundle_url: str = "https://example.blob.core.windows.net/agent/broadside-bundle-0.tar.gz"
     bundle_sha256: str = field(default="0" * 64)
     identity_client_id: str = "00000000-0000-0000-0000-000000000000"
@@ -58,6 +60,7 @@ def render(folder: Path, boot: Boot) -> str:
             "environment": "\n".join(f"{k}={v}" for k, v in sorted(boot.environment.items())),
             "fetch": (files / "fetch.py").read_text("utf-8").strip(),
             "service": boot.service,
+            "switches": boot.switches.strip(),
             "sysctl": (files / "sysctl.conf").read_text("utf-8").strip(),
             "unit": render_unit(folder, boot).strip(),
         },
@@ -65,7 +68,9 @@ def render(folder: Path, boot: Boot) -> str:
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
-    """Terraform's templates, as far as ours go: ``${name}`` and ``${indent(n, name)}``.
+    """Terraform's templates, as far as ours go.
+
+    ``${name}``, ``${indent(n, name)}``, and lines from ``%{ if name != "" ~}`` to ``%{ endif ~}``.
 
     Raises ``KeyError`` for a name that is not given.
     """
@@ -74,7 +79,8 @@ def fill(template: str, values: Mapping[str, str]) -> str:
         value = values[found[2] or found[3]]
         return value.replace("\n", "\n" + " " * int(found[1])) if found[1] else value
 
-    return _TEMPLATE.sub(filled, template)
+    kept = _CONDITION.sub(lambda found: found[2] if values[found[1]] else "", template)
+    return _TEMPLATE.sub(filled, kept)
 
 
 def files_of(cloud_config: str) -> dict[str, str]:

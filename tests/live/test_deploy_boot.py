@@ -400,6 +400,7 @@ def terraform_rendering(tmp_path: Path, config: boot.Boot) -> str:
         "service": config.service,
         "environment": config.environment,
         "capabilities": list(config.capabilities),
+        "switches": config.switches,
         "bundle_url": config.bundle_url,
         "bundle_sha256": config.bundle_sha256,
         "identity_client_id": config.identity_client_id,
@@ -418,12 +419,15 @@ def terraform_rendering(tmp_path: Path, config: boot.Boot) -> str:
 
 
 @pytest.mark.skipif(shutil.which("terraform") is None, reason="terraform is not installed")
-@pytest.mark.parametrize("capabilities", [(), ("CAP_NET_ADMIN", "CAP_NET_RAW")])
-def test_terraform_renders_what_the_tests_run(
-    tmp_path: Path, capabilities: tuple[str, ...]
-) -> None:
-    plain = agent("client")
-    config = boot.Boot(service="agent", environment=plain.environment, capabilities=capabilities)
+@pytest.mark.parametrize(
+    "config",
+    [
+        agent("client"),
+        agent("client", ("CAP_NET_ADMIN", "CAP_NET_RAW")),
+        boot.Boot(service="coordinator", environment=FABRIC, switches='[x]\nrest = "a"\n'),
+    ],
+)
+def test_terraform_renders_what_the_tests_run(tmp_path: Path, config: boot.Boot) -> None:
     assert terraform_rendering(tmp_path, config) == boot.render(FOLDER, config)
 
 

@@ -103,6 +103,14 @@ run "tls_inspection" {
   }
 }
 
+run "a_switch_of_the_firewalls_modes" {
+  command = plan
+
+  variables {
+    firewall_switch_enabled = true
+  }
+}
+
 run "another_appliance" {
   command = plan
 
@@ -147,6 +155,15 @@ run "idps_on_a_standard_firewall" {
     idps_mode     = "Deny"
   }
   expect_failures = [var.idps_mode]
+}
+
+run "a_switch_of_a_standard_firewall" {
+  command = plan
+  variables {
+    firewall_tier           = "Standard"
+    firewall_switch_enabled = true
+  }
+  expect_failures = [var.firewall_switch_enabled]
 }
 
 run "every_port" {

@@ -8,12 +8,14 @@ import runpy
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import pytest
 
+from coordinator import firewall_policy
 from coordinator.cli.range import Standing
 from coordinator.core.limits import DOCUMENTED
+from coordinator.studies.switch import read_switches
 from deploy.check import boot, hcl, rules
 from deploy.check.__main__ import SCHEMA, range_faults, read_files
 from deploy.check.schema import Schema
@@ -193,6 +195,8 @@ def test_the_notebooks_range_has_what_each_of_its_scenarios_wants() -> None:
         if "engine" in wanted:
             ports = given["service_ports"][wanted["engine"]]
             assert pairs_count <= given["instances"] * len(ports), name
+        if name == "inspection":
+            assert given["firewall_switch_enabled"]
         if "encapsulation" in wanted:
             assert given["vxlan_port"] == Vxlan.model_fields["port"].default, name
 
@@ -224,14 +228,67 @@ def test_no_identity_has_a_role_that_is_wider_than_its_one_thing() -> None:
         "Azure Service Bus Data Receiver": "${var.queue_id}",
         "Azure Service Bus Data Sender": "${var.queue_id}",
         "Monitoring Reader": "${var.firewall_id}",
+        "${azurerm_role_definition.modes[0].role_definition_resource_id}": "${var.policy_id}",
     }
     given = [
-        (block.arguments["role_definition_name"], block.arguments["scope"])
+        (arguments.get("role_definition_name") or arguments["role_definition_id"], scope)
         for module in modules.values()
         for (kind, _), block in module.resources.items()
         if kind == "azurerm_role_assignment"
+        for arguments in [block.arguments]
+        for scope in [arguments["scope"]]
     ]
     assert set(given) == set(scopes.items())
+
+
+def test_the_one_role_of_our_own_reads_and_writes_a_policy_and_no_rules() -> None:
+    modules = hcl.load(FILES)
+    roles = [
+        block
+        for module in modules.values()
+        for (kind, _), block in module.resources.items()
+        if kind == "azurerm_role_definition"
+    ]
+    (permissions,) = [inner for role in roles for inner in role.blocks["permissions"]]
+    policies = "Microsoft.Network/firewallPolicies"
+    assert permissions.arguments == {"actions": [f"{policies}/read", f"{policies}/write"]}
+
+
+# Switches -----------------------------------------------------------------------------------------
+
+
+def rendered_switches() -> str:
+    text = (AZURE / "modules" / "coordinator" / "switches.toml").read_text()
+    policy = "/subscriptions/0/resourceGroups/x/providers/Microsoft.Network/firewallPolicies/p"
+    return boot.fill(text, {"policy_id": policy, "idps": "off", "threat": "alert"})
+
+
+def test_the_coordinators_switches_are_read_and_their_commands_understood(tmp_path: Path) -> None:
+    config = boot.Boot(service="coordinator", environment={}, switches=rendered_switches())
+    written = boot.files_of(boot.render(FOLDER, config))["/etc/broadside/switches.toml"]
+    (tmp_path / "switches.toml").write_text(written)
+    switches = read_switches(tmp_path / "switches.toml")
+    assert {name: switch.rest for name, switch in switches.items()} == {
+        "idps": "off",
+        "threat": "alert",
+    }
+    for switch in switches.values():
+        assert switch.states.keys() == {"off", "alert", "deny"}
+        assert switch.timeout_s > firewall_policy.PATIENCE_S
+        for state, (*program, policy_flag, policy, flag, mode) in switch.states.items():
+            assert program == [
+                "/opt/broadside/venv/bin/python",
+                "-m",
+                "coordinator.firewall_policy",
+            ]
+            assert (policy_flag, mode.lower()) == ("--policy", state)
+            firewall_policy.FirewallPolicy(policy, token=str).close()
+            assert firewall_policy.arguments([policy_flag, policy, flag, mode])[1]
+
+
+def test_without_switches_there_is_no_file_of_them() -> None:
+    config = boot.Boot(service="coordinator", environment={})
+    assert "/etc/broadside/switches.toml" not in boot.files_of(boot.render(FOLDER, config))
 
 
 # First boot ---------------------------------------------------------------------------------------

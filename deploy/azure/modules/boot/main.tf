@@ -25,6 +25,7 @@ locals {
     environment = local.environment
     fetch       = trimspace(file("${local.files}/fetch.py"))
     service     = var.service
+    switches    = trimspace(var.switches)
     sysctl      = trimspace(file("${local.files}/sysctl.conf"))
     unit        = trimspace(local.unit)
   })

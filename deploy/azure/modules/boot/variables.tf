@@ -18,6 +18,12 @@ variable "environment" {
   }
 }
 
+variable "switches" {
+  type        = string
+  default     = ""
+  description = "The coordinator's file of switches; empty: none."
+}
+
 variable "capabilities" {
   type        = list(string)
   description = "Linux capabilities that the agent keeps."

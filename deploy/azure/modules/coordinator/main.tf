@@ -15,6 +15,14 @@ module "boot" {
     }, var.firewall_id == null ? {} : {
     BROADSIDE_LEDGER                    = "azure-monitor"
     BROADSIDE_AZURE_MONITOR_RESOURCE_ID = var.firewall_id
+    }, var.policy_id == null ? {} : {
+    BROADSIDE_SWITCHES_FILE = "/etc/broadside/switches.toml"
+  })
+
+  switches = var.policy_id == null ? "" : templatefile("${path.module}/switches.toml", {
+    policy_id = var.policy_id
+    idps      = lower(var.modes_at_rest.idps)
+    threat    = lower(var.modes_at_rest.threat)
   })
 }
 

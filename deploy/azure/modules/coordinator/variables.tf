@@ -78,6 +78,16 @@ variable "firewall_id" {
   description = "Azure Firewall whose metrics are the second ledger; null: none."
 }
 
+variable "policy_id" {
+  type        = string
+  description = "Firewall policy whose modes its switches set; null: no switches."
+}
+
+variable "modes_at_rest" {
+  type        = object({ idps = string, threat = string })
+  description = "Modes in which a study leaves the policy."
+}
+
 variable "bundle_url" {
   type        = string
   description = "The package."

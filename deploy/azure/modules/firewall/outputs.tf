@@ -7,3 +7,8 @@ output "private_address" {
   value       = azurerm_firewall.this.ip_configuration[0].private_ip_address
   description = "Next hop of the spokes."
 }
+
+output "policy_id" {
+  value       = azurerm_firewall_policy.this.id
+  description = "Its policy: the modes that a switch sets."
+}

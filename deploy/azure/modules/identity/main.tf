@@ -57,3 +57,31 @@ resource "azurerm_role_assignment" "metrics" {
   principal_type       = "ServicePrincipal"
   description          = "Read the firewall's own ledger."
 }
+
+# No role of Azure's own is as narrow: Network Contributor would let the coordinator delete the policy
+# and write its rules, which are resources of their own.
+resource "azurerm_role_definition" "modes" {
+  count = var.switch_enabled ? 1 : 0
+
+  name              = "${var.name}-${var.suffix}-firewall-modes"
+  scope             = var.resource_group_id
+  assignable_scopes = [var.resource_group_id]
+  description       = "Put a firewall policy into another mode."
+
+  permissions {
+    actions = [
+      "Microsoft.Network/firewallPolicies/read",
+      "Microsoft.Network/firewallPolicies/write",
+    ]
+  }
+}
+
+resource "azurerm_role_assignment" "modes" {
+  count = var.switch_enabled ? 1 : 0
+
+  scope              = var.policy_id
+  role_definition_id = azurerm_role_definition.modes[0].role_definition_resource_id
+  principal_id       = azurerm_user_assigned_identity.this["coordinator"].principal_id
+  principal_type     = "ServicePrincipal"
+  description        = "Switch its modes for A/B studies."
+}

@@ -42,3 +42,23 @@ variable "firewall_id" {
   type        = string
   description = "That firewall; null without."
 }
+
+variable "suffix" {
+  type        = string
+  description = "Makes the role's name unique in the tenant."
+}
+
+variable "resource_group_id" {
+  type        = string
+  description = "The only scope in which the role can be assigned."
+}
+
+variable "switch_enabled" {
+  type        = bool
+  description = "Whether the coordinator may change the firewall policy's modes."
+}
+
+variable "policy_id" {
+  type        = string
+  description = "That policy; null when it may not."
+}
