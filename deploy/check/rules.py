@@ -218,8 +218,6 @@ def _tunnels(range_: Range) -> Iterator[str]:
     The source port of an outer packet is a hash of what is inside, so what comes back is a flow of
     its own, not a reply that a stateful rule would know.
     """
-    if "vxlan_port" not in range_.modules[ROOT].variables:
-        return
     for where, _, block in range_.each("azurerm_firewall_policy_rule_collection_group"):
         passing = {
             (_spoke(rule, "source_addresses"), _spoke(rule, "destination_addresses"))
