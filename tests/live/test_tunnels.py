@@ -128,8 +128,8 @@ def outer_bytes(lab: Lab) -> dict[str, int]:
     return {counter["name"]: counter["bytes"] for counter in counters}
 
 
-def engines(host: Host) -> list[int]:
-    """Engine processes of a client."""
+def engines(host: Host, end: str = "--client") -> list[int]:
+    """Engine processes on a host, of one end of the traffic."""
     argv = ["ip", "netns", "pids", str(host.namespace)]
     pids = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=5).stdout
     found = []
@@ -137,7 +137,7 @@ def engines(host: Host) -> list[int]:
         with contextlib.suppress(OSError):  # it ended meanwhile
             words = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
             # A newer iperf3 beside the system's runs under a loader of its own.
-            if any(word.endswith(b"iperf3") for word in words) and b"--client" in words:
+            if any(word.endswith(b"iperf3") for word in words) and end.encode() in words:
                 found.append(int(pid))
     return found
 
@@ -250,10 +250,12 @@ def test_what_agents_leave_that_die_in_a_burst_is_gone_within_seconds(site: Rang
     wait_for("both clients armed", lambda: all(map(engines, lab.clients)))
     time.sleep(9)  # past the instant: arm_lead_s is 8
     client, server = lab.clients[0], lab.servers[1]
+    assert engines(server, "--server")
     for host in (client, server):
         os.kill(states[host.name].pid, signal.SIGKILL)
     wait_until(lambda: not devices(client) and not devices(server), "no device of the dead", 3)
-    wait_until(lambda: not engines(client), "no engine of the dead", 3)
+    dead = ((client, "--client"), (server, "--server"))
+    wait_until(lambda: not any(engines(*each) for each in dead), "no engine of the dead", 3)
     call(site.url, "DELETE", f"/v1/runs/{run_id}")
     everybody = lab.clients + lab.servers
     wait_until(lambda: not any(map(devices, everybody)), "no device at all", 15)
