@@ -18,6 +18,7 @@ when a server is ready   when it listens on its port, which the agent reads from
                          tables and never probes
 how the start is held    ``gated``: the start gate holds it; else it is started at the instant
                          (``StartMethod.TIMED_EXEC``) and its start error is on record
+how the end may drag     ``tail_s``: bursts lie so much further apart
 how the ends are joined  ``serving``: by the engine's own cookie, or by endpoint and time
 ======================== =========================================================================
 
