@@ -18,7 +18,9 @@ class LabLedger:
     """The lab firewall's CSV: cumulative IP-layer bytes delivered each way, a reading a second.
 
     Acknowledgements travel against the payload, so a forward run reads only the flow that carries
-    its payload. A counter that went back (a restarted reader) leaves a gap, not a negative bin.
+    its payload; of a bidirectional run both are summed, with each way's acknowledgements in the
+    other (:data:`coordinator.core.reconcile.ACKNOWLEDGED_RATIO`). A counter that went back (a
+    restarted reader) leaves a gap, not a negative bin.
     """
 
     freshness = Freshness(settle_s=3.0)

@@ -191,6 +191,16 @@ def test_a_slow_guardian_leaves_the_next_device_of_that_name_alone(site: Range) 
         asyncio.run(close_and_open())
 
 
+def test_both_ways_at_once_reconcile_with_both_columns_of_the_ledger(site: Range) -> None:
+    """Without tunnels. Each way's acknowledgements are in the other's column."""
+    site.wait_until_ready()
+    plain = {"traffic.encapsulation": None, "traffic.direction": "bidirectional"}
+    summary = wait_for_summary(site.url, site.launch(**plain))
+    assert summary["verdict"] == "pass", summary["findings"]
+    assert abs(summary["reconciliation"]["residual_ratio"]) <= 0.01
+    assert summary["fleet_received_bits_per_second"] == pytest.approx(160e6, rel=0.05)
+
+
 def test_a_burst_in_tunnels_reconciles_with_their_overhead_and_leaves_nothing(
     site: Range, record_property: Callable[[str, object], None]
 ) -> None:

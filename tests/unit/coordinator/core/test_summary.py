@@ -15,7 +15,7 @@ from coordinator.core.evidence import BurstEvidence, PairEvidence, TrackColumns,
 from coordinator.core.judge import Verdict
 from coordinator.core.limiter import LimiterName
 from coordinator.core.limits import DOCUMENTED
-from coordinator.core.runs import Layer, Objective
+from coordinator.core.runs import Layer, Objective, RunSpec
 from coordinator.core.series import BurstSeries
 from coordinator.core.summary import (
     BurstSummary,
@@ -426,6 +426,32 @@ def test_senders_alone_do_not_make_a_pass() -> None:
 
 def test_both_directions_are_reported_and_summed() -> None:
     made = fleet(SMALL, target_bits_per_second=48e9)
+    spec, evidence = both_ways(made)
+    found = summarise_burst(spec, evidence, None, made.now)
+    assert [flow.flow for flow in found.flows] == [Flow.UP, Flow.DOWN]
+    assert found.fleet_received_bits_per_second == pytest.approx(2 * made.truth.rates[0], rel=0.01)
+    assert found.completeness_ratio == 1.0
+
+
+@pytest.mark.parametrize(("acknowledged", "agrees"), [(0.0, True), (0.005, True), (0.04, False)])
+def test_both_directions_are_held_against_a_ledger_of_both(
+    acknowledged: float, agrees: bool
+) -> None:
+    """Each way's acknowledgements are in the other way's column, some permille of the payload."""
+    made = fleet(replace(SMALL, bursts=1), target_bits_per_second=48e9)
+    assert made.ledger is not None
+    spec, evidence = both_ways(made)
+    ledger = replace(made.ledger, bytes=made.ledger.bytes * 2 * (1 + acknowledged))
+    held = summarise_burst(spec, evidence, ledger, made.now).reconciliation
+    assert held is not None
+    assert held.residual_ratio == pytest.approx(acknowledged, abs=0.002)
+    assert held.residual_uncertainty_ratio is not None
+    assert held.residual_uncertainty_ratio > 0.005
+    assert (held.causes == ()) == agrees
+
+
+def both_ways(made: Fleet) -> tuple[RunSpec, BurstEvidence]:
+    """The first burst as if every pair had carried the same down as up."""
     traffic = made.plan.spec.traffic.model_copy(update={"direction": Direction.BIDIRECTIONAL})
     spec = made.plan.spec.model_copy(update={"traffic": traffic})
 
@@ -438,11 +464,8 @@ def test_both_directions_are_reported_and_summed() -> None:
             server_tracks=(down, replace(up, side=Side.SERVER, flow=Flow.DOWN)),
         )
 
-    evidence = replace(made.evidence[0], pairs=tuple(map(both, made.evidence[0].pairs)))
-    found = summarise_burst(spec, evidence, None, made.now)
-    assert [flow.flow for flow in found.flows] == [Flow.UP, Flow.DOWN]
-    assert found.fleet_received_bits_per_second == pytest.approx(2 * made.truth.rates[0], rel=0.01)
-    assert found.completeness_ratio == 1.0
+    first = made.evidence[0]
+    return spec, replace(first, pairs=tuple(map(both, first.pairs)))
 
 
 def test_the_engines_warm_up_is_traffic_but_not_window() -> None:
