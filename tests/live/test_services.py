@@ -139,6 +139,10 @@ async def _measured_at_both_ends(pair: Pair, engine: str, job: Job, report: JobR
     )
     assert _received_bytes(served.test.engine) >= 0.99 * received_bytes
     assert served.host
+    assert served.test.engine.cpu_s is not None
+    assert served.test.engine.cpu_payload_bytes == sum(
+        row.transferred_bytes for row in sent.intervals
+    )
 
 
 async def test_downloads_at_a_rate_of_requests_over_tls(pair: Pair) -> None:
