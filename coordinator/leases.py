@@ -52,9 +52,20 @@ class Leases:
         self._held.pop(run_id, None)
 
     async def renew(self) -> None:
-        """Renew what is due. Raises ``ExchangeUnavailable``."""
-        for run_id, held in list(self._held.items()):
+        """Renew what is due; what fails for one run is logged, and tried again at the next look.
+
+        All at once: none waits behind one whose row does not answer.
+        """
+        await asyncio.gather(*(self._try(run_id, held) for run_id, held in self._held.items()))
+
+    async def _try(self, run_id: str, held: _Held) -> None:
+        say = {"action": "lease", "run_id": run_id}
+        try:
             await self._renew(run_id, held)
+        except ExchangeError as error:
+            log.warning("lease of %s not renewed: %s", run_id, error, extra=say)
+        except Exception:  # a row that cannot be read here must not cost the others their leases
+            log.exception("lease of %s not renewed", run_id, extra=say)
 
     async def _renew(self, run_id: str, held: _Held) -> None:
         now, lease = self._now(), timedelta(seconds=held.plan.spec.lease_s)
@@ -72,8 +83,5 @@ class Leases:
     async def renew_forever(self) -> None:
         """Renew until cancelled; an outage is waited out."""
         while True:
-            try:
-                await self.renew()
-            except ExchangeError as error:
-                log.warning("leases not renewed: %s", error, extra={"action": "lease"})
+            await self.renew()
             await asyncio.sleep(LOOK_S)

@@ -6,6 +6,7 @@ that nobody's bytes are taken for another's.
 """
 
 import json
+import logging
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,10 @@ from coordinator.imports.store import DOCUMENT as IMPORT
 from coordinator.ledgers.settle import Span
 from coordinator.stored import read_series
 from exchange.messages import Flow
+from exchange.ports import ExchangeUnavailable
 from exchange.records import Records
+
+log = logging.getLogger(__name__)
 
 NEIGHBOURS: Final = "neighbours"  # name of the document beside the plan
 RUNS_LOOKED_AT: Final = 200  # newest runs among which neighbours are sought
@@ -90,39 +94,66 @@ async def find_neighbours(
     """The neighbours in a span of the ledger, as far as they are measured by now.
 
     None while one that began before ``begun_before_at`` is not: it is worth coming back, since it
-    shares bins with the run itself. ``flows`` are those that the ledger counts.
+    shares bins with the run itself. ``flows`` are those that the ledger counts. A run that cannot
+    be read is left out, and logged.
     """
     found: list[Neighbour] = []
     unknown_from_s: float | None = None
     async for header in records.list_runs(limit=RUNS_LOOKED_AT, before_at=span.before_at):
         if header.run_id == span.run_id:
             continue
-        bursts = _inside(await read_plan(header.run_id), span)
-        if not bursts or await records.read_summary(header.run_id, IMPORT) is not None:
+        try:
+            measured, unmeasured_at = await _read_one(
+                records, read_plan, header.run_id, span, flows
+            )
+        except ExchangeUnavailable:
+            raise
+        except Exception as error:  # half removed, or of another version: not this run's fault
+            say = {"action": "judge", "run_id": span.run_id}
+            log.warning("neighbour %s left out: %s", header.run_id, error, extra=say)
             continue
-        control = await records.read_control(header.run_id)
-        stopped_at = control.cancelled_at if control else None
-        for burst in bursts:
-            if stopped_at is not None and burst.planned_start_at >= stopped_at:
-                continue
-            series = await read_series(records, header.run_id, burst.index, with_pairs=False)
-            if series is None:
-                if burst.planned_start_at < begun_before_at:
-                    return None
-                began_s = burst.planned_start_at.timestamp()
-                unknown_from_s = min(began_s, unknown_from_s or began_s)
-                continue
-            counted = [flow.received_bytes for flow in series.flows if flow.flow in flows]
-            if counted:
-                found.append(
-                    Neighbour(
-                        run_id=header.run_id,
-                        burst_index=burst.index,
-                        start_s=series.start_s,
-                        received_bytes=np.asarray(np.nansum(counted, axis=0)),
-                    )
-                )
+        found += measured
+        if unmeasured_at is not None:
+            if unmeasured_at < begun_before_at:
+                return None
+            began_s = unmeasured_at.timestamp()
+            unknown_from_s = min(began_s, unknown_from_s or began_s)
     return Neighbours(bursts=tuple(found), unknown_from_s=unknown_from_s)
+
+
+async def _read_one(
+    records: Records,
+    read_plan: Callable[[str], Awaitable[Plan]],
+    run_id: str,
+    span: Span,
+    flows: Sequence[Flow],
+) -> tuple[list[Neighbour], datetime | None]:
+    """One other run's bursts in the span, and when the first began that is not measured yet."""
+    bursts = _inside(await read_plan(run_id), span)
+    if not bursts or await records.read_summary(run_id, IMPORT) is not None:
+        return [], None
+    control = await records.read_control(run_id)
+    stopped_at = control.cancelled_at if control else None
+    found: list[Neighbour] = []
+    unmeasured_at: datetime | None = None
+    for burst in bursts:
+        if stopped_at is not None and burst.planned_start_at >= stopped_at:
+            continue
+        series = await read_series(records, run_id, burst.index, with_pairs=False)
+        if series is None:
+            unmeasured_at = min(burst.planned_start_at, unmeasured_at or burst.planned_start_at)
+            continue
+        counted = [flow.received_bytes for flow in series.flows if flow.flow in flows]
+        if counted:
+            found.append(
+                Neighbour(
+                    run_id=run_id,
+                    burst_index=burst.index,
+                    start_s=series.start_s,
+                    received_bytes=np.asarray(np.nansum(counted, axis=0)),
+                )
+            )
+    return found, unmeasured_at
 
 
 def _inside(plan: Plan, span: Span) -> list[Burst]:

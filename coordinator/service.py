@@ -7,16 +7,17 @@ run; they do the same work twice, never different work.
 """
 
 import asyncio
-import contextlib
 import logging
 import math
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final, Protocol
 
 from coordinator.answers import Recomputed, hold_against
+from coordinator.background import keep_going
 from coordinator.closing import Closing
 from coordinator.core.compare import Comparison
 from coordinator.core.course import Course
@@ -61,7 +62,7 @@ from coordinator.stored import FLEET, dump_fleet, read_ledger
 from coordinator.troubles import watch_queue
 from exchange.fabric import Fabric
 from exchange.messages import Control, Presence, Side, TroubleKind
-from exchange.ports import ExchangeError
+from exchange.ports import ExchangeError, ExchangeUnavailable
 from exchange.records import RunHeader
 
 log = logging.getLogger(__name__)
@@ -123,6 +124,7 @@ class Coordinator:
         self._under_way: set[str] = set()  # runs that the last tick looked after
         self._closed: set[str] = set()  # runs whose final summary is stored: nothing left to do
         self._taken_off: set[str] = set()  # cancelled runs whose messages are off the queue
+        self._failing: dict[str, str] = {}  # what the last look at a run ended with
         self._late_until_at = now()  # until then rows that an outage held up may still come
         self._standing = Standing(self._records, now)
         self._closing = Closing(
@@ -420,40 +422,68 @@ class Coordinator:
 
     async def run_forever(self, tick_s: float) -> None:
         """Look after every unfinished run, and let companions work, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._look_after_runs(tick_s))
-            group.create_task(self._leases.renew_forever())
-            group.create_task(watch_queue(self._queue, lambda: bool(self._under_way)))
-            for companion in self.companions:
-                group.create_task(companion.run_forever(tick_s))
-
-    async def _look_after_runs(self, tick_s: float) -> None:
-        """An outage is waited out, and so is what it may have held up before this one began."""
-        self._late_until_at = self._now() + timedelta(seconds=COLLECT_S)
+        works: list[Callable[[], Awaitable[None]]] = [
+            partial(self._look_after_runs, tick_s),
+            self._leases.renew_forever,
+            partial(watch_queue, self._queue, lambda: bool(self._under_way)),
+            *(partial(companion.run_forever, tick_s) for companion in self.companions),
+        ]
         try:
-            while True:
-                try:
-                    await self.tick()
-                    self.ticked_at = self._now()
-                    self.fabric.troubles.went_well(TroubleKind.TICK_FAILED)
-                except ExchangeError as error:
-                    self.fabric.troubles.failed(TroubleKind.TICK_FAILED)
-                    self._late_until_at = self._now() + timedelta(seconds=COLLECT_S)
-                    log.warning("tick failed: %s", error, extra={"action": "tick"})
-                await asyncio.sleep(tick_s)
+            async with asyncio.TaskGroup() as group:
+                for work in works:
+                    group.create_task(keep_going(work))
         finally:
             if self._settling is not None:
                 await self._settling.close()
 
+    async def _look_after_runs(self, tick_s: float) -> None:
+        """An outage is waited out, and so is what it may have held up before this one began."""
+        self._late_until_at = self._now() + timedelta(seconds=COLLECT_S)
+        while True:
+            try:
+                await self.tick()
+                self.ticked_at = self._now()
+                self.fabric.troubles.went_well(TroubleKind.TICK_FAILED)
+            except ExchangeError as error:
+                self.fabric.troubles.failed(TroubleKind.TICK_FAILED)
+                self._late_until_at = self._now() + timedelta(seconds=COLLECT_S)
+                log.warning("tick failed: %s", error, extra={"action": "tick"})
+            await asyncio.sleep(tick_s)
+
     async def tick(self) -> None:
-        """One look at every unfinished run: queue, renew, close what is over."""
+        """One look at every unfinished run: queue, renew, close what is over.
+
+        What fails for one run is logged, and the others go on; an outage is raised in the end, as
+        ``ExchangeUnavailable``.
+        """
         under_way = set()
+        outage: ExchangeUnavailable | None = None
         for header in await self.runs(limit=_RUNS_LOOKED_AT):
-            if header.outcome is None and header.run_id not in self._closed:
-                under_way.add(header.run_id)
-                with contextlib.suppress(UnknownRun):  # pruned meanwhile
-                    await self.advance(header.run_id)
+            run_id = header.run_id
+            if header.outcome is not None or run_id in self._closed:
+                continue
+            under_way.add(run_id)
+            try:
+                await self.advance(run_id)
+            except UnknownRun:
+                continue  # pruned meanwhile
+            except Exception as error:  # one run must not stop the care for the others
+                self._say(run_id, error)
+                if isinstance(error, ExchangeUnavailable):
+                    outage = error
+            else:
+                self._failing.pop(run_id, None)
         self._under_way = under_way - self._closed
+        if outage is not None:
+            raise outage
+
+    def _say(self, run_id: str, error: Exception) -> None:
+        """Log what failed for a run, once: it is tried again at every look."""
+        if self._failing.get(run_id) != repr(error):
+            self._failing[run_id] = repr(error)
+            unexpected = not isinstance(error, ExchangeError)
+            say = {"action": "tick", "run_id": run_id}
+            log.warning("run %s: %s", run_id, error, exc_info=unexpected, extra=say)
 
     async def advance(self, run_id: str) -> RunStatus:
         """Do for one run whatever is due now."""

@@ -17,7 +17,8 @@ from coordinator.ledgers.settle import Span
 from coordinator.neighbours import Neighbours, find_neighbours
 from coordinator.service import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import Direction, Flow
+from exchange.messages import Control, Direction, Flow
+from exchange.records import RunHeader
 from tests.synthetic import Plant
 from tests.synthetic import fleet as synthetic
 from tests.unit.coordinator.fleet import NOW, fleet
@@ -125,6 +126,24 @@ async def test_who_did_not_cross_the_device_is_no_neighbour(coordinator: Coordin
     await coordinator.fabric.records.save_summary(recorded.run_id, "import", b"{}")
     found = await find(coordinator, flows=(Flow.DOWN,))
     assert found == Neighbours()  # the synthetic seconds are of the flow up
+
+
+async def test_who_cannot_be_read_is_left_out(coordinator: Coordinator) -> None:
+    """Half removed, of another version, or damaged: nobody else's verdict waits for that."""
+    plan = await launch(coordinator)
+    for index in (0, 1):
+        await measure(coordinator, plan, index)
+    records = coordinator.fabric.records
+    control = Control(run_id="any", lease_until_at=NOW)
+    for run_id in ("foreign", "removed"):
+        header = RunHeader(run_id=run_id, scenario="t", created_at=NOW, created_by="tests")
+        await records.create_run(header, b'{"version": 99}', control)
+    await records.drop_run("removed")
+    damaged = await launch(coordinator)
+    await records.save_summary(damaged.run_id, "series.00000", b"no series")
+    found = await find(coordinator)
+    assert found is not None
+    assert [each.run_id for each in found.bursts] == [plan.run_id] * 2
 
 
 def test_the_ledger_ends_where_an_unmeasured_neighbour_may_begin() -> None:

@@ -1,0 +1,161 @@
+"""One run's trouble is its own: the care for the others goes on."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator import background
+from coordinator.core.runs import Plan, RunSpec
+from coordinator.core.status import due_at
+from coordinator.service import Coordinator
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import Control
+from exchange.ports import ExchangeUnavailable, QueueError
+from exchange.records import RunHeader
+from tests.unit.coordinator.fleet import NOW, fleet
+
+SOAK = RunSpec(scenario="soak", pairs_count=1, bursts_count=2, burst_s=10, period_s=60, lead_s=30)
+
+
+class Clock:
+    """Put forward by hand."""
+
+    def __init__(self) -> None:
+        self.at = NOW
+
+    def __call__(self) -> datetime:
+        return self.at
+
+    def forward(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
+    opened = open_fabric(FabricSettings(data_dir=tmp_path))
+    for agent in fleet(2):
+        await opened.records.beat(agent)
+    yield opened
+    await opened.close()
+
+
+async def store_unreadable(fabric: Fabric, run_id: str, created_at: datetime) -> None:
+    """A run with a plan that another Broadside wrote."""
+    header = RunHeader(run_id=run_id, scenario="t", created_at=created_at, created_by="tests")
+    control = Control(run_id=run_id, lease_until_at=created_at)
+    await fabric.records.create_run(header, b'{"version": 99}', control)
+
+
+async def lease_until(fabric: Fabric, plan: Plan) -> datetime:
+    control = await fabric.records.read_control(plan.run_id)
+    assert control is not None
+    return control.lease_until_at
+
+
+async def test_a_run_that_cannot_be_read_stops_no_other(fabric: Fabric, clock: Clock) -> None:
+    """After a restart the older run's lease is held, and it is measured and judged."""
+    plan = await Coordinator(fabric, now=clock).launch(SOAK, by="tests")
+    await store_unreadable(fabric, "newer", clock.at + timedelta(seconds=1))
+    clock.forward(20)
+    heir = Coordinator(fabric, now=clock)
+    await heir.tick()
+    assert await lease_until(fabric, plan) == clock.at + timedelta(seconds=SOAK.lease_s)
+    clock.at = due_at(plan.bursts[-1]) + timedelta(seconds=1)
+    await heir.tick()
+    summary = await heir.summary(plan.run_id)
+    assert summary is not None
+    assert len(summary.bursts) == 2
+
+
+async def test_what_the_queue_refuses_of_one_run_stops_no_other(
+    fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Coordinator(fabric, now=clock)
+    older = await first.launch(SOAK, by="tests")
+    clock.forward(1)
+    await first.prepare(SOAK, by="tests", run_id="newer", listed=True)
+
+    async def refused(*_: object) -> Any:
+        raise QueueError("no")
+
+    monkeypatch.setattr(fabric.queue, "send", refused)
+    clock.forward(20)
+    await Coordinator(fabric, now=clock).tick()
+    assert await lease_until(fabric, older) == clock.at + timedelta(seconds=SOAK.lease_s)
+
+
+async def test_an_outage_is_told_after_every_run_was_looked_at(
+    fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Coordinator(fabric, now=clock)
+    older = await first.launch(SOAK, by="tests")
+    clock.forward(1)
+    newer = await first.prepare(SOAK, by="tests", run_id="newer", listed=True)
+
+    async def away(*_: object) -> Any:
+        raise ExchangeUnavailable("the queue is away")
+
+    monkeypatch.setattr(fabric.queue, "send", away)
+    heir = Coordinator(fabric, now=clock)
+    clock.forward(20)
+    with pytest.raises(ExchangeUnavailable):
+        await heir.tick()
+    for plan in (older, newer):
+        assert await lease_until(fabric, plan) == clock.at + timedelta(seconds=SOAK.lease_s)
+
+
+async def test_a_control_row_that_cannot_be_read_costs_no_other_its_lease(
+    fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = Coordinator(fabric, now=clock)
+    await coordinator.launch(SOAK, by="tests", run_id="bad")
+    good = await coordinator.launch(SOAK, by="tests", run_id="good")
+    renew = fabric.records.renew_lease
+
+    async def renewed(run_id: str, until_at: datetime) -> Control:
+        if run_id == "bad":
+            raise ValueError("its row is no row")
+        return await renew(run_id, until_at)
+
+    monkeypatch.setattr(fabric.records, "renew_lease", renewed)
+    clock.forward(20)
+    await coordinator._leases.renew()
+    assert await lease_until(fabric, good) == clock.at + timedelta(seconds=SOAK.lease_s)
+
+
+class Faulty:
+    """A companion that fails as nobody expects."""
+
+    def __init__(self) -> None:
+        self.failed = False
+        self.begun_again = asyncio.Event()
+
+    async def run_forever(self, tick_s: float) -> None:
+        if self.failed:
+            self.begun_again.set()
+        self.failed = True
+        raise ValueError("a fault of ours")
+
+
+async def test_a_companion_that_fails_is_begun_again_and_ends_nothing(
+    fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "RESTART_PAUSE_S", 0.01)
+    coordinator, faulty = Coordinator(fabric, now=clock), Faulty()
+    coordinator.companions.append(faulty)
+    loop = asyncio.create_task(coordinator.run_forever(0.01))
+    async with asyncio.timeout(10):
+        await faulty.begun_again.wait()
+    assert not loop.done()
+    loop.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await loop
