@@ -124,8 +124,8 @@ class Schedules:
         return self._view(schedule)
 
     async def list(self) -> "list[ScheduleView]":
-        """By name, without history."""
-        return [self._view(schedule) async for _, schedule in self._shelf.scan()]
+        """By name, without history; those that cannot be read are left out."""
+        return [self._view(schedule) async for _, schedule in self._shelf.readable()]
 
     async def read(self, name: str) -> ScheduleView:
         """With its newest instants. Raises :class:`UnknownSchedule`."""
@@ -176,7 +176,7 @@ class Schedules:
 
     async def tick(self) -> None:
         """One look at every schedule."""
-        for schedule in [schedule async for _, schedule in self._shelf.scan()]:
+        for schedule in [schedule async for _, schedule in self._shelf.readable()]:
             try:
                 await self._look(schedule)
             except EntityNotFound:

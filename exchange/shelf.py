@@ -10,15 +10,24 @@ A shelf's name is its partition key, so every shelf is declared here and nowhere
     audit.<UTC month>      | <inverted epoch ms>.<suffix>    one row a write over the API
 """
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Generic, TypeVar
 
 from exchange.limits import check_key
 from exchange.messages import Message
-from exchange.ports import EntityChanged, EntityNotFound, ExchangeUnavailable, Table
+from exchange.ports import (
+    EntityChanged,
+    EntityNotFound,
+    ExchangeUnavailable,
+    RecordUnreadable,
+    Table,
+)
 from exchange.rows import message_row, parse_row
 
 _M = TypeVar("_M", bound=Message)
+
+log = logging.getLogger(__name__)
 
 
 def _possible(key: str) -> bool:
@@ -40,6 +49,7 @@ class Shelf(Generic[_M]):
         self._table = table
         self._partition = partition
         self._model = model
+        self._left_out: set[str] = set()  # keys of rows that were logged as unreadable
 
     async def create(self, key: str, value: _M) -> None:
         """Raises ``EntityExists`` when the key is taken: of many writers exactly one succeeds."""
@@ -101,3 +111,18 @@ class Shelf(Generic[_M]):
             self._partition, row_from=key_from, row_before=key_before, limit=limit
         ):
             yield row.row_key, parse_row(self._model, row)
+
+    async def readable(self) -> AsyncIterator[tuple[str, _M]]:
+        """Every key and value, without those that cannot be read: each is logged once.
+
+        For who looks after all of them: one row of another version must not stop the rest.
+        """
+        async for row in self._table.scan(self._partition):
+            try:
+                value = parse_row(self._model, row)
+            except RecordUnreadable as error:
+                if row.row_key not in self._left_out:
+                    self._left_out.add(row.row_key)
+                    log.warning("left out: %s", error, extra={"action": "unreadable"})
+                continue
+            yield row.row_key, value

@@ -119,13 +119,13 @@ class Studies:
     async def newest(
         self, *, limit: int, cursor: str | None = None
     ) -> tuple[Sequence[Study], str | None]:
-        """Studies, newest first, and the cursor of what follows.
+        """Studies, newest first, and the cursor of what follows; unreadable ones are left out.
 
         Raises :class:`~coordinator.cursors.BadCursor`.
         """
         # Ids begin with the instant of creation, so that their order is that of time
         first = None if cursor is None else parse_cursor(cursor, 1)[0]
-        found = [study async for _, study in self._shelf.scan()]
+        found = [study async for _, study in self._shelf.readable()]
         found = [study for study in reversed(found) if first is None or study.study_id <= first]
         following = make_cursor(found[limit].study_id) if len(found) > limit else None
         return found[:limit], following
@@ -166,13 +166,20 @@ class Studies:
 
     async def tick(self) -> None:
         """One step of every study that is open and that no other coordinator holds."""
-        async for study_id, study in self._shelf.scan():
+        async for study_id, study in self._shelf.readable():
             if study_id in self._ended:
                 continue
             if study.ended_at is not None:
                 self._ended.add(study_id)
-            elif await self._hold(study_id, HOLD_S):
-                await self._step(await self.read(study_id))
+                continue
+            say = {"action": "study", "run_id": study_id}
+            try:
+                if await self._hold(study_id, HOLD_S):
+                    await self._step(await self.read(study_id))
+            except ExchangeError as error:
+                log.warning("study %s waits: %s", study_id, error, extra=say)
+            except Exception:  # one that cannot be carried on must not stop the others
+                log.exception("study %s", study_id, extra=say)
 
     async def _hold(self, study_id: str, hold_s: float) -> bool:
         """Whether this coordinator takes the study's steps for ``hold_s`` from now on."""

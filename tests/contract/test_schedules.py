@@ -24,7 +24,7 @@ from exchange.embedded import EmbeddedQueue
 from exchange.fabric import Fabric
 from exchange.messages import AgentState, Presence, Role
 from exchange.ports import Entity
-from exchange.rows import message_row
+from exchange.rows import make_row, message_row
 from tests.contract.adapters import Place
 from tests.unit.coordinator.fleet import presence
 
@@ -136,6 +136,15 @@ async def test_a_schedule_ends_after_its_runs(site: Site) -> None:
     view = await site.schedules.read("nightly")
     assert (view.state, view.next_at, view.schedule.runs_count) == ("ended", (), 3)
     assert len(await site.run_ids()) == 3
+
+
+async def test_a_schedule_that_cannot_be_read_stops_no_other(site: Site) -> None:
+    table = site.twins[0].fabric.table
+    await table.insert(make_row("schedules", "another", {"json": '{"name": "another"}'}))
+    await site.add()
+    await site.race(seconds=60)
+    assert await site.states() == ["launched"]
+    assert [view.schedule.name for view in await site.schedules.list()] == ["nightly"]
 
 
 class Died(BaseException):

@@ -78,3 +78,13 @@ async def test_another_kind_of_row_is_named(table: Table) -> None:
     await Shelf(table, "scores", Score).put("one", Score())
     with pytest.raises(RecordUnreadable, match=r"scores\|one: not a Named"):
         await Shelf(table, "scores", Named).read("one")
+
+
+async def test_what_cannot_be_read_is_left_out_where_all_are_looked_after(table: Table) -> None:
+    named, shelf = Shelf(table, "scores", Named), Shelf(table, "scores", Score)
+    await shelf.put("a", Score(points=1))
+    await named.put("b", Named(name="of another version"))
+    await shelf.put("c", Score(points=3))
+    assert [key async for key, _ in shelf.readable()] == ["a", "c"]
+    with pytest.raises(RecordUnreadable, match=r"scores\|b"):
+        _ = [key async for key, _ in shelf.scan()]

@@ -16,6 +16,7 @@ from coordinator.studies.shell import FEASIBLE_WITHIN_S, HOLD_S, BadStudy, Studi
 from coordinator.studies.switch import Switch, SwitchError
 from coordinator.studies.values import AB, Axis, Mode, Question, Study, StudySpec, Sweep
 from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.rows import make_row
 from tests.unit.coordinator.fleet import NOW, fleet
 
 SPEC = RunSpec.model_validate(
@@ -113,6 +114,26 @@ async def test_each_trial_runs_once_and_a_conclusion_follows(place: Place) -> No
     assert study.problem is None
     assert study.conclusion is not None
     assert "no trial gave a rate" in study.conclusion.sentence  # nobody took the jobs
+
+
+async def test_a_study_that_cannot_be_carried_on_stops_no_other(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = place.fabric.table
+    await table.insert(make_row("studies", "20200101-unreadable", {"json": "{}"}))
+    studies = place.studies()
+    bad_id = (await studies.create(spec(TWO_SIZES), by="me")).study_id
+    good_id = (await studies.create(spec(TWO_SIZES), by="me")).study_id
+    step = studies._step
+
+    async def faulty(study: Study) -> None:
+        if study.study_id == bad_id:
+            raise ValueError("its run's summary is of another version")
+        await step(study)
+
+    monkeypatch.setattr(studies, "_step", faulty)
+    study = await place.until_ended(good_id, studies)
+    assert len(study.results) == 2
 
 
 @pytest.mark.parametrize("steps", range(6))
