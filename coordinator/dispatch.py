@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
-from coordinator.core.moves import Move, pairs_in
+from coordinator.core.moves import Move, in_force, pairs_in
 from coordinator.core.runs import Burst, Plan
 from coordinator.core.status import VISIBLE_S
 from exchange.messages import Job
@@ -24,12 +24,14 @@ class Dispatch:
         self._records = records
         self._now = now
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._done: set[str] = set()  # runs of which nothing is left to queue, or to take off
+        self._done: set[str] = set()  # runs of which nothing is left to queue
+        self._carried: dict[str, frozenset[tuple[int, int]]] = {}  # moves that all messages carry
 
     def forget(self, run_id: str) -> None:
         """The run is over."""
         self._turns.pop(run_id, None)
         self._done.discard(run_id)
+        self._carried.pop(run_id, None)
 
     async def queue_bursts(self, plan: Plan) -> None:
         """Queue the jobs of every burst to come that no earlier attempt has queued.
@@ -50,10 +52,15 @@ class Dispatch:
                     continue
                 if await self._is_cancelled(plan.run_id):
                     break
+                meant = in_force(moves, burst.index)
                 numbers = await self._queue.send(
-                    [_outgoing(job, now) for job in _moved(plan, moves, burst).jobs(burst)]
+                    [
+                        _outgoing(job, now, meant.get(job.pair_index))
+                        for job in _moved(plan, moves, burst).jobs(burst)
+                    ]
                 )
-                await self._records.save_queued(plan.run_id, burst.index, numbers)
+                moved = [_since(meant.get(pair.index)) for pair in plan.pairs]
+                await self._records.save_queued(plan.run_id, burst.index, numbers, moved)
                 if await self._is_cancelled(plan.run_id):
                     await self._queue.cancel(numbers)
                     break
@@ -64,43 +71,57 @@ class Dispatch:
         return control is not None and control.cancelled_at is not None
 
     async def move(self, plan: Plan, moves: Sequence[Move]) -> None:
-        """Replace the messages of pairs that were moved, in the bursts that are queued."""
+        """Replace the messages of bursts to come that lack these moves; again is harmless.
+
+        A burst is noted when its new messages are on the queue and the old ones off it, so what an
+        attempt that died had left undone is done by the next. A burst that is not queued yet will
+        be, with its moves.
+        """
+        asked = frozenset((move.pair_index, move.from_burst_index) for move in moves)
+        if asked <= self._carried.get(plan.run_id, frozenset()):
+            return
         async with self._turns[plan.run_id]:
             queued = await self._records.read_queued(plan.run_id)
-            places = {pair.index: place for place, pair in enumerate(plan.pairs)}
-            first = min(move.from_burst_index for move in moves)
-            for burst in plan.bursts[first:]:
-                if burst.index not in queued:
-                    continue  # will be queued with its moves
-                numbers = list(queued[burst.index])
-                meant = {
-                    move.pair_index: move for move in moves if move.from_burst_index <= burst.index
+            to_come = [burst for burst in plan.bursts if burst.planned_start_at > self._now()]
+            for burst in to_come:
+                there = queued.get(burst.index)
+                if there is None:
+                    continue
+                meant = in_force(moves, burst.index)
+                lacking = {
+                    place: job
+                    for place, job in enumerate(_moved(plan, moves, burst).jobs(burst))
+                    if _is_older(there.moved[place], meant.get(job.pair_index))
                 }
-                jobs = [
-                    job
-                    for job in _moved(plan, tuple(meant.values()), burst).jobs(burst)
-                    if job.pair_index in meant
-                ]
+                if not lacking:
+                    continue
                 now = self._now()
-                # The id that the queue dropped duplicates by is the first message's: another one.
                 sent = await self._queue.send(
-                    [
-                        _outgoing(job, now, suffix=f".{meant[job.pair_index].from_burst_index}")
-                        for job in jobs
-                    ]
+                    [_outgoing(job, now, meant[job.pair_index]) for job in lacking.values()]
                 )
-                old = [numbers[places[job.pair_index]] for job in jobs]
-                for job, number in zip(jobs, sent, strict=True):
-                    numbers[places[job.pair_index]] = number
-                await self._records.save_queued(plan.run_id, burst.index, numbers)
-                await self._queue.cancel(old)
+                await self._queue.cancel([there.numbers[place] for place in lacking])
+                await self._records.save_moved(
+                    plan.run_id,
+                    burst.index,
+                    {
+                        place: (number, meant[job.pair_index].from_burst_index)
+                        for (place, job), number in zip(lacking.items(), sent, strict=True)
+                    },
+                )
+                if await self._is_cancelled(plan.run_id):
+                    await self._queue.cancel(sent)
+                    return
+            if all(burst.index in queued for burst in to_come):
+                self._carried[plan.run_id] = asked
 
     async def take_off(self, plan: Plan) -> int:
         """Cancel the messages of a cancelled run's bursts to come; how many were still there."""
         queued = await self._records.read_queued(plan.run_id)
         now = self._now()
         to_come = {burst.index for burst in plan.bursts if burst.planned_start_at > now}
-        numbers = [number for index in sorted(to_come) for number in queued.get(index, ())]
+        numbers = [
+            number for index in sorted(to_come & queued.keys()) for number in queued[index].numbers
+        ]
         return await self._queue.cancel(numbers) if numbers else 0
 
 
@@ -111,8 +132,19 @@ def _moved(plan: Plan, moves: Sequence[Move], burst: Burst) -> Plan:
     return plan.model_copy(update={"pairs": pairs_in(plan, moves, burst.index)})
 
 
-def _outgoing(job: Job, now: datetime, *, suffix: str = "") -> Outgoing:
+def _since(move: Move | None) -> int | None:
+    return None if move is None else move.from_burst_index
+
+
+def _is_older(since: int | None, move: Move | None) -> bool:
+    """Whether a message that has its server since one burst lacks a move."""
+    return move is not None and (since is None or since < move.from_burst_index)
+
+
+def _outgoing(job: Job, now: datetime, move: Move | None) -> Outgoing:
     visible_at = job.planned_start_at - timedelta(seconds=VISIBLE_S)
+    # The queue drops duplicates by id: the message of a pair that moved needs one of its own.
+    suffix = "" if move is None else f".{move.from_burst_index}"
     return Outgoing(
         body=job.model_dump_json().encode(),
         message_id=job.job_id + suffix,

@@ -2,7 +2,8 @@
 
 A move is one create-only row, written before anything is sent, so of several coordinators one
 decides. The new message goes onto the queue before the old one is taken off: a coordinator that
-dies between the two leaves both, of which one is claimed; no job is lost, and none runs twice.
+dies between the two leaves both, of which one is claimed; no job is lost, and none runs twice. The
+burst's row says which moves its messages carry, so the next look sends what one left unsent.
 """
 
 import logging
@@ -18,6 +19,7 @@ from exchange.records import Records
 
 LOOK_BEFORE_S: Final = 30.0  # s before a burst's jobs show within which its servers are looked at
 LOOK_EVERY_S: Final = 3.0
+RESUME_S: Final = 5.0  # s after which a move whose messages are not sent is anybody's to send
 MARGIN_S: Final = 3.0  # s before they show after which nothing is moved any more
 
 log = logging.getLogger(__name__)
@@ -33,27 +35,36 @@ class Replacements:
         self._looked_at: dict[str, datetime] = {}
 
     async def look(self, plan: Plan) -> Sequence[Move]:
-        """Move what must be moved before the next burst shows; what was moved."""
-        burst = self._next_hidden(plan)
-        if burst is None:
-            return []
+        """Move what must be moved before the next burst shows; what was moved.
+
+        Moves whose messages an earlier attempt left unsent, here or elsewhere, are sent too.
+        """
         now = self._now()
         looked_at = self._looked_at.get(plan.run_id)
         if looked_at is not None and now - looked_at < timedelta(seconds=LOOK_EVERY_S):
             return []
         self._looked_at[plan.run_id] = now
         moves = await self._records.read_moves(plan.run_id, Move)
-        presences = await self._records.read_presences()
+        made = await self._choose(plan, moves)
+        resumed = [move for move in moves if now - move.moved_at >= timedelta(seconds=RESUME_S)]
+        if made or resumed:
+            await self._dispatch.move(plan, [*resumed, *made])
+        return made
+
+    async def _choose(self, plan: Plan, moves: Sequence[Move]) -> list[Move]:
+        """Decide what is moved now; of several coordinators one does for each pair."""
+        burst = self._next_hidden(plan)
+        if burst is None:
+            return []
         made = []
-        for move in choose_moves(plan, moves, presences, burst.index, now):
+        presences = await self._records.read_presences()
+        for move in choose_moves(plan, moves, presences, burst.index, self._now()):
             row = await self._records.save_move(
                 plan.run_id, move.from_burst_index, move.pair_index, move
             )
             if row:
                 made.append(move)
                 log.warning("%s", move, extra={"action": "move", "run_id": plan.run_id})
-        if made:
-            await self._dispatch.move(plan, made)
         return made
 
     def forget(self, run_id: str) -> None:

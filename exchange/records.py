@@ -6,7 +6,7 @@ Layout (partition key | row key); ``<part>`` and ``<n>`` are three digits from 0
     run.<run>               | control                             Control
                             | header                              RunHeader
                             | plan.<part>                         document (coordinator's)
-                            | queued.<burst>                      sequence numbers of its messages
+                            | queued.<burst>                      QueuedBurst
                             | closed.<burst>                      ClosedBurst (coordinator's)
                             | judging                             Judging
                             | moved.<burst>.<pair>                Move (coordinator's)
@@ -58,6 +58,7 @@ import contextlib
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
@@ -110,8 +111,8 @@ from exchange.seconds import (
 )
 
 _INVERTED_FROM_MS: Final = 9_999_999_999_999  # 13 digits, until the year 2286
-_CONTROL_TRIES_COUNT: Final = 10
-_CONTROL_PAUSE_S: Final = 0.1  # s, at most, between two tries
+_CHANGE_TRIES_COUNT: Final = 10
+_CHANGE_PAUSE_S: Final = 0.1  # s, at most, between two tries
 
 _M = TypeVar("_M", bound=Message)
 _T = TypeVar("_T")
@@ -137,6 +138,14 @@ class Judging(Message):
 
     by: str
     until_at: UtcDatetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedBurst:
+    """A burst's messages on the queue, one a pair, in the order of the plan's pairs."""
+
+    numbers: tuple[int, ...]  # sequence numbers
+    moved: tuple[int | None, ...]  # since which burst a pair has the server that its message names
 
 
 class RunHeader(Message):
@@ -251,7 +260,7 @@ class Records:
     ) -> Control:
         """Apply what ``change`` says of the row's newest state; when nothing, write nothing."""
         partition = _run_partition(run_id)
-        for _ in range(_CONTROL_TRIES_COUNT):
+        for _ in range(_CHANGE_TRIES_COUNT):
             row = await self._table.get(partition, "control")
             if row is None:
                 raise EntityNotFound(f"run {run_id}: there is none")
@@ -263,25 +272,62 @@ class Records:
                 new_row = message_row(partition, "control", changed)
                 await self._table.replace(new_row, row.etag or "")
             except EntityChanged:
-                await asyncio.sleep(random.uniform(0, _CONTROL_PAUSE_S))  # noqa: S311 - jitter
+                await asyncio.sleep(random.uniform(0, _CHANGE_PAUSE_S))  # noqa: S311 - jitter
             else:
                 return changed
         raise ExchangeUnavailable(
-            f"run {run_id}: its control row changed under {_CONTROL_TRIES_COUNT} attempts to "
+            f"run {run_id}: its control row changed under {_CHANGE_TRIES_COUNT} attempts to "
             "change it; try again"
         )
 
-    async def save_queued(self, run_id: str, burst_index: int, numbers: Sequence[int]) -> None:
-        """Note that a burst's messages are on the queue, with their sequence numbers."""
-        packed = cut_properties("numbers", pack({"numbers": numbers}))
-        await self._table.upsert(
-            make_row(_run_partition(run_id), f"queued.{burst_index:05d}", packed)
+    async def save_queued(
+        self,
+        run_id: str,
+        burst_index: int,
+        numbers: Sequence[int],
+        moved: Sequence[int | None] | None = None,
+    ) -> None:
+        """Note that a burst's messages are on the queue; of several notes the first stands.
+
+        ``numbers`` are their sequence numbers, ``moved`` the bursts since which each has its
+        server: None where that is the plan's.
+        """
+        queued = QueuedBurst(numbers=tuple(numbers), moved=tuple(moved or [None] * len(numbers)))
+        with contextlib.suppress(EntityExists):
+            await self._table.insert(_queued_row(run_id, burst_index, queued))
+
+    async def save_moved(
+        self, run_id: str, burst_index: int, messages: Mapping[int, tuple[int, int]]
+    ) -> None:
+        """Note new messages of a queued burst, whoever else does: by place, number and since which
+        burst the pair has that server. A newer move's message stays."""
+        key = f"queued.{burst_index:05d}"
+        for _ in range(_CHANGE_TRIES_COUNT):
+            row = await self._table.get(_run_partition(run_id), key)
+            if row is None:  # pruned meanwhile
+                return
+            queued = _parse_queued(row)
+            numbers, moved = list(queued.numbers), list(queued.moved)
+            for place, (number, since) in messages.items():
+                before = moved[place]
+                if before is None or before < since:
+                    numbers[place], moved[place] = number, since
+            new = QueuedBurst(numbers=tuple(numbers), moved=tuple(moved))
+            try:
+                await self._table.replace(_queued_row(run_id, burst_index, new), row.etag or "")
+            except EntityChanged:
+                await asyncio.sleep(random.uniform(0, _CHANGE_PAUSE_S))  # noqa: S311 - jitter
+            else:
+                return
+        raise ExchangeUnavailable(
+            f"run {run_id}: {key} changed under {_CHANGE_TRIES_COUNT} attempts to change it; "
+            "try again"
         )
 
-    async def read_queued(self, run_id: str) -> Mapping[int, tuple[int, ...]]:
-        """Sequence numbers by burst index."""
+    async def read_queued(self, run_id: str) -> Mapping[int, QueuedBurst]:
+        """By burst index."""
         return {
-            int(number): tuple(n for n in _numbers(row) if n is not None)
+            int(number): _parse_queued(row)
             async for number, row in self._numbered(_run_partition(run_id), "queued.")
         }
 
@@ -724,8 +770,18 @@ def _started(
     ]
 
 
-def _numbers(row: Entity) -> list[int | None]:
+def _queued_row(run_id: str, burst_index: int, queued: QueuedBurst) -> Entity:
+    packed = pack({"numbers": queued.numbers, "moved": queued.moved})
+    return make_row(
+        _run_partition(run_id), f"queued.{burst_index:05d}", cut_properties("numbers", packed)
+    )
+
+
+def _parse_queued(row: Entity) -> QueuedBurst:
     try:
-        return unpack(joined_properties(row, "numbers"))["numbers"]
+        columns = unpack(joined_properties(row, "numbers"))
     except RecordUnreadable as error:
         raise RecordUnreadable(f"row {row_name(row)}: numbers: {error}") from error
+    numbers = tuple(n for n in columns["numbers"] if n is not None)
+    moved = columns.get("moved", [None] * len(numbers))  # older rows do not say
+    return QueuedBurst(numbers=numbers, moved=tuple(moved))

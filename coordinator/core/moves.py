@@ -25,12 +25,18 @@ class Move(Message):
         )
 
 
-def pairs_in(plan: Plan, moves: Iterable[Move], burst_index: int) -> tuple[Pair, ...]:
-    """The pairs as they are in one burst, every move up to it applied."""
+def in_force(moves: Iterable[Move], burst_index: int) -> dict[int, Move]:
+    """The newest move of each pair up to a burst, by pair index."""
     newest: dict[int, Move] = {}
     for move in sorted(moves, key=lambda each: each.from_burst_index):
         if move.from_burst_index <= burst_index:
             newest[move.pair_index] = move
+    return newest
+
+
+def pairs_in(plan: Plan, moves: Iterable[Move], burst_index: int) -> tuple[Pair, ...]:
+    """The pairs as they are in one burst, every move up to it applied."""
+    newest = in_force(moves, burst_index)
     return tuple(
         pair
         if pair.index not in newest

@@ -45,7 +45,7 @@ from exchange.ports import (
     RecordUnreadable,
     Table,
 )
-from exchange.records import Judging, Records, RunHeader
+from exchange.records import Judging, QueuedBurst, Records, RunHeader
 from exchange.seconds import CHUNK_S, PairSeconds
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -337,8 +337,34 @@ async def test_sequence_numbers_are_kept_by_burst(records: Records) -> None:
     await records.save_queued("run-1", 0, [0, 0])
     await records.save_queued("run-1", 12, numbers)
     await records.save_queued("run-1", 13, [])
-    assert await records.read_queued("run-1") == {0: (0, 0), 12: tuple(numbers), 13: ()}
+    await records.save_queued("run-1", 0, [8, 9])  # a twin's, later
+    queued = await records.read_queued("run-1")
+    assert {index: burst.numbers for index, burst in queued.items()} == {
+        0: (0, 0),
+        12: tuple(numbers),
+        13: (),
+    }
+    assert queued[0].moved == (None, None)
     assert await records.read_queued("run-2") == {}
+
+
+async def test_messages_of_moved_pairs_are_noted_by_whoever_sends_them(
+    records: Records, watched: Watched
+) -> None:
+    await records.save_queued("run-1", 3, [1, 2, 3], [None, 2, None])
+    await asyncio.gather(
+        records.save_moved("run-1", 3, {0: (10, 1)}), records.save_moved("run-1", 3, {2: (12, 3)})
+    )
+    await records.save_moved("run-1", 3, {1: (99, 1)})  # an older move's
+    [queued] = (await records.read_queued("run-1")).values()
+    assert queued == QueuedBurst(numbers=(10, 2, 12), moved=(1, 2, 3))
+
+    def conflict() -> None:
+        raise EntityChanged("always")
+
+    watched.before_replace = conflict
+    with pytest.raises(ExchangeUnavailable, match="run-1"):
+        await records.save_moved("run-1", 3, {0: (11, 2)})
 
 
 @pytest.mark.parametrize("size", [0, 10, 70_000, 1_000_000, 9_000_000])
