@@ -16,6 +16,7 @@ from exchange.embedded import EmbeddedQueue, EmbeddedTable
 from exchange.fabric import Fabric
 from exchange.messages import Job, Role
 from exchange.ports import QueueError
+from exchange.records import Records
 from tests.unit.coordinator.fleet import NOW, presence
 
 SOAK = RunSpec(scenario="soak", pairs_count=2, bursts_count=4, burst_s=10, period_s=60, lead_s=55)
@@ -109,6 +110,8 @@ async def test_a_move_is_finished_after_its_first_bursts_messages(
         await coordinator.advance(plan.run_id)
     await site.pass_time(max(RESUME_S, LOOK_EVERY_S), 1, 3)
     await coordinator.advance(plan.run_id)
+    queued = await site.fabric.records.read_queued(plan.run_id)
+    assert [burst.moved for burst in queued.values()] == [(None, 0)] * 4
     before = await site.fabric.queue.counts()
     assert (before.active_count, before.scheduled_count) == (0, 8)
     for heir in (coordinator, site.coordinator()):  # again is harmless
@@ -134,8 +137,9 @@ async def test_messages_of_a_burst_that_was_queued_without_a_move_get_it(
         async def none(*_: object) -> list[Move]:
             return []
 
-        patch.setattr(site.fabric.records, "read_moves", none)
+        patch.setattr(Records, "read_moves", none)
         await Dispatch(site.fabric.queue, site.fabric.records, lambda: site.at).queue_bursts(plan)
+    assert len(await site.fabric.records.read_moves(plan.run_id, Move)) == 1
     await site.pass_time(RESUME_S, 1, 3)
     await site.coordinator().advance(plan.run_id)
     assert await site.servers_of(plan, 1) == MOVED

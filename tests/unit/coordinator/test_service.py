@@ -15,7 +15,7 @@ from coordinator.service import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control
 from exchange.ports import ExchangeUnavailable, QueueError
-from exchange.records import RunHeader
+from exchange.records import Records, RunHeader
 from tests.unit.coordinator.fleet import NOW, fleet
 
 SOAK = RunSpec(scenario="soak", pairs_count=1, bursts_count=2, burst_s=10, period_s=60, lead_s=30)
@@ -119,14 +119,14 @@ async def test_a_control_row_that_cannot_be_read_costs_no_other_its_lease(
     coordinator = Coordinator(fabric, now=clock)
     await coordinator.launch(SOAK, by="tests", run_id="bad")
     good = await coordinator.launch(SOAK, by="tests", run_id="good")
-    renew = fabric.records.renew_lease
+    renew = Records.renew_lease
 
-    async def renewed(run_id: str, until_at: datetime) -> Control:
+    async def renewed(records: Records, run_id: str, until_at: datetime) -> Control:
         if run_id == "bad":
             raise ValueError("its row is no row")
-        return await renew(run_id, until_at)
+        return await renew(records, run_id, until_at)
 
-    monkeypatch.setattr(fabric.records, "renew_lease", renewed)
+    monkeypatch.setattr(Records, "renew_lease", renewed)
     clock.forward(20)
     await coordinator._leases.renew()
     assert await lease_until(fabric, good) == clock.at + timedelta(seconds=SOAK.lease_s)
