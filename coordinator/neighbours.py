@@ -8,7 +8,7 @@ that nobody's bytes are taken for another's.
 import json
 import logging
 import zlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -28,7 +28,7 @@ from exchange.records import Records
 log = logging.getLogger(__name__)
 
 NEIGHBOURS: Final = "neighbours"  # name of the document beside the plan
-RUNS_LOOKED_AT: Final = 200  # newest runs among which neighbours are sought
+OLDER_LOOKED_AT: Final = 200  # runs created before a span among which neighbours are sought
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,18 +99,14 @@ async def find_neighbours(
     """
     found: list[Neighbour] = []
     unknown_from_s: float | None = None
-    async for header in records.list_runs(limit=RUNS_LOOKED_AT, before_at=span.before_at):
-        if header.run_id == span.run_id:
-            continue
+    async for run_id in _others(records, span):
         try:
-            measured, unmeasured_at = await _read_one(
-                records, read_plan, header.run_id, span, flows
-            )
+            measured, unmeasured_at = await _read_one(records, read_plan, run_id, span, flows)
         except ExchangeUnavailable:
             raise
         except Exception as error:  # half removed, or of another version: not this run's fault
             say = {"action": "judge", "run_id": span.run_id}
-            log.warning("neighbour %s left out: %s", header.run_id, error, extra=say)
+            log.warning("neighbour %s left out: %s", run_id, error, extra=say)
             continue
         found += measured
         if unmeasured_at is not None:
@@ -119,6 +115,23 @@ async def find_neighbours(
             began_s = unmeasured_at.timestamp()
             unknown_from_s = min(began_s, unknown_from_s or began_s)
     return Neighbours(bursts=tuple(found), unknown_from_s=unknown_from_s)
+
+
+async def _others(records: Records, span: Span) -> AsyncIterator[str]:
+    """Runs that may have sent in a span: created in it, soon before it, or open still."""
+    looked_at = {span.run_id}
+    older_count = 0
+    async for _, header in records.scan_runs(before_at=span.before_at):
+        if header.created_at < span.from_at:
+            older_count += 1
+            if older_count > OLDER_LOOKED_AT:
+                break
+        if header.run_id not in looked_at:
+            looked_at.add(header.run_id)
+            yield header.run_id
+    for run_id in await records.list_open():
+        if run_id not in looked_at:
+            yield run_id
 
 
 async def _read_one(

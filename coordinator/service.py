@@ -68,7 +68,6 @@ from exchange.records import RunHeader
 log = logging.getLogger(__name__)
 
 _RUN_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")  # as in exchange.messages
-_RUNS_LOOKED_AT: Final = 200  # newest runs that are checked for unfinished business
 
 
 class UnknownRun(Exception):
@@ -122,7 +121,7 @@ class Coordinator:
         self._now = now
         self.prices = prices or load_prices()
         self._under_way: set[str] = set()  # runs that the last tick looked after
-        self._closed: set[str] = set()  # runs whose final summary is stored: nothing left to do
+        self._opened_again = False  # whether runs of an older Broadside are among the open ones
         self._taken_off: set[str] = set()  # cancelled runs whose messages are off the queue
         self._failing: dict[str, str] = {}  # what the last look at a run ended with
         self._late_until_at = now()  # until then rows that an outage held up may still come
@@ -276,7 +275,6 @@ class Coordinator:
         summary = await save_import(self._records, plan, imported)
         self._plans[run_id] = plan
         await self._records.save_outcome(run_id, outcome_of(summary, cancelled=False))
-        self._closed.add(run_id)
         log.info("run imported", extra={"action": "import", "run_id": run_id})
         return summary
 
@@ -391,6 +389,10 @@ class Coordinator:
         """The newest runs."""
         return [h async for h in self._records.list_runs(limit=limit, before_at=before_at)]
 
+    async def open_runs(self) -> Sequence[str]:
+        """The ids of all runs without a verdict, however old; the newest first."""
+        return await self._records.list_open()
+
     async def presences(self) -> Sequence[Presence]:
         return await self._records.read_presences()
 
@@ -456,26 +458,25 @@ class Coordinator:
         What fails for one run is logged, and the others go on; an outage is raised in the end, as
         ``ExchangeUnavailable``.
         """
-        under_way = set()
+        run_ids = await self.open_runs()
+        self._under_way = set(run_ids)
         outage: ExchangeUnavailable | None = None
-        for header in await self.runs(limit=_RUNS_LOOKED_AT):
-            run_id = header.run_id
-            if header.outcome is not None or run_id in self._closed:
-                continue
-            under_way.add(run_id)
+        for run_id in run_ids:
             try:
                 await self.advance(run_id)
-            except UnknownRun:
-                continue  # pruned meanwhile
+            except UnknownRun:  # pruned meanwhile
+                await self._records.drop_open(run_id)
             except Exception as error:  # one run must not stop the care for the others
                 self._say(run_id, error)
                 if isinstance(error, ExchangeUnavailable):
                     outage = error
             else:
                 self._failing.pop(run_id, None)
-        self._under_way = under_way - self._closed
         if outage is not None:
             raise outage
+        if not self._opened_again:
+            await self._records.open_again()
+            self._opened_again = True
 
     def _say(self, run_id: str, error: Exception) -> None:
         """Log what failed for a run, once: it is tried again at every look."""
@@ -534,4 +535,4 @@ class Coordinator:
         control = await self._records.read_control(summary.run_id)
         cancelled = control is not None and control.cancelled_at is not None
         await self._records.save_outcome(summary.run_id, outcome_of(summary, cancelled=cancelled))
-        self._closed.add(summary.run_id)
+        self._under_way.discard(summary.run_id)

@@ -3,6 +3,7 @@
 Layout (partition key | row key); ``<part>`` and ``<n>`` are three digits from 000::
 
     runs                    | <inverted created epoch ms>.<run>   RunHeader; newest first
+                            | open.<run>                          nothing; a run without a verdict
     run.<run>               | control                             Control
                             | header                              RunHeader
                             | plan.<part>                         document (coordinator's)
@@ -40,6 +41,8 @@ When a process dies between two writes, what stands afterwards is this:
 
 - ``create_run``: control row only, or control, header and plan, but no row in ``runs``: the run
   never shows in a list, no message of it is on the queue, and its id stays taken.
+- a run's row in ``runs`` and its ``open`` row land together; a run that has its outcome and an
+  ``open`` row still is told its outcome again.
 - between sending a burst's messages and ``save_queued``: the coordinator that resumes sees no such
   row and sends again, which the queue's duplicate detection, or at last the claim row, makes
   harmless.
@@ -111,6 +114,8 @@ from exchange.seconds import (
 )
 
 _INVERTED_FROM_MS: Final = 9_999_999_999_999  # 13 digits, until the year 2286
+_OPEN: Final = "open."  # after all digits: behind the list of runs
+_AFTER_OPEN: Final = "open/"  # the character after the dot's
 _CHANGE_TRIES_COUNT: Final = 10
 _CHANGE_PAUSE_S: Final = 0.1  # s, at most, between two tries
 
@@ -188,9 +193,33 @@ class Records:
             await self.show_run(header)
 
     async def show_run(self, header: RunHeader) -> None:
-        """Let a run that is stored whole show in lists; again changes nothing."""
-        with contextlib.suppress(EntityExists):
-            await self._table.insert(message_row("runs", _run_key(header), header))
+        """Let a run that is stored whole show in lists, and be open; again changes nothing."""
+        key = _run_key(header)
+        if await self._table.get("runs", key) is None:
+            opened = [] if header.outcome else [_open_row(header.run_id)]
+            await self._table.batch([message_row("runs", key, header), *opened])
+
+    async def list_open(self) -> Sequence[str]:
+        """The ids of runs that show and have no outcome yet, however old; the last id first."""
+        rows = self._table.scan("runs", row_from=_OPEN, row_before=_AFTER_OPEN)
+        return [row.row_key.removeprefix(_OPEN) async for row in rows][::-1]
+
+    async def open_again(self) -> None:
+        """Give every run without an outcome its row among the open ones: an older Broadside gave
+        none. Reads the whole list."""
+        known = set(await self.list_open())
+        async for row in self._table.scan("runs", row_before=_OPEN):
+            try:
+                header = parse_row(RunHeader, row)
+            except RecordUnreadable as error:
+                log.warning("run left out: %s", error, extra={"action": "unreadable"})
+                continue
+            if header.outcome is None and header.run_id not in known:
+                await self._table.upsert(_open_row(header.run_id))
+
+    async def drop_open(self, run_id: str) -> None:
+        """The run is not to be looked after any more."""
+        await self._table.delete("runs", f"{_OPEN}{run_id}")
 
     async def read_run(self, run_id: str) -> tuple[RunHeader, bytes] | None:
         """Header and plan, or None."""
@@ -205,7 +234,7 @@ class Records:
         """Newest first, created before ``before_at``."""
         row_from = None if before_at is None else _inverted_ms(before_at)
         left_count = limit
-        async for row in self._table.scan("runs", row_from=row_from):
+        async for row in self._table.scan("runs", row_from=row_from, row_before=_OPEN):
             header = parse_row(RunHeader, row)
             if before_at is not None and header.created_at >= before_at:
                 continue  # within the key's millisecond
@@ -219,17 +248,20 @@ class Records:
     ) -> AsyncIterator[tuple[str, RunHeader]]:
         """Key and header, newest first, from the key on, and created before ``before_at``."""
         starts = [key_from or "", "" if before_at is None else _inverted_ms(before_at)]
-        async for row in self._table.scan("runs", row_from=max(starts) or None):
+        row_from = max(starts) or None
+        async for row in self._table.scan("runs", row_from=row_from, row_before=_OPEN):
             header = parse_row(RunHeader, row)
             if before_at is None or header.created_at < before_at:
                 yield row.row_key, header
 
     async def save_outcome(self, run_id: str, outcome: RunOutcome) -> None:
-        """Say in the list of runs how one ended; nothing where the run was removed meanwhile."""
+        """Say in the list of runs how one ended, which closes it; nothing in the list where the run
+        was removed meanwhile."""
         row = await self._table.get(_run_partition(run_id), "header")
         if row is not None:
             header = parse_row(RunHeader, row).model_copy(update={"outcome": outcome})
             await self._table.upsert(message_row("runs", _run_key(header), header))
+        await self.drop_open(run_id)
 
     async def read_control(self, run_id: str) -> Control | None:
         """The run's control row, or None."""
@@ -399,6 +431,7 @@ class Records:
 
         Its row in ``runs`` goes last: a removal that dies midway shows, and can be done again.
         """
+        await self.drop_open(header.run_id)
         for index in range(bursts_count):
             await self._delete_raw(_raw_folder(header.run_id, index))
         partitions = [_burst_partition(header.run_id, index) for index in range(bursts_count)]
@@ -740,6 +773,10 @@ def _server_raw_folder(at: datetime) -> str:
 
 def _server_raw_name(test: ServerTest) -> RawName:
     return RawName(folder=_server_raw_folder(test.started_at), file=_test_key(test))
+
+
+def _open_row(run_id: str) -> Entity:
+    return make_row("runs", f"{_OPEN}{run_id}", {})
 
 
 def _run_key(header: RunHeader) -> str:

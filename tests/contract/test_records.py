@@ -45,7 +45,8 @@ from exchange.ports import (
     RecordUnreadable,
     Table,
 )
-from exchange.records import Judging, QueuedBurst, Records, RunHeader
+from exchange.records import Judging, QueuedBurst, Records, RunHeader, RunOutcome
+from exchange.rows import make_row
 from exchange.seconds import CHUNK_S, PairSeconds
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -245,6 +246,32 @@ async def test_runs_are_listed_newest_first(records: Records) -> None:
     just_after = created[0] + timedelta(microseconds=1)
     assert await run_ids(records, before_at=just_after) == ["run-3", "run-2", "run-1"]
     assert await run_ids(records, before_at=AT) == []
+
+
+OVER = RunOutcome(cancelled=False, verdict="pass", ended_at=AT, completeness_ratio=1.0)
+
+
+async def test_a_run_is_open_until_it_has_its_outcome(records: Records) -> None:
+    for run_id in ("run-1", "run-2", "run-3"):
+        await records.create_run(header(run_id), b"", control(run_id))
+    await records.create_run(header("run-4"), b"", control("run-4"), listed=False)
+    assert await records.list_open() == ["run-3", "run-2", "run-1"]
+    await records.save_outcome("run-2", OVER)
+    await records.show_run(header("run-2"))  # late, and again
+    assert await records.list_open() == ["run-3", "run-1"]
+    await records.delete_run(header("run-3"), 0)
+    assert await records.list_open() == ["run-1"]
+    assert sorted(await run_ids(records)) == ["run-1", "run-2"]
+
+
+async def test_runs_of_an_older_broadside_are_opened_again(table: Table, records: Records) -> None:
+    for run_id in ("run-1", "run-2"):
+        await records.create_run(header(run_id), b"", control(run_id))
+        await records.drop_open(run_id)
+    await records.save_outcome("run-2", OVER)
+    await table.insert(make_row("runs", "0000000000000.foreign", {"json": "{}"}))
+    await records.open_again()
+    assert await records.list_open() == ["run-1"]
 
 
 @pytest.mark.parametrize("writes_count", range(6))

@@ -14,11 +14,11 @@ from coordinator.core.series import BurstSeries
 from coordinator.core.summary import measure_burst
 from coordinator.ledgers import dump_ledger, load_ledger
 from coordinator.ledgers.settle import Span
-from coordinator.neighbours import Neighbours, find_neighbours
+from coordinator.neighbours import OLDER_LOOKED_AT, Neighbours, find_neighbours
 from coordinator.service import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control, Direction, Flow
-from exchange.records import RunHeader
+from exchange.records import RunHeader, RunOutcome
 from tests.synthetic import Plant
 from tests.synthetic import fleet as synthetic
 from tests.unit.coordinator.fleet import NOW, fleet
@@ -70,10 +70,11 @@ async def find(
     *,
     begun_before_at: datetime = NOW,
     flows: tuple[Flow, ...] = (Flow.UP,),
+    from_at: datetime = NOW - timedelta(seconds=360),
 ) -> Neighbours | None:
     span = Span(
         run_id="mine",
-        from_at=NOW - timedelta(seconds=360),
+        from_at=from_at,
         before_at=NOW + timedelta(seconds=360),
         begun_at=NOW,
         ended_at=NOW + timedelta(seconds=20),
@@ -126,6 +127,26 @@ async def test_who_did_not_cross_the_device_is_no_neighbour(coordinator: Coordin
     await coordinator.fabric.records.save_summary(recorded.run_id, "import", b"{}")
     found = await find(coordinator, flows=(Flow.DOWN,))
     assert found == Neighbours()  # the synthetic seconds are of the flow up
+
+
+async def test_an_open_run_is_a_neighbour_however_many_came_after_it(
+    coordinator: Coordinator,
+) -> None:
+    plan = await launch(coordinator, bursts_count=1)
+    await measure(coordinator, plan, 0)
+    over = RunOutcome(cancelled=False, verdict="pass", ended_at=NOW, completeness_ratio=1.0)
+    for number in range(OLDER_LOOKED_AT + 1):
+        header = RunHeader(
+            run_id=f"later-{number}",
+            scenario="t",
+            created_at=NOW + timedelta(seconds=1),
+            created_by="tests",
+            outcome=over,
+        )
+        await coordinator.fabric.records.show_run(header)
+    found = await find(coordinator, from_at=NOW + timedelta(seconds=2))
+    assert found is not None
+    assert [each.run_id for each in found.bursts] == [plan.run_id]
 
 
 async def test_who_cannot_be_read_is_left_out(coordinator: Coordinator) -> None:

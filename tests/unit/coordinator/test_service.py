@@ -15,7 +15,7 @@ from coordinator.service import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control
 from exchange.ports import ExchangeUnavailable, QueueError
-from exchange.records import Records, RunHeader
+from exchange.records import Records, RunHeader, RunOutcome
 from tests.unit.coordinator.fleet import NOW, fleet
 
 SOAK = RunSpec(scenario="soak", pairs_count=1, bursts_count=2, burst_s=10, period_s=60, lead_s=30)
@@ -55,6 +55,15 @@ async def store_unreadable(fabric: Fabric, run_id: str, created_at: datetime) ->
     await fabric.records.create_run(header, b'{"version": 99}', control)
 
 
+async def store_over(fabric: Fabric, run_id: str, created_at: datetime) -> None:
+    """A run that has its verdict."""
+    over = RunOutcome(cancelled=False, verdict="pass", ended_at=created_at, completeness_ratio=1.0)
+    header = RunHeader(
+        run_id=run_id, scenario="t", created_at=created_at, created_by="tests", outcome=over
+    )
+    await fabric.records.show_run(header)
+
+
 async def lease_until(fabric: Fabric, plan: Plan) -> datetime:
     control = await fabric.records.read_control(plan.run_id)
     assert control is not None
@@ -74,6 +83,33 @@ async def test_a_run_that_cannot_be_read_stops_no_other(fabric: Fabric, clock: C
     summary = await heir.summary(plan.run_id)
     assert summary is not None
     assert len(summary.bursts) == 2
+
+
+async def test_an_old_run_is_looked_after_however_many_came_after_it(
+    fabric: Fabric, clock: Clock
+) -> None:
+    """A weekend's soak under a schedule of every few minutes."""
+    plan = await Coordinator(fabric, now=clock).launch(SOAK, by="tests")
+    for number in range(201):
+        await store_over(fabric, f"later-{number}", clock.at + timedelta(seconds=1 + number))
+    clock.forward(20)
+    heir = Coordinator(fabric, now=clock)
+    await heir.tick()
+    assert await lease_until(fabric, plan) == clock.at + timedelta(seconds=SOAK.lease_s)
+    clock.at = due_at(plan.bursts[-1]) + timedelta(seconds=1)
+    await heir.tick()
+    assert await heir.summary(plan.run_id) is not None
+    assert await heir.open_runs() == []
+
+
+async def test_a_run_that_is_gone_is_not_looked_for_again(fabric: Fabric, clock: Clock) -> None:
+    coordinator = Coordinator(fabric, now=clock)
+    plan = await coordinator.launch(SOAK, by="tests")
+    await fabric.records.drop_run(plan.run_id)
+    heir = Coordinator(fabric, now=clock)
+    await heir.tick()
+    await heir.tick()
+    assert plan.run_id not in await heir.open_runs()
 
 
 async def test_what_the_queue_refuses_of_one_run_stops_no_other(
