@@ -487,33 +487,46 @@ class Coordinator:
             log.warning("run %s: %s", run_id, error, exc_info=unexpected, extra=say)
 
     async def advance(self, run_id: str) -> RunStatus:
-        """Do for one run whatever is due now."""
-        summary = await self.summary(run_id)
-        if summary is not None:  # an earlier attempt died before it told the list
-            await self._tell_outcome(summary)
-            return await self.status(run_id)
+        """Do for one run whatever is due now.
+
+        What is over is measured and judged without the queue too; what failed of it is raised
+        after that, and tried again at the next look.
+        """
         plan = await self.read_plan(run_id)
+        summary = await self.summary(run_id)
         status = await self.status(run_id)
-        if status.cancelled_by is not None:
+        failed: Exception | None = None
+        try:
+            await self._tend(plan, status)
+        except Exception as error:
+            failed = error
+        waits = self._now() < self._late_until_at
+        if summary is None and (
+            await self._closing.measure(plan, status, waits=waits) == len(plan.bursts)
+        ):
             self._leases.release(run_id)
-            if run_id not in self._taken_off:  # who cancelled may have died before this
+            summary = await self._closing.judge(plan)
+        if failed is not None:
+            raise failed
+        if summary is not None:
+            await self._tell_outcome(summary)
+            self._dispatch.forget(run_id)
+            self._replacements.forget(run_id)
+            self._taken_off.discard(run_id)
+        return status
+
+    async def _tend(self, plan: Plan, status: RunStatus) -> None:
+        """Keep what agents need of a run in order: its lease, and its messages on the queue."""
+        if status.cancelled_by is not None:
+            self._leases.release(plan.run_id)
+            if plan.run_id not in self._taken_off:  # who cancelled may have died before this
                 await self._dispatch.take_off(plan)
-                self._taken_off.add(run_id)
+                self._taken_off.add(plan.run_id)
         elif status.state is not RunState.FINISHED:
             self._leases.hold(plan)
             await self._leases.renew()
             await self._dispatch.queue_bursts(plan)
             await self._replacements.look(plan)
-        waits = self._now() < self._late_until_at
-        if await self._closing.measure(plan, status, waits=waits) == len(plan.bursts):
-            self._leases.release(run_id)
-            judged = await self._closing.judge(plan)
-            if judged is not None:
-                await self._tell_outcome(judged)
-                self._dispatch.forget(run_id)
-                self._replacements.forget(run_id)
-                self._taken_off.discard(run_id)
-        return status
 
     async def recompute(self, run_id: str) -> RunSummary | None:
         """The verdict from the stored rows alone; None while the run goes on.

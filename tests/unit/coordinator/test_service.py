@@ -1,7 +1,7 @@
 """One run's trouble is its own: the care for the others goes on."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -127,6 +127,37 @@ async def test_what_the_queue_refuses_of_one_run_stops_no_other(
     clock.forward(20)
     await Coordinator(fabric, now=clock).tick()
     assert await lease_until(fabric, older) == clock.at + timedelta(seconds=SOAK.lease_s)
+
+
+async def test_a_run_is_judged_while_its_messages_cannot_be_taken_off(
+    fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And they are taken off as soon as that can be done."""
+    coordinator = Coordinator(fabric, now=clock)
+    plan = await coordinator.launch(SOAK, by="tests")
+    clock.forward(5)
+
+    async def away(*_: object) -> Any:
+        raise ExchangeUnavailable("the queue is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fabric.queue, "cancel", away)
+        with pytest.raises(ExchangeUnavailable):
+            await coordinator.cancel(plan.run_id, by="ann", reason="too dear")
+        for _ in range(2):
+            with pytest.raises(ExchangeUnavailable):
+                await coordinator.tick()
+    assert await coordinator.summary(plan.run_id) is not None
+    taken: list[int] = []
+
+    async def cancel(numbers: Sequence[int]) -> int:
+        taken.extend(numbers)
+        return len(numbers)
+
+    monkeypatch.setattr(fabric.queue, "cancel", cancel)
+    await coordinator.tick()
+    assert len(taken) == 2  # one pair, two bursts
+    assert await coordinator.open_runs() == []
 
 
 async def test_an_outage_is_told_after_every_run_was_looked_at(
