@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import math
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -33,15 +35,22 @@ class Dispatch:
         self._done.discard(run_id)
         self._carried.pop(run_id, None)
 
-    async def queue_bursts(self, plan: Plan) -> None:
+    async def queue_bursts(self, plan: Plan, *, within_s: float = math.inf) -> None:
         """Queue the jobs of every burst to come that no earlier attempt has queued.
 
         Dying between the send and the note queues them again: the queue drops the second copy by
         its id, and if the detection window has passed the copy loses its claim. A cancel in the
         middle ends it: each burst is noted first and the cancel looked for after, and who cancels
         does the reverse, so one of the two takes the burst's messages off.
+
+        After ``within_s`` it stops behind the burst it is at; the next call goes on from there.
+        Such a call does not wait for another that is at it.
         """
-        async with self._turns[plan.run_id]:
+        turn = self._turns[plan.run_id]
+        if within_s < math.inf and turn.locked():
+            return
+        until_s = time.monotonic() + within_s
+        async with turn:
             if plan.run_id in self._done:
                 return
             queued = await self._records.read_queued(plan.run_id)
@@ -64,6 +73,8 @@ class Dispatch:
                 if await self._is_cancelled(plan.run_id):
                     await self._queue.cancel(numbers)
                     break
+                if time.monotonic() >= until_s:
+                    return
             self._done.add(plan.run_id)
 
     async def _is_cancelled(self, run_id: str) -> bool:
@@ -78,9 +89,10 @@ class Dispatch:
         be, with its moves.
         """
         asked = frozenset((move.pair_index, move.from_burst_index) for move in moves)
-        if asked <= self._carried.get(plan.run_id, frozenset()):
-            return
-        async with self._turns[plan.run_id]:
+        turn = self._turns[plan.run_id]
+        if turn.locked() or asked <= self._carried.get(plan.run_id, frozenset()):
+            return  # what is queued just now without them gets them at the next look
+        async with turn:
             queued = await self._records.read_queued(plan.run_id)
             to_come = [burst for burst in plan.bursts if burst.planned_start_at > self._now()]
             for burst in to_come:

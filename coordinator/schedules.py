@@ -7,12 +7,12 @@ Each instant has one row, created once, and every step of it is a change of that
        └► skipped or missed
 
 A coordinator that fires stores the run *hidden*, then changes the row from firing to launched, and
-only then lets the run show and queues its jobs. So this is what stands when it dies:
+only then lets the run show. Its jobs are queued by the loop that looks after runs: a great many
+take a minute, in which the next schedule's instant would pass. So this is what stands when it dies:
 
 - before it changed the row to launched: a hidden run. After :data:`TAKEOVER_S` another coordinator
   takes the row over, under a new run id, and drops the hidden one.
-- after that: the row names the run, and any coordinator that sees it lets the run show. Its jobs
-  are then queued by the ordinary loop.
+- after that: the row names the run, and any coordinator that sees it lets the run show.
 
 A coordinator that was only slow finds its row changed and drops its hidden run: what was taken
 over cannot be launched twice, whatever the clocks say.
@@ -90,7 +90,7 @@ class Runs(Protocol):
         """Store a run that does not show yet. Raises Infeasible, OverBudget."""
 
     async def release(self, run_id: str) -> None:
-        """Let a prepared run show and queue its jobs; again is harmless."""
+        """Let a prepared run show, so that its jobs are queued; again is harmless."""
 
     async def drop(self, run_id: str) -> None:
         """Forget a prepared run that is not to show."""

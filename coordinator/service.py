@@ -67,6 +67,7 @@ from exchange.records import RunHeader
 
 log = logging.getLogger(__name__)
 
+_QUEUE_WITHIN_S: Final = 2.0  # s that one look queues a run's jobs for: others wait for theirs
 _RUN_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")  # as in exchange.messages
 
 
@@ -151,6 +152,7 @@ class Coordinator:
         run_id = run_id or new_run_id(spec.scenario, self._now())
         plan = await self.prepare(spec, by=by, run_id=run_id, listed=True)
         await self.release(run_id)
+        await self._dispatch.queue_bursts(plan)
         return plan
 
     async def prepare(self, spec: RunSpec, *, by: str, run_id: str, listed: bool = False) -> Plan:
@@ -180,9 +182,9 @@ class Coordinator:
         return plan
 
     async def release(self, run_id: str) -> None:
-        """Let a prepared run show, and queue its jobs; again is harmless.
+        """Let a prepared run show, and keep its lease; again is harmless.
 
-        Raises :class:`UnknownRun`.
+        Whoever looks after runs queues its jobs. Raises :class:`UnknownRun`.
         """
         stored = await self._records.read_run(run_id)
         if stored is None:
@@ -192,7 +194,6 @@ class Coordinator:
         self._plans[run_id] = plan
         log.info("run launched", extra={"action": "launch", "run_id": run_id})
         self._leases.hold(plan)
-        await self._dispatch.queue_bursts(plan)
 
     async def drop(self, run_id: str) -> None:
         """Forget a prepared run that was never released."""
@@ -525,7 +526,7 @@ class Coordinator:
         elif status.state is not RunState.FINISHED:
             self._leases.hold(plan)
             await self._leases.renew()
-            await self._dispatch.queue_bursts(plan)
+            await self._dispatch.queue_bursts(plan, within_s=_QUEUE_WITHIN_S)
             await self._replacements.look(plan)
 
     async def recompute(self, run_id: str) -> RunSummary | None:

@@ -129,6 +129,30 @@ async def test_two_coordinators_fire_twenty_instants_twenty_times(site: Site) ->
     assert view.next_at[0] == site.clock.at.replace(second=0) + timedelta(minutes=1)
 
 
+async def test_schedules_of_one_instant_do_not_wait_for_each_others_jobs(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queueing takes over a minute here, which is the loop's own affair."""
+    for name in ("one", "two"):
+        await site.add(name, spec=SPEC.model_copy(update={"lead_s": 300}), runs_max_count=1)
+    coordinator, queue = site.twins[0].coordinator, site.twins[0].fabric.queue
+    send = queue.send
+
+    async def send_slowly(messages: Any) -> Any:
+        site.clock.forward(61)
+        return await send(messages)
+
+    monkeypatch.setattr(queue, "send", send_slowly)
+    site.clock.forward(60)
+    await site.beat()
+    await site.schedules.tick()
+    for name in ("one", "two"):
+        assert [row.state for row in await site.history(name)] == [FiringState.LAUNCHED]
+    await coordinator.tick()
+    for run_id in await site.run_ids():
+        assert list(await site.twins[0].fabric.records.read_queued(run_id)) == [0]
+
+
 async def test_a_schedule_ends_after_its_runs(site: Site) -> None:
     await site.add(runs_max_count=3)
     for _ in range(5):

@@ -8,6 +8,7 @@ import pytest
 
 from coordinator.core.moves import Move
 from coordinator.core.runs import RunSpec
+from coordinator.dispatch import Dispatch
 from coordinator.service import Coordinator
 from exchange.embedded import EmbeddedQueue
 from exchange.fabric import Fabric, FabricSettings, open_fabric
@@ -71,7 +72,7 @@ async def test_a_cancel_while_bursts_are_queued_leaves_none_behind(tmp_path: Pat
         one, twin = Coordinator(fabric), Coordinator(fabric)
         plan = await one.prepare(SOAK, by="test", run_id="soak-1", listed=True)
         await twin.cancel(plan.run_id, by="ann", reason="too dear")
-        await one.release(plan.run_id)
+        await Dispatch(fabric.queue, fabric.records, one.now).queue_bursts(plan)
         counts = await fabric.queue.counts()
         assert (counts.scheduled_count, counts.active_count) == (0, 0)
         control = await fabric.records.read_control(plan.run_id)

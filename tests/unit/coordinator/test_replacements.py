@@ -130,7 +130,7 @@ async def test_messages_of_a_burst_that_was_queued_without_a_move_get_it(
     plan = await site.coordinator().prepare(SOAK, by="tests", run_id="soak-1", listed=True)
     await site.pass_time(20, 1, 3)
     with monkeypatch.context() as patch:
-        patch.setattr(Dispatch, "queue_bursts", lambda *_: site.pass_time(0))
+        patch.setattr(Dispatch, "queue_bursts", lambda *_, **__: site.pass_time(0))
         await site.coordinator().advance(plan.run_id)
     with monkeypatch.context() as patch:
 

@@ -11,10 +11,11 @@ import pytest
 from coordinator import background
 from coordinator.core.runs import Plan, RunSpec
 from coordinator.core.status import due_at
+from coordinator.dispatch import Dispatch
 from coordinator.service import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control
-from exchange.ports import ExchangeUnavailable, QueueError
+from exchange.ports import ExchangeUnavailable, Outgoing, QueueError
 from exchange.records import Records, RunHeader, RunOutcome
 from tests.unit.coordinator.fleet import NOW, fleet
 
@@ -158,6 +159,38 @@ async def test_a_run_is_judged_while_its_messages_cannot_be_taken_off(
     await coordinator.tick()
     assert len(taken) == 2  # one pair, two bursts
     assert await coordinator.open_runs() == []
+
+
+async def test_many_bursts_are_queued_over_several_looks(fabric: Fabric, clock: Clock) -> None:
+    plan = await Coordinator(fabric, now=clock).prepare(SOAK, by="tests", run_id="soak-1")
+    dispatch = Dispatch(fabric.queue, fabric.records, clock)
+    for expected in ([0], [0, 1], [0, 1]):
+        await dispatch.queue_bursts(plan, within_s=0)
+        assert list(await fabric.records.read_queued(plan.run_id)) == expected
+
+
+async def test_a_launch_that_takes_long_keeps_no_other_run_waiting(
+    fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = Coordinator(fabric, now=clock)
+    older = await coordinator.launch(SOAK, by="tests")
+    sending, go_on = asyncio.Event(), asyncio.Event()
+    send = fabric.queue.send
+
+    async def send_slowly(messages: Sequence[Outgoing]) -> Sequence[int]:
+        sending.set()
+        await go_on.wait()
+        return await send(messages)
+
+    monkeypatch.setattr(fabric.queue, "send", send_slowly)
+    launch = asyncio.create_task(coordinator.launch(SOAK, by="tests", run_id="newer"))
+    await sending.wait()
+    clock.at = due_at(older.bursts[-1]) + timedelta(seconds=1)
+    async with asyncio.timeout(10):
+        await coordinator.tick()
+    assert await coordinator.summary(older.run_id) is not None
+    go_on.set()
+    await launch
 
 
 async def test_an_outage_is_told_after_every_run_was_looked_at(
