@@ -24,8 +24,9 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Final, Literal, Protocol
 
 from coordinator.core.estimate import OverBudget
@@ -79,7 +80,7 @@ class ScheduleView(Message):
 
     schedule: Schedule
     state: Literal["active", "paused", "ended"]
-    next_at: tuple[UtcDatetime, ...]  # the next five instants
+    next_at: tuple[UtcDatetime, ...]  # the next five instants, or as many as it has runs left
     history: tuple[Firing, ...] = ()  # the newest fifty, oldest first; only of one that is read
 
 
@@ -131,7 +132,8 @@ class Schedules:
         """With its newest instants. Raises :class:`UnknownSchedule`."""
         schedule = await self._read(name)
         newest = await _newest(self._fired(name), schedule.created_at, self._now())
-        return self._view(schedule).model_copy(update={"history": tuple(newest)})
+        view = self._view(schedule, {row.instant_at: row for row in newest})
+        return view.model_copy(update={"history": tuple(newest)})
 
     async def pause(self, name: str) -> ScheduleView:
         """Fire nothing until resumed; a run that goes on goes on. Raises UnknownSchedule."""
@@ -290,8 +292,6 @@ class Schedules:
                 "schedule %s: took %s over from %s", schedule.name, _key(row.instant_at), row.by,
                 extra={"action": "schedule"},
             )  # fmt: skip
-            if row.run_id is not None:
-                await self._runs.drop(row.run_id)
         by = f"schedule {schedule.name}"
         try:
             await self._runs.prepare(schedule.spec, by=by, run_id=mine.run_id)
@@ -319,12 +319,19 @@ class Schedules:
             await self._runs.cancel(run_id, by=f"schedule {schedule.name}", reason=reason)
 
     async def _step(self, schedule: Schedule, row: Firing, new: Firing) -> Firing:
-        """Change the row if it still is what was read; what it is now."""
+        """Change the row if it still is what was read; what it is now.
+
+        A run that whoever was at it before had stored, hidden, and that the row no longer names is
+        dropped: nothing else would ever find it.
+        """
         stands = await self._fired(schedule.name).change(
             _key(row.instant_at), lambda old: new if old == row else old
         )
-        if stands == new and new != row and new.state not in OPEN:
-            self._say(schedule, new)
+        if stands == new and new != row:
+            if row.run_id is not None and row.run_id != new.run_id:
+                await self._runs.drop(row.run_id)
+            if new.state not in OPEN:
+                self._say(schedule, new)
         return stands
 
     async def _settle(self, schedule: Schedule, rows: dict[datetime, Firing]) -> None:
@@ -356,13 +363,17 @@ class Schedules:
     def _fired(self, name: str) -> Shelf[Firing]:
         return Shelf(self._table, f"fired.{name}", Firing)
 
-    def _view(self, schedule: Schedule) -> ScheduleView:
+    def _view(
+        self, schedule: Schedule, rows: Mapping[datetime, Firing] = MappingProxyType({})
+    ) -> ScheduleView:
         now = self._now()
         over = ended(schedule, now)
+        left = runs_left(schedule, rows)
+        count = NEXT_COUNT if left is None else min(NEXT_COUNT, left)
         return ScheduleView(
             schedule=schedule,
             state="ended" if over else "paused" if schedule.paused_at else "active",
-            next_at=() if over else tuple(next_instants(schedule, now, NEXT_COUNT)),
+            next_at=() if over else tuple(next_instants(schedule, now, count)),
         )
 
     def _say(self, schedule: Schedule, row: Firing) -> None:

@@ -46,7 +46,7 @@ async def list_schedules(
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
     cursor: Cursor = None,
 ) -> Sequence[ScheduleView]:
-    """Schedules by name, each with its next five instants."""
+    """Schedules by name, each with its next instants, at most five."""
     name_from = "" if cursor is None else parse_cursor(cursor, 1)[0]
     found = [view for view in await schedules.list() if view.schedule.name >= name_from]
     following = make_cursor(found[limit].schedule.name) if len(found) > limit else None
@@ -56,7 +56,7 @@ async def list_schedules(
 
 @router.get("/{name}")
 async def read_schedule(name: str, schedules: There) -> ScheduleView:
-    """One schedule with its next five instants, and what became of the newest fifty."""
+    """One schedule with its next instants, at most five, and what became of the newest fifty."""
     return await schedules.read(name)
 
 

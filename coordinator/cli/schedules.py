@@ -129,7 +129,7 @@ def _next(view: ScheduleView) -> str:
 
 @app.command()
 def show(name: Name, api: Api = None, as_json: Json = False) -> None:
-    """Show a schedule: the next five instants, and what became of the last ones."""
+    """Show a schedule: its next instants, at most five, and what became of the last ones."""
 
     async def work(client: Client) -> ScheduleView:
         return await client.schedule(name)

@@ -155,8 +155,12 @@ async def test_schedules_of_one_instant_do_not_wait_for_each_others_jobs(
 
 async def test_a_schedule_ends_after_its_runs(site: Site) -> None:
     await site.add(runs_max_count=3)
-    for _ in range(5):
+    for left in (3, 2, 1):
+        (listed,) = await site.schedules.list()
+        view = await site.schedules.read("nightly")
+        assert len(listed.next_at) == len(view.next_at) == left
         await site.race(seconds=60)
+    await site.race(seconds=60)
     view = await site.schedules.read("nightly")
     assert (view.state, view.next_at, view.schedule.runs_count) == ("ended", (), 3)
     assert len(await site.run_ids()) == 3
@@ -200,6 +204,36 @@ async def test_a_coordinator_that_dies_while_it_fires_is_replaced(
         await heir.schedules.tick()
     (row,) = await site.history()
     assert (row.state, [row.run_id]) == (FiringState.LAUNCHED, await site.run_ids())
+
+
+@pytest.mark.parametrize("paused", [True, False])
+async def test_what_a_dead_coordinator_had_stored_goes_with_an_instant_that_is_missed(
+    site: Site, monkeypatch: pytest.MonkeyPatch, paused: bool
+) -> None:
+    """Nothing else would find the hidden run: it shows in no list."""
+    await site.add(cron="*/10 * * * *")
+    dying, heir = site.twins
+    prepare: Callable[..., Any] = dying.coordinator.prepare
+    hidden: list[str] = []
+
+    async def prepare_and_die(*args: Any, **kwargs: Any) -> Any:
+        hidden.append((await prepare(*args, **kwargs)).run_id)
+        raise Died
+
+    monkeypatch.setattr(dying.coordinator, "prepare", prepare_and_die)
+    site.clock.forward(570)
+    await site.beat()
+    with pytest.raises(Died):
+        await dying.schedules.tick()
+    records = heir.fabric.records
+    assert await records.read_run(hidden[0]) is not None
+    if paused:
+        await site.schedules.pause("nightly")
+    site.clock.forward(TAKEOVER_S + 1 if paused else 70)
+    await heir.schedules.tick()
+    assert await site.states() == ["missed"]
+    assert await records.read_run(hidden[0]) is None
+    assert await records.read_control(hidden[0]) is None
 
 
 async def test_a_coordinator_that_was_only_slow_does_not_launch_a_second_run(

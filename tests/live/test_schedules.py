@@ -114,12 +114,44 @@ def test_the_commands_add_show_and_remove(site: Site) -> None:
     schedule = json.loads(added.stdout)["schedule"]
     assert (schedule["spec"]["pairs_count"], schedule["runs_max_count"]) == (1, 3)
     shown = site.run("schedule", "show", "weekly")
-    assert shown.stdout.count("02:00:00 +0") == 5, shown.stdout
+    assert shown.stdout.count("02:00:00 +0") == 3, shown.stdout  # as many as it has runs
     refused = site.run("schedule", "add", "weekly", "--scenario", "smoke", "--cron", "x 2 * * 6")
     assert refused.returncode == 3
     assert refused.stderr.count("\n") == 1
     assert "cron: minute 'x'" in refused.stderr
     assert site.run("schedule", "remove", "weekly").returncode == 0
+
+
+def test_the_commands_list_pause_and_resume(site: Site) -> None:
+    site.start_coordinator()
+    for name in ("monthly", "yearly"):
+        added = site.run("schedule", "add", name, "--scenario", "smoke", "--cron", "0 2 1 1 *")
+        assert added.returncode == 0, added.stderr
+
+    def listed(name: str) -> str:
+        said = site.run("schedule", "list")
+        assert said.returncode == 0, said.stderr
+        (line,) = [line for line in said.stdout.splitlines() if name in line]
+        return line
+
+    assert "active" in listed("monthly")
+    paused = site.run("schedule", "pause", "monthly")
+    assert paused.returncode == 0, paused.stderr
+    assert "monthly: paused" in paused.stdout
+    assert "next, once it is resumed" in paused.stdout
+    assert "none while paused" in listed("monthly")
+    assert "active" in listed("yearly")
+    resumed = site.run("schedule", "resume", "monthly", "--json")
+    assert json.loads(resumed.stdout)["state"] == "active"
+    assert "active" in listed("monthly")
+    views = json.loads(site.run("schedule", "list", "--json").stdout)
+    assert {"monthly", "yearly"} <= {view["schedule"]["name"] for view in views}
+    for verb in ("pause", "resume"):
+        unknown = site.run("schedule", verb, "none")
+        assert unknown.returncode != 0
+        assert unknown.stderr.count("\n") == 1
+    for name in ("monthly", "yearly"):
+        assert site.run("schedule", "remove", name).returncode == 0
 
 
 def test_an_estimate_launches_nothing_and_a_budget_refuses(site: Site) -> None:
