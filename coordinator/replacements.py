@@ -12,13 +12,17 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from coordinator.core.moves import Move, choose_moves
+from coordinator.core.plan import PRESENCE_STALE_S
 from coordinator.core.runs import Burst, Plan
 from coordinator.core.status import VISIBLE_S
 from coordinator.dispatch import Dispatch
+from exchange.messages import TroubleKind
 from exchange.records import Records
+from exchange.troubles import TroubleLog
 
 LOOK_BEFORE_S: Final = 30.0  # s before a burst's jobs show within which its servers are looked at
 LOOK_EVERY_S: Final = 3.0
+AWAY_S: Final = 5.0  # s for which the table must have been away to make agents look silent
 RESUME_S: Final = 5.0  # s after which a move whose messages are not sent is anybody's to send
 MARGIN_S: Final = 3.0  # s before they show after which nothing is moved any more
 
@@ -28,9 +32,16 @@ log = logging.getLogger(__name__)
 class Replacements:
     """Looks after the servers of runs that go on."""
 
-    def __init__(self, records: Records, dispatch: Dispatch, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        records: Records,
+        dispatch: Dispatch,
+        troubles: TroubleLog,
+        now: Callable[[], datetime],
+    ) -> None:
         self._records = records
         self._dispatch = dispatch
+        self._troubles = troubles
         self._now = now
         self._looked_at: dict[str, datetime] = {}
 
@@ -54,7 +65,7 @@ class Replacements:
     async def _choose(self, plan: Plan, moves: Sequence[Move]) -> list[Move]:
         """Decide what is moved now; of several coordinators one does for each pair."""
         burst = self._next_hidden(plan)
-        if burst is None:
+        if burst is None or self._is_just_back():
             return []
         made = []
         presences = await self._records.read_presences()
@@ -70,6 +81,15 @@ class Replacements:
     def forget(self, run_id: str) -> None:
         """The run is over."""
         self._looked_at.pop(run_id, None)
+
+    def _is_just_back(self) -> bool:
+        """Whether the table was away, and agents may not have said since that they are there."""
+        now = self._now()
+        return any(
+            spell.kind is TroubleKind.TABLE_AWAY
+            and (spell.to_at or now) - spell.from_at >= timedelta(seconds=AWAY_S)
+            for spell in self._troubles.between(now - timedelta(seconds=PRESENCE_STALE_S), now)
+        )
 
     def _next_hidden(self, plan: Plan) -> Burst | None:
         """The first burst whose jobs are still hidden, when they show soon."""

@@ -132,7 +132,7 @@ class Coordinator:
         )
         self._leases = Leases(self._records, now)
         self._dispatch = Dispatch(self._queue, self._records, now)
-        self._replacements = Replacements(self._records, self._dispatch, now)
+        self._replacements = Replacements(self._records, self._dispatch, fabric.troubles, now)
         self.dead_letters = DeadLetters(self._queue, self._records, now)
         self._plans: dict[str, Plan] = {}  # plans never change once stored
         self._own: set[str] = set()  # runs that are known not to be imports

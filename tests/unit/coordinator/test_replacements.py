@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 
 from coordinator.core.moves import Move
+from coordinator.core.plan import PRESENCE_STALE_S
 from coordinator.core.runs import Plan, RunSpec
 from coordinator.dispatch import Dispatch
 from coordinator.replacements import LOOK_EVERY_S, RESUME_S
 from coordinator.service import Coordinator
 from exchange.embedded import EmbeddedQueue, EmbeddedTable
 from exchange.fabric import Fabric
-from exchange.messages import Job, Role
+from exchange.messages import Job, Role, TroubleKind
 from exchange.ports import QueueError
 from exchange.records import Records
+from exchange.troubles import TroubleLog
 from tests.unit.coordinator.fleet import NOW, presence
 
 SOAK = RunSpec(scenario="soak", pairs_count=2, bursts_count=4, burst_s=10, period_s=60, lead_s=55)
@@ -33,7 +35,11 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.at = NOW
         self.folder = folder
-        self.fabric = Fabric(queue=self.queue(), table=EmbeddedTable(folder))
+        self.fabric = Fabric(
+            queue=self.queue(),
+            table=EmbeddedTable(folder),
+            troubles=TroubleLog(lambda: self.at),
+        )
 
     def queue(self, in_s: float = 0) -> EmbeddedQueue:
         return EmbeddedQueue(self.folder, clock=lambda: self.at.timestamp() + in_s)
@@ -68,6 +74,25 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     await site.pass_time(0, 1, 2)
     yield site
     await site.fabric.close()
+
+
+async def test_nobody_moves_before_agents_could_speak_again(site: Site) -> None:
+    """After an outage of the table every agent has been silent."""
+    spec = SOAK.model_copy(update={"lead_s": 80})
+    coordinator = site.coordinator()
+    plan = await coordinator.launch(spec, by="tests")
+    await site.pass_time(15)
+    site.fabric.troubles.failed(TroubleKind.TABLE_AWAY)
+    await site.pass_time(20)
+    site.fabric.troubles.went_well(TroubleKind.TABLE_AWAY)
+    records = site.fabric.records
+    await site.pass_time(LOOK_EVERY_S, 3)  # the spare is the first to say that it is there
+    await coordinator.advance(plan.run_id)
+    assert await records.read_moves(plan.run_id, Move) == []
+    await site.pass_time(PRESENCE_STALE_S, 1, 3)  # and the second server is really gone
+    await coordinator.advance(plan.run_id)
+    [move] = await records.read_moves(plan.run_id, Move)
+    assert move.left_agent_id == "server-002"
 
 
 async def die(*_: object, **__: object) -> Any:
