@@ -7,7 +7,7 @@ Each instant has one row, created once, and every step of it is a change of that
        └► skipped or missed
 
 A coordinator that fires stores the run *hidden*, then changes the row from firing to launched, and
-only then lets the run show. Its jobs are queued by the loop that looks after runs: a great many
+only then lets the run show. Its jobs are queued beside that, by who looks after runs: a great many
 take a minute, in which the next schedule's instant would pass. So this is what stands when it dies:
 
 - before it changed the row to launched: a hidden run. After :data:`TAKEOVER_S` another coordinator

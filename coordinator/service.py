@@ -134,6 +134,7 @@ class Coordinator:
         self._dispatch = Dispatch(self._queue, self._records, now)
         self._replacements = Replacements(self._records, self._dispatch, fabric.troubles, now)
         self.dead_letters = DeadLetters(self._queue, self._records, now)
+        self._released: asyncio.Queue[Plan] = asyncio.Queue()  # whose jobs nobody waits for
         self._plans: dict[str, Plan] = {}  # plans never change once stored
         self._own: set[str] = set()  # runs that are known not to be imports
         self.ticked_at: datetime | None = None  # when all runs were last looked after
@@ -151,7 +152,7 @@ class Coordinator:
         """
         run_id = run_id or new_run_id(spec.scenario, self._now())
         plan = await self.prepare(spec, by=by, run_id=run_id, listed=True)
-        await self.release(run_id)
+        await self._show(run_id)
         await self._dispatch.queue_bursts(plan)
         return plan
 
@@ -182,10 +183,14 @@ class Coordinator:
         return plan
 
     async def release(self, run_id: str) -> None:
-        """Let a prepared run show, and keep its lease; again is harmless.
+        """Let a prepared run show, and its jobs be queued soon; again is harmless.
 
-        Whoever looks after runs queues its jobs. Raises :class:`UnknownRun`.
+        Raises :class:`UnknownRun`.
         """
+        self._released.put_nowait(await self._show(run_id))
+
+    async def _show(self, run_id: str) -> Plan:
+        """Let a prepared run show, and keep its lease."""
         stored = await self._records.read_run(run_id)
         if stored is None:
             raise UnknownRun(run_id)
@@ -194,6 +199,7 @@ class Coordinator:
         self._plans[run_id] = plan
         log.info("run launched", extra={"action": "launch", "run_id": run_id})
         self._leases.hold(plan)
+        return plan
 
     async def drop(self, run_id: str) -> None:
         """Forget a prepared run that was never released."""
@@ -428,6 +434,7 @@ class Coordinator:
         works: list[Callable[[], Awaitable[None]]] = [
             partial(self._look_after_runs, tick_s),
             self._leases.renew_forever,
+            self._queue_released,
             partial(watch_queue, self._queue, lambda: bool(self._under_way)),
             *(partial(companion.run_forever, tick_s) for companion in self.companions),
         ]
@@ -452,6 +459,19 @@ class Coordinator:
                 self._late_until_at = self._now() + timedelta(seconds=COLLECT_S)
                 log.warning("tick failed: %s", error, extra={"action": "tick"})
             await asyncio.sleep(tick_s)
+
+    async def _queue_released(self) -> None:
+        """Queue the jobs of runs that were just released, whatever the ticks are busy with.
+
+        Where that fails, a tick does it.
+        """
+        while True:
+            plan = await self._released.get()
+            try:
+                await self._dispatch.queue_bursts(plan)
+            except ExchangeError as error:
+                say = {"action": "queue", "run_id": plan.run_id}
+                log.warning("run %s is not queued yet: %s", plan.run_id, error, extra=say)
 
     async def tick(self) -> None:
         """One look at every unfinished run: queue, renew, close what is over.

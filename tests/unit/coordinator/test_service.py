@@ -193,6 +193,33 @@ async def test_a_launch_that_takes_long_keeps_no_other_run_waiting(
     await launch
 
 
+async def test_a_released_run_is_queued_while_a_tick_is_busy(
+    fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A burst of a thousand pairs takes seconds to measure: a scheduled run would begin without
+    its jobs."""
+    coordinator = Coordinator(fabric, now=clock)
+    sent = asyncio.Event()
+
+    async def send(messages: Sequence[Outgoing]) -> Sequence[int]:
+        sent.set()
+        return [0] * len(messages)
+
+    async def busy() -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(fabric.queue, "send", send)
+    monkeypatch.setattr(coordinator, "tick", busy)
+    await coordinator.prepare(SOAK, by="tests", run_id="soak-1")
+    loop = asyncio.create_task(coordinator.run_forever(0.01))
+    await coordinator.release("soak-1")
+    async with asyncio.timeout(10):
+        await sent.wait()
+    loop.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await loop
+
+
 async def test_an_outage_is_told_after_every_run_was_looked_at(
     fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
