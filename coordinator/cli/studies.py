@@ -335,7 +335,9 @@ def _rate(result: TrialResult) -> str:
 
 def _stands(study: Study) -> str:
     if study.ended_at is None:
-        return "going on" if study.cancelled_at is None else "being cancelled"
+        if study.cancelled_at is not None:
+            return "being cancelled"
+        return "going on" if study.waits_for is None else f"waits for {study.waits_for}"
     if study.problem:
         return f"ended: {study.problem}"
     if study.cancelled_at is not None:

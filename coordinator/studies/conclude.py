@@ -1,7 +1,7 @@
 """What a study's trials say together. Pure."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, assert_never
 
 from coordinator.core.compare import Comparison
@@ -79,9 +79,7 @@ def conclude(
 ) -> Conclusion:
     """The answer to the study's question, and what it rests on."""
     question = study.question
-    notes = tuple(
-        f"trial {result.index + 1}: {result.problem}" for result in results if result.problem
-    )
+    notes = tuple(_notes(results))
     match question:
         case Sweep():
             return _swept(question, results, notes)
@@ -93,6 +91,14 @@ def conclude(
             return _in_modes(question, results, notes)
         case _:
             assert_never(question)
+
+
+def _notes(results: Sequence[TrialResult]) -> Iterator[str]:
+    for result in results:
+        if result.problem:
+            yield f"trial {result.index + 1}: {result.problem}"
+        if beside := result.beside_run_ids:
+            yield f"trial {result.index + 1}: other runs sent during it: {', '.join(beside)}"
 
 
 def _swept(question: Sweep, results: Sequence[TrialResult], notes: tuple[str, ...]) -> Conclusion:

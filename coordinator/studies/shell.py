@@ -3,7 +3,8 @@
 All that a study needs is in its row and in its runs' rows. A trial's run id follows from the study
 and the trial's number, so a step that is taken twice launches once. One coordinator at a time takes
 a study's steps, because switching the device twice is not harmless: it holds the study by its row,
-and another takes over when the hold has lapsed.
+and another takes over when the hold has lapsed. A switch belongs to one study at a time, and is
+thrown only for a trial that can run, while no other run sends (:mod:`coordinator.studies.turns`).
 """
 
 import asyncio
@@ -14,19 +15,23 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from coordinator.core.plan import Infeasible
+from coordinator.core.estimate import OverBudget, estimate
+from coordinator.core.plan import Infeasible, live, plan
+from coordinator.core.runs import RunSpec
 from coordinator.cursors import make_cursor, parse_cursor
 from coordinator.scenarios import ScenarioError
 from coordinator.service import Coordinator, RunIsOver, UnknownRun, utc_now
 from coordinator.studies.conclude import comparison_wanted, conclude, result_of
 from coordinator.studies.switch import Switch, SwitchError
 from coordinator.studies.trials import next_trial
+from coordinator.studies.turns import Turns, other_runs
 from coordinator.studies.values import AB, Matrix, Study, StudySpec, Trial, TrialResult
 from exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table
 from exchange.shelf import Shelf
 
 HOLD_S: Final = 30.0  # s without a word until another coordinator takes a study over
 FEASIBLE_WITHIN_S: Final = 60.0  # s for agents of the trial before to be idle again
+QUIET_WITHIN_S: Final = 1800.0  # s for other runs to end before the device is switched
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +42,10 @@ class UnknownStudy(Exception):
 
 class BadStudy(Exception):
     """A study cannot be carried out; the message names the field, the value and the fix."""
+
+
+class Busy(Exception):
+    """Other runs send through the device that is to be switched; the message names them."""
 
 
 class Studies:
@@ -56,8 +65,9 @@ class Studies:
         self._now = now
         self._name = secrets.token_hex(6)
         self._ended: set[str] = set()
-        self._refused_since: dict[str, datetime] = {}  # by run id
+        self._refused_since: dict[tuple[str, bool], datetime] = {}  # by run id, and whether busy
         self._switched: dict[str, str] = {}  # the state that a study's device was last put into
+        self._turns = Turns(table, self._is_open)
 
     # Verbs of an operator ---------------------------------------------------------------------
 
@@ -214,27 +224,29 @@ class Studies:
             return
         if summary is not None:
             result = result_of(trial.index, summary)
-            offer = {"offered_bits_per_second": trial.offered_bits_per_second}
-            await self._record(study, result.model_copy(update=offer))
+            more = {
+                "offered_bits_per_second": trial.offered_bits_per_second,
+                "beside_run_ids": tuple(await self._beside(study.study_id, run_id)),
+            }
+            await self._record(study, result.model_copy(update=more))
 
     async def _begin(self, study: Study, trial: Trial, run_id: str) -> None:
         due_at = (study.last_over_at or study.created_at) + timedelta(seconds=study.spec.pause_s)
         if study.results and self._now() < due_at:
             return
         try:
-            await self._switch(study, trial)
-        except SwitchError as error:
-            await self._end(study, f"trial {trial.index + 1}: {error}")
-            return
-        try:
             spec = trial.resolve(study.study_id, study.spec)
+            if not await self._may_begin(study, spec, run_id):
+                return
+            await self._switch(study, trial)
             await self._coordinator.launch(spec, by=study.created_by, run_id=run_id)
         except EntityExists:
             return  # an earlier step that died after it
-        except (Infeasible, ScenarioError) as error:
-            since_at = self._refused_since.setdefault(run_id, self._now())
-            waited_s = (self._now() - since_at).total_seconds()
-            if isinstance(error, Infeasible) and waited_s < FEASIBLE_WITHIN_S:
+        except SwitchError as error:
+            await self._end(study, f"trial {trial.index + 1}: {error}")
+            return
+        except (Busy, Infeasible, ScenarioError) as error:
+            if await self._waits(study, run_id, error):
                 return
             problem = TrialResult(
                 index=trial.index,
@@ -246,29 +258,91 @@ class Studies:
         if (await self.read(study.study_id)).cancelled_at is not None:  # while it was launched
             await self._cancel_run(run_id, study.created_by, "the study was cancelled")
 
+    async def _may_begin(self, study: Study, spec: RunSpec, run_id: str) -> bool:
+        """Whether the device is this study's to switch for a trial that can run.
+
+        Raises :class:`SwitchError`, :class:`Busy`, ``Infeasible``.
+        """
+        name, switch = self._switch_of(study)
+        if name is None:
+            return True
+        if switch is None:
+            raise SwitchError(f"switch {name!r} is not declared to this coordinator")
+        has_it = await self._turns.take(name, study.study_id, self._now())
+        if has_it != study.study_id:
+            await self._say(study, f"study {has_it}, which has the switch {name}")
+            return False
+        now, presences = self._now(), await self._coordinator.presences()
+        planned = plan(spec, presences, now, run_id)
+        over_budget = estimate(spec, live(presences, now), self._coordinator.prices).over_budget
+        if over_budget is not None:
+            raise OverBudget([over_budget])
+        switching = timedelta(seconds=switch.timeout_s + switch.settle_s)
+        span = (now, planned.bursts[-1].planned_end_at + switching)
+        sending = await other_runs(self._coordinator, study.study_id, [span])
+        if sending:
+            said = [f"run {each}, which sends until {at:%H:%M:%SZ}" for each, at in sending.items()]
+            raise Busy(", ".join(said))
+        await self._say(study, None)
+        return True
+
+    async def _waits(self, study: Study, run_id: str, error: Exception) -> bool:
+        """Whether what keeps a trial from its launch may still pass."""
+        busy = isinstance(error, Busy)
+        if not busy and not isinstance(error, Infeasible):
+            return False
+        since_at = self._refused_since.setdefault((run_id, busy), self._now())
+        waited_s = (self._now() - since_at).total_seconds()
+        if waited_s >= (QUIET_WITHIN_S if busy else FEASIBLE_WITHIN_S):
+            return False
+        await self._say(study, str(error))
+        return True
+
+    async def _say(self, study: Study, waits_for: str | None) -> None:
+        """Let the study's row say what it waits for."""
+        if study.waits_for != waits_for:
+            said = {"waits_for": waits_for}
+            await self._shelf.change(study.study_id, lambda there: there.model_copy(update=said))
+
+    async def _beside(self, study_id: str, run_id: str) -> Sequence[str]:
+        """Other runs that sent during a trial's bursts."""
+        bursts = (await self._coordinator.read_plan(run_id)).bursts
+        spans = [(burst.planned_start_at, burst.planned_end_at) for burst in bursts]
+        return sorted(await other_runs(self._coordinator, study_id, spans))
+
+    async def _is_open(self, study_id: str) -> bool:
+        study = await self._shelf.read(study_id)
+        return study is not None and study.ended_at is None
+
     async def _switch(self, study: Study, trial: Trial) -> None:
         """Put the device into the trial's state, unless it is in it."""
-        switch = self._switch_of(study)
-        if switch is None or trial.mode is None:
+        name, switch = self._switch_of(study)
+        if name is None or switch is None or trial.mode is None:
             return
         if self._switched.get(study.study_id) == trial.mode:
             return
         await self._hold(study.study_id, switch.timeout_s + switch.settle_s + HOLD_S)
         self._switched.pop(study.study_id, None)  # unknown until the command has ended well
+        await self._turns.note_throw(name)
         await switch.set(trial.mode)
         self._switched[study.study_id] = trial.mode
         log.info("switched to %s", trial.mode, extra={"action": "switch"})
 
-    def _switch_of(self, study: Study) -> Switch | None:
+    def _switch_of(self, study: Study) -> tuple[str | None, Switch | None]:
+        """The name of the study's switch, and the switch where it is declared."""
         question = study.spec.question
         name = question.switch if isinstance(question, AB | Matrix) else None
-        return None if name is None else self._switches.get(name)
+        return name, None if name is None else self._switches.get(name)
 
     async def _record(self, study: Study, result: TrialResult) -> None:
         def recorded(there: Study) -> Study:
             if len(there.results) != result.index:
                 return there  # recorded by an earlier step
-            update = {"results": (*there.results, result), "last_over_at": self._now()}
+            update = {
+                "results": (*there.results, result),
+                "last_over_at": self._now(),
+                "waits_for": None,
+            }
             return there.model_copy(update=update)
 
         after = await self._shelf.change(study.study_id, recorded)
@@ -277,19 +351,14 @@ class Studies:
 
     async def _end(self, study: Study, problem: str | None) -> None:
         """Put the device to rest, conclude from the results there are, and close the study."""
-        switch = self._switch_of(study)
-        if switch is not None and self._switched.get(study.study_id) != switch.rest:
-            try:
-                await self._hold(study.study_id, switch.timeout_s + switch.settle_s + HOLD_S)
-                await switch.set(switch.rest)
-            except SwitchError as error:
-                left = f"the device was not put back to {switch.rest}: {error}"
-                problem = left if problem is None else f"{problem}; {left}"
+        if (left := await self._rest(study)) is not None:
+            problem = left if problem is None else f"{problem}; {left}"
         wanted = comparison_wanted(study.spec, study.results)
         comparison = None if wanted is None else await self._coordinator.compare(wanted)
         ending = {
             "ended_at": self._now(),
             "problem": problem,
+            "waits_for": None,
             "conclusion": conclude(study.spec, study.results, comparison),
         }
         await self._shelf.change(
@@ -298,6 +367,22 @@ class Studies:
         )
         self._ended.add(study.study_id)
         log.info("study ended", extra={"action": "study", "run_id": study.study_id})
+
+    async def _rest(self, study: Study) -> str | None:
+        """Put the device to rest if this study switched it; why it is not at rest."""
+        name, switch = self._switch_of(study)
+        if name is None or not await self._turns.threw(name, study.study_id):
+            return None
+        if switch is None:
+            return f"the device was not put back: switch {name!r} is not declared here"
+        if self._switched.get(study.study_id) == switch.rest:
+            return None
+        try:
+            await self._hold(study.study_id, switch.timeout_s + switch.settle_s + HOLD_S)
+            await switch.set(switch.rest)
+        except SwitchError as error:
+            return f"the device was not put back to {switch.rest}: {error}"
+        return None
 
 
 def _run_id(study_id: str, index: int) -> str:

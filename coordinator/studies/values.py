@@ -177,6 +177,7 @@ class TrialResult(Message):
     server_cpu_ratio: float | None = None
     limiter: LimiterName = LimiterName.UNKNOWN
     bursts_count: int = 0
+    beside_run_ids: tuple[RunId, ...] = ()  # runs outside the study that sent during it
 
 
 class Knee(Message):
@@ -218,6 +219,7 @@ class Study(Message):
     held_until_at: UtcDatetime | None = None
     results: tuple[TrialResult, ...] = ()  # in trial order; runs hold the rest
     last_over_at: UtcDatetime | None = None
+    waits_for: str | None = None  # what holds the next trial up
     cancelled_at: UtcDatetime | None = None
     cancelled_by: str | None = None
     cancel_reason: str | None = None

@@ -12,7 +12,8 @@ const REFRESH_MS = 5000;
 const ASKS = { sweep: "Sweep", search: "Search for the most", ab: "A/B", matrix: "Matrix of modes" };
 
 function stands(study) {
-  if (!study.ended_at) return study.cancelled_at ? "being cancelled" : "going on";
+  if (!study.ended_at && study.cancelled_at) return "being cancelled";
+  if (!study.ended_at) return study.waits_for ? `waits for ${study.waits_for}` : "going on";
   if (study.problem) return `ended: ${study.problem}`;
   if (study.cancelled_at) return `cancelled by ${study.cancelled_by}: ${study.cancel_reason}`;
   return "done";

@@ -12,7 +12,13 @@ from pydantic import PrivateAttr
 
 from coordinator.core.runs import RunSpec
 from coordinator.service import Coordinator, UnknownRun
-from coordinator.studies.shell import FEASIBLE_WITHIN_S, HOLD_S, BadStudy, Studies
+from coordinator.studies.shell import (
+    FEASIBLE_WITHIN_S,
+    HOLD_S,
+    QUIET_WITHIN_S,
+    BadStudy,
+    Studies,
+)
 from coordinator.studies.switch import Switch, SwitchError
 from coordinator.studies.values import AB, Axis, Mode, Question, Study, StudySpec, Sweep
 from exchange.fabric import Fabric, FabricSettings, open_fabric
@@ -210,6 +216,101 @@ async def test_a_cancelled_study_cancels_its_run_and_rests(place: Place) -> None
     with pytest.raises(UnknownRun):
         await place.coordinator.status(f"{study_id}-002")
     assert switch.noted == ["deny", "off"]
+
+
+async def test_two_studies_on_one_switch_take_turns(place: Place) -> None:
+    switch = a_switch()
+    studies = place.studies({"idps": switch})
+    first = (await studies.create(spec(OFF_OR_DENY), by="me")).study_id
+    other = place.studies({"idps": switch})
+    await studies.tick()
+    second = (await other.create(spec(OFF_OR_DENY), by="you")).study_id
+    await other.tick()
+    waits = await other.read(second)
+    assert waits.waits_for == f"study {first}, which has the switch idps"
+    await place.until_ended(first, studies, other)
+    assert switch.noted[:3] == ["off", "deny", "off"]
+    done = await place.until_ended(second, other)
+    assert (done.waits_for, len(done.results)) == (None, 4)
+    assert switch.noted[3:] == ["off", "deny", "off"]
+    assert all(not result.beside_run_ids for result in done.results)
+
+
+async def test_a_study_that_waits_for_its_turn_leaves_the_device_alone_when_it_is_cancelled(
+    place: Place,
+) -> None:
+    switch = a_switch()
+    studies = place.studies({"idps": switch})
+    await studies.create(spec(OFF_OR_DENY), by="me")
+    await studies.tick()
+    second = (await studies.create(spec(OFF_OR_DENY), by="you")).study_id
+    await studies.cancel(second, by="you", reason="too long")
+    await studies.tick()
+    assert (await studies.read(second)).ended_at is not None
+    assert switch.noted == ["off"]
+
+
+async def test_a_trial_that_cannot_run_does_not_switch_the_device(place: Place) -> None:
+    switch = a_switch()
+    studies = place.studies({"idps": switch})
+    question = OFF_OR_DENY.model_copy(
+        update={"b": Mode(name="deny", overrides={"pairs_count": 50})}
+    )
+    study_id = (await studies.create(spec(question), by="me")).study_id
+    study = await place.until_ended(study_id, studies)
+    assert [result.problem is None for result in study.results] == [True, False, False, True]
+    assert switch.noted == ["off"]
+
+
+async def test_the_device_is_switched_when_other_runs_are_over(place: Place) -> None:
+    switch = a_switch()
+    studies = place.studies({"idps": switch})
+    other = await place.coordinator.launch(SPEC, by="you", run_id="other")
+    study_id = (await studies.create(spec(OFF_OR_DENY), by="me")).study_id
+    await studies.tick()
+    until_at = other.bursts[-1].planned_end_at
+    said = f"run other, which sends until {until_at:%H:%M:%SZ}"
+    assert (await studies.read(study_id)).waits_for == said
+    assert switch.noted == []
+    study = await place.until_ended(study_id, studies)
+    assert all(not result.beside_run_ids for result in study.results)
+    assert len(switch.noted) == 3
+
+
+async def test_other_runs_that_do_not_end_are_on_record(place: Place) -> None:
+    switch = a_switch()
+    studies = place.studies({"idps": switch})
+    long = SPEC.model_copy(update={"burst_s": 9 * int(QUIET_WITHIN_S)})
+    await place.coordinator.launch(long, by="you", run_id="other")
+    study_id = (await studies.create(spec(OFF_OR_DENY), by="me")).study_id
+    for _ in range(4 * 2 + 1):
+        await place.pass_time(QUIET_WITHIN_S)
+        await studies.tick()
+    study = await studies.read(study_id)
+    assert ["run other, which sends" in (each.problem or "") for each in study.results] == [
+        True
+    ] * 4
+    assert switch.noted == []
+
+
+async def test_a_run_that_came_during_a_trial_is_named(place: Place) -> None:
+    studies = place.studies({"idps": a_switch()})
+    study_id = (await studies.create(spec(OFF_OR_DENY), by="me")).study_id
+    await place.pass_time(1)
+    await studies.tick()
+    await place.coordinator.launch(SPEC, by="you", run_id="other")
+    study = await place.until_ended(study_id, studies)
+    assert [result.beside_run_ids for result in study.results] == [("other",), (), (), ()]
+    assert study.conclusion is not None
+    assert "trial 1: other runs sent during it: other" in study.conclusion.notes
+
+
+async def test_a_coordinator_that_lacks_the_switch_does_not_go_on_without_it(place: Place) -> None:
+    first = place.studies({"idps": a_switch()})
+    study_id = (await first.create(spec(OFF_OR_DENY), by="me")).study_id
+    study = await place.until_ended(study_id, place.studies())
+    assert study.problem == "trial 1: switch 'idps' is not declared to this coordinator"
+    assert await place.run_count() == 0
 
 
 @pytest.mark.parametrize("stop", [False, True])

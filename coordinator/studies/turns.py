@@ -1,0 +1,91 @@
+"""Who has the device: one study a switch, and nobody else's traffic under a study's trial.
+
+A study takes its switch by a row that only one can create, and has it until it ends. Runs that are
+not the study's cannot be held off, so they are looked for: before a trial they are waited for, and
+after it they are named.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from coordinator.neighbours import BYPASS, RUNS_LOOKED_AT
+from coordinator.service import Coordinator, UnknownRun
+from exchange.messages import Message, RunId, UtcDatetime
+from exchange.ports import EntityExists, Table
+from exchange.shelf import Shelf
+
+_PARTITION: Final = "switches"  # <switch's name>: Turn
+
+Span = tuple[datetime, datetime]
+
+
+class Turn(Message):
+    """Whose a switch is, for as long as that study is open."""
+
+    study_id: RunId
+    taken_at: UtcDatetime
+    threw: bool = False  # it put the device into a state, or tried to
+
+
+class Turns:
+    """Gives switches to studies. A row stays: that of a study that is over holds nobody up."""
+
+    def __init__(self, table: Table, is_open: Callable[[str], Awaitable[bool]]) -> None:
+        self._shelf = Shelf(table, _PARTITION, Turn)
+        self._is_open = is_open
+
+    async def take(self, switch: str, study_id: str, now: datetime) -> str:
+        """Take the switch unless another open study has it; say whose it is now."""
+        own = Turn(study_id=study_id, taken_at=now)
+        try:
+            await self._shelf.create(switch, own)
+        except EntityExists:
+            there = await self._shelf.read(switch)
+            if there is not None and await self._is_open(there.study_id):
+                return there.study_id
+            turn = await self._shelf.change(switch, lambda turn: own if turn == there else turn)
+            return turn.study_id
+        return study_id
+
+    async def note_throw(self, switch: str) -> None:
+        """The study that has the switch is about to throw it."""
+        await self._shelf.change(switch, lambda turn: turn.model_copy(update={"threw": True}))
+
+    async def threw(self, switch: str, study_id: str) -> bool:
+        """Whether the switch is the study's, and was thrown by it."""
+        turn = await self._shelf.read(switch)
+        return turn is not None and turn.study_id == study_id and turn.threw
+
+
+async def other_runs(
+    coordinator: Coordinator, study_id: str, spans: Sequence[Span]
+) -> Mapping[str, datetime]:
+    """Runs outside the study that cross the device within one of the spans, and until when."""
+    found: dict[str, datetime] = {}
+    for header in await coordinator.runs(limit=RUNS_LOOKED_AT):
+        if header.run_id.startswith(f"{study_id}-"):
+            continue
+        try:
+            plan = await coordinator.read_plan(header.run_id)
+        except UnknownRun:  # pruned meanwhile
+            continue
+        # An import is younger than its bursts
+        bursts = [burst for burst in plan.bursts if burst.planned_start_at >= plan.created_at]
+        inside = [
+            (burst.planned_start_at, burst.planned_end_at)
+            for burst in bursts
+            for from_at, before_at in spans
+            if burst.planned_start_at < before_at and burst.planned_end_at > from_at
+        ]
+        if not inside or plan.spec.device.get("path") == BYPASS:
+            continue
+        ended_at = await coordinator.ended_at(header.run_id)
+        ends = [
+            end if ended_at is None else min(end, ended_at)
+            for start, end in inside
+            if ended_at is None or start < ended_at
+        ]
+        if any(end > from_at for end in ends for from_at, _ in spans):
+            found[header.run_id] = max(ends)
+    return found
