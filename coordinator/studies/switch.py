@@ -17,6 +17,8 @@ managed identity.
 
 import asyncio
 import contextlib
+import os
+import signal
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,7 +54,8 @@ class Switch(Message):
     async def set(self, state: str) -> None:
         """Put the device into ``state`` and wait until it settled. Raises :class:`SwitchError`.
 
-        The command is killed when it takes longer than ``timeout_s``, or when this is cancelled.
+        The command and all that it started are killed when it takes longer than ``timeout_s``, or
+        when this is cancelled: nobody changes the device later.
         """
         argv = self.states.get(state)
         if argv is None:
@@ -63,19 +66,20 @@ class Switch(Message):
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
             )
         except OSError as error:
             raise SwitchError(f"state {state!r}: {argv[0]}: {error.strerror}") from error
         try:
             async with asyncio.timeout(self.timeout_s):
                 said, _ = await process.communicate()
-        except TimeoutError as error:
-            raise SwitchError(f"state {state!r}: no end within {self.timeout_s:g} s") from error
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+        except BaseException as error:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+            if isinstance(error, TimeoutError):
+                raise SwitchError(f"state {state!r}: no end within {self.timeout_s:g} s") from error
+            raise
         if process.returncode != 0:
             words = " ".join(said.decode(errors="replace").split())[-_SAID_MAX_CHARS:]
             raise SwitchError(f"state {state!r}: exit {process.returncode}: {words or 'no word'}")

@@ -1,5 +1,6 @@
 """Switches: read from a file, set by a command, bounded in time."""
 
+import asyncio
 import sys
 from pathlib import Path
 
@@ -32,6 +33,19 @@ async def test_a_command_that_hangs_is_killed() -> None:
     switch = Switch(rest="off", timeout_s=0.2, states={"off": argv})
     with pytest.raises(SwitchError, match=r"no end within 0\.2 s"):
         await switch.set("off")
+
+
+@pytest.mark.parametrize("then", ["wait", "exit 0"])
+async def test_what_a_command_started_does_not_change_the_device_later(
+    tmp_path: Path, then: str
+) -> None:
+    path = tmp_path / "state"
+    argv = ("sh", "-c", f"(sleep 1; echo deny > {path}) & {then}")
+    switch = Switch(rest="off", timeout_s=0.3, states={"off": argv})
+    with pytest.raises(SwitchError, match=r"no end within 0\.3 s"):
+        await switch.set("off")
+    await asyncio.sleep(1)
+    assert not path.exists()
 
 
 async def test_an_unknown_state_and_a_missing_command_are_named() -> None:
