@@ -41,9 +41,11 @@ def chart_of(study: Study) -> str:
 
 
 def _measured(study: Study) -> Sequence[TrialResult]:
-    results = [each for each in study.results if each.received_bits_per_second is not None]
+    """The trials that the conclusion rests on."""
+    floor = study.spec.spec.objective.coverage_floor_ratio
+    results = [each for each in study.results if each.is_whole(floor)]
     if not results:
-        raise NoChart("study: no trial has a rate yet")
+        raise NoChart("study: no whole trial has a rate yet")
     return results
 
 

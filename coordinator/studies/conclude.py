@@ -20,9 +20,10 @@ from coordinator.studies.values import (
     Search,
     StudySpec,
     Sweep,
-    Trial,
     TrialResult,
 )
+
+_NONE_WHOLE: Final = "no trial is whole; see the notes and each trial's own verdict"
 
 _RECEIVED: Final = "received_bits_per_second"
 
@@ -60,13 +61,13 @@ def result_of(index: int, summary: RunSummary) -> TrialResult:
 
 
 def comparison_wanted(study: StudySpec, results: Sequence[TrialResult]) -> CompareRequest | None:
-    """The two groups of runs that an A/B study compares; None where there is nothing to."""
-    question = study.question
+    """The two groups of whole runs that an A/B study compares; None where one has none."""
+    question, floor = study.question, study.spec.objective.coverage_floor_ratio
     if not isinstance(question, AB):
         return None
     runs: dict[str, list[str]] = {question.a.name: [], question.b.name: []}
     for trial, result in zip(planned_trials(question), results, strict=False):
-        if result.run_id is not None and result.verdict is not None and trial.mode is not None:
+        if result.run_id is not None and result.is_whole(floor) and trial.mode is not None:
             runs[trial.mode].append(result.run_id)
     if not all(runs.values()):
         return None
@@ -78,34 +79,42 @@ def conclude(
     study: StudySpec, results: Sequence[TrialResult], comparison: Comparison | None = None
 ) -> Conclusion:
     """The answer to the study's question, and what it rests on."""
-    question = study.question
-    notes = tuple(_notes(results))
+    question, floor = study.question, study.spec.objective.coverage_floor_ratio
+    notes = tuple(_notes(results, floor, searching=isinstance(question, Search)))
+    whole = [result for result in results if result.is_whole(floor)]
     match question:
         case Sweep():
-            return _swept(question, results, notes)
+            return _swept(question, whole, notes)
         case Search():
-            return _searched(question, study.spec, results, notes)
+            return _searched(question, study.spec, results, notes, whole_count=len(whole))
         case AB():
-            return _alternated(question, comparison, notes)
+            return _alternated(question, whole, comparison, notes)
         case Matrix():
-            return _in_modes(question, results, notes)
+            return _in_modes(question, whole, notes)
         case _:
             assert_never(question)
 
 
-def _notes(results: Sequence[TrialResult]) -> Iterator[str]:
+def _notes(results: Sequence[TrialResult], floor: float, *, searching: bool) -> Iterator[str]:
     for result in results:
+        trial = f"trial {result.index + 1}"
         if result.problem:
-            yield f"trial {result.index + 1}: {result.problem}"
-        if beside := result.beside_run_ids:
-            yield f"trial {result.index + 1}: other runs sent during it: {', '.join(beside)}"
+            yield f"{trial}: {result.problem}"
+        elif not result.is_whole(floor):
+            covered = result.completeness_ratio or 0.0
+            does = "counted as lost" if searching else "left out"
+            yield f"{trial}: {does}; {covered:.1%} of it was measured, the floor is {floor:.0%}"
+        if result.beside_run_ids:
+            yield f"{trial}: other runs sent during it: {', '.join(result.beside_run_ids)}"
 
 
 def _swept(question: Sweep, results: Sequence[TrialResult], notes: tuple[str, ...]) -> Conclusion:
     knees = []
     lines: dict[str, list[tuple[float, float]]] = defaultdict(list)
     axis, *others = question.axes
-    for trial, result in zip(planned_trials(question), results, strict=False):
+    trials = planned_trials(question)
+    for result in results:
+        trial = trials[result.index]
         value = trial.overrides[axis.field]
         rate = result.received_bits_per_second
         if rate is not None and isinstance(value, int | float):
@@ -135,12 +144,17 @@ def _swept(question: Sweep, results: Sequence[TrialResult], notes: tuple[str, ..
             f"{gbits(knee.received_bits_per_second)} of payload, {knee.share_ratio:.0%} of the most"
         )
     if not said:
-        said.append("no trial gave a rate over a number; see each trial's own verdict")
+        said.append(f"the sweep cannot answer: {_NONE_WHOLE}")
     return Conclusion(sentence="; ".join(said), knees=tuple(knees), notes=notes)
 
 
 def _searched(
-    question: Search, spec: RunSpec, results: Sequence[TrialResult], notes: tuple[str, ...]
+    question: Search,
+    spec: RunSpec,
+    results: Sequence[TrialResult],
+    notes: tuple[str, ...],
+    *,
+    whole_count: int,
 ) -> Conclusion:
     answer = found(question, spec, results)
     goals = [f"a shortfall of at most {question.shortfall_max_ratio:.2%}"]
@@ -150,7 +164,9 @@ def _searched(
         goals.append(f"a residual of at most {question.residual_max_ratio:.2%}")
     kept = " and ".join(goals)
     highest, failing = answer.highest_bits_per_second, answer.lowest_failing_bits_per_second
-    if highest is None:
+    if not whole_count:
+        sentence = f"the search cannot answer: {_NONE_WHOLE}"
+    elif highest is None:
         sentence = f"no rate from {gbits(question.min_bits_per_second)} of payload kept {kept}"
     elif failing is None:
         sentence = f"{gbits(highest)} of payload, the most that was asked for, kept {kept}"
@@ -164,10 +180,18 @@ def _searched(
     return Conclusion(sentence=sentence, found=answer, notes=notes)
 
 
-def _alternated(question: AB, comparison: Comparison | None, notes: tuple[str, ...]) -> Conclusion:
+def _alternated(
+    question: AB,
+    results: Sequence[TrialResult],
+    comparison: Comparison | None,
+    notes: tuple[str, ...],
+) -> Conclusion:
     a, b = question.a.name, question.b.name
     if comparison is None:
-        sentence = f"{a} and {b} cannot be compared: a state has no run with a verdict"
+        trials = planned_trials(question)
+        seen = {trials[result.index].mode for result in results}
+        absent = " and of ".join(name for name in (a, b) if name not in seen)
+        sentence = f"{a} and {b} cannot be compared: no trial of {absent} is whole"
         return Conclusion(sentence=sentence, notes=notes)
     metric = next((m for m in comparison.metrics if m.name == _RECEIVED), None)
     if metric is None or metric.ratio is None:
@@ -178,9 +202,15 @@ def _alternated(question: AB, comparison: Comparison | None, notes: tuple[str, .
     verb = "costs" if cost >= 0 else "adds"
     size = f"{abs(cost):.1%}" + (f" +- {half:.1%}" if half is not None else "")
     apart = "" if metric.apart else "; the two intervals overlap, so this may be chance"
+    thin = (
+        f"; the data is thin: {metric.a_count} and {metric.b_count} bursts, three of each are "
+        "wanted"
+        if comparison.thin
+        else ""
+    )
     sentence = (
         f"{b} {verb} {size} of throughput against {a}: {gbits(metric.b_mean)} against "
-        f"{gbits(metric.a_mean)} of payload{apart}"
+        f"{gbits(metric.a_mean)} of payload{apart}{thin}"
     )
     return Conclusion(sentence=sentence, comparison=comparison, notes=notes)
 
@@ -189,12 +219,16 @@ def _in_modes(
     question: Matrix, results: Sequence[TrialResult], notes: tuple[str, ...]
 ) -> Conclusion:
     rates: dict[str, list[float]] = {mode.name: [] for mode in question.modes}
-    trials: Sequence[Trial] = planned_trials(question)
-    for trial, result in zip(trials, results, strict=False):
+    trials = planned_trials(question)
+    for result in results:
+        trial = trials[result.index]
         if result.received_bits_per_second is not None and trial.mode is not None:
             rates[trial.mode].append(result.received_bits_per_second)
     means = {name: sum(own) / len(own) for name, own in rates.items() if own}
     silent = [name for name, own in rates.items() if not own]
+    if len(means) < 2:
+        only = f"only {', '.join(means)} has a whole trial" if means else _NONE_WHOLE
+        return Conclusion(sentence=f"the modes cannot be compared: {only}", notes=notes)
     ranked = sorted(means.items(), key=lambda item: item[1], reverse=True)
     parts = [f"{name} {gbits(rate)}" for name, rate in ranked]
     parts += [f"{name} unknown" for name in silent]

@@ -59,8 +59,7 @@ def loss_ratio(
 ) -> float:
     """The share of the offered bytes that counts as lost, 0..1."""
     received = result.received_bits_per_second
-    floor = spec.objective.coverage_floor_ratio
-    if received is None or (result.completeness_ratio or 0.0) < floor:
+    if received is None or not result.is_whole(spec.objective.coverage_floor_ratio):
         return 1.0
     shortfall = min(1.0, max(0.0, 1.0 - received / offered_bits_per_second))
     shortfall = round(shortfall * _COUNTS) / _COUNTS  # as the library will see it

@@ -29,6 +29,7 @@ from pydantic import Field, ValidationError, model_validator
 from exchange.messages import Message
 
 _SAID_MAX_CHARS: Final = 300
+_REAP_S: Final = 5.0  # s for a killed command to be gone
 
 Argv = Annotated[tuple[str, ...], Field(min_length=1)]
 
@@ -76,7 +77,8 @@ class Switch(Message):
         except BaseException as error:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            with contextlib.suppress(TimeoutError):  # who left the group may hold the pipe
+                await asyncio.wait_for(process.wait(), _REAP_S)
             if isinstance(error, TimeoutError):
                 raise SwitchError(f"state {state!r}: no end within {self.timeout_s:g} s") from error
             raise

@@ -179,6 +179,11 @@ class TrialResult(Message):
     bursts_count: int = 0
     beside_run_ids: tuple[RunId, ...] = ()  # runs outside the study that sent during it
 
+    def is_whole(self, coverage_floor_ratio: float) -> bool:
+        """Whether enough of the trial was measured for its figures to count."""
+        covered = self.completeness_ratio or 0.0
+        return self.received_bits_per_second is not None and covered >= coverage_floor_ratio
+
 
 class Knee(Message):
     """Where more of the field stops to give more of the rate."""

@@ -16,6 +16,7 @@ from coordinator.studies.values import AB, Axis, Mode, Study, Sweep
 from exchange.fabric import FabricSettings, open_fabric
 from tests.unit.coordinator.studies.samples import (
     IN_MODES,
+    MODES,
     STREAMS,
     SWEEP,
     SWEPT,
@@ -60,6 +61,13 @@ def test_modes_show_payload_and_cpu_and_an_unknown_mode_has_no_bar() -> None:
     assert "3 = deny unknown" in chart.figure["layout"]["xaxis"]["title"]["text"]
 
 
+def test_a_trial_that_is_not_whole_is_not_drawn() -> None:
+    broken = results(10e9, 9e9, 8e9)
+    broken[1] = broken[1].model_copy(update={"completeness_ratio": 0.5})
+    traces = named(draw_study("modes", study(MODES, broken), Theme.LIGHT))
+    assert traces["payload"]["y"] == [100.0, None, 80.0]
+
+
 def test_a_search_parts_what_kept_the_goals_from_what_did_not() -> None:
     traces = named(draw_study("search", searched(), Theme.LIGHT))
     assert max(traces["kept the goals"]["x"]) <= 7.1
@@ -82,7 +90,7 @@ def test_a_chart_that_cannot_be_says_which_can() -> None:
     ab = AB(a=Mode(name="off"), b=Mode(name="deny"))
     with pytest.raises(NoChart, match="ask for modes"):
         draw_study("sweep", study(ab, results(1e9)), Theme.LIGHT)
-    with pytest.raises(NoChart, match="no trial has a rate yet"):
+    with pytest.raises(NoChart, match="no whole trial has a rate yet"):
         draw_study("sweep", study(SWEEP, results(None)), Theme.LIGHT)
     with pytest.raises(UnknownChart, match="there are: sweep, modes, search"):
         draw_study("pie", SWEPT, Theme.LIGHT)

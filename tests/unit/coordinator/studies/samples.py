@@ -39,7 +39,9 @@ def study(question: Question, results: list[TrialResult]) -> Study:
 
 def results(*rates: float | None, **more: Any) -> list[TrialResult]:
     return [
-        TrialResult(index=index, received_bits_per_second=rate, **more)
+        TrialResult(
+            index=index, received_bits_per_second=rate, **({"completeness_ratio": 1.0} | more)
+        )
         for index, rate in enumerate(rates)
     ]
 

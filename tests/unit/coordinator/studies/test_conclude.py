@@ -10,6 +10,7 @@ from coordinator.studies.values import (
     Matrix,
     Mode,
     Question,
+    Search,
     StudySpec,
     Sweep,
     TrialResult,
@@ -24,12 +25,13 @@ def study(question: Question) -> StudySpec:
     return StudySpec(name="s", question=question, spec=SPEC)
 
 
-def results(rates: list[float | None]) -> list[TrialResult]:
+def results(rates: list[float | None], broken: tuple[int, ...] = ()) -> list[TrialResult]:
     return [
         TrialResult(
             index=index,
             run_id=f"run-{index}",
-            verdict=Verdict.PASS,
+            verdict=Verdict.INCONCLUSIVE if index in broken else Verdict.PASS,
+            completeness_ratio=0.5 if index in broken else 1.0,
             received_bits_per_second=rate,
             problem=None if rate is not None else "no agents",
         )
@@ -102,6 +104,51 @@ def test_an_ab_study_compares_the_runs_of_each_state() -> None:
 def test_a_state_without_a_run_is_not_compared() -> None:
     assert comparison_wanted(study(AB_QUESTION), results([1.0])) is None
     assert "cannot be compared" in conclude(study(AB_QUESTION), results([1.0])).sentence
+
+
+HALF = "50.0% of it was measured, the floor is 95%"
+
+
+def test_a_broken_trial_is_not_compared() -> None:
+    done = results([10e9, 4e9, 4e9, 5e9], broken=(3,))
+    wanted = comparison_wanted(study(AB_QUESTION), done)
+    assert wanted is not None
+    assert wanted.a.run_ids == ("run-0",)
+    said = conclude(study(AB_QUESTION), done, _compared([10e9], [4e9, 4e9]))
+    assert said.notes == (f"trial 4: left out; {HALF}",)
+    assert "the data is thin: 1 and 2 bursts, three of each are wanted" in said.sentence
+
+
+def test_a_state_of_broken_trials_only_is_not_compared() -> None:
+    done = results([5e9, 4e9, 4e9, 5e9], broken=(0, 3))
+    assert comparison_wanted(study(AB_QUESTION), done) is None
+    said = conclude(study(AB_QUESTION), done)
+    assert said.sentence == "off and deny cannot be compared: no trial of off is whole"
+
+
+def test_a_broken_trial_does_not_enter_its_modes_mean() -> None:
+    question = Matrix(modes=(Mode(name="ids"), Mode(name="plain")), rounds_count=2)
+    said = conclude(study(question), results([8e9, 9e9, 4e9, 9e9], broken=(2,)))
+    assert said.sentence == "payload by mode: plain 9 Gbit/s, ids 8 Gbit/s"
+    assert said.notes == (f"trial 3: left out; {HALF}",)
+    said = conclude(study(question), results([8e9, 9e9, 4e9, 9e9], broken=(0, 2)))
+    assert said.sentence == "the modes cannot be compared: only plain has a whole trial"
+
+
+def test_a_broken_trial_is_no_point_of_a_sweep() -> None:
+    question = Sweep(axes=(Axis(field="traffic.streams_count", values=(1, 2, 4)),))
+    said = conclude(study(question), results([1e9, 2e9, 9e9], broken=(2,)))
+    assert "most at 2" in said.sentence
+    assert said.notes == (f"trial 3: left out; {HALF}",)
+    said = conclude(study(question), results([1e9, 2e9, 9e9], broken=(0, 1, 2)))
+    assert said.sentence.startswith("the sweep cannot answer: no trial is whole")
+
+
+def test_a_search_of_broken_trials_only_has_no_answer() -> None:
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9, trials_max_count=2)
+    said = conclude(study(question), results([1e9, 1e9], broken=(0, 1)))
+    assert said.sentence.startswith("the search cannot answer: no trial is whole")
+    assert said.notes[0] == f"trial 1: counted as lost; {HALF}"
 
 
 def test_a_matrix_ranks_its_modes_and_names_the_silent_one() -> None:

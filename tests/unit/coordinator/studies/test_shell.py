@@ -119,7 +119,7 @@ async def test_each_trial_runs_once_and_a_conclusion_follows(place: Place) -> No
     assert await place.run_count() == 2
     assert study.problem is None
     assert study.conclusion is not None
-    assert "no trial gave a rate" in study.conclusion.sentence  # nobody took the jobs
+    assert "no trial is whole" in study.conclusion.sentence  # nobody took the jobs
 
 
 async def test_a_study_that_cannot_be_carried_on_stops_no_other(
