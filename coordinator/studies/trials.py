@@ -58,8 +58,9 @@ def _in_modes(modes: Sequence[Mode]) -> tuple[Trial, ...]:
 
 
 def _offered(question: Search, spec: RunSpec, index: int, offer: float) -> Trial:
-    """A trial that offers the fleet's rate in equal parts to all its streams."""
-    streams = spec.pairs_count * spec.traffic.streams_count
+    """A trial that offers the fleet's rate in equal parts to all its streams, of all flows."""
+    flows = spec.traffic.direction.flows  # both directions send each stream's rate
+    streams = spec.pairs_count * spec.traffic.streams_count * len(flows)
     overrides: Mapping[str, Any] = {
         "traffic.stream_bits_per_second": max(1, round(offer / streams)),
         "objective.target_bits_per_second": None,

@@ -39,7 +39,10 @@ class Sweep(Message):
 
 
 class Search(Message):
-    """The highest offered rate whose trials keep the goals; rates are payload at real scale."""
+    """The highest offered rate whose trials keep the goals.
+
+    Rates are payload at real scale: what the fleet is asked to send in all, both flows together.
+    """
 
     kind: Literal["search"] = "search"
     min_bits_per_second: Annotated[float, Field(gt=0)]

@@ -21,6 +21,7 @@ from coordinator.studies.values import (
     Trial,
     TrialResult,
 )
+from exchange.messages import Direction
 
 SPEC = RunSpec(scenario="smoke", pairs_count=4, labels={"site": "lab"})
 
@@ -106,6 +107,23 @@ def test_a_search_offers_the_rate_in_equal_parts_and_asks_no_target() -> None:
     streams = asked.pairs_count * asked.traffic.streams_count
     assert asked.traffic.stream_bits_per_second == pytest.approx(64e9 / streams)
     assert asked.objective.target_bits_per_second is None
+
+
+@pytest.mark.parametrize("direction", Direction)
+def test_what_a_search_offers_is_what_the_fleet_is_asked_to_send_in_all(
+    direction: Direction,
+) -> None:
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=64e9)
+    traffic = SPEC.traffic.model_copy(update={"direction": direction})
+    study = StudySpec(
+        name="s", question=question, spec=SPEC.model_copy(update={"traffic": traffic})
+    )
+    trial = next_trial(study, [])
+    assert trial is not None
+    asked = trial.resolve("x", study)
+    offered = asked.traffic.offered_bits_per_second
+    assert offered is not None
+    assert offered * asked.pairs_count == pytest.approx(trial.offered_bits_per_second)
 
 
 @pytest.mark.parametrize(
