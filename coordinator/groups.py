@@ -123,7 +123,7 @@ def _conditions(plan: Plan) -> Mapping[str, str]:
         "burst_s": spec.burst_s,
     }
     if spec.scale != 1:
-        known["scale"] = spec.scale
+        known["scale"] = f"1:{spec.scale:g}"
     if spec.scenario != TABLE_SCENARIO:
         known |= {
             "engine": traffic.engine,

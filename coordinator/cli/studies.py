@@ -299,8 +299,10 @@ def _print(study: Study, *, as_json: bool) -> None:
         print_json(study)
         return
     rows = [_row(study, result) for result in study.results]
+    scale = study.spec.spec.scale
+    where = "" if scale == 1 else f", at real scale (lab at 1:{scale:g})"
     headings = ["trial", "what", "payload received", "firewall (IP)", "RTT", "limiter", "verdict"]
-    display.print_table(f"{study.study_id}: {study.spec.question.kind}", headings, rows)
+    display.print_table(f"{study.study_id}: {study.spec.question.kind}{where}", headings, rows)
     if study.conclusion is not None:
         typer.echo(study.conclusion.sentence)
         for note in study.conclusion.notes:

@@ -65,7 +65,7 @@ class Metric(Message):
 
 
 class Comparison(Message):
-    """What two groups of bursts differ in."""
+    """What two groups of bursts differ in; rates are as measured, also in a scaled lab."""
 
     a: str
     b: str
@@ -226,6 +226,7 @@ def _mean(item: _Figure, group: Group) -> tuple[Mean, int] | None:
     return Mean(value=value, error=math.nan, freedom=0), count
 
 
+_REAL_SCALE: Final = "1:1"
 WITHIN_FREEDOM: Final = 10  # taken for errors that come from within bursts
 
 
@@ -258,6 +259,9 @@ def _sentence(
     if thin:
         counts = f"{len(a.observations)} and {len(b.observations)}"
         parts.append(f"the data is thin: {counts} bursts, three of each are wanted")
+    scale = a.conditions.get("scale", _REAL_SCALE)
+    if scale == b.conditions.get("scale", _REAL_SCALE) != _REAL_SCALE:
+        parts.append(f"rates are as measured, in a lab at {scale}")
     if differ:
         parts.append("conditions differ: " + ", ".join(differ))
     return "; ".join(parts)

@@ -78,21 +78,28 @@ def comparison_wanted(study: StudySpec, results: Sequence[TrialResult]) -> Compa
 def conclude(
     study: StudySpec, results: Sequence[TrialResult], comparison: Comparison | None = None
 ) -> Conclusion:
-    """The answer to the study's question, and what it rests on."""
+    """The answer to the study's question, and what it rests on.
+
+    Its rates are at real scale; those of ``comparison`` are as measured, as in any comparison.
+    """
     question, floor = study.question, study.spec.objective.coverage_floor_ratio
     notes = tuple(_notes(results, floor, searching=isinstance(question, Search)))
     whole = [result for result in results if result.is_whole(floor)]
     match question:
         case Sweep():
-            return _swept(question, whole, notes)
+            said = _swept(question, whole, notes)
         case Search():
-            return _searched(question, study.spec, results, notes, whole_count=len(whole))
+            said = _searched(question, study.spec, results, notes, whole_count=len(whole))
         case AB():
-            return _alternated(question, whole, comparison, notes)
+            said = _alternated(question, whole, comparison, notes, scale=study.spec.scale)
         case Matrix():
-            return _in_modes(question, whole, notes)
+            said = _in_modes(question, whole, notes)
         case _:
             assert_never(question)
+    if study.spec.scale == 1 or "bit/s" not in said.sentence:
+        return said
+    sentence = f"{said.sentence} (at real scale; the lab is at 1:{study.spec.scale:g})"
+    return said.model_copy(update={"sentence": sentence})
 
 
 def _notes(results: Sequence[TrialResult], floor: float, *, searching: bool) -> Iterator[str]:
@@ -185,6 +192,8 @@ def _alternated(
     results: Sequence[TrialResult],
     comparison: Comparison | None,
     notes: tuple[str, ...],
+    *,
+    scale: float,
 ) -> Conclusion:
     a, b = question.a.name, question.b.name
     if comparison is None:
@@ -195,7 +204,8 @@ def _alternated(
         return Conclusion(sentence=sentence, notes=notes)
     metric = next((m for m in comparison.metrics if m.name == _RECEIVED), None)
     if metric is None or metric.ratio is None:
-        return Conclusion(sentence=comparison.sentence, comparison=comparison, notes=notes)
+        sentence = f"{a} and {b} cannot be compared: nothing was received in {a}"
+        return Conclusion(sentence=sentence, comparison=comparison, notes=notes)
     cost = 1.0 - metric.ratio
     known = metric.ratio_low is not None and metric.ratio_high is not None
     half = (metric.ratio_high - metric.ratio_low) / 2 if known else None  # type: ignore[operator]
@@ -209,8 +219,8 @@ def _alternated(
         else ""
     )
     sentence = (
-        f"{b} {verb} {size} of throughput against {a}: {gbits(metric.b_mean)} against "
-        f"{gbits(metric.a_mean)} of payload{apart}{thin}"
+        f"{b} {verb} {size} of throughput against {a}: {gbits(metric.b_mean * scale)} against "
+        f"{gbits(metric.a_mean * scale)} of payload{apart}{thin}"
     )
     return Conclusion(sentence=sentence, comparison=comparison, notes=notes)
 

@@ -166,11 +166,13 @@ export function studyView(main, [studyId], { operator }) {
         result.problem ?? (result.verdict ? verdictBadge(result.verdict) : "unknown"),
       ];
     });
+    const { scale } = spec.spec;
+    const title = scale === 1 ? "Trials" : `Trials, rates at real scale (lab at 1:${scale})`;
     const columns = ["Trial", "What", "Received, payload", "Firewall, IP", "RTT", "Limiter", "Verdict"];
     fill(
       parts.trials,
       rows.length
-        ? h("div", { class: "card" }, table("Trials", columns, rows, { numeric: [2, 3, 4] }))
+        ? h("div", { class: "card" }, table(title, columns, rows, { numeric: [2, 3, 4] }))
         : h("p", { class: "empty" }, "No trial is over yet."),
     );
   }

@@ -65,6 +65,20 @@ def test_thin_data_and_other_conditions_are_named() -> None:
     assert found.metrics[0].a_half_width == pytest.approx(1e7)
 
 
+def test_rates_of_a_scaled_lab_are_said_to_be_as_measured() -> None:
+    one, two, real = (
+        Group(
+            name=name,
+            observations=(Observation(received_bits_per_second=1e9),),
+            conditions={"scale": scale},
+        )
+        for name, scale in (("a", "1:100"), ("b", "1:100"), ("c", "1:1"))
+    )
+    assert "rates are as measured, in a lab at 1:100" in compare(one, two).sentence
+    assert "as measured" not in compare(real, real).sentence
+    assert "conditions differ: scale: 1:100 against 1:1" in compare(one, real).sentence
+
+
 def test_nothing_in_common_is_said() -> None:
     empty = Group(name="empty", observations=())
     assert "no figure in common" in compare(empty, group("a", [1.0])).sentence

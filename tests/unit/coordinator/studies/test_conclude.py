@@ -106,6 +106,24 @@ def test_a_state_without_a_run_is_not_compared() -> None:
     assert "cannot be compared" in conclude(study(AB_QUESTION), results([1.0])).sentence
 
 
+def test_every_answer_of_a_scaled_lab_is_at_real_scale_and_says_so() -> None:
+    scaled = SPEC.model_copy(update={"scale": 100.0})
+    modes = (Mode(name="off"), Mode(name="deny"))
+    rates: list[float | None] = [46e9, 40e9, 40e9, 46e9]
+    measured = _compared([0.46e9, 0.46e9], [0.40e9, 0.40e9])
+    for question in (
+        AB_QUESTION,
+        Matrix(modes=modes, rounds_count=2),
+        Sweep(axes=(Axis(field="traffic.streams_count", values=(1, 2, 4, 8)),)),
+    ):
+        said = conclude(
+            StudySpec(name="s", question=question, spec=scaled), results(rates), measured
+        )
+        assert "46 Gbit/s" in said.sentence or "43 Gbit/s" in said.sentence
+        assert said.sentence.endswith(" (at real scale; the lab is at 1:100)")
+    assert "scale" not in conclude(study(AB_QUESTION), results(rates), measured).sentence
+
+
 HALF = "50.0% of it was measured, the floor is 95%"
 
 
