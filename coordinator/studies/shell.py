@@ -25,7 +25,8 @@ from coordinator.studies.conclude import comparison_wanted, conclude, result_of
 from coordinator.studies.switch import Switch, SwitchError
 from coordinator.studies.trials import next_trial
 from coordinator.studies.turns import Turns, other_runs
-from coordinator.studies.values import AB, Matrix, Study, StudySpec, Trial, TrialResult
+from coordinator.studies.values import AB, Matrix, Search, Study, StudySpec, Trial, TrialResult
+from exchange.messages import Traffic
 from exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table
 from exchange.shelf import Shelf
 
@@ -91,6 +92,8 @@ class Studies:
                 else [question.a.name, question.b.name]
             )
             self._check_switch(question.switch, names)
+        if isinstance(question, Search):
+            self._check_goals(question, spec.spec.traffic)
         results: Sequence[TrialResult] = ()
         trial = next_trial(spec, results)
         for _ in range(1000):
@@ -101,6 +104,21 @@ class Studies:
                 break  # the next depends on what this one shows
             results = (*results, TrialResult(index=trial.index))
             trial = next_trial(spec, results)
+
+    def _check_goals(self, question: Search, traffic: Traffic) -> None:
+        """Refuse a goal that no trial could keep, since nobody measures it."""
+        rtt_max_s = question.rtt_mean_max_s
+        if rtt_max_s is not None and "rtt_mean_max_s" not in traffic.measurable_goals:
+            raise BadStudy(
+                f"question.rtt_mean_max_s: {traffic.engine} over {traffic.protocol.value} does "
+                "not measure it; drop it, or use an engine that does (docs/engines.md)"
+            )
+        has_ledger = self._coordinator._settling is not None
+        if question.residual_max_ratio is not None and not has_ledger:
+            raise BadStudy(
+                "question.residual_max_ratio: this coordinator has no firewall's figures to hold "
+                "the fleet's against; drop it, or set BROADSIDE_LEDGER"
+            )
 
     def _check_switch(self, name: str | None, states: Sequence[str]) -> None:
         if name is None:

@@ -11,6 +11,7 @@ import pytest
 from pydantic import PrivateAttr
 
 from coordinator.core.runs import RunSpec
+from coordinator.ledgers.lab import LabLedger
 from coordinator.service import Coordinator, UnknownRun
 from coordinator.studies.shell import (
     FEASIBLE_WITHIN_S,
@@ -20,8 +21,9 @@ from coordinator.studies.shell import (
     Studies,
 )
 from coordinator.studies.switch import Switch, SwitchError
-from coordinator.studies.values import AB, Axis, Mode, Question, Study, StudySpec, Sweep
+from coordinator.studies.values import AB, Axis, Mode, Question, Search, Study, StudySpec, Sweep
 from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import Protocol, Traffic
 from exchange.rows import make_row
 from tests.unit.coordinator.fleet import NOW, fleet
 
@@ -350,3 +352,38 @@ async def test_a_study_without_its_switch_is_refused(place: Place, question: AB,
     with pytest.raises(BadStudy, match=said):
         await studies.create(spec(question), by="me")
     assert await studies.newest(limit=5) == ([], None)
+
+
+UDP = SPEC.traffic.model_copy(update={"protocol": Protocol.UDP, "stream_bits_per_second": 1})
+
+
+@pytest.mark.parametrize(
+    ("goal", "traffic", "said"),
+    [
+        ("rtt_mean_max_s", UDP, "question.rtt_mean_max_s: iperf3 over udp does not measure it"),
+        (
+            "residual_max_ratio",
+            SPEC.traffic,
+            "question.residual_max_ratio: this coordinator has no",
+        ),
+    ],
+)
+async def test_a_search_for_a_goal_that_nobody_measures_is_refused(
+    place: Place, goal: str, traffic: Traffic, said: str
+) -> None:
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9).model_copy(
+        update={goal: 0.01}
+    )
+    wanted = StudySpec(
+        name="test", question=question, spec=SPEC.model_copy(update={"traffic": traffic})
+    )
+    with pytest.raises(BadStudy, match=said):
+        await place.studies().create(wanted, by="me")
+
+
+async def test_a_search_for_goals_that_are_measured_is_taken(place: Place) -> None:
+    goals = {"rtt_mean_max_s": 0.01, "residual_max_ratio": 0.01}
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9).model_copy(update=goals)
+    coordinator = Coordinator(place.fabric, LabLedger(Path("none")), now=place.clock)
+    studies = Studies(coordinator, place.fabric.table, now=place.clock)
+    assert (await studies.create(spec(question), by="me")).ended_at is None
