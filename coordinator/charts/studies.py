@@ -50,21 +50,18 @@ def _measured(study: Study) -> Sequence[TrialResult]:
 
 
 def sweep(study: Study, theme: Theme) -> Figure:
-    """Payload over the first field's values, a line for each value of the second."""
+    """Payload over the first field's values, a line or bars for each value of the second."""
     question = study.spec.question
     if not isinstance(question, Sweep):
         raise NoChart(f"chart sweep: the study is a {question.kind}; ask for {chart_of(study)}")
     colours = PALETTES[theme]
     axis, *others = question.axes
     trials = planned_trials(question)
-    numeric = all(
-        isinstance(value, int | float) and not isinstance(value, bool) for value in axis.values
-    )
     found: dict[str, list[tuple[float, float | None]]] = defaultdict(list)
     for result in _measured(study):
         trial = trials[result.index]
         value = trial.overrides[axis.field]
-        at = float(value) if numeric else 1.0 + axis.values.index(value)
+        at = float(value) if axis.is_numeric else 1.0 + axis.values.index(value)
         other = ", ".join(f"{each.field} = {trial.overrides[each.field]}" for each in others)
         found[other].append((at, result.received_bits_per_second))
     unit = rate_unit([rate for points in found.values() for _, rate in points])
@@ -72,16 +69,17 @@ def sweep(study: Study, theme: Theme) -> Figure:
     for number, (other, points) in enumerate(found.items()):
         points.sort()
         colour = _LINES[number % len(_LINES)]
-        traces.append(
-            line(
-                other or "payload received",
-                [x for x, _ in points],
-                numbers([y for _, y in points], unit.size),
-                colours[colour],
-                dash=_DASHES[number // len(_LINES) % len(_DASHES)],
-                unit=unit.name,
-            )
+        drawn = (
+            other or "payload received",
+            [x for x, _ in points],
+            numbers([y for _, y in points], unit.size),
+            colours[colour],
         )
+        if axis.is_numeric:
+            dash = _DASHES[number // len(_LINES) % len(_DASHES)]
+            traces.append(line(*drawn, dash=dash, unit=unit.name))
+        else:
+            traces.append(bars(*drawn, unit=unit.name))
     knees = study.conclusion.knees if study.conclusion is not None else ()
     if knees:
         traces.append(
@@ -94,7 +92,11 @@ def sweep(study: Study, theme: Theme) -> Figure:
                 marker={"color": colours[Colour.MISSING], "size": 11, "symbol": "x"},
             )
         )
-    named = "" if numeric else f": {_numbered([str(value) for value in axis.values])}"
+    named = "" if axis.is_numeric else f": {_numbered([str(value) for value in axis.values])}"
+    categories: Mapping[str, Any] = {
+        "barmode": "group",
+        "x_axis": {"tickformat": "d", "dtick": 1},
+    }
     return frame(
         theme,
         f"Payload over {axis.field}",
@@ -102,6 +104,7 @@ def sweep(study: Study, theme: Theme) -> Figure:
         f"{unit.name}, payload at real scale",
         traces,
         hovermode="closest",
+        **({} if axis.is_numeric else categories),
     )
 
 

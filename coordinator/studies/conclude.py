@@ -2,18 +2,21 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 from coordinator.core.compare import Comparison
 from coordinator.core.judge import gbits
 from coordinator.core.runs import RunSpec
 from coordinator.core.summary import RunSummary
 from coordinator.groups import CompareRequest, Selection
+from coordinator.studies.engines import differences
 from coordinator.studies.knee import knee_index
 from coordinator.studies.search import found
 from coordinator.studies.trials import planned_trials
 from coordinator.studies.values import (
     AB,
+    ENGINE,
+    Axis,
     Conclusion,
     Knee,
     Matrix,
@@ -83,7 +86,10 @@ def conclude(
     Its rates are at real scale; those of ``comparison`` are as measured, as in any comparison.
     """
     question, floor = study.question, study.spec.objective.coverage_floor_ratio
-    notes = tuple(_notes(results, floor, searching=isinstance(question, Search)))
+    notes = (
+        *_notes(results, floor, searching=isinstance(question, Search)),
+        *_engine_notes(study),
+    )
     whole = [result for result in results if result.is_whole(floor)]
     match question:
         case Sweep():
@@ -115,44 +121,67 @@ def _notes(results: Sequence[TrialResult], floor: float, *, searching: bool) -> 
             yield f"{trial}: other runs sent during it: {', '.join(result.beside_run_ids)}"
 
 
+def _engine_notes(study: StudySpec) -> Iterator[str]:
+    """What trials by another engine had otherwise than the study's run."""
+    if isinstance(study.question, Search):
+        return
+    own = study.spec.traffic.engine
+    names = [trial.overrides.get(ENGINE, own) for trial in planned_trials(study.question)]
+    for name in dict.fromkeys(names):
+        if differs := list(differences(study.spec, name)):
+            yield f"{name}: runs with {', '.join(differs)}"
+
+
 def _swept(question: Sweep, results: Sequence[TrialResult], notes: tuple[str, ...]) -> Conclusion:
-    knees = []
-    lines: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    lines: dict[str, list[tuple[Any, float]]] = defaultdict(list)
     axis, *others = question.axes
     trials = planned_trials(question)
     for result in results:
         trial = trials[result.index]
-        value = trial.overrides[axis.field]
         rate = result.received_bits_per_second
-        if rate is not None and isinstance(value, int | float):
+        if rate is not None:
             other = ", ".join(f"{o.field} = {trial.overrides[o.field]}" for o in others)
-            lines[other].append((float(value), rate))
-    said = []
-    for other, points in lines.items():
-        points.sort()
-        values, rates = [x for x, _ in points], [y for _, y in points]
-        index = knee_index(values, rates)
-        where = f" with {other}" if other else ""
-        if index is None:
-            best = max(points, key=lambda point: point[1])
-            said.append(
-                f"{axis.field}{where}: no knee; most at {best[0]:g}: {gbits(best[1])} of payload"
-            )
+            lines[f"with {other}" if other else ""].append((trial.overrides[axis.field], rate))
+    if not lines:
+        return Conclusion(sentence=f"the sweep cannot answer: {_NONE_WHOLE}", notes=notes)
+    knees, said = [], []
+    for where, points in lines.items():
+        field = f"{axis.field} {where}".rstrip()
+        if not axis.is_numeric:
+            said.append(f"{field}: {_ranked(axis, points)}")
             continue
-        knee = Knee(
-            field=f"{axis.field}{where}",
-            value=values[index],
-            received_bits_per_second=rates[index],
-            share_ratio=rates[index] / max(rates),
-        )
-        knees.append(knee)
-        said.append(
-            f"{axis.field}{where}: the knee is at {knee.value:g}, with "
-            f"{gbits(knee.received_bits_per_second)} of payload, {knee.share_ratio:.0%} of the most"
-        )
-    if not said:
-        said.append(f"the sweep cannot answer: {_NONE_WHOLE}")
+        knee, sentence = _bent(field, sorted(points))
+        knees += [knee] if knee is not None else []
+        said.append(f"{field}: {sentence}")
     return Conclusion(sentence="; ".join(said), knees=tuple(knees), notes=notes)
+
+
+def _bent(field: str, points: Sequence[tuple[float, float]]) -> tuple[Knee | None, str]:
+    """The knee of a curve over numbers, and what to say of it."""
+    values, rates = [x for x, _ in points], [y for _, y in points]
+    index = knee_index(values, rates)
+    if index is None:
+        value, rate = max(points, key=lambda point: point[1])
+        return None, f"no knee; most at {value:g}: {gbits(rate)} of payload"
+    knee = Knee(
+        field=field,
+        value=values[index],
+        received_bits_per_second=rates[index],
+        share_ratio=rates[index] / max(rates),
+    )
+    return knee, (
+        f"the knee is at {knee.value:g}, with {gbits(knee.received_bits_per_second)} of payload, "
+        f"{knee.share_ratio:.0%} of the most"
+    )
+
+
+def _ranked(axis: Axis, points: Sequence[tuple[Any, float]]) -> str:
+    """Values that are no numbers, the highest rate first; those without a whole trial last."""
+    ranked = sorted(points, key=lambda point: point[1], reverse=True)
+    parts = [f"{value} {gbits(rate)}" for value, rate in ranked]
+    there = [value for value, _ in points]
+    parts += [f"{value} unknown" for value in axis.values if value not in there]
+    return f"most with {parts[0]} of payload; then {', '.join(parts[1:]) or 'no other'}"
 
 
 def _searched(

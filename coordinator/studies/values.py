@@ -11,9 +11,11 @@ from coordinator.core.judge import Verdict
 from coordinator.core.limiter import LimiterName
 from coordinator.core.runs import RunSpec
 from coordinator.requests import LaunchRequest
+from coordinator.studies.engines import with_engine
 from exchange.messages import Message, RunId, UtcDatetime
 
 TRIALS_MAX_COUNT: Final = 200
+ENGINE: Final = "traffic.engine"
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,30}$")]
 
@@ -23,6 +25,11 @@ class Axis(Message):
 
     field: str = Field(description="dotted name of a field of the run specification")
     values: tuple[Any, ...] = Field(min_length=1, max_length=TRIALS_MAX_COUNT)
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether the values are numbers, so that a curve over them means something."""
+        return all(type(value) in (int, float) for value in self.values)
 
 
 class Sweep(Message):
@@ -151,7 +158,8 @@ class Trial(Message):
 
     def resolve(self, study_id: str, study: StudySpec) -> RunSpec:
         """The trial's specification. Raises :class:`~coordinator.scenarios.BadScenario`."""
-        spec = scenarios.build(study.spec.model_dump(mode="json"), self.overrides)
+        engine = str(self.overrides.get(ENGINE, study.spec.traffic.engine))
+        spec = scenarios.build(with_engine(study.spec, engine), self.overrides)
         said = {"study": study_id, "trial": f"{self.index + 1:03d}", **self.says}
         return spec.model_copy(update={"labels": {**spec.labels, **said}})
 

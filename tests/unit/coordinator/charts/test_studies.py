@@ -45,10 +45,11 @@ def test_a_sweep_over_two_fields_has_a_line_for_each_value_of_the_second() -> No
     assert set(traces) == {f"traffic.window_bytes = {w}" for w in (65536, 131072)}
 
 
-def test_values_that_are_no_numbers_stand_in_order_and_are_named() -> None:
+def test_values_that_are_no_numbers_are_bars_in_order_and_named() -> None:
     question = Sweep(axes=(Axis(field="traffic.congestion", values=("cubic", "bbr")),))
     chart = draw_study("sweep", study(question, results(1e9, 2e9)), Theme.LIGHT)
-    assert named(chart)["payload received"]["x"] == [1.0, 2.0]
+    trace = named(chart)["payload received"]
+    assert (trace["type"], trace["x"], trace["y"]) == ("bar", [1.0, 2.0], [1.0, 2.0])
     assert "1 = cubic, 2 = bbr" in chart.figure["layout"]["xaxis"]["title"]["text"]
 
 
@@ -74,7 +75,19 @@ def test_a_search_parts_what_kept_the_goals_from_what_did_not() -> None:
     assert min(traces["did not"]["x"]) > 7.0
 
 
-@pytest.mark.parametrize("shown", [SWEPT, IN_MODES, searched()], ids=chart_of)
+ENGINES = Sweep(
+    axes=(
+        Axis(field="traffic.engine", values=("iperf3", "http")),
+        Axis(field="traffic.streams_count", values=(1, 8)),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [SWEPT, IN_MODES, searched(), study(ENGINES, results(1e9, 2e9, 3e9, None))],
+    ids=chart_of,
+)
 def test_every_chart_can_be_printed(shown: Study) -> None:
     chart = draw_study(chart_of(shown), shown, Theme.LIGHT)
     root = ET.fromstring(alone(dict(chart.figure), width=920, height=300))  # noqa: S314 - our own
