@@ -122,6 +122,28 @@ def test_http_is_judged_by_success_and_latency(url: str) -> None:
     assert pair["server_cpu_ratio"] is not None
 
 
+def test_a_sweep_over_engines_ranks_them(url: str) -> None:
+    engines = {"field": "traffic.engine", "values": ["iperf3", "http"]}
+    overrides = SHORT | {"burst_s": 2, "traffic.window_bytes": 65536}
+    body = {"scenario": "smoke", "overrides": overrides}
+    study = call(
+        url, "POST", "/v1/studies", json=body | {"question": {"kind": "sweep", "axes": [engines]}}
+    )
+    path = f"/v1/studies/{study['study_id']}"
+    wait_for("the study's end", lambda: call(url, "GET", path)["ended_at"])
+    study = call(url, "GET", path)
+    assert [result["problem"] for result in study["results"]] == [None, None]
+    runs = [wait_for_summary(url, result["run_id"]) for result in study["results"]]
+    flows = [[flow["flow"] for flow in run["bursts"][0]["flows"]] for run in runs]
+    assert flows == [["up"], ["down"]]
+    conclusion = study["conclusion"]
+    assert conclusion["sentence"].startswith("traffic.engine: most with ")
+    assert "unknown" not in conclusion["sentence"]
+    assert conclusion["notes"] == [
+        "http: runs with traffic.direction: reverse, traffic.window_bytes: none"
+    ]
+
+
 def test_what_no_engine_here_can_do_is_refused_at_launch_with_the_field(url: str) -> None:
     for overrides, said in (
         ({"traffic.engine": "https"}, "traffic.engine: no server agent serves https"),

@@ -1,0 +1,75 @@
+"""A search in a lab: the answer lies where the firewall's rate was planted."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab import clocks, fleet
+from lab.topology import LabSpec
+from tests.live.labs import built, needs_root, new_prefix
+from tests.live.site import Site, call, wait_for_fleet
+
+pytestmark = [pytest.mark.live, pytest.mark.needs_root, needs_root]
+
+SCALE = 10
+FIREWALL_BITS_PER_SECOND = 40_000_000  # IP layer, in the lab
+PAYLOAD_BITS_PER_SECOND = SCALE * FIREWALL_BITS_PER_SECOND * 1448 / 1500  # at real scale
+SHORTFALL = 0.15  # of three seconds: the first bytes' slow start is part of it
+SMALL = (
+    f"--set=scale={SCALE}",
+    *(f"--set={field}" for field in ("pairs_count=1", "bursts_count=1", "burst_s=3", "lead_s=4")),
+    "--set=traffic.block_bytes=16384",
+)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[tuple[Site, str]]:
+    """One pair behind a firewall, and a coordinator without its ledger: verdicts come sooner."""
+    spec = LabSpec(
+        pairs_count=1,
+        prefix=new_prefix(),
+        scale=SCALE,
+        firewall_bits_per_second=FIREWALL_BITS_PER_SECOND,
+    )
+    with built(spec, tmp_path) as lab, Site(tmp_path) as site:
+        _, url = site.start_coordinator()
+        agents = {
+            "BROADSIDE_DATA_DIR": site.environment["BROADSIDE_DATA_DIR"],
+            "BROADSIDE_AGENT_ARM_LEAD_S": "3",
+            "BROADSIDE_AGENT_HEARTBEAT_S": "1",
+        }
+        plans = fleet.plan_agents(lab, agents)
+        with fleet.start(plans, prefix=spec.prefix, log_path=tmp_path / "logs"):
+            clocks.wait_synced(lab, 30)
+            wait_for_fleet(url, 2)
+            yield site, url
+
+
+def test_a_search_brackets_the_rate_that_was_planted(site: tuple[Site, str]) -> None:
+    place, url = site
+    bounds = ["--min", "200M", "--max", "600M", "--precision", "0.3", "--trials", "3"]
+    goals = ["--shortfall", str(SHORTFALL)]
+    done = place.run(
+        *("study", "search", "smoke", *bounds, *goals, *SMALL, "--json", "--api", url),
+        timeout_s=120,
+    )
+    assert done.returncode == 0, done.stderr
+    study = json.loads(done.stdout)
+    results, found = study["results"], study["conclusion"]["found"]
+    assert 2 <= len(results) <= 3
+    for result in results:
+        offered = result["offered_bits_per_second"]
+        summary = call(url, "GET", f"/v1/runs/{result['run_id']}/summary")
+        real_rate = summary["real_fleet_received_bits_per_second"]
+        assert result["received_bits_per_second"] == real_rate
+        assert result["completeness_ratio"] > 0.95
+        carried = min(offered, PAYLOAD_BITS_PER_SECOND)
+        assert result["received_bits_per_second"] == pytest.approx(carried, rel=0.15)
+        assert result["beside_run_ids"] == []
+    most = PAYLOAD_BITS_PER_SECOND / (1 - SHORTFALL)  # that may be offered and keep the goal
+    assert found["highest_bits_per_second"] <= 1.05 * most
+    assert found["lowest_failing_bits_per_second"] >= 0.9 * PAYLOAD_BITS_PER_SECOND
+    assert found["width_ratio"] <= 0.4
+    assert "at real scale; the lab is at 1:10" in study["conclusion"]["sentence"]
