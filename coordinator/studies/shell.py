@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from coordinator.core.estimate import OverBudget, estimate
-from coordinator.core.plan import Infeasible, live, plan
+from coordinator.core.plan import Infeasible, first_start, live, plan
 from coordinator.core.runs import RunSpec
 from coordinator.cursors import make_cursor, parse_cursor
 from coordinator.scenarios import ScenarioError
@@ -290,17 +290,19 @@ class Studies:
         if has_it != study.study_id:
             await self._say(study, f"study {has_it}, which has the switch {name}")
             return False
-        now, presences = self._now(), await self._coordinator.presences()
-        planned = plan(spec, presences, now, run_id)
-        over_budget = estimate(spec, live(presences, now), self._coordinator.prices).over_budget
-        if over_budget is not None:
-            raise OverBudget([over_budget])
-        switching = timedelta(seconds=switch.timeout_s + switch.settle_s)
-        span = (now, planned.bursts[-1].planned_end_at + switching)
-        sending = await other_runs(self._coordinator, study.study_id, [span])
+        now = self._now()
+        sends_s = (spec.bursts_count - 1) * spec.period_s + spec.traffic.omit_s + spec.burst_s
+        switching_s = switch.timeout_s + switch.settle_s
+        end_at = first_start(spec, now) + timedelta(seconds=sends_s + switching_s)
+        sending = await other_runs(self._coordinator, study.study_id, [(now, end_at)])
         if sending:
             said = [f"run {each}, which sends until {at:%H:%M:%SZ}" for each, at in sending.items()]
             raise Busy(", ".join(said))
+        presences = await self._coordinator.presences()
+        plan(spec, presences, now, run_id)
+        over_budget = estimate(spec, live(presences, now), self._coordinator.prices).over_budget
+        if over_budget is not None:
+            raise OverBudget([over_budget])
         await self._say(study, None)
         return True
 

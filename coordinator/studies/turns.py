@@ -63,8 +63,10 @@ async def other_runs(
 ) -> Mapping[str, datetime]:
     """Runs outside the study that cross the device within one of the spans, and until when."""
     found: dict[str, datetime] = {}
+    first_at, last_at = min(start for start, _ in spans), max(end for _, end in spans)
     for header in await coordinator.runs(limit=RUNS_LOOKED_AT):
-        if header.run_id.startswith(f"{study_id}-"):
+        over = header.outcome is not None and header.outcome.ended_at <= first_at
+        if over or header.created_at >= last_at or header.run_id.startswith(f"{study_id}-"):
             continue
         try:
             plan = await coordinator.read_plan(header.run_id)

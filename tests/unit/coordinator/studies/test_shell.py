@@ -71,6 +71,7 @@ class Place:
     def __init__(self, fabric: Fabric) -> None:
         self.fabric, self.clock = fabric, Clock()
         self.coordinator = Coordinator(fabric, now=self.clock)
+        self.ports_busy_until_at = NOW
 
     def studies(self, switches: Mapping[str, Switch] | None = None) -> Studies:
         """A coordinator that knows nothing but the rows."""
@@ -82,6 +83,8 @@ class Place:
         self.clock.at += timedelta(seconds=seconds)
         for presence in fleet(2):
             beat = presence.model_copy(update={"beat_at": self.clock.at})
+            if self.clock.at < self.ports_busy_until_at:
+                beat = beat.model_copy(update={"ports": ()})
             await self.fabric.records.beat(beat)
         await self.coordinator.tick()
 
@@ -277,6 +280,17 @@ async def test_the_device_is_switched_when_other_runs_are_over(place: Place) -> 
     study = await place.until_ended(study_id, studies)
     assert all(not result.beside_run_ids for result in study.results)
     assert len(switch.noted) == 3
+
+
+async def test_a_long_run_that_has_the_ports_is_waited_for_as_well(place: Place) -> None:
+    switch = a_switch()
+    studies = place.studies({"idps": switch})
+    long = SPEC.model_copy(update={"burst_s": 3 * int(FEASIBLE_WITHIN_S)})
+    other = await place.coordinator.launch(long, by="you", run_id="other")
+    place.ports_busy_until_at = other.bursts[-1].planned_end_at
+    study_id = (await studies.create(spec(OFF_OR_DENY), by="me")).study_id
+    study = await place.until_ended(study_id, studies)
+    assert [result.problem for result in study.results] == [None] * 4
 
 
 async def test_other_runs_that_do_not_end_are_on_record(place: Place) -> None:
