@@ -67,7 +67,6 @@ class Studies:
         self._name = secrets.token_hex(6)
         self._ended: set[str] = set()
         self._refused_since: dict[tuple[str, bool], datetime] = {}  # by run id, and whether busy
-        self._switched: dict[str, str] = {}  # the state that a study's device was last put into
         self._turns = Turns(table, self._is_open)
 
     # Verbs of an operator ---------------------------------------------------------------------
@@ -339,14 +338,16 @@ class Studies:
         name, switch = self._switch_of(study)
         if name is None or switch is None or trial.mode is None:
             return
-        if self._switched.get(study.study_id) == trial.mode:
-            return
+        turn = await self._turns.read(name, study.study_id)
+        if turn is None or turn.state != trial.mode:
+            await self._put(study, name, switch, trial.mode)
+
+    async def _put(self, study: Study, name: str, switch: Switch, state: str) -> None:
         await self._hold(study.study_id, switch.timeout_s + switch.settle_s + HOLD_S)
-        self._switched.pop(study.study_id, None)  # unknown until the command has ended well
-        await self._turns.note_throw(name)
-        await switch.set(trial.mode)
-        self._switched[study.study_id] = trial.mode
-        log.info("switched to %s", trial.mode, extra={"action": "switch"})
+        await self._turns.note(name, None)  # unknown until the command has ended well
+        await switch.set(state)
+        await self._turns.note(name, state)
+        log.info("switched to %s", state, extra={"action": "switch"})
 
     def _switch_of(self, study: Study) -> tuple[str | None, Switch | None]:
         """The name of the study's switch, and the switch where it is declared."""
@@ -391,15 +392,14 @@ class Studies:
     async def _rest(self, study: Study) -> str | None:
         """Put the device to rest if this study switched it; why it is not at rest."""
         name, switch = self._switch_of(study)
-        if name is None or not await self._turns.threw(name, study.study_id):
+        turn = None if name is None else await self._turns.read(name, study.study_id)
+        if name is None or turn is None or not turn.threw:
             return None
         if switch is None:
             return f"the device was not put back: switch {name!r} is not declared here"
-        if self._switched.get(study.study_id) == switch.rest:
-            return None
         try:
-            await self._hold(study.study_id, switch.timeout_s + switch.settle_s + HOLD_S)
-            await switch.set(switch.rest)
+            if turn.state != switch.rest:
+                await self._put(study, name, switch, switch.rest)
         except SwitchError as error:
             return f"the device was not put back to {switch.rest}: {error}"
         return None

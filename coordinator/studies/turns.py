@@ -26,6 +26,7 @@ class Turn(Message):
     study_id: RunId
     taken_at: UtcDatetime
     threw: bool = False  # it put the device into a state, or tried to
+    state: str | None = None  # that the device was put into; None: unknown, or never
 
 
 class Turns:
@@ -48,14 +49,15 @@ class Turns:
             return turn.study_id
         return study_id
 
-    async def note_throw(self, switch: str) -> None:
-        """The study that has the switch is about to throw it."""
-        await self._shelf.change(switch, lambda turn: turn.model_copy(update={"threw": True}))
+    async def note(self, switch: str, state: str | None) -> None:
+        """The study that has the switch put it into a state; None: it is about to throw it."""
+        noted = {"threw": True, "state": state}
+        await self._shelf.change(switch, lambda turn: turn.model_copy(update=noted))
 
-    async def threw(self, switch: str, study_id: str) -> bool:
-        """Whether the switch is the study's, and was thrown by it."""
+    async def read(self, switch: str, study_id: str) -> Turn | None:
+        """The study's turn; None when the switch is not the study's."""
         turn = await self._shelf.read(switch)
-        return turn is not None and turn.study_id == study_id and turn.threw
+        return turn if turn is not None and turn.study_id == study_id else None
 
 
 async def other_runs(

@@ -176,6 +176,22 @@ async def test_of_two_coordinators_one_takes_the_steps(place: Place) -> None:
     assert await place.run_count() == 4
 
 
+async def test_a_coordinator_that_comes_back_does_not_trust_what_it_remembers(
+    place: Place,
+) -> None:
+    switch = a_switch()
+    first, second = (place.studies({"idps": switch}) for _ in range(2))
+    question = OFF_OR_DENY.model_copy(update={"rounds_count": 2})
+    study_id = (await first.create(spec(question), by="me")).study_id
+    await place.pass_time(1)
+    await first.tick()  # off
+    while len((await second.read(study_id)).results) < 3:
+        await place.pass_time(HOLD_S + 1)
+        await second.tick()  # deny, deny
+    await place.until_ended(study_id, first)
+    assert switch.noted == ["off", "deny", "off", "deny", "off"]
+
+
 async def test_another_waits_until_the_hold_has_lapsed(place: Place) -> None:
     one, other = place.studies(), place.studies()
     study_id = (await one.create(spec(TWO_SIZES), by="me")).study_id
