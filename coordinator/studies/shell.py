@@ -272,6 +272,7 @@ class Studies:
             )
             await self._record(study, problem)
             return
+        await self._say(study, None)
         if (await self.read(study.study_id)).cancelled_at is not None:  # while it was launched
             await self._cancel_run(run_id, study.created_by, "the study was cancelled")
 
@@ -319,9 +320,8 @@ class Studies:
 
     async def _say(self, study: Study, waits_for: str | None) -> None:
         """Let the study's row say what it waits for."""
-        if study.waits_for != waits_for:
-            said = {"waits_for": waits_for}
-            await self._shelf.change(study.study_id, lambda there: there.model_copy(update=said))
+        said = {"waits_for": waits_for}
+        await self._shelf.change(study.study_id, lambda there: there.model_copy(update=said))
 
     async def _beside(self, study_id: str, run_id: str) -> Sequence[str]:
         """Other runs that sent during a trial's bursts."""

@@ -298,6 +298,19 @@ async def test_the_device_is_switched_when_other_runs_are_over(place: Place) -> 
     assert len(switch.noted) == 3
 
 
+async def test_what_a_study_waited_for_is_gone_when_its_trial_runs(place: Place) -> None:
+    studies = place.studies()
+    place.ports_busy_until_at = NOW + timedelta(seconds=10)
+    await place.pass_time(1)
+    study_id = (await studies.create(spec(TWO_SIZES), by="me")).study_id
+    await studies.tick()
+    assert "0 free ports" in ((await studies.read(study_id)).waits_for or "")
+    await place.pass_time(10)
+    await studies.tick()
+    assert await place.run_count() == 1
+    assert (await studies.read(study_id)).waits_for is None
+
+
 async def test_a_long_run_that_has_the_ports_is_waited_for_as_well(place: Place) -> None:
     switch = a_switch()
     studies = place.studies({"idps": switch})
@@ -355,7 +368,9 @@ async def test_a_trial_that_the_fleet_cannot_run_is_waited_for_then_on_record(
     await studies.tick()
     await place.pass_time(FEASIBLE_WITHIN_S - 1)
     await studies.tick()
-    assert (await studies.read(study_id)).results == ()
+    waits = await studies.read(study_id)
+    assert waits.results == ()
+    assert "pairs_count: 50 pairs asked" in (waits.waits_for or "")
     study = await place.until_ended(study_id, studies)
     problems = [result.problem for result in study.results]
     assert problems[0] is not None
