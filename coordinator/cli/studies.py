@@ -281,10 +281,13 @@ def _carry_out(
 
 
 async def _follow(client: Client, study: Study, *, quiet: bool) -> Study:
-    """Say each trial's result as it comes."""
-    said = 0
+    """Say each trial's result as it comes, and what the next one waits for."""
+    said, waits_for = 0, None
     while True:
         study = await client.study(study.study_id)
+        if study.waits_for not in (None, waits_for) and not quiet:
+            typer.echo(f"waits for {study.waits_for}", err=True)
+        waits_for = study.waits_for
         for result in study.results[said:]:
             if not quiet:
                 typer.echo(f"trial {result.index + 1}: {_rate(result)}", err=True)
