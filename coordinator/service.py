@@ -396,6 +396,11 @@ class Coordinator:
         """The newest runs."""
         return [h async for h in self._records.list_runs(limit=limit, before_at=before_at)]
 
+    @property
+    def has_ledger(self) -> bool:
+        """Whether runs are held against a firewall's own figures."""
+        return self._settling is not None
+
     async def open_runs(self) -> Sequence[str]:
         """The ids of all runs without a verdict, however old; the newest first."""
         return await self._records.list_open()

@@ -328,9 +328,10 @@ def tunnel_of(job: "Job", *, client_address: str) -> Tunnel:
     asked = job.traffic.encapsulation
     if asked is None:
         raise ValueError("the job asks for no tunnel")
-    place = 4 * (job.pair_index % (INNER_NETWORK.num_addresses // 4))
+    vni = asked.vni_from + job.pair_index
+    place = 4 * (vni % (INNER_NETWORK.num_addresses // 4))
     return Tunnel(
-        vni=asked.vni_from + job.pair_index,
+        vni=vni,
         port=asked.port,
         client_address=client_address,
         inner_client_address=str(INNER_NETWORK[place + 1]),

@@ -5,6 +5,7 @@ A shelf's name is its partition key, so every shelf is declared here and nowhere
     schedules              | <name>                          Schedule
     fired.<schedule>       | <UTC instant>                   one row an instant, create-only
     studies                | <study id>                      Study
+    switches               | <switch's name>                 Turn: which study has it
     launches               | <digest of caller and key>      Launched: which run a key decided
     tokens                 | <name>                          Token, hashed
     audit.<UTC month>      | <inverted epoch ms>.<suffix>    one row a write over the API

@@ -112,8 +112,7 @@ class Studies:
                 f"question.rtt_mean_max_s: {traffic.engine} over {traffic.protocol.value} does "
                 "not measure it; drop it, or use an engine that does (docs/engines.md)"
             )
-        has_ledger = self._coordinator._settling is not None
-        if question.residual_max_ratio is not None and not has_ledger:
+        if question.residual_max_ratio is not None and not self._coordinator.has_ledger:
             raise BadStudy(
                 "question.residual_max_ratio: this coordinator has no firewall's figures to hold "
                 "the fleet's against; drop it, or set BROADSIDE_LEDGER"

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from coordinator.neighbours import BYPASS, RUNS_LOOKED_AT
 from coordinator.service import Coordinator, UnknownRun
 from exchange.messages import Message, RunId, UtcDatetime
-from exchange.ports import EntityExists, Table
+from exchange.ports import EntityExists, RecordUnreadable, Table
 from exchange.shelf import Shelf
 
-_PARTITION: Final = "switches"  # <switch's name>: Turn
+RUNS_LOOKED_AT: Final = 200  # newest runs, beside all open ones, among which others are sought
+_PARTITION: Final = "switches"
 
 Span = tuple[datetime, datetime]
 
@@ -66,13 +66,22 @@ async def other_runs(
     """Runs outside the study that cross the device within one of the spans, and until when."""
     found: dict[str, datetime] = {}
     first_at, last_at = min(start for start, _ in spans), max(end for _, end in spans)
-    for header in await coordinator.runs(limit=RUNS_LOOKED_AT):
-        over = header.outcome is not None and header.outcome.ended_at <= first_at
-        if over or header.created_at >= last_at or header.run_id.startswith(f"{study_id}-"):
+    headers = await coordinator.runs(limit=RUNS_LOOKED_AT)
+    apart = {
+        header.run_id
+        for header in headers
+        if header.created_at >= last_at
+        or (header.outcome is not None and header.outcome.ended_at <= first_at)
+    }
+    run_ids = dict.fromkeys(
+        [*(header.run_id for header in headers), *await coordinator.open_runs()]
+    )
+    for run_id in run_ids:
+        if run_id in apart or run_id.startswith(f"{study_id}-"):
             continue
         try:
-            plan = await coordinator.read_plan(header.run_id)
-        except UnknownRun:  # pruned meanwhile
+            plan = await coordinator.read_plan(run_id)
+        except (UnknownRun, RecordUnreadable, ValueError):  # pruned, or of another version
             continue
         # An import is younger than its bursts
         bursts = [burst for burst in plan.bursts if burst.planned_start_at >= plan.created_at]
@@ -82,14 +91,14 @@ async def other_runs(
             for from_at, before_at in spans
             if burst.planned_start_at < before_at and burst.planned_end_at > from_at
         ]
-        if not inside or plan.spec.device.get("path") == BYPASS:
+        if not inside or plan.spec.bypasses_device:
             continue
-        ended_at = await coordinator.ended_at(header.run_id)
+        ended_at = await coordinator.ended_at(run_id)
         ends = [
             end if ended_at is None else min(end, ended_at)
             for start, end in inside
             if ended_at is None or start < ended_at
         ]
         if any(end > from_at for end in ends for from_at, _ in spans):
-            found[header.run_id] = max(ends)
+            found[run_id] = max(ends)
     return found

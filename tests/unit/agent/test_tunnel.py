@@ -213,7 +213,8 @@ async def test_a_write_that_lands_after_the_end_opens_nothing(server: Server) ->
         (tunnel(burst_index=1), True),
         (tunnel(pair_index=3), False),
         (tunnel(pair_index=3, ports=[5201]), True),
-        (tunnel(traffic=VXLAN | {"encapsulation": {"vni_from": 9000}}), True),  # inner addresses
+        (tunnel(traffic=VXLAN | {"encapsulation": {"vni_from": 9000}}), False),
+        (tunnel(traffic=VXLAN | {"encapsulation": {"vni_from": 4096 + 8192}}), True),  # addresses
     ],
 )
 def test_tunnels_clash_by_id_by_port_and_by_inner_address(other: Tunnel, met: bool) -> None:
