@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.core.align import Aligned
+from coordinator.core.clocks import clock_troubles
 from coordinator.core.completeness import PairGrade, State
-from coordinator.core.evidence import Floats, PairEvidence, clock_correction
+from coordinator.core.evidence import Floats, PairEvidence
 from coordinator.core.runs import Burst, RunSpec
 from exchange.messages import Message, Outcome, UtcDatetime, pair_name
 
@@ -324,26 +325,9 @@ def _of_pair(
 
 def _hints(pair: PairEvidence, spec: RunSpec) -> Iterator[str]:
     """What else the records say of a pair that was disturbed."""
-    for name, before, after in (
-        ("client", *((pair.report.clock_before, pair.report.clock_after) if pair.report else _NO)),
-        (
-            "server",
-            *(
-                (pair.server_test.clock_before, pair.server_test.clock_after)
-                if pair.server_test
-                else _NO
-            ),
-        ),
-    ):
-        (was_s, _), (is_s, bound_s) = clock_correction(before), clock_correction(after)
-        moved_s = is_s - was_s if before is not None and after is not None else 0.0
-        if abs(moved_s) > spec.clock_bound_max_s or (bound_s or 0.0) > spec.clock_bound_max_s:
-            yield f"the {name}'s clock moved by {moved_s * 1e3:+.0f} ms"
+    yield from clock_troubles(pair, spec.clock_bound_max_s)
     if pair.server_tracks and not pair.client_tracks:
         yield "the server's record only"
-
-
-_NO: Final = (None, None)
 
 
 def _spans(flags: Bools) -> Iterator[tuple[int, int]]:

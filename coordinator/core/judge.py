@@ -15,6 +15,7 @@ from typing import Final, Literal
 
 from coordinator.core.aggregate import CliffSummary, FlowSummary, PairSummary, Window
 from coordinator.core.asked import Difference
+from coordinator.core.clocks import UnsteadyClocks
 from coordinator.core.completeness import Completeness, State
 from coordinator.core.latency import Latency
 from coordinator.core.limiter import Limiter, LimiterName
@@ -64,6 +65,7 @@ class BurstFigures(Message):
     cliff: CliffSummary | None
     measures: tuple[MeasureSummary, ...] = ()
     differences: tuple[Difference, ...] = ()
+    unsteady_clocks: UnsteadyClocks | None = None
     latency: Latency | None = None
 
 
@@ -132,6 +134,21 @@ def _coverage(spec: RunSpec, burst: BurstFigures) -> _Check:
                 sentence=f"receivers' own seconds cover {burst.proven_ratio:.1%} of the planned "
                 f"pair-seconds; a verdict needs {floor:.1%}, the rest rests on senders",
                 next_step="check that the server agents run and can write their records",
+            )
+        ]
+    unsteady_s = 0 if burst.unsteady_clocks is None else burst.unsteady_clocks.measured_s
+    steady_ratio = (seen.measured_s - unsteady_s) / max(1, seen.planned_s)
+    if steady_ratio < floor:
+        return Verdict.INCONCLUSIVE, [
+            Finding(
+                id="clocks-unproven",
+                kind="verdict",
+                severity="problem",
+                weight=89,
+                sentence=f"{steady_ratio:.1%} of the planned pair-seconds were measured by clocks "
+                f"that stayed within the gate of {_said('rtt', spec.clock_bound_max_s)}; a verdict "
+                f"needs {floor:.1%}, the rest cannot be placed in time",
+                next_step="mend the clocks that the findings below name, then run again",
             )
         ]
     return Verdict.PASS, []
@@ -583,6 +600,22 @@ def _observations(spec: RunSpec, burst: BurstFigures) -> list[Finding]:
                 + "; ".join(map(str, burst.differences)),
                 next_step="mend the host's limits (net.core, tcp_allowed_congestion_control, the "
                 "path's MTU), or ask for what it can do",
+            )
+        )
+    if burst.unsteady_clocks is not None:
+        unsteady = burst.unsteady_clocks
+        findings.append(
+            Finding(
+                id="clock-moved",
+                kind="cause",
+                severity="warning",
+                weight=68,
+                sentence=f"{unsteady.pairs_count} of {len(burst.pairs)} pairs ran by a clock that "
+                "did not hold, so their seconds may be misplaced: "
+                + ", ".join(unsteady.said)
+                + (", ..." if unsteady.pairs_count > len(unsteady.said) else ""),
+                next_step="look at `chronyc tracking` and `chronyc sources` of those hosts; "
+                "their agents stand down while the clock is over the gate",
             )
         )
     if burst.cliff is not None:

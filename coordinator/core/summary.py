@@ -28,6 +28,7 @@ from coordinator.core.aggregate import (
 )
 from coordinator.core.align import Aligned, align
 from coordinator.core.asked import Difference, find_differences
+from coordinator.core.clocks import UnsteadyClocks, find_unsteady
 from coordinator.core.completeness import (
     Completeness,
     PairGrade,
@@ -120,6 +121,7 @@ class BurstSummary(Message):
     late_reports_count: int = 0  # that waited on an agent's disk
     measures: tuple[MeasureSummary, ...] = ()  # what the engine tells beside bytes, all pairs
     differences: tuple[Difference, ...] = ()  # what engines did otherwise than asked
+    unsteady_clocks: UnsteadyClocks | None = None  # None: every clock held, as far as is known
     client_cpu: CpuCost | None = None  # None: of an older Broadside, or not told
     server_cpu: CpuCost | None = None
     latency: Latency | None = None  # of probes; None: there were none
@@ -275,6 +277,7 @@ def measure_burst(
         differences=find_differences(
             spec.traffic.scaled(spec.scale), evidence.burst.duration_s, aligned
         ),
+        unsteady_clocks=find_unsteady(aligned, grades, spec.clock_bound_max_s),
         client_cpu=cpu_cost(aligned, Side.CLIENT),
         server_cpu=cpu_cost(aligned, Side.SERVER),
         latency=latency,
@@ -582,6 +585,7 @@ def _judged(
             cliff=burst.cliff,
             measures=burst.measures,
             differences=burst.differences,
+            unsteady_clocks=burst.unsteady_clocks,
             latency=burst.latency,
         ),
     )
