@@ -3,7 +3,8 @@
 Beside :meth:`Burst.conduct` go on, until the job is over:
 
 - the *engine*, in its own process, ended at its deadline;
-- the *guard*, which reads the run's control row every second, and ends with the reason to stop;
+- the *guard*, which reads the run's control row every second and the clock once more before the
+  instant, and ends with the reason to stop;
 - the *narrator*, which says armed and running, and uploads the seconds so far.
 
 Only the guard and the agent's own end may cut a burst short: a fault in telling about it must not.
@@ -35,6 +36,7 @@ from exchange.engines.reading import Reading
 from exchange.messages import (
     Claim,
     ClockReading,
+    ClockSource,
     EngineReport,
     Job,
     JobReport,
@@ -49,6 +51,7 @@ ARMED_POLL_S: Final = 0.1  # s between looks at whether all connections stand
 RETRY_S: Final = 0.2  # s between two tries to arm
 CONTROL_TIMEOUT_S: Final = LAST_LOOK_S - LAST_WORD_S
 CLAIM_TIMEOUT_S: Final = 5.0
+CLOCK_WORD_S: Final = 0.2  # s before the instant: time enough to end an engine that is held
 SPREAD_S: Final = 1.0  # s over which a fleet's uploads are spread
 EDGE_S: Final = 2.0  # s of host counters kept on both sides of a burst
 TROUBLES_BEFORE: Final = timedelta(minutes=1)  # the claim: trouble that a report still tells of
@@ -76,6 +79,8 @@ class Burst:
         self._waiting = False  # without a gate: nothing is left to do but wait for the instant
         self._sent_s = 0.0  # engine seconds that are uploaded
         self._clock_before: ClockReading | None = None
+        self._clock_looked = False  # once more, after arming
+        self._clock_moved: str | None = None  # what that look made the guard stop for
         self._context = {"job_id": job.job_id}
 
     @property
@@ -90,6 +95,8 @@ class Burst:
         prober = self._start_probing()
         try:
             ending = await self._carry_out(guard)
+            if ending.outcome is Outcome.ABANDONED and self._clock_moved is not None:
+                ending = Ending(outcome=Outcome.REFUSED, reason=self._clock_moved)
             if prober is not None and ending.outcome in (Outcome.MEASURED, Outcome.LATE):
                 await asyncio.wait({prober, guard}, return_when=asyncio.FIRST_COMPLETED)
         except Exception as error:  # a fault of ours must not leave a claim without a report
@@ -137,8 +144,7 @@ class Burst:
         if reason := await self._race(guard, arm_at_s):
             return Ending(outcome=Outcome.ABANDONED, reason=reason)
         self._clock_before = await read_clock(settings.chronyc_socket)
-        bound_max_s = _tighter(settings.clock_bound_max_s, self._job.clock_bound_max_s)
-        if problem := clock_problem(self._clock_before, bound_max_s):
+        if problem := clock_problem(self._clock_before, self._clock_bound_max_s):
             return Ending(outcome=Outcome.REFUSED, reason=problem)
         if kit.problem is not None:
             return Ending(outcome=Outcome.REFUSED, reason=f"traffic.engine: {kit.problem}")
@@ -282,6 +288,8 @@ class Burst:
                 reason = lookout.miss(str(error) or "no answer in time", time.time())
             else:
                 reason = lookout.see(control, time.time())
+            if reason is None:
+                reason = self._clock_moved = await self._look_at_clock()
             if reason is not None:
                 return reason
             pause_s = settings.control_poll_s
@@ -291,6 +299,30 @@ class Burst:
             await pause(self._tools.stopping, pause_s)
             if self._tools.stopping.is_set():
                 return "the agent is stopping"
+
+    async def _look_at_clock(self) -> str | None:
+        """Why a clock that was good at arming is not any more; None while it is not yet time.
+
+        A chronyd that is slow to answer now is no news.
+        """
+        left_s = self._instant_s - time.time()
+        if self._clock_looked or self._clock_before is None or left_s > LAST_LOOK_S:
+            return None
+        self._clock_looked = True
+        try:
+            async with asyncio.timeout(max(0.0, left_s - CLOCK_WORD_S)):
+                reading = await read_clock(self._tools.settings.chronyc_socket)
+        except TimeoutError:
+            return None
+        if reading.source is ClockSource.UNKNOWN:
+            return None
+        self._clock_before = reading
+        problem = clock_problem(reading, self._clock_bound_max_s)
+        return problem and f"after arming: {problem}"
+
+    @property
+    def _clock_bound_max_s(self) -> float:
+        return _tighter(self._tools.settings.clock_bound_max_s, self._job.clock_bound_max_s)
 
     # Narrator ---------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """Bursts that end before an engine runs; those that run are live tests."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -73,6 +74,53 @@ async def test_a_clock_over_the_gate_is_refused_with_the_reading(
     report = await bench.conduct()
     assert report.outcome is Outcome.REFUSED
     assert "over the gate" in (report.reason or "")
+    assert report.clock_before is not None
+    assert report.clock_before.bound_s == 1e-5
+
+
+def reading(bound_s: float | None, source: ClockSource = ClockSource.CHRONY) -> ClockReading:
+    at = datetime.now(UTC)
+    return ClockReading(
+        source=source, read_at=at, synchronised=bound_s is not None, bound_s=bound_s
+    )
+
+
+@pytest.mark.parametrize("bound_s", [0.4, None])
+async def test_a_clock_that_steps_after_arming_stands_down_before_the_instant(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, bound_s: float | None
+) -> None:
+    readings = iter([reading(1e-5)])
+
+    async def read_clock(socket: str | None) -> ClockReading:
+        return next(readings, reading(bound_s))
+
+    monkeypatch.setattr(burst_module, "read_clock", read_clock)
+    report = await bench.conduct()
+    assert report.outcome is Outcome.REFUSED
+    assert (report.reason or "").startswith("after arming: clock ")
+    assert report.reported_at < bench.job.planned_start_at
+    assert report.engine is None
+    assert report.clock_before is not None
+    assert report.clock_before.bound_s == bound_s
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_chronyd_that_is_slow_after_arming_is_no_news(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    readings = iter([reading(1e-5)])
+
+    async def read_clock(socket: str | None) -> ClockReading:
+        if (first := next(readings, None)) is not None:
+            return first
+        if not answers and datetime.now(UTC) < bench.job.planned_start_at:
+            await asyncio.sleep(60)
+        return reading(None, ClockSource.UNKNOWN)
+
+    monkeypatch.setattr(burst_module, "read_clock", read_clock)
+    report = await bench.conduct()
+    assert report.outcome is Outcome.FAILED  # its engine is not there
+    assert "/nowhere/iperf3" in (report.reason or "")
     assert report.clock_before is not None
     assert report.clock_before.bound_s == 1e-5
 
