@@ -2,18 +2,21 @@
 
 A run stops between two bursts: when the one before is over and the next would bring the run above
 its budget, the bursts to come are cancelled, with the figures as the reason. Bursts that ran are
-kept, and the verdict is over them. A soak of a few seconds' pause is decided shortly before the
-next burst, on what was uploaded by then.
+kept, and the verdict is over them. While a burst is not measured (the next follows within seconds,
+or an end is silent) that is decided shortly before the next one, on what was uploaded by then; a
+burst of which nothing was counts as expected.
 """
 
 import asyncio
 import json
 import logging
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
 import numpy as np
 
+from coordinator.columns import end_columns
 from coordinator.core.estimate import Estimate, estimate
 from coordinator.core.meter import (
     STOPPED_BY,
@@ -27,11 +30,12 @@ from coordinator.core.meter import (
 from coordinator.core.plan import Infeasible, Problem, live
 from coordinator.core.plan import plan as make_plan
 from coordinator.core.price import Prices
+from coordinator.core.progress import Progress, progress
 from coordinator.core.runs import Burst, Plan, RunSpec
 from coordinator.core.series import BurstSeries
 from coordinator.service import Coordinator, RunIsOver, UnknownRun
-from coordinator.stored import read_series
-from exchange.messages import Message
+from coordinator.stored import SUMMARY, read_series
+from exchange.messages import Control, Message
 from exchange.ports import ExchangeError
 
 log = logging.getLogger(__name__)
@@ -56,14 +60,21 @@ class Budgets:
         self._coordinator = coordinator
         self._records = coordinator.fabric.records
         self._now = coordinator.now
-        self._bytes: dict[str, dict[int, int]] = {}  # payload of bursts that are over, by run
+        self._bytes: dict[str, dict[int, int]] = {}  # payload of bursts that are measured, by run
+        self._held: dict[str, dict[int, int]] = {}  # of those that are not measured yet
+        self._judged: set[str] = set()  # runs whose bytes were added up anew after the verdict
         self._done: set[str] = set()  # runs without a budget, or that are over
 
     async def read(self, run_id: str) -> PriceMeter:
         """What a run has cost so far. Raises :class:`~coordinator.service.UnknownRun`."""
         plan = await self._coordinator.read_plan(run_id)
-        spending = await self._spending(plan)
         control = await self._records.read_control(run_id)
+        if run_id not in self._judged and await self._records.read_summary(run_id, SUMMARY):
+            self._judged.add(run_id)
+            self._bytes[run_id] = {}  # for the verdict, bursts are measured again that had gaps
+        begun = self._begun(plan, control)
+        measured = await self._measured_bytes(plan, begun)
+        spending = await self._spending(plan, begun, measured)
         return measure(spending, self._coordinator.prices, self._now(), control)
 
     async def appraise(self, spec: RunSpec, prices: Prices) -> Appraisal:
@@ -121,11 +132,11 @@ class Budgets:
         if before.planned_end_at > self._now():
             return
         decide_at = following.planned_start_at - timedelta(seconds=DECIDE_S)
-        spending = await self._spending(plan)
-        if before.index not in spending.over:
-            if self._now() < decide_at:
-                return
-            spending = _as_if_over(spending, before)
+        begun = self._begun(plan, control)
+        measured = await self._measured_bytes(plan, begun)
+        if len(measured) < len(begun) and self._now() < decide_at:
+            return
+        spending = await self._spending(plan, begun, measured)
         reason = crossing(spending, following, self._coordinator.prices)
         if reason is None:
             return
@@ -134,20 +145,48 @@ class Budgets:
         except RunIsOver:
             self._done.add(run_id)
 
-    async def _spending(self, plan: Plan) -> Spending:
-        over = await self._over_bytes(plan)
-        begun = [burst for burst in plan.bursts if burst.planned_start_at <= self._now()]
-        payload_bytes = dict(over)
-        if begun and begun[-1].index not in over:
-            progress = await self._coordinator.progress(plan.run_id)
-            sent_bits = sum(second.fleet_bits_per_second for second in progress.seconds)
-            payload_bytes[progress.burst_index] = round(sent_bits / 8)
+    def _begun(self, plan: Plan, control: Control | None) -> list[Burst]:
+        """The bursts that began, before the run was cancelled if it was."""
+        until_at = self._now()
+        if control is not None and control.cancelled_at is not None:
+            until_at = min(until_at, control.cancelled_at)
+        return [burst for burst in plan.bursts if burst.planned_start_at <= until_at]
+
+    async def _spending(
+        self, plan: Plan, begun: Sequence[Burst], measured: Mapping[int, int]
+    ) -> Spending:
+        """What the bursts that began have sent, also those that nobody has measured yet."""
+        now = self._now()
+        payload_bytes = dict(measured)
+        for burst in begun:
+            if burst.index not in measured:
+                sent_bytes = await self._sent_so_far(plan, burst)
+                if sent_bytes:
+                    payload_bytes[burst.index] = sent_bytes
         return Spending(
             plan=plan,
             basis=await self._basis(plan),
             payload_bytes=payload_bytes,
-            over=frozenset(over),
+            over=frozenset(burst.index for burst in begun if burst.planned_end_at <= now),
         )
+
+    async def _sent_so_far(self, plan: Plan, burst: Burst) -> int:
+        """What was uploaded of a burst that is not measured; 0: nothing.
+
+        One that another has followed is held open for somebody silent, and read once.
+        """
+        held = self._held.setdefault(plan.run_id, {})
+        if burst.index not in held:
+            later = plan.bursts[burst.index + 1 :]
+            if not later or later[0].planned_start_at > self._now():
+                return _sent_bytes(await self._coordinator.progress(plan.run_id))
+            ends = [
+                await asyncio.to_thread(end_columns, end)
+                async for _, end in self._records.stream_seconds(plan.run_id, burst.index)
+            ]
+            said = await asyncio.to_thread(progress, plan.run_id, burst, ends)
+            held[burst.index] = _sent_bytes(said)
+        return held[burst.index]
 
     async def _basis(self, plan: Plan) -> Basis:
         """As kept at the launch; a run of an older Broadside rests on the fleet of now."""
@@ -157,7 +196,7 @@ class Budgets:
         presences = await self._records.read_presences()
         return basis(plan.spec, live(presences, self._now()))
 
-    async def _over_bytes(self, plan: Plan) -> dict[int, int]:
+    async def _measured_bytes(self, plan: Plan, begun: Sequence[Burst]) -> dict[int, int]:
         """Payload of every burst that was measured; each is added up once and kept."""
         run_id = plan.run_id
         if run_id not in self._bytes:
@@ -166,15 +205,19 @@ class Budgets:
             self._bytes[run_id] = {int(index): count for index, count in kept.items()}
         known = self._bytes[run_id]
         now = self._now()
-        fresh = [b for b in plan.bursts if b.index not in known and b.planned_end_at <= now]
+        fresh = [b for b in begun if b.index not in known and b.planned_end_at <= now]
         for burst in fresh:
-            series = await read_series(self._records, run_id, burst.index)
+            series = await read_series(self._records, run_id, burst.index, with_pairs=False)
             if series is not None:
                 known[burst.index] = _payload_bytes(series)
         if any(burst.index in known for burst in fresh):
             document = json.dumps(known, sort_keys=True).encode()
             await self._records.save_summary(run_id, "bytes", document)
         return known
+
+
+def _sent_bytes(said: Progress) -> int:
+    return round(sum(second.fleet_bits_per_second for second in said.seconds) / 8)
 
 
 def _payload_bytes(series: BurstSeries) -> int:
@@ -184,13 +227,4 @@ def _payload_bytes(series: BurstSeries) -> int:
             max(float(np.nansum(flow.sent_bytes)), float(np.nansum(flow.received_bytes)))
             for flow in series.flows
         )
-    )
-
-
-def _as_if_over(spending: Spending, burst: Burst) -> Spending:
-    return Spending(
-        plan=spending.plan,
-        basis=spending.basis,
-        payload_bytes=spending.payload_bytes,
-        over=spending.over | {burst.index},
     )

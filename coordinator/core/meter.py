@@ -53,14 +53,16 @@ class Spending:
 
     plan: Plan
     basis: Basis
-    payload_bytes: Mapping[int, int]  # as measured, by burst
-    over: frozenset[int]  # bursts that will measure no more
+    payload_bytes: Mapping[int, int]  # by burst: as measured, or so far; none: nobody has told yet
+    over: frozenset[int]  # bursts that will send no more, measured or not
 
     @property
-    def over_ip_bytes(self) -> float:
-        """Of the bursts that are over, at real scale."""
-        measured = sum(self.payload_bytes.get(index, 0) for index in self.over)
-        return ip_bytes_of(self.plan.spec, measured)
+    def over_ip_bytes(self) -> Span:
+        """Of the bursts that are over, at real scale; one that nobody has told of as expected."""
+        told = [self.payload_bytes[i] for i in self.over if i in self.payload_bytes]
+        untold = self.next_ip_bytes.times(len(self.over) - len(told))
+        known = exactly(ip_bytes_of(self.plan.spec, sum(told)))
+        return known.add(untold) if len(told) < len(self.over) else known
 
     @property
     def next_ip_bytes(self) -> Span:
@@ -108,7 +110,7 @@ def measure(
     spent_bytes = ip_bytes_of(spec, measured_bytes)
     spent = projected = spending.charge(exactly(spent_bytes), until_at, prices)
     if cancelled_at is None:
-        to_come = exactly(spending.over_ip_bytes)
+        to_come = spending.over_ip_bytes
         for burst in plan.bursts:
             if burst.index not in spending.over:
                 seen = ip_bytes_of(spec, spending.payload_bytes.get(burst.index, 0))
@@ -141,7 +143,7 @@ def crossing(spending: Spending, burst: Burst, prices: Prices) -> str | None:
     plan, budget = spending.plan, spending.plan.spec.budget_usd
     if budget is None or spending.next_ip_bytes.value is None:
         return None
-    spent = exactly(spending.over_ip_bytes)
+    spent = spending.over_ip_bytes
     then = spending.charge(spent.add(spending.next_ip_bytes), burst.planned_end_at, prices)
     if then.total_usd is None or then.total_usd <= budget:
         return None

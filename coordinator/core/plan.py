@@ -287,6 +287,11 @@ def _warnings(spec: RunSpec, clients: Sequence[Presence]) -> list[str]:
     warnings = [*_reach_warnings(spec, clients)]
     if (silent := control_warning(spec, clients)) is not None:
         warnings.append(silent)
+    if spec.budget_usd is not None and spec.unattended_s is not None:
+        warnings.append(
+            "budget_usd: nobody stops an unattended run at its budget while no coordinator runs; "
+            "keep a `broadside serve` up, or ask for what the budget surely carries"
+        )
     bound_max_s = spec.clock_bound_max_s
     loose = [
         client.agent_id

@@ -10,12 +10,13 @@ import pytest
 
 from coordinator.core.estimate import OverBudget
 from coordinator.core.meter import STOPPED_BY
-from coordinator.core.runs import RunSpec
+from coordinator.core.runs import Plan, RunSpec
 from coordinator.core.series import BurstSeries
 from coordinator.service import Coordinator
 from coordinator.spending import Budgets
 from exchange.embedded import EmbeddedQueue
 from exchange.fabric import Fabric
+from exchange.messages import Flow, Interval, Side, Track
 from exchange.ports import Table
 from tests.unit.coordinator.fleet import NOW, fleet
 
@@ -120,6 +121,56 @@ async def test_a_soak_stops_before_the_burst_that_would_cross_its_budget(
     assert "2 of 4 bursts ran" in finding.sentence
     assert "over the budget of $5.00" in finding.sentence
     assert (await coordinator.recomputed(run_id)).summary.findings == summary.findings
+
+
+async def upload(coordinator: Coordinator, plan: Plan, burst_index: int, payload: float) -> None:
+    """Let a client have sent so much in a burst that nobody has measured."""
+    burst = plan.bursts[burst_index]
+    seconds = tuple(
+        Interval(start_s=i, end_s=i + 1, transferred_bytes=round(payload / burst.duration_s))
+        for i in range(burst.duration_s)
+    )
+    track = Track(
+        side=Side.CLIENT,
+        flow=Flow.UP,
+        first_data_at_s=burst.planned_start_at.timestamp(),
+        intervals=seconds,
+    )
+    [job] = plan.jobs(burst)
+    await coordinator.fabric.records.save_seconds(job, [track], [])
+
+
+async def test_bursts_that_are_over_and_not_measured_count(coordinator: Coordinator) -> None:
+    plan = await coordinator.launch(SOAK, by="tester")
+    budgets = Budgets(coordinator)
+    await upload(coordinator, plan, 0, 0.3 * GIGABYTE)
+    put_forward(coordinator, (plan.bursts[1].planned_start_at - NOW).total_seconds() - 2)
+    await budgets.tick()
+    assert (await coordinator.status(plan.run_id)).cancel_reason is None  # the second is within
+    await upload(coordinator, plan, 1, 0.4 * GIGABYTE)
+    put_forward(coordinator, 50)
+    await budgets.tick()
+    assert (await coordinator.status(plan.run_id)).cancel_reason is None  # there is time to measure
+    put_forward(coordinator, 10)
+    meter = await budgets.read(plan.run_id)
+    assert meter.measured_bytes == pytest.approx(0.7 * GIGABYTE)
+    await budgets.tick()
+    reason = (await coordinator.status(plan.run_id)).cancel_reason
+    assert "burst 3 of 4" in (reason or "")
+
+
+async def test_a_burst_that_was_measured_again_for_the_verdict_is_added_up_again(
+    coordinator: Coordinator,
+) -> None:
+    plan = await coordinator.launch(SOAK.model_copy(update={"bursts_count": 1}), by="tester")
+    budgets = Budgets(coordinator)
+    put_forward(coordinator, (plan.bursts[0].planned_end_at - NOW).total_seconds() + 30)
+    await coordinator.advance(plan.run_id)
+    await send(coordinator, plan.run_id, 0, 0.3 * GIGABYTE)
+    await coordinator.fabric.records.save_summary(plan.run_id, "bytes", b'{"0": 7}')
+    meter = await budgets.read(plan.run_id)
+    assert meter.measured_bytes == pytest.approx(0.3 * GIGABYTE)
+    assert await coordinator.summary(plan.run_id) is not None
 
 
 async def test_nobody_elses_run_is_stopped(coordinator: Coordinator) -> None:

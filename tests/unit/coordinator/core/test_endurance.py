@@ -84,3 +84,11 @@ def test_a_hard_end_before_the_last_burst_is_refused() -> None:
 def test_a_hard_end_beyond_a_week_is_refused() -> None:
     with pytest.raises(ValueError, match="unattended_s"):
         RunSpec(scenario="soak", unattended_s=8 * 86_400)
+
+
+def test_a_budget_that_no_coordinator_may_guard_is_warned_of() -> None:
+    fits = SOAK.model_copy(update={"unattended_s": 86_400})
+    for budget, warned in ((None, False), (5000, True)):
+        asked = fits.model_copy(update={"budget_usd": budget})
+        warnings = plan(asked, fleet(2), NOW, "run-1").warnings
+        assert any("budget_usd: nobody stops" in said for said in warnings) is warned

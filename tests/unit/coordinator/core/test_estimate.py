@@ -1,6 +1,7 @@
 """What a run would cost, what one has cost, and the burst before which it stops."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -213,6 +214,20 @@ def test_a_burst_that_would_cross_the_budget_is_named_with_the_numbers() -> None
     assert reason.startswith("budget: $2,2")
     assert "burst 3 of 10" in reason
     assert "over the budget of $3,000" in reason
+
+
+def test_a_burst_that_is_over_and_that_nobody_has_told_of_counts_as_expected() -> None:
+    run = soak(budget_usd=5000)  # a burst is about $1,100
+    told = spending(run, *[BURST_BYTES] * 4)
+    for silent in ({0}, {1, 2}, {0, 1, 2, 3}):
+        kept = {index: sent for index, sent in told.payload_bytes.items() if index not in silent}
+        untold = replace(told, payload_bytes=kept)
+        assert untold.over_ip_bytes.value == pytest.approx(told.over_ip_bytes.value, rel=1e-3)
+        assert crossing(untold, run.bursts[4], TABLE) is not None
+        meter = measure(untold, TABLE, run.bursts[4].planned_start_at, None)
+        assert meter.measured_bytes == (4 - len(silent)) * BURST_BYTES
+    nothing = replace(told, payload_bytes=dict.fromkeys(range(4), 0))
+    assert nothing.over_ip_bytes.value == 0
 
 
 def test_the_budget_ends_the_plan_where_it_stopped_the_run_and_nobody_else_does() -> None:
