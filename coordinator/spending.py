@@ -81,7 +81,7 @@ class Budgets:
         """What launching a run now would mean; nothing is stored."""
         now = self._now()
         presences = await self._records.read_presences()
-        price = estimate(spec, live(presences, now), prices)
+        price = estimate(spec, live(presences, now), prices, now)
         faults = [] if price.over_budget is None else [price.over_budget]
         warnings: tuple[str, ...] = ()
         try:

@@ -11,12 +11,12 @@ that are kept before and after it cost the same an hour and are not counted.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import date
+from datetime import date, datetime
 from typing import Final
 
 from coordinator.core.headers import headers
 from coordinator.core.limits import DOCUMENTED
-from coordinator.core.plan import Infeasible, Problem
+from coordinator.core.plan import Infeasible, Problem, first_start
 from coordinator.core.price import Bill, Prices, Span, Usage, charge, exactly, usd
 from coordinator.core.runs import Layer, RunSpec
 from coordinator.core.status import COLLECT_S
@@ -48,11 +48,17 @@ class Estimate(Message):
     over_budget: Problem | None = None  # why a launch would be refused
 
 
-def estimate(spec: RunSpec, fleet: Sequence[Presence], prices: Prices) -> Estimate:
-    """Price a run before it begins. ``fleet`` is the live agents; empty: none is known."""
+def estimate(
+    spec: RunSpec, fleet: Sequence[Presence], prices: Prices, now: datetime | None = None
+) -> Estimate:
+    """Price a run before it begins. ``fleet`` is the live agents; empty: none is known.
+
+    ``now`` is when it would be launched, for a first burst that waits for its period's boundary;
+    None: at such a boundary.
+    """
     rate, how = rate_of(spec, fleet)
     traffic_s = float(spec.bursts_count * (spec.burst_s + spec.traffic.omit_s))
-    elapsed_s = _elapsed_s(spec)
+    elapsed_s = _elapsed_s(spec, now)
     machines = machines_of(spec, fleet)
     sent = rate.times(traffic_s / 8)
     bill = charge(usage_of(spec, machines, sent, rate.value, elapsed_s, prices), prices)
@@ -219,10 +225,11 @@ def _assumed(spec: RunSpec, machines: Mapping[str | None, int], prices: Prices) 
     return tuple(assumed)
 
 
-def _elapsed_s(spec: RunSpec) -> float:
+def _elapsed_s(spec: RunSpec, now: datetime | None) -> float:
     """From launch to the last report's due time."""
+    lead_s = spec.lead_s if now is None else (first_start(spec, now) - now).total_seconds()
     bursts_s = (spec.bursts_count - 1) * spec.period_s + spec.burst_s + spec.traffic.omit_s
-    return spec.lead_s + bursts_s + COLLECT_S
+    return lead_s + bursts_s + COLLECT_S
 
 
 def _sku(spec: RunSpec) -> str | None:

@@ -14,6 +14,7 @@ from coordinator.core.meter import STOPPED_BY, Spending, basis, crossing, measur
 from coordinator.core.plan import plan
 from coordinator.core.price import Line
 from coordinator.core.runs import Plan, RunSpec
+from coordinator.core.status import due_at
 from exchange.messages import Control, Presence, Role
 from tests.unit.coordinator.fleet import NOW, fleet, presence
 
@@ -162,6 +163,21 @@ def test_a_meter_goes_from_nothing_to_the_estimate() -> None:
     end = measure(spending(run, *[BURST_BYTES] * 10), TABLE, end_at, None)
     assert end.spent == end.projected
     assert end.spent.total_usd == pytest.approx(estimated, rel=1e-3)
+
+
+@pytest.mark.parametrize("after_s", [0, 1, 100, 1700, 1799])
+def test_the_wait_for_an_aligned_start_is_in_the_estimate(after_s: int) -> None:
+    asked, now = spec("soak", bursts_count=3), NOW + timedelta(seconds=after_s)
+    assert asked.align_to_period
+    estimated = estimate(asked, D4_FLEET, TABLE, now)
+    budgeted = asked.model_copy(update={"budget_usd": estimated.bill.total_usd})
+    agents = [agent.model_copy(update={"beat_at": now}) for agent in D4_FLEET]
+    run = plan(budgeted, agents, now, "run-1")
+    ends_at = due_at(run.bursts[-1])
+    assert estimated.elapsed_s == (ends_at - now).total_seconds()
+    end = measure(spending(run, *[BURST_BYTES] * 3), TABLE, ends_at, None)
+    assert end.spent.total_usd == pytest.approx(estimated.bill.total_usd, rel=1e-6)
+    assert crossing(spending(run, *[BURST_BYTES] * 2), run.bursts[2], TABLE) is None
 
 
 def test_a_running_burst_counts_what_it_has_sent_and_projects_a_whole_one() -> None:
