@@ -119,8 +119,15 @@ BUSY: Final = Answer(503, BUSY_TEXT, condition=SERVER_BUSY)
 _LOST: Final = Answer(410, LOCK_LOST_TEXT, condition=LOCK_LOST)
 
 
-def manage(queue: Queue, operation: str, body: Value, now: float) -> Answer:
-    """Carry out one request, as ``com.microsoft:<operation>`` names it."""
+def manage(queue: Queue, operation: str, body: Value, size_bytes: int, now: float) -> Answer:
+    """Carry out one request, as ``com.microsoft:<operation>`` names it.
+
+    The service lets one that is too large time out (github.com/Azure/azure-service-bus, issue 697);
+    here it is told at once.
+    """
+    if size_bytes > queue.settings.max_message_bytes:
+        limit = f"A request may carry {queue.settings.max_message_bytes} bytes."
+        return Answer(400, limit, condition=TOO_LARGE)
     carry_out = _OPERATIONS.get(operation.removeprefix("com.microsoft:"))
     if carry_out is None:
         text = f"{operation} is not implemented here."
@@ -136,9 +143,6 @@ def _renew(queue: Queue, body: Value, now: float) -> Answer:
 
 def _schedule(queue: Queue, body: Value, now: float) -> Answer:
     raws = [item["message"] for item in body["messages"]]
-    if sum(map(len, raws)) > queue.settings.max_message_bytes:
-        limit = f"A request may carry {queue.settings.max_message_bytes} bytes."
-        return Answer(400, limit, condition=TOO_LARGE)
     numbers = [queue.send(sent, now) for sent in map(read_message, raws)]
     return Answer(200, body={"sequence-numbers": amqp.Array(numbers)})
 

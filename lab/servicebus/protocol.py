@@ -475,7 +475,7 @@ class Connection:
             queue = self._broker.queues[path.removesuffix("/$management")]
             answer = dialect.BUSY
             if not self._broker.busy(now):
-                answer = dialect.manage(queue, said["operation"], parts[Code.VALUE], now)
+                answer = dialect.manage(queue, said["operation"], parts[Code.VALUE], len(raw), now)
             body = answer.body
             reply = {"statusCode": amqp.Int(answer.status), "statusDescription": answer.text}
             if answer.condition:

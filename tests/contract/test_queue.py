@@ -260,6 +260,22 @@ async def test_a_scheduled_message_can_be_cancelled(queue: JobQueue) -> None:
     assert sorted(await drained(queue)) == ["2", "3"]
 
 
+async def test_any_number_of_messages_can_be_cancelled_also_among_those_that_are_gone(
+    queue: JobQueue,
+) -> None:
+    await connected(queue)
+    soon = await queue.send([outgoing("a"), outgoing("b", after_s=0.3)])
+    later = await queue.send([outgoing(str(n), after_s=60) for n in range(1_500)])
+    kept = later[700:710]
+    never = range(10**12, 10**12 + 40_000)  # no single request could name them
+    await asyncio.sleep(0.4)
+    assert await queue.cancel(later[500:600:2]) == 50
+    asked = [*never, *soon, *later[:700], *later[710:], *later[:10]]
+    assert await queue.cancel(asked) == 1_500 - 50 - len(kept)
+    assert sorted(await drained(queue)) == ["a", "b"]
+    assert await queue.cancel(kept) == len(kept)
+
+
 async def test_cancelling_leaves_messages_that_are_no_longer_scheduled(
     queue: JobQueue,
 ) -> None:

@@ -340,6 +340,14 @@ def too_large_is_too_large(broker: BrokerProcess, stack: ExitStack) -> None:
             batch.add_message(ServiceBusMessage(b"x" * 50_000))
     sender.send_messages(batch)
     assert stage.counts()["active"] == 5
+    with (
+        stage.open_client(retry_total=0) as impatient,
+        impatient.get_queue_sender(stage.name) as once,
+    ):
+        with pytest.raises(MessageSizeExceededError):
+            once.cancel_scheduled_messages(list(range(10**9, 10**9 + 40_000)))
+        with pytest.raises(MessageNotFoundError):
+            once.cancel_scheduled_messages(list(range(10**9, 10**9 + 4_000)))
 
 
 def thirty_receivers_share_without_doubles(broker: BrokerProcess, stack: ExitStack) -> None:
