@@ -164,7 +164,7 @@ class Coordinator:
         now = self._now()
         presences = await self._records.read_presences()
         plan = make_plan(spec, presences, now, run_id)
-        over_budget = estimate(spec, live(presences, now), self.prices).over_budget
+        over_budget = estimate(spec, live(presences, now), self.prices, now).over_budget
         if over_budget is not None:
             raise OverBudget([over_budget])
         header = RunHeader(

@@ -41,7 +41,6 @@ from exchange.ports import ExchangeError
 log = logging.getLogger(__name__)
 
 DECIDE_S: Final = 3.0  # s before a burst: time enough to reach agents that wait for the instant
-_RUNS_LOOKED_AT: Final = 200  # newest runs among which those with a budget are looked for
 
 
 class Appraisal(Message):
@@ -103,18 +102,18 @@ class Budgets:
 
     async def tick(self) -> None:
         """One look at every run that has a budget and goes on."""
-        for header in await self._coordinator.runs(limit=_RUNS_LOOKED_AT):
-            if header.outcome is None and header.run_id not in self._done:
-                try:
-                    await self.guard(header.run_id)
-                except UnknownRun:
-                    continue  # pruned meanwhile
-                except ExchangeError as error:
-                    say = {"action": "budget", "run_id": header.run_id}
-                    log.warning("budget of %s: %s", header.run_id, error, extra=say)
-                except Exception:  # one that cannot be read here must not stop the others
-                    say = {"action": "budget", "run_id": header.run_id}
-                    log.exception("budget of %s", header.run_id, extra=say)
+        for run_id in await self._coordinator.open_runs():
+            if run_id in self._done:
+                continue
+            say = {"action": "budget", "run_id": run_id}
+            try:
+                await self.guard(run_id)
+            except UnknownRun:
+                continue  # pruned meanwhile
+            except ExchangeError as error:
+                log.warning("budget of %s: %s", run_id, error, extra=say)
+            except Exception:  # one that cannot be read here must not stop the others
+                log.exception("budget of %s", run_id, extra=say)
 
     async def guard(self, run_id: str) -> None:
         """Cancel what is to come of a run that would cross its budget in its next burst."""
