@@ -25,7 +25,7 @@ scenarios: tools ## every test of the field's notebook in the lab, in one table;
 	@$(BIN)/python -m lab.scenarios $(ARGS)
 
 test: tools lint types deploy-check ## everything: lint, types, deploy-check, unit, contract, live
-	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" $(ARGS)
+	@$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not alone" $(ARGS)
 	@$(BIN)/pytest -m alone $(ARGS)
 
 lint: setup ## ruff: rules and format; hadolint and a compose parser: Docker files

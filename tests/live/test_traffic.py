@@ -67,7 +67,7 @@ def test_both_ways_in_two_processes_with_every_option_and_a_clamped_window(
     for flow in burst["flows"]:
         assert flow["received_bits_per_second"] == pytest.approx(40e6, rel=0.1)
         # A sender that the kernel paces counts what still lies in its sockets.
-        assert 38e6 < flow["sent_bits_per_second"] < 60e6
+        assert flow["sent_bits_per_second"] > 0.95 * flow["received_bits_per_second"]
     (pair,) = burst["pairs"]
     assert (pair["basis"], pair["joined_by"]) == ("receiver", "cookie")
     (difference,) = burst["differences"]
