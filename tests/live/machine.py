@@ -6,6 +6,7 @@ kernel, the network (this host's own) and the image: /usr is this host's, /etc a
 """
 
 import contextlib
+import itertools
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ from typing import Final, Self
 
 SYSTEMD: Final = Path("/lib/systemd/systemd")
 _STOP_S: Final = 10.0
+_NUMBERS: Final = itertools.count()  # of this process's machines
 
 # Process 1's own mounts; nothing of it is seen outside.
 _SCRIPT: Final = r"""
@@ -41,6 +43,8 @@ exec unshare $own_network --mount --pid --cgroup --uts --ipc --fork --kill-child
     mount -t tmpfs -o mode=755 tmpfs /var/lib
     mkdir -p /var/lib/broadside
     mount --bind "$work/state" /var/lib/broadside
+    mount -t tmpfs -o mode=1777 tmpfs /tmp
+    mount -t tmpfs -o mode=1777 tmpfs /var/tmp
     umount -R /sys/fs/cgroup
     mkdir -p /sys/fs/cgroup
     mount -t cgroup2 cgroup2 /sys/fs/cgroup
@@ -73,7 +77,7 @@ class Machine:
         self._log = folder / "systemd.log"
         self._venv = venv
         self._own_network = own_network
-        self._cgroup = _cgroup_root() / f"broadside-test-{os.getpid()}"
+        self._cgroup = _cgroup_root() / f"broadside-test-{os.getpid()}-{next(_NUMBERS)}"
         for name in ("etc", "files", "state"):
             (folder / name).mkdir()
         system = "/etc/systemd/system"
