@@ -4,6 +4,7 @@
 :func:`lab.profiles.apply` and ``lab down`` do.
 """
 
+import itertools
 import sys
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from lab.errors import LabBroken
 from lab.profiles import PROFILES, Profile, falls_path
 from lab.topology import Lab
 
-JITTER_EVERY_S: Final = 1.0
+JITTER_EVERY_S: Final = 0.5
 PACES_COUNT: Final = 4
 LOOK_EVERY_S: Final = 0.25
 IDLE_RATIO: Final = 0.02  # load below which a collapsed firewall has recovered
@@ -39,25 +40,31 @@ def main(folder: Path, name: str) -> None:
 
 
 def keep_jitter(lab: Lab, profile: Profile) -> None:
-    """Move every client's NIC rate up and down about its mean, each at a pace of its own.
-
-    Paces of 1, 2, 3 and 4 s in turn: over ten seconds no two of them go along with each other, so
-    what one pair loses is nobody's gain.
-    """
+    """Move every client's NIC rate up and down about its mean, each at a pace of its own."""
     rate = lab.spec.nic_bits_per_second
     if rate is None:
         raise SystemExit("the lab's NICs have no rate to move")
-    step = 0
-    while True:
+    begun_s, is_up = time.monotonic(), dict[int, bool]()
+    for step in itertools.count():
         for index, client in enumerate(lab.clients):
-            pace = 1 + index % PACES_COUNT
-            if step % pace == 0:
-                up = (step // pace + index // PACES_COUNT) % 2 == 0
+            up = is_jitter_up(step * JITTER_EVERY_S, index)
+            if is_up.get(index) is not up:
+                is_up[index] = up
                 share = 1 + (profile.nic_jitter_ratio if up else -profile.nic_jitter_ratio)
                 moved = max(100_000, round(rate * profile.nic_ratio * share))
                 network.set_nic_rate(lab, [client], moved)
-        step += 1
-        time.sleep(JITTER_EVERY_S)
+        time.sleep(max(0.0, begun_s + (step + 1) * JITTER_EVERY_S - time.monotonic()))
+
+
+def is_jitter_up(at_s: float, index: int) -> bool:
+    """Whether a client's NIC is at its upper rate.
+
+    Paces of 1, 2, 3 and 4 s in turn; every second four half a pace later, so that of the first
+    eight, whichever get a job, no two go along with each other or make up for each other.
+    """
+    pace_s = 1 + index % PACES_COUNT
+    later_s = pace_s / 2 * (index // PACES_COUNT % 2)
+    return int((at_s + later_s) // pace_s) % 2 == 0
 
 
 def keep_cliff(lab: Lab, profile: Profile, cliff_ratio: float) -> None:

@@ -111,6 +111,7 @@ def _unsound(row: Row, verdict: str) -> Iterator[str]:
         yield f"{name}verdict {row.verdict or 'none'}, expected {verdict}"
     if row.completeness_ratio is None or row.completeness_ratio < COMPLETE_RATIO:
         yield f"{name}completeness {row.completeness_ratio}, expected {COMPLETE_RATIO:g} or more"
+        yield from row.lost
     if not row.payload_bits_per_second:
         yield f"{name}no rate"
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from coordinator.core.completeness import State
 from coordinator.core.runs import RunSpec
 from coordinator.core.summary import RunSummary
 from coordinator.studies.values import Study
@@ -33,6 +34,7 @@ class Row:
     trials: "tuple[Row, ...]" = ()  # of a study
     verdict: str | None = None  # None: a study has none of its own
     completeness_ratio: float | None = None
+    lost: tuple[str, ...] = ()  # pairs that were not wholly measured, and what became of them
 
 
 def run_row(name: str, summary: RunSummary, spec: RunSpec, says: str | None = None) -> Row:
@@ -61,6 +63,12 @@ def run_row(name: str, summary: RunSummary, spec: RunSpec, says: str | None = No
         outcome=f"{summary.verdict}: {finding}",
         verdict=summary.verdict.value,
         completeness_ratio=summary.completeness_ratio,
+        lost=tuple(
+            f"burst {burst.index + 1} {pair.pair} {pair.state.value}: {pair.reason or 'no reason'}"
+            for burst in summary.bursts
+            for pair in burst.pairs
+            if pair.state is not State.MEASURED
+        ),
     )
 
 
