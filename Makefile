@@ -24,8 +24,9 @@ faults: setup ## break a fleet in every phase of a run: the table of faults, eac
 scenarios: tools ## every test of the field's notebook in the lab, in one table; ARGS="--only FTP"
 	@$(BIN)/python -m lab.scenarios $(ARGS)
 
-test: tools lint types deploy-check ## everything: lint, types, deploy-check, unit, contract, live
-	@$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not alone" $(ARGS)
+test: tools ## everything: lint, types, deploy-check, unit, contract, live
+	@$(MAKE) --no-print-directory -j2 -O lint types deploy-check
+	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" $(ARGS)
 	@$(BIN)/pytest -m alone $(ARGS)
 
 lint: setup ## ruff: rules and format; hadolint and a compose parser: Docker files

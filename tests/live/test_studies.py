@@ -10,7 +10,10 @@ from tests.live.site import Site, wait_for, wait_for_fleet
 
 pytestmark = pytest.mark.live
 
-SMALL = [f"--set={field}" for field in ("pairs_count=1", "bursts_count=1", "burst_s=2", "lead_s=5")]
+SMALL = [
+    f"--set={field}"
+    for field in ("pairs_count=1", "bursts_count=1", "burst_s=2", "lead_s=5", "late_after_s=5")
+]
 
 
 @pytest.fixture(scope="module")
