@@ -161,26 +161,35 @@ class Coordinator:
 
         Raises as :meth:`launch` does.
         """
-        now = self._now()
-        presences = await self._records.read_presences()
-        plan = make_plan(spec, presences, now, run_id)
-        over_budget = estimate(spec, live(presences, now), self.prices, now).over_budget
-        if over_budget is not None:
-            raise OverBudget([over_budget])
+        plan, fleet = await self._plan(spec, run_id)
         header = RunHeader(
             run_id=plan.run_id,
             scenario=spec.scenario,
-            created_at=now,
+            created_at=plan.created_at,
             created_by=by,
             labels=spec.labels,
         )
         control = Control(run_id=plan.run_id, lease_until_at=first_lease_until(plan))
-        rests_on = basis(spec, live(presences, now)).model_dump_json().encode()
+        rests_on = basis(spec, fleet).model_dump_json().encode()
         await self._records.save_summary(run_id, "price", rests_on)
-        await self._records.save_summary(run_id, FLEET, dump_fleet(live(presences, now)))
+        await self._records.save_summary(run_id, FLEET, dump_fleet(fleet))
         document = plan.model_dump_json().encode()
         await self._records.create_run(header, document, control, listed=listed)
         return plan
+
+    async def check(self, spec: RunSpec) -> None:
+        """Raise what would refuse a run that was launched now; nothing is stored."""
+        await self._plan(spec, "check")
+
+    async def _plan(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
+        """The run on the fleet that is there, and that fleet. Raises Infeasible, OverBudget."""
+        now = self._now()
+        presences = await self._records.read_presences()
+        plan, fleet = make_plan(spec, presences, now, run_id), live(presences, now)
+        over_budget = estimate(spec, fleet, self.prices, now).over_budget
+        if over_budget is not None:
+            raise OverBudget([over_budget])
+        return plan, fleet
 
     async def release(self, run_id: str) -> None:
         """Let a prepared run show, and its jobs be queued soon; again is harmless.

@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from coordinator.core.estimate import OverBudget, estimate
-from coordinator.core.plan import Infeasible, first_start, live, plan
+from coordinator.core.plan import Infeasible, first_start
 from coordinator.core.runs import RunSpec
 from coordinator.cursors import make_cursor, parse_cursor
 from coordinator.scenarios import ScenarioError
@@ -252,7 +251,7 @@ class Studies:
             return
         try:
             spec = trial.resolve(study.study_id, study.spec)
-            if not await self._may_begin(study, spec, run_id):
+            if not await self._may_begin(study, spec):
                 return
             await self._switch(study, trial)
             await self._coordinator.launch(spec, by=study.created_by, run_id=run_id)
@@ -275,7 +274,7 @@ class Studies:
         if (await self.read(study.study_id)).cancelled_at is not None:  # while it was launched
             await self._cancel_run(run_id, study.created_by, "the study was cancelled")
 
-    async def _may_begin(self, study: Study, spec: RunSpec, run_id: str) -> bool:
+    async def _may_begin(self, study: Study, spec: RunSpec) -> bool:
         """Whether the device is this study's to switch for a trial that can run.
 
         Raises :class:`SwitchError`, :class:`Busy`, ``Infeasible``.
@@ -297,11 +296,7 @@ class Studies:
         if sending:
             said = [f"run {each}, which sends until {at:%H:%M:%SZ}" for each, at in sending.items()]
             raise Busy(", ".join(said))
-        presences = await self._coordinator.presences()
-        plan(spec, presences, now, run_id)
-        over_budget = estimate(spec, live(presences, now), self._coordinator.prices).over_budget
-        if over_budget is not None:
-            raise OverBudget([over_budget])
+        await self._coordinator.check(spec)
         await self._say(study, None)
         return True
 
