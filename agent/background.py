@@ -2,12 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Mapping
 
 from exchange.ports import ExchangeError
-
-RESTART_PAUSE_S: Final = 5.0  # s after a fault of ours in a background task
 
 log = logging.getLogger(__name__)
 
@@ -29,15 +26,3 @@ async def safely(work: Awaitable[object], action: str, context: Mapping[str, obj
         log.warning("%s", error or "no answer in time", extra={"action": action, **context})
     except Exception:
         log.exception("unexpected", extra={"action": action, **context})
-
-
-async def keep_going(work: Callable[[], Awaitable[None]]) -> None:
-    """Run a background task to its end, starting it again after a fault of ours."""
-    while True:
-        try:
-            await work()
-        except Exception:
-            log.exception("unexpected", extra={"action": "error"})
-            await asyncio.sleep(RESTART_PAUSE_S)
-        else:
-            return

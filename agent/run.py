@@ -14,7 +14,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from agent.background import keep_going, pause
+from agent.background import pause
 from agent.counters import CountersUnreadable, HostCounters, HostLog
 from agent.gate import explain_no_gate, find_gate
 from agent.host import Host, HostUnknown, find_host
@@ -30,6 +30,7 @@ from agent.tools import Tools
 from agent.tunnel import sweep_tunnels
 from agent.worker import Worker
 from agent.workspace import sweep
+from exchange.background import keep_going
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Role
 from exchange.ports import ExchangeMisconfigured, ExchangeUnavailable

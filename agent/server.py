@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from agent.attempt import Attempt, known_until_s
-from agent.background import keep_going, pause, safely
+from agent.background import pause, safely
 from agent.clock import read_clock
 from agent.daemon import DaemonPort, service_states
 from agent.kits import find_kits
@@ -26,6 +26,7 @@ from agent.process import EngineUnusable, Exit
 from agent.sockets import PortView, read_ports
 from agent.tools import Tools
 from agent.tunnels import TunnelKeeper
+from exchange.background import keep_going
 from exchange.engines.port import ServerAsk
 from exchange.engines.reading import Event, Reading, Started
 from exchange.messages import ClockReading, Endpoint, Role, ServerTest, Trouble

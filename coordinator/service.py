@@ -17,7 +17,6 @@ from functools import partial
 from typing import Final, Protocol
 
 from coordinator.answers import Recomputed, hold_against
-from coordinator.background import keep_going
 from coordinator.closing import Closing
 from coordinator.core.compare import Comparison
 from coordinator.core.course import Course
@@ -60,6 +59,7 @@ from coordinator.set_aside import DeadLetters
 from coordinator.standing import Standing
 from coordinator.stored import FLEET, dump_fleet, read_ledger
 from coordinator.troubles import watch_queue
+from exchange.background import keep_going
 from exchange.fabric import Fabric
 from exchange.messages import Control, Presence, Side, TroubleKind
 from exchange.ports import ExchangeError, ExchangeUnavailable

@@ -291,24 +291,35 @@ class Records:
         self, run_id: str, change: Callable[[Control], Mapping[str, object]]
     ) -> Control:
         """Apply what ``change`` says of the row's newest state; when nothing, write nothing."""
-        partition = _run_partition(run_id)
-        for _ in range(_CHANGE_TRIES_COUNT):
-            row = await self._table.get(partition, "control")
-            if row is None:
-                raise EntityNotFound(f"run {run_id}: there is none")
+
+        def changed(row: Entity) -> Entity:
             control = parse_row(Control, row)
-            changed = Control.model_validate(dict(control) | dict(change(control)))
-            if changed == control:
-                return control
+            new = Control.model_validate(dict(control) | dict(change(control)))
+            return row if new == control else message_row(row.partition_key, row.row_key, new)
+
+        row = await self._change_row(run_id, "control", changed)
+        if row is None:
+            raise EntityNotFound(f"run {run_id}: there is none")
+        return parse_row(Control, row)
+
+    async def _change_row(
+        self, run_id: str, key: str, change: Callable[[Entity], Entity]
+    ) -> Entity | None:
+        """Replace one of a run's rows by what ``change`` makes of its newest state, whoever else
+        writes; the row as it is then. The same row back: nothing is written. None: there is none.
+        """
+        for _ in range(_CHANGE_TRIES_COUNT):
+            row = await self._table.get(_run_partition(run_id), key)
+            if row is None or (new := change(row)) is row:
+                return row
             try:
-                new_row = message_row(partition, "control", changed)
-                await self._table.replace(new_row, row.etag or "")
+                await self._table.replace(new, row.etag or "")
             except EntityChanged:
                 await asyncio.sleep(random.uniform(0, _CHANGE_PAUSE_S))  # noqa: S311 - jitter
             else:
-                return changed
+                return new
         raise ExchangeUnavailable(
-            f"run {run_id}: its control row changed under {_CHANGE_TRIES_COUNT} attempts to "
+            f"run {run_id}: its {key} row changed under {_CHANGE_TRIES_COUNT} attempts to "
             "change it; try again"
         )
 
@@ -333,11 +344,8 @@ class Records:
     ) -> None:
         """Note new messages of a queued burst, whoever else does: by place, number and since which
         burst the pair has that server. A newer move's message stays."""
-        key = f"queued.{burst_index:05d}"
-        for _ in range(_CHANGE_TRIES_COUNT):
-            row = await self._table.get(_run_partition(run_id), key)
-            if row is None:  # pruned meanwhile
-                return
+
+        def changed(row: Entity) -> Entity:
             queued = _parse_queued(row)
             numbers, moved = list(queued.numbers), list(queued.moved)
             for place, (number, since) in messages.items():
@@ -345,16 +353,10 @@ class Records:
                 if before is None or before < since:
                     numbers[place], moved[place] = number, since
             new = QueuedBurst(numbers=tuple(numbers), moved=tuple(moved))
-            try:
-                await self._table.replace(_queued_row(run_id, burst_index, new), row.etag or "")
-            except EntityChanged:
-                await asyncio.sleep(random.uniform(0, _CHANGE_PAUSE_S))  # noqa: S311 - jitter
-            else:
-                return
-        raise ExchangeUnavailable(
-            f"run {run_id}: {key} changed under {_CHANGE_TRIES_COUNT} attempts to change it; "
-            "try again"
-        )
+            return _queued_row(run_id, burst_index, new)
+
+        # None: the run was pruned meanwhile.
+        await self._change_row(run_id, _queued_key(burst_index), changed)
 
     async def read_queued(self, run_id: str) -> Mapping[int, QueuedBurst]:
         """By burst index."""
@@ -807,10 +809,14 @@ def _started(
     ]
 
 
+def _queued_key(burst_index: int) -> str:
+    return f"queued.{burst_index:05d}"
+
+
 def _queued_row(run_id: str, burst_index: int, queued: QueuedBurst) -> Entity:
     packed = pack({"numbers": queued.numbers, "moved": queued.moved})
     return make_row(
-        _run_partition(run_id), f"queued.{burst_index:05d}", cut_properties("numbers", packed)
+        _run_partition(run_id), _queued_key(burst_index), cut_properties("numbers", packed)
     )
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from coordinator import background
 from coordinator.core.runs import Plan, RunSpec
 from coordinator.core.status import due_at
 from coordinator.dispatch import Dispatch
 from coordinator.service import Coordinator
+from exchange import background
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control
 from exchange.ports import ExchangeUnavailable, Outgoing, QueueError

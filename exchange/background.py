@@ -1,4 +1,4 @@
-"""Work that goes on for as long as the coordinator does, whatever happens to one round of it."""
+"""Work that goes on for as long as its process does, whatever happens to one round of it."""
 
 import asyncio
 import logging
