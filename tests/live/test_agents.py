@@ -26,6 +26,7 @@ from exchange.messages import (
     Phase,
     Side,
     StartMethod,
+    Track,
 )
 from exchange.records import Records
 from tests.live.agents import (
@@ -101,6 +102,14 @@ def sent_bytes(report: JobReport) -> int:
     return sum(total.sent_bytes or 0 for total in report.engine.totals) if report.engine else 0
 
 
+def assert_seconds_carry(track: Track, received_bytes: int | None) -> None:
+    """A receiver's seconds are its total, but for what its threads still read after the last count
+    (iperf3 3.16 and later count first and stop the threads then)."""
+    assert received_bytes is not None
+    rest_bytes = received_bytes - sum(row.transferred_bytes for row in track.intervals)
+    assert 0 <= rest_bytes < 0.05 * received_bytes
+
+
 # With both engines ------------------------------------------------------------------------------
 
 
@@ -136,7 +145,7 @@ async def test_a_job_is_measured_at_both_ends(pair: Pair) -> None:
     assert test.test.client_address == "127.0.0.1"
     (received,) = test.tracks
     assert (received.side, received.flow) == (Side.SERVER, Flow.UP)
-    assert sum(i.transferred_bytes for i in received.intervals) == totals.received_bytes
+    assert_seconds_carry(received, totals.received_bytes)
 
     raw = await site.fabric.records.read_raw(job.run_id, 0, 0)
     assert raw is not None
@@ -293,7 +302,7 @@ async def test_nothing_is_lost_while_the_table_is_away(site: Range, any_engine: 
     (sent,) = report.engine.totals
     assert sum(i.transferred_bytes for i in seconds.tracks[0].intervals) == sent.sent_bytes
     test = await site.tests(port, lambda t: t.test.ended_at is not None)
-    assert sum(i.transferred_bytes for i in test.tracks[0].intervals) == sent.received_bytes
+    assert_seconds_carry(test.tracks[0], sent.received_bytes)
     await until(lambda: not any(any(spool.iterdir()) for spool in spools))
     server.stop()
     client.kill()
