@@ -13,8 +13,6 @@ import typer
 
 from coordinator.capacity import (
     Capacity,
-    CapacityError,
-    CapacityRefused,
     FirewallCapacity,
     Record,
     open_capacity,
@@ -23,6 +21,7 @@ from coordinator.capacity import (
 )
 from coordinator.cli.connection import Json
 from coordinator.cli.exits import Exit, stop
+from coordinator.resource_manager import ResourceError, ResourceRefused
 from coordinator.settings import CoordinatorSettings
 
 app = typer.Typer(
@@ -97,7 +96,7 @@ def set_capacity(
     """
     try:
         capacity = Capacity(min_count=least, max_count=most).checked()
-    except CapacityRefused as error:
+    except ResourceRefused as error:
         stop(str(error), Exit.USAGE)
     code = 0
     with _opened(firewall, records) as (opened, record), _interruptible():
@@ -113,7 +112,7 @@ def set_capacity(
         try:
             code = subprocess.run(context.args, check=False).returncode
         except FileNotFoundError:
-            raise CapacityRefused(f"{context.args[0]}: no such command") from None
+            raise ResourceRefused(f"{context.args[0]}: no such command") from None
         finally:
             _put_back(opened, record)
     if code:
@@ -145,10 +144,10 @@ def _opened(
         opened = open_capacity(settings, resource_id, lambda text: typer.echo(text, err=True))
         record = Record.of(opened.resource_id, records)
         yield opened, record
-    except CapacityError as error:
+    except ResourceError as error:
         kept = record is not None and record.path.exists()
         later = "; the bounds from before are kept: run broadside capacity restore" if kept else ""
-        usage = isinstance(error, CapacityRefused) and opened is None
+        usage = isinstance(error, ResourceRefused) and opened is None
         stop(f"{error}{later}", Exit.USAGE if usage else Exit.CANNOT_RUN)
     finally:
         if opened is not None:

@@ -14,14 +14,20 @@ from typing import Any
 import pytest
 
 from coordinator.capacity import (
+    FIREWALL as KIND,
+)
+from coordinator.capacity import (
     Capacity,
-    CapacityBusy,
-    CapacityRefused,
-    CapacityUnavailable,
     FirewallCapacity,
     Record,
     raise_capacity,
     restore,
+)
+from coordinator.resource_manager import (
+    Resource,
+    ResourceBusy,
+    ResourceRefused,
+    ResourceUnavailable,
 )
 from tests.live.commands import Done, run_command
 from tests.live.site import BROADSIDE, ROOT, wait_for
@@ -166,11 +172,12 @@ def nap(_: float) -> None:
 
 
 def firewall(
-    url: str, *, sleep: Callable[[float], None] = nap, patience_s: float = 5.0
+    url: str, *, sleep: Callable[[float], None] = nap, patience_s: float = 60.0
 ) -> FirewallCapacity:
-    return FirewallCapacity(
-        FIREWALL, token=lambda: "t", endpoint=url, sleep=sleep, patience_s=patience_s
+    resource = Resource(
+        FIREWALL, KIND, token=lambda: "t", endpoint=url, sleep=sleep, patience_s=patience_s
     )
+    return FirewallCapacity(resource)
 
 
 OLD = Capacity(min_count=2, max_count=20)
@@ -214,7 +221,7 @@ def test_a_change_that_fails_ends_with_the_old_bounds(arm: tuple[Arm, str], tmp_
     standing, url = arm
     standing.fails_at = 20
     opened, record = firewall(url), Record.of(FIREWALL, tmp_path)
-    with pytest.raises(CapacityRefused, match="failed: no room"):
+    with pytest.raises(ResourceRefused, match="failed: no room"):
         raise_capacity(opened, NEW, record, NOW)
     assert standing.capacity == {"minCapacity": 2, "maxCapacity": 20}
     assert record.read() is None
@@ -246,7 +253,7 @@ def test_what_somebody_else_sets_meanwhile_is_not_overwritten(
     standing, url = arm
     standing.rival = {"minCapacity": 5, "maxCapacity": 9}
     opened, record = firewall(url), Record.of(FIREWALL, tmp_path)
-    with pytest.raises(CapacityBusy, match="5 to 9 units meanwhile"):
+    with pytest.raises(ResourceBusy, match="5 to 9 units meanwhile"):
         raise_capacity(opened, NEW, record, NOW)
     assert standing.capacity == {"minCapacity": 5, "maxCapacity": 9}
     assert standing.puts == []
@@ -258,7 +265,7 @@ def test_a_failed_restore_can_be_tried_again(arm: tuple[Arm, str], tmp_path: Pat
     opened, record = firewall(url), Record.of(FIREWALL, tmp_path)
     raise_capacity(opened, NEW, record, NOW)
     standing.refuses_puts = 1
-    with pytest.raises(CapacityRefused, match="Network Contributor"):
+    with pytest.raises(ResourceRefused, match="Network Contributor"):
         restore(opened, record)
     assert record.read() == OLD
     assert restore(opened, record) == OLD
@@ -267,7 +274,7 @@ def test_a_failed_restore_can_be_tried_again(arm: tuple[Arm, str], tmp_path: Pat
 def test_a_put_that_was_taken_and_ignored_is_told(arm: tuple[Arm, str], tmp_path: Path) -> None:
     standing, url = arm
     standing.keeps_old = True
-    with pytest.raises(CapacityUnavailable, match="keeps 2 to 20 units"):
+    with pytest.raises(ResourceUnavailable, match="keeps 2 to 20 units"):
         raise_capacity(firewall(url), NEW, Record.of(FIREWALL, tmp_path), NOW)
 
 
@@ -277,7 +284,7 @@ def test_a_basic_firewall_is_refused_before_anything_is_written(
     standing, url = arm
     standing.tier = "Basic"
     record = Record.of(FIREWALL, tmp_path)
-    with pytest.raises(CapacityRefused, match="fixed capacity"):
+    with pytest.raises(ResourceRefused, match="fixed capacity"):
         raise_capacity(firewall(url), NEW, record, NOW)
     assert (standing.puts, record.read()) == ([], None)
 
@@ -285,7 +292,7 @@ def test_a_basic_firewall_is_refused_before_anything_is_written(
 def test_a_service_that_stays_away_is_told_in_time(arm: tuple[Arm, str]) -> None:
     standing, url = arm
     standing.broken = 10_000
-    with pytest.raises(CapacityUnavailable, match="503"):
+    with pytest.raises(ResourceUnavailable, match="503"):
         firewall(url, patience_s=0.1).read()
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.firewall_policy import FirewallPolicy, PolicyError, main
+from coordinator.firewall_policy import POLICY as KIND
+from coordinator.firewall_policy import main, set_modes
+from coordinator.resource_manager import Resource, ResourceError
 from coordinator.studies.switch import Switch
 
 pytestmark = pytest.mark.live
@@ -125,15 +127,16 @@ def arm() -> Iterator[Arm]:
 
 
 def put(arm: Arm, token: str = "t", patience_s: float = 60, **modes: str) -> None:  # noqa: S107
-    policy = FirewallPolicy(
+    policy = Resource(
         POLICY,
+        KIND,
         token=lambda: token,
         endpoint=arm.url,
         patience_s=patience_s,
         sleep=lambda _: None,
     )
     try:
-        policy.set(modes)
+        set_modes(policy, modes)
     finally:
         policy.close()
 
@@ -173,25 +176,21 @@ def test_somebody_elses_change_between_is_kept(arm: Arm) -> None:
     put(arm, idps="Deny")
     assert len(arm.puts) == 1
     arm.rivals = 99
-    with pytest.raises(PolicyError, match="somebody else"):
+    with pytest.raises(ResourceError, match="somebody else"):
         put(arm, idps="Off")
 
 
 def test_what_goes_wrong_is_one_line(arm: Arm) -> None:
-    with pytest.raises(PolicyError, match="401 no token"):
+    with pytest.raises(ResourceError, match="401 no token"):
         put(arm, token="another", idps="Deny")  # noqa: S106
     arm.keeps_old = True
-    with pytest.raises(PolicyError, match="did not take the mode"):
+    with pytest.raises(ResourceError, match="did not take the mode"):
         put(arm, idps="Deny")
     arm.fails = True
-    with pytest.raises(PolicyError, match="failed: no room"):
+    with pytest.raises(ResourceError, match="failed: no room"):
         put(arm, idps="Deny")
-    with pytest.raises(PolicyError, match="not a firewall policy's"):
-        FirewallPolicy("/subscriptions/0", token=lambda: "t")
-    with pytest.raises(PolicyError, match="https only"):
-        FirewallPolicy(POLICY, token=lambda: "t", endpoint="http://example.com")
     arm.throttled = 99
-    with pytest.raises(PolicyError, match="no end in time: GET: 429"):
+    with pytest.raises(ResourceError, match="no end in time: GET: 429"):
         put(arm, patience_s=-1, idps="Deny")
 
 
@@ -208,6 +207,6 @@ async def test_a_switch_runs_it(arm: Arm, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_command_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--policy", "x", "--idps", "Deny"]) == 1
-    assert capsys.readouterr().err.startswith("firewall_policy: policy 'x'")
+    assert capsys.readouterr().err.startswith("firewall_policy: firewall policy 'x'")
     with pytest.raises(SystemExit):
         main(["--policy", POLICY])

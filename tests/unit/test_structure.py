@@ -44,8 +44,7 @@ RULES: Final = (  # the first that matches a module's path counts
     Rule(where="coordinator/cli/demo.py", never=("agent", "azure")),
     Rule(where="coordinator/cli/lab.py", never=("agent", "azure")),
     Rule(where="coordinator/*azure_monitor*", never=("agent", "lab")),
-    Rule(where="coordinator/capacity.py", never=("agent", "lab")),  # the Resource Manager
-    Rule(where="coordinator/firewall_policy.py", never=("agent", "lab")),  # and again
+    Rule(where="coordinator/resource_manager.py", never=("agent", "lab")),
     Rule(where="coordinator/*", never=("agent", "lab", "azure")),
     Rule(where="lab/*"),
 )

@@ -15,6 +15,7 @@ import pytest
 from coordinator import firewall_policy
 from coordinator.cli.range import Standing
 from coordinator.core.limits import DOCUMENTED
+from coordinator.resource_manager import Resource
 from coordinator.studies.switch import read_switches
 from deploy.check import boot, hcl, rules
 from deploy.check.__main__ import SCHEMA, range_faults, read_files
@@ -282,7 +283,7 @@ def test_the_coordinators_switches_are_read_and_their_commands_understood(tmp_pa
                 "coordinator.firewall_policy",
             ]
             assert (policy_flag, mode.lower()) == ("--policy", state)
-            firewall_policy.FirewallPolicy(policy, token=str).close()
+            Resource(policy, firewall_policy.POLICY, token=str).close()
             assert firewall_policy.arguments([policy_flag, policy, flag, mode])[1]
 
 
