@@ -3,9 +3,10 @@
 import re
 from typing import Final
 
-_RATES: Final = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+# As exponents, so that 9ms is read as 9e-3, the number nearest to it: 9 * 1e-3 is another.
+_RATES: Final = {"": "", "k": "e3", "m": "e6", "g": "e9", "t": "e12"}
 _SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_TIMES: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_TIMES: Final = {"us": "e-6", "ms": "e-3", "s": ""}
 _NUMBER: Final = r"(\d+(?:\.\d*)?|\.\d+)"
 
 
@@ -14,7 +15,7 @@ def parse_rate(text: str) -> float:
     found = re.fullmatch(rf"{_NUMBER}\s*([kmgt]?)(?:bit/s|bps|bit)?", text.strip(), re.IGNORECASE)
     if not found or float(found[1]) <= 0:
         raise ValueError(f"{text!r} is not a rate; write it like 1.5G or 180Gbit/s")
-    return float(found[1]) * _RATES[found[2].lower()]
+    return float(f"{found[1]}{_RATES[found[2].lower()]}")
 
 
 def parse_size(text: str) -> int:
@@ -30,4 +31,4 @@ def parse_time(text: str) -> float:
     found = re.fullmatch(rf"{_NUMBER}\s*(us|ms|s)", text.strip(), re.IGNORECASE)
     if not found or float(found[1]) <= 0:
         raise ValueError(f"{text!r} is not a time; write it like 2ms or 0.1s")
-    return float(found[1]) * _TIMES[found[2].lower()]
+    return float(f"{found[1]}{_TIMES[found[2].lower()]}")

@@ -1,6 +1,7 @@
 """How large a window, or how many sessions, a rate over a path needs. Pure."""
 
 import math
+from fractions import Fraction
 
 from exchange.messages import Message
 
@@ -24,7 +25,8 @@ def advise_window(
 
     A sender has at most one window in flight a round trip, so a session's rate is at most
     window / RTT (RFC 6349, section 3.3.1); the rate needs BDP = rate x RTT bytes in flight over all
-    sessions. Raises ``ValueError`` for what is not positive.
+    sessions. Reckoned exactly, in the decimals as they are written: 9 ms is 9/1000 s and not the
+    nearest binary number. Raises ``ValueError`` for what is not positive.
     """
     for name, value in (
         ("bits_per_second", bits_per_second),
@@ -33,7 +35,7 @@ def advise_window(
     ):
         if value is not None and not (value > 0 and math.isfinite(value)):
             raise ValueError(f"{name}: {value:g} is not above zero")
-    bdp_bytes = math.ceil(bits_per_second * rtt_s / 8)
+    bdp_bytes = math.ceil(_decimal(bits_per_second) * _decimal(rtt_s) / 8)
     if window_bytes is None:
         return WindowAdvice(
             bits_per_second=bits_per_second,
@@ -42,7 +44,7 @@ def advise_window(
             sentence=f"one session needs a window of {_bytes(bdp_bytes)}",
         )
     session = window_bytes * 8 / rtt_s
-    count = math.ceil(bdp_bytes / window_bytes)
+    count = math.ceil(Fraction(bdp_bytes, window_bytes))
     return WindowAdvice(
         bits_per_second=bits_per_second,
         rtt_s=rtt_s,
@@ -56,6 +58,10 @@ def advise_window(
             f"{count} session{'s' if count > 1 else ''}"
         ),
     )
+
+
+def _decimal(value: float) -> Fraction:
+    return Fraction(str(value))
 
 
 def _bytes(count: int) -> str:

@@ -1,5 +1,7 @@
 """Windows and sessions for a rate over a path."""
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,8 +32,23 @@ def test_the_sessions_carry_the_rate_and_one_less_does_not(
     advice = advise_window(rate, rtt_s, window)
     assert advice.sessions_count is not None
     assert advice.session_bits_per_second is not None
-    assert advice.sessions_count * window >= rate * rtt_s / 8
-    assert (advice.sessions_count - 1) * window < rate * rtt_s / 8 + 1
+    wanted = Fraction(repr(rate)) * Fraction(repr(rtt_s)) / 8  # bytes in flight
+    assert advice.bdp_bytes - 1 < wanted <= advice.bdp_bytes
+    assert (advice.sessions_count - 1) * window < wanted <= advice.sessions_count * window
+
+
+@given(
+    rtt_ms=st.integers(1, 100),
+    rate_mbit=st.integers(1, 100_000),
+    sessions=st.integers(1, 64),
+)
+def test_windows_that_fill_a_path_exactly_are_enough(
+    rtt_ms: int, rate_mbit: int, sessions: int
+) -> None:
+    window = 125 * rtt_ms * rate_mbit
+    rate, rtt_s = float(rate_mbit * sessions * 10**6), float(Fraction(rtt_ms, 1000))
+    advice = advise_window(rate, rtt_s, window)
+    assert (advice.bdp_bytes, advice.sessions_count) == (window * sessions, sessions)
 
 
 @pytest.mark.parametrize(("rate", "rtt_s"), [(0.0, 1.0), (1e9, 0.0), (1e9, float("nan"))])
