@@ -18,7 +18,7 @@ from coordinator.core.roundtrips import PathLatency, PhaseLatency
 from coordinator.core.runs import Burst
 from exchange.messages import Message, UtcDatetime, pair_name
 
-SPIKE_S: Final = 1.0  # s without a good answer that make a spike
+SPIKE_S: Final = 1.0  # s of probes without a good answer that make a spike
 SPIKE_RATIO: Final = 5.0  # times the baseline's 99th percentile
 SPIKE_OVER_S: Final = 0.02  # s over it, at least: a baseline of microseconds makes no spikes of ms
 LOADED_RATIO: Final = 2.0  # and times the burst's median: a queue that stands all along is no spike
@@ -157,22 +157,26 @@ def _spikes(
 
 
 def _bad(index: int, column: ProbeColumn, limit_s: float) -> Iterable[_Bad]:
-    """Stretches of at least :data:`SPIKE_S` whose every probe was lost or over the limit."""
-    sent = ~(column.rtt_s < 0)
+    """Stretches of :data:`SPIKE_S` of sent probes, each of them lost or over the limit.
+
+    A single probe that was not sent counts for nothing; two in a row end the stretch, since then
+    it is the agent that paused.
+    """
+    (sent,) = np.nonzero(~(column.rtt_s < 0))
     rtt_s, at_s = column.rtt_s[sent], _times(column)[sent]
-    bad = np.isnan(rtt_s) | (rtt_s > limit_s)
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], bad, [False]]).astype(np.int8)))
-    for first, stop in zip(edges[::2], edges[1::2], strict=True):
-        from_s, to_s = float(at_s[first]), float(at_s[stop - 1]) + column.every_s
-        if to_s - from_s < SPIKE_S - column.every_s / 1000:
+    (bad,) = np.nonzero(np.isnan(rtt_s) | (rtt_s > limit_s))
+    apart = (np.diff(bad) > 1) | (np.diff(sent[bad]) > 2)
+    for stretch in np.split(bad, np.flatnonzero(apart) + 1):
+        if len(stretch) * column.every_s < SPIKE_S - column.every_s / 1000:
             continue
-        answered = rtt_s[first:stop][~np.isnan(rtt_s[first:stop])]
+        seen_s = rtt_s[stretch]
+        answered = seen_s[~np.isnan(seen_s)]
         yield _Bad(
             pair_index=index,
-            from_s=from_s,
-            to_s=to_s,
+            from_s=float(at_s[stretch[0]]),
+            to_s=float(at_s[stretch[-1]]) + column.every_s,
             rtt_max_s=float(answered.max()) if len(answered) else None,
-            lost_count=int(stop - first - len(answered)),
+            lost_count=len(stretch) - len(answered),
         )
 
 

@@ -81,6 +81,25 @@ def test_a_queue_that_stands_all_along_is_no_spike_and_a_second_above_it_is_one(
     assert (spike.to_at - spike.from_at).total_seconds() == pytest.approx(1.5)
 
 
+def test_probes_that_were_not_sent_are_no_part_of_a_spike() -> None:
+    """A client's agent that stalls for 2 s answers late before it and after it."""
+    stalled = column(s50_51=0.2, s51_71=-1.0, s71_72=0.2)
+    halves = column(s50_56=np.nan, s56_58=-1.0, s58_64=np.nan)
+    for probes in (stalled, halves):
+        latency, _ = find_latency(BURST, {0: probes})
+        assert latency is not None and latency.spikes == ()
+
+
+def test_one_probe_that_was_not_sent_hides_no_spike_and_counts_for_nothing() -> None:
+    short, _ = find_latency(BURST, {0: column(s50_60=0.5, s55_56=-1.0)})
+    assert short is not None and short.spikes == ()  # nine bad probes in ten steps
+    latency, _ = find_latency(BURST, {0: column(s50_61=np.nan, s55_56=-1.0)})
+    assert latency is not None
+    (spike,) = latency.spikes
+    assert spike.to_at - spike.from_at == timedelta(seconds=1.1)
+    assert spike.lost_count == 10
+
+
 @settings(max_examples=50)
 @given(
     st.lists(
