@@ -18,12 +18,14 @@ from coordinator.studies.values import (
     ENGINE,
     Axis,
     Conclusion,
+    Found,
     Knee,
     Matrix,
     Search,
     StudySpec,
     Sweep,
     TrialResult,
+    Why,
 )
 
 _NONE_WHOLE: Final = "no trial is whole; see the notes and each trial's own verdict"
@@ -202,18 +204,33 @@ def _searched(
     highest, failing = answer.highest_bits_per_second, answer.lowest_failing_bits_per_second
     if not whole_count:
         sentence = f"the search cannot answer: {_NONE_WHOLE}"
+    elif highest is None and answer.lowest_failing_why is not Why.BROKE:
+        sentence = f"no rate is known to keep {kept}; {_failing(answer)}"
     elif highest is None:
         sentence = f"no rate from {gbits(question.min_bits_per_second)} of payload kept {kept}"
     elif failing is None:
         sentence = f"{gbits(highest)} of payload, the most that was asked for, kept {kept}"
     else:
         sentence = (
-            f"{gbits(highest)} of payload is the highest rate that kept {kept}; "
-            f"{gbits(failing)} did not"
+            f"{gbits(highest)} of payload is the highest rate that kept {kept}; {_failing(answer)}"
         )
     if len(results) >= question.trials_max_count:
         notes = (*notes, f"ended after trials_max_count = {question.trials_max_count} trials")
     return Conclusion(sentence=sentence, found=answer, notes=notes)
+
+
+def _failing(answer: Found) -> str:
+    """What is known of the lowest rate that counts as failing."""
+    rate = gbits(answer.lowest_failing_bits_per_second or 0.0)
+    match answer.lowest_failing_why:
+        case Why.UNMEASURED:
+            return f"{rate} was not measured"
+        case Why.UNKNOWN:
+            return f"{rate} is not known to have kept them"
+        case Why.BROKE | None:
+            return f"{rate} did not"
+        case _:
+            assert_never(answer.lowest_failing_why)
 
 
 def _alternated(

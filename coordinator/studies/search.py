@@ -12,14 +12,14 @@ that missing data never raises the answer.
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from MLRsearch import Config, MultipleLossRatioSearch, SearchGoal
 from MLRsearch.trial_measurement import AbstractMeasurer, MeasurementResult
 
 from coordinator.core.runs import RunSpec
-from coordinator.studies.values import Found, Search, TrialResult
+from coordinator.studies.values import Found, Search, TrialResult, Why
 
 _FOREVER_S: Final = 1e9
 _COUNTS: Final = 1_000_000_000  # resolution of a loss ratio that is handed over as counts
@@ -70,11 +70,17 @@ def loss_ratio(
 
 def keeps_goals(question: Search, result: TrialResult) -> bool:
     """Whether a trial keeps the goals beside the shortfall; an unknown figure does not."""
-    limits = (
+    return all(value is not None and value <= limit for limit, value in _held(question, result))
+
+
+def _held(question: Search, result: TrialResult) -> Iterator[tuple[float, float | None]]:
+    """Each goal beside the shortfall, with the trial's figure."""
+    for limit, value in (
         (question.rtt_mean_max_s, result.rtt_mean_s),
         (question.residual_max_ratio, _size(result.residual_ratio)),
-    )
-    return all(limit is None or (value is not None and value <= limit) for limit, value in limits)
+    ):
+        if limit is not None:
+            yield limit, value
 
 
 def _size(value: float | None) -> float | None:
@@ -103,17 +109,19 @@ def found(question: Search, spec: RunSpec, results: Sequence[TrialResult]) -> Fo
         if loss_ratio(question, spec, result, offer) <= question.shortfall_max_ratio
     ]
     failed = [
-        offer
+        (offer, result)
         for offer, result in zip(replay.offers, results, strict=False)
         if loss_ratio(question, spec, result, offer) > question.shortfall_max_ratio
     ]
     # A load above one that failed proves nothing, even if it held: the lower failure stands.
-    lowest_failing = min(failed, default=None)
+    lowest_failing = min((offer for offer, _ in failed), default=None)
+    whys = {_why(question, spec, one, offer) for offer, one in failed if offer == lowest_failing}
     good = [one for one in held if lowest_failing is None or one[0] < lowest_failing]
     highest, index = max(good, default=(None, None))
     return Found(
         highest_bits_per_second=highest,
         lowest_failing_bits_per_second=lowest_failing,
+        lowest_failing_why=next((why for why in Why if why in whys), None),
         width_ratio=(
             None
             if highest is None or lowest_failing is None
@@ -121,6 +129,20 @@ def found(question: Search, spec: RunSpec, results: Sequence[TrialResult]) -> Fo
         ),
         trial_index=index,
     )
+
+
+def _why(
+    question: Search, spec: RunSpec, result: TrialResult, offered_bits_per_second: float
+) -> Why:
+    """Why a trial that did not keep the goals did not."""
+    received = result.received_bits_per_second
+    if received is None or not result.is_whole(spec.objective.coverage_floor_ratio):
+        return Why.UNMEASURED
+    if 1.0 - received / offered_bits_per_second > question.shortfall_max_ratio or any(
+        value is not None and value > limit for limit, value in _held(question, result)
+    ):
+        return Why.BROKE
+    return Why.UNKNOWN
 
 
 def _search(question: Search, measurer: _Replay) -> None:

@@ -1,6 +1,7 @@
 """What a study is: its specification, its trials, what they showed, and what follows."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StringConstraints, model_validator
@@ -205,11 +206,20 @@ class Knee(Message):
     share_ratio: float  # of the largest rate seen
 
 
+class Why(StrEnum):
+    """What is known of a rate that counts as failing."""
+
+    BROKE = "broke"  # it broke a goal
+    UNMEASURED = "unmeasured"  # no trial at it is whole
+    UNKNOWN = "unknown"  # a figure that a goal asks for is unknown
+
+
 class Found(Message):
     """A search's answer; rates are payload at real scale."""
 
     highest_bits_per_second: float | None  # that kept the goals; None: not even the lowest did
     lowest_failing_bits_per_second: float | None  # None: the highest asked for kept them
+    lowest_failing_why: Why | None = None
     width_ratio: float | None  # between the two, of the upper
     trial_index: int | None  # the last trial at the highest rate
 

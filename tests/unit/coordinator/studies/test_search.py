@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.core.runs import RunSpec
+from coordinator.studies.conclude import conclude
 from coordinator.studies.search import found, loss_ratio
 from coordinator.studies.trials import next_trial
-from coordinator.studies.values import Search, StudySpec, TrialResult
+from coordinator.studies.values import Search, StudySpec, TrialResult, Why
 
 SPEC = RunSpec(scenario="search", pairs_count=30)
 Device = Callable[[float, int], TrialResult]
@@ -110,3 +112,44 @@ def test_a_load_that_held_above_one_that_failed_is_not_the_answer() -> None:
     failing = answer.lowest_failing_bits_per_second
     assert failing is not None
     assert answer.highest_bits_per_second is None or answer.highest_bits_per_second < failing
+
+
+@pytest.mark.parametrize(
+    ("broken", "why", "words"),
+    [
+        ({"received_bits_per_second": 50e9}, Why.BROKE, "did not"),
+        ({"received_bits_per_second": None}, Why.UNMEASURED, "was not measured"),
+        ({"completeness_ratio": 0.5}, Why.UNMEASURED, "was not measured"),
+        ({"completeness_ratio": None}, Why.UNMEASURED, "was not measured"),
+        ({"received_bits_per_second": 1e12, "rtt_mean_s": 0.5}, Why.BROKE, "did not"),
+        (
+            {"received_bits_per_second": 1e12, "rtt_mean_s": None},
+            Why.UNKNOWN,
+            "is not known to have",
+        ),
+        ({"received_bits_per_second": 0.5e9, "rtt_mean_s": None}, Why.BROKE, "did not"),
+    ],
+)
+def test_a_rate_that_was_not_measured_is_not_said_to_have_failed(
+    broken: dict[str, float | None], why: Why, words: str
+) -> None:
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=100e9, rtt_mean_max_s=0.01)
+    study = StudySpec(name="s", question=question, spec=SPEC)
+
+    def device(offered: float, index: int) -> TrialResult:
+        result = capped(500e9)(offered, index)
+        return result.model_copy(update=broken) if offered > 98e9 else result
+
+    said = conclude(study, carry_out(question, device))
+    assert said.found is not None and said.found.lowest_failing_why is why
+    assert f"; {said.found.lowest_failing_bits_per_second / 1e9:.4g} Gbit/s {words}" in (  # type: ignore[operator]
+        said.sentence
+    )
+
+    def slow(offered: float, index: int) -> TrialResult:
+        result = capped(0.9e9)(offered, index)
+        return result.model_copy(update=broken) if offered == 1e9 else result
+
+    low = conclude(study, carry_out(question, slow)).sentence
+    assert low.startswith("no rate is known") == (why is not Why.BROKE)
+    assert why is Why.BROKE or f"; 1 Gbit/s {words}" in low
