@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
 from coordinator.core.compare import Comparison
@@ -10,7 +11,7 @@ from coordinator.core.runs import RunSpec
 from coordinator.core.summary import RunSummary
 from coordinator.groups import CompareRequest, Selection
 from coordinator.studies.engines import differences
-from coordinator.studies.knee import knee_index
+from coordinator.studies.knee import POINTS_MIN_COUNT, is_enough, knee_index
 from coordinator.studies.search import found
 from coordinator.studies.trials import planned_trials
 from coordinator.studies.values import (
@@ -29,6 +30,7 @@ from coordinator.studies.values import (
 )
 
 _NONE_WHOLE: Final = "no trial is whole; see the notes and each trial's own verdict"
+_TOO_FEW: Final = f"it takes {POINTS_MIN_COUNT} values or more, each once"
 
 _RECEIVED: Final = "received_bits_per_second"
 
@@ -134,8 +136,17 @@ def _engine_notes(study: StudySpec) -> Iterator[str]:
             yield f"{name}: runs with {', '.join(differs)}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Point:
+    """One whole trial of a sweep."""
+
+    value: Any  # of the first field
+    bits_per_second: float  # payload, at real scale
+    half_width_bits_per_second: float | None  # 95 % CI
+
+
 def _swept(question: Sweep, results: Sequence[TrialResult], notes: tuple[str, ...]) -> Conclusion:
-    lines: dict[str, list[tuple[Any, float]]] = defaultdict(list)
+    lines: dict[str, list[_Point]] = defaultdict(list)
     axis, *others = question.axes
     trials = planned_trials(question)
     for result in results:
@@ -143,7 +154,12 @@ def _swept(question: Sweep, results: Sequence[TrialResult], notes: tuple[str, ..
         rate = result.received_bits_per_second
         if rate is not None:
             other = ", ".join(f"{o.field} = {trial.overrides[o.field]}" for o in others)
-            lines[f"with {other}" if other else ""].append((trial.overrides[axis.field], rate))
+            point = _Point(
+                value=trial.overrides[axis.field],
+                bits_per_second=rate,
+                half_width_bits_per_second=result.received_half_width_bits_per_second,
+            )
+            lines[f"with {other}" if other else ""].append(point)
     if not lines:
         return Conclusion(sentence=f"the sweep cannot answer: {_NONE_WHOLE}", notes=notes)
     knees, said = [], []
@@ -152,19 +168,21 @@ def _swept(question: Sweep, results: Sequence[TrialResult], notes: tuple[str, ..
         if not axis.is_numeric:
             said.append(f"{field}: {_ranked(axis, points)}")
             continue
-        knee, sentence = _bent(field, sorted(points))
+        knee, sentence = _bent(field, sorted(points, key=lambda point: point.value))
         knees += [knee] if knee is not None else []
         said.append(f"{field}: {sentence}")
     return Conclusion(sentence="; ".join(said), knees=tuple(knees), notes=notes)
 
 
-def _bent(field: str, points: Sequence[tuple[float, float]]) -> tuple[Knee | None, str]:
+def _bent(field: str, points: Sequence[_Point]) -> tuple[Knee | None, str]:
     """The knee of a curve over numbers, and what to say of it."""
-    values, rates = [x for x, _ in points], [y for _, y in points]
-    index = knee_index(values, rates)
+    values, rates = [point.value for point in points], [point.bits_per_second for point in points]
+    index = knee_index(values, rates, [point.half_width_bits_per_second for point in points])
     if index is None:
-        value, rate = max(points, key=lambda point: point[1])
-        return None, f"no knee; most at {value:g}: {gbits(rate)} of payload"
+        most = max(points, key=lambda point: point.bits_per_second)
+        said = "no knee" if is_enough(values) else f"a knee is unknown: {_TOO_FEW}"
+        rate = gbits(most.bits_per_second)
+        return None, f"{said}; most at {most.value:g}: {rate} of payload"
     knee = Knee(
         field=field,
         value=values[index],
@@ -177,11 +195,11 @@ def _bent(field: str, points: Sequence[tuple[float, float]]) -> tuple[Knee | Non
     )
 
 
-def _ranked(axis: Axis, points: Sequence[tuple[Any, float]]) -> str:
+def _ranked(axis: Axis, points: Sequence[_Point]) -> str:
     """Values that are no numbers, the highest rate first; those without a whole trial last."""
-    ranked = sorted(points, key=lambda point: point[1], reverse=True)
-    parts = [f"{value} {gbits(rate)}" for value, rate in ranked]
-    there = [value for value, _ in points]
+    ranked = sorted(points, key=lambda point: point.bits_per_second, reverse=True)
+    parts = [f"{point.value} {gbits(point.bits_per_second)}" for point in ranked]
+    there = [point.value for point in points]
     parts += [f"{value} unknown" for value in axis.values if value not in there]
     return f"most with {parts[0]} of payload; then {', '.join(parts[1:]) or 'no other'}"
 

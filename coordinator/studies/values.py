@@ -137,6 +137,14 @@ class StudyRequest(LaunchRequest):
     pause_s: Annotated[float, Field(ge=0, le=3600)] = 0.0  # s between two trials
     stop_on_failure: bool = False
 
+    @model_validator(mode="after")
+    def _values_are_apart(self) -> "StudyRequest":
+        for axis in self.question.axes if isinstance(self.question, Sweep) else ():
+            twice = [value for at, value in enumerate(axis.values) if value in axis.values[:at]]
+            if twice:
+                raise ValueError(f"{axis.field}: {twice[0]} is there twice; give each value once")
+        return self
+
     def study(self) -> StudySpec:
         """The study asked for. Raises :class:`~coordinator.scenarios.ScenarioError`."""
         return StudySpec(

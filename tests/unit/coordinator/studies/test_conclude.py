@@ -1,5 +1,7 @@
 """What a study's results say together: the knee, the cost of a state, the modes."""
 
+import pytest
+
 from coordinator.core.compare import Comparison, Group, Observation, compare
 from coordinator.core.judge import Verdict
 from coordinator.core.runs import RunSpec
@@ -7,6 +9,7 @@ from coordinator.studies.conclude import comparison_wanted, conclude
 from coordinator.studies.values import (
     AB,
     Axis,
+    Conclusion,
     Matrix,
     Mode,
     Question,
@@ -46,6 +49,34 @@ def test_a_sweep_marks_its_knee() -> None:
     assert [knee.value for knee in said.knees] == [16] or [k.value for k in said.knees] == [8]
     assert said.knees[0].field == "traffic.streams_count"
     assert "the knee is at" in said.sentence
+
+
+def swept(values: tuple[int, ...], rates: list[float | None], half_width: float) -> Conclusion:
+    question = Sweep(axes=(Axis(field="traffic.streams_count", values=values),))
+    measured = [
+        result.model_copy(update={"received_half_width_bits_per_second": half_width})
+        for result in results(rates)
+    ]
+    return conclude(study(question), measured)
+
+
+def test_a_flat_sweep_has_no_knee() -> None:
+    flat: list[float | None] = [46.30e9, 46.37e9, 46.41e9, 46.35e9, 46.45e9, 46.38e9]
+    said = swept((1, 2, 4, 8, 16, 64), flat, 0.01e9)
+    assert said.knees == ()
+    assert "no knee; most at 16: 46.45 Gbit/s" in said.sentence
+    rising: list[float | None] = [20e9, 30e9, 40e9, 40e9, 40e9, 40e9]
+    assert swept((1, 2, 4, 8, 16, 64), rising, 1e9).knees
+    assert not swept((1, 2, 4, 8, 16, 64), rising, 12e9).knees
+
+
+@pytest.mark.parametrize("values", [(1, 2, 4), (1, 2, 4, 4)])
+def test_too_few_values_leave_the_knee_unknown(values: tuple[int, ...]) -> None:
+    rates: list[float | None] = [10e9, 40e9, 41e9, 41e9]
+    said = swept(values, rates[: len(values)], 1e9)
+    assert said.knees == ()
+    assert "a knee is unknown" in said.sentence and "most at 4: 41 Gbit/s" in said.sentence
+    assert "no knee" not in said.sentence
 
 
 def test_a_sweep_over_two_fields_has_a_knee_for_each_value_of_the_second() -> None:

@@ -29,6 +29,16 @@ def test_sessions_that_add_up_until_something_holds_them_have_their_knee_near_th
     assert knee_index([1, 2, 4, 8, 16], [1.0, 2.0, 3.0, 4.0, 5.0]) is None  # each adds less
 
 
+def test_what_hardly_rises_or_rises_within_its_intervals_has_none() -> None:
+    flat = [46.30, 46.37, 46.41, 46.35, 46.45, 46.38, 46.40]
+    assert knee_index(STREAMS, flat) is None
+    rising = [30.0, 36.0, 40.0, 40.0, 40.0, 40.0, 40.0]
+    assert knee_index(STREAMS, rising) == 2
+    assert knee_index(STREAMS, rising, [4.0] * 7) == 2
+    assert knee_index(STREAMS, rising, [5.5] * 7) is None
+    assert knee_index(STREAMS, rising, [None, 2.0, 11.0, *[2.0] * 4]) is None
+
+
 def test_three_points_show_no_bend() -> None:
     assert knee_index([1, 2, 4], [1.0, 4.0, 4.0]) is None
 

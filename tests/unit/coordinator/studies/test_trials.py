@@ -16,6 +16,7 @@ from coordinator.studies.values import (
     Matrix,
     Mode,
     Search,
+    StudyRequest,
     StudySpec,
     Sweep,
     Trial,
@@ -142,3 +143,20 @@ def test_questions_that_ask_nothing_are_refused(build: object, says: str) -> Non
     assert callable(build)
     with pytest.raises(ValidationError, match=says):
         build()
+
+
+def sweep_request(*values: object) -> StudyRequest:
+    axis = {"field": "traffic.streams_count", "values": list(values)}
+    return StudyRequest.model_validate(
+        {"scenario": "smoke", "question": {"kind": "sweep", "axes": [axis]}}
+    )
+
+
+def test_a_value_that_is_given_twice_is_refused_at_launch_by_its_field() -> None:
+    for twice in (4, 4.0):
+        with pytest.raises(
+            ValidationError, match=r"traffic\.streams_count: 4(\.0)? is there twice"
+        ):
+            sweep_request(1, 4, 8, twice)
+    assert sweep_request(1, 4, 8).study().question.kind == "sweep"
+    Axis(field="traffic.streams_count", values=(4, 4))  # of a study that is there already
