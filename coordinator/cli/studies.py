@@ -197,7 +197,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a study's trials and its conclusion."""
-    _print(run(api, lambda client: client.study(study_id)), as_json=as_json)
+    print_study(run(api, lambda client: client.study(study_id)), as_json=as_json)
 
 
 @app.command()
@@ -276,7 +276,7 @@ def _carry_out(
         return created if detach else await _follow(client, created, quiet=as_json)
 
     done = run(api, work, drive=not detach)
-    _print(done, as_json=as_json)
+    print_study(done, as_json=as_json)
     raise typer.Exit(Exit.CANNOT_RUN if done.problem else Exit.PASS)
 
 
@@ -297,14 +297,24 @@ async def _follow(client: Client, study: Study, *, quiet: bool) -> Study:
         await asyncio.sleep(POLL_S)
 
 
-def _print(study: Study, *, as_json: bool) -> None:
+def print_study(study: Study, *, as_json: bool) -> None:
+    """A study's trials, one a line, and its conclusion."""
     if as_json:
         print_json(study)
         return
     rows = [_row(study, result) for result in study.results]
     scale = study.spec.spec.scale
     where = "" if scale == 1 else f", at real scale (lab at 1:{scale:g})"
-    headings = ["trial", "what", "payload received", "firewall (IP)", "RTT", "limiter", "verdict"]
+    headings = [
+        "trial",
+        "what",
+        "payload received",
+        "firewall (IP)",
+        "RTT",
+        "CPU-s/GB, client / server",
+        "limiter",
+        "verdict",
+    ]
     display.print_table(f"{study.study_id}: {study.spec.question.kind}{where}", headings, rows)
     if study.conclusion is not None:
         typer.echo(study.conclusion.sentence)
@@ -317,12 +327,14 @@ def _row(study: Study, result: TrialResult) -> list[str]:
     what = ", ".join(f"{name} {value}" for name, value in says(study.spec, result).items())
     mark = "  <- knee" if study.conclusion and _is_knee(study, result) else ""
     firewall, rtt_s = result.firewall_bits_per_second, result.rtt_mean_s
+    costs = (result.client_cpu_s_per_gigabyte, result.server_cpu_s_per_gigabyte)
     return [
         str(result.index + 1),
         what + mark,
         _rate(result),
         "unknown" if firewall is None else display.rate(firewall),
         "unknown" if rtt_s is None else f"{rtt_s * 1e3:.3g} ms",
+        " / ".join("unknown" if cost is None else f"{cost:.3g}" for cost in costs),
         result.limiter.value,
         result.problem or (result.verdict.value if result.verdict else "unknown"),
     ]

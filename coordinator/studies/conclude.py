@@ -62,6 +62,8 @@ def result_of(index: int, summary: RunSummary) -> TrialResult:
         retransmit_ratio=summary.retransmit_ratio,
         client_cpu_ratio=summary.client_cpu_mean_ratio,
         server_cpu_ratio=summary.server_cpu_mean_ratio,
+        client_cpu_s_per_gigabyte=summary.client_cpu_s_per_gigabyte,
+        server_cpu_s_per_gigabyte=summary.server_cpu_s_per_gigabyte,
         limiter=summary.limiter,
         bursts_count=len(summary.bursts),
     )

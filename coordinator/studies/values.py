@@ -195,6 +195,8 @@ class TrialResult(Message):
     retransmit_ratio: float | None = None  # of segments sent
     client_cpu_ratio: float | None = None  # busy share of all cores
     server_cpu_ratio: float | None = None
+    client_cpu_s_per_gigabyte: float | None = None  # of the engines' processes, as measured
+    server_cpu_s_per_gigabyte: float | None = None
     limiter: LimiterName = LimiterName.UNKNOWN
     bursts_count: int = 0
     beside_run_ids: tuple[RunId, ...] = ()  # runs outside the study that sent during it

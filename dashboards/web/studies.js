@@ -4,7 +4,7 @@ import { abortStudyDialog } from "./abort.js";
 import { read, send } from "./api.js";
 import { announce, fill, h, notice, table } from "./dom.js";
 import { drawOne } from "./figures.js";
-import { instant, known, rate, seconds } from "./format.js";
+import { digits, instant, known, rate, seconds } from "./format.js";
 import { verdictBadge } from "./runs.js";
 import { theme } from "./theme.js";
 
@@ -162,17 +162,29 @@ export function studyView(main, [studyId], { operator }) {
         rate(result.received_bits_per_second),
         rate(result.firewall_bits_per_second),
         seconds(result.rtt_mean_s),
+        [result.client_cpu_s_per_gigabyte, result.server_cpu_s_per_gigabyte]
+          .map((cost) => digits(cost, 3))
+          .join(" / "),
         result.limiter,
         result.problem ?? (result.verdict ? verdictBadge(result.verdict) : "unknown"),
       ];
     });
     const { scale } = spec.spec;
     const title = scale === 1 ? "Trials" : `Trials, rates at real scale (lab at 1:${scale})`;
-    const columns = ["Trial", "What", "Received, payload", "Firewall, IP", "RTT", "Limiter", "Verdict"];
+    const columns = [
+      "Trial",
+      "What",
+      "Received, payload",
+      "Firewall, IP",
+      "RTT",
+      "CPU-s/GB, client / server",
+      "Limiter",
+      "Verdict",
+    ];
     fill(
       parts.trials,
       rows.length
-        ? h("div", { class: "card" }, table(title, columns, rows, { numeric: [2, 3, 4] }))
+        ? h("div", { class: "card" }, table(title, columns, rows, { numeric: [2, 3, 4, 5] }))
         : h("p", { class: "empty" }, "No trial is over yet."),
     );
   }

@@ -3,9 +3,11 @@
 import pytest
 
 from coordinator.core.compare import Comparison, Group, Observation, compare
+from coordinator.core.completeness import Completeness, State
 from coordinator.core.judge import Verdict
-from coordinator.core.runs import RunSpec
-from coordinator.studies.conclude import comparison_wanted, conclude
+from coordinator.core.runs import Layer, RunSpec
+from coordinator.core.summary import RunSummary
+from coordinator.studies.conclude import comparison_wanted, conclude, result_of
 from coordinator.studies.values import (
     AB,
     Axis,
@@ -18,6 +20,7 @@ from coordinator.studies.values import (
     Sweep,
     TrialResult,
 )
+from tests.unit.coordinator.fleet import NOW
 
 SPEC = RunSpec(scenario="smoke", pairs_count=4)
 STREAMS = (1, 2, 4, 8, 16, 32, 64)
@@ -205,3 +208,24 @@ def test_a_matrix_ranks_its_modes_and_names_the_silent_one() -> None:
     said = conclude(study(question), results([1e9, 9e9, None]))
     assert said.sentence.index("plain") < said.sentence.index("ids")
     assert "tls unknown" in said.sentence
+
+
+def test_a_trials_cost_in_cpu_time_is_its_runs_and_unknown_stays_unknown() -> None:
+    summary = RunSummary(
+        run_id="run-1",
+        scenario="smoke",
+        computed_at=NOW,
+        scale=100.0,
+        target_bits_per_second=None,
+        target_layer=Layer.IP,
+        pairs_planned=4,
+        pairs_measured=4,
+        bursts_planned=1,
+        verdict=Verdict.PASS,
+        completeness_ratio=1.0,
+        completeness=Completeness.of({State.MEASURED: 40}),
+        client_cpu_s_per_gigabyte=1.25,
+    )
+    trial = result_of(0, summary)
+    assert trial.client_cpu_s_per_gigabyte == 1.25  # of what was moved: no scale
+    assert trial.server_cpu_s_per_gigabyte is None
