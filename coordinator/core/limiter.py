@@ -1,11 +1,13 @@
 """Who was the limit: rules over a burst's figures, each with its evidence and a confidence."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from coordinator.core.aggregate import FlowSummary, HostSummary, PairSummary, figure
+from coordinator.core.headers import MSS_ASSUMED_BYTES
 from coordinator.core.limits import DOCUMENTED, Limits
 from coordinator.core.reconcile import Reconciliation
 from exchange.messages import Direction, Message, Protocol, Traffic
@@ -15,6 +17,11 @@ CPU_FULL_RATIO: Final = 0.95
 ROOM_RATIO: Final = 0.9  # below this a NIC has room left
 EQUAL_COV_RATIO: Final = 0.03  # pairs' rates that differ less are held by one and the same cap
 CLEAN_RATIO: Final = 1e-5  # of segments sent again: fewer is no sign of drops
+DROPS_MIN_COUNT: Final = 5  # segments sent again: fewer are no path that drops
+# Of rate = constant x MSS / (RTT x sqrt(drops)): Mathis, Semke, Mahdavi, Ott, The macroscopic
+# behavior of the TCP congestion avoidance algorithm, CCR 27(3), 1997. CUBIC is never slower.
+MATHIS: Final = 1.22
+FULL_WINDOW_RATIO: Final = 0.7  # in flight, of the window: the window is full
 QUEUED_RATIO: Final = 0.5  # RTT this much over its baseline: a queue stands in the path
 FLAT_COV_RATIO: Final = (
     0.05  # RFC 9411 (results validation): a constant rate deviates less than 5 %
@@ -96,8 +103,21 @@ class Scene:
     @property
     def drops(self) -> bool:
         """Whether segments or datagrams were lost on the way."""
-        lost = (self.lead.retransmit_ratio or 0.0) > CLEAN_RATIO
+        count = self.lead.retransmits_count
+        some = count is None or count >= DROPS_MIN_COUNT
+        lost = some and (self.lead.retransmit_ratio or 0.0) > CLEAN_RATIO
         return lost or (self.traffic.protocol is Protocol.UDP and bool(self.lead.loss_ratio))
+
+    @property
+    def drops_hold(self) -> bool:
+        """Whether the drops could hold TCP streams to their mean rate; unknown RTT: they could."""
+        ratio, rtt_s = self.lead.retransmit_ratio, self.lead.rtt_mean_s
+        if not self.drops or ratio is None or not rtt_s:
+            return self.drops
+        each = sum(_one_way(self, pair) for pair in self.pairs) / len(self.pairs)
+        mss_bytes = self.lead.mss_bytes or self.traffic.mss_bytes or MSS_ASSUMED_BYTES
+        most = MATHIS * mss_bytes * 8 / (rtt_s * math.sqrt(ratio))  # bit/s a stream
+        return each / self.traffic.streams_count >= most
 
     @property
     def queued(self) -> bool:
@@ -301,15 +321,9 @@ def _slow_nic(scene: Scene) -> Limiter | None:
     )
 
 
-def _window(scene: Scene) -> Limiter | None:
-    """Rate = window / RTT, with no drop and no queue that would shrink the window.
-
-    A sender always keeps about rate x RTT in flight (Little's law), so equality alone says
-    nothing: it is the absence of loss and queue that leaves the window as the limit.
-    """
-    if scene.drops or scene.queued:
-        return None
-    held = []
+def _full_windows(scene: Scene) -> Sequence[PairSummary]:
+    """Pairs that keep a full window in flight, where they carry half of the traffic or more."""
+    full = []
     for pair in scene.pairs:
         limit = (
             scene.traffic.window_bytes * scene.traffic.streams_count
@@ -319,16 +333,37 @@ def _window(scene: Scene) -> Limiter | None:
         if not limit or not pair.rtt_mean_s:
             continue
         in_flight = _one_way(scene, pair) / 8 * pair.rtt_mean_s
-        if in_flight >= 0.7 * limit:
-            held.append(pair)
-    if not held or _share(scene, held) < 0.5:
+        if in_flight >= FULL_WINDOW_RATIO * limit:
+            full.append(pair)
+    return full if full and _share(scene, full) >= 0.5 else ()
+
+
+def _window(scene: Scene) -> Limiter | None:
+    """Rate = window / RTT, with no queue, and no drops that would shrink the window.
+
+    A sender always keeps about rate x RTT in flight (Little's law), so equality alone says
+    nothing: it is the absence of loss and queue that leaves the window as the limit. A window that
+    was asked for and is full was not shrunk, unless the drops are so many that they could hold it.
+    """
+    asked = scene.traffic.window_bytes is not None
+    if scene.queued or (scene.drops_hold if asked else scene.drops):
+        return None
+    held = _full_windows(scene)
+    if not held:
         return None
     rtt_s = max(pair.rtt_mean_s or 0.0 for pair in held)
     seen = f"{len(held)} of {len(scene.pairs)} pairs keep a full window in flight"
+    match scene.lead.retransmit_ratio:
+        case None:
+            dropped = "nothing is queued; whether anything is dropped is unknown"
+        case 0:
+            dropped = "nothing is dropped or queued"
+        case ratio:
+            dropped = f"nothing is queued; {ratio:.4%} of segments dropped are too few to hold it"
     return Limiter(
         name=LimiterName.WINDOW,
         confidence_ratio=figure(0.85 * _share(scene, held)) or 0.0,
-        evidence=(f"{seen} (RTT {rtt_s * 1e3:.3g} ms) and nothing is dropped or queued",),
+        evidence=(f"{seen} (RTT {rtt_s * 1e3:.3g} ms) and {dropped}",),
         advice=_window_advice(scene, held, rtt_s),
     )
 
@@ -407,13 +442,20 @@ def _snat(scene: Scene) -> Limiter | None:
 
 def _firewall(scene: Scene) -> Limiter | None:
     """What all pairs share holds the sum, while the pairs themselves have room."""
-    if not scene.drops and not scene.queued:
+    lead, nic = scene.lead, scene.sender_nic_ratio
+    moves = lead.share_movement_ratio
+    traded = moves is not None and moves < APART_RATIO and len(scene.pairs) >= 3
+    # Full windows that stay as they were asked for were not shrunk by what is dropped.
+    steady = scene.traffic.window_bytes is not None and not traded and bool(_full_windows(scene))
+    if not scene.queued and (steady or not scene.drops):
         return None  # nothing on the path pushed back
     if _each_alone(scene):
         return None  # what pairs share would let one gain what another loses
-    lead, nic = scene.lead, scene.sender_nic_ratio
     if scene.sender_full:
         return None
+    documented = _documented(scene)
+    if len(scene.pairs) == 1 and documented is None:
+        return None  # one pair shows nothing that pairs share
     # A NIC that has hardly room holds a sum just as flat, with the same queue in front of it.
     confidence = -0.1 if nic is not None and nic >= ROOM_RATIO else 0.0
     evidence = []
@@ -423,8 +465,7 @@ def _firewall(scene: Scene) -> Limiter | None:
     if lead.second_cov_ratio is not None and lead.second_cov_ratio < FLAT_COV_RATIO:
         confidence += 0.1
         evidence.append(f"the fleet's sum is flat: CoV {lead.second_cov_ratio:.1%}")
-    moves = lead.share_movement_ratio
-    if moves is not None and moves < APART_RATIO and len(scene.pairs) >= 3:
+    if traded:
         confidence += 0.3
         evidence.append(
             f"shares move between pairs while the sum stays: its variance is {moves:.0%} of the "
@@ -441,22 +482,20 @@ def _firewall(scene: Scene) -> Limiter | None:
         lost = lead.retransmit_ratio if lead.retransmit_ratio is not None else lead.loss_ratio
         evidence.append(f"the path drops: {lost or 0.0:.3%} of segments")
     held = scene.reconciliation
-    if held is not None and held.firewall_bits_per_second is not None:
-        if held.ledger_cov_ratio is not None and held.ledger_cov_ratio < FLAT_COV_RATIO:
-            confidence += 0.1
-            evidence.append(
-                f"its own ledger is flat at {held.firewall_bits_per_second / 1e9:.4g} Gbit/s "
-                f"(CoV {held.ledger_cov_ratio:.1%})"
-            )
-        known = scene.limits.firewall.get(scene.sku or "")
-        if known is not None:
-            cap = known.bits_per_second / scene.scale
-            if abs(held.firewall_bits_per_second / cap - 1) < 0.1:
-                confidence += 0.1
-                evidence.append(
-                    f"{scene.sku} is documented for {known.bits_per_second / 1e9:.4g} Gbit/s "
-                    f"({known.source}, {known.as_of})"
-                )
+    if (
+        held is not None
+        and held.firewall_bits_per_second is not None
+        and held.ledger_cov_ratio is not None
+        and held.ledger_cov_ratio < FLAT_COV_RATIO
+    ):
+        confidence += 0.1
+        evidence.append(
+            f"its own ledger is flat at {held.firewall_bits_per_second / 1e9:.4g} Gbit/s "
+            f"(CoV {held.ledger_cov_ratio:.1%})"
+        )
+    if documented is not None:
+        confidence += 0.1
+        evidence.append(documented)
     if confidence < 0.4:
         return None
     return Limiter(
@@ -464,4 +503,17 @@ def _firewall(scene: Scene) -> Limiter | None:
         confidence_ratio=figure(min(0.95, confidence)) or 0.0,
         evidence=tuple(evidence),
         advice="scale the firewall out (pre-scale it), or lower the target",
+    )
+
+
+def _documented(scene: Scene) -> str | None:
+    """That the firewall carries what its kind is documented for; None where it does not."""
+    held, known = scene.reconciliation, scene.limits.firewall.get(scene.sku or "")
+    if held is None or held.firewall_bits_per_second is None or known is None:
+        return None
+    if abs(held.firewall_bits_per_second / (known.bits_per_second / scene.scale) - 1) >= 0.1:
+        return None
+    return (
+        f"{scene.sku} is documented for {known.bits_per_second / 1e9:.4g} Gbit/s "
+        f"({known.source}, {known.as_of})"
     )
