@@ -51,6 +51,7 @@ class Expected:
     verdict: str = "pass"
     share: tuple[float, float] | None = None  # of its senders' NIC rates, low and high
     limiter: str | None = None
+    trials_not_limited_by: str | None = None  # of a study: planted with room in every trial
     rate_ratio_of: tuple[str, float, float] | None = None  # of an earlier case: name, low, high
     says: str | None = None  # words of a finding or of the conclusion
     cost_ratio: tuple[float, float] | None = None  # A/B: low and high of b / a
@@ -218,7 +219,7 @@ CASES: Final = (
             "axes": [{"field": "traffic.streams_count", "values": [1, 2, 4, 8, 16]}],
         },
         profile="path-20ms",
-        expected=Expected(knee=(8, 8)),
+        expected=Expected(knee=(8, 8), trials_not_limited_by="firewall"),
     ),
     Case(
         name="pauses of an overloaded box",

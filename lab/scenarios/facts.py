@@ -75,6 +75,8 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
             yield f"{share:.2f} of the NICs' rate, planted {low:g} to {high:g}"
     if expected.limiter is not None and facts.limiter != expected.limiter:
         yield f"limiter {facts.limiter}, planted {expected.limiter}"
+    if expected.trials_not_limited_by is not None:
+        yield from _limited_by(expected.trials_not_limited_by, row.trials)
     if expected.says is not None and expected.says not in facts.words:
         yield f"nothing says {expected.says!r}"
     if expected.cost_ratio is not None:
@@ -114,6 +116,15 @@ def _unsound(row: Row, verdict: str) -> Iterator[str]:
         yield from row.lost
     if not row.payload_bits_per_second:
         yield f"{name}no rate"
+
+
+def _limited_by(name: str, trials: Sequence[Row]) -> Iterator[str]:
+    """Trials of which a limit is named that has room in all of them."""
+    if not trials:
+        yield "no trial has a verdict"
+    for trial in trials:
+        if trial.limiter == name:
+            yield f"{trial.name}: limiter {name}, which is not planted"
 
 
 def _modes(planted: Mapping[str, tuple[float, float]], trials: Sequence[Row]) -> Iterator[str]:

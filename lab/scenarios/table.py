@@ -34,6 +34,7 @@ class Row:
     trials: "tuple[Row, ...]" = ()  # of a study
     verdict: str | None = None  # None: a study has none of its own
     completeness_ratio: float | None = None
+    limiter: str | None = None
     lost: tuple[str, ...] = ()  # pairs that were not wholly measured, and what became of them
 
 
@@ -63,6 +64,7 @@ def run_row(name: str, summary: RunSummary, spec: RunSpec, says: str | None = No
         outcome=f"{summary.verdict}: {finding}",
         verdict=summary.verdict.value,
         completeness_ratio=summary.completeness_ratio,
+        limiter=summary.limiter.value,
         lost=tuple(
             f"burst {burst.index + 1} {pair.pair} {pair.state.value}: {pair.reason or 'no reason'}"
             for burst in summary.bursts

@@ -101,6 +101,18 @@ def test_a_run_or_trial_that_is_no_sound_measurement_is_said(
     assert list(faults(case, study, Facts(), {})) == [f"one: {said}"]
 
 
+def test_a_limit_that_no_trial_may_have_is_said_of_each_that_has_it() -> None:
+    expected = Expected(trials_not_limited_by="firewall")
+    case = Case(name="sweep", scenario="smoke", expected=expected)
+    named = [
+        replace(BASE, name=f"- {name}", limiter=name) for name in ("window", "firewall", "unknown")
+    ]
+    (said,) = faults(case, replace(ROW, trials=tuple(named)), Facts(), {})
+    assert said == "- firewall: limiter firewall, which is not planted"
+    (none,) = faults(case, replace(ROW, trials=()), Facts(), {})
+    assert none == "no trial has a verdict"
+
+
 def test_each_mode_is_held_against_the_first() -> None:
     expected = Expected(modes={"deny": (0.19, 0.25), "alert": (0.8, 1.0)})
     trials = (
