@@ -5,7 +5,6 @@ import dataclasses
 import json
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from coordinator.core.summary import RunSummary
 from coordinator.studies.trials import planned_trials
 from coordinator.studies.values import Search, Study
 from lab import clocks, fleet, network, profiles
+from lab.scenarios.busy import Watch
 from lab.scenarios.cases import BEDS, Bed, Case
 from lab.scenarios.facts import Facts, faults
 from lab.scenarios.table import Row, failed, run_row, study_row
@@ -25,7 +25,7 @@ from lab.topology import Lab, LabSpec
 
 LEAD_S: Final = 6
 TUNNELS_LEAD_S: Final = 5  # more, for the agents to make their devices
-BUSY_RATIO: Final = 0.9  # of the machine's CPU: from here on it may be the limit
+BUSY_RATIO: Final = 0.9  # of the machine's CPU, or of a core: from here on it may be the limit
 VERDICT_WITHIN_S: Final = 60.0
 FREE_WITHIN_S: Final = 15.0
 STUDY_WITHIN_S: Final = 240.0
@@ -56,13 +56,17 @@ class Range:
         if case.scenario.startswith(("http", "ftp")):
             del overrides["traffic.block_bytes"]
         body = {"scenario": case.scenario, "overrides": overrides, "by": "lab"}
-        with _Busy() as busy:
+        with Watch() as watch:
             try:
                 row, facts = self._study(case, body) if case.question else self._run(case, body)
             except (ValueError, TimeoutError) as error:
                 return failed(case.name, str(error))
-        was_busy = busy.ratio(case.burst_s) >= BUSY_RATIO
-        row = dataclasses.replace(row, machine_was_busy=was_busy)
+        busy = watch.busiest(case.burst_s)
+        row = dataclasses.replace(
+            row,
+            machine_was_busy=(busy.machine_ratio or 0.0) >= BUSY_RATIO,
+            core_was_full=(busy.core_ratio or 0.0) >= BUSY_RATIO,
+        )
         facts = dataclasses.replace(facts, fell_at_s=profiles.falls(self.lab))
         return dataclasses.replace(row, faults=tuple(faults(case, row, facts, earlier)))
 
@@ -115,43 +119,6 @@ class Range:
                 return RunSummary.model_validate(answer)
             time.sleep(0.3)
         raise TimeoutError(f"run {run_id}: no verdict in time")
-
-
-class _Busy:
-    """Watches how busy the machine's CPU is while a case runs."""
-
-    def __init__(self) -> None:
-        self._readings = [self._read()]
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> "_Busy":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(1.0):
-            self._readings.append(self._read())
-
-    def ratio(self, over_s: int) -> float:
-        """The busy share in the busiest stretch of so many seconds."""
-        length = min(over_s, len(self._readings) - 1)
-        shares = [0.0]
-        for (idle, total), (idle_then, total_then) in zip(
-            self._readings[length:], self._readings, strict=False
-        ):
-            if total > total_then:
-                shares.append(1.0 - (idle - idle_then) / (total - total_then))
-        return max(shares)
-
-    @staticmethod
-    def _read() -> tuple[int, int]:
-        fields = [int(v) for v in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-        return fields[3] + fields[4], sum(fields)
 
 
 # Beds ---------------------------------------------------------------------------------------------

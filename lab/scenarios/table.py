@@ -30,6 +30,7 @@ class Row:
     outcome: str
     faults: tuple[str, ...] = ()  # what was expected and did not show
     machine_was_busy: bool = False
+    core_was_full: bool = False  # one of several
     problem: str | None = None  # it did not run
     trials: "tuple[Row, ...]" = ()  # of a study
     verdict: str | None = None  # None: a study has none of its own
@@ -143,6 +144,8 @@ def cells(row: Row) -> tuple[str, ...]:
         outcome = f"NOT SHOWN: {'; '.join(row.faults)}; {outcome}"
     if row.machine_was_busy:
         outcome = f"(the machine was the limit) {outcome}"
+    elif row.core_was_full:
+        outcome = f"(one core was full) {outcome}"
     return (
         row.name,
         str(row.pairs_count),

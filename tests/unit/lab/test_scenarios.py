@@ -131,6 +131,7 @@ def test_a_row_says_what_is_unknown_what_did_not_show_and_when_the_machine_was_b
     shown = cells(replace(ROW, faults=("limiter x, planted y",), machine_was_busy=True))
     assert shown[5:8] == ("50.0", "1.00 / -", "2.50")
     assert shown[8].startswith("(the machine was the limit) NOT SHOWN: limiter x, planted y")
+    assert cells(replace(ROW, core_was_full=True))[8].startswith("(one core was full) ")
 
 
 def test_a_studys_trials_stand_below_it_in_the_table_that_the_docs_keep() -> None:
