@@ -353,13 +353,14 @@ def _window(scene: Scene) -> Limiter | None:
         return None
     rtt_s = max(pair.rtt_mean_s or 0.0 for pair in held)
     seen = f"{len(held)} of {len(scene.pairs)} pairs keep a full window in flight"
-    match scene.lead.retransmit_ratio:
-        case None:
-            dropped = "nothing is queued; whether anything is dropped is unknown"
-        case 0:
-            dropped = "nothing is dropped or queued"
-        case ratio:
-            dropped = f"nothing is queued; {ratio:.4%} of segments dropped are too few to hold it"
+    ratio = scene.lead.retransmit_ratio
+    if ratio is None:
+        dropped = "nothing is queued; whether anything is dropped is unknown"
+    elif ratio > 0 and scene.lead.retransmits_count != 0:
+        said = f"{ratio * 100:.2g}% of segments dropped are too few to hold it"
+        dropped = f"nothing is queued; {said}"
+    else:
+        dropped = "nothing is dropped or queued"
     return Limiter(
         name=LimiterName.WINDOW,
         confidence_ratio=figure(0.85 * _share(scene, held)) or 0.0,
