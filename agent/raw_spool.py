@@ -7,7 +7,7 @@ the spool's bound with the rows, to which it gives way (:class:`~agent.spool.Spo
 import asyncio
 import logging
 
-from agent.spool import RETRY_FIRST_S, RETRY_MAX_S, Spool
+from agent.spool import AWAY, RETRY_FIRST_S, RETRY_MAX_S, Spool
 from exchange.messages import TroubleKind
 from exchange.ports import ExchangeError, ExchangeUnavailable, RawName, RawStore
 from exchange.troubles import TroubleLog
@@ -33,9 +33,12 @@ class SpooledRaw:
         except OSError as error:
             kept, problem = False, f"the spool cannot be written: {error}"
         if not kept:
-            self._troubles.happened(TroubleKind.LOST)
-            log.error("LOST %s: %s", name, problem, extra={"action": "spool_lost"})
+            self._lose(name, problem)
         self._kept.set()
+
+    def _lose(self, name: RawName, why: str) -> None:
+        self._troubles.happened(TroubleKind.LOST)
+        log.error("LOST %s: %s", name, why, extra={"action": "spool_lost"})
 
     async def drain(self) -> None:
         """Send what is kept, oldest first. Raises :class:`ExchangeUnavailable` when it cannot."""
@@ -44,11 +47,11 @@ class SpooledRaw:
             try:
                 text = await asyncio.to_thread(self._spool.read_raw, path)
                 await self._raw.save(name, text)
-            except ExchangeUnavailable:
-                raise
+            except AWAY as error:
+                raise ExchangeUnavailable(str(error)) from error
             except (ExchangeError, ValueError, OSError) as error:
-                log.error("raw output %s: %s", name, error, extra={"action": "spool_refused"})
-                self._spool.set_raw_aside(name)
+                if self._spool.set_raw_aside(name):
+                    self._lose(name, str(error))
             else:
                 self._spool.drop_raw(name)
 

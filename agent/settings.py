@@ -199,8 +199,8 @@ class AgentSettings(BaseSettings):
     spool_max_bytes: int = Field(
         256 * 2**20,
         gt=0,
-        description="largest size of the spool; when it is full, raw output goes, newest first, "
-        "then later results",
+        description="largest size of the spool; when it or its disk is full, what was refused "
+        "goes, oldest first, then raw output, newest first, then later results",
     )
     raw_max_bytes: int = Field(
         64 * 2**20,

@@ -6,14 +6,17 @@ while anything is kept, new writes queue behind it, so that no old row ever land
 An agent that restarts finds the files and sends them.
 
 Engines' raw output waits here as well, under the same bound. Rows come first: for a row's sake raw
-output is dropped, the newest of it first and the oldest last, and never the other way round.
+output is dropped, the newest of it first and the oldest last, and never the other way round. So it
+is when the disk is full before the bound is reached.
 """
 
 import asyncio
 import base64
 import contextlib
+import errno
 import json
 import logging
+import threading
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
@@ -24,6 +27,7 @@ from exchange.messages import TroubleKind
 from exchange.ports import (
     Entity,
     ExchangeError,
+    ExchangeMisconfigured,
     ExchangeUnavailable,
     RawName,
     Table,
@@ -34,6 +38,8 @@ from exchange.troubles import TroubleLog
 
 RETRY_FIRST_S: Final = 0.5
 RETRY_MAX_S: Final = 10.0
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)  # room on the disk is what is missing
+AWAY: Final = (ExchangeUnavailable, ExchangeMisconfigured)  # who is not let in may be, later
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +47,11 @@ Key = tuple[str, str]
 
 
 class Spool:
-    """Rows and raw output on disk, oldest first, at most one a key or name."""
+    """Rows and raw output on disk, oldest first, at most one a key or name.
+
+    What was refused counts towards the bound as well, and is the first to go. Rows are kept by the
+    event loop, raw output by a thread: a lock holds room and files together.
+    """
 
     def __init__(self, folder: Path, max_bytes: int, *, older: Path | None = None) -> None:
         """What lies in ``older`` is taken along once, when the folder is new.
@@ -50,34 +60,46 @@ class Spool:
         """
         self._folder = folder
         self._max_bytes = max_bytes
+        self._lock = threading.RLock()
         self._files: dict[Key, tuple[Path, int]] = {}  # in the order of writing
         self._raws: dict[RawName, tuple[Path, int]] = {}  # too
+        self._refused: dict[Path, int] = {}  # oldest first
+        self._given_up_count = 0
         self._number = 0
         if not folder.exists():
             folder.mkdir(parents=True, exist_ok=True)
             if older is not None:
                 self._adopt(older)
-        for path in sorted(folder.glob("*.row")):
-            self._number = int(path.stem)
-            try:
-                key = _key(parse_entity(path.read_bytes()))
-            except ValueError:  # not ours, or damaged
-                path.replace(path.with_suffix(".refused"))
-            else:
-                self._files[key] = (path, path.stat().st_size)
-        for path in sorted(folder.glob("*.raw")):
-            self._number = max(self._number, int(path.stem))
-            try:
-                name, _ = _parse_raw(path.read_bytes())
-            except ValueError:
-                path.replace(path.with_suffix(".refused"))
-            else:
-                self._raws[name] = (path, path.stat().st_size)
+        self._load()
+        while self.size_bytes > max_bytes and self._drop_refused():
+            pass
 
     def _adopt(self, older: Path) -> None:
         for path in sorted(older.glob("[0-9]*.r[ao]w")):
             with contextlib.suppress(FileNotFoundError):  # the agent of the other role has it
                 path.rename(self._folder / path.name)
+
+    def _load(self) -> None:
+        """Find what a process before this one left, wherever it was killed."""
+        for path in self._folder.glob("[0-9]*-part"):
+            path.unlink()
+        for path in sorted(self._folder.glob("[0-9]*.refused")):
+            self._number = max(self._number, int(path.stem))
+            self._refused[path] = path.stat().st_size
+        for path in sorted(self._folder.glob("[0-9]*.r[ao]w")):
+            self._number = max(self._number, int(path.stem))
+            kept = (path, path.stat().st_size)
+            try:
+                if path.suffix == ".row":
+                    key = _key(parse_entity(path.read_bytes()))
+                    self.drop(key)  # the older one of the two that a rewriting has for a moment
+                    self._files[key] = kept
+                else:
+                    name, _ = _parse_raw(path.read_bytes())
+                    self.drop_raw(name)
+                    self._raws[name] = kept
+            except ValueError:  # not ours, or damaged
+                self._refuse(path)
 
     def __len__(self) -> int:
         """How many rows."""
@@ -85,33 +107,75 @@ class Spool:
 
     @property
     def size_bytes(self) -> int:
+        """Of all files."""
+        return self._kept_bytes + sum(tuple(self._refused.values()))
+
+    @property
+    def _kept_bytes(self) -> int:
+        """Of what may still be sent."""
         kept = (*self._files.values(), *self._raws.values())
         return sum(size_bytes for _, size_bytes in kept)
 
+    @property
+    def given_up_count(self) -> int:
+        """How many outputs made room for rows."""
+        return self._given_up_count
+
     def put(self, entity: Entity) -> bool:
-        """Keep a row in place of an older one with its key; False when there is no room."""
-        text = format_entity(entity)
-        replaced = self._files.get(_key(entity))
-        grows_bytes = len(text) - (replaced[1] if replaced else 0)
-        rows_bytes = sum(size_bytes for _, size_bytes in self._files.values())
-        if rows_bytes + grows_bytes > self._max_bytes:
-            return False
-        while self.size_bytes + grows_bytes > self._max_bytes:
-            newest = next(reversed(self._raws))
-            log.error("LOST %s: to make room for rows", newest, extra={"action": "spool_lost"})
-            self.drop_raw(newest)
-        path = self._write(text, "row")
-        self.drop(_key(entity))
-        self._files[_key(entity)] = (path, len(text))
+        """Keep a row in place of an older one with its key; False when there is no room.
+
+        Raises ``OSError`` when it cannot be written, which a full disk is only when nothing of
+        ours is left to give way.
+        """
+        text, key = format_entity(entity), _key(entity)
+        with self._lock:
+            replaced = self._files.get(key)
+            grows_bytes = len(text) - (replaced[1] if replaced else 0)
+            rows_bytes = sum(size_bytes for _, size_bytes in self._files.values())
+            if rows_bytes + grows_bytes > self._max_bytes:
+                return False
+            while self.size_bytes + grows_bytes > self._max_bytes:
+                self._give_way()
+            path = self._write(text, "row", self._give_way)
+            self.drop(key)
+            self._files[key] = (path, len(text))
         return True
 
-    def _write(self, text: bytes, kind: str) -> Path:
+    def _give_way(self) -> bool:
+        """Make some room for a row; False when there is nothing to remove."""
+        if self._drop_refused():
+            return True
+        if not self._raws:
+            return False
+        newest = next(reversed(self._raws))
+        log.error("LOST %s: to make room for rows", newest, extra={"action": "spool_lost"})
+        self.drop_raw(newest)
+        self._given_up_count += 1
+        return True
+
+    def _drop_refused(self) -> bool:
+        """Remove the oldest of what was refused; False when there is none."""
+        if not self._refused:
+            return False
+        oldest = next(iter(self._refused))
+        oldest.unlink(missing_ok=True)
+        del self._refused[oldest]
+        return True
+
+    def _write(self, text: bytes, kind: str, give_way: Callable[[], bool]) -> Path:
+        """A new file, while the disk is full with room made for it."""
         self._number += 1
         path = self._folder / f"{self._number:012d}.{kind}"
         unfinished = path.with_suffix(f".{kind}-part")
-        unfinished.write_bytes(text)
-        unfinished.replace(path)
-        return path
+        while True:
+            try:
+                unfinished.write_bytes(text)
+                return unfinished.replace(path)
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    unfinished.unlink()
+                if error.errno not in FULL or not give_way():
+                    raise
 
     def oldest(self) -> tuple[Key, Path] | None:
         return next(((key, path) for key, (path, _) in self._files.items()), None)
@@ -125,20 +189,29 @@ class Spool:
 
     def set_aside(self, key: Key, path: Path) -> None:
         """Keep a row that the table refuses, out of the way, for a person to look at."""
+        with self._lock:
+            self._refuse(path)
+            if self._files.get(key, (None,))[0] == path:  # else a newer row took its place
+                del self._files[key]
+
+    def _refuse(self, path: Path) -> None:
+        aside = path.with_suffix(".refused")
         with contextlib.suppress(OSError):
-            path.replace(path.with_suffix(".refused"))
-        if self._files.get(key, (None,))[0] == path:  # else a newer row took its place meanwhile
-            del self._files[key]
+            path.replace(aside)
+            self._refused[aside] = aside.stat().st_size
 
     # Raw output ------------------------------------------------------------------------------
 
     def put_raw(self, name: RawName, text: bytes) -> bool:
-        """Keep an engine's output, packed; False when there is no room."""
+        """Keep an engine's output, packed; False when there is no room. Raises ``OSError``."""
         packed = json.dumps([name.folder, name.file]).encode() + b"\n" + zlib.compress(text)
-        self.drop_raw(name)
-        if self.size_bytes + len(packed) > self._max_bytes:
-            return False
-        self._raws[name] = (self._write(packed, "raw"), len(packed))
+        with self._lock:
+            self.drop_raw(name)
+            if self._kept_bytes + len(packed) > self._max_bytes:
+                return False
+            while self.size_bytes + len(packed) > self._max_bytes:
+                self._drop_refused()
+            self._raws[name] = (self._write(packed, "raw", self._drop_refused), len(packed))
         return True
 
     @property
@@ -146,7 +219,8 @@ class Spool:
         return len(self._raws)
 
     def oldest_raw(self) -> tuple[RawName, Path] | None:
-        return next(((name, path) for name, (path, _) in self._raws.items()), None)
+        with self._lock:
+            return next(((name, path) for name, (path, _) in self._raws.items()), None)
 
     def read_raw(self, path: Path) -> bytes:
         """Raises ``ValueError``, ``OSError``."""
@@ -161,11 +235,14 @@ class Spool:
         if held is not None:
             held[0].unlink(missing_ok=True)
 
-    def set_raw_aside(self, name: RawName) -> None:
-        """Keep an output that its store refuses, out of the way, for a person to look at."""
-        path, _ = self._raws.pop(name)
-        with contextlib.suppress(OSError):
-            path.replace(path.with_suffix(".refused"))
+    def set_raw_aside(self, name: RawName) -> bool:
+        """Keep an output that its store refuses, out of the way, for a person to look at; False
+        where it has given way to a row meanwhile."""
+        with self._lock:
+            held = self._raws.pop(name, None)
+            if held is not None:
+                self._refuse(held[0])
+        return held is not None
 
 
 class SpooledTable:
@@ -196,7 +273,7 @@ class SpooledTable:
         if not len(self._spool):
             try:
                 await write()
-            except ExchangeUnavailable as error:
+            except AWAY as error:
                 log.warning("away, results are spooled: %s", error, extra={"action": "spool"})
             else:
                 return
@@ -204,12 +281,15 @@ class SpooledTable:
             self._keep(entity)
 
     def _keep(self, entity: Entity) -> None:
+        given_up_count = self._spool.given_up_count
         try:
             kept = self._spool.put(entity)
             problem = "the spool is full; raise BROADSIDE_AGENT_SPOOL_MAX_BYTES"
         except OSError as error:
             kept, problem = False, f"the spool cannot be written: {error}"
         self._troubles.failed(TroubleKind.SPOOLED)
+        for _ in range(self._spool.given_up_count - given_up_count):
+            self._troubles.happened(TroubleKind.LOST)
         if not kept:
             self._lose(_key(entity), problem)
         self._kept.set()
@@ -219,7 +299,10 @@ class SpooledTable:
         log.error("LOST %s %s: %s", *key, why, extra={"action": "spool_lost"})
 
     async def drain(self) -> None:
-        """Send what is kept, oldest first. Raises :class:`ExchangeUnavailable` when it cannot."""
+        """Send what is kept, oldest first. Raises :class:`ExchangeUnavailable` when it cannot.
+
+        Only a row that the table itself refuses is set aside: who is not let in tries again.
+        """
         while (oldest := self._spool.oldest()) is not None:
             key, path = oldest
             try:
@@ -230,13 +313,11 @@ class SpooledTable:
                 continue
             try:
                 await self._table.upsert(told_late(row, datetime.now(UTC)))
-            except ExchangeUnavailable:
-                raise
+            except AWAY as error:
+                raise ExchangeUnavailable(str(error)) from error
             except ExchangeError as error:
-                log.error(
-                    "the table refuses %s %s: %s", *key, error, extra={"action": "spool_refused"}
-                )
                 self._spool.set_aside(key, path)
+                self._lose(key, f"the table refuses it: {error}")
             else:
                 self._spool.drop(key, path)  # unless a newer row took its place meanwhile
         self._troubles.went_well(TroubleKind.SPOOLED)
@@ -250,7 +331,8 @@ class SpooledTable:
             while len(self._spool):
                 try:
                     await self.drain()
-                except ExchangeUnavailable:
+                except ExchangeUnavailable as error:
+                    log.warning("results wait: %s", error, extra={"action": "spool"})
                     await asyncio.sleep(pause_s)
                     pause_s = min(pause_s * 2, RETRY_MAX_S)
                 else:

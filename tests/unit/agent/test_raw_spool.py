@@ -9,7 +9,13 @@ import pytest
 from agent.raw_spool import SpooledRaw
 from agent.spool import Spool, SpooledTable
 from exchange.messages import TroubleKind
-from exchange.ports import Entity, ExchangeError, ExchangeUnavailable, RawName
+from exchange.ports import (
+    Entity,
+    ExchangeError,
+    ExchangeMisconfigured,
+    ExchangeUnavailable,
+    RawName,
+)
 from exchange.troubles import TroubleLog, utc_now
 from tests.unit.agent.doubles import MemoryTable
 
@@ -23,16 +29,19 @@ def files(folder: Path) -> list[str]:
 
 
 class MemoryRaw:
-    """A store with a switch that takes it away, and a name that it refuses."""
+    """A store with switches that take it away or shut it, and a name that it refuses."""
 
     def __init__(self) -> None:
         self.texts: dict[RawName, bytes] = {}
         self.away = False
+        self.shut = False
         self.refused: RawName | None = None
 
     async def save(self, name: RawName, text: bytes) -> None:
         if self.away:
             raise ExchangeUnavailable("the store is away")
+        if self.shut:
+            raise ExchangeMisconfigured("the store refuses the default identity")
         if name == self.refused:
             raise ExchangeError("refused")
         self.texts[name] = text
@@ -44,6 +53,11 @@ class MemoryRaw:
         raise NotImplementedError
 
     async def close(self) -> None: ...
+
+
+def noise(seed: int, size: int) -> bytes:
+    """Bytes that no packing makes fewer."""
+    return random.Random(seed).randbytes(size)
 
 
 def row(key: str, size: int) -> Entity:
@@ -82,25 +96,56 @@ async def test_it_is_sent_in_the_background_and_after_a_restart(tmp_path: Path) 
 
 
 async def test_one_that_is_refused_does_not_block_the_others(tmp_path: Path) -> None:
-    store = MemoryRaw()
+    store, troubles, before_at = MemoryRaw(), TroubleLog(), utc_now()
     store.refused = named(0)
-    raw = SpooledRaw(store, Spool(tmp_path, 10**6))
+    raw = SpooledRaw(store, Spool(tmp_path, 10**6), troubles)
     for pair_index in range(2):
         await raw.save(named(pair_index), b"text")
     await raw.drain()
+    [lost] = troubles.between(before_at, utc_now())
+    assert (lost.kind, lost.count) == (TroubleKind.LOST, 1)
     assert store.texts == {named(1): b"text"}
     assert [name.partition(".")[2] for name in files(tmp_path)] == ["refused"]
+
+
+async def test_it_waits_for_a_store_that_does_not_let_a_new_process_in(tmp_path: Path) -> None:
+    store = MemoryRaw()
+    await SpooledRaw(store, Spool(tmp_path, 10**6)).save(named(0), b"zero")
+    store.shut = True
+    again = SpooledRaw(store, Spool(tmp_path, 10**6))
+    with pytest.raises(ExchangeUnavailable, match="refuses the default identity"):
+        await again.drain()
+    store.shut = False
+    await again.drain()
+    assert store.texts == {named(0): b"zero"}
+
+
+async def test_one_that_gave_way_to_a_row_while_it_was_refused_blocks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, spool = MemoryRaw(), Spool(tmp_path, 1_000)
+    raw = SpooledRaw(store, spool)
+    await raw.save(named(0), noise(0, 500))
+
+    async def refuse(name: RawName, text: bytes) -> None:
+        assert spool.put(row("chunk.0", 600))
+        raise ExchangeError("refused")
+
+    monkeypatch.setattr(store, "save", refuse)
+    await raw.drain()
+    assert (spool.raws_count, len(spool)) == (0, 1)
 
 
 async def test_rows_take_the_room_of_raw_output_the_oldest_of_which_goes_last(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, table, troubles = MemoryRaw(), MemoryTable(), TroubleLog()
+    before_at = utc_now()
     spool = Spool(tmp_path, 10_000)
     raw, rows = SpooledRaw(store, spool, troubles), SpooledTable(table, spool, troubles)
     table.away = store.away = True
-    noise = [random.Random(n).randbytes(2_000) for n in range(3)]
-    for pair_index, text in enumerate(noise):
+    texts = [noise(seed, 2_000) for seed in range(3)]
+    for pair_index, text in enumerate(texts):
         await raw.save(named(pair_index), text)
     assert spool.raws_count == 3
     room = 10_000 - spool.size_bytes
@@ -116,10 +161,12 @@ async def test_rows_take_the_room_of_raw_output_the_oldest_of_which_goes_last(
     await raw.drain()
     assert table.written == ["chunk.0", "chunk.1"]
     assert store.texts.keys() < {named(0), named(1), named(9)}
-    assert store.texts[named(0)] == noise[0]
+    assert store.texts[named(0)] == texts[0]
     assert f"LOST {named(2)}: to make room for rows" in caplog.text
     kinds = [trouble.kind for trouble in troubles.between(utc_now(), utc_now())]
     assert TroubleKind.SPOOLED not in kinds, "it is over"
+    [lost] = [t for t in troubles.between(before_at, utc_now()) if t.kind is TroubleKind.LOST]
+    assert lost.count == caplog.text.count("LOST ") == 3
 
 
 async def test_what_finds_no_room_is_said_to_be_lost(

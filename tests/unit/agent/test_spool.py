@@ -15,10 +15,17 @@ from exchange.messages import (
     Trouble,
     TroubleKind,
 )
-from exchange.ports import Entity, EntityTooLarge, ExchangeUnavailable, Value
+from exchange.ports import (
+    Entity,
+    EntityTooLarge,
+    ExchangeMisconfigured,
+    ExchangeUnavailable,
+    Value,
+)
 from exchange.records import Records
 from exchange.troubles import TroubleLog
 from tests.unit.agent.doubles import MemoryTable
+from tests.unit.exchange.test_embedded import in_own_mounts
 
 
 def row(key: str, /, **properties: Value) -> Entity:
@@ -52,6 +59,11 @@ def spooled(tmp_path: Path, max_bytes: int = 10**6) -> tuple[MemoryTable, Spool,
 
 def suffixes(folder: Path) -> list[str]:
     return [path.suffix for path in folder.iterdir()]
+
+
+def contents(folder: Path) -> list[bytes]:
+    """Of its files, oldest first."""
+    return [path.read_bytes() for path in sorted(folder.iterdir())]
 
 
 async def test_nothing_is_spooled_while_the_table_is_there(tmp_path: Path) -> None:
@@ -133,6 +145,69 @@ async def test_an_agent_that_restarts_finds_its_rows(tmp_path: Path) -> None:
     }
 
 
+class Killed(BaseException):
+    """The process ends here."""
+
+
+async def test_an_agent_killed_while_it_rewrites_a_row_never_sends_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise Killed
+
+    table, _, results = spooled(tmp_path)
+    table.away = True
+    await results.upsert(row("chunk.0", n=1))
+    with monkeypatch.context() as death, pytest.raises(Killed):
+        death.setattr(Spool, "drop", die)
+        await results.upsert(row("chunk.0", n=2))
+    assert len(suffixes(tmp_path)) == 2
+    table.away = False
+    for _ in range(2):  # the second restart finds what the first one left
+        await SpooledTable(table, Spool(tmp_path, 10**6)).drain()
+    assert table.written == ["chunk.0"]
+    assert table.rows["burst.run-1.00000", "chunk.0"].properties == {"n": 2}
+    assert suffixes(tmp_path) == []
+
+
+async def test_rows_wait_for_a_table_that_does_not_let_a_new_process_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, _, results = spooled(tmp_path)
+    table.away = True
+    await results.upsert(row("report", n=1))
+    again = SpooledTable(table, Spool(tmp_path, 10**6))
+
+    async def refused_entry(entity: Entity) -> str:
+        raise ExchangeMisconfigured("the table refuses the default identity")
+
+    with monkeypatch.context() as moved:
+        moved.setattr(table, "upsert", refused_entry)
+        with pytest.raises(ExchangeUnavailable, match="refuses the default identity"):
+            await again.drain()
+        await again.upsert(row("claim", n=1))
+    assert suffixes(tmp_path) == [".row", ".row"]
+    table.away = False
+    await again.drain()
+    assert table.written == ["report", "claim"]
+
+
+async def test_a_result_waits_for_a_table_that_did_not_let_us_in_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, spool, results = spooled(tmp_path)
+
+    async def refused_entry(entity: Entity) -> str:
+        raise ExchangeMisconfigured("the table does not exist")
+
+    with monkeypatch.context() as moved:
+        moved.setattr(table, "upsert", refused_entry)
+        await results.upsert(row("test", n=1))
+    assert len(spool) == 1
+    await results.drain()
+    assert table.written == ["test"]
+
+
 async def test_a_newer_row_written_while_the_older_is_on_its_way_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +260,102 @@ async def test_a_row_that_the_table_refuses_does_not_block_the_others(
     assert table.written == ["report"]
     assert len(spool) == 0
     assert suffixes(tmp_path) == [".refused"]
+
+
+async def test_what_was_refused_counts_and_its_oldest_goes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    troubles, max_bytes = TroubleLog(), 1000
+    table, spool = MemoryTable(), Spool(tmp_path, max_bytes)
+    results = SpooledTable(table, spool, troubles)
+
+    async def refuse(entity: Entity) -> str:
+        raise EntityTooLarge("too large")
+
+    for index in range(10):
+        table.away = True
+        await results.upsert(row(f"chunk.{index}", packed=b"x" * 100))
+        table.away = False
+        with monkeypatch.context() as final:
+            final.setattr(table, "upsert", refuse)
+            await results.drain()
+        assert 0 < spool.size_bytes == sum(map(len, contents(tmp_path))) <= max_bytes
+    kept = [parse_entity(text).row_key for text in contents(tmp_path)]
+    assert kept == [f"chunk.{index}" for index in range(10 - len(kept), 10)]
+    counts = {t.kind: t.count for t in troubles.tell(datetime.min.replace(tzinfo=UTC))}
+    assert counts[TroubleKind.LOST] == 10
+    again = Spool(tmp_path, max_bytes // 2)
+    assert 0 < again.size_bytes <= max_bytes // 2
+    assert again.put(row("next", n=1))
+    assert len(suffixes(tmp_path)) == suffixes(tmp_path).count(".refused") + 1
+
+
+async def test_what_was_half_written_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, _, results = spooled(tmp_path)
+    table.away = True
+
+    def fail(path: Path, text: bytes) -> int:
+        with path.open("wb") as file:
+            file.write(text[:3])
+        raise OSError("the disk is broken")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "write_bytes", fail)
+        await results.upsert(row("report"))
+    assert suffixes(tmp_path) == []
+    for kind in ("row", "raw"):
+        (tmp_path / f"000000000007.{kind}-part").write_bytes(b"[")  # of a process that was killed
+    Spool(tmp_path, 10**6)
+    assert suffixes(tmp_path) == []
+
+
+FULL_DISK = """
+import asyncio, logging, sys
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from agent.raw_spool import SpooledRaw
+from agent.spool import Spool, SpooledTable
+from exchange.messages import TroubleKind
+from exchange.troubles import TroubleLog
+from tests.unit.agent.doubles import MemoryTable
+from tests.unit.agent.test_raw_spool import MemoryRaw, named, noise, row
+
+async def main():
+    troubles, folder = TroubleLog(), Path({folder!r})
+    spool, table, store = Spool(folder, 10**9), MemoryTable(), MemoryRaw()
+    rows, raw = SpooledTable(table, spool, troubles), SpooledRaw(store, spool, troubles)
+    table.away = store.away = True
+    for index in range(3):
+        await raw.save(named(index), noise(index, 20_000))
+    with (folder / "filler").open("wb", buffering=0) as filler:
+        try:
+            while True:
+                filler.write(bytes(4096))
+        except OSError:
+            pass
+    for index in range(2):
+        await rows.upsert(row(f"chunk.{{index}}", 12_000))  # as much as one output each
+    await raw.save(named(9), noise(9, 20_000))  # nothing gives way to it
+    given_up = [kept for kept in range(3) if named(kept) not in spool._raws]
+    table.away = store.away = False
+    await rows.drain()
+    await raw.drain()
+    counts = {{t.kind: t.count for t in troubles._spells}}
+    sent = sorted(name.file[-1] for name in store.texts)
+    print(table.written, given_up, sent, counts[TroubleKind.LOST])
+
+logging.disable()
+asyncio.run(main())
+"""
+
+
+def test_on_a_full_disk_raw_output_gives_way_to_rows(tmp_path: Path) -> None:
+    root = str(Path(__file__).parents[3])
+    script = FULL_DISK.format(root=root, folder=str(tmp_path))
+    said = in_own_mounts(tmp_path, "size=200k", script)
+    assert said == "['chunk.0', 'chunk.1'] [1, 2] ['0'] 3\n"
 
 
 async def test_a_row_that_cannot_be_read_is_lost_and_blocks_no_other(
