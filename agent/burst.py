@@ -18,13 +18,14 @@ from ipaddress import ip_address
 from typing import Final
 
 from agent.attempt import known_until_s
-from agent.background import pause, safely
+from agent.background import safely
 from agent.clock import clock_problem, read_clock
+from agent.control_reads import ControlReads
 from agent.crossing import LEAD_S, Crossing
 from agent.decide import Ending, judge_outcome, may_retry, start_error_s
 from agent.gate import gate_env
 from agent.kits import Kit
-from agent.lookout import LAST_LOOK_S, LAST_WORD_S, Lookout
+from agent.lookout import LAST_LOOK_S, Lookout
 from agent.probe import Prober
 from agent.process import EngineUnusable, Exit, least_privileged
 from agent.tools import Tools
@@ -44,12 +45,10 @@ from exchange.messages import (
     Phase,
     StartMethod,
 )
-from exchange.ports import ExchangeError
 
 ENGINE_GRACE_S: Final = 10.0  # s past its planned end at which a stuck engine is ended
 ARMED_POLL_S: Final = 0.1  # s between looks at whether all connections stand
 RETRY_S: Final = 0.2  # s between two tries to arm
-CONTROL_TIMEOUT_S: Final = LAST_LOOK_S - LAST_WORD_S
 CLAIM_TIMEOUT_S: Final = 5.0
 CLOCK_WORD_S: Final = 0.2  # s before the instant: time enough to end an engine that is held
 SPREAD_S: Final = 1.0  # s over which a fleet's uploads are spread
@@ -277,28 +276,29 @@ class Burst:
     # Guard ------------------------------------------------------------------------------------
 
     async def _watch_run(self) -> str:
-        """Read the control row until the run must stop, and return why."""
-        settings = self._tools.settings
+        """Read the control row until the run must stop, and return why.
+
+        An abort is seen a poll and a read after it at the latest: with a table that takes up to 2 s
+        the engine is dead within 5.
+        """
+        tools, now_s = self._tools, asyncio.get_running_loop().time
         lookout = Lookout(instant_s=self._instant_s)
-        while True:
-            try:
-                async with asyncio.timeout(CONTROL_TIMEOUT_S):
-                    control = await self._tools.records.read_control(self._job.run_id)
-            except (ExchangeError, TimeoutError) as error:
-                reason = lookout.miss(str(error) or "no answer in time", time.time())
-            else:
-                reason = lookout.see(control, time.time())
-            if reason is None:
-                reason = self._clock_moved = await self._look_at_clock()
-            if reason is not None:
-                return reason
-            pause_s = settings.control_poll_s
-            last_look_in_s = self._instant_s - LAST_LOOK_S - time.time()
-            if last_look_in_s > 0:
-                pause_s = min(pause_s, last_look_in_s)
-            await pause(self._tools.stopping, pause_s)
-            if self._tools.stopping.is_set():
-                return "the agent is stopping"
+        reads = ControlReads(lambda: tools.records.read_control(self._job.run_id), tools.stopping)
+        try:
+            while True:
+                reads.ask()
+                ask_at_s = now_s() + lookout.pause_s(tools.settings.control_poll_s, time.time())
+                while now_s() < ask_at_s:
+                    news = await reads.next(ask_at_s - now_s())
+                    if tools.stopping.is_set():
+                        return "the agent is stopping"
+                    reason = lookout.judge(news, time.time())
+                    if reason is None:
+                        reason = self._clock_moved = await self._look_at_clock()
+                    if reason is not None:
+                        return reason
+        finally:
+            await reads.close()
 
     async def _look_at_clock(self) -> str | None:
         """Why a clock that was good at arming is not any more; None while it is not yet time.

@@ -1,5 +1,7 @@
 from datetime import timedelta
 
+import pytest
+
 from agent.lookout import LAST_LOOK_S, LAST_WORD_S, Lookout
 from exchange.messages import Control
 from tests.unit.agent.jobs import INSTANT_AT, INSTANT_S
@@ -32,7 +34,16 @@ def test_a_lease_that_is_not_renewed_by_the_last_look_stops_the_run() -> None:
     seen.see(lapsed, INSTANT_S - 15)
     missed.see(lapsed, INSTANT_S - 15)
     assert "lease lapsed" in (seen.see(lapsed, INSTANT_S - LAST_LOOK_S) or "")
-    assert "unreadable" in (missed.miss("away", INSTANT_S - LAST_LOOK_S) or "")
+    assert missed.miss("away", INSTANT_S - LAST_LOOK_S) is None, "the answer may be on its way"
+    assert "unreadable" in (missed.miss("away", INSTANT_S - LAST_WORD_S) or "")
+
+
+def test_the_row_is_read_at_the_last_look_and_judged_at_the_last_word() -> None:
+    watch = lookout()
+    assert watch.pause_s(1.0, INSTANT_S - 10) == 1.0
+    assert watch.pause_s(1.0, INSTANT_S - LAST_LOOK_S - 0.25) == pytest.approx(0.25)
+    assert watch.pause_s(1.0, INSTANT_S - LAST_LOOK_S) == pytest.approx(LAST_LOOK_S - LAST_WORD_S)
+    assert watch.pause_s(1.0, INSTANT_S - LAST_WORD_S) == 1.0
 
 
 def test_a_cancel_stops_the_run_at_once() -> None:

@@ -1,0 +1,154 @@
+"""What the guard of a run that is under way sees of a table that is slow, on a clock of its own."""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from agent.burst import Burst
+from agent.control_reads import READS_MAX_COUNT
+from agent.lookout import LAST_WORD_S
+from agent.process import KILL_AFTER_S
+from exchange.messages import Claim, Control, Phase
+from exchange.ports import ExchangeUnavailable
+from exchange.records import Records
+from tests.unit.agent.doubles import MemoryTable, make_tools
+from tests.unit.agent.jobs import INSTANT_AT, INSTANT_S, make_job
+
+ABORT_S = 5.0  # s within which traffic is to stop
+
+
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock skips the time in which nothing happens."""
+
+    skipped_s = 0.0
+
+    def time(self) -> float:
+        return self.skipped_s
+
+    def _run_once(self) -> None:
+        ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]
+        if not ready and scheduled:
+            self.skipped_s = max(self.skipped_s, scheduled[0].when())
+        super()._run_once()  # type: ignore[misc]
+
+
+class SlowControl(Records):
+    """A run's control row, each read of which takes a while; times in s after the instant."""
+
+    def __init__(self, read_s: float, *, lease_s: float = 60.0) -> None:
+        super().__init__(MemoryTable())
+        self.read_s = read_s
+        self.lease_s = lease_s
+        self.renewed_until_s = float("inf")
+        self.cancelled_s: float | None = None
+        self.away_from_s = float("inf")
+        self.reading_count = self.reading_max_count = 0
+
+    async def read_control(self, run_id: str) -> Control | None:
+        now_s = asyncio.get_running_loop().time()
+        lease_until_s = min(now_s, self.renewed_until_s) + self.lease_s
+        cancelled = self.cancelled_s is not None and now_s >= self.cancelled_s
+        self.reading_count += 1
+        self.reading_max_count = max(self.reading_max_count, self.reading_count)
+        try:
+            await asyncio.sleep(self.read_s)
+        finally:
+            self.reading_count -= 1
+        if now_s >= self.away_from_s:
+            raise ExchangeUnavailable("away")
+        return Control(
+            run_id=run_id,
+            lease_until_at=INSTANT_AT + timedelta(seconds=lease_until_s),
+            cancelled_at=INSTANT_AT if cancelled else None,
+        )
+
+
+def guarded(
+    monkeypatch: pytest.MonkeyPatch, records: SlowControl, *, from_s: float = -10.0
+) -> tuple[str, float]:
+    """Why the guard ended the run, and when (s after the instant)."""
+    job = make_job()
+    claim = Claim(job_id=job.job_id, agent_id="c", phase=Phase.CLAIMED, claimed_at=INSTANT_AT)
+    loop = SkippingLoop()
+    loop.skipped_s = from_s
+    monkeypatch.setattr(time, "time", lambda: INSTANT_S + loop.time())
+
+    async def watch() -> tuple[str, float]:
+        guard: Coroutine[Any, Any, str] = Burst(job, claim, make_tools(records))._watch_run()
+        async with asyncio.timeout(3600):
+            return await guard, loop.time()
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(watch())
+
+
+@pytest.mark.parametrize("read_s", [0.01, 0.9, 2.0])
+@pytest.mark.parametrize("into_read_s", [0.0, 0.3, 0.9])
+def test_an_abort_is_seen_in_time_however_slow_the_table(
+    monkeypatch: pytest.MonkeyPatch, read_s: float, into_read_s: float
+) -> None:
+    records = SlowControl(read_s)
+    records.cancelled_s = 100 + into_read_s
+    why, at_s = guarded(monkeypatch, records)
+    assert why == "cancelled by somebody"
+    assert at_s - records.cancelled_s + KILL_AFTER_S <= ABORT_S
+
+
+@pytest.mark.parametrize("read_s", [0.9, 2.9])
+def test_a_slow_table_lets_no_lease_lapse(monkeypatch: pytest.MonkeyPatch, read_s: float) -> None:
+    records = SlowControl(read_s, lease_s=15)
+    records.cancelled_s = 1740
+    why, at_s = guarded(monkeypatch, records)
+    assert why == "cancelled by somebody"
+    assert at_s >= records.cancelled_s
+
+
+def test_a_lease_that_nobody_renews_lapses_while_reads_are_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    records = SlowControl(0.9, lease_s=15)
+    records.renewed_until_s = 100
+    why, at_s = guarded(monkeypatch, records)
+    assert "lease lapsed" in why
+    assert 115 <= at_s <= 116.0
+
+
+def test_a_table_that_never_answers_stops_the_run_with_its_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    records = SlowControl(0.01, lease_s=15)
+
+    async def hang(run_id: str) -> Control | None:
+        if asyncio.get_running_loop().time() > 100:
+            records.read_s = 1e6
+        return await SlowControl.read_control(records, run_id)
+
+    monkeypatch.setattr(records, "read_control", hang)
+    why, at_s = guarded(monkeypatch, records)
+    assert "the control row is unreadable: no answer in time" in why
+    assert 114 <= at_s <= 116
+    assert records.reading_max_count == READS_MAX_COUNT
+    assert records.reading_count == 0
+
+
+def test_a_table_that_refuses_stops_the_run_with_its_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    records = SlowControl(0.2, lease_s=15)
+    records.away_from_s = 100
+    why, at_s = guarded(monkeypatch, records)
+    assert "the control row is unreadable: away" in why
+    assert 114 <= at_s <= 116
+
+
+@pytest.mark.parametrize("read_s", [0.9, 1e6])
+def test_a_row_that_was_never_read_stops_the_run_before_the_instant(
+    monkeypatch: pytest.MonkeyPatch, read_s: float
+) -> None:
+    why, at_s = guarded(monkeypatch, SlowControl(read_s), from_s=-1.3)
+    assert why == "the run's control row could not be read before the instant: no answer in time"
+    assert at_s == pytest.approx(-LAST_WORD_S, abs=0.01)
