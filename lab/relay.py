@@ -1,13 +1,15 @@
 """An HTTP relay on this host that misbehaves when asked to: what may lie between us and Azure."""
 
+import contextlib
 import http.client
+import socket
 import sys
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final, Self
+from typing import Any, Final, Self
 
 _UPSTREAM_S: Final = 30.0
 _HOP_HEADERS: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
@@ -54,23 +56,33 @@ class Relay:
             def serve(self) -> None:
                 relay._serve(self)
 
-        self._server = _Server((host, 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._handler = Handler
+        self._server = _Server((host, 0), Handler)  # listening, so that the port is known
+        self._thread: threading.Thread | None = None
+        self.port: int = self._server.server_address[1]
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self.stop()
 
-    @property
-    def port(self) -> int:
-        port: int = self._server.server_address[1]
-        return port
+    def start(self) -> None:
+        """Serve, at the same port as before where it was stopped; idempotent."""
+        if self._thread is None:
+            if self._server.closed:
+                self._server = _Server((self._upstream[0], self.port), self._handler)
+            self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Refuse every connection, and break those that stand; idempotent."""
+        if self._thread is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
+            self._thread = None
 
     # Faults ---------------------------------------------------------------------------------
 
@@ -158,6 +170,34 @@ class Relay:
 
 
 class _Server(ThreadingHTTPServer):
+    """Breaks its connections when it is closed."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.closed = False
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.discard(request)
+        super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        self.closed = True
+        super().server_close()
+        with self._lock:
+            for request in self._open:
+                with contextlib.suppress(OSError):
+                    request.shutdown(socket.SHUT_RDWR)
+
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing of those who asked and have gone meanwhile."""
         if not isinstance(sys.exception(), ConnectionError):

@@ -15,6 +15,7 @@ from lab.rights import CLONE_NEWNS
 
 DISK_BYTES: Final = 4 * 2**20  # iperf3 takes 128 KiB a stream of it
 MS_REC_SLAVE: Final = 0x4000 | 0x8_0000  # sys/mount.h
+ROOM_BYTES: Final = 3 * 4096  # for a pair's seconds, report and claim, and nothing else
 FILLER: Final = "filler"
 _SPOOL: Final = "BROADSIDE_AGENT_SPOOL_DIR"
 
@@ -38,18 +39,11 @@ def run() -> int:
     return run_from_environment()
 
 
-def fill_disk(pid: int, spool_path: Path) -> int:
-    """Leave no byte free on the disk of a running agent; how many were taken."""
-    filler = _seen_by(pid, spool_path) / FILLER
-    taken_bytes = 0
-    with filler.open("ab", buffering=0) as file:
-        for size in (65_536, 4096, 1):
-            try:
-                while True:
-                    taken_bytes += file.write(b"\0" * size)
-            except OSError:
-                continue
-    return taken_bytes
+def fill_disk(pid: int, spool_path: Path) -> None:
+    """Leave :data:`ROOM_BYTES` on the disk of a running agent, whatever it has freed since."""
+    with (_seen_by(pid, spool_path) / FILLER).open("ab") as filler:
+        disk = os.fstatvfs(filler.fileno())
+        filler.write(bytes(max(disk.f_bavail * disk.f_frsize - ROOM_BYTES, 0)))
 
 
 def free_disk(pid: int, spool_path: Path) -> None:

@@ -16,16 +16,16 @@ from agent.burst import ENGINE_GRACE_S
 from coordinator.core.judge import Verdict
 from coordinator.core.runs import Plan
 from coordinator.core.summary import BurstSummary, RunSummary
+from exchange.messages import Phase as Told
 from exchange.seconds import TestSeconds
-from lab.faults.matrix import NOTHING, Fault, Scene
+from lab.faults.matrix import FULL_DISK, NOTHING, SILENT_S, STOP_S, Fault, Scene
 from lab.faults.range import Range
 from lab.invariants import Stored, broken, read_stored
 from lab.ledger import LedgerReading, parse_ledger
 
 LOUD_BYTES: Final = 20_000  # of a second at the firewall: more than keepalives and goodbyes
 OVERSHOOT_RATIO: Final = 1.25  # of what was offered: iperf3 paces over a second, not within one
-STOP_S: Final = 5.0  # s after a window's end, or a lease's, by which agents are silent
-WHOLE_STOP_S: Final = 2.0  # s after the end of a burst of which every second was measured
+EARLY_S: Final = 1.0  # s before a burst at which its connections are made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +39,7 @@ class Evidence:
     ledger: tuple[LedgerReading, ...]
     recomputed: Mapping[str, Any]
     engines_left: int  # iperf3 clients that run after the verdict
+    clients: frozenset[str] = frozenset()  # the struck ones
 
 
 def read_evidence(
@@ -62,6 +63,7 @@ def read_evidence(
         ),
         recomputed=recomputed,
         engines_left=sum(site.signal_engines(host.name, 0) for host in site.lab.clients),
+        clients=frozenset(scene.clients),
     )
 
 
@@ -69,9 +71,10 @@ def violations(evidence: Evidence, fault: Fault) -> list[str]:
     """Every rule that does not hold, a line each."""
     found = [*broken(evidence.stored)]
     found += _bytes(evidence, fault)
-    found += _windows(evidence)
+    found += _windows(evidence, fault)
     found += _lease(evidence, fault)
     found += _floor(evidence.stored)
+    found += _rows_first(evidence, fault)
     if not evidence.recomputed.get("equal"):
         found.append(f"does not recompute: {evidence.recomputed.get('differences')}")
     if evidence.engines_left:
@@ -117,10 +120,13 @@ def _bytes(evidence: Evidence, fault: Fault) -> Iterator[str]:
             yield f"burst {burst.index + 1}: {got:.9g} bit/s received, more than was offered"
 
 
-def _windows(evidence: Evidence) -> Iterator[str]:
+def _windows(evidence: Evidence, fault: Fault) -> Iterator[str]:
     """The firewall forwards nothing outside a burst: before it, or a while after it."""
     windows = [
-        (burst.planned_start_at.timestamp() - 1, burst.planned_end_at.timestamp() + _stop_s(burst))
+        (
+            burst.planned_start_at.timestamp() - EARLY_S,
+            burst.planned_end_at.timestamp() + _stop_s(burst, fault),
+        )
         for burst in evidence.stored.summary.bursts
     ]
     for earlier, later in pairwise(evidence.ledger):
@@ -130,13 +136,13 @@ def _windows(evidence: Evidence) -> Iterator[str]:
             yield f"{moved_bytes} bytes crossed the firewall outside any burst, at {at:%H:%M:%S}"
 
 
-def _stop_s(burst: BurstSummary) -> float:
+def _stop_s(burst: BurstSummary, fault: Fault) -> float:
     """By when all is silent: at once after a whole burst, so that what crosses before the next one
     is seen; a pair that began late, and is set apart, may go on until its agent ends its test."""
     completeness = burst.completeness
     if completeness.late_s:
         return STOP_S + ENGINE_GRACE_S
-    return WHOLE_STOP_S if completeness.measured_s == completeness.planned_s else STOP_S
+    return SILENT_S if completeness.measured_s == completeness.planned_s else fault.stop_s
 
 
 def _lease(evidence: Evidence, fault: Fault) -> Iterator[str]:
@@ -165,3 +171,18 @@ def _floor(stored: Stored) -> Iterator[str]:
             yield f"burst {burst.index + 1} passes at {burst.completeness_ratio:.1%} coverage"
     if summary.verdict is Verdict.PASS and summary.completeness_ratio < floor:
         yield f"the run passes at {summary.completeness_ratio:.1%} coverage"
+
+
+def _rows_first(evidence: Evidence, fault: Fault) -> Iterator[str]:
+    """On a disk with room for the rows alone each is kept: raw output gives way to them."""
+    if fault.name != FULL_DISK:
+        return
+    for burst_index, claims in evidence.stored.claims.items():
+        for pair_index, claim in claims.items():
+            reported = pair_index in evidence.stored.reports[burst_index]
+            if claim.agent_id in evidence.clients and not (
+                reported and claim.phase is Told.REPORTED
+            ):
+                lost = "claim's last word" if reported else "report"
+                where = f"burst {burst_index + 1}, pair {pair_index + 1}"
+                yield f"{where}: its {lost} was lost on a full disk"

@@ -25,8 +25,13 @@ ENGINE_S: Final = LEAD_BEFORE_CLAIM_S  # s within which an engine of a job to co
 ENGINE_LOOK_S: Final = 0.1
 INTO_S: Final = 1.5  # s into a burst: a whole second has been sent, and told
 NOTHING: Final = "nothing"  # the row without a fault
+FULL_DISK: Final = "full-disk"
+REFILL_S: Final = 7.0  # s for which a full disk is filled again
+REFILL_LOOK_S: Final = 0.1
 EARLY_S: Final = 0.5  # s before the planned end: what strikes an engine must find it there
 SLOW_S: Final = 2.0  # s that every request to the table waits
+STOP_S: Final = 5.0  # s after a burst's end, or a lease's, by which agents are silent
+SILENT_S: Final = 2.0  # s after a burst's end where nothing held its traffic up
 
 
 class Phase(StrEnum):
@@ -82,6 +87,7 @@ class Fault:
     early_s: float = 0.0  # s before the planned end at which it strikes who reports
     burst_s: int = 4
     gap_s: int = 5  # between the two bursts
+    stop_s: float = SILENT_S  # after the first one's end: longer where it holds traffic up
     lease_s: int = 60
     cuts_lease: Literal["client", "all"] | None = None  # who is to be silent when it lapses
 
@@ -165,6 +171,16 @@ def _refuse_tables(scene: Scene) -> str | None:
     return None
 
 
+def _stop_tables(scene: Scene) -> str | None:
+    scene.range.tables.stop()
+    return None
+
+
+def _start_tables(scene: Scene) -> str | None:
+    scene.range.tables.start()
+    return None
+
+
 def _slow_tables(scene: Scene) -> str | None:
     scene.range.tables.slow(SLOW_S)
     return None
@@ -176,17 +192,24 @@ def _heal_tables(scene: Scene) -> str | None:
 
 
 def _fill_disk(scene: Scene) -> str | None:
-    """The disk matters where the table is away, so that goes as well."""
+    """The disk matters where table and blobs are away, so they go as well; what an engine frees at
+    its end is taken, too, before the agent has given the table up and needs it."""
     site = scene.range
-    for agent_id in scene.clients:
-        fill_disk(site.agent_pid(agent_id), site.spool_path(agent_id))
-    return _refuse_tables(scene)
+    site.blobs.refuse(503)
+    _refuse_tables(scene)
+    end_s = time.monotonic() + REFILL_S
+    while time.monotonic() < end_s:
+        for agent_id in scene.clients:
+            fill_disk(site.agent_pid(agent_id), site.spool_path(agent_id))
+        time.sleep(REFILL_LOOK_S)
+    return None
 
 
 def _free_disk(scene: Scene) -> str | None:
     site = scene.range
     for agent_id in scene.clients:
         free_disk(site.agent_pid(agent_id), site.spool_path(agent_id))
+    site.blobs.heal()
     return _heal_tables(scene)
 
 
@@ -259,6 +282,7 @@ _ALL: Final = (
         heal=_agents(signal.SIGCONT),
         lasts_s=20,
         gap_s=20,
+        stop_s=STOP_S,
     ),
     Fault(
         name="sigstop-coordinator",
@@ -277,6 +301,7 @@ _ALL: Final = (
         heal=_cables(data=True, up=True),
         lasts_s=10,
         gap_s=20,
+        stop_s=STOP_S,
     ),
     Fault(
         name="control-cut",
@@ -304,8 +329,16 @@ _ALL: Final = (
         gap_s=26,
     ),
     Fault(
-        name="full-disk",
-        says="the client's disk full and the table away, both for 20 s",
+        name="table-down",
+        says="every connection to the table refused for 10 s, those that stand broken",
+        inject=_stop_tables,
+        heal=_start_tables,
+        lasts_s=10,
+        gap_s=16,
+    ),
+    Fault(
+        name=FULL_DISK,
+        says="the client's disk full but for 12 KiB, table and blobs away, all for 20 s",
         inject=_fill_disk,
         heal=_free_disk,
         lasts_s=20,
@@ -342,6 +375,7 @@ _ALL: Final = (
         lasts_s=12,
         early_s=EARLY_S,
         gap_s=20,
+        stop_s=STOP_S,
     ),
     Fault(
         name="server-dead",

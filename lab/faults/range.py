@@ -1,6 +1,6 @@
 """The standing range of the matrix: a lab, Azure's services beside it, a fleet, a coordinator.
 
-Two pairs and a spare client. The table is behind a relay that can misbehave; the broker is a
+Two pairs and a spare client. Table and blobs are behind relays that can misbehave; the broker is a
 process that can die; every agent has a disk that can be full and a clock that can be wrong.
 """
 
@@ -53,7 +53,8 @@ class Range:
     coordinator: Serving
     broker: BrokerProcess
     tables: Relay
-    fabric: Fabric  # past the relay: what the run left, whatever misbehaves
+    blobs: Relay
+    fabric: Fabric  # past the relays: what the run left, whatever misbehaves
     loop: asyncio.Runner
     plans: Mapping[str, fleet.AgentPlan]
 
@@ -157,6 +158,7 @@ def standing(prefix: str) -> Iterator[Range]:
         assert host is not None  # noqa: S101 - narrows the type
         broker, azurite = _services(stack, folder, host)
         tables = stack.enter_context(Relay(azurite.port, host))
+        blobs = stack.enter_context(Relay(azurite.blob_port, host))
         environment = {
             "BROADSIDE_FABRIC": "azure",
             "BROADSIDE_DATA_DIR": str(folder / "data"),
@@ -166,7 +168,9 @@ def standing(prefix: str) -> Iterator[Range]:
                 f"http://{host}:{tables.port}/lab"
             ),
             "BROADSIDE_TABLES_NAME": TABLE,
-            "BROADSIDE_BLOBS_CONNECTION_STRING": azurite.connection_string(),
+            "BROADSIDE_BLOBS_CONNECTION_STRING": azurite.connection_string(
+                blob_endpoint=f"http://{host}:{blobs.port}/lab"
+            ),
             "BROADSIDE_BLOBS_CONTAINER": CONTAINER,
         }
         ledger = {"BROADSIDE_LEDGER": "lab", "BROADSIDE_LEDGER_PATH": str(lab.ledger_path)}
@@ -205,6 +209,7 @@ def standing(prefix: str) -> Iterator[Range]:
             coordinator=coordinator,
             broker=broker,
             tables=tables,
+            blobs=blobs,
             fabric=fabric,
             loop=loop,
             plans=plans,

@@ -20,8 +20,19 @@ from exchange.messages import (
 from exchange.messages import Phase as Told
 from exchange.seconds import TestSeconds
 from lab.faults.cell import Result
-from lab.faults.checks import STOP_S, WHOLE_STOP_S, Evidence, _stop_s, violations
-from lab.faults.matrix import CELLS, CORE, FAULTS, LEAD_BEFORE_CLAIM_S, Phase, chosen, has_come
+from lab.faults.checks import EARLY_S, Evidence, violations
+from lab.faults.matrix import (
+    CELLS,
+    CORE,
+    FAULTS,
+    LEAD_BEFORE_CLAIM_S,
+    SILENT_S,
+    STOP_S,
+    Fault,
+    Phase,
+    chosen,
+    has_come,
+)
 from lab.faults.table import chapter, markdown, text
 from lab.ledger import LedgerReading
 from tests.synthetic import Plant
@@ -34,6 +45,7 @@ ASKED = {  # the rows that there must be, whatever else there is
     "network-cut",
     "queue-down",
     "table-503",
+    "table-down",
     "full-disk",
     "clock-step",
     "delivered-twice",
@@ -148,15 +160,35 @@ def test_bytes_outside_every_burst_are_named() -> None:
     assert said.startswith("90000 bytes crossed the firewall outside any burst")
 
 
-def test_silence_begins_at_once_after_a_burst_that_was_measured_whole() -> None:
+def loud_after(end_s: float, *, whole: bool) -> Evidence:
+    """Bytes cross so long after the end of a burst that was measured whole, or was struck."""
     right = evidence()
     [burst] = right.stored.summary.bursts
-    after_s = burst.duration_s + WHOLE_STOP_S + 0.1
-    loud = evidence({after_s: 0, after_s + 1: 90_000})
-    assert len(violations(loud, SOME)) == 1
+    after_s = right.stored.plan.bursts[0].duration_s + end_s
+    loud = evidence({after_s: 0, after_s + 0.5: 90_000})
+    if whole:
+        return loud
     seconds = burst.completeness.model_copy(update={"measured_s": 89, "lost_s": 1})
     struck = burst.model_copy(update={"completeness": seconds})
-    assert _stop_s(burst) == WHOLE_STOP_S < _stop_s(struck) == STOP_S
+    summary = right.stored.summary.model_copy(update={"bursts": (struck,)})
+    return replace(loud, stored=replace(loud.stored, summary=summary))
+
+
+def outside(found: list[str]) -> list[str]:
+    return [said for said in found if "outside any burst" in said]
+
+
+def test_silence_begins_at_once_after_a_burst_that_was_measured_whole() -> None:
+    fault = FAULTS["network-cut"]
+    assert fault.stop_s == STOP_S > SILENT_S
+    assert outside(violations(loud_after(SILENT_S + 0.1, whole=True), fault))
+    assert not outside(violations(loud_after(SILENT_S + 0.1, whole=False), fault))
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_bytes_between_the_bursts_are_seen_also_where_the_first_was_struck(fault: Fault) -> None:
+    assert fault.gap_s - EARLY_S - fault.stop_s >= 1, "no second between the bursts is looked at"
+    assert outside(violations(loud_after(fault.stop_s + 0.1, whole=False), fault))
 
 
 def test_what_does_not_recompute_or_still_runs_is_named() -> None:
@@ -175,6 +207,28 @@ def test_a_pass_below_the_floor_is_named() -> None:
     )
     said = violations(replace(right, stored=replace(right.stored, summary=summary)), SOME)
     assert "the run passes at 50.0% coverage" in said
+
+
+def test_a_row_that_a_full_disk_took_is_named() -> None:
+    fault, right = FAULTS["full-disk"], evidence()
+
+    def struck(phase: Told, *, reported: bool = True) -> Evidence:
+        reports = right.stored.reports if reported else {0: {}}
+        told = replace(right.stored, claims={0: {0: claim(phase)}}, reports=reports)
+        return replace(right, stored=told, clients=frozenset({"c001"}))
+
+    assert full_disk(struck(Told.REPORTED), fault) == []
+    assert full_disk(struck(Told.RUNNING), fault) == [
+        "burst 1, pair 1: its claim's last word was lost on a full disk"
+    ]
+    assert full_disk(struck(Told.RUNNING, reported=False), fault) == [
+        "burst 1, pair 1: its report was lost on a full disk"
+    ]
+    assert full_disk(struck(Told.RUNNING), SOME) == []
+
+
+def full_disk(found: Evidence, fault: Fault) -> list[str]:
+    return [said for said in violations(found, fault) if "full disk" in said]
 
 
 def told_by_server(
