@@ -16,9 +16,10 @@ that Lord Howe Island's clock is put forward by half an hour.
 import difflib
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -176,12 +177,7 @@ def localise(wall: datetime, timezone: str, field: str) -> datetime:
 
 def next_instants(schedule: Schedule, after: datetime, count: int) -> list[datetime]:
     """The first ``count`` instants after ``after``, ascending, in UTC; fewer where it ends."""
-    until_at = schedule.until_at
-    return [
-        instant
-        for instant in islice(_instants(schedule, max(after, schedule.from_at)), count)
-        if until_at is None or instant <= until_at
-    ]
+    return list(islice(_to_come(schedule, after), count))
 
 
 def due(schedule: Schedule, fired: Mapping[datetime, Firing], now: datetime) -> list[datetime]:
@@ -192,13 +188,9 @@ def due(schedule: Schedule, fired: Mapping[datetime, Firing], now: datetime) -> 
     """
     before_at = now if schedule.paused_at is None else min(now, schedule.paused_at)
     after_at = max([schedule.settled_at, *(row.until_at for row in fired.values() if row.until_at)])
-    found = []
-    for instant in next_instants(schedule, after_at, DUE_MAX_COUNT):
-        if instant > before_at:
-            break
-        if instant not in fired:
-            found.append(instant)
-    return found
+    found = islice(_to_come(schedule, after_at), DUE_MAX_COUNT)
+    begun = takewhile(lambda instant: instant <= before_at, found)
+    return [instant for instant in begun if instant not in fired]
 
 
 def idle(schedule: Schedule, now: datetime) -> bool:
@@ -335,6 +327,13 @@ def _check_cron(cron: str) -> None:
         ) from error
 
 
+def _to_come(schedule: Schedule, after: datetime) -> Iterator[datetime]:
+    """The schedule's own instants after ``after``, each found when it is asked for."""
+    until_at = schedule.until_at
+    instants = _instants(schedule, max(after, schedule.from_at))
+    return takewhile(lambda instant: until_at is None or instant <= until_at, instants)
+
+
 def _instants(schedule: Schedule, after: datetime) -> Iterator[datetime]:
     if schedule.at is not None:
         if schedule.at > after:
@@ -344,7 +343,7 @@ def _instants(schedule: Schedule, after: datetime) -> Iterator[datetime]:
 
 
 def _cron_instants(cron: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
-    """Instants after ``after``, ascending, each once."""
+    """Instants after ``after``, ascending, each once; none after the year 9999."""
     minute, hour = cron.split()[-5:-3]
     repeating = minute.startswith("*") or hour.startswith("*")
     # A wall time that the clock showed before `after` may come again: begin before the fold.
@@ -354,15 +353,16 @@ def _cron_instants(cron: str, zone: ZoneInfo, after: datetime) -> Iterator[datet
     begin = after.astimezone(zone).replace(tzinfo=None) - (_SHIFT_MAX if shifting else timedelta())
     last_at = after
     pending: list[datetime] = []  # a heap: what a fold shows again comes after its other times
-    for wall in CronSim(cron, begin):
-        found, earliest_at = _of_wall(wall, zone, repeating=repeating)
-        for instant in found:
-            heapq.heappush(pending, instant)
-        while pending and pending[0] <= earliest_at:  # no later wall time is any earlier
-            instant = heapq.heappop(pending)
-            if instant > last_at:
-                last_at = instant
-                yield instant
+    with suppress(OverflowError):
+        for wall in CronSim(cron, begin):
+            found, earliest_at = _of_wall(wall, zone, repeating=repeating)
+            for instant in found:
+                heapq.heappush(pending, instant)
+            while pending and pending[0] <= earliest_at:  # no later wall time is any earlier
+                instant = heapq.heappop(pending)
+                if instant > last_at:
+                    last_at = instant
+                    yield instant
 
 
 def _of_wall(

@@ -397,6 +397,17 @@ async def test_a_paused_schedule_fires_nothing_and_makes_up_for_nothing(site: Si
     assert await site.states() == ["launched"]
 
 
+async def test_a_yearly_schedule_fires_and_is_resumed_after_its_instant(site: Site) -> None:
+    new_year = datetime(2027, 1, 1, 2, tzinfo=UTC)
+    await site.add(cron="0 2 1 1 *")
+    await site.add("paused", cron="0 2 1 1 *")
+    await site.schedules.pause("paused")
+    await site.race(seconds=(new_year - site.clock.at).total_seconds())
+    assert await site.states() == ["launched"]
+    assert (await site.schedules.resume("paused")).state == "active"
+    assert await site.history("paused") == []
+
+
 async def test_a_name_is_taken_once_and_free_again_once_removed(site: Site) -> None:
     await site.add()
     with pytest.raises(NameTaken):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coordinator.core import schedule as schedules
 from coordinator.core.runs import RunSpec
 from coordinator.core.schedule import (
     DUE_MAX_COUNT,
@@ -257,6 +258,34 @@ def test_many_missed_instants_share_one_row_and_are_not_due_again() -> None:
     assert due(plan, {crowd.instant_at: crowd}, now) == [m.instant_at for m in rows[1:]]
     mark = settled(plan, {crowd.instant_at: crowd}).settled_at
     assert mark == crowd.until_at == minutes(399)[0]
+
+
+class Counted(schedules.CronSim):
+    """Counts the wall times that are looked for."""
+
+    found_count = 0
+
+    def __next__(self) -> datetime:
+        Counted.found_count += 1
+        return super().__next__()
+
+
+def test_a_rare_instant_is_due_and_no_more_are_found_than_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(schedules, "CronSim", Counted)
+    for cron, day in (
+        ("0 2 1 1 *", datetime(2027, 1, 1, 2, tzinfo=UTC)),
+        ("0 2 29 2 *", datetime(2028, 2, 29, 2, tzinfo=UTC)),
+    ):
+        Counted.found_count = 0
+        assert due(schedule(cron), {}, day + timedelta(seconds=5)) == [day]
+        assert Counted.found_count < 5
+
+
+def test_a_cron_ends_with_the_calendar() -> None:
+    found = next_instants(schedule("0 2 1 1 *"), NOW, DUE_MAX_COUNT)
+    assert found[-1] == datetime(9999, 1, 1, 2, tzinfo=UTC)
 
 
 def test_years_of_absence_are_looked_at_in_bounded_steps() -> None:
