@@ -9,9 +9,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from coordinator.core.runs import Plan
+from exchange.background import Lanes
 from exchange.messages import Control
 from exchange.ports import EntityNotFound, ExchangeError
 from exchange.records import Records
@@ -33,6 +35,15 @@ class _Held:
     plan: Plan
     renewed_at: datetime | None = None
 
+    @property
+    def lease(self) -> timedelta:
+        return timedelta(seconds=self.plan.spec.lease_s)
+
+    @property
+    def pause(self) -> timedelta:
+        """From one renewal to the next, and how long one may take."""
+        return self.lease / RENEWALS_COUNT
+
 
 class Leases:
     """The leases that this coordinator renews."""
@@ -41,6 +52,7 @@ class Leases:
         self._records = records
         self._now = now
         self._held: dict[str, _Held] = {}
+        self._lanes = Lanes()
 
     def hold(self, plan: Plan) -> None:
         """Renew this run's lease from now on. An unattended run has a hard end instead."""
@@ -54,25 +66,34 @@ class Leases:
     async def renew(self) -> None:
         """Renew what is due; what fails for one run is logged, and tried again at the next look.
 
-        All at once: none waits behind one whose row does not answer.
+        All at once: none waits behind one whose row does not answer, nor does the caller for long.
         """
-        await asyncio.gather(*(self._try(run_id, held) for run_id, held in self._held.items()))
+        due = {
+            run_id: partial(self._try, run_id, held)
+            for run_id, held in self._held.items()
+            if self._due(held)
+        }
+        await self._lanes.go(due, LOOK_S)
+
+    def _due(self, held: _Held) -> bool:
+        return held.renewed_at is None or self._now() - held.renewed_at >= held.pause
 
     async def _try(self, run_id: str, held: _Held) -> None:
         say = {"action": "lease", "run_id": run_id}
         try:
-            await self._renew(run_id, held)
+            async with asyncio.timeout(held.pause.total_seconds()):
+                await self._renew(run_id, held)
+        except TimeoutError:
+            log.warning("lease of %s not renewed: its row does not answer", run_id, extra=say)
         except ExchangeError as error:
             log.warning("lease of %s not renewed: %s", run_id, error, extra=say)
         except Exception:  # a row that cannot be read here must not cost the others their leases
             log.exception("lease of %s not renewed", run_id, extra=say)
 
     async def _renew(self, run_id: str, held: _Held) -> None:
-        now, lease = self._now(), timedelta(seconds=held.plan.spec.lease_s)
-        if held.renewed_at is not None and now - held.renewed_at < lease / RENEWALS_COUNT:
-            return
+        now = self._now()
         try:
-            control: Control = await self._records.renew_lease(run_id, now + lease)
+            control: Control = await self._records.renew_lease(run_id, now + held.lease)
         except EntityNotFound:  # pruned meanwhile
             self.release(run_id)
             return
@@ -82,6 +103,9 @@ class Leases:
 
     async def renew_forever(self) -> None:
         """Renew until cancelled; an outage is waited out."""
-        while True:
-            await self.renew()
-            await asyncio.sleep(LOOK_S)
+        try:
+            while True:
+                await self.renew()
+                await asyncio.sleep(LOOK_S)
+        finally:
+            await self._lanes.end()

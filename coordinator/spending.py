@@ -12,6 +12,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -35,12 +36,14 @@ from coordinator.core.runs import Burst, Plan, RunSpec
 from coordinator.core.series import BurstSeries
 from coordinator.service import Coordinator, RunIsOver, UnknownRun
 from coordinator.stored import SUMMARY, read_series
+from exchange.background import Lanes
 from exchange.messages import Control, Message
 from exchange.ports import ExchangeError
 
 log = logging.getLogger(__name__)
 
 DECIDE_S: Final = 3.0  # s before a burst: time enough to reach agents that wait for the instant
+LOOK_S: Final = 1.0  # s between looks at the runs that have a budget, at most
 
 
 class Appraisal(Message):
@@ -62,6 +65,7 @@ class Budgets:
         self._bytes: dict[str, dict[int, int]] = {}  # payload of bursts that are measured, by run
         self._held: dict[str, dict[int, int]] = {}  # of those that are not measured yet
         self._judged: set[str] = set()  # runs whose bytes were added up anew after the verdict
+        self._lanes = Lanes()
         self._done: set[str] = set()  # runs without a budget, or that are over
 
     async def read(self, run_id: str) -> PriceMeter:
@@ -92,28 +96,38 @@ class Budgets:
         )
 
     async def run_forever(self, tick_s: float) -> None:
-        """Guard budgets until cancelled; an outage is waited out."""
-        while True:
-            try:
-                await self.tick()
-            except ExchangeError as error:
-                log.warning("budgets not read: %s", error, extra={"action": "budget"})
-            await asyncio.sleep(tick_s)
+        """Guard budgets until cancelled; an outage is waited out.
+
+        A tick that is longer than :data:`LOOK_S` would step over the moment to decide.
+        """
+        try:
+            while True:
+                try:
+                    await self.tick()
+                except ExchangeError as error:
+                    log.warning("budgets not read: %s", error, extra={"action": "budget"})
+                await asyncio.sleep(min(tick_s, LOOK_S))
+        finally:
+            await self._lanes.end()
 
     async def tick(self) -> None:
-        """One look at every run that has a budget and goes on."""
-        for run_id in await self._coordinator.open_runs():
-            if run_id in self._done:
-                continue
-            say = {"action": "budget", "run_id": run_id}
-            try:
-                await self.guard(run_id)
-            except UnknownRun:
-                continue  # pruned meanwhile
-            except ExchangeError as error:
-                log.warning("budget of %s: %s", run_id, error, extra=say)
-            except Exception:  # one that cannot be read here must not stop the others
-                log.exception("budget of %s", run_id, extra=say)
+        """One look at every run that has a budget and goes on; none waits behind another's rows."""
+        open_runs = await self._coordinator.open_runs()
+        guards = {
+            run_id: partial(self._try, run_id) for run_id in open_runs if run_id not in self._done
+        }
+        await self._lanes.go(guards, LOOK_S)
+
+    async def _try(self, run_id: str) -> None:
+        say = {"action": "budget", "run_id": run_id}
+        try:
+            await self.guard(run_id)
+        except UnknownRun:
+            return  # pruned meanwhile
+        except ExchangeError as error:
+            log.warning("budget of %s: %s", run_id, error, extra=say)
+        except Exception:  # one that cannot be read here must not stop the others
+            log.exception("budget of %s", run_id, extra=say)
 
     async def guard(self, run_id: str) -> None:
         """Cancel what is to come of a run that would cross its budget in its next burst."""

@@ -1,5 +1,6 @@
 """A run that comes to its budget, on every table: stopped between two bursts, and judged."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -8,16 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from coordinator import spending
 from coordinator.core.estimate import OverBudget
 from coordinator.core.meter import STOPPED_BY
 from coordinator.core.runs import Plan, RunSpec
 from coordinator.core.series import BurstSeries
 from coordinator.service import Coordinator
-from coordinator.spending import Budgets
+from coordinator.spending import DECIDE_S, LOOK_S, Budgets
 from exchange.embedded import EmbeddedQueue
 from exchange.fabric import Fabric
-from exchange.messages import Flow, Interval, Side, Track
+from exchange.messages import Control, Flow, Interval, Side, Track
 from exchange.ports import Table
+from exchange.records import Records
 from tests.unit.coordinator.fleet import NOW, fleet
 
 SOAK = RunSpec.model_validate(
@@ -45,7 +48,10 @@ class Clock:
 
 
 @pytest.fixture
-async def coordinator(table: Table, tmp_path: Path) -> AsyncIterator[Coordinator]:
+async def coordinator(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Coordinator]:
+    monkeypatch.setattr(spending, "LOOK_S", 60)  # a slow table's rows are waited for
     queue = EmbeddedQueue(
         tmp_path / "queue", lock_s=60, deliveries_max_count=5, duplicates_s=600, busy_s=30
     )
@@ -157,6 +163,58 @@ async def test_bursts_that_are_over_and_not_measured_count(coordinator: Coordina
     await budgets.tick()
     reason = (await coordinator.status(plan.run_id)).cancel_reason
     assert "burst 3 of 4" in (reason or "")
+
+
+async def test_a_run_whose_rows_do_not_answer_keeps_no_other_from_its_end(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = await coordinator.launch(SOAK, by="tester", run_id="good")
+    await coordinator.launch(SOAK, by="tester", run_id="stuck")
+    assert list(await coordinator.open_runs())[-1] == "good"  # the last to be looked at
+    for burst_index in range(2):
+        await upload(coordinator, plan, burst_index, 0.4 * GIGABYTE)
+    put_forward(coordinator, (plan.bursts[2].planned_start_at - NOW).total_seconds() - 2)
+    read, cancel, stopped = Records.read_control, coordinator.cancel, asyncio.Event()
+
+    async def told(run_id: str, *, by: str, reason: str) -> None:
+        await cancel(run_id, by=by, reason=reason)
+        stopped.set()
+
+    async def stuck(records: Records, run_id: str) -> Control | None:
+        if run_id == "stuck":
+            await asyncio.Event().wait()
+        return await read(records, run_id)
+
+    monkeypatch.setattr(coordinator, "cancel", told)
+    monkeypatch.setattr(Records, "read_control", stuck)
+    monkeypatch.setattr(spending, "LOOK_S", 0.1)
+    async with asyncio.timeout(10):
+        await Budgets(coordinator).tick()
+        await stopped.wait()
+    assert "burst 3 of 4" in ((await coordinator.status("good")).cancel_reason or "")
+
+
+async def test_budgets_are_looked_at_however_long_a_tick_is(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The moment to decide is short: once the burst begins, it is too late."""
+    assert 2 * LOOK_S < DECIDE_S
+    monkeypatch.setattr(spending, "LOOK_S", 0.01)
+    budgets, looks = Budgets(coordinator), 0
+    again = asyncio.Event()
+
+    async def look() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            again.set()
+
+    monkeypatch.setattr(budgets, "tick", look)
+    guarding = asyncio.create_task(budgets.run_forever(60))
+    async with asyncio.timeout(10):
+        await again.wait()
+    guarding.cancel()
+    await asyncio.gather(guarding, return_exceptions=True)
 
 
 async def test_a_burst_that_was_measured_again_for_the_verdict_is_added_up_again(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from coordinator import leases
 from coordinator.core.runs import Plan, RunSpec
 from coordinator.core.status import due_at
 from coordinator.dispatch import Dispatch
@@ -38,6 +39,12 @@ class Clock:
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine's renewals are waited for."""
+    monkeypatch.setattr(leases, "LOOK_S", 60)
 
 
 @pytest.fixture
@@ -257,6 +264,57 @@ async def test_a_control_row_that_cannot_be_read_costs_no_other_its_lease(
     clock.forward(20)
     await coordinator._leases.renew()
     assert await lease_until(fabric, good) == clock.at + timedelta(seconds=SOAK.lease_s)
+
+
+@pytest.fixture
+def renewed(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> dict[str, asyncio.Event]:
+    """Set once a run's renewal was asked for three times; those of "bad" get no answer."""
+    monkeypatch.setattr(leases, "LOOK_S", 0.05)
+    asked = {name: asyncio.Event() for name in ("bad", "good")}
+    counts = dict.fromkeys(asked, 0)
+    renew = Records.renew_lease
+
+    async def counted(records: Records, run_id: str, until_at: datetime) -> Control:
+        counts[run_id] += 1
+        if counts[run_id] == 3:
+            asked[run_id].set()
+        if run_id == "bad":
+            await asyncio.Event().wait()
+        clock.forward(20)
+        return await renew(records, run_id, until_at)
+
+    monkeypatch.setattr(Records, "renew_lease", counted)
+    return asked
+
+
+async def test_a_control_row_that_does_not_answer_costs_no_other_its_lease(
+    fabric: Fabric, clock: Clock, renewed: dict[str, asyncio.Event]
+) -> None:
+    coordinator = Coordinator(fabric, now=clock)
+    for name in renewed:
+        await coordinator.launch(SOAK, by="tests", run_id=name)
+    keeping = asyncio.create_task(coordinator._leases.renew_forever())
+    async with asyncio.timeout(10):
+        await renewed["good"].wait()
+        await coordinator.tick()
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+
+
+async def test_a_renewal_without_an_answer_is_given_up_and_asked_for_again(
+    fabric: Fabric,
+    clock: Clock,
+    renewed: dict[str, asyncio.Event],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leases, "RENEWALS_COUNT", 10_000)
+    coordinator = Coordinator(fabric, now=clock)
+    await coordinator.launch(SOAK, by="tests", run_id="bad")
+    keeping = asyncio.create_task(coordinator._leases.renew_forever())
+    async with asyncio.timeout(10):
+        await renewed["bad"].wait()
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
 
 
 class Faulty:
