@@ -34,9 +34,10 @@ def trend(name: str, at_s: Sequence[float], values: Sequence[float | None]) -> T
     """The Theil-Sen slope of ``values`` over ``at_s`` (s), with Sen's interval.
 
     The median of the slopes between all pairs of points (Sen, "Estimates of the regression
-    coefficient based on Kendall's tau", JASA 63, 1968); the interval takes the slopes at ranks
-    ``(N -+ z sqrt(n (n - 1) (2 n + 5) / 18)) / 2`` of N (Gilbert, *Statistical Methods for
-    Environmental Pollution Monitoring*, 1987, section 16.5). None under four known bursts, or
+    coefficient based on Kendall's tau", JASA 63, 1968). With ``M1, M2 = (N -+ z sqrt(n (n - 1)
+    (2 n + 5) / 18)) / 2`` the interval reaches from the M1-th to the (M2 + 1)-th of the N slopes in
+    order (Gilbert, *Statistical Methods for Environmental Pollution Monitoring*, 1987, section
+    16.5), each taken outwards to a whole one. None under four known bursts, or
     where the median is zero and nothing can be a share of it.
     """
     known = [(at, value) for at, value in zip(at_s, values, strict=True) if value is not None]
@@ -70,6 +71,6 @@ def trend(name: str, at_s: Sequence[float], values: Sequence[float | None]) -> T
 def _interval(slopes: np.ndarray, count: int) -> tuple[float, float]:
     spread = _Z95 * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
     total = len(slopes)
-    low = max(0, math.floor((total - spread) / 2))
+    low = max(0, math.floor((total - spread) / 2) - 1)
     high = min(total - 1, math.ceil((total + spread) / 2))
     return float(slopes[low]), float(slopes[high])
