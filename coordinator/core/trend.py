@@ -37,8 +37,8 @@ def trend(name: str, at_s: Sequence[float], values: Sequence[float | None]) -> T
     coefficient based on Kendall's tau", JASA 63, 1968). With ``M1, M2 = (N -+ z sqrt(n (n - 1)
     (2 n + 5) / 18)) / 2`` the interval reaches from the M1-th to the (M2 + 1)-th of the N slopes in
     order (Gilbert, *Statistical Methods for Environmental Pollution Monitoring*, 1987, section
-    16.5), each taken outwards to a whole one. None under four known bursts, or
-    where the median is zero and nothing can be a share of it.
+    16.5), each taken outwards to a whole one. None under four known bursts, or where the median is
+    zero and nothing can be a share of it.
     """
     known = [(at, value) for at, value in zip(at_s, values, strict=True) if value is not None]
     count = len(known)
