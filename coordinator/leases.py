@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 def first_lease_until(plan: Plan) -> datetime:
     """Until when a run's agents may go on from its launch: the hard end of an unattended run."""
-    spec = plan.spec
-    return plan.created_at + timedelta(seconds=spec.unattended_s or spec.lease_s)
+    spec, at = plan.spec, plan.created_at
+    return spec.hard_end_at(at) or at + timedelta(seconds=spec.lease_s)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Leases:
 
     def hold(self, plan: Plan) -> None:
         """Renew this run's lease from now on. An unattended run has a hard end instead."""
-        if plan.spec.unattended_s is None:
+        if not plan.spec.is_unattended:
             self._held.setdefault(plan.run_id, _Held(plan=plan))
 
     def release(self, run_id: str) -> None:

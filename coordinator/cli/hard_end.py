@@ -1,20 +1,20 @@
 """The hard end of an unattended run, as a person writes it."""
 
-import math
 import re
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-def seconds_until(text: str, now: datetime) -> int:
-    """``26h``, ``90m`` or ``2026-11-23T06:00Z`` as seconds from ``now``, rounded up.
+def read_end(text: str, now: datetime) -> dict[str, Any]:
+    """``26h``, ``90m`` or ``2026-11-23T06:00Z`` as the fields of a specification that say it.
 
     Raises ``ValueError`` with one line; an instant without a zone is refused, not guessed.
     """
     if found := re.fullmatch(r"(\d+)([smhd])", text.strip()):
-        return int(found[1]) * _UNITS[found[2]]
+        left_s = int(found[1]) * _UNITS[found[2]]
+        return {"unattended_s": left_s, "unattended_until_at": None}
     wanted = f"unattended: {text!r} is no end; write a length (26h) or an instant with its zone"
     try:
         end_at = datetime.fromisoformat(text.strip())
@@ -22,7 +22,6 @@ def seconds_until(text: str, now: datetime) -> int:
         raise ValueError(f"{wanted} (2026-11-23T06:00Z)") from error
     if end_at.tzinfo is None:
         raise ValueError(f"{wanted} (2026-11-23T06:00Z)")
-    left_s = math.ceil((end_at.astimezone(UTC) - now).total_seconds())
-    if left_s <= 0:
+    if end_at <= now:
         raise ValueError(f"unattended: {text} is past; write an end to come")
-    return left_s
+    return {"unattended_s": None, "unattended_until_at": end_at.astimezone(UTC)}

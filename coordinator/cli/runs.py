@@ -13,7 +13,7 @@ from coordinator.cli import watch as watching
 from coordinator.cli.connection import Api, Json, operator_name, run
 from coordinator.cli.course import show_course
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.hard_end import seconds_until
+from coordinator.cli.hard_end import read_end
 from coordinator.cli.suggest import complete_field, complete_run, complete_scenario
 from coordinator.cli.verdict import exit_of, show_summary
 from coordinator.client import Client
@@ -70,7 +70,7 @@ def launch(
         if budget is not None:
             overrides["budget_usd"] = budget
         if unattended is not None:
-            overrides["unattended_s"] = seconds_until(unattended, datetime.now(UTC))
+            overrides |= read_end(unattended, datetime.now(UTC))
         spec = scenarios.load(scenario, overrides)  # refuse a mistake before asking anybody
     except (scenarios.ScenarioError, ValueError) as error:
         stop(str(error), Exit.USAGE)

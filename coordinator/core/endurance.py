@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from coordinator.core.runs import Burst, RunSpec
+from coordinator.core.runs import UNATTENDED_MAX_S, Burst, RunSpec
 from exchange.messages import JobReport, Presence, StartMethod
 
 IDLE_LIMIT_S: Final = 240  # s after which Azure Firewall forgets a silent TCP connection
@@ -13,15 +13,17 @@ KEEPALIVE_VERSION: Final = (3, 19)  # iperf3's own --cntl-ka; before, the start 
 
 def hard_end_problem(spec: RunSpec, bursts: Sequence[Burst], now: datetime) -> str | None:
     """Why an unattended run's hard end does not fit it; None when it does, or has none."""
-    if spec.unattended_s is None:
+    end_at = spec.hard_end_at(now)
+    if end_at is None:
         return None
-    needed_s = (bursts[-1].planned_end_at - now).total_seconds()
-    if needed_s <= spec.unattended_s:
-        return None
-    return (
-        f"the hard end, {now + timedelta(seconds=spec.unattended_s):%Y-%m-%d %H:%M:%S} UTC, comes "
-        f"before the last burst's, {bursts[-1].planned_end_at:%Y-%m-%d %H:%M:%S} UTC"
-    )
+    if end_at < bursts[-1].planned_end_at:
+        return (
+            f"the hard end, {end_at:%Y-%m-%d %H:%M:%S} UTC, comes before the last burst's, "
+            f"{bursts[-1].planned_end_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+    if end_at > now + timedelta(seconds=UNATTENDED_MAX_S):
+        return f"the hard end, {end_at:%Y-%m-%d %H:%M:%S} UTC, is over a week away"
+    return None
 
 
 def keeps_control_alive(engine_version: str | None, *, gate: bool) -> bool:

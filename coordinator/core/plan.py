@@ -64,9 +64,10 @@ def plan(spec: RunSpec, presences: Sequence[Presence], now: datetime, run_id: st
         *_tunnel_problems(spec, [*clients, *servers]),
     ]
     bursts = _bursts(spec, now)
-    if (early := hard_end_problem(spec, bursts, now)) is not None:
-        fix = "end later (at most 7 days after launch), or ask for fewer bursts"
-        problems.append(Problem(field="unattended_s", message=early, fix=fix))
+    if (unfit := hard_end_problem(spec, bursts, now)) is not None:
+        fix = "end after the last burst and within 7 days of the launch, or ask for fewer bursts"
+        field = "unattended_s" if spec.unattended_until_at is None else "unattended_until_at"
+        problems.append(Problem(field=field, message=unfit, fix=fix))
     if problems:
         raise Infeasible(problems)
     return Plan(
@@ -287,7 +288,7 @@ def _warnings(spec: RunSpec, clients: Sequence[Presence]) -> list[str]:
     warnings = [*_reach_warnings(spec, clients)]
     if (silent := control_warning(spec, clients)) is not None:
         warnings.append(silent)
-    if spec.budget_usd is not None and spec.unattended_s is not None:
+    if spec.budget_usd is not None and spec.is_unattended:
         warnings.append(
             "budget_usd: nobody stops an unattended run at its budget while no coordinator runs; "
             "keep a `broadside serve` up, or ask for what the budget surely carries"

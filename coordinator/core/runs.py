@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -20,6 +20,7 @@ from exchange.messages import (
     pair_name,
 )
 
+UNATTENDED_MAX_S = 604_800  # s from launch: a week
 ARM_GAP_MIN_S = 5.0  # s between two bursts that the fleet needs to report and to arm again
 
 TUNNEL_GAP_S = 4.0  # s more, for both ends of the tunnels
@@ -81,9 +82,10 @@ class RunSpec(Message):
     late_after_s: Annotated[float, Field(gt=0, le=60)] = 1.0  # s after the instant: data is late
     clock_bound_max_s: Annotated[float, Field(gt=0, le=10)] = 0.05  # s, the clock gate
     lease_s: Annotated[int, Field(ge=5, le=3600)] = 60  # s without a coordinator until agents stop
-    # s from launch for which agents go on without any coordinator, and not a second longer; None:
-    # the lease holds
-    unattended_s: Annotated[int, Field(ge=60, le=604_800)] | None = None
+    # s from launch for which agents go on without any coordinator, and not a second longer, or the
+    # instant until which they do, at most a week from launch; neither: the lease holds
+    unattended_s: Annotated[int, Field(ge=60, le=UNATTENDED_MAX_S)] | None = None
+    unattended_until_at: UtcDatetime | None = None
     # of a pair's own running median: a fall by so much is a disruption
     disruption_drop_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.5
     budget_usd: Annotated[float, Field(ge=0)] | None = None  # at real scale; None: no limit
@@ -92,7 +94,12 @@ class RunSpec(Message):
 
     def problems(self) -> tuple[str, ...]:
         """Why it cannot be launched as it is, each as ``field: problem; fix``; empty: it can."""
-        return (*self.traffic.problems(), *self._unmeasured_goals(), *self._short_period())
+        return (
+            *self.traffic.problems(),
+            *self._unmeasured_goals(),
+            *self._short_period(),
+            *self._two_ends(),
+        )
 
     def _unmeasured_goals(self) -> Iterator[str]:
         measured = self.traffic.measurable_goals
@@ -121,6 +128,24 @@ class RunSpec(Message):
                 f"(omit_s {traffic.omit_s} s, {tail}and {ARM_GAP_MIN_S:g} s to arm again); "
                 f"set at least {math.ceil(needed_s)} s"
             )
+
+    def _two_ends(self) -> Iterator[str]:
+        if self.unattended_s is not None and self.unattended_until_at is not None:
+            yield (
+                f"unattended_s, unattended_until_at: {self.unattended_s} s and "
+                f"{self.unattended_until_at:%Y-%m-%d %H:%M:%S} UTC; give one of the two"
+            )
+
+    @property
+    def is_unattended(self) -> bool:
+        """Whether agents go on without a coordinator, until a hard end."""
+        return self.unattended_s is not None or self.unattended_until_at is not None
+
+    def hard_end_at(self, launched_at: datetime) -> datetime | None:
+        """Its hard end where it is unattended, else None."""
+        if self.unattended_s is not None:
+            return launched_at + timedelta(seconds=self.unattended_s)
+        return self.unattended_until_at
 
     @property
     def bypasses_device(self) -> bool:

@@ -1,12 +1,14 @@
 """What long runs need is said before launch."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
+from coordinator import scenarios
 from coordinator.core.endurance import control_warning, keeps_control_alive, silent_controls_count
 from coordinator.core.plan import Infeasible, plan
 from coordinator.core.runs import RunSpec
+from coordinator.leases import first_lease_until
 from exchange.messages import EngineReport, JobReport, Outcome, Role, StartMethod
 from tests.unit.coordinator.fleet import NOW, fleet, presence
 
@@ -81,13 +83,40 @@ def test_a_hard_end_before_the_last_burst_is_refused() -> None:
         plan(early, fleet(2), NOW, "run-1")
 
 
+def test_a_hard_end_that_is_an_instant_stays_it_whenever_the_launch_is_planned() -> None:
+    end_at = NOW + timedelta(hours=3)
+    asked = RunSpec.model_validate(SOAK.model_dump() | {"unattended_until_at": end_at.isoformat()})
+    for after_s in (0, 10):
+        planned = plan(asked, fleet(2), NOW + timedelta(seconds=after_s), "run-1")
+        assert first_lease_until(planned) == end_at
+
+
+@pytest.mark.parametrize(
+    ("end_at", "words"),
+    [
+        (NOW + timedelta(hours=1), "comes before the last burst's"),
+        (NOW + timedelta(days=7, seconds=1), "over a week away"),
+    ],
+)
+def test_an_instant_that_does_not_fit_is_refused(end_at: datetime, words: str) -> None:
+    asked = SOAK.model_copy(update={"unattended_until_at": end_at})
+    with pytest.raises(Infeasible, match=f"unattended_until_at: .*{words}.*; end after the last"):
+        plan(asked, fleet(2), NOW, "run-1")
+
+
+def test_two_hard_ends_are_refused() -> None:
+    overrides = {"unattended_s": 604_800, "unattended_until_at": "2026-11-27T12:00Z"}
+    with pytest.raises(scenarios.BadScenario, match="give one of the two"):
+        scenarios.load("soak", overrides)
+
+
 def test_a_hard_end_beyond_a_week_is_refused() -> None:
     with pytest.raises(ValueError, match="unattended_s"):
         RunSpec(scenario="soak", unattended_s=8 * 86_400)
 
 
 def test_a_budget_that_no_coordinator_may_guard_is_warned_of() -> None:
-    fits = SOAK.model_copy(update={"unattended_s": 86_400})
+    fits = SOAK.model_copy(update={"unattended_until_at": NOW + timedelta(days=1)})
     for budget, warned in ((None, False), (5000, True)):
         asked = fits.model_copy(update={"budget_usd": budget})
         warnings = plan(asked, fleet(2), NOW, "run-1").warnings
