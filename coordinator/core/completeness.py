@@ -30,7 +30,7 @@ class State(StrEnum):
     MISSED = "missed"  # nobody ran it: not taken, or released too late
     REFUSED = "refused"  # the agent stood down on purpose
     ABANDONED = "abandoned"  # begun, then cut: agent gone, cancelled, lease lapsed
-    LOST = "lost"  # taken, and no word or second ever came
+    LOST = "lost"  # taken, and not told of: no word at all, or a gap in what was reported
     PENDING = "pending"  # not over yet
 
 
