@@ -113,10 +113,12 @@ def _figures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
 def _bursts(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
     columns = ["", "start (UTC)", "pairs", "complete", "up", "received", "firewall"]
     columns += ["spread", "verdict"]
+    days_count = len({burst.planned_start_at.date() for burst in summary.bursts})
+    stamp = "%Y-%m-%d %H:%M:%S" if days_count > 1 else "%H:%M:%S"
     return columns, [
         [
             str(burst.index + 1),
-            f"{burst.planned_start_at:%H:%M:%S}",
+            f"{burst.planned_start_at:{stamp}}",
             f"{burst.pairs_measured}/{burst.pairs_planned}",
             ratio(burst.completeness_ratio, 1),
             ratio(burst.availability.up_ratio if burst.availability else None, 1),

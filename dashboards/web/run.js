@@ -318,6 +318,7 @@ export function runView(main, [runId, burstNumber], { operator }) {
     const { status, figures } = state;
     const of = figures?.summary;
     if (!status) return;
+    const dated = (at) => [clock(at), instant(at).slice(0, 10)];
     const fact = (name, value, note) => [
       h("dt", {}, name, note ? h("span", {}, note) : null),
       h("dd", {}, value),
@@ -331,8 +332,8 @@ export function runView(main, [runId, burstNumber], { operator }) {
         seconds(of?.clock_bound_max_s),
         `worst of both ends; gate ${seconds(status.clock_bound_max_s)}`,
       ),
-      fact("Planned start", clock(status.burst.planned_start_at)),
-      fact("Launched", clock(status.created_at), instant(status.created_at).slice(0, 10)),
+      fact("Planned start", ...dated(status.burst.planned_start_at)),
+      fact("Launched", ...dated(status.created_at)),
     );
   }
 

@@ -1,5 +1,7 @@
 """A summary as a person reads it in a terminal."""
 
+from datetime import timedelta
+
 import numpy as np
 import pytest
 
@@ -39,3 +41,21 @@ def test_probes_are_shown_before_under_and_after_the_load(
 def test_probes_that_are_all_lost_are_shown_as_lost(capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = [line for line in shown(np.nan, capsys).splitlines() if "probes under load" in line]
     assert "p99 unknown" in line and "lost 100" in line
+
+
+def starts(apart: timedelta, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What the lines of two bursts say between their number and their pairs."""
+    *_, summary = ended(FAULTY)
+    first, second, *_ = summary.bursts
+    later = second.model_copy(update={"planned_start_at": first.planned_start_at + apart})
+    show_summary(summary.model_copy(update={"bursts": (first, later)}))
+    pairs = f"{first.pairs_measured}/{first.pairs_planned}"
+    lines = [line for line in capsys.readouterr().out.splitlines() if pairs in line]
+    return [line.partition(" ")[2].partition(pairs)[0].strip() for line in lines]
+
+
+def test_bursts_of_several_days_are_shown_with_their_day(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert starts(timedelta(hours=1), capsys) == ["12:00:00", "13:00:00"]
+    assert starts(timedelta(hours=24), capsys) == ["2026-11-20 12:00:00", "2026-11-21 12:00:00"]
