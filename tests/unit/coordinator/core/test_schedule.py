@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
+from cronsim import CronSim
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core import schedule as schedules
 from coordinator.core.runs import RunSpec
 from coordinator.core.schedule import (
     DUE_MAX_COUNT,
@@ -260,7 +260,7 @@ def test_many_missed_instants_share_one_row_and_are_not_due_again() -> None:
     assert mark == crowd.until_at == minutes(399)[0]
 
 
-class Counted(schedules.CronSim):
+class Counted(CronSim):
     """Counts the wall times that are looked for."""
 
     found_count = 0
@@ -273,7 +273,7 @@ class Counted(schedules.CronSim):
 def test_a_rare_instant_is_due_and_no_more_are_found_than_it_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(schedules, "CronSim", Counted)
+    monkeypatch.setattr("coordinator.core.schedule.CronSim", Counted)
     for cron, day in (
         ("0 2 1 1 *", datetime(2027, 1, 1, 2, tzinfo=UTC)),
         ("0 2 29 2 *", datetime(2028, 2, 29, 2, tzinfo=UTC)),
