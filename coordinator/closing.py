@@ -96,7 +96,13 @@ class Closing:
         await self._records.save_summary(
             plan.run_id, f"burst.{burst.index:05d}", canonical(measured.summary)
         )
-        await self._standing.close(plan, burst, measured.summary, _open_ends(evidence))
+        await self._standing.close(
+            plan,
+            burst,
+            measured.summary,
+            open_ends_count=_open_ends(evidence),
+            payload_bytes=measured.series.payload_bytes,
+        )
         log.info("burst measured", extra={"action": "measure", "run_id": plan.run_id})
         return measured
 

@@ -9,12 +9,11 @@ from coordinator.core.judge import Finding, Verdict
 from coordinator.core.limiter import LimiterName
 from coordinator.core.reconcile import Reconciliation
 from coordinator.core.runs import Layer, Plan
-from coordinator.core.status import BurstRows, BurstStatus, derive
+from coordinator.core.status import BurstStatus
 from coordinator.core.summary import BurstSummary, RunSummary
 from coordinator.cursors import BadCursor, make_cursor, parse_cursor
 from coordinator.evidence import read_rows
-from coordinator.imports.store import import_status, load_import
-from coordinator.service import Coordinator, RunNotOver, utc_now
+from coordinator.service import Coordinator, RunNotOver
 from coordinator.stored import UnknownBurst
 from exchange.messages import Endpoint, Message, Outcome, Phase, RunId, UtcDatetime
 
@@ -112,7 +111,7 @@ async def list_bursts(
     """Bursts in time order. Raises ``UnknownRun``, ``BadCursor``."""
     plan = await coordinator.read_plan(run_id)
     span = span_of(cursor, limit, len(plan.bursts))
-    statuses = await _statuses(coordinator, run_id, span)
+    statuses = await coordinator.burst_statuses(run_id, span.indices)
     summaries = await _burst_summaries(coordinator, run_id, span)
     entries = [
         BurstEntry(status=status, summary=summaries.get(status.index)) for status in statuses
@@ -124,7 +123,7 @@ async def read_burst(coordinator: Coordinator, run_id: str, burst_index: int) ->
     """One burst. Raises ``UnknownRun``, ``UnknownBurst``."""
     await _check_burst(coordinator, run_id, burst_index)
     span = Span(first=burst_index, before=burst_index + 1)
-    status = (await _statuses(coordinator, run_id, span))[0]
+    [status] = await coordinator.burst_statuses(run_id, span.indices)
     summaries = await _burst_summaries(coordinator, run_id, span)
     return BurstEntry(status=status, summary=summaries.get(burst_index))
 
@@ -205,25 +204,6 @@ async def _check_burst(coordinator: Coordinator, run_id: str, burst_index: int) 
             f"burst {burst_index}: run {run_id} has {count}, counted from 0 to {count - 1}"
         )
     return plan
-
-
-async def _statuses(coordinator: Coordinator, run_id: str, span: Span) -> Sequence[BurstStatus]:
-    """Where some bursts stand; only their rows are read."""
-    records = coordinator.fabric.records
-    plan = await coordinator.read_plan(run_id)
-    imported = await load_import(records, run_id)
-    if imported is not None:
-        return (await import_status(plan, imported)).bursts[span.first : span.before]
-    control = await records.read_control(run_id)
-    rows: dict[int, BurstRows] = dict(
-        zip(
-            span.indices,
-            await asyncio.gather(*(read_rows(records, run_id, i) for i in span.indices)),
-            strict=True,
-        )
-    )
-    part = plan.model_copy(update={"bursts": plan.bursts[span.first : span.before]})
-    return derive(part, control, rows, utc_now()).bursts if part.bursts else ()
 
 
 async def _burst_summaries(

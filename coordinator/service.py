@@ -28,7 +28,7 @@ from coordinator.core.plan import plan as make_plan
 from coordinator.core.price import Prices
 from coordinator.core.progress import Progress
 from coordinator.core.runs import Burst, Plan, RunSpec
-from coordinator.core.status import COLLECT_S, RunState, RunStatus, due_at
+from coordinator.core.status import COLLECT_S, BurstStatus, RunState, RunStatus, due_at
 from coordinator.core.summary import RunSummary
 from coordinator.dispatch import Dispatch
 from coordinator.evidence import read_evidence
@@ -333,6 +333,14 @@ class Coordinator:
         if imported is not None:
             return await import_status(plan, imported)
         return await self._standing.status(plan)
+
+    async def burst_statuses(self, run_id: str, indices: range) -> Sequence[BurstStatus]:
+        """Where some of its bursts stand. Raises :class:`UnknownRun`."""
+        plan = await self.read_plan(run_id)
+        imported = await self._imported(run_id)
+        if imported is not None:
+            return (await import_status(plan, imported)).bursts[indices.start : indices.stop]
+        return await self._standing.bursts(plan, indices)
 
     async def summary(self, run_id: str) -> RunSummary | None:
         """The stored verdict, or None while the run goes on. Raises :class:`UnknownRun`."""

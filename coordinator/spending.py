@@ -8,14 +8,11 @@ burst of which nothing was counts as expected.
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Final
-
-import numpy as np
 
 from coordinator.columns import end_columns
 from coordinator.core.estimate import Estimate, estimate
@@ -33,8 +30,8 @@ from coordinator.core.plan import plan as make_plan
 from coordinator.core.price import Prices
 from coordinator.core.progress import Progress, progress
 from coordinator.core.runs import Burst, Plan, RunSpec
-from coordinator.core.series import BurstSeries
 from coordinator.service import Coordinator, RunIsOver, UnknownRun
+from coordinator.standing import ClosedBurst
 from coordinator.stored import SUMMARY, read_series
 from exchange.background import Lanes
 from exchange.messages import Control, Message
@@ -210,34 +207,22 @@ class Budgets:
         return basis(plan.spec, live(presences, self._now()))
 
     async def _measured_bytes(self, plan: Plan, begun: Sequence[Burst]) -> dict[int, int]:
-        """Payload of every burst that was measured; each is added up once and kept."""
-        run_id = plan.run_id
-        if run_id not in self._bytes:
-            document = await self._records.read_summary(run_id, "bytes")
-            kept = {} if document is None else json.loads(document)
-            self._bytes[run_id] = {int(index): count for index, count in kept.items()}
-        known = self._bytes[run_id]
-        now = self._now()
-        fresh = [b for b in begun if b.index not in known and b.planned_end_at <= now]
-        for burst in fresh:
-            series = await read_series(self._records, run_id, burst.index, with_pairs=False)
-            if series is not None:
-                known[burst.index] = _payload_bytes(series)
-        if any(burst.index in known for burst in fresh):
-            document = json.dumps(known, sort_keys=True).encode()
-            await self._records.save_summary(run_id, "bytes", document)
+        """Payload of every burst that was measured; each is read once and kept."""
+        run_id, now = plan.run_id, self._now()
+        known = self._bytes.setdefault(run_id, {})
+        fresh = [b.index for b in begun if b.index not in known and b.planned_end_at <= now]
+        if not fresh:
+            return known
+        closed = await self._records.read_closed(run_id, ClosedBurst, from_index=fresh[0])
+        for index in fresh:
+            told = closed[index].payload_bytes if index in closed else None
+            if told is None:  # an import, or measured by an older Broadside: told by its seconds
+                series = await read_series(self._records, run_id, index, with_pairs=False)
+                told = None if series is None else series.payload_bytes
+            if told is not None:
+                known[index] = told
         return known
 
 
 def _sent_bytes(said: Progress) -> int:
     return round(sum(second.fleet_bits_per_second for second in said.seconds) / 8)
-
-
-def _payload_bytes(series: BurstSeries) -> int:
-    """What a burst sent, or what arrived where that is more: a sender may have died silent."""
-    return round(
-        sum(
-            max(float(np.nansum(flow.sent_bytes)), float(np.nansum(flow.received_bytes)))
-            for flow in series.flows
-        )
-    )

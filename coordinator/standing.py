@@ -8,7 +8,7 @@ soak of forty-eight bursts as at its beginning.
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -44,6 +44,7 @@ class ClosedBurst(Message):
     status: BurstStatus
     course: BurstCourse
     open_ends_count: int = 0  # pairs whose server's record was not whole
+    payload_bytes: int | None = None  # that it sent; None: measured by an older Broadside
 
     @property
     def whole(self) -> bool:
@@ -87,7 +88,13 @@ class Standing:
         return known
 
     async def close(
-        self, plan: Plan, burst: Burst, summary: BurstSummary, open_ends_count: int = 0
+        self,
+        plan: Plan,
+        burst: Burst,
+        summary: BurstSummary,
+        *,
+        open_ends_count: int = 0,
+        payload_bytes: int | None = None,
     ) -> ClosedBurst:
         """Keep what a burst that was just measured comes to."""
         rows, control = await asyncio.gather(
@@ -99,6 +106,7 @@ class Standing:
             status=stands.model_copy(update={"phase": BurstPhase.OVER}),
             course=burst_course(summary),
             open_ends_count=open_ends_count,
+            payload_bytes=payload_bytes,
         )
         await self._records.save_closed(plan.run_id, burst.index, closed)
         self._closed.setdefault(plan.run_id, {})[burst.index] = closed
@@ -135,6 +143,11 @@ class Standing:
             return status
         said = tuple(str(move) for move in moves)
         return status.model_copy(update={"warnings": (*status.warnings, *said)})
+
+    async def bursts(self, plan: Plan, indices: range) -> Sequence[BurstStatus]:
+        """Where some of the run's bursts stand; rows of others are not read."""
+        part = plan.model_copy(update={"bursts": plan.bursts[indices.start : indices.stop]})
+        return (await self.status(part)).bursts if part.bursts else ()
 
     async def _open_rows(self, plan: Plan, burst_index: int) -> BurstRows:
         """A burst's rows; once every pair has reported they do not change, and are kept."""

@@ -53,6 +53,16 @@ class BurstSeries:
         """Fleet payload a second, all flows."""
         return np.asarray(np.sum([flow.received_bytes for flow in self.flows], axis=0))
 
+    @property
+    def payload_bytes(self) -> int:
+        """What the burst sent, or what arrived where that is more: a sender may have died."""
+        return round(
+            sum(
+                max(float(np.nansum(flow.sent_bytes)), float(np.nansum(flow.received_bytes)))
+                for flow in self.flows
+            )
+        )
+
     def pack(self) -> bytes:
         """A compressed form: float32 a fleet figure, two bytes a pair-second.
 

@@ -2,20 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from coordinator import spending
 from coordinator.core.estimate import OverBudget
 from coordinator.core.meter import STOPPED_BY
 from coordinator.core.runs import Plan, RunSpec
-from coordinator.core.series import BurstSeries
 from coordinator.service import Coordinator
 from coordinator.spending import DECIDE_S, LOOK_S, Budgets
+from coordinator.standing import ClosedBurst
 from exchange.embedded import EmbeddedQueue
 from exchange.fabric import Fabric
 from exchange.messages import Control, Flow, Interval, Side, Track
@@ -71,14 +69,10 @@ def put_forward(coordinator: Coordinator, seconds: float) -> None:
 
 async def send(coordinator: Coordinator, run_id: str, burst_index: int, payload: float) -> None:
     """Let a burst that nobody ran have measured so much."""
-    name = f"series.{burst_index:05d}"
-    stored = await coordinator.fabric.records.read_summary(run_id, name)
-    assert stored is not None
-    series = BurstSeries.unpack(stored)
-    seconds = len(series.flows[0].sent_bytes)
-    flow = replace(series.flows[0], sent_bytes=np.full(seconds, payload / seconds))
-    packed = replace(series, flows=(flow, *series.flows[1:])).pack()
-    await coordinator.fabric.records.save_summary(run_id, name, packed)
+    records = coordinator.fabric.records
+    closed = (await records.read_closed(run_id, ClosedBurst))[burst_index]
+    sent = closed.model_copy(update={"payload_bytes": round(payload)})
+    await records.save_closed(run_id, burst_index, sent)
 
 
 async def test_a_run_above_its_budget_is_refused_before_anything_is_stored(
@@ -218,17 +212,60 @@ async def test_budgets_are_looked_at_however_long_a_tick_is(
 
 
 async def test_a_burst_that_was_measured_again_for_the_verdict_is_added_up_again(
-    coordinator: Coordinator,
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = await coordinator.launch(SOAK.model_copy(update={"bursts_count": 1}), by="tester")
     budgets = Budgets(coordinator)
     put_forward(coordinator, (plan.bursts[0].planned_end_at - NOW).total_seconds() + 30)
     await coordinator.advance(plan.run_id)
-    await send(coordinator, plan.run_id, 0, 0.3 * GIGABYTE)
-    await coordinator.fabric.records.save_summary(plan.run_id, "bytes", b'{"0": 7}')
-    meter = await budgets.read(plan.run_id)
-    assert meter.measured_bytes == pytest.approx(0.3 * GIGABYTE)
     assert await coordinator.summary(plan.run_id) is not None
+    await send(coordinator, plan.run_id, 0, 7)
+    with monkeypatch.context() as before:
+
+        async def unknown(*_: object) -> None:
+            return None
+
+        before.setattr(Records, "read_summary", unknown)
+        assert (await budgets.read(plan.run_id)).measured_bytes == 7
+    await send(coordinator, plan.run_id, 0, 0.3 * GIGABYTE)
+    assert (await budgets.read(plan.run_id)).measured_bytes == pytest.approx(0.3 * GIGABYTE)
+
+
+async def test_what_a_run_has_cost_is_read_without_its_seconds(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of a day of a thousand pairs they are hundreds of megabytes."""
+    plan = await coordinator.launch(SOAK, by="tester")
+    for burst_index in (0, 1):
+        await upload(coordinator, plan, burst_index, 0.1 * GIGABYTE)
+    put_forward(coordinator, (plan.bursts[-1].planned_end_at - NOW).total_seconds() + 30)
+    await coordinator.advance(plan.run_id)
+    assert await coordinator.summary(plan.run_id) is not None
+    read, names = Records.read_summary, []
+
+    async def told(records: Records, run_id: str, name: str) -> bytes | None:
+        names.append(name)
+        return await read(records, run_id, name)
+
+    monkeypatch.setattr(Records, "read_summary", told)
+    meter = await Budgets(coordinator).read(plan.run_id)
+    assert meter.measured_bytes == pytest.approx(0.2 * GIGABYTE)
+    assert [name for name in names if name.startswith("series.")] == []
+
+
+async def test_what_an_older_broadside_measured_is_added_up_from_its_seconds(
+    coordinator: Coordinator,
+) -> None:
+    plan = await coordinator.launch(SOAK, by="tester")
+    await upload(coordinator, plan, 0, 0.1 * GIGABYTE)
+    put_forward(coordinator, (plan.bursts[-1].planned_end_at - NOW).total_seconds() + 30)
+    await coordinator.advance(plan.run_id)
+    records = coordinator.fabric.records
+    for index, closed in (await records.read_closed(plan.run_id, ClosedBurst)).items():
+        older = closed.model_copy(update={"payload_bytes": None})
+        await records.save_closed(plan.run_id, index, older)
+    meter = await Budgets(coordinator).read(plan.run_id)
+    assert meter.measured_bytes == pytest.approx(0.1 * GIGABYTE)
 
 
 async def test_nobody_elses_run_is_stopped(coordinator: Coordinator) -> None:

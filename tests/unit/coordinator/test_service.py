@@ -10,8 +10,10 @@ import pytest
 
 from coordinator import leases
 from coordinator.core.runs import Plan, RunSpec
-from coordinator.core.status import due_at
+from coordinator.core.status import BurstPhase, BurstRows, due_at
+from coordinator.cursors import make_cursor
 from coordinator.dispatch import Dispatch
+from coordinator.results import list_bursts
 from coordinator.service import Coordinator
 from exchange import background
 from exchange.fabric import Fabric, FabricSettings, open_fabric
@@ -91,6 +93,30 @@ async def test_a_run_that_cannot_be_read_stops_no_other(fabric: Fabric, clock: C
     summary = await heir.summary(plan.run_id)
     assert summary is not None
     assert len(summary.bursts) == 2
+
+
+async def test_bursts_that_are_closed_are_listed_without_their_rows(
+    fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of a day of a thousand pairs those are a hundred thousand."""
+    coordinator = Coordinator(fabric, now=clock)
+    plan = await coordinator.launch(SOAK, by="tests")
+    clock.at = due_at(plan.bursts[-1]) + timedelta(seconds=1)
+    await coordinator.tick()
+    heir = Coordinator(fabric, now=clock)
+
+    async def unwanted(*_: object) -> BurstRows:
+        raise AssertionError("a closed burst's rows were read")
+
+    for module in ("results", "standing"):
+        monkeypatch.setattr(f"coordinator.{module}.read_rows", unwanted)
+    first, following = await list_bursts(heir, plan.run_id, limit=1, cursor=None)
+    rest, none = await list_bursts(heir, plan.run_id, limit=9, cursor=following)
+    assert none is None
+    entries = [*first, *rest]
+    assert [entry.status.index for entry in entries] == [0, 1]
+    assert {entry.status.phase for entry in entries} == {BurstPhase.OVER}
+    assert (await list_bursts(heir, plan.run_id, limit=9, cursor=make_cursor("2")))[0] == []
 
 
 async def test_an_old_run_is_looked_after_however_many_came_after_it(
