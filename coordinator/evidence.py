@@ -27,7 +27,7 @@ from coordinator.core.moves import Move, pairs_in
 from coordinator.core.runs import Burst, Plan
 from coordinator.core.status import BurstRows
 from exchange.messages import ServerTest
-from exchange.records import Records
+from exchange.records import ALL_PAIRS, Records
 
 CAPS: Final = "caps"  # name of the document beside the plan
 
@@ -43,10 +43,13 @@ class TestColumns:
     host: HostColumns
 
 
-async def read_rows(records: Records, run_id: str, burst_index: int) -> BurstRows:
-    """Claims and reports of a burst."""
+async def read_rows(
+    records: Records, run_id: str, burst_index: int, pairs: range = ALL_PAIRS
+) -> BurstRows:
+    """Claims and reports of a burst, of all its pairs or of some."""
     claims, reports = await asyncio.gather(
-        records.read_claims(run_id, burst_index), records.read_reports(run_id, burst_index)
+        records.read_claims(run_id, burst_index, pairs),
+        records.read_reports(run_id, burst_index, pairs),
     )
     return BurstRows(claims=claims, reports=reports)
 

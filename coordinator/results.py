@@ -135,7 +135,7 @@ async def list_pairs(
     plan = await _check_burst(coordinator, run_id, burst_index)
     span = span_of(cursor, limit, len(plan.pairs))
     rows, summary = await asyncio.gather(
-        read_rows(coordinator.fabric.records, run_id, burst_index),
+        read_rows(coordinator.fabric.records, run_id, burst_index, span.indices),
         _full_summary(coordinator, run_id, burst_index),
     )
     measured = {} if summary is None else {pair.pair_index: pair for pair in summary.pairs}

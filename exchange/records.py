@@ -116,6 +116,7 @@ from exchange.seconds import (
 _INVERTED_FROM_MS: Final = 9_999_999_999_999  # 13 digits, until the year 2286
 _OPEN: Final = "open."  # after all digits: behind the list of runs
 _AFTER_OPEN: Final = "open/"  # the character after the dot's
+ALL_PAIRS: Final = range(99_999)  # their numbers have five digits in keys
 _CHANGE_TRIES_COUNT: Final = 10
 _CHANGE_PAUSE_S: Final = 0.1  # s, at most, between two tries
 
@@ -513,20 +514,31 @@ class Records:
         if rows:
             yield pair_index, parse_probes(rows)
 
-    async def read_claims(self, run_id: str, burst_index: int) -> Mapping[int, Claim]:
-        """By pair index."""
-        partition = _burst_partition(run_id, burst_index)
+    async def read_claims(
+        self, run_id: str, burst_index: int, pairs: range = ALL_PAIRS
+    ) -> Mapping[int, Claim]:
+        """Of some pairs, by pair index."""
+        rows = self._table.scan(
+            _burst_partition(run_id, burst_index),
+            row_from=f"claim.{pairs.start:05d}",
+            row_before=f"claim.{pairs.stop:05d}",
+        )
         return {
-            int(number): parse_row(Claim, row)
-            async for number, row in self._numbered(partition, "claim.")
+            int(row.row_key.removeprefix("claim.")): parse_row(Claim, row) async for row in rows
         }
 
-    async def read_reports(self, run_id: str, burst_index: int) -> Mapping[int, JobReport]:
-        """By pair index."""
-        partition = _burst_partition(run_id, burst_index)
+    async def read_reports(
+        self, run_id: str, burst_index: int, pairs: range = ALL_PAIRS
+    ) -> Mapping[int, JobReport]:
+        """Of some pairs, by pair index."""
+        rows = self._table.scan(
+            _burst_partition(run_id, burst_index),
+            row_from=f"report.{pairs.start:05d}",
+            row_before=f"report.{pairs.stop:05d}",
+        )
         return {
-            int(number): parse_row(JobReport, row)
-            async for number, row in self._numbered(partition, "report.")
+            int(row.row_key.removeprefix("report.")): parse_row(JobReport, row)
+            async for row in rows
         }
 
     async def read_seconds(self, run_id: str, burst_index: int) -> Sequence[PairSeconds]:

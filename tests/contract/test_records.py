@@ -461,6 +461,8 @@ async def test_claims_and_reports_are_read_by_pair(records: Records) -> None:
     assert await records.claim(job(0, burst_index=1), claim())
     claims = await records.read_claims("run-1", 0)
     assert list(claims) == [0, 2, 11]
+    assert list(await records.read_claims("run-1", 0, range(1, 11))) == [2]
+    assert list(await records.read_claims("run-1", 0, range(2, 12))) == [2, 11]
     assert {c.phase for c in claims.values()} == {Phase.ARMED}
 
     def report(pair_index: int, outcome: Outcome) -> JobReport:
@@ -479,6 +481,7 @@ async def test_claims_and_reports_are_read_by_pair(records: Records) -> None:
     await records.save_report(report(3, Outcome.ABANDONED))
     await records.save_report(report(3, Outcome.MEASURED))
     await records.save_report(report(1, Outcome.MISSED))
+    assert list(await records.read_reports("run-1", 0, range(2))) == [1]
     reports = await records.read_reports("run-1", 0)
     assert reports == {1: report(1, Outcome.MISSED), 3: report(3, Outcome.MEASURED)}
     assert await records.read_reports("run-1", 1) == {}
