@@ -1,12 +1,14 @@
 """Prints what a soak of a day and a thousand pairs costs its coordinator.
 
 Run: ``.venv/bin/python -m tests.bench.bench_soak [pairs] [bursts]``. The floors: a plan
-of 24 h and 1,000 agents a side in under 2 s; every status and API read under 200 ms at its end.
+of 24 h and 1,000 agents a side in under 2 s; every status and API read under 200 ms at its end,
+while a schedule comes due now and then (which it tells on standard error).
 The exit code is 1 when one is missed. The fabric is the embedded one; claims, reports and seconds
 are simulated.
 """
 
 import asyncio
+import gc
 import sys
 import tempfile
 import time
@@ -21,6 +23,8 @@ from coordinator.api import create_app
 from coordinator.core.plan import plan as make_plan
 from coordinator.core.runs import Burst, Plan, RunSpec
 from coordinator.core.summary import canonical, measure_burst, summarise_run
+from coordinator.requests import ScheduleRequest
+from coordinator.schedules import Schedules
 from coordinator.service import Coordinator
 from exchange.chunks import pack_host, pack_intervals
 from exchange.fabric import Fabric, FabricSettings, open_fabric
@@ -116,19 +120,42 @@ async def bench(folder: Path, pairs: int, bursts: int) -> Floors:
             began_s = time.perf_counter()
             await get("/v1/runs/old-0")()  # at its first request the application builds its routes
             print(f"first request, of another run: {(time.perf_counter() - began_s) * 1e3:.0f} ms")
-            run = f"/v1/runs/{plan.run_id}"
+            gc.collect()
+            gc.freeze()  # what the simulation left: no coordinator has it to look through
+            run, last = f"/v1/runs/{plan.run_id}", plan.bursts[-1].index
+            firing = asyncio.create_task(fire(coordinator, clock))
             for name, path in (
                 ("status", run),
                 ("run list", "/v1/runs?limit=100"),
                 ("progress", f"{run}/progress"),
                 ("course", f"{run}/course"),
                 ("summary", f"{run}/summary"),
+                ("price", f"{run}/price"),
+                ("bursts", f"{run}/bursts"),
+                ("pairs", f"{run}/pairs?burst={last}"),
+                ("series", f"{run}/series?burst={last}"),
             ):
                 floors.say(*await timed(name, get(path)), READ_MAX_S)
+            firing.cancel()
+            [ended] = await asyncio.gather(firing, return_exceptions=True)
+            assert isinstance(ended, asyncio.CancelledError), ended
+            rows = (await Schedules(fabric.table, coordinator, now=clock.now).read("often")).history
+            print(f"a schedule came due {len(rows)} times meanwhile")
             print((await timed("tick at rest", coordinator.tick))[0])
     finally:
         await fabric.close()
     return floors
+
+
+async def fire(coordinator: Coordinator, clock: Clock) -> None:
+    """Let a schedule come due every ten seconds of the clock, which goes on by one a look."""
+    schedules = Schedules(coordinator.fabric.table, coordinator, now=clock.now)
+    asked = ScheduleRequest(name="often", cron="*/10 * * * * *", scenario="smoke")
+    await schedules.add(asked.schedule(by="bench", now=clock.at))
+    while True:
+        await asyncio.sleep(0.1)
+        clock.at += timedelta(seconds=1)
+        await schedules.tick()
 
 
 async def launch(coordinator: Coordinator, fabric: Fabric, spec: RunSpec) -> Plan:
@@ -191,14 +218,12 @@ async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinato
         await fabric.records.save_summary(
             plan.run_id, f"burst.{burst.index:05d}", canonical(summary)
         )
-        if burst is plan.bursts[-1]:
-            await fabric.records.save_summary(
-                plan.run_id, f"series.{burst.index:05d}", series.pack()
-            )
+        await fabric.records.save_summary(plan.run_id, f"series.{burst.index:05d}", series.pack())
         measured.append(type(one)(summary=summary, series=series))
         clock.at = burst.planned_end_at + timedelta(seconds=20)
         if burst is not plan.bursts[-1]:
-            await coordinator._standing.close(plan, burst, summary)
+            sent_bytes = series.payload_bytes
+            await coordinator._standing.close(plan, burst, summary, payload_bytes=sent_bytes)
     began_s = time.perf_counter()
     summary_of_run = summarise_run(plan, measured, None, clock.at)
     document = canonical(summary_of_run)
