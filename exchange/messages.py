@@ -26,8 +26,10 @@ from pydantic import (
     ConfigDict,
     Field,
     StringConstraints,
+    ValidationInfo,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 if TYPE_CHECKING:
     from exchange.engines.port import Engine
@@ -174,11 +176,6 @@ class Probe(Message):
     after_s: Annotated[float, Field(ge=0, le=5)] = 2.0  # s after the burst
 
 
-def _parse_probe(value: object) -> object:
-    """``udp`` is a probe as usual, ``off`` is none."""
-    return {"udp": Probe(), "off": None}.get(value, value) if isinstance(value, str) else value
-
-
 class Vxlan(Message):
     """A tunnel a pair, from agent to agent (RFC 7348), for the time of a burst."""
 
@@ -186,9 +183,22 @@ class Vxlan(Message):
     port: Annotated[int, Field(ge=1, le=65535)] = 4789  # UDP
 
 
-def _parse_encapsulation(value: object) -> object:
-    """``vxlan`` is one as usual, ``none`` is none."""
-    return {"vxlan": Vxlan(), "none": None}.get(value, value) if isinstance(value, str) else value
+TRAFFIC_WORDS: Final[Mapping[str, Mapping[str, Message | None]]] = {  # by field of Traffic: what a
+    # word stands for, with all its fields as usual
+    "probe": {"udp": Probe(), "off": None},
+    "encapsulation": {"vxlan": Vxlan(), "none": None},
+}
+
+
+def _parse_word(value: object, info: ValidationInfo) -> object:
+    """What a word stands for; anything but a word as it is."""
+    words = TRAFFIC_WORDS[info.field_name or ""]
+    if not isinstance(value, str):
+        return value
+    if value not in words:
+        known = {"words": " or ".join(words)}
+        raise PydanticCustomError("word", "Input should be {words}", known)
+    return words[value]
 
 
 EngineName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,32}$")]
@@ -221,12 +231,12 @@ class Traffic(Message):
     interval_s: Annotated[float, Field(ge=0.1, le=60)] = 1.0  # s between the engine's readings
     probe: Annotated[
         Probe | None,
-        BeforeValidator(_parse_probe, json_schema_input_type=Probe | Literal["udp", "off"] | None),
+        BeforeValidator(_parse_word, json_schema_input_type=Probe | Literal["udp", "off"] | None),
     ] = None  # beside any engine
     encapsulation: Annotated[
         Vxlan | None,
         BeforeValidator(
-            _parse_encapsulation, json_schema_input_type=Vxlan | Literal["vxlan", "none"] | None
+            _parse_word, json_schema_input_type=Vxlan | Literal["vxlan", "none"] | None
         ),
     ] = None  # of any engine's traffic
     options: Annotated[Mapping[str, bool | int | float | str], Field(max_length=32)] = {}  # the

@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from coordinator.core.runs import RunSpec
+from exchange.messages import TRAFFIC_WORDS
 
 _HERE = Path(__file__).parent
 
@@ -59,8 +60,9 @@ def load(name: str, overrides: Mapping[str, Any] | None = None) -> RunSpec:
 def build(values: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> RunSpec:
     """A specification from plain values. Raises :class:`BadScenario` with one line."""
     merged = json.loads(json.dumps(values, default=str))
-    for dotted, value in (overrides or {}).items():
-        _put(merged, dotted, value)
+    # What a word stands for comes before its fields, however they were given.
+    for dotted in sorted(overrides or {}, key=lambda dotted: dotted.count(".")):
+        _put(merged, dotted, (overrides or {})[dotted])
     try:
         spec = RunSpec.model_validate(merged)
     except ValidationError as error:
@@ -140,10 +142,15 @@ def _value(text: str) -> Any:
 
 def _put(values: dict[str, Any], dotted: str, value: Any) -> None:
     *parents, leaf = dotted.split(".")
-    for parent in parents:
+    for place, parent in enumerate(parents):
         inner = values.setdefault(parent, {})
-        if not isinstance(inner, dict):
-            raise BadScenario(f"{dotted}: {parent} has no fields of its own")
+        words = TRAFFIC_WORDS.get(parent, {}) if parents[:place] == ["traffic"] else {}
+        usual = [word for word, stands_for in words.items() if stands_for is not None]
+        if inner is None or inner in usual:
+            inner = values[parent] = {}
+        elif not isinstance(inner, dict):
+            fix = f"; set traffic.{parent}={' or '.join(usual)}" if usual else "; drop it"
+            raise BadScenario(f"{dotted}: {parent} is {inner!r}, with no fields of its own{fix}")
         values = inner
     values[leaf] = value
 

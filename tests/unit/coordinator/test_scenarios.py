@@ -38,6 +38,22 @@ def test_every_field_can_be_overridden() -> None:
         assert scenarios.load("smoke", {field: plain}) == spec
 
 
+@pytest.mark.parametrize("name", scenarios.names())
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("traffic.encapsulation.port", 8472), ("traffic.probe.every_s", 0.05)],
+)
+def test_what_a_word_stands_for_has_fields_of_its_own(name: str, field: str, value: object) -> None:
+    """A scenario may name its tunnel or probe by a word, in full, or not at all."""
+    _, parent, leaf = field.split(".")
+    given = getattr(scenarios.load(name, {field: value}).traffic, parent)
+    word = {"probe": "udp", "encapsulation": "vxlan"}[parent]
+    both = {field: value, f"traffic.{parent}": word}  # whatever their order
+    assert getattr(scenarios.load(name, both).traffic, parent) == given
+    usual = getattr(scenarios.load(name, {f"traffic.{parent}": word}).traffic, parent)
+    assert given == usual.model_copy(update={leaf: value})
+
+
 def test_overrides_are_toml_values_or_bare_words() -> None:
     assert scenarios.parse_overrides(
         ["traffic.streams_count=8", "traffic.protocol=udp", "scale=1e2", "align_to_period=true"]
@@ -61,6 +77,19 @@ def test_overrides_are_toml_values_or_bare_words() -> None:
         ("smoke", {"bursts_count": 2, "period_s": 3}, ["period_s", "3 s", "at least 10 s"]),
         ("smoke", {"traffic.protocol": "udp"}, ["stream_bits_per_second", "UDP"]),
         ("smoke", {"scenario.name": "x"}, ["scenario.name", "no fields of its own"]),
+        (
+            "smoke",
+            {"traffic.protocol": "udp", "traffic.protocol.x": 1},
+            ["traffic.protocol.x", "'udp'", "no fields of its own; drop it"],
+        ),
+        (
+            "smoke",
+            {"traffic.encapsulation": "none", "traffic.encapsulation.port": 8472},
+            ["traffic.encapsulation.port", "'none'", "set traffic.encapsulation=vxlan"],
+        ),
+        ("smoke", {"traffic.encapsulation.prt": 1}, ["traffic.encapsulation.prt", "no such field"]),
+        ("smoke", {"traffic.probe": "icmp"}, ["traffic.probe", "'icmp'", "udp or off"]),
+        ("smoke", {"traffic.encapsulation": "gre"}, ["'gre'", "vxlan or none"]),
     ],
 )
 def test_a_mistake_names_field_value_and_fix(
