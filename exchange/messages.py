@@ -249,17 +249,6 @@ class Traffic(Message):
         engine = find_engine(name) if isinstance(name, str) else None
         return given if engine is None else {**engine.defaults, **given}  # type: ignore[dict-item]
 
-    @model_validator(mode="after")
-    def _fits_the_protocol(self) -> "Traffic":
-        if self.protocol is Protocol.UDP:
-            if self.stream_bits_per_second is None:
-                raise ValueError(
-                    "stream_bits_per_second: a UDP run needs a rate per stream; set one"
-                )
-            if self.mss_bytes is not None or self.congestion is not None:
-                raise ValueError("mss_bytes, congestion: TCP only; drop them or use protocol tcp")
-        return self
-
     def problems(self) -> tuple[str, ...]:
         """What the engine cannot do of this, each as ``field: problem; fix``; empty: nothing."""
         from exchange.engines import problems

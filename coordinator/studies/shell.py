@@ -25,6 +25,7 @@ from coordinator.studies.switch import Switch, SwitchError
 from coordinator.studies.trials import next_trial
 from coordinator.studies.turns import Turns, other_runs
 from coordinator.studies.values import AB, Matrix, Search, Study, StudySpec, Trial, TrialResult
+from exchange.engines import engines
 from exchange.messages import Traffic
 from exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table
 from exchange.shelf import Shelf
@@ -91,7 +92,7 @@ class Studies:
             )
             self._check_switch(question.switch, names)
         if isinstance(question, Search):
-            self._check_goals(question, spec.spec.traffic)
+            self._check_search(question, spec.spec.traffic)
         results: Sequence[TrialResult] = ()
         trial = next_trial(spec, results)
         for _ in range(1000):
@@ -103,8 +104,14 @@ class Studies:
             results = (*results, TrialResult(index=trial.index))
             trial = next_trial(spec, results)
 
-    def _check_goals(self, question: Search, traffic: Traffic) -> None:
-        """Refuse a goal that no trial could keep, since nobody measures it."""
+    def _check_search(self, question: Search, traffic: Traffic) -> None:
+        """Refuse an engine that offers otherwise than asked, and a goal that nobody measures."""
+        exact = [engine.name for engine in engines().values() if engine.paces_exactly]
+        if traffic.engine not in exact:
+            raise BadStudy(
+                f"traffic.engine: {traffic.engine} does not keep each stream to the rate that a "
+                f"search offers; set {' or '.join(exact)}"
+            )
         rtt_max_s = question.rtt_mean_max_s
         if rtt_max_s is not None and "rtt_mean_max_s" not in traffic.measurable_goals:
             raise BadStudy(

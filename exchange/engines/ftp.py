@@ -19,6 +19,7 @@ from typing import Annotated, ClassVar, Final
 from pydantic import Field, ValidationError
 
 from exchange.engines.http import served_reading
+from exchange.engines.numbers import Whole
 from exchange.engines.port import (
     ClientAsk,
     Engine,
@@ -68,7 +69,7 @@ FLOWS_BYTES: Final = 4096  # written by lftp beyond its commands: data flows
 class Options(Message):
     """``traffic.options`` of ftp."""
 
-    file_bytes: Annotated[int, Field(gt=0)] = 1_000_000_000
+    file_bytes: Annotated[Whole, Field(gt=0)] = 1_000_000_000
 
 
 def read_options(traffic: Traffic) -> Options | str:

@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field, StrictBool, ValidationError
 
+from exchange.engines.numbers import Number, Whole
 from exchange.engines.port import (
     ClientAsk,
     EndBy,
@@ -65,11 +66,11 @@ RAW_MAX_BYTES: Final = 4 * 2**20  # a line a request: enough to look at, not to 
 class Options(Message):
     """``traffic.options`` of http and https."""
 
-    requests_per_second: Annotated[float, Field(gt=0, le=100_000)] | None = None  # of a pair; None:
-    # as fast as its connections go
-    body_bytes: int = 1_000_000  # of each reply
+    requests_per_second: Annotated[Number, Field(gt=0, le=100_000)] | None = None  # of a pair;
+    # None: as fast as its connections go
+    body_bytes: Whole = 1_000_000  # of each reply
     keepalive: StrictBool = True  # False: a connection a request
-    timeout_s: Annotated[float, Field(gt=0, le=8)] = 5.0  # s after which a request has failed
+    timeout_s: Annotated[Number, Field(gt=0, le=8)] = 5.0  # s after which a request has failed
     verify: StrictBool = False  # https: refuse a certificate that the client does not trust
 
 

@@ -46,6 +46,7 @@ class Iperf3(Engine):
     title: ClassVar[str] = "TCP or UDP streams, forward, reverse or both at once"
     honours: ClassVar[frozenset[str]] = frozenset(Traffic.model_fields)
     gated: ClassVar[bool] = True
+    paces_exactly: ClassVar[bool] = True
     serving: ClassVar[Serving] = Serving.ONE_TEST
     needs_folder: ClassVar[bool] = False
     client_programs: ClassVar[tuple[Program, ...]] = (PROGRAM,)
@@ -55,6 +56,15 @@ class Iperf3(Engine):
         if traffic.options:
             yield f"traffic.options: iperf3 has none, and {min(traffic.options)} is set; drop it"
         udp = traffic.protocol is Protocol.UDP
+        if udp and traffic.stream_bits_per_second is None:
+            yield "traffic.stream_bits_per_second: UDP needs a rate per stream; set one"
+        tcp_only = {"mss_bytes": "segments", "congestion": "congestion control"}
+        for field, what in tcp_only.items():
+            if udp and (value := getattr(traffic, field)) is not None:
+                yield (
+                    f"traffic.{field}: UDP has no {what}, and {value} is set; "
+                    "drop it, or set traffic.protocol=tcp"
+                )
         if udp and (traffic.block_bytes or 0) > UDP_BLOCK_MAX_BYTES:
             yield (
                 f"traffic.block_bytes: a UDP datagram cannot carry {traffic.block_bytes} bytes; "

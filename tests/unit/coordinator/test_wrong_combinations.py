@@ -32,10 +32,37 @@ WRONG: list[tuple[dict[str, Any], EngineState, str, str]] = [
         "iperf3 over udp does not measure it",
     ),
     (
-        {**UDP, "traffic.engine": "ftp", "traffic.streams_count": 8},
+        {"traffic.engine": "ftp", "traffic.protocol": "udp", "traffic.streams_count": 8},
         SELF_SIGNED,
         "traffic.protocol",
         "ftp cannot do udp",
+    ),
+    (
+        {"traffic.protocol": "udp"},
+        SELF_SIGNED,
+        "traffic.stream_bits_per_second",
+        "UDP needs a rate per stream",
+    ),
+    ({**UDP, "traffic.mss_bytes": 1400}, SELF_SIGNED, "traffic.mss_bytes", "UDP has no segments"),
+    (
+        {**UDP, "traffic.congestion": "bbr"},
+        SELF_SIGNED,
+        "traffic.congestion",
+        "UDP has no congestion control",
+    ),
+    ({"traffic.probe": "icmp"}, SELF_SIGNED, "traffic.probe", "udp or off (got 'icmp')"),
+    ({"traffic.encapsulation": "gre"}, SELF_SIGNED, "traffic.encapsulation", "vxlan or none"),
+    (
+        {"traffic.engine": "http", "traffic.options.requests_per_second": True},
+        SELF_SIGNED,
+        "traffic.options.requests_per_second",
+        "Input should be a number (got True)",
+    ),
+    (
+        {"traffic.engine": "ftp", "traffic.options.file_bytes": True},
+        SELF_SIGNED,
+        "traffic.options.file_bytes",
+        "Input should be a number (got True)",
     ),
     (
         {"traffic.encapsulation": "vxlan"},

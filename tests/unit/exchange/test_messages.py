@@ -67,9 +67,6 @@ def test_a_job_that_could_be_misread_is_refused(changes: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"protocol": "udp"}, "stream_bits_per_second"),
-        ({"protocol": "udp", "stream_bits_per_second": 1, "mss_bytes": 1400}, "mss_bytes"),
-        ({"protocol": "udp", "stream_bits_per_second": 1, "congestion": "bbr"}, "congestion"),
         ({"streams_count": 129}, "streams_count"),
         ({"engine": "rm -rf"}, "engine"),
         ({"congestion": "bbr; reboot"}, "congestion"),
@@ -81,7 +78,21 @@ def test_traffic_that_no_engine_could_send_names_its_field(fields: Any, told: st
 
 
 def test_udp_with_a_rate_is_fine() -> None:
-    assert Traffic(protocol=Protocol.UDP, stream_bits_per_second=1_000_000).streams_count == 64
+    assert Traffic(protocol=Protocol.UDP, stream_bits_per_second=1_000_000).problems() == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({}, ["traffic.stream_bits_per_second"]),
+        ({"stream_bits_per_second": 1, "mss_bytes": 1400}, ["traffic.mss_bytes"]),
+        ({"congestion": "bbr"}, ["traffic.stream_bits_per_second", "traffic.congestion"]),
+    ],
+)
+def test_udp_that_cannot_be_sent_is_read_but_not_launched(fields: Any, told: list[str]) -> None:
+    asked = Traffic(protocol=Protocol.UDP, **fields)
+    assert Traffic.model_validate_json(asked.model_dump_json()) == asked
+    assert [problem.partition(":")[0] for problem in asked.problems()] == told
 
 
 def test_a_direction_says_its_flows() -> None:

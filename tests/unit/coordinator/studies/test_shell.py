@@ -426,6 +426,19 @@ async def test_a_search_for_a_goal_that_nobody_measures_is_refused(
         await place.studies().create(wanted, by="me")
 
 
+@pytest.mark.parametrize("engine", ["http", "https", "ftp"])
+async def test_a_search_needs_an_engine_that_offers_exactly_what_it_is_asked(
+    place: Place, engine: str
+) -> None:
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9)
+    traffic = Traffic(engine=engine)
+    wanted = StudySpec(
+        name="test", question=question, spec=SPEC.model_copy(update={"traffic": traffic})
+    )
+    with pytest.raises(BadStudy, match=rf"^traffic\.engine: {engine} .*set iperf3$"):
+        await place.studies().create(wanted, by="me")
+
+
 async def test_a_search_for_goals_that_are_measured_is_taken(place: Place) -> None:
     goals = {"rtt_mean_max_s": 0.01, "residual_max_ratio": 0.01}
     question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9).model_copy(update=goals)
