@@ -23,6 +23,7 @@ class Volley:
     """One try at one test by all of a pair's client processes."""
 
     attempts: tuple[Attempt, ...]
+    texts: Mapping[str, str]  # of the files that they were given
     exit: asyncio.Task[Exit]  # of all of them; cancel it to kill them
 
     @classmethod
@@ -58,7 +59,9 @@ class Volley:
                 attempt.exit.cancel()
             raise
         return cls(
-            attempts=tuple(attempts), exit=asyncio.create_task(_wait_all(attempts, instant_s))
+            attempts=tuple(attempts),
+            texts=launch.texts,
+            exit=asyncio.create_task(_wait_all(attempts, instant_s)),
         )
 
     def stop(self, reason: str) -> None:
@@ -86,7 +89,9 @@ class Volley:
 
     def read(self) -> Reading:
         """What they said so far, or in all, as one."""
-        return merge([attempt.read() for attempt in self.attempts])
+        reading = merge([attempt.read() for attempt in self.attempts])
+        report = reading.report.model_copy(update={"files": self.texts})
+        return replace(reading, report=report)
 
     def text(self) -> bytes:
         """What they printed, one after another."""

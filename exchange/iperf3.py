@@ -631,6 +631,7 @@ class _Test:
                     or asked.get("fqrate")
                 )
                 or None,
+                pacing=self._pacing(),
                 tos=_lenient_count(asked.get("tos")),
                 sender_congestion=_text(self.end.get("sender_tcp_congestion")),
                 receiver_congestion=_text(self.end.get("receiver_tcp_congestion")),
@@ -656,6 +657,12 @@ class _Test:
         if not count or not stand or direction is None:
             return count
         return min(count, stand // len(direction.flows))
+
+    def _pacing(self) -> Pacing | None:
+        if _lenient_count(self._asked.get("fqrate")):
+            return Pacing.KERNEL
+        rate = self._asked.get("target_bitrate") or self.start.get("target_bitrate")
+        return Pacing.ENGINE if _lenient_count(rate) else None
 
     def _window_bytes(self) -> int | None:
         """The socket buffer that was granted, where one was asked for.

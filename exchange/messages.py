@@ -515,6 +515,8 @@ class EngineReport(Message):
     engine: str
     version: str | None = None
     argv: tuple[str, ...] = ()  # exactly as executed
+    files: Annotated[Mapping[str, str], Field(max_length=4)] = {}  # by name, those of its folder
+    # that argv names: the heads of long ones
     cookie: str | None = None  # joins the two ends of one test
     protocol: Protocol | None = None  # what the engine says it did, from here on
     direction: Direction | None = None
@@ -525,6 +527,7 @@ class EngineReport(Message):
     mss_bytes: int | None = None
     window_bytes: int | None = None  # socket buffer that the kernel granted, halved as on Linux
     stream_bits_per_second: int | None = None  # pacing that was set; None: none, or not told
+    pacing: Pacing | None = None  # who held it
     tos: int | None = None  # IP type of service: dscp * 4
     sender_congestion: str | None = None
     receiver_congestion: str | None = None

@@ -1,59 +1,73 @@
 """Sections about the agents: planned against actual, clocks, configuration, generators. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
+from coordinator.core.asked import Setting, settings
 from coordinator.report.source import READ_MAX, Source
 from coordinator.report.values import Section, Table
 from coordinator.words import microseconds, milliseconds, rate
-from exchange.messages import ClockReading, EngineReport, JobReport, Presence, ServerTest
+from exchange.messages import ClockReading, JobReport, Presence, ServerTest
 
-_NOTHING = "nobody said"
+_NOTHING: Final = "nobody said"
+_SETTINGS: Final = {  # in the order shown, by field of a Setting
+    "engine": "engine",
+    "protocol": "protocol",
+    "direction": "direction",
+    "streams_count": "streams a pair",
+    "processes_count": "processes a pair",
+    "duration_s": "duration of traffic, s",
+    "omit_s": "engine's own warm-up, s",
+    "block_bytes": "block, bytes",
+    "stream_bits_per_second": "rate a stream",
+    "pacing": "paced by",
+    "window_bytes": "window, bytes",
+    "mss_bytes": "segment (MSS), bytes",
+    "congestion": "congestion control, sender",
+    "dscp": "DSCP",
+}
+_FREE: Final = {"stream_bits_per_second": "not paced", "pacing": "not paced"}
+
+
+def _setting_row(field: str, told: Sequence[Setting]) -> tuple[str, ...]:
+    """One setting over all pairs: what was asked, what was done, whether that agrees."""
+    asked = told[0].asked
+    show = rate if field == "stream_bits_per_second" else str
+    of_pairs = [", ".join(dict.fromkeys(map(show, one.did))) for one in told if one.did]
+    said = Counter(of_pairs)
+    right = sum(not one.otherwise for one in told if one.did)
+    if not said:
+        agrees = "not said"
+    elif asked is None:
+        agrees = "free"
+    elif right == len(of_pairs):
+        agrees = f"yes, {right} of {len(of_pairs)}"
+    else:
+        agrees = f"NO: {right} of {len(of_pairs)}"
+    actual = ", ".join(
+        value if len(said) == 1 else f"{value} in {n}" for value, n in said.most_common(4)
+    )
+    wanted = _FREE.get(field, "engine's own") if asked is None else show(asked)
+    return _SETTINGS[field], wanted, actual or _NOTHING, agrees
 
 
 def planned_section(source: Source) -> Section:
     """What was asked beside what the engines say that they did."""
-    traffic = source.plan.traffic
-    spec = source.plan.spec
-    engines = [report.engine for report in _reports(source) if report.engine is not None]
-
-    def row(
-        name: str, asked: object, read: Callable[[EngineReport], Any], *, free: str = "engine's own"
-    ) -> tuple[str, ...]:
-        """One setting; None asked means that the engine was free to choose."""
-        said = Counter(str(read(e)) for e in engines if read(e) is not None)
-        wanted = free if asked is None else str(asked)
-        actual = ", ".join(
-            value if len(said) == 1 else f"{value} in {n}" for value, n in said.most_common(4)
-        )
-        if not said:
-            agrees = "not said"
-        elif asked is None:
-            agrees = "free"
-        else:
-            right = said[str(asked)]
-            total = sum(said.values())
-            agrees = f"yes, {right} of {total}" if right == total else f"NO: {right} of {total}"
-        return name, wanted, actual or _NOTHING, agrees
-
+    traffic, spec = source.plan.traffic, source.plan.spec
+    engines = [
+        report.engine
+        for report in _reports(source)
+        if report.engine is not None and report.engine.error is None
+    ]
+    by_field: dict[str, list[Setting]] = {}
+    # Of no engine at all the settings still say what was asked.
+    for engine in engines or [None]:
+        for each in settings(traffic, spec.burst_s, engine):
+            by_field.setdefault(each.field, []).append(each)
     starts = [b.start_error_max_s for b in source.summary.bursts if b.start_error_max_s is not None]
     rows = (
-        row("engine", traffic.engine, lambda e: e.engine),
-        row("protocol", traffic.protocol.value, lambda e: e.protocol and e.protocol.value),
-        row("direction", traffic.direction.value, lambda e: e.direction and e.direction.value),
-        row("streams a pair", traffic.streams_count, lambda e: e.streams_count),
-        row("duration of traffic, s", spec.burst_s, lambda e: e.duration_s),
-        row("engine's own warm-up, s", traffic.omit_s, lambda e: e.omit_s),
-        row("block, bytes", traffic.block_bytes, lambda e: e.block_bytes),
-        row("segment (MSS), bytes", traffic.mss_bytes, lambda e: e.mss_bytes),
-        row("congestion control, sender", traffic.congestion, lambda e: e.sender_congestion),
-        (
-            "rate a stream",
-            rate(traffic.stream_bits_per_second) if traffic.stream_bits_per_second else "not paced",
-            "see the pairs' rates",
-            "not said",
-        ),
+        *(_setting_row(field, by_field[field]) for field in _SETTINGS),
         (
             "start",
             f"the instant, within {milliseconds(spec.late_after_s)}",
@@ -75,15 +89,14 @@ def planned_section(source: Source) -> Section:
             "agents over it stood down",
         ),
     )
-    tests = sum(len(ends.reports) for ends in source.ends.values())
     return Section(
         id="planned",
         title="Planned and actual",
         paragraphs=(
             (
-                f"What the specification asked, beside what the engines of {tests} reported "
-                "tests say "
-                "they did. An option that an engine drops in silence shows here."
+                f"What the specification asked, beside what the engines of {len(engines)} tests "
+                "that did not fail say they did. An option that an engine drops in silence shows "
+                "here."
             ),
         ),
         tables=(
@@ -242,18 +255,24 @@ def generators_section(source: Source) -> Section:
     ends = source.ends.get(first)
     reports = {} if ends is None else ends.reports
     rows = []
+    code: tuple[str, ...] = ()
     for pair in source.plan.pairs:
         said = reports.get(pair.index)
-        argv = said.engine.argv if said is not None and said.engine is not None else ()
-        rows.append(
-            (
-                pair.name,
-                said.agent_id if said is not None else _NOTHING,
-                pair.endpoint.agent_id,
-                f"{pair.endpoint.address}:{pair.endpoint.port}",
-                " ".join(argv) or _NOTHING,
+        engine = None if said is None else said.engine
+        parts = () if engine is None else engine.processes or (engine,)
+        ports = dict(enumerate(pair.endpoint.ports, start=1))
+        for number, argv in enumerate([part.argv for part in parts] or [()], start=1):
+            rows.append(
+                (
+                    pair.name + (f", process {number}" if len(parts) > 1 else ""),
+                    said.agent_id if said is not None else _NOTHING,
+                    pair.endpoint.agent_id,
+                    f"{pair.endpoint.address}:{ports.get(number, _NOTHING)}",
+                    " ".join(argv) or _NOTHING,
+                )
             )
-        )
+        if not code and engine is not None:  # the other pairs' name other addresses
+            code = tuple(f"# {pair.name}: {name}\n{text}" for name, text in engine.files.items())
     limit = (
         (f"Agents' own reports were read of the first {READ_MAX} bursts.",)
         if len(source.plan.bursts) > READ_MAX and not source.imported
@@ -277,6 +296,7 @@ def generators_section(source: Source) -> Section:
                 numeric_from=9,
             ),
         ),
+        code=code,
     )
 
 

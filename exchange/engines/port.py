@@ -37,6 +37,7 @@ from typing import ClassVar, Final, Protocol
 from exchange.engines.reading import Event, Reading
 from exchange.messages import Job, Traffic
 
+FILE_TEXT_MAX: Final = 4000  # characters of a file that stay on record
 EVERY_ENGINE: Final = frozenset(  # fields of Traffic that all take
     {"engine", "options", "probe", "encapsulation"}
 )
@@ -164,6 +165,15 @@ class Launch:
     processes: tuple[Process, ...]
     files: tuple[File, ...] = ()
     unprivileged: bool = False  # run as nobody where the agent is root
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """What its files say, by name, for the record: of long ones the head."""
+        return {
+            file.name: file.text[:FILE_TEXT_MAX] + ("..." if len(file.text) > FILE_TEXT_MAX else "")
+            for file in self.files
+            if file.text
+        }
 
 
 class Reader(Protocol):

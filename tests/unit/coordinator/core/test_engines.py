@@ -35,6 +35,7 @@ from exchange.messages import (
     JobReport,
     Measure,
     Outcome,
+    Pacing,
     Presence,
     Role,
     ServerTest,
@@ -418,6 +419,32 @@ def test_what_an_engine_did_otherwise_is_found_and_said() -> None:
     )
     silent = align(burst_of(EngineReport(engine="iperf3"), flow=Flow.UP), Direction.FORWARD)
     assert find_differences(traffic, 10, silent) == ()
+
+
+def test_every_process_of_a_pair_is_held_against_what_was_asked() -> None:
+    traffic = Traffic(
+        streams_count=8,
+        processes_count=2,
+        congestion="bbr",
+        stream_bits_per_second=1000,
+        pacing=Pacing.KERNEL,
+    )
+    good = EngineReport(
+        engine="iperf3",
+        streams_count=4,
+        sender_congestion="bbr",
+        stream_bits_per_second=1000,
+        pacing=Pacing.KERNEL,
+    )
+    changes = {"sender_congestion": "cubic", "pacing": Pacing.ENGINE}
+    bad = good.model_copy(update=changes)
+    whole = good.model_copy(update={"streams_count": 8, "processes": (good, bad)})
+    aligned = align(burst_of(whole, flow=Flow.UP), Direction.FORWARD)
+    found = {one.field: (one.asked, one.did) for one in find_differences(traffic, 10, aligned)}
+    assert found == {"congestion": ("bbr", "cubic"), "pacing": ("kernel", "engine")}
+    alone = align(burst_of(good.model_copy(update={"streams_count": 8})), Direction.REVERSE)
+    (one,) = find_differences(traffic, 10, alone)
+    assert str(one) == "processes_count: 2 asked, 1 done by 1 pairs (pair-001)"
 
 
 def test_a_difference_is_a_finding() -> None:

@@ -19,6 +19,7 @@ from coordinator.report.source import detailed
 from coordinator.service import Coordinator, RunNotOver, UnknownRun
 from coordinator.stored import read_fleet
 from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import EngineReport, Pacing
 from tests.synthetic import Plant
 from tests.unit.coordinator.charts.views import FAULTY, ended
 from tests.unit.coordinator.fleet import NOW, fleet
@@ -144,6 +145,76 @@ async def test_what_an_engine_did_not_do_as_asked_shows(fabric: Fabric) -> None:
     streams = next(row for row in rows if row[0] == "streams a pair")
     assert streams[1] == str(asked)
     assert streams[3] == "NO: 2 of 3"
+
+
+def said_by(source: Source, *engines: EngineReport) -> Source:
+    """The same run with these engines' words in place of the first pairs'."""
+    ends = source.ends[0]
+    reports = {
+        index: report.model_copy(update={"engine": engine})
+        for (index, report), engine in zip(sorted(ends.reports.items()), engines, strict=True)
+    }
+    return replace(source, ends={0: replace(ends, reports=reports)})
+
+
+def rows_of(source: Source, name: str, table: int = 0) -> dict[str, tuple[str, ...]]:
+    part = next(part for part in build(source).sections if part.id == name)
+    return {row[0]: row[1:] for row in part.tables[table].rows}
+
+
+async def test_the_table_and_the_finding_speak_of_the_same_settings(fabric: Fabric) -> None:
+    source = await sourced(fabric, Plant(pairs=3, bursts=1))
+    asked = {
+        "window_bytes": 400_000,
+        "dscp": 46,
+        "stream_bits_per_second": 5_000_000,
+        "mss_bytes": 1400,
+    }
+    traffic = source.plan.spec.traffic.model_copy(update=asked)
+    spec = source.plan.spec.model_copy(update={"traffic": traffic, "scale": 1.0})
+    source = replace(source, plan=source.plan.model_copy(update={"spec": spec}))
+    as_asked = EngineReport(
+        engine="iperf3",
+        window_bytes=425_984,  # more than asked is as asked
+        tos=184,
+        stream_bits_per_second=5_000_000,
+        pacing=Pacing.ENGINE,
+        mss_bytes=1388,  # net of timestamps
+    )
+    clamped = as_asked.model_copy(
+        update={"window_bytes": 212_992, "tos": 0, "stream_bits_per_second": 4_000_000}
+    )
+    failed = clamped.model_copy(update={"error": "it did not run"})
+    rows = rows_of(said_by(source, as_asked, clamped, failed), "planned")
+    assert rows["window, bytes"] == ("400000", "425984 in 1, 212992 in 1", "NO: 1 of 2")
+    assert rows["DSCP"] == ("46", "46 in 1, 0 in 1", "NO: 1 of 2")
+    assert rows["rate a stream"] == ("5 Mbit/s", "5 Mbit/s in 1, 4 Mbit/s in 1", "NO: 1 of 2")
+    assert rows["paced by"] == ("engine", "engine", "yes, 2 of 2")
+    assert rows["segment (MSS), bytes"] == ("1400", "1388", "yes, 2 of 2")
+    assert rows["processes a pair"] == ("1", "1", "yes, 2 of 2")
+    assert rows["congestion control, sender"][2] == "not said"
+
+
+async def test_every_command_line_and_what_it_read_is_shown(fabric: Fabric) -> None:
+    source = await sourced(fabric, Plant(pairs=2, bursts=1))
+    parts = tuple(
+        EngineReport(engine="iperf3", argv=("iperf3", "--port", port)) for port in ("1", "2")
+    )
+    two = parts[0].model_copy(update={"processes": parts})
+    ftp = EngineReport(
+        engine="ftp", argv=("lftp", "-f", "/x/script"), files={"script": "pget -n 64 1000\n"}
+    )
+    told = said_by(source, two, ftp)
+    part = next(part for part in build(told).sections if part.id == "generators")
+    rows = [
+        row for table in part.tables if table.title.startswith("Pair map") for row in table.rows
+    ]
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("pair-001, process 1", "iperf3 --port 1"),
+        ("pair-001, process 2", "iperf3 --port 2"),
+        ("pair-002", "lftp -f /x/script"),
+    ]
+    assert part.code == ("# pair-002: script\npget -n 64 1000\n",)
 
 
 async def test_the_agents_are_told_as_they_were_at_the_launch(fabric: Fabric) -> None:

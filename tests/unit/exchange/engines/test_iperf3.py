@@ -101,6 +101,21 @@ def test_while_it_runs_only_seconds_that_all_told_count() -> None:
     assert len(both.intervals[Flow.UP]) == 1
 
 
+@pytest.mark.parametrize(
+    ("told", "pacing"),
+    [
+        ({"target_bitrate": 5}, Pacing.ENGINE),
+        ({"target_bitrate": 0, "fqrate": 5}, Pacing.KERNEL),
+        ({"target_bitrate": 0, "fqrate": 0}, None),
+    ],
+)
+def test_who_paced_is_read(told: dict[str, int], pacing: Pacing | None) -> None:
+    start = {"test_start": {"protocol": "TCP", **told}}
+    report = read_any(json.dumps({"start": start, "intervals": [], "end": {}}).encode()).report
+    assert report.pacing is pacing
+    assert report.stream_bits_per_second == (pacing and 5)
+
+
 def test_what_was_granted_is_read(name: str = "3.22/tcp-opts.json") -> None:
     report = read_any((RECORDINGS / name).read_bytes()).report
     assert report.window_bytes == 262_144

@@ -8,7 +8,15 @@ import pytest
 import exchange.engines
 from coordinator.core.runs import GOALS
 from exchange.engines import engines, problems
-from exchange.engines.port import EVERY_ENGINE, Certificate, Engine, Serving
+from exchange.engines.port import (
+    EVERY_ENGINE,
+    FILE_TEXT_MAX,
+    Certificate,
+    Engine,
+    File,
+    Launch,
+    Serving,
+)
 from exchange.messages import Protocol, Traffic
 from tests.unit.exchange.engines.asks import client_ask, job, server_ask
 
@@ -54,6 +62,20 @@ def test_a_client_binds_and_asks_the_endpoint_alone(engine: Engine) -> None:
     for file in launch.files:
         assert not Path(file.name).is_absolute()
         assert ".." not in Path(file.name).parts
+
+
+def test_the_files_that_a_client_reads_can_be_kept(engine: Engine) -> None:
+    """A command line that names a file says little once the file is gone."""
+    launch = engine.client(client_ask(job(Traffic(engine=engine.name))))
+    said = " ".join(word for process in launch.processes for word in process.argv)
+    assert launch.texts == {file.name: file.text for file in launch.files}
+    assert set(launch.texts) == {name for name in ("script", "targets") if f"/x/{name}" in said}
+
+
+def test_of_long_files_the_head_is_kept() -> None:
+    launch = Launch(processes=(), files=(File(name="a", text="x" * 9000), File(name="b", text="y")))
+    assert launch.texts["a"] == "x" * FILE_TEXT_MAX + "..."
+    assert launch.texts["b"] == "y"
 
 
 def test_a_server_listens_at_the_agents_address_alone(engine: Engine) -> None:
