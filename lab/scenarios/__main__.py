@@ -20,7 +20,7 @@ from typing import Final
 
 from lab.ending import run_to_end
 from lab.errors import LabError
-from lab.scenarios.cases import CASES
+from lab.scenarios.choice import chosen
 from lab.scenarios.range import carry_out
 from lab.scenarios.table import cells, chapter, markdown
 
@@ -29,15 +29,15 @@ DOCUMENT: Final = Path(__file__).parents[2] / "docs/scenarios.md"
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m lab.scenarios", description=__doc__)
-    parser.add_argument("--only", action="append", help="a case whose name holds this; repeatable")
+    parser.add_argument(
+        "--only", action="append", help="a case whose name holds this, and what it is held against"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON array on standard output")
     parser.add_argument(
         "--write", action="store_true", help="write the table in docs/scenarios.md anew"
     )
     given = parser.parse_args()
-    cases = [
-        case for case in CASES if not given.only or any(part in case.name for part in given.only)
-    ]
+    cases = chosen(given.only)
     if not cases:
         sys.stderr.write(f"--only {given.only}: no such case\n")
         return 3

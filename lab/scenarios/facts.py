@@ -100,7 +100,10 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
     if expected.rate_ratio_of is not None:
         other, low, high = expected.rate_ratio_of
         base = earlier[other].payload_bits_per_second if other in earlier else None
-        if base and row.payload_bits_per_second:
+        if not base:
+            why = "has no rate" if other in earlier else "did not run"
+            yield f"cannot be held against {other!r}, which {why}"
+        elif row.payload_bits_per_second:
             ratio = row.payload_bits_per_second / base
             if not low <= ratio <= high:
                 yield f"{ratio:.2f} of {other!r}, planted {low:g} to {high:g}"

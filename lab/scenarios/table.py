@@ -83,7 +83,8 @@ def study_row(name: str, study: Study, trials: Sequence[Row]) -> Row:
         name=name,
         pairs_count=spec.pairs_count,
         flows_count=spec.pairs_count * spec.traffic.streams_count,
-        encapsulation="none",
+        encapsulation=", ".join(dict.fromkeys(row.encapsulation for row in trials))
+        or _encapsulation(spec),
         engine=spec.traffic.engine,
         payload_bits_per_second=None,
         latency_p50_s=None,

@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 
 from coordinator import scenarios
+from coordinator.studies.values import Axis, Study, StudySpec, Sweep
 from lab.profiles import PROFILES
 from lab.scenarios.cases import BEDS, CASES, Case, Expected
+from lab.scenarios.choice import chosen
 from lab.scenarios.facts import Facts, faults
-from lab.scenarios.table import CHAPTER, Row, cells, chapter, markdown
+from lab.scenarios.table import CHAPTER, Row, cells, chapter, markdown, study_row
+from tests.unit.coordinator.fleet import NOW
 
 ROW = Row(
     name="one",
@@ -63,6 +66,11 @@ def test_every_case_has_its_scenario_bed_and_profile_and_compares_with_one_run_b
         ),
         (Expected(rate_ratio_of=("base", 0.6, 0.9)), Facts(), "0.50 of 'base'"),
         (Expected(rate_ratio_of=("base", 0.4, 0.6)), Facts(), None),
+        (
+            Expected(rate_ratio_of=("other", 0.4, 0.6)),
+            Facts(),
+            "cannot be held against 'other', which did not run",
+        ),
         (Expected(share=(0.1, 0.2)), Facts(), None),
         (Expected(share=(0.2, 0.3)), Facts(), "0.12 of the NICs' rate, planted 0.2 to 0.3"),
         (Expected(verdict="inconclusive"), Facts(), "one: verdict pass, expected inconclusive"),
@@ -82,6 +90,43 @@ def test_what_did_not_show_is_said(expected: Expected, facts: Facts, said: str |
     found = list(faults(case, ROW, facts, {"base": BASE}))
     assert len(found) == (said is not None)
     assert said is None or said in found[0]
+
+
+def test_a_rate_that_is_unknown_is_held_against_nothing() -> None:
+    case = Case(name="one", scenario="smoke", expected=Expected(rate_ratio_of=("base", 0.4, 0.6)))
+    base = replace(BASE, payload_bits_per_second=None)
+    (said,) = faults(case, ROW, Facts(), {"base": base})
+    assert said == "cannot be held against 'base', which has no rate"
+
+
+def test_a_case_brings_along_what_it_is_held_against() -> None:
+    compared = {
+        case.name: case.expected.rate_ratio_of[0]
+        for case in CASES
+        if case.expected.rate_ratio_of is not None
+    }
+    assert compared
+    for name, base in compared.items():
+        names = [case.name for case in chosen([name])]
+        assert names.index(base) < names.index(name)
+    assert [case.name for case in chosen(None)] == [case.name for case in CASES]
+    assert chosen(["no such case"]) == []
+
+
+def test_a_studys_row_says_what_its_runs_are_sent_in() -> None:
+    spec = scenarios.load("vxlan-1-flow")
+    question = Sweep(axes=(Axis(field="traffic.streams_count", values=(1, 2)),))
+    study = Study(
+        study_id="s1",
+        spec=StudySpec(name="s", question=question, spec=spec),
+        created_at=NOW,
+        created_by="lab",
+    )
+    assert study_row("flows in a tunnel", study, []).encapsulation == "vxlan"
+    plain = study.spec.model_copy(update={"spec": scenarios.load("native-1-flow")})
+    assert study_row("x", study.model_copy(update={"spec": plain}), []).encapsulation == "none"
+    trials = [ROW, replace(ROW, encapsulation="vxlan")]
+    assert study_row("x", study, trials).encapsulation == "none, vxlan"
 
 
 @pytest.mark.parametrize(
