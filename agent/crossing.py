@@ -7,7 +7,7 @@ from itertools import count
 from typing import Final
 
 from agent.tools import Tools
-from agent.tunnel import TunnelEnd, TunnelFailed, clash
+from agent.tunnel import TunnelEnd, TunnelFailed, clash, mark_of
 from exchange.messages import Job, Tunnel, tunnel_of
 from exchange.ports import ExchangeError
 
@@ -31,14 +31,14 @@ class Crossing:
 
     async def open(self) -> None:
         """Both ends stand when this returns. Raises :class:`~agent.tunnel.TunnelFailed`."""
-        tunnel, host = self._tunnel, self._tools.host
+        tunnel, host, settings = self._tunnel, self._tools.host, self._tools.settings
         self._end = await TunnelEnd.open(
             tunnel,
             local=host.address,
             remote=self._job.endpoint.address,
             inner=tunnel.inner_client_address,
             nic=host.nic or "",
-            agent_id=self._tools.settings.agent_id,
+            mark=mark_of(settings.agent_id, settings.role),
         )
         self._holder = asyncio.create_task(self._hold())
         until_s = self._job.planned_start_at.timestamp() - ANSWER_BEFORE_S

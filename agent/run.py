@@ -27,7 +27,7 @@ from agent.server import Supervisor
 from agent.settings import AgentSettings
 from agent.spool import Spool, SpooledTable
 from agent.tools import Tools
-from agent.tunnel import sweep_tunnels
+from agent.tunnel import can_tunnel, mark_of, sweep_tunnels
 from agent.worker import Worker
 from agent.workspace import sweep
 from exchange.background import keep_going
@@ -91,6 +91,7 @@ async def main(settings: AgentSettings, fabric_settings: FabricSettings | None =
         older = settings.spool_path.parent if settings.spool_dir is None else None
         spool = Spool(settings.spool_path, settings.spool_max_bytes, older=older)
         sweep(settings.agent_id)
+        sweep_tunnels(mark_of(settings.agent_id, settings.role))
         fabric = open_fabric(fabric_settings)
     except HostUnknown as error:
         log.error("%s", error, extra={"action": "host"})
@@ -146,7 +147,7 @@ async def _be_agent(
                 host_log=host_log,
                 stopping=stopping,
                 changed=heart.changed,
-                tunnels=settings.allow_tunnels and sweep_tunnels(settings.agent_id),
+                tunnels=settings.allow_tunnels and can_tunnel(),
             )
             client = settings.role is Role.CLIENT
             role = Worker(queue=fabric.queue, tools=tools) if client else Supervisor(tools)

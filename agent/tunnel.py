@@ -1,10 +1,10 @@
 """One end of a VXLAN tunnel: a device that lives as long as its burst, and never longer.
 
-The device is named after its VNI and marked with the agent's id. A guardian holds a pipe to the
-agent and deletes the device when that closes, however the agent ends, unless it was told that the
-device is gone: it is a shell of a megabyte in a session of its own, and no child of the agent's
-once it runs. What it could not do (a host that lost power has no devices; a guardian may be killed
-too) the next agent of that name does.
+The device is named after its VNI and marked with the agent's id and role. A guardian holds a pipe
+to the agent and deletes the device when that closes, however the agent ends, unless it was told
+that the device is gone: it is a shell of a megabyte in a session of its own, and no child of the
+agent's once it runs. What it could not do (a host that lost power has no devices; a guardian may be
+killed too) the next agent of that name and role does.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.counters import NET_DEV, CountersUnreadable, parse_net_dev
-from exchange.messages import VXLAN_BYTES, Tunnel
+from exchange.messages import VXLAN_BYTES, Role, Tunnel
 
 IP_TIMEOUT_S: Final = 5.0
 _PREFIX: Final = "bsx"
@@ -48,7 +48,7 @@ def clash(one: Tunnel, other: Tunnel) -> bool:
 
 
 def device_commands(
-    tunnel: Tunnel, *, local: str, remote: str, inner: str, nic: str, mtu: int, agent_id: str
+    tunnel: Tunnel, *, local: str, remote: str, inner: str, nic: str, mtu: int, mark: str
 ) -> str:
     """What ``ip -batch`` is to do; the inner packets are by the outer headers smaller."""
     name = device_name(tunnel)
@@ -58,7 +58,7 @@ def device_commands(
                 f"link add {name} type vxlan id {tunnel.vni} local {local} remote {remote} "
                 f"dstport {tunnel.port} dev {nic} ttl 64 tos inherit"
             ),
-            f"link set {name} alias {_mark(agent_id)}",
+            f"link set {name} alias {mark}",
             f"address add {inner}/30 dev {name}",
             f"link set {name} mtu {mtu - VXLAN_BYTES} up",
             "",
@@ -75,13 +75,13 @@ class TunnelEnd:
 
     @classmethod
     async def open(
-        cls, tunnel: Tunnel, *, local: str, remote: str, inner: str, nic: str, agent_id: str
+        cls, tunnel: Tunnel, *, local: str, remote: str, inner: str, nic: str, mark: str
     ) -> "TunnelEnd":
         """Make the device, its guardian first. Raises :class:`TunnelFailed`."""
         name = device_name(tunnel)
         mtu = await asyncio.to_thread(_mtu, nic)
         commands = device_commands(
-            tunnel, local=local, remote=remote, inner=inner, nic=nic, mtu=mtu, agent_id=agent_id
+            tunnel, local=local, remote=remote, inner=inner, nic=nic, mtu=mtu, mark=mark
         )
         found = await asyncio.to_thread(_devices)
         if name in found:  # not ours to guard, nor to delete
@@ -113,27 +113,33 @@ class TunnelEnd:
         self._guard.communicate(word)  # and closes the pipe; it may be dead itself
 
 
-def sweep_tunnels(agent_id: str) -> bool:
-    """Delete what an earlier agent of this name left; whether tunnels can be made here (blocking).
+def mark_of(agent_id: str, role: Role) -> str:
+    """The mark of an agent's devices: a client and a server on one host may share its name."""
+    return f"broadside:{agent_id}/{role}"
+
+
+def sweep_tunnels(mark: str) -> None:
+    """Delete what an earlier agent of this mark left, as far as that is allowed (blocking)."""
+    with contextlib.suppress(TunnelFailed):
+        for name, borne in _devices().items():
+            if borne == mark:
+                with contextlib.suppress(TunnelFailed):
+                    _ip(["link", "delete", name])
+
+
+def can_tunnel() -> bool:
+    """Whether tunnels can be made here (blocking).
 
     Tried, not guessed: rights, the kernel's module and ``ip`` itself all have to be there.
     """
+    # Agents of one host may try at once, hence a name and a VNI of its own for each.
+    trial, vni = f"bsxt{os.getpid()}", str(_TRIAL_VNI + os.getpid() % 700_000)
     try:
-        for name, mark in _devices().items():
-            if mark == _mark(agent_id):
-                with contextlib.suppress(TunnelFailed):
-                    _ip(["link", "delete", name])
-        # Agents of one host may try at once, hence a name and a VNI of its own for each.
-        trial, vni = f"bsxt{os.getpid()}", str(_TRIAL_VNI + os.getpid() % 700_000)
         _ip(["link", "add", trial, "type", "vxlan", "id", vni, "dstport", "4789"])
         _ip(["link", "delete", trial])
     except TunnelFailed:
         return False
     return True
-
-
-def _mark(agent_id: str) -> str:
-    return f"broadside:{agent_id}"
 
 
 def _devices() -> dict[str, str]:

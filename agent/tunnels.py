@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from agent.tools import Tools
-from agent.tunnel import TunnelEnd, TunnelFailed, clash
+from agent.tunnel import TunnelEnd, TunnelFailed, clash, mark_of
 from exchange.messages import Tunnel
 from exchange.ports import ExchangeError
 
@@ -134,7 +134,7 @@ class TunnelKeeper:
                 remote=tunnel.client_address,
                 inner=tunnel.inner_server_address,
                 nic=host.nic or "",
-                agent_id=settings.agent_id,
+                mark=mark_of(settings.agent_id, settings.role),
             )
         except (TunnelFailed, ValueError) as error:
             asked.over = True

@@ -268,7 +268,7 @@ def test_a_killed_agents_tunnel_is_gone_before_it_is_back(notebook: Machine) -> 
     assert before is not None
     commands = (
         "ip link add bsx77 type vxlan id 77 local 127.0.0.1 dstport 4789 dev lo",
-        "ip link set bsx77 alias broadside:client",
+        "ip link set bsx77 alias broadside:client/client",
     )
     assert notebook.run(SERVER_UNIT, "sh", "-c", " && ".join(commands)).returncode == 0
     os.kill(before, signal.SIGKILL)

@@ -8,14 +8,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.tunnel import TunnelEnd
+from agent.tunnel import TunnelEnd, mark_of
 from agent.tunnels import SILENT_S
 from exchange.messages import Presence, Role, Tunnel
 from lab import clocks, fleet
@@ -172,7 +172,7 @@ def test_a_slow_guardian_leaves_the_next_device_of_that_name_alone(site: Range) 
             remote=tunnel.client_address,
             inner=tunnel.inner_server_address,
             nic=host.nic,
-            agent_id="test",
+            mark=mark_of("test", Role.CLIENT),
         )
 
     async def close_and_open() -> None:
@@ -277,3 +277,21 @@ def test_what_agents_leave_that_die_in_a_burst_is_gone_within_seconds(site: Rang
         graded = [(p["state"], p["reason"]) for p in summary["bursts"][0]["pairs"]]
         assert summary["pairs_measured"] == 2, (graded, summary["findings"])
         wait_until(lambda: not any(map(devices, everybody)), "no device after the next burst", 3)
+
+
+def test_an_agent_that_may_make_no_tunnels_any_more_still_removes_its_own(site: Range) -> None:
+    client = site.lab.clients[0]
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(site.agents.states()[client.name].pid, signal.SIGKILL)
+    for vni, role in ((71, Role.CLIENT), (72, Role.SERVER)):
+        for words in (
+            f"link add bsx{vni} type vxlan id {vni} local {client.address} dstport 4789 dev lo",
+            f"link set bsx{vni} alias {mark_of(client.name, role)}",
+        ):
+            run(["ip", *words.split()], namespace=client.namespace)
+    no_more = replace(
+        site, environment={**site.environment, "BROADSIDE_AGENT_ALLOW_TUNNELS": "false"}
+    )
+    with no_more.start(client.name):
+        wait_until(lambda: devices(client) == ["bsx72"], "only the other role's device", 15)
+    run(["ip", "link", "delete", "bsx72"], namespace=client.namespace)

@@ -1,4 +1,5 @@
 import asyncio
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -8,9 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.crossing import Crossing
-from agent.tunnel import TunnelFailed, clash, device_commands, device_name
+from agent.tunnel import (
+    TunnelFailed,
+    can_tunnel,
+    clash,
+    device_commands,
+    device_name,
+    mark_of,
+    sweep_tunnels,
+)
 from agent.tunnels import SILENT_S, TunnelKeeper
-from exchange.messages import Tunnel, tunnel_of
+from exchange.messages import Role, Tunnel, tunnel_of
 from exchange.ports import Entity
 from exchange.records import Records
 from tests.unit.agent.doubles import MemoryTable, make_tools
@@ -46,17 +55,62 @@ def test_the_device_is_marked_and_smaller_by_the_outer_headers() -> None:
         inner="198.19.128.9",
         nic="eth0",
         mtu=1500,
-        agent_id="c1",
+        mark=mark_of("c1", Role.CLIENT),
     )
     assert commands.splitlines() == [
         (
             "link add bsx4098 type vxlan id 4098 local 10.1.1.3 remote 10.2.1.3 dstport 4789 "
             "dev eth0 ttl 64 tos inherit"
         ),
-        "link set bsx4098 alias broadside:c1",
+        "link set bsx4098 alias broadside:c1/client",
         "address add 198.19.128.9/30 dev bsx4098",
         "link set bsx4098 mtu 1450 up",
     ]
+
+
+class Kernel:
+    """What ``ip`` does to some devices, by name with their marks."""
+
+    def __init__(self, devices: dict[str, str], *, may_change: bool = True) -> None:
+        self.devices, self._may_change = devices, may_change
+
+    def ip(self, arguments: list[str], commands: str | None = None) -> str:
+        if arguments[-3:] == ["show", "type", "vxlan"]:
+            return json.dumps([{"ifname": n, "ifalias": m} for n, m in self.devices.items()])
+        if not self._may_change:
+            raise TunnelFailed("ip: Operation not permitted")
+        name = arguments[2]
+        if arguments[1] == "delete":
+            del self.devices[name]
+        else:
+            self.devices[name] = ""
+        return ""
+
+
+def test_an_agent_removes_what_one_of_its_name_and_role_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client and a server on one host share the host's name."""
+    mine, other = mark_of("vm-1", Role.CLIENT), mark_of("vm-1", Role.SERVER)
+    kernel = Kernel(
+        {"bsx1": mine, "bsx2": other, "bsx3": mark_of("vm-2", Role.CLIENT), "vx0": mine}
+    )
+    monkeypatch.setattr("agent.tunnel._ip", kernel.ip)
+    sweep_tunnels(mine)
+    assert set(kernel.devices) == {"bsx2", "bsx3", "vx0"}
+    assert can_tunnel()
+    assert set(kernel.devices) == {"bsx2", "bsx3", "vx0"}
+
+
+def test_an_agent_without_the_right_sweeps_nothing_and_says_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mine = mark_of("vm-1", Role.CLIENT)
+    kernel = Kernel({"bsx1": mine}, may_change=False)
+    monkeypatch.setattr("agent.tunnel._ip", kernel.ip)
+    sweep_tunnels(mine)
+    assert kernel.devices == {"bsx1": mine}
+    assert not can_tunnel()
 
 
 class End:
