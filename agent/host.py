@@ -7,7 +7,7 @@ import socket
 import subprocess
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Final
+from typing import Any, Final
 
 from agent.settings import AgentSettings
 
@@ -27,6 +27,7 @@ class Host:
 
     address: str
     nic: str | None  # None: could not be found, so there are no host counters
+    nic_mtu_bytes: int | None
     kernel: str
     cpu_count: int | None
 
@@ -34,9 +35,11 @@ class Host:
 def find_host(settings: AgentSettings) -> Host:
     """Settings first, the host's own word second. Raises :class:`HostUnknown`."""
     address = str(settings.address) if settings.address is not None else find_address()
+    nic = settings.nic or find_nic(address)
     return Host(
         address=address,
-        nic=settings.nic or find_nic(address),
+        nic=nic,
+        nic_mtu_bytes=None if nic is None else find_mtu(nic),
         kernel=platform.release(),
         cpu_count=os.cpu_count(),
     )
@@ -62,13 +65,20 @@ def find_nic(address: str) -> str | None:
     """The interface that has an address, asked of ``ip``; None where that cannot be told."""
     if ip_address(address).is_loopback:
         return "lo"
+    return next((str(link["ifname"]) for link in _ask_ip("addr", "show", "to", address)), None)
+
+
+def find_mtu(nic: str) -> int | None:
+    """An interface's MTU in bytes; None where that cannot be told."""
+    return next((int(link["mtu"]) for link in _ask_ip("link", "show", "dev", nic)), None)
+
+
+def _ask_ip(*words: str) -> list[dict[str, Any]]:
+    """The interfaces that ``ip`` names; none where it does not answer."""
     try:
         answer = subprocess.run(
-            ["ip", "-j", "addr", "show", "to", address],
-            capture_output=True,
-            check=True,
-            timeout=IP_TIMEOUT_S,
+            ["ip", "-j", *words], capture_output=True, check=True, timeout=IP_TIMEOUT_S
         )
-        return next((link["ifname"] for link in json.loads(answer.stdout) if link), None)
-    except (OSError, subprocess.SubprocessError, ValueError, KeyError):
-        return None
+        return [link for link in json.loads(answer.stdout) if link]
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return []

@@ -68,6 +68,7 @@ def describe(
         cpu_count=host.cpu_count,
         nic=host.nic,
         nic_bits_per_second=settings.nic_bits_per_second,
+        nic_mtu_bytes=host.nic_mtu_bytes,
         vm_size=settings.vm_size,
         clock=clock,
         problem=condition.problem,

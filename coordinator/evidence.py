@@ -105,6 +105,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
                 joined_by=join.joined_by.get(pair.index),
                 client_nic_bits_per_second=caps.get(holder.agent_id) if holder else None,
                 server_nic_bits_per_second=pair.server_nic_bits_per_second,
+                nic_mtu_bytes=pair.nic_mtu_bytes,
                 probes=probes.get(pair.index),
             )
         )

@@ -620,10 +620,8 @@ class _Test:
                 duration_s=_lenient_count(asked.get("duration")),
                 omit_s=_lenient_count(asked.get("omit")),
                 block_bytes=_lenient_count(asked.get("blksize")),
-                mss_bytes=_lenient_count(
-                    self.start.get("tcp_mss") or self.start.get("tcp_mss_default")
-                )
-                or None,
+                # Of its control connection, at the client; "tcp_mss" only repeats --set-mss.
+                mss_bytes=_lenient_count(self.start.get("tcp_mss_default")) or None,
                 window_bytes=self._window_bytes(),
                 stream_bits_per_second=_lenient_count(
                     asked.get("target_bitrate")

@@ -379,6 +379,7 @@ class Presence(Message):
     cpu_count: int | None = None
     nic: str | None = None  # interface that carries the traffic
     nic_bits_per_second: int | None = None  # its cap by the VM size, where the agent was told
+    nic_mtu_bytes: int | None = None
     vm_size: str | None = None
     clock: ClockReading | None = None
     problem: str | None = None  # why the agent cannot work, in one line
@@ -524,7 +525,7 @@ class EngineReport(Message):
     duration_s: int | None = None
     omit_s: int | None = None
     block_bytes: int | None = None
-    mss_bytes: int | None = None
+    mss_bytes: int | None = None  # None as well where the engine only repeats what it was asked
     window_bytes: int | None = None  # socket buffer that the kernel granted, halved as on Linux
     stream_bits_per_second: int | None = None  # pacing that was set; None: none, or not told
     pacing: Pacing | None = None  # who held it

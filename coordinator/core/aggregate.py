@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from coordinator.core.align import CELL_FULL_RATIO, Aligned, Basis, FlowSeconds, HostSeconds
 from coordinator.core.completeness import PAIR_FLOOR_RATIO, PairGrade, State
 from coordinator.core.evidence import Floats, Joined, PairEvidence, Singles
-from coordinator.core.headers import MSS_ASSUMED_BYTES, Headers
+from coordinator.core.headers import Headers
 from coordinator.core.roundtrips import PathLatency
 from coordinator.core.runs import Burst
 from coordinator.core.series import BurstSeries, FlowSeries
@@ -69,7 +69,7 @@ class FlowSummary(Message):
     share_movement_ratio: float | None = None  # variance of the sum / sum of pairs' variances
     retransmits_count: int | None = None  # in the window, senders that were heard
     retransmit_ratio: float | None = None  # of segments sent
-    mss_bytes: int | None = None  # median over clients' connections; None: none told
+    mss_bytes: int | None = None  # TCP payload of a full packet, by the overhead's reckoning
     tcp_efficiency_ratio: float | None = None
     rtt_mean_s: float | None = None
     rtt_p50_s: float | None = None
@@ -241,8 +241,7 @@ def _flow(
     late = np.array([grade.state is State.LATE for grade in grades])
     sent_bytes = _known_sum(flow.sent_bytes[:, span])
     sent = None if sent_bytes is None else sent_bytes * 8 / length_s
-    mss_bytes = _mss(aligned.pairs)
-    segments = None if sent_bytes is None else sent_bytes / (mss_bytes or MSS_ASSUMED_BYTES)
+    segments = None if sent_bytes is None else sent_bytes / headers.mss_bytes
     retransmits = _known_sum(flow.retransmits_count[:, span])
     rtt = flow.rtt_s[:, span]
     rtts = rtt[~np.isnan(rtt)].astype(np.float64)
@@ -274,7 +273,7 @@ def _flow(
         share_movement_ratio=figure(_share_movement(bytes_in[on_time])),
         retransmits_count=None if retransmits is None else round(retransmits),
         retransmit_ratio=_over(retransmits, segments),
-        mss_bytes=mss_bytes,
+        mss_bytes=headers.mss_bytes,
         tcp_efficiency_ratio=figure(tcp_efficiency(segments, retransmits)),
         rtt_mean_s=figure(rtt_mean),
         rtt_p50_s=_quantile(rtts, 0.5),
@@ -379,15 +378,6 @@ def _baseline(pairs: Sequence[PairEvidence], flow: Flow, rtt_s: Floats) -> float
     if len(rtt_s):
         said.append(float(rtt_s.min()))
     return min(said, default=None)
-
-
-def _mss(pairs: Sequence[PairEvidence]) -> int | None:
-    said = sorted(
-        pair.report.engine.mss_bytes
-        for pair in pairs
-        if pair.report and pair.report.engine and pair.report.engine.mss_bytes
-    )
-    return said[len(said) // 2] if said else None
 
 
 def _row_means(cells: Singles, span: slice) -> Floats:

@@ -239,5 +239,10 @@ def _sku(spec: RunSpec) -> str | None:
 
 def _ip_ratio(spec: RunSpec) -> float:
     traffic = spec.traffic
-    told = headers(traffic.protocol, [traffic.mss_bytes], block_bytes=traffic.block_bytes)
-    return told.ip_ratio
+    return headers(
+        traffic.protocol,
+        [],
+        asked_mss_bytes=traffic.mss_bytes,
+        block_bytes=traffic.block_bytes,
+        vxlan=traffic.encapsulation is not None,
+    ).ip_ratio

@@ -214,6 +214,7 @@ class PairEvidence:
     joined_by: Joined | None = None
     client_nic_bits_per_second: float | None = None  # egress cap by the VM size
     server_nic_bits_per_second: float | None = None
+    nic_mtu_bytes: int | None = None  # smallest of both ends'
     client_vm_size: str | None = None
     server_vm_size: str | None = None
     probes: ProbeColumn | None = None

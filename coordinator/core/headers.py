@@ -20,6 +20,7 @@ TIMESTAMPS_BYTES: Final = 12
 UDP_BYTES: Final = 8
 ETHERNET_BYTES: Final = 14
 USUAL_MTUS: Final = (1280, 1350, 1400, 1450, 1500, 3900, 4000, 9000, 9001, 65_535)
+MTU_ASSUMED_BYTES: Final = 1500
 MSS_ASSUMED_BYTES: Final = 1448  # 1500 - 20 - 20 - 12: where nothing was recorded
 
 
@@ -29,19 +30,25 @@ class Headers:
 
     ip_ratio: float
     wire_ratio: float
-    assumed: bool  # no segment size was recorded; 1500-byte packets were assumed
+    assumed: bool  # no segment size was recorded: that of 1500-byte packets, or of what was asked
     how: str  # the sum, for people
+    mss_bytes: int = MSS_ASSUMED_BYTES  # TCP payload of a full packet
 
 
 def headers(
     protocol: Protocol,
     mss_bytes: Iterable[int | None],
     *,
+    asked_mss_bytes: int | None = None,
+    mtu_bytes: int | None = None,
     block_bytes: int | None = None,
     ipv6: bool = False,
     vxlan: bool = False,
 ) -> Headers:
     """Overhead of full-size packets; the median of the segment sizes that pairs reported.
+
+    Where a size was asked and nobody told what came of it, it is that or what ``mtu_bytes`` (of
+    the interfaces; 1500 where unknown) leaves, whichever is smaller.
 
     Linux reports the segment size of a live connection net of TCP options, so 1448 is a 1500-byte
     packet with timestamps. A size that makes a usual MTU without them is taken as having none.
@@ -49,10 +56,15 @@ def headers(
     ip = IPV6_BYTES if ipv6 else IPV4_BYTES
     if protocol is Protocol.UDP:
         return _udp(block_bytes, ip, VXLAN_BYTES if vxlan else 0)
-    known = sorted(size for size in mss_bytes if size)
-    usual = MSS_ASSUMED_BYTES - (ip - IPV4_BYTES) - (VXLAN_BYTES if vxlan else 0)
-    mss = known[len(known) // 2] if known else usual
-    options = 0 if mss + ip + TCP_BYTES in USUAL_MTUS else TIMESTAMPS_BYTES
+    # Older Broadsides recorded what iperf3 repeats of the request as if it told it.
+    known = sorted(size for size in mss_bytes if size and size != asked_mss_bytes)
+    most = segment_max_bytes(
+        mtu_bytes if mtu_bytes and asked_mss_bytes else MTU_ASSUMED_BYTES, ipv6=ipv6, vxlan=vxlan
+    )
+    assumed = min(most, asked_mss_bytes or most) - TIMESTAMPS_BYTES
+    mss = known[len(known) // 2] if known else assumed
+    bare = bool(known) and mss + ip + TCP_BYTES in USUAL_MTUS
+    options = 0 if bare else TIMESTAMPS_BYTES
     outer = VXLAN_BYTES if vxlan else 0
     packet = mss + ip + TCP_BYTES + options + outer
     return Headers(
@@ -61,12 +73,19 @@ def headers(
         assumed=not known,
         how=f"{packet} B packets carry {mss} B of payload"
         + (f", {outer} B of them for VXLAN" if outer else ""),
+        mss_bytes=mss,
     )
+
+
+def segment_max_bytes(mtu_bytes: int, *, ipv6: bool = False, vxlan: bool = False) -> int:
+    """The largest TCP segment, its options included, that an interface's MTU leaves room for."""
+    ip = IPV6_BYTES if ipv6 else IPV4_BYTES
+    return mtu_bytes - ip - TCP_BYTES - (VXLAN_BYTES if vxlan else 0)
 
 
 def _udp(block_bytes: int | None, ip: int, outer: int) -> Headers:
     block = block_bytes or MSS_ASSUMED_BYTES
-    fragments = math.ceil((block + UDP_BYTES) / (1500 - outer - ip))
+    fragments = math.ceil((block + UDP_BYTES) / (MTU_ASSUMED_BYTES - outer - ip))
     packet = block + UDP_BYTES + fragments * (ip + outer)
     return Headers(
         ip_ratio=packet / block,

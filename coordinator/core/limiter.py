@@ -115,7 +115,7 @@ class Scene:
         if not self.drops or ratio is None or not rtt_s:
             return self.drops
         each = sum(_one_way(self, pair) for pair in self.pairs) / len(self.pairs)
-        mss_bytes = self.lead.mss_bytes or self.traffic.mss_bytes or MSS_ASSUMED_BYTES
+        mss_bytes = self.lead.mss_bytes or MSS_ASSUMED_BYTES
         most = MATHIS * mss_bytes * 8 / (rtt_s * math.sqrt(ratio))  # bit/s a stream
         return each / self.traffic.streams_count >= most
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from coordinator.core.endurance import control_warning, hard_end_problem
+from coordinator.core.headers import segment_max_bytes
 from coordinator.core.limits import DOCUMENTED
 from coordinator.core.runs import Burst, Pair, Plan, RunSpec
 from exchange.messages import Endpoint, Presence, Role
@@ -56,7 +57,7 @@ def plan(spec: RunSpec, presences: Sequence[Presence], now: datetime, run_id: st
     fleet = live(presences, now)
     servers = [agent for agent in fleet if agent.role is Role.SERVER]
     clients = [agent for agent in fleet if agent.role is Role.CLIENT]
-    pairs = _pairs(servers, spec)
+    pairs = _pairs(servers, clients, spec)
     problems = [
         *_shortages(spec, presences, now, servers=servers, clients=clients, pairs=len(pairs)),
         *_engine_problems(spec, servers=servers, clients=clients),
@@ -76,7 +77,7 @@ def plan(spec: RunSpec, presences: Sequence[Presence], now: datetime, run_id: st
         spec=spec,
         pairs=tuple(pairs),
         bursts=tuple(bursts),
-        warnings=tuple(_warnings(spec, clients)),
+        warnings=(*_warnings(spec, clients), *_segment_warnings(spec, [*clients, *servers])),
     )
 
 
@@ -100,7 +101,7 @@ def _bursts(spec: RunSpec, now: datetime) -> list[Burst]:
     ]
 
 
-def _pairs(servers: Sequence[Presence], spec: RunSpec) -> list[Pair]:
+def _pairs(servers: Sequence[Presence], clients: Sequence[Presence], spec: RunSpec) -> list[Pair]:
     """Up to as many pairs as are wanted, each a server's ports in turn: one a process."""
     each = spec.traffic.processes_count
     groups = [port_groups(server, spec.traffic.engine, each) for server in servers]
@@ -122,9 +123,17 @@ def _pairs(servers: Sequence[Presence], spec: RunSpec) -> list[Pair]:
                 echo_port=server.echo_port if spec.traffic.probe is not None else None,
             ),
             server_nic_bits_per_second=server.nic_bits_per_second,
+            nic_mtu_bytes=_smallest_mtu([server, *clients]),
         )
         for index, (server, (first, *more)) in zip(range(spec.pairs_count), offers, strict=False)
     ]
+
+
+def _smallest_mtu(agents: Sequence[Presence]) -> int | None:
+    """In bytes; None where one of them did not tell."""
+    told = [agent.nic_mtu_bytes for agent in agents]
+    known = [mtu for mtu in told if mtu is not None]
+    return min(known) if known and len(known) == len(told) else None
 
 
 def port_groups(server: Presence, engine: str, each: int) -> list[tuple[int, ...]]:
@@ -313,6 +322,22 @@ def _warnings(spec: RunSpec, clients: Sequence[Presence]) -> list[str]:
             "which spreads first data over tens of milliseconds or more"
         )
     return warnings
+
+
+def _segment_warnings(spec: RunSpec, agents: Sequence[Presence]) -> Iterator[str]:
+    """A TCP segment that the agents' own interfaces cannot carry whole."""
+    asked, vxlan = spec.traffic.mss_bytes, spec.traffic.encapsulation is not None
+    known = [(agent.nic_mtu_bytes, agent) for agent in agents if agent.nic_mtu_bytes is not None]
+    if asked is None or not known:
+        return
+    mtu, agent = min(known, key=lambda one: one[0])
+    most = segment_max_bytes(mtu, ipv6=":" in agent.address, vxlan=vxlan)
+    if asked > most:
+        yield (
+            f"traffic.mss_bytes: {asked} is over the {most} that an MTU of {mtu}"
+            f"{' leaves in VXLAN' if vxlan else ' leaves'} ({agent.agent_id}), so segments will be "
+            f"smaller; ask for at most {most}"
+        )
 
 
 def _reach_warnings(spec: RunSpec, clients: Sequence[Presence]) -> Iterator[str]:

@@ -165,6 +165,7 @@ class Pair(Message):
     index: int
     endpoint: Endpoint
     server_nic_bits_per_second: int | None = None
+    nic_mtu_bytes: int | None = None  # smallest of its server and all clients; None: one is unknown
 
     @property
     def name(self) -> str:

@@ -432,6 +432,8 @@ def _headers(spec: RunSpec, aligned: Aligned) -> Headers:
     return headers(
         spec.traffic.protocol,
         [engine.mss_bytes for engine in engines] or [test.engine.mss_bytes for test in tests],
+        asked_mss_bytes=spec.traffic.mss_bytes,
+        mtu_bytes=min((p.nic_mtu_bytes for p in aligned.pairs if p.nic_mtu_bytes), default=None),
         block_bytes=spec.traffic.block_bytes
         or next((engine.block_bytes for engine in engines if engine.block_bytes), None),
         ipv6=any(":" in test.endpoint.address for test in tests),

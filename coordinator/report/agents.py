@@ -62,7 +62,7 @@ def planned_section(source: Source) -> Section:
     ]
     by_field: dict[str, list[Setting]] = {}
     # Of no engine at all the settings still say what was asked.
-    for engine in engines or [None]:
+    for engine in engines or (None,):
         for each in settings(traffic, spec.burst_s, engine):
             by_field.setdefault(each.field, []).append(each)
     starts = [b.start_error_max_s for b in source.summary.bursts if b.start_error_max_s is not None]

@@ -31,7 +31,7 @@ def make_tools(records: Records, **settings: Any) -> Tools:
     """A client's tools, with an engine that is not there and no gate."""
     return Tools(
         settings=make_settings(**settings),
-        host=Host(address="10.1.1.1", nic="eth0", kernel="6.1", cpu_count=4),
+        host=Host(address="10.1.1.1", nic="eth0", nic_mtu_bytes=1500, kernel="6.1", cpu_count=4),
         engine=Engine(binary=("/nowhere/iperf3",), version=Version(3, 18), preloadable=False),
         gate=None,
         records=records,

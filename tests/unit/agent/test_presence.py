@@ -16,7 +16,7 @@ from exchange.records import Records
 from tests.unit.agent.doubles import MemoryTable
 from tests.unit.agent.jobs import INSTANT_AT, make_settings
 
-HOST = Host(address="10.1.1.1", nic="eth0", kernel="6.1", cpu_count=4)
+HOST = Host(address="10.1.1.1", nic="eth0", nic_mtu_bytes=1500, kernel="6.1", cpu_count=4)
 
 
 def test_a_presence_says_what_the_agent_is_and_can() -> None:

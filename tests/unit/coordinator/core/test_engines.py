@@ -1,7 +1,9 @@
 """Engines from launch to verdict: who can run them, what they told, what they did otherwise."""
 
 import math
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from coordinator.core.measures import find, measure_pairs
 from coordinator.core.plan import Infeasible, plan
 from coordinator.core.runs import Burst, Pair, Plan, RunSpec
 from coordinator.core.summary import summarise_burst
+from exchange.iperf3 import read_any
 from exchange.messages import (
     BUCKET_RATIO,
     Combine,
@@ -46,6 +49,7 @@ from exchange.messages import (
 from exchange.seconds import TestSeconds
 from tests.unit.coordinator.fleet import NOW, presence
 
+RECORDINGS = Path(__file__).parents[3] / "data" / "iperf3" / "3.22"
 BURST = Burst(index=0, planned_start_at=NOW.replace(microsecond=0), duration_s=10)
 T0_S = BURST.planned_start_at.timestamp()
 
@@ -396,29 +400,79 @@ def test_jitter_is_told_by_flow() -> None:
 
 
 def test_what_an_engine_did_otherwise_is_found_and_said() -> None:
-    traffic = Traffic(
-        streams_count=8, window_bytes=400_000, mss_bytes=1400, congestion="bbr", dscp=46
-    )
+    traffic = Traffic(streams_count=8, window_bytes=400_000, congestion="bbr", dscp=46)
     as_asked = EngineReport(
         engine="iperf3",
         streams_count=8,
         duration_s=10,
         window_bytes=400_000,
-        mss_bytes=1388,  # net of timestamps
         sender_congestion="bbr",
         tos=184,
     )
-    clamped = as_asked.model_copy(
-        update={"window_bytes": 212_992, "mss_bytes": 1208, "sender_congestion": "cubic"}
-    )
+    clamped = as_asked.model_copy(update={"window_bytes": 212_992, "sender_congestion": "cubic"})
     aligned = align(burst_of(as_asked, clamped, clamped, flow=Flow.UP), Direction.FORWARD)
     found = {one.field: one for one in find_differences(traffic, 10, aligned)}
-    assert set(found) == {"window_bytes", "mss_bytes", "congestion"}
+    assert set(found) == {"window_bytes", "congestion"}
     assert str(found["window_bytes"]) == (
         "window_bytes: 400000 asked, 212992 done by 2 pairs (pair-002, pair-003)"
     )
     silent = align(burst_of(EngineReport(engine="iperf3"), flow=Flow.UP), Direction.FORWARD)
     assert find_differences(traffic, 10, silent) == ()
+
+
+def test_a_segment_size_that_was_asked_is_told_by_iperf3_only_where_it_dropped_it() -> None:
+    """With ``--set-mss`` it repeats the request; without, it tells its control connection's."""
+    asked = Traffic(mss_bytes=1000)
+    for recording, found in (("tcp-opts", ()), ("tcp-P2", (("1000", "1448"),))):
+        text = (RECORDINGS / f"{recording}.json").read_bytes()
+        engine = read_any(text).report
+        told = EngineReport(engine="iperf3", mss_bytes=engine.mss_bytes)
+        aligned = align(burst_of(told, flow=Flow.UP), Direction.FORWARD)
+        said = find_differences(asked, 10, aligned)
+        assert tuple((one.asked, one.did) for one in said if one.field == "mss_bytes") == found
+
+
+def test_the_overhead_of_an_asked_segment_size_is_assumed() -> None:
+    engine = EngineReport(engine="iperf3")
+    asked = spec(traffic={"mss_bytes": 9000}, burst_s=10)
+    evidence = burst_of(engine, flow=Flow.UP)
+    summary = summarise_burst(asked, evidence, None, NOW + timedelta(minutes=5))
+    assert summary.header_ratio == pytest.approx(1500 / 1448, abs=1e-6)
+    assert summary.headers_assumed
+    jumbo = replace(
+        evidence, pairs=tuple(replace(pair, nic_mtu_bytes=9000) for pair in evidence.pairs)
+    )
+    summary = summarise_burst(asked, jumbo, None, NOW + timedelta(minutes=5))
+    assert summary.header_ratio == pytest.approx(9000 / 8948, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mss_bytes", "changes", "most"),
+    [(1460, {}, None), (1461, {}, 1460), (1411, {"encapsulation": "vxlan"}, 1410)],
+)
+def test_a_segment_size_over_what_the_nics_carry_is_said_before_the_launch(
+    mss_bytes: int, changes: dict[str, Any], most: int | None
+) -> None:
+    def made(**told: Any) -> Plan:
+        agents = [
+            presence(role, index, tunnels=True, **(told if index == 2 else {"nic_mtu_bytes": 9000}))
+            for role in Role
+            for index in (1, 2)
+        ]
+        return plan(spec(traffic={"mss_bytes": mss_bytes, **changes}), agents, NOW, "r1")
+
+    said = [each for each in made(nic_mtu_bytes=1500).warnings if "mss_bytes" in each]
+    if most is None:
+        assert said == []
+    else:
+        (words,) = said
+        assert words.startswith(f"traffic.mss_bytes: {mss_bytes} is over the {most} that an MTU of")
+        assert "client-002" in words
+        assert words.endswith(f"ask for at most {most}")
+    assert {pair.nic_mtu_bytes for pair in made(nic_mtu_bytes=1500).pairs} == {1500}
+    unknown = made(nic_mtu_bytes=None)
+    assert not any("mss_bytes" in each for each in unknown.warnings)
+    assert {pair.nic_mtu_bytes for pair in unknown.pairs} == {None}
 
 
 def test_every_process_of_a_pair_is_held_against_what_was_asked() -> None:

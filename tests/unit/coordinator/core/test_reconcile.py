@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -167,8 +168,34 @@ def test_header_overhead() -> None:
     assert headers(Protocol.TCP, [1428], ipv6=True).ip_ratio == pytest.approx(1500 / 1428)
     assert headers(Protocol.TCP, [1448]).wire_ratio == pytest.approx(1514 / 1448)
     assert headers(Protocol.TCP, [None]).assumed
+    told = headers(Protocol.TCP, [1448], asked_mss_bytes=9000)
+    assert told.ip_ratio == pytest.approx(1500 / 1448)
+    assert not told.assumed
     assert headers(Protocol.UDP, [], block_bytes=1400).ip_ratio == pytest.approx(1428 / 1400)
     assert headers(Protocol.UDP, [], block_bytes=8192).ip_ratio == pytest.approx(8320 / 8192)
+
+
+@pytest.mark.parametrize(
+    ("asked", "path", "ratio"),
+    [
+        (1000, {}, 1040 / 988),
+        (9000, {}, 1500 / 1448),  # more than a 1500-byte path carries
+        (9000, {"mtu_bytes": 9000}, 9000 / 8948),
+        (9000, {"mtu_bytes": 1400}, 1400 / 1348),
+        (1460, {"vxlan": True}, 1500 / 1398),
+        (1372, {"vxlan": True}, (1372 + 40 + 50) / 1360),
+        (1460, {"ipv6": True}, 1500 / 1428),
+    ],
+)
+def test_a_segment_size_that_was_asked_is_no_larger_than_the_path_leaves(
+    asked: int, path: dict[str, Any], ratio: float
+) -> None:
+    """iperf3 repeats what it was asked, so nobody tells what it was."""
+    found = headers(Protocol.TCP, [None], asked_mss_bytes=asked, **path)
+    assert found.ip_ratio == pytest.approx(ratio)
+    assert found.assumed
+    echoed = headers(Protocol.TCP, [asked], asked_mss_bytes=asked, **path)
+    assert echoed == found  # of an older Broadside's record
 
 
 def test_a_series_survives_packing() -> None:
