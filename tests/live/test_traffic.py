@@ -156,7 +156,7 @@ def test_what_no_engine_here_can_do_is_refused_at_launch_with_the_field(url: str
         ({"traffic.engine": "https"}, "traffic.engine: no server agent serves https"),
         (
             {"traffic.engine": "ftp", "traffic.protocol": "udp"},
-            "stream_bits_per_second: a UDP run needs a rate",
+            "traffic.protocol: ftp cannot do udp",
         ),
         (
             {"traffic.engine": "http", "objective.retransmit_max_ratio": 0.1},
