@@ -7,7 +7,7 @@ more of it than a :class:`Place`.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 from uuid import uuid4
 
 import pytest
@@ -21,6 +21,8 @@ from exchange.raw import TableRaw
 
 _Port = TypeVar("_Port", covariant=True)
 
+LOCK_S: Final = 2.5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
@@ -28,7 +30,7 @@ class Place:
 
     adapter: str
     address: str
-    lock_s: float  # s, the queue's lock time: as short as the adapter allows
+    lock_s: float  # s, the queue's lock time: above a busy host's pauses, no longer
     deliveries_max_count: int
 
     def open_queue(self) -> JobQueue:
@@ -51,7 +53,7 @@ class Adapter(Generic[_Port]):
 
 def _embedded_place(request: pytest.FixtureRequest) -> Place:
     address = str(request.getfixturevalue("tmp_path") / "fabric")
-    return Place(adapter="embedded", address=address, lock_s=0.8, deliveries_max_count=3)
+    return Place(adapter="embedded", address=address, lock_s=LOCK_S, deliveries_max_count=3)
 
 
 def _embedded_queue(place: Place) -> JobQueue:
@@ -70,7 +72,7 @@ def _embedded_table(place: Place) -> Table:
 
 def _servicebus_place(request: pytest.FixtureRequest) -> Place:
     broker = request.getfixturevalue("broker")
-    name, lock_s, deliveries_max_count = f"q{uuid4().hex[:8]}", 1.5, 3
+    name, lock_s, deliveries_max_count = f"q{uuid4().hex[:8]}", LOCK_S, 3
     broker.ask("create", queue=name, lock_s=lock_s, max_delivery_count=deliveries_max_count)
     return Place(
         adapter="servicebus",

@@ -41,6 +41,7 @@ from lab.servicebus.process import BrokerProcess
 pytestmark = [pytest.mark.live]
 
 LOCK_S = 1.5
+RENEWED_LOCK_S = 4.0  # where a renewal must come in time
 KEY = "the lab's own key"
 JWT_KEY = "a key that is long enough for HS256, as it should be"
 
@@ -181,19 +182,19 @@ def a_lock_that_runs_out_is_lost(broker: BrokerProcess, stack: ExitStack) -> Non
 
 
 def renewed_locks_hold(broker: BrokerProcess, stack: ExitStack) -> None:
-    stage = Stage(broker, stack)
+    stage = Stage(broker, stack, lock_s=RENEWED_LOCK_S)
     sender, receiver = stage.sender(), stage.receiver()
     sender.send_messages(ServiceBusMessage(b"x"))
     message = _one(receiver)
     for _ in range(3):
-        time.sleep(LOCK_S / 2)
+        time.sleep(RENEWED_LOCK_S / 2)
         assert receiver.renew_message_lock(message) > _now()
     receiver.complete_message(message)
     assert stage.counts()["active"] == 0
 
 
 def the_lock_renewer_works(broker: BrokerProcess, stack: ExitStack) -> None:
-    stage = Stage(broker, stack)
+    stage = Stage(broker, stack, lock_s=RENEWED_LOCK_S)
     failures: list[Any] = []
     renewer = stack.enter_context(
         AutoLockRenewer(60, on_lock_renew_failure=lambda _, error: failures.append(error))
@@ -201,7 +202,7 @@ def the_lock_renewer_works(broker: BrokerProcess, stack: ExitStack) -> None:
     stage.sender().send_messages(ServiceBusMessage(b"x"))
     receiver = stage.receiver(auto_lock_renewer=renewer)
     message = _one(receiver)
-    time.sleep(LOCK_S * 3)
+    time.sleep(RENEWED_LOCK_S * 2)
     receiver.complete_message(message)
     assert not failures
 
@@ -210,7 +211,7 @@ def schedules_and_cancels(broker: BrokerProcess, stack: ExitStack) -> None:
     stage = Stage(broker, stack)
     sender, receiver = stage.sender(), stage.receiver()
     messages = [ServiceBusMessage(b"s%d" % number) for number in range(3)]
-    due_at = _now() + timedelta(seconds=2)
+    due_at = _now() + timedelta(seconds=8)
     numbers = sender.schedule_messages(messages, due_at)
     assert stage.counts()["scheduled"] == 3
     sender.cancel_scheduled_messages(numbers[1])
@@ -223,7 +224,7 @@ def schedules_and_cancels(broker: BrokerProcess, stack: ExitStack) -> None:
     assert receiver.receive_messages(max_wait_time=0.5) == []
     bodies = []
     for _ in range(2):
-        message = _one(receiver)
+        message = _one(receiver, 20)
         assert _now() >= due_at - timedelta(milliseconds=1)
         bodies.append(_body(message))
         receiver.complete_message(message)
@@ -364,8 +365,9 @@ def thirty_receivers_share_without_doubles(broker: BrokerProcess, stack: ExitSta
         receiver.close()
 
     with ThreadPoolExecutor(30) as pool:
-        for _ in range(30):
-            pool.submit(work, stage.client.get_queue_receiver(stage.name))
+        workers = [
+            pool.submit(work, stage.client.get_queue_receiver(stage.name)) for _ in range(30)
+        ]
         try:
             sender = stage.sender()
             for at in range(0, total, 100):
@@ -375,6 +377,8 @@ def thirty_receivers_share_without_doubles(broker: BrokerProcess, stack: ExitSta
                 time.sleep(0.05)
         finally:
             done.set()
+    for worker in workers:
+        worker.result()
     assert len(seen) == total
     assert set(seen.values()) == {1}
 
@@ -413,11 +417,11 @@ def aio_does_all_of_it(broker: BrokerProcess, stack: ExitStack) -> None:
             (buried,) = await dead.receive_messages(1, max_wait_time=5)
             assert buried.dead_letter_reason == "aio"
             await dead.complete_message(buried)
-            due_at = _now() + timedelta(seconds=1)
+            due_at = _now() + timedelta(seconds=5)
             messages = [ServiceBusMessage(b"s"), ServiceBusMessage(b"t")]
             numbers = await sender.schedule_messages(messages, due_at)
             await sender.cancel_scheduled_messages(numbers[0])
-            message = await one()
+            message = await one(20)
             assert _body(message) == b"t"
             await receiver.complete_message(message)
             await sender.send_messages(ServiceBusMessage(b"e"))
@@ -434,7 +438,7 @@ def aio_does_all_of_it(broker: BrokerProcess, stack: ExitStack) -> None:
 
 
 def aio_lock_renewer_works(broker: BrokerProcess, stack: ExitStack) -> None:
-    stage = Stage(broker, stack)
+    stage = Stage(broker, stack, lock_s=RENEWED_LOCK_S)
     failures: list[Any] = []
 
     async def fail(_: Any, error: Any) -> None:
@@ -449,7 +453,7 @@ def aio_lock_renewer_works(broker: BrokerProcess, stack: ExitStack) -> None:
         ):
             await sender.send_messages(ServiceBusMessage(b"x"))
             (message,) = await receiver.receive_messages(1, max_wait_time=5)
-            await asyncio.sleep(LOCK_S * 3)
+            await asyncio.sleep(RENEWED_LOCK_S * 2)
             await receiver.complete_message(message)
 
     asyncio.run(play())
