@@ -19,7 +19,7 @@ pytestmark = pytest.mark.live
 
 NAME = "hard-stop"
 
-# An agent in small: one job's client, with a hard stop a second after a deadline of half a second.
+# An agent in small: one job's client, with a hard stop a second after its deadline.
 PROGRAM = """
 import asyncio, sys, time
 from datetime import UTC, datetime
@@ -85,7 +85,7 @@ def children(pid: int) -> list[int]:
 
 @pytest.mark.parametrize("name", sorted(engines()))
 async def test_a_stopped_agents_engine_ends_at_its_hard_stop(name: str, port: int) -> None:
-    agent = await start(name, port, deadline_s=0.5)
+    agent = await start(name, port, deadline_s=3)
     try:
         assert agent.stdout is not None
         pid = int(await agent.stdout.readline())
@@ -94,7 +94,7 @@ async def test_a_stopped_agents_engine_ends_at_its_hard_stop(name: str, port: in
         started = children(agent.pid)
         assert pid in started and is_alive(pid)
         await until(lambda: not any(map(is_alive, started)), "the hard stop to end the engine")
-        assert time.monotonic() - stopped_s < 3
+        assert time.monotonic() - stopped_s < 10
     finally:
         agent.kill()
         await agent.wait()

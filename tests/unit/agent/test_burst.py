@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from agent import burst as burst_module
+from agent import lookout
 from agent.burst import Burst
 from agent.tools import Tools
 from exchange.messages import Claim, ClockReading, ClockSource, Control, JobReport, Outcome, Phase
@@ -15,14 +16,19 @@ from tests.unit.agent.jobs import make_job
 
 
 class Bench:
-    """A run of one job, due in a second, on a table in memory."""
+    """A run of one job, due in a while and armed at once, on a table in memory."""
 
     def __init__(self) -> None:
         self.table = MemoryTable()
         self.records = Records(self.table)
-        self.tools: Tools = make_tools(self.records, control_poll_s=0.01)
+        self.tools: Tools = make_tools(self.records, control_poll_s=0.01, arm_lead_s=8)
         self.now = datetime.now(UTC)
-        self.job = make_job(planned_start_at=self.now + timedelta(seconds=1))
+        self.job = make_job(planned_start_at=self.now + timedelta(seconds=8))
+
+    def due_soon(self) -> None:
+        """For a case that waits for the instant."""
+        due_at = datetime.now(UTC) + timedelta(seconds=2)
+        self.job = self.job.model_copy(update={"planned_start_at": due_at})
 
     async def conduct(self, lease_s: float = 60.0) -> JobReport:
         header = RunHeader(run_id="run-1", scenario="t", created_at=self.now, created_by="t")
@@ -42,6 +48,8 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
         )
 
     monkeypatch.setattr(burst_module, "read_clock", read_clock)
+    for module in (burst_module, lookout):
+        monkeypatch.setattr(module, "LAST_LOOK_S", 60)  # the last look is the first
     return Bench()
 
 
@@ -118,6 +126,7 @@ async def test_a_chronyd_that_is_slow_after_arming_is_no_news(
         return reading(None, ClockSource.UNKNOWN)
 
     monkeypatch.setattr(burst_module, "read_clock", read_clock)
+    bench.due_soon()
     report = await bench.conduct()
     assert report.outcome is Outcome.FAILED  # its engine is not there
     assert "/nowhere/iperf3" in (report.reason or "")
@@ -134,8 +143,7 @@ async def test_what_the_engine_cannot_do_is_refused(bench: Bench) -> None:
 
 
 async def test_an_engine_that_cannot_be_executed_fails(bench: Bench) -> None:
-    due_at = bench.now + timedelta(seconds=0.2)
-    bench.job = bench.job.model_copy(update={"planned_start_at": due_at})
+    bench.due_soon()
     report = await bench.conduct()
     assert report.outcome is Outcome.FAILED
     assert "/nowhere/iperf3" in (report.reason or "")

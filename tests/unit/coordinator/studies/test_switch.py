@@ -1,6 +1,8 @@
 """Switches: read from a file, set by a command, bounded in time."""
 
 import asyncio
+import errno
+import os
 import sys
 from pathlib import Path
 
@@ -39,13 +41,26 @@ async def test_a_command_that_hangs_is_killed() -> None:
 async def test_what_a_command_started_does_not_change_the_device_later(
     tmp_path: Path, then: str
 ) -> None:
-    path = tmp_path / "state"
-    argv = ("sh", "-c", f"(sleep 1; echo deny > {path}) & {then}")
+    path, fifo = tmp_path / "state", tmp_path / "fifo"
+    os.mkfifo(fifo)
+    argv = ("sh", "-c", f"(exec 3< {fifo}; read word <&3; echo deny > {path}) & {then}")
     switch = Switch(rest="off", timeout_s=0.3, states={"off": argv})
     with pytest.raises(SwitchError, match=r"no end within 0\.3 s"):
         await switch.set("off")
-    await asyncio.sleep(1)
+    async with asyncio.timeout(30):
+        while lets_go_on(fifo):  # noqa: ASYNC110 - a process's end
+            await asyncio.sleep(0.01)
     assert not path.exists()
+
+
+def lets_go_on(fifo: Path) -> bool:
+    """Whether somebody still waited for the other end of a FIFO, which it has had now."""
+    try:
+        os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError as error:
+        assert error.errno == errno.ENXIO
+        return False
+    return True
 
 
 async def test_an_unknown_state_and_a_missing_command_are_named() -> None:
