@@ -358,11 +358,11 @@ def thirty_receivers_share_without_doubles(broker: BrokerProcess, stack: ExitSta
     done = threading.Event()
 
     def work(receiver: ServiceBusReceiver) -> None:
-        while not done.is_set():
-            for message in receiver.receive_messages(1, max_wait_time=0.5):
-                seen[_body(message)] += 1
-                receiver.complete_message(message)
-        receiver.close()
+        with receiver:  # which waits longer for its link than a receive of half a second does
+            while not done.is_set():
+                for message in receiver.receive_messages(1, max_wait_time=0.5):
+                    seen[_body(message)] += 1
+                    receiver.complete_message(message)
 
     with ThreadPoolExecutor(30) as pool:
         workers = [
