@@ -182,7 +182,7 @@ class Range:
             "address": "127.0.0.1",
             "chronyc_socket": self.clock,
             "spool_dir": self.folder / f"spool-{agent_id}",
-            "arm_lead_s": 1.5,
+            "arm_lead_s": 3,
             "heartbeat_s": 1,
             "upload_s": 0.5,
             "control_poll_s": 0.5,
@@ -225,6 +225,7 @@ class Range:
             "traffic": {"streams_count": 2, "stream_bits_per_second": 20_000_000},
             "planned_start_at": now + timedelta(seconds=starts_in_s),
             "duration_s": 2,
+            "late_after_s": 5,  # other tests keep the cores busy
         }
         job = Job.model_validate(fields | changes)
         header = RunHeader(run_id=job.run_id, scenario="test", created_at=now, created_by="test")

@@ -1,6 +1,8 @@
 """Both ends of real tests on this machine, for the live engine tests and the bench."""
 
 import asyncio
+import re
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -36,6 +38,13 @@ async def until(happens: Callable[[], bool], what: str) -> None:
     while not happens():
         assert time.monotonic() < deadline_s, f"waited in vain for {what}"
         await asyncio.sleep(0.01)
+
+
+def carried_bytes(port: int) -> int:
+    """What a server's TCP connections on this host have received so far."""
+    argv = ["ss", "--tcp", "--info", "--no-header", f"sport = :{port}"]
+    told = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    return sum(map(int, re.findall(r"bytes_received:(\d+)", told)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -127,7 +127,7 @@ async def test_a_job_is_measured_at_both_ends(pair: Pair) -> None:
     assert totals.received_bytes is not None
     assert totals.received_bytes > 4_000_000  # paced to 2 x 20 Mbit/s for 2 s: 10 MB
     assert report.start_error_s is not None
-    assert abs(report.start_error_s) < job.late_after_s
+    assert -0.05 < report.start_error_s < job.late_after_s
     for clock in (report.clock_before, report.clock_after):
         assert clock is not None
         assert clock.source is ClockSource.CHRONY
@@ -261,16 +261,19 @@ async def test_a_busy_server_is_tried_again_until_it_is_free(
     port = free_port()
     server = site.start("server", any_engine, agent_id="server-b", ports=port)
     await site.presence("server-b", lambda presence: presence.ports == (port,))
+    client = site.start("client", any_engine, agent_id="client-b", arm_lead_s=6)
+    await site.presence("client-b", lambda presence: presence.engine_version is not None)
     foreign = await asyncio.create_subprocess_exec(
-        *any_engine.binary, "-c", "127.0.0.1", "-p", str(port), "-t", "5", "-b", "1M",
+        *any_engine.binary, "-c", "127.0.0.1", "-p", str(port), "-t", "60", "-b", "1M",
         stdout=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
-    client = site.start("client", any_engine, agent_id="client-b", arm_lead_s=6)
     busy = await site.presence("server-b", lambda presence: presence.busy_ports == (port,))
     assert busy.ports == ()
     job = await site.launch(port, starts_in_s=7.5)  # arms in the foreign test, starts after it
-    report = await site.report(job)
+    await until(lambda: "arm_again" in site.words("client-b"))
+    foreign.terminate()
     await foreign.wait()
+    report = await site.report(job)
     assert report.outcome is Outcome.MEASURED, report.reason
     assert "busy" in (report.reason or ""), site.words("client-b")
     client.kill()
@@ -283,13 +286,13 @@ async def test_nothing_is_lost_while_the_table_is_away(site: Range, any_engine: 
     server = site.start("server", any_engine, agent_id="server-o", ports=port)
     client = site.start("client", any_engine, agent_id="client-o")
     await site.presence("server-o", lambda presence: presence.ports == (port,))
-    job = await site.launch(port, duration_s=3)
+    job = await site.launch(port, duration_s=6)
     await site.under_way(job, intervals_count=1)
     table = sqlite3.connect(site.fabric_settings.data_dir / "table.sqlite3", isolation_level=None)
     table.execute("BEGIN IMMEDIATE")
     try:
         spools = [site.folder / f"spool-{agent_id}" for agent_id in ("client-o", "server-o")]
-        await until(lambda: all(any(spool.glob("*.row")) for spool in spools), within_s=15)
+        await until(lambda: all(any(spool.glob("*.row")) for spool in spools), within_s=40)
         assert await site.fabric.records.read_reports(job.run_id, 0) == {}
     finally:
         table.rollback()

@@ -1,6 +1,5 @@
 """A path that goes silent mid-test: neither end is told, and both must come to an end."""
 
-import asyncio
 import os
 import subprocess
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ import pytest
 
 from agent.process import Engine
 from exchange.messages import Direction, Traffic
-from tests.live.engines import engines, start_client, start_server
+from tests.live.engines import engines, start_client, start_server, until
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
@@ -24,6 +23,11 @@ class Path:
     client: tuple[str, ...]  # argv prefix that runs a command there
     server: tuple[str, ...]
     address: str  # the server's
+
+    def carried_bytes(self) -> int:
+        """Both ways, by the server's end of the wire."""
+        counters = [f"/sys/class/net/veth0/statistics/{way}_bytes" for way in ("rx", "tx")]
+        return sum(map(int, subprocess.check_output([*self.server, "cat", *counters]).split()))
 
     def cut(self) -> None:
         """Drop everything both ways, without a word to anybody."""
@@ -77,12 +81,12 @@ async def test_both_ends_of_a_silent_path_end_and_say_what_they_have(
         engine,
         PORT,
         traffic,
-        duration_s=3,
+        duration_s=4,
         address=path.address,
         prefix=path.client,
-        stop_in_s=5.0,
+        stop_in_s=6.0,
     )
-    await asyncio.sleep(1.6)
+    await until(lambda: path.carried_bytes() > 500_000, "traffic")
     path.cut()
     one = await firing.end()
     if direction is Direction.REVERSE:

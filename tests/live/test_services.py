@@ -129,7 +129,7 @@ async def _measured_at_both_ends(pair: Pair, engine: str, job: Job, report: JobR
     assert (track.side, track.flow) == (Side.CLIENT, Flow.DOWN)
     received_bytes = _received_bytes(report.engine)
     assert sum(row.transferred_bytes for row in track.intervals) == received_bytes > 1_000_000
-    assert track.intervals[-1].end_s > job.duration_s - 0.5
+    assert track.intervals[-1].end_s > job.duration_s - 1
     served = await pair.served(engine, job)
     assert served.test.client_address == "127.0.0.1"
     (sent,) = served.tracks
@@ -150,16 +150,17 @@ async def test_downloads_at_a_rate_of_requests_over_tls(pair: Pair) -> None:
     options = {"requests_per_second": 20, "body_bytes": 100_000}
     job, report = await pair.fire("https", options=options)
     await _measured_at_both_ends(pair, "https", job, report)
-    assert _measures(report)["requests_count"] == 40
+    count = _measures(report)["requests_count"]
+    assert 30 <= count <= 40  # what was not asked by the end is not asked any more
     assert _measures(report)["success_ratio"] == 1
-    assert _received_bytes(report.engine) == 40 * 100_000
+    assert _received_bytes(report.engine) == count * 100_000
     assert report.engine is not None
     (latency,) = report.engine.distributions
     assert (latency.name, latency.unit) == ("latency", "s")
-    assert sum(latency.counts.values()) == 40
+    assert sum(latency.counts.values()) == count
     raw = await pair.range.fabric.records.read_raw(job.run_id, 0, 0)
     assert raw is not None
-    assert len(raw.splitlines()) == 40
+    assert len(raw.splitlines()) == count
 
 
 async def test_downloads_of_what_is_not_there_are_errors_by_kind(pair: Pair) -> None:
@@ -171,22 +172,25 @@ async def test_downloads_of_what_is_not_there_are_errors_by_kind(pair: Pair) -> 
     report = await pair.range.report(job)
     assert report.outcome is Outcome.FAILED
     assert "connection refused" in (report.reason or "")
-    assert _measures(report)["errors_connection_refused_count"] == 10
+    count = _measures(report)["requests_count"]
+    assert 7 <= count <= 10
+    assert _measures(report)["errors_connection_refused_count"] == count
     assert _measures(report)["success_ratio"] == 0
 
 
 @pytest.mark.parametrize("segments", [1, 64])
 async def test_a_file_is_fetched_until_the_time_is_over(pair: Pair, segments: int) -> None:
     pace = {"stream_bits_per_second": 80_000_000} if segments == 1 else {}
+    duration_s = 6 if pace else 2  # a log-in counts for its share of the rate
     job, report = await pair.fire(
-        "ftp", streams_count=segments, options={"file_bytes": 20_000_000}, **pace
+        "ftp", duration_s, streams_count=segments, options={"file_bytes": 20_000_000}, **pace
     )
     await _measured_at_both_ends(pair, "ftp", job, report)
     assert 0 < _measures(report)["kept_ratio"] <= 1.001
     if pace:
         assert _received_bytes(report.engine) == pytest.approx(10e6 * job.duration_s, rel=0.15)
     assert report.ended_at is not None
-    assert (report.ended_at - job.planned_start_at).total_seconds() < job.duration_s + 2
+    assert (report.ended_at - job.planned_start_at).total_seconds() < job.duration_s + 6
 
 
 async def test_a_cancelled_download_stops_within_five_seconds(pair: Pair) -> None:
