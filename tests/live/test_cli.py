@@ -123,7 +123,7 @@ def test_launch_show_and_verdict_agree(site: Site) -> None:
     site.start_fleet(2)
     _, url = site.start_coordinator()
     wait_for_fleet(url, 4)
-    done = site.run("launch", "smoke", "--set", "burst_s=3", "--json")
+    done = site.run("launch", "smoke", "--set", "burst_s=3", "--set", "late_after_s=5", "--json")
     summary = json.loads(done.stdout)
     assert summary["pairs_measured"] == 2
     assert (done.returncode, summary["verdict"]) in ((0, "pass"), (2, "inconclusive"))

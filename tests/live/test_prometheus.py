@@ -16,7 +16,7 @@ from tests.live.site import Site, call, wait_for
 pytestmark = pytest.mark.live
 
 ROOT = Path(__file__).parents[2]
-BURST = {"pairs_count": 2, "burst_s": 12, "bursts_count": 1, "lead_s": 5}
+BURST = {"pairs_count": 2, "burst_s": 30, "bursts_count": 1, "lead_s": 5}
 PACED = {"traffic.streams_count": 1, "traffic.stream_bits_per_second": 20_000_000}
 
 
@@ -25,6 +25,13 @@ def query(url: str, expression: str) -> list[dict[str, Any]]:
     answer.raise_for_status()
     found: list[dict[str, Any]] = answer.json()["data"]["result"]
     return found
+
+
+def serves(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/-/ready", timeout=10).is_success
+    except httpx.TransportError:
+        return False
 
 
 def configure(folder: Path, url: str, token: str) -> None:
@@ -83,6 +90,7 @@ def test_prometheus_reads_the_fleets_rate_with_a_token(tmp_path: Path) -> None:
             "two clients and two servers that listen",
             lambda: len([p for p in call(url, "GET", "/v1/presences", **signed) if well(p)]) == 4,
         )
+        wait_for("Prometheus", lambda: serves(prometheus))
         body = {"scenario": "smoke", "overrides": BURST | PACED}
         call(url, "POST", "/v1/runs", json=body, **signed)
 
@@ -93,7 +101,7 @@ def test_prometheus_reads_the_fleets_rate_with_a_token(tmp_path: Path) -> None:
         first = wait_for("the fleet's rate in Prometheus", rate)
         # Two pairs at 20 Mbit/s a stream; the first uploads may hold a part of the fleet.
         assert 1e6 < first < 100e6
-        assert query(prometheus, 'up{job="broadside"}')[0]["value"][1] == "1"
+        wait_for("a scrape", lambda: query(prometheus, 'up{job="broadside"} == 1'))
         rules = httpx.get(f"{prometheus}/api/v1/rules", timeout=10).json()["data"]["groups"]
         assert all(rule["health"] != "err" for group in rules for rule in group["rules"])
         assert sum(len(group["rules"]) for group in rules) == 10
