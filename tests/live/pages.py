@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from playwright.sync_api import ConsoleMessage, Page, Request
+from playwright.sync_api import ConsoleMessage, Page, Request, expect
 
 from lab.namespaces import inside
 
 CHROMIUM = "/usr/bin/chromium"
+
+expect.set_options(timeout=30_000)
 
 _INSPECT = Path(__file__).with_suffix(".js").read_text("utf-8")
 
@@ -57,8 +59,8 @@ class Watched:
         """What is wrong for the eye at one theme and width."""
         self.page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
         self.page.set_viewport_size({"width": width, "height": 900})
+        expect(self.page.locator("html")).to_have_attribute("data-theme", theme)
         self.page.wait_for_timeout(150)
-        assert self.page.evaluate("document.documentElement.dataset.theme") == theme
         found: list[Any] = self.page.evaluate(_INSPECT)
         return [f"{theme} {width}: {each}" for each in found]
 

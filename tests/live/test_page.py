@@ -123,11 +123,11 @@ def launch(page: Page, **fields: str) -> str:
     for label, value in fields.items():
         page.get_by_label(re.compile(f"^{label.replace('_', ' ')}")).fill(value)
     page.get_by_text("More fields").click()
-    page.get_by_label("One FIELD=VALUE a line").fill("scale=100\nlead_s=6")
-    expect(page.get_by_text("Feasible", exact=True)).to_be_visible(timeout=15_000)
+    page.get_by_label("One FIELD=VALUE a line").fill("scale=100\nlead_s=8\nlate_after_s=5")
+    expect(page.get_by_text("Feasible", exact=True)).to_be_visible()
     shoot(page, "launch")
     page.get_by_role("button", name="Launch", exact=True).click()
-    page.wait_for_url(re.compile("#/run/"), timeout=15_000)
+    page.wait_for_url(re.compile("#/run/"))
     return page.url.rpartition("/")[2]
 
 
@@ -164,13 +164,13 @@ def test_an_operator_launches_watches_aborts_and_reads_the_report(
     faults += watched.all_faults()
     shoot(page, "runs-empty")
 
-    run_id = launch(page, Length_of_a_burst="6")
+    run_id = launch(page, Length_of_a_burst="8")
     expect(page.locator(".stage")).to_contain_text("T\u2212")
-    expect(page.locator(".stage")).to_contain_text("armed 2 of 2", timeout=20_000)
-    expect(page.locator(".badge", has_text="running")).to_be_visible(timeout=20_000)
+    expect(page.locator(".stage")).to_contain_text("armed 2 of 2")
+    expect(page.locator(".badge", has_text="running")).to_be_visible()
     # Throughput appears while the burst still runs: in the headline, the chart and the heat map.
     fleet_tile = page.locator(".tile", has_text="Fleet received")
-    expect(fleet_tile.locator(".tile-unit")).to_have_text("Mbit/s", timeout=15_000)
+    expect(fleet_tile.locator(".tile-unit")).to_have_text("Mbit/s")
     assert value_of(page, "Verdict") == "so far"
     expect(page.locator(".readout").first).to_contain_text(re.compile(r"Second \d+: .*fleet \d"))
     expect(page.locator(".heat .readout")).to_contain_text("2 pairs")
@@ -187,20 +187,20 @@ def test_an_operator_launches_watches_aborts_and_reads_the_report(
     page.locator(".chart summary", has_text="As a table").first.click()
     expect(page.get_by_role("columnheader", name="fleet")).to_be_visible()
     page.get_by_text("Charts of the report").click()
-    expect(page.locator(".plotly .main-svg").first).to_be_visible(timeout=30_000)
+    expect(page.locator(".plotly .main-svg").first).to_be_visible()
     faults += watched.all_faults()
     shoot(page, "run-over")
 
     page.get_by_role("link", name="Open the report").click()
     report = page.frame_locator("iframe")
-    expect(report.get_by_text(run_id).first).to_be_visible(timeout=20_000)
+    expect(report.get_by_text(run_id).first).to_be_visible()
     expect(page.get_by_role("link", name="Save as a file")).to_be_visible()
     shoot(page, "report")
     page.get_by_role("link", name="Back to the run").click()
 
     second = launch(page, Length_of_a_burst="60")
-    expect(page.locator(".badge", has_text="running")).to_be_visible(timeout=30_000)
-    expect(fleet_tile.locator(".tile-unit")).to_have_text("Mbit/s", timeout=20_000)
+    expect(page.locator(".badge", has_text="running")).to_be_visible()
+    expect(fleet_tile.locator(".tile-unit")).to_have_text("Mbit/s")
     shoot(page, "run-live")
     page.get_by_role("button", name="Abort the run").click()
     dialog = page.get_by_role("dialog")
@@ -210,7 +210,7 @@ def test_an_operator_launches_watches_aborts_and_reads_the_report(
     shoot(page, "abort")
     dialog.get_by_label("Reason, kept with the run").fill("seen enough")
     dialog.get_by_role("button", name="Abort the run").click()
-    expect(page.get_by_text("Aborted by the-operator")).to_be_visible(timeout=20_000)
+    expect(page.get_by_text("Aborted by the-operator")).to_be_visible()
     expect(badge).to_have_text(re.compile("aborted"), timeout=40_000)
     expect(page.get_by_role("button", name="Abort the run")).to_have_count(0)
     expect(page.get_by_text("not measured").first).to_be_visible()
@@ -224,7 +224,7 @@ def test_an_operator_launches_watches_aborts_and_reads_the_report(
     for run in (run_id, second):
         page.get_by_label(f"Compare {run}").check()
     page.get_by_role("link", name="Compare the two").click()
-    expect(page.get_by_role("cell", name="Received, payload")).to_be_visible(timeout=15_000)
+    expect(page.get_by_role("cell", name="Received, payload")).to_be_visible()
     faults += watched.all_faults()
     shoot(page, "compare")
     page.get_by_role("link", name="Schedules").click()
@@ -278,7 +278,7 @@ def test_a_study_shows_its_curve_and_is_aborted_after_one_more_question(
     row = page.get_by_role("row", name=re.compile("streams_count 8"))
     expect(row).to_contain_text("knee")
     expect(row).to_contain_text("8.000 Gbit/s")
-    expect(page.locator(".plotly .main-svg").first).to_be_visible(timeout=30_000)
+    expect(page.locator(".plotly .main-svg").first).to_be_visible()
     expect(page.get_by_role("button", name="Abort the study")).to_have_count(0)
     faults += watched.all_faults()
     shoot(page, "study-over")
@@ -291,9 +291,7 @@ def test_a_study_shows_its_curve_and_is_aborted_after_one_more_question(
     expect(dialog).to_contain_text(GOING)
     dialog.get_by_label("Reason, kept with the study").fill("seen enough")
     dialog.get_by_role("button", name="Abort the study").click()
-    expect(page.locator(".title .badge")).to_have_text(
-        "cancelled by the-operator: seen enough", timeout=20_000
-    )
+    expect(page.locator(".title .badge")).to_have_text("cancelled by the-operator: seen enough")
     faults += watched.all_faults()
     shoot(page, "study-aborted")
     assert faults == []
