@@ -21,7 +21,7 @@ from exchange.raw import TableRaw
 
 _Port = TypeVar("_Port", covariant=True)
 
-LOCK_S: Final = 2.5
+LOCK_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

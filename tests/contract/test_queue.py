@@ -252,7 +252,7 @@ async def test_who_holds_the_lock_may_settle_past_the_end(queue: JobQueue, place
 
 async def test_a_scheduled_message_shows_at_its_time(queue: JobQueue) -> None:
     await connected(queue)
-    later = outgoing("later", after_s=3)
+    later = outgoing("later", after_s=2.5)
     await queue.send([later, outgoing("now")])
     assert await drained(queue, 1) == ["now"]
     delivery = await received(queue)
@@ -263,7 +263,7 @@ async def test_a_scheduled_message_shows_at_its_time(queue: JobQueue) -> None:
 
 async def test_a_scheduled_message_can_be_cancelled(queue: JobQueue) -> None:
     await connected(queue)
-    numbers = await queue.send([outgoing(str(n), after_s=3) for n in range(4)])
+    numbers = await queue.send([outgoing(str(n), after_s=2.5) for n in range(4)])
     assert len(set(numbers)) == 4
     assert await queue.cancel(numbers[:2]) == 2
     assert await queue.cancel(numbers[:2]) == 0, "they are gone already"

@@ -71,7 +71,7 @@ async def test_every_kind_of_test_between_releases_starts_at_the_instant(
 ) -> None:
     async def fire(traffic: Traffic, port: int) -> None:
         serving = await start_server(engines()[server], port)
-        at_s = time.time() + 4
+        at_s = time.time() + 3.2
         firing = await start_client(engines()[client], port, traffic, release_at_s=at_s)
         one, other = await asyncio.gather(firing.end(), serving.end())
         for end in (one, other):
@@ -161,7 +161,7 @@ async def test_refused(engine: Engine, ports: Iterator[int]) -> None:
 async def test_busy(engine: Engine, ports: Iterator[int]) -> None:
     port = next(ports)
     serving = await start_server(engine, port)
-    first = await start_client(engine, port, FORWARD, duration_s=4)
+    first = await start_client(engine, port, FORWARD, duration_s=3)
     await until(lambda: carried_bytes(port) > 100_000, "the first to have the server")
     second = await (await start_client(engine, port, FORWARD)).end()
     assert "busy" in (second.reading.report.error or "")
@@ -230,7 +230,7 @@ async def test_the_deadline_makes_a_stuck_engine_say_what_it_has(
 ) -> None:
     port = next(ports)
     serving = await start_server(engine, port)
-    firing = await start_client(engine, port, FORWARD, duration_s=60, stop_in_s=4)
+    firing = await start_client(engine, port, FORWARD, duration_s=60, stop_in_s=3)
     end = await firing.end()
     await serving.end()
     assert end.exit.stopped == "deadline"
@@ -295,7 +295,7 @@ from agent.process import EngineProcess
 async def main():
     process = await EngineProcess.spawn(
         ["sleep", "60"], on_line=lambda line, at_s: None,
-        deadline_at_s=time.time() + 3, hard_stop_at_s=time.time() + 4)
+        deadline_at_s=time.time() + 2, hard_stop_at_s=time.time() + 3)
     print(process.pid, flush=True)
     await process.wait()
 asyncio.run(main())

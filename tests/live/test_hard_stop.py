@@ -85,7 +85,7 @@ def children(pid: int) -> list[int]:
 
 @pytest.mark.parametrize("name", sorted(engines()))
 async def test_a_stopped_agents_engine_ends_at_its_hard_stop(name: str, port: int) -> None:
-    agent = await start(name, port, deadline_s=3)
+    agent = await start(name, port, deadline_s=2)
     try:
         assert agent.stdout is not None
         pid = int(await agent.stdout.readline())
