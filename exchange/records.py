@@ -518,27 +518,24 @@ class Records:
         self, run_id: str, burst_index: int, pairs: range = ALL_PAIRS
     ) -> Mapping[int, Claim]:
         """Of some pairs, by pair index."""
-        rows = self._table.scan(
-            _burst_partition(run_id, burst_index),
-            row_from=f"claim.{pairs.start:05d}",
-            row_before=f"claim.{pairs.stop:05d}",
-        )
-        return {
-            int(row.row_key.removeprefix("claim.")): parse_row(Claim, row) async for row in rows
-        }
+        return await self._read_pairs(Claim, "claim", run_id, burst_index, pairs)
 
     async def read_reports(
         self, run_id: str, burst_index: int, pairs: range = ALL_PAIRS
     ) -> Mapping[int, JobReport]:
         """Of some pairs, by pair index."""
+        return await self._read_pairs(JobReport, "report", run_id, burst_index, pairs)
+
+    async def _read_pairs(
+        self, kind: type[_M], name: str, run_id: str, burst_index: int, pairs: range
+    ) -> Mapping[int, _M]:
         rows = self._table.scan(
             _burst_partition(run_id, burst_index),
-            row_from=f"report.{pairs.start:05d}",
-            row_before=f"report.{pairs.stop:05d}",
+            row_from=f"{name}.{pairs.start:05d}",
+            row_before=f"{name}.{pairs.stop:05d}",
         )
         return {
-            int(row.row_key.removeprefix("report.")): parse_row(JobReport, row)
-            async for row in rows
+            int(row.row_key.removeprefix(f"{name}.")): parse_row(kind, row) async for row in rows
         }
 
     async def read_seconds(self, run_id: str, burst_index: int) -> Sequence[PairSeconds]:
