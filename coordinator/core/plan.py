@@ -104,6 +104,7 @@ def _bursts(spec: RunSpec, now: datetime) -> list[Burst]:
 def _pairs(servers: Sequence[Presence], clients: Sequence[Presence], spec: RunSpec) -> list[Pair]:
     """Up to as many pairs as are wanted, each a server's ports in turn: one a process."""
     each = spec.traffic.processes_count
+    clients_mtu_bytes = _smallest([client.nic_mtu_bytes for client in clients])
     groups = [port_groups(server, spec.traffic.engine, each) for server in servers]
     turns = max(map(len, groups), default=0)
     offers = (
@@ -123,17 +124,16 @@ def _pairs(servers: Sequence[Presence], clients: Sequence[Presence], spec: RunSp
                 echo_port=server.echo_port if spec.traffic.probe is not None else None,
             ),
             server_nic_bits_per_second=server.nic_bits_per_second,
-            nic_mtu_bytes=_smallest_mtu([server, *clients]),
+            nic_mtu_bytes=_smallest([server.nic_mtu_bytes, clients_mtu_bytes]),
         )
         for index, (server, (first, *more)) in zip(range(spec.pairs_count), offers, strict=False)
     ]
 
 
-def _smallest_mtu(agents: Sequence[Presence]) -> int | None:
-    """In bytes; None where one of them did not tell."""
-    told = [agent.nic_mtu_bytes for agent in agents]
-    known = [mtu for mtu in told if mtu is not None]
-    return min(known) if known and len(known) == len(told) else None
+def _smallest(sizes: Sequence[int | None]) -> int | None:
+    """None where one of them is unknown, or there is none."""
+    known = [size for size in sizes if size is not None]
+    return min(known) if known and len(known) == len(sizes) else None
 
 
 def port_groups(server: Presence, engine: str, each: int) -> list[tuple[int, ...]]:
