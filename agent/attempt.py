@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from agent.cpu import with_cpu
+from agent.engine_process import KILL_AFTER_S, EngineProcess, EngineUnusable, Exit, Identity
 from agent.gate import Release, holds, read_release
-from agent.process import KILL_AFTER_S, EngineProcess, EngineUnusable, Exit, Identity
 from agent.transcript import Transcript
 from exchange.engines.port import EndBy, Process, Reader, Watch
 from exchange.engines.reading import Event, Reading, Started
@@ -55,7 +55,7 @@ class Attempt:
         """Start an engine; ``on_event`` gets each event with its epoch second.
 
         ``instant_s`` is the epoch second from which ``stop_after_s`` counts. Raises
-        :class:`~agent.process.EngineUnusable`.
+        :class:`~agent.engine_process.EngineUnusable`.
         """
         transcript = Transcript(min(raw_max_bytes, process.raw_max_bytes or raw_max_bytes))
 

@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from agent.settings import AgentSettings
+from agent.agent_settings import AgentSettings
 from agent.workspace import Workspace
 from exchange.engines.port import Certificate, File
 

@@ -10,16 +10,16 @@ from collections.abc import Sequence
 
 from pydantic import TypeAdapter, ValidationError
 
+from agent.agent_settings import AgentSettings
 from agent.clock import clock_problem, read_clock
+from agent.engine_process import EngineError, find_iperf3
 from agent.gate import explain_no_gate, find_gate
 from agent.host import HostUnknown, find_host
-from agent.kits import find_program
-from agent.process import EngineError, find_iperf3
-from agent.settings import AgentSettings
+from agent.installed_engines import find_program
 from exchange.checks import Check
 from exchange.engines import engines
+from exchange.engines.iperf3_text import streams_json
 from exchange.engines.port import Tool
-from exchange.iperf3 import streams_json
 from exchange.messages import Role
 
 GATE_BOUND_S = 0.05  # s, a job's usual clock gate

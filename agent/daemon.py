@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, cast
 
+from agent.agent_context import Tools
 from agent.attempt import Attempt, known_until_s
-from agent.background import pause, safely
 from agent.certificate import NoCertificate, place_certificate
 from agent.clock import read_clock
 from agent.cpu import group_cpu_s, with_cpu
-from agent.kits import Kit
-from agent.process import EngineUnusable, least_privileged
+from agent.engine_process import EngineUnusable, least_privileged
+from agent.installed_engines import InstalledEngine
+from agent.side_tasks import pause, safely
 from agent.sockets import PortView
-from agent.tools import Tools
 from agent.workspace import Workspace
 from exchange.engines.port import DaemonReader, Launch, ServerAsk, Unsupported
 from exchange.engines.reading import Reading
@@ -61,7 +61,7 @@ class DaemonPort:
     """Keeps one port served by one engine's daemon."""
 
     port: int
-    kit: Kit
+    installed: InstalledEngine
     tools: Tools
     problem: str | None = None
     address: str | None = None  # where it listens inside a tunnel; None: as usual
@@ -129,9 +129,9 @@ class DaemonPort:
         try:
             workspace = Workspace(self.tools.settings.agent_id)
         except OSError as error:
-            self._set_problem(f"no folder for {self.kit.engine.name}: {error}")
+            self._set_problem(f"no folder for {self.installed.engine.name}: {error}")
             return False
-        reader = cast(DaemonReader, self.kit.engine.server_reader())
+        reader = cast(DaemonReader, self.installed.engine.server_reader())
         try:
             launch = await asyncio.to_thread(self._prepare, workspace)
             attempt = await Attempt.spawn(
@@ -170,7 +170,7 @@ class DaemonPort:
                 else "free the port, or set BROADSIDE_AGENT_SERVICES"
             )
             self._set_problem(
-                f"port {self.port}: {self.kit.engine.name} ended at once"
+                f"port {self.port}: {self.installed.engine.name} ended at once"
                 f"{': ' + said[-1] if said else ''}; {fix}"
             )
             return False
@@ -185,13 +185,13 @@ class DaemonPort:
 
     def _prepare(self, workspace: Workspace) -> Launch:
         """Everything in place for the daemon (blocking). Raises what can be wrong with it."""
-        settings, engine = self.tools.settings, self.kit.engine
-        if self.kit.problem is not None:
-            raise Unsupported(self.kit.problem)
+        settings, engine = self.tools.settings, self.installed.engine
+        if self.installed.problem is not None:
+            raise Unsupported(self.installed.problem)
         ask = ServerAsk(
             port=self.port,
             address=self.address or self.tools.host.address,
-            tools=self.kit.tools,
+            tools=self.installed.tools,
             folder=str(workspace.path),
             duration_max_s=settings.duration_max_s,
         )
@@ -299,18 +299,20 @@ def service_states(ports: Sequence[DaemonPort], *, own_certificate: bool) -> lis
     """What a presence says of each engine that is served, from its ports."""
     by_engine: dict[str, list[DaemonPort]] = {}
     for served in ports:
-        by_engine.setdefault(served.kit.engine.name, []).append(served)
+        by_engine.setdefault(served.installed.engine.name, []).append(served)
     states = []
     for served_ports in by_engine.values():
-        kit = served_ports[0].kit
+        installed = served_ports[0].installed
         problems = [served.problem for served in served_ports if served.problem is not None]
         working = any(served.free or served.busy for served in served_ports)
         states.append(
-            kit.state.model_copy(
+            installed.state.model_copy(
                 update={
                     "ports": tuple(served.port for served in served_ports if served.free),
                     "problem": None if working or not problems else problems[0][:300],
-                    "self_signed": not own_certificate if kit.engine.needs_certificate else None,
+                    "self_signed": not own_certificate
+                    if installed.engine.needs_certificate
+                    else None,
                 }
             )
         )

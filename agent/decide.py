@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from agent.agent_settings import AgentSettings
+from agent.engine_process import Exit
 from agent.gate import Release
-from agent.process import Exit
-from agent.settings import AgentSettings
 from exchange.engines.reading import Reading
 from exchange.messages import PROTOCOL_VERSION, Control, Job, Outcome
 

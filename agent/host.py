@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Final
 
-from agent.settings import AgentSettings
+from agent.agent_settings import AgentSettings
 
 # Connecting a UDP socket sends nothing: it only asks the kernel for a route. Documentation
 # addresses (RFC 5737, RFC 3849) stand for "anywhere".

@@ -10,10 +10,10 @@ from functools import cache
 from importlib.metadata import version
 from typing import Final
 
+from agent.agent_settings import AgentSettings
 from agent.clock import read_clock
+from agent.engine_process import Iperf3
 from agent.host import Host
-from agent.process import Engine
-from agent.settings import AgentSettings
 from exchange.messages import AgentState, ClockReading, EngineState, Presence
 from exchange.ports import ExchangeError
 from exchange.records import Records
@@ -30,7 +30,7 @@ class Condition:
     """The part of a presence that changes: what an agent's role says of itself just now."""
 
     busy: bool = False  # holds a job, or a test is in progress
-    engine: Engine | None = None  # None: no usable engine, and ``problem`` says why
+    engine: Iperf3 | None = None  # None: no usable engine, and ``problem`` says why
     gate: bool = False
     ports: tuple[int, ...] = ()
     busy_ports: tuple[int, ...] = ()

@@ -15,7 +15,7 @@ from array import array
 from contextlib import suppress
 from typing import Final, Self
 
-from agent.settings import AgentSettings
+from agent.agent_settings import AgentSettings
 from exchange.messages import Job
 from exchange.probes import UNSENT, Probes
 

@@ -14,19 +14,19 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from agent.background import pause
+from agent.agent_context import Tools
+from agent.agent_log import start_log
+from agent.agent_settings import AgentSettings
 from agent.counters import CountersUnreadable, HostCounters, HostLog
+from agent.engine_process import EngineError, Iperf3, find_iperf3
 from agent.gate import explain_no_gate, find_gate
 from agent.host import Host, HostUnknown, find_host
-from agent.kits import find_kits
-from agent.logs import start_log
+from agent.installed_engines import find_installed_engines
 from agent.presence import Condition, Heart
-from agent.process import Engine, EngineError, find_iperf3
 from agent.raw_spool import SpooledRaw
 from agent.server import Supervisor
-from agent.settings import AgentSettings
+from agent.side_tasks import pause
 from agent.spool import Spool, SpooledTable
-from agent.tools import Tools
 from agent.tunnel import can_tunnel, mark_of, sweep_tunnels
 from agent.worker import Worker
 from agent.workspace import sweep
@@ -154,7 +154,9 @@ async def _be_agent(
             heart.condition = role.condition
             heart.changed.set()
             if client:
-                background.append(asyncio.create_task(keep_going(partial(_find_kits, tools))))
+                background.append(
+                    asyncio.create_task(keep_going(partial(_find_installed_engines, tools)))
+                )
             await role.run()
     finally:
         for task in background:
@@ -167,7 +169,7 @@ async def _be_agent(
 
 async def _find_engine(
     settings: AgentSettings, heart: Heart, stopping: asyncio.Event
-) -> Engine | None:
+) -> Iperf3 | None:
     """Look until there is one, while the heartbeat says what is wrong; None when told to stop."""
     while not stopping.is_set():
         try:
@@ -182,13 +184,13 @@ async def _find_engine(
     return None
 
 
-async def _find_kits(tools: Tools) -> None:
+async def _find_installed_engines(tools: Tools) -> None:
     """Look for the other engines' programs, off the loop: they are not needed to start."""
-    tools.kits.update(await asyncio.to_thread(find_kits, Role.CLIENT))
+    tools.installed_engines.update(await asyncio.to_thread(find_installed_engines, Role.CLIENT))
     tools.changed.set()
 
 
-def _find_gate(settings: AgentSettings, engine: Engine) -> Path | None:
+def _find_gate(settings: AgentSettings, engine: Iperf3) -> Path | None:
     """The start gate, for a client that is to use one."""
     if settings.role is not Role.CLIENT or not settings.use_gate:
         return None

@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
+from agent.agent_context import Tools
 from agent.attempt import Attempt, known_until_s
-from agent.background import pause, safely
 from agent.clock import read_clock
 from agent.daemon import DaemonPort, service_states
-from agent.kits import find_kits
+from agent.engine_process import EngineUnusable, Exit
+from agent.installed_engines import find_installed_engines
 from agent.presence import Condition
 from agent.probe import Echo
-from agent.process import EngineUnusable, Exit
+from agent.side_tasks import pause, safely
 from agent.sockets import PortView, read_ports
-from agent.tools import Tools
 from agent.tunnels import TunnelKeeper
 from exchange.background import keep_going
 from exchange.engines.port import ServerAsk
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
-class Sitting:
+class ServedTest:
     """One server process from its start, as seen from outside."""
 
     spawned_at_s: float  # epoch s, as all here
@@ -100,27 +100,27 @@ class ServedPort:
     problem: str | None = None
     address: str | None = None  # where it listens inside a tunnel; None: as usual
     _attempt: Attempt | None = None
-    _sitting: Sitting | None = None
-    _noticed: asyncio.Event = field(default_factory=asyncio.Event)  # of this sitting: a client
+    _served: ServedTest | None = None
+    _noticed: asyncio.Event = field(default_factory=asyncio.Event)  # of this served: a client
     _recorders: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def busy(self) -> bool:
         """A test is in progress, or a client connected."""
-        return self._sitting is not None and self._sitting.busy
+        return self._served is not None and self._served.busy
 
     @property
     def free(self) -> bool:
         """Seen listening, with nobody connected, and not being replaced."""
-        sitting, attempt = self._sitting, self._attempt
-        if sitting is None or attempt is None or attempt.process.stopping:
+        served, attempt = self._served, self._attempt
+        if served is None or attempt is None or attempt.process.stopping:
             return False
-        return sitting.seen_listening and not sitting.busy
+        return served.seen_listening and not served.busy
 
     @property
     def unsettled(self) -> bool:
         """A server runs of which nothing is known yet."""
-        return self._sitting is not None and not self._sitting.seen_listening and not self.busy
+        return self._served is not None and not self._served.seen_listening and not self.busy
 
     def bind(self, address: str | None) -> None:
         """Listen at another address from now on; a test under way is over."""
@@ -143,57 +143,57 @@ class ServedPort:
     def look(self, view: PortView, now_s: float) -> None:
         """Take in what the socket tables show; a stuck server is ended, so that it is replaced."""
         before = (self.free, self.busy)
-        sitting, attempt = self._sitting, self._attempt
-        if sitting is not None and attempt is not None:
-            sitting.see(view, now_s)
-            if sitting.busy:
+        served, attempt = self._served, self._attempt
+        if served is not None and attempt is not None:
+            served.see(view, now_s)
+            if served.busy:
                 self._noticed.set()
-            reason = sitting.stuck_reason(
+            reason = served.stuck_reason(
                 view, now_s, duration_max_s=self.tools.settings.duration_max_s
             )
-            if reason is not None and not sitting.replaced:
-                sitting.replaced = True
+            if reason is not None and not served.replaced:
+                served.replaced = True
                 self._log(logging.WARNING, "stuck", f"replacing the server: {reason}")
                 attempt.process.stop(reason)
         if (self.free, self.busy) != before:
             self.tools.changed.set()
 
-    # One sitting ------------------------------------------------------------------------------
+    # One served ------------------------------------------------------------------------------
 
     async def _sit(self) -> bool:
         """Run one server to its end; False when it could not serve."""
-        kit, own = self.tools.kit("iperf3"), self.tools.settings.address
-        (process,) = kit.engine.server(
+        installed, own = self.tools.installed("iperf3"), self.tools.settings.address
+        (process,) = installed.engine.server(
             ServerAsk(
                 port=self.port,
                 address=self.address or (str(own) if own else None),
-                tools=kit.tools,
+                tools=installed.tools,
                 folder="",  # it needs none
                 duration_max_s=self.tools.settings.duration_max_s,
             )
         ).processes
-        sitting = Sitting(spawned_at_s=time.time())
+        served = ServedTest(spawned_at_s=time.time())
         noticed = self._noticed = asyncio.Event()
 
         def take(event: Event, at_s: float) -> None:
             if isinstance(event, Started):
-                sitting.started_at_s = at_s
+                served.started_at_s = at_s
                 noticed.set()
                 self.tools.changed.set()
 
         try:
             attempt = await Attempt.spawn(
                 process,
-                kit.engine.server_reader(),
+                installed.engine.server_reader(),
                 on_event=take,
                 raw_max_bytes=self.tools.settings.raw_max_bytes,
             )
         except EngineUnusable as error:
             self._set_problem(str(error))
             return False
-        self._attempt, self._sitting = attempt, sitting
+        self._attempt, self._served = attempt, served
         self.begun.set()
-        record = self._record(attempt, sitting, noticed)
+        record = self._record(attempt, served, noticed)
         recorder = asyncio.create_task(safely(record, "record", {"port": self.port}))
         self._recorders.add(recorder)
         recorder.add_done_callback(self._recorders.discard)
@@ -206,12 +206,12 @@ class ServedPort:
         finally:
             stop.cancel()
             attempt.exit.cancel()
-            self._attempt = self._sitting = None
+            self._attempt = self._served = None
             self.tools.changed.set()
         return self._judge(attempt.read(), exit_)
 
     def _judge(self, reading: Reading, exit_: Exit) -> bool:
-        """Whether a sitting that is over did its work, or failed to start."""
+        """Whether a served that is over did its work, or failed to start."""
         lived_s = exit_.ended_at_s - exit_.started_at_s
         if is_test(reading) or exit_.stopped is not None or lived_s >= HEALTHY_S:
             self._set_problem(None)
@@ -223,8 +223,8 @@ class ServedPort:
 
     # Records ----------------------------------------------------------------------------------
 
-    async def _record(self, attempt: Attempt, sitting: Sitting, noticed: asyncio.Event) -> None:
-        """Write one sitting's test, if there is one, while it runs and when it is over."""
+    async def _record(self, attempt: Attempt, served: ServedTest, noticed: asyncio.Event) -> None:
+        """Write one served's test, if there is one, while it runs and when it is over."""
         context = {"port": self.port}
         notice = asyncio.create_task(noticed.wait())
         try:
@@ -234,40 +234,40 @@ class ServedPort:
         clock = None if attempt.exit.done() else await self._read_clock()
         sent_s = 0.0
         while not attempt.exit.done():
-            if sitting.started_at_s is not None:
+            if served.started_at_s is not None:
                 reading = attempt.read()
-                sitting.asked_s = _asked_s(reading)
-                save = self._save(reading, sitting, clock_before=clock, from_s=sent_s)
+                served.asked_s = _asked_s(reading)
+                save = self._save(reading, served, clock_before=clock, from_s=sent_s)
                 await safely(save, "upload", context)
                 sent_s = known_until_s(reading)
             await asyncio.wait({attempt.exit}, timeout=self.tools.settings.upload_s)
         reading = attempt.read()
         if is_test(reading):
             self._log(logging.INFO, "test", reading.report.error or "test served")
-            whole = self._save_whole(attempt, reading, sitting, clock)
+            whole = self._save_whole(attempt, reading, served, clock)
             await safely(whole, "upload", context)
 
     async def _save_whole(
-        self, attempt: Attempt, reading: Reading, sitting: Sitting, clock: ClockReading | None
+        self, attempt: Attempt, reading: Reading, served: ServedTest, clock: ClockReading | None
     ) -> None:
         """Write a test that is over, and what its engine printed."""
         exit_ = attempt.over
-        test = await self._save(reading, sitting, clock_before=clock, exit_=exit_)
+        test = await self._save(reading, served, clock_before=clock, exit_=exit_)
         await self.tools.results.save_server_raw(test, attempt.transcript.text())
 
     async def _save(
         self,
         reading: Reading,
-        sitting: Sitting,
+        served: ServedTest,
         *,
         clock_before: ClockReading | None,
         exit_: Exit | None = None,
         from_s: float = 0.0,
     ) -> ServerTest:
-        if sitting.started_at_s is None:  # an engine that speaks only at its end
+        if served.started_at_s is None:  # an engine that speaks only at its end
             # Its stamp may be of whole seconds; two tests of one port need two keys.
-            sitting.started_at_s = max(reading.started_at_s or 0.0, sitting.spawned_at_s)
-        started_s, ended_s = sitting.started_at_s, exit_.ended_at_s if exit_ else None
+            served.started_at_s = max(reading.started_at_s or 0.0, served.spawned_at_s)
+        started_s, ended_s = served.started_at_s, exit_.ended_at_s if exit_ else None
         agent_id, address = self.tools.settings.agent_id, self.tools.host.address
         test = ServerTest(
             agent_id=agent_id,
@@ -368,9 +368,9 @@ class Supervisor:
         services = self._tools.settings.services
         if not services:
             return
-        kits = await asyncio.to_thread(find_kits, Role.SERVER, services)
+        installed_engines = await asyncio.to_thread(find_installed_engines, Role.SERVER, services)
         self._daemons = [
-            DaemonPort(port=port, kit=kits[name], tools=self._tools)
+            DaemonPort(port=port, installed=installed_engines[name], tools=self._tools)
             for name, ports in services.items()
             for port in ports
         ]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from agent.tools import Tools
+from agent.agent_context import Tools
 from agent.tunnel import TunnelEnd, TunnelFailed, clash, mark_of
 from exchange.messages import Tunnel
 from exchange.ports import ExchangeError

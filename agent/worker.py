@@ -25,11 +25,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from agent.background import pause
-from agent.burst import TROUBLES_BEFORE, Burst
+from agent.agent_context import Tools
+from agent.claimed_job import TROUBLES_BEFORE, ClaimedJob
 from agent.decide import Ending, Poison, check, read_job
 from agent.presence import Condition
-from agent.tools import Tools
+from agent.side_tasks import pause
 from exchange.messages import Claim, Job, JobReport, Outcome, Phase, TroubleKind
 from exchange.ports import Delivery, ExchangeError, JobQueue
 
@@ -55,7 +55,7 @@ class Worker:
             engine=self.tools.engine,
             gate=self.tools.gate is not None,
             tunnels=self.tools.tunnels,
-            engines=tuple(kit.state for kit in self.tools.kits.values()),
+            engines=tuple(installed.state for installed in self.tools.installed_engines.values()),
         )
 
     async def run(self) -> None:
@@ -144,7 +144,7 @@ class Worker:
             job.planned_start_at.isoformat(),
             extra={"action": "claim", "job_id": job.job_id},
         )
-        burst = Burst(job, claim, self.tools)
+        burst = ClaimedJob(job, claim, self.tools)
         report = await burst.conduct()
         await self._finish(job, burst.claim, report)
 

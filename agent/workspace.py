@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from agent.process import Identity
+from agent.engine_process import Identity
 from exchange.engines.port import File
 
 

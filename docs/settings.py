@@ -5,9 +5,9 @@ from pathlib import Path
 from pydantic_core import PydanticUndefined
 from pydantic_settings import BaseSettings
 
-from agent.settings import AgentSettings
-from coordinator.auth.settings import SignInSettings
-from coordinator.settings import CoordinatorSettings
+from agent.agent_settings import AgentSettings
+from coordinator.auth.signin_settings import SignInSettings
+from coordinator.coordinator_settings import CoordinatorSettings
 from exchange.fabric import FabricSettings
 
 README = Path(__file__).parent.parent / "README.md"

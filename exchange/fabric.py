@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from exchange.fabric_settings import FabricSettings
 from exchange.ports import ExchangeMisconfigured, JobQueue, RawStore, Table
-from exchange.raw import TableRaw
 from exchange.records import Records
-from exchange.settings import FabricSettings
+from exchange.table_blobs import TableRaw
 from exchange.troubles import TroubleLog
 
 __all__ = ["Fabric", "FabricSettings", "open_fabric"]
@@ -61,7 +61,7 @@ def open_fabric(settings: FabricSettings | None = None) -> Fabric:
         raw = _azure("a blob account is set").open_raw(settings, troubles)
     match settings.fabric:
         case "embedded":
-            from exchange.embedded import EmbeddedQueue, EmbeddedTable
+            from exchange.embedded.sqlite_fabric import EmbeddedQueue, EmbeddedTable
 
             return Fabric(
                 queue=EmbeddedQueue(
@@ -97,7 +97,7 @@ def _environment_settings() -> FabricSettings:
 def _azure(asked_by: str) -> Any:
     """The Azure adapters, which an agent on one host never loads."""
     try:
-        return importlib.import_module("exchange.azure")
+        return importlib.import_module("exchange.azure.azure_fabric")
     except ModuleNotFoundError as error:
         raise ExchangeMisconfigured(
             f"{asked_by}: {error.name} is missing; pip install 'broadside[azure]'"

@@ -31,7 +31,7 @@ of this table (folder | file.<part>, a document)::
 A message is one ``json`` property. A *document* is a text over several properties and rows
 (:mod:`exchange.documents`).
 
-A chunk row holds up to :data:`~exchange.seconds.CHUNK_S` seconds of one end: for each flow the
+A chunk row holds up to :data:`~exchange.second_rows.CHUNK_S` seconds of one end: for each flow the
 packed intervals (``client_up_0...``) and the instant of their zero
 (``client_up_first_data_at_s``), and the packed host counters (``host_0...``). It is rewritten whole
 every few seconds under the same key: writing it twice is harmless. A 1740 s burst is at most four
@@ -94,7 +94,6 @@ from exchange.ports import (
     Table,
 )
 from exchange.probes import Probes, parse_probes, probe_rows
-from exchange.raw import TableRaw
 from exchange.rows import (
     cut_properties,
     joined_properties,
@@ -103,7 +102,7 @@ from exchange.rows import (
     parse_row,
     row_name,
 )
-from exchange.seconds import (
+from exchange.second_rows import (
     PackedEnd,
     PairSeconds,
     TestSeconds,
@@ -112,6 +111,7 @@ from exchange.seconds import (
     unpacked_host,
     unpacked_tracks,
 )
+from exchange.table_blobs import TableRaw
 
 _INVERTED_FROM_MS: Final = 9_999_999_999_999  # 13 digits, until the year 2286
 _OPEN: Final = "open."  # after all digits: behind the list of runs

@@ -18,8 +18,8 @@ from typing import Final
 
 from agent.clock import parse_tracking
 from lab.errors import LabBroken, LabError, LabMisconfigured, ToolMissing
+from lab.lab_programs import find_tool
 from lab.namespaces import CHRONY_PATH, is_chronyd, list_processes, pid_path, run
-from lab.tools import find_tool
 from lab.topology import NTP_OVER_LOOPBACK, Host, Lab, management_address, management_network
 
 # Four readings a second at first: synchronised in under a second, with a bound below 1 ms.

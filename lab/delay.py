@@ -15,8 +15,8 @@ from typing import Final
 from exchange.messages import Role
 from lab import topology
 from lab.errors import LabBroken
+from lab.lab_programs import find_tool
 from lab.namespaces import detach, inside, run, run_batch
-from lab.tools import find_tool
 from lab.topology import Batch, Lab
 
 SOURCE: Final = Path(__file__).with_name("delay.c")

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lab.tools import find_tool
+from lab.lab_programs import find_tool
 
 COLUMNS: Final = (
     "at_s",

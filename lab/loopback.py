@@ -20,8 +20,8 @@ from typing import Final
 
 from exchange.messages import Role
 from lab.errors import ToolMissing
+from lab.lab_programs import find_tool
 from lab.network import DEFAULT_PATH, lab_path
-from lab.tools import find_tool
 from lab.topology import Host, Lab, LabSpec, host_names
 
 CLOCK_START_S: Final = 5.0

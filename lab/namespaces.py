@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.errors import LabBroken, NoRights
-from lab.tools import find_tool
+from lab.lab_programs import find_tool
 from lab.topology import Batch, belongs
 
 CLONE_NEWNET: Final = 0x4000_0000  # sched.h
@@ -156,7 +156,7 @@ def list_namespaces(prefix: str) -> dict[str, int | None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
+class NamespaceProcess:
     """A live process, as far as the lab needs to know it."""
 
     pid: int
@@ -169,13 +169,13 @@ class Process:
         return " ".join(self.arguments)
 
 
-def list_processes() -> Iterator[Process]:
+def list_processes() -> Iterator[NamespaceProcess]:
     """Every process whose namespace we may see. Zombies have none, so they do not show."""
     for folder in PROC.iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError):  # it ended while we looked, or is not ours
                 cmdline = (folder / "cmdline").read_text(errors="replace")
-                yield Process(
+                yield NamespaceProcess(
                     pid=int(folder.name),
                     arguments=tuple(cmdline.split("\0")[:-1]),
                     namespace_inode=(folder / "ns/net").stat().st_ino,
@@ -187,7 +187,7 @@ def module_argv(module: str, prefix: str) -> list[str]:
     return [sys.executable, "-m", module, f"--broadside-lab={prefix}"]
 
 
-def is_module(process: Process, module: str, prefix: str) -> bool:
+def is_module(process: NamespaceProcess, module: str, prefix: str) -> bool:
     """Whether it was started by :func:`module_argv`."""
     return process.arguments[1:4] == tuple(module_argv(module, prefix)[1:])
 
@@ -200,13 +200,13 @@ def pid_path(prefix: str, host_name: str) -> Path:
     return CHRONY_PATH / f"broadside-{prefix}-{host_name}.pid"
 
 
-def is_chronyd(process: Process, prefix: str) -> bool:
+def is_chronyd(process: NamespaceProcess, prefix: str) -> bool:
     """Whether it is a chronyd of this lab. It splits its directives in place, once it runs."""
     pid_file = str(pid_path(prefix, "")).removesuffix(".pid")
     return Path(process.command.partition(" ")[0]).name == "chronyd" and pid_file in process.command
 
 
-def list_owned(prefix: str) -> list[Process]:
+def list_owned(prefix: str) -> list[NamespaceProcess]:
     """The processes of a lab: those in its namespaces, its ledger and clocks, its fleets.
 
     The ledger and the clocks vouch for the namespace they are in, whose name may be gone; never

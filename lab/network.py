@@ -23,6 +23,7 @@ from typing import Final, TypeVar
 
 from lab import clocks, topology
 from lab.errors import LabBroken, LabMisconfigured, NoRights
+from lab.lab_programs import find_tool
 from lab.namespaces import (
     CHRONY_PATH,
     inside,
@@ -36,8 +37,7 @@ from lab.namespaces import (
     run_batch,
     write_sysctls,
 )
-from lab.rights import Rights, find_rights
-from lab.tools import find_tool
+from lab.privileges import Rights, find_rights
 from lab.topology import Batch, Host, Lab, LabSpec
 
 DEFAULT_PATH: Final = Path("/run/broadside")
@@ -176,7 +176,7 @@ def check_rights(path: Path) -> None:
     """Make the lab's folder, and see that namespaces may be made. Raises :class:`NoRights`."""
     finding = find_rights().require()
     if finding.rights is Rights.USER_NAMESPACE:
-        raise NoRights("not root: build the lab in a user namespace (lab.rights), or with sudo")
+        raise NoRights("not root: build the lab in a user namespace (lab.privileges), or with sudo")
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -17,14 +17,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from coordinator.cli.lab import free_prefix
+from coordinator.cli.lab_commands import free_prefix
 from coordinator.cli.verdict import show_summary
-from coordinator.core.completeness import State
-from coordinator.core.disruptions import DisruptionKind
-from coordinator.core.summary import RunSummary
+from coordinator.core.judge.summary import RunSummary
+from coordinator.core.measure.completeness import State
+from coordinator.core.measure.disruptions import DisruptionKind
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import Phase
-from lab import clocks, fleet, loopback, network, rights
+from lab import clocks, fleet, loopback, network
+from lab import privileges as rights
 from lab.ending import run_to_end
 from lab.errors import LabBroken, LabError
 from lab.serving import READY_S, Serving, wait_for_agents

@@ -41,14 +41,14 @@ from schemathesis.specs.openapi.checks import (
 
 from coordinator.api import Guard, create_app
 from coordinator.api.examples import REQUESTS
+from coordinator.api.requests import ScheduleRequest
 from coordinator.auth.principal import Access
 from coordinator.auth.signin import SignIn
-from coordinator.auth.tokens import Tokens
-from coordinator.charts import catalogue
-from coordinator.core.schedule import Schedule
-from coordinator.requests import ScheduleRequest
-from coordinator.service import Coordinator
-from coordinator.studies.values import Study, StudyRequest
+from coordinator.auth.static_tokens import Tokens
+from coordinator.core.plan.schedule import Schedule
+from coordinator.runs.coordinator import Coordinator
+from coordinator.studies.study import Study, StudyRequest
+from coordinator.views.charts import catalogue
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Role
 from exchange.ports import Outgoing

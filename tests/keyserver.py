@@ -15,7 +15,7 @@ import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from coordinator.auth.settings import SignInSettings
+from coordinator.auth.signin_settings import SignInSettings
 
 TENANT: Final = "8f5e2a3c-0000-4000-8000-000000000001"
 AUDIENCE: Final = "api://broadside-test"

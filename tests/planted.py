@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.judge import Verdict
-from coordinator.core.summary import MeasuredBurst, RunSummary, measure_burst, summarise_run
+from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.summary import MeasuredBurst, RunSummary, measure_burst, summarise_run
 from tests.synthetic import Fleet, Plant, fleet
 
 # Kind of case -> ids of the cause that must be named first. None: nothing may be named.

@@ -3,15 +3,15 @@
 from datetime import datetime, timedelta
 from functools import cache
 
-from coordinator.core.summary import (
+from coordinator.core.judge.summary import (
     MeasuredBurst,
     RunSummary,
     canonical,
     measure_burst,
     summarise_run,
 )
-from coordinator.ledgers import dump_ledger
-from coordinator.listing import outcome_of
+from coordinator.device.ledgers import dump_ledger
+from coordinator.runs.listing import outcome_of
 from exchange.fabric import Fabric
 from exchange.messages import Control
 from exchange.records import RunHeader

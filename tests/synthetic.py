@@ -11,14 +11,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.evidence import (
+from coordinator.core.measure.evidence import (
     BurstEvidence,
     FirewallLedger,
     HostColumns,
     PairEvidence,
     TrackColumns,
 )
-from coordinator.core.runs import Burst, Objective, Pair, Plan, RunSpec
+from coordinator.core.plan.spec import Burst, Objective, Pair, Plan, RunSpec
 from exchange.messages import (
     Claim,
     ClockReading,

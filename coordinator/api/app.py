@@ -7,34 +7,32 @@ from collections.abc import AsyncIterator, Mapping
 
 from fastapi import FastAPI
 
-from coordinator import web
-from coordinator.api import (
-    audit,
-    charts,
-    deadletters,
-    estimate,
-    events,
-    fleet,
-    health,
-    imports,
-    me,
-    reports,
-    results,
-    runs,
-    schedules,
-    studies,
-)
+from coordinator.api import audit_routes as audit
+from coordinator.api import chart_routes as charts
+from coordinator.api import dead_letter_routes as deadletters
+from coordinator.api import estimate_routes as estimate
+from coordinator.api import event_routes as events
+from coordinator.api import fleet_routes as fleet
+from coordinator.api import health_routes as health
+from coordinator.api import import_routes as imports
+from coordinator.api import me_routes as me
+from coordinator.api import page_files as web
+from coordinator.api import report_routes as reports
+from coordinator.api import result_routes as results
+from coordinator.api import run_routes as runs
+from coordinator.api import schedule_routes as schedules
+from coordinator.api import study_routes as studies
 from coordinator.api.door import Door, Guard
 from coordinator.api.openapi import describe
 from coordinator.api.problems import handle_errors
 from coordinator.auth.audit import Audit
-from coordinator.feeds import Feeds
-from coordinator.metrics import Figures
-from coordinator.schedules import Schedules
-from coordinator.service import Coordinator
-from coordinator.spending import Budgets
-from coordinator.studies.shell import Studies
+from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.spending import Budgets
+from coordinator.schedules.firing import Schedules
+from coordinator.studies.runner import Studies
 from coordinator.studies.switch import Switch
+from coordinator.views.feeds import Feeds
+from coordinator.views.metrics import Figures
 
 
 def create_app(

@@ -9,25 +9,25 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from coordinator import scenarios
+from coordinator.api.cursors import BadCursor
 from coordinator.api.formats import NotAcceptable
-from coordinator.charts import NoChart
-from coordinator.core.plan import Infeasible
-from coordinator.core.schedule import BadSchedule
-from coordinator.core.tables import TableTooLong
-from coordinator.cursors import BadCursor
-from coordinator.deadletters import CannotResend, UnknownDeadLetter
-from coordinator.exports import CannotWrite
-from coordinator.feeds import TooManyViewers
-from coordinator.groups import EmptyGroup
+from coordinator.core.measure.second_table import TableTooLong
+from coordinator.core.plan.planner import Infeasible
+from coordinator.core.plan.schedule import BadSchedule
 from coordinator.imports import BadFile
-from coordinator.launches import KeyReused, LaunchUnderWay
-from coordinator.listing import BadGrouping
 from coordinator.prices import BadPrices
-from coordinator.results import NoLedger, UnknownPair
-from coordinator.schedules import NameTaken, UnknownSchedule
-from coordinator.service import NoRaw, RunIsOver, RunNotOver, UnknownRun
-from coordinator.stored import BurstNotOver, UnknownBurst
-from coordinator.studies.shell import BadStudy, UnknownStudy
+from coordinator.runs.coordinator import NoRaw, RunIsOver, RunNotOver, UnknownRun
+from coordinator.runs.dead_letters import CannotResend, UnknownDeadLetter
+from coordinator.runs.launches import KeyReused, LaunchUnderWay
+from coordinator.runs.listing import BadGrouping
+from coordinator.runs.stored import BurstNotOver, UnknownBurst
+from coordinator.schedules.firing import NameTaken, UnknownSchedule
+from coordinator.studies.runner import BadStudy, UnknownStudy
+from coordinator.views.burst_answers import NoLedger, UnknownPair
+from coordinator.views.charts import NoChart
+from coordinator.views.exports import CannotWrite
+from coordinator.views.feeds import TooManyViewers
+from coordinator.views.groups import EmptyGroup
 from exchange.messages import Message
 from exchange.ports import ExchangeError
 

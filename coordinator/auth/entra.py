@@ -20,7 +20,7 @@ from coordinator.auth.principal import (
     Principal,
     SignInMisconfigured,
 )
-from coordinator.auth.settings import SignInSettings
+from coordinator.auth.signin_settings import SignInSettings
 
 _ALGORITHMS: Final = ("RS256",)  # never from the token's own header
 _KEYS_S: Final = 3600.0  # s for which fetched keys are kept

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 from coordinator.auth.entra import Entra, entra_trust
 from coordinator.auth.principal import NotSignedIn, Principal
-from coordinator.auth.settings import SignInSettings
-from coordinator.auth.tokens import PREFIX, Tokens
+from coordinator.auth.signin_settings import SignInSettings
+from coordinator.auth.static_tokens import PREFIX, Tokens
 from exchange.ports import Table
 
 

@@ -4,28 +4,23 @@ import sys
 
 import typer
 
-from coordinator.cli import (
-    advise,
-    agent,
-    audit,
-    capacity,
-    compare,
-    deadletters,
-    demo,
-    doctor,
-    estimate,
-    imports,
-    lab,
-    range,
-    reports,
-    results,
-    runs,
-    schedules,
-    serve,
-    storage,
-    studies,
-    tokens,
-)
+from coordinator.cli import advise_commands as advise
+from coordinator.cli import agent_command as agent
+from coordinator.cli import audit_commands as audit
+from coordinator.cli import capacity_commands as capacity
+from coordinator.cli import compare_commands as compare
+from coordinator.cli import dead_letter_commands as deadletters
+from coordinator.cli import demo, doctor, serve, storage
+from coordinator.cli import estimate_commands as estimate
+from coordinator.cli import import_commands as imports
+from coordinator.cli import lab_commands as lab
+from coordinator.cli import range_commands as range
+from coordinator.cli import report_commands as reports
+from coordinator.cli import result_commands as results
+from coordinator.cli import run_commands as runs
+from coordinator.cli import schedule_commands as schedules
+from coordinator.cli import study_commands as studies
+from coordinator.cli import token_commands as tokens
 from coordinator.cli.connection import offer_token
 from coordinator.cli.exits import Exit
 

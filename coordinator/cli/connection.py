@@ -13,15 +13,15 @@ from typing import Annotated, TypeVar
 import httpx
 import typer
 
+from coordinator.cli.client import ApiError, Client, connect
 from coordinator.cli.exits import Exit, stop
+from coordinator.cli.in_process import InProcessTransport
 from coordinator.cli.suggest import with_suggestion
-from coordinator.client import ApiError, Client, connect
-from coordinator.in_process import InProcessTransport
-from coordinator.ledgers import LedgerError, open_ledger
+from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.device.ledgers import LedgerError, open_ledger
 from coordinator.prices import BadPrices
 from coordinator.prices import load as load_prices
-from coordinator.service import Coordinator
-from coordinator.settings import CoordinatorSettings
+from coordinator.runs.coordinator import Coordinator
 from coordinator.studies.switch import SwitchError, read_switches
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.ports import ExchangeError

@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coordinator import scenarios
+from coordinator.api.requests import LaunchRequest
 from coordinator.cli import display
+from coordinator.cli.client import ApiError, Client, connect
 from coordinator.cli.connection import Json
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.lab import AZURE_NIC_BITS_PER_SECOND, free_prefix
-from coordinator.cli.runs import print_json
+from coordinator.cli.lab_commands import AZURE_NIC_BITS_PER_SECOND, free_prefix
+from coordinator.cli.run_commands import print_json
 from coordinator.cli.verdict import exit_of, show_summary
-from coordinator.client import ApiError, Client, connect
-from coordinator.core.summary import RunSummary
-from coordinator.requests import LaunchRequest
+from coordinator.core.judge.summary import RunSummary
 from exchange.messages import Role
 
 if TYPE_CHECKING:
-    from lab.azure import AzureInMiniature
+    from lab.azure_services import AzureInMiniature
     from lab.fleet import Fleet
     from lab.topology import Lab
 
@@ -48,8 +48,8 @@ class FabricChoice(StrEnum):
 
 # Warmed in the fork server: an agent imports them only when its settings ask for them.
 IMPORTS_OF_FABRIC = {
-    FabricChoice.EMBEDDED: ("exchange.embedded",),
-    FabricChoice.AZURE_LOCAL: ("exchange.azure",),
+    FabricChoice.EMBEDDED: ("exchange.embedded.sqlite_fabric",),
+    FabricChoice.AZURE_LOCAL: ("exchange.azure.azure_fabric",),
 }
 
 
@@ -153,7 +153,8 @@ def report(summary: RunSummary, lab: "Lab") -> Mapping[str, Any]:
 @contextlib.contextmanager
 def _standing_lab(options: DemoOptions, prefix: str, steps: display.Steps) -> Iterator["Lab"]:
     """The lab, taken down again at the end whatever happens; plain loopback without rights."""
-    from lab import loopback, network, rights
+    from lab import loopback, network
+    from lab import privileges as rights
     from lab.topology import LabSpec
 
     spec = LabSpec(
@@ -278,7 +279,7 @@ def _meeting_place(
     options: DemoOptions, lab: "Lab", folder: Path, steps: display.Steps
 ) -> "Iterator[MeetingPlace | AzureInMiniature]":
     if options.fabric is FabricChoice.AZURE_LOCAL:
-        from lab import azure
+        from lab import azure_services as azure
 
         steps.say("starting the Service Bus broker, Azurite and the metrics endpoint")
         direction = scenarios.load(SCENARIO).traffic.direction

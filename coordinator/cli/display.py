@@ -12,12 +12,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from coordinator.client import ApiError, Client
-from coordinator.core.progress import Progress
-from coordinator.core.status import BurstPhase, BurstStatus, RunState, RunStatus
-from coordinator.core.summary import RunSummary
-from coordinator.words import rate as rate
-from coordinator.words import ratio as ratio
+from coordinator.cli.client import ApiError, Client
+from coordinator.core.judge.summary import RunSummary
+from coordinator.core.live.progress import Progress
+from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
+from coordinator.views.words import rate as rate
+from coordinator.views.words import ratio as ratio
 
 BARS = " ▁▂▃▄▅▆▇█"
 POLL_S = 0.5

@@ -14,9 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from coordinator.cli.connection import Json
 from coordinator.cli.exits import Exit
-from coordinator.cli.lab import lab_checks
-from coordinator.ledgers import LedgerBusy, LedgerError, open_ledger
-from coordinator.settings import CoordinatorSettings
+from coordinator.cli.lab_commands import lab_checks
+from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.device.ledgers import LedgerBusy, LedgerError, open_ledger
 from exchange.checks import Check
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Direction, Role

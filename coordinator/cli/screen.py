@@ -9,9 +9,9 @@ import numpy as np
 from rich.text import Text
 
 from coordinator.cli.watched import Watched
-from coordinator.core.live import LiveStatus
-from coordinator.core.status import BurstPhase, RunState
-from coordinator.words import count, milliseconds, rate, ratio
+from coordinator.core.live.look import LiveStatus
+from coordinator.core.live.status import BurstPhase, RunState
+from coordinator.views.words import count, milliseconds, rate, ratio
 
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 _STYLES: Final = {"problem": "bold red", "warning": "yellow", "note": "dim"}

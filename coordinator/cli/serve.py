@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from coordinator.auth.settings import SignInSettings
+from coordinator.auth.signin_settings import SignInSettings
 from coordinator.cli.exits import Exit, stop
-from coordinator.logs import start_log
-from coordinator.settings import CoordinatorSettings
+from coordinator.coordinator_log import start_log
+from coordinator.coordinator_settings import CoordinatorSettings
 
 
 def serve(
@@ -49,10 +49,10 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     from coordinator.api import Guard, create_app, is_loopback
     from coordinator.auth.principal import SignInMisconfigured
     from coordinator.auth.signin import open_sign_in
-    from coordinator.ledgers import LedgerError, open_ledger
+    from coordinator.device.ledgers import LedgerError, open_ledger
     from coordinator.prices import BadPrices
     from coordinator.prices import load as load_prices
-    from coordinator.service import Coordinator
+    from coordinator.runs.coordinator import Coordinator
     from coordinator.studies.switch import SwitchError, read_switches
     from exchange.fabric import FabricSettings, open_fabric
     from exchange.ports import ExchangeError

@@ -7,12 +7,12 @@ import typer
 from pydantic import ValidationError
 
 from coordinator.cli import display
+from coordinator.cli.client import Client
 from coordinator.cli.connection import Api, Json, run
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.runs import RunArgument, print_json, resolve_run
-from coordinator.client import Client
-from coordinator.retention import Pruned, PruneRequest
-from coordinator.settings import CoordinatorSettings
+from coordinator.cli.run_commands import RunArgument, print_json, resolve_run
+from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.runs.retention import Pruned, PruneRequest
 from exchange.messages import Side
 
 

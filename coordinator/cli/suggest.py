@@ -10,7 +10,7 @@ from typing import Final
 import httpx
 import typer
 
-from coordinator.client import ApiError, Client
+from coordinator.cli.client import ApiError, Client
 
 _UNKNOWN_RUN: Final = re.compile(r"run (\S+): no such run")
 _RUNS_LOOKED_AT: Final = 200
@@ -70,6 +70,6 @@ def complete_field(incomplete: str) -> Sequence[str]:
 
 
 def complete_chart(incomplete: str) -> Sequence[str]:
-    from coordinator.charts import CHARTS
+    from coordinator.views.charts import CHARTS
 
     return [name for name in CHARTS if name.startswith(incomplete)]

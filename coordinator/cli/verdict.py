@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
-from coordinator.cli.course import show_course
+from coordinator.cli.course_tables import show_course
 from coordinator.cli.display import rate, ratio, table
 from coordinator.cli.exits import Exit
-from coordinator.core.judge import Verdict
-from coordinator.core.summary import RunSummary
+from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.summary import RunSummary
 
 _EXITS = {
     Verdict.PASS: Exit.PASS,

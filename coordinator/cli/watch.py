@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.live import Live
 
 from coordinator.cli import display
+from coordinator.cli.client import ApiError, Client
 from coordinator.cli.exits import INTERRUPTED
 from coordinator.cli.screen import draw
 from coordinator.cli.watched import Watched
-from coordinator.client import ApiError, Client
-from coordinator.core.summary import RunSummary
+from coordinator.core.judge.summary import RunSummary
 
 _REDRAW_S: Final = 0.25
 _RETRY_S: Final = 1.0

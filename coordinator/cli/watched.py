@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.judge import Finding
-from coordinator.core.live import (
+from coordinator.core.judge.judge import Finding
+from coordinator.core.live.look import (
     CELL_BITS_PER_SECOND,
     UNKNOWN_CELL,
     LiveFigures,
@@ -19,7 +19,7 @@ from coordinator.core.live import (
     LiveSeconds,
     LiveStatus,
 )
-from coordinator.core.runs import Layer
+from coordinator.core.plan.spec import Layer
 
 _SECONDS_KEPT: Final = 3600  # s of a burst that the chart can show
 

@@ -12,22 +12,22 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Final
 
-from coordinator.core.evidence import BurstEvidence, Joined, PairEvidence
-from coordinator.core.judge import Finding
-from coordinator.core.runs import Burst, Pair, Plan
-from coordinator.core.status import due_at
-from coordinator.core.summary import BurstSummary, MeasuredBurst, measure_burst
+from coordinator.core.judge.judge import Finding
+from coordinator.core.judge.summary import BurstSummary, MeasuredBurst, measure_burst
+from coordinator.core.live.status import due_at
+from coordinator.core.measure.evidence import BurstEvidence, Joined, PairEvidence
+from coordinator.core.plan.spec import Burst, Pair, Plan
 from coordinator.imports import BadFile
-from coordinator.imports.results import bit_rate
-from coordinator.imports.runs import (
+from coordinator.imports.import_answers import bit_rate
+from coordinator.imports.import_requests import Recording, Recordings, RecordingState
+from coordinator.imports.import_runs import (
+    ImportedState,
     Measured,
-    Standing,
     build_spec,
     endpoint,
     identifier,
     note_findings,
 )
-from coordinator.imports.values import Recording, Recordings, RecordingState
 from exchange.messages import (
     Direction,
     EngineReport,
@@ -239,10 +239,10 @@ def _traffic(group: _Group) -> Traffic:
 # From bursts to figures ------------------------------------------------------------------------
 
 
-def stand_recordings(imported: Recordings) -> Sequence[Standing]:
+def stand_recordings(imported: Recordings) -> Sequence[ImportedState]:
     """What there is of each burst."""
     return [
-        Standing(
+        ImportedState(
             pairs_planned=len(group.tests),
             outcomes=Counter(_outcome(test) for test in group.tests),
         )
@@ -251,7 +251,7 @@ def stand_recordings(imported: Recordings) -> Sequence[Standing]:
 
 
 def measure_recordings(plan: Plan, imported: Recordings) -> Measured:
-    """Bursts as :func:`~coordinator.core.summary.summarise_run` takes them."""
+    """Bursts as :func:`~coordinator.core.judge.summary.summarise_run` takes them."""
     tests, again = _tests(imported)
     groups = _groups(tests)
     notes = list(note_findings(imported.notes))

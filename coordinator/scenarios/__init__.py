@@ -1,6 +1,6 @@
 """Named run specifications as data files, and how a launch overrides them.
 
-A scenario is one TOML file whose keys are :class:`~coordinator.core.runs.RunSpec`'s. Errors::
+A scenario is one TOML file whose keys are :class:`~coordinator.core.plan.spec.RunSpec`'s. Errors::
 
     ScenarioError
     ├── UnknownScenario   no such name; says what is near
@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from coordinator.core.runs import RunSpec
+from coordinator.core.plan.spec import RunSpec
 from exchange.messages import TRAFFIC_WORDS
 
 _HERE = Path(__file__).parent

@@ -5,16 +5,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
-from coordinator.core.compare import Comparison
-from coordinator.core.judge import gbits
-from coordinator.core.runs import RunSpec
-from coordinator.core.summary import RunSummary
-from coordinator.groups import CompareRequest, Selection
-from coordinator.studies.engines import differences
+from coordinator.core.judge.comparison import Comparison
+from coordinator.core.judge.judge import gbits
+from coordinator.core.judge.summary import RunSummary
+from coordinator.core.plan.spec import RunSpec
 from coordinator.studies.knee import POINTS_MIN_COUNT, is_enough, knee_index
 from coordinator.studies.search import found
-from coordinator.studies.trials import planned_trials
-from coordinator.studies.values import (
+from coordinator.studies.study import (
     AB,
     ENGINE,
     Axis,
@@ -28,6 +25,9 @@ from coordinator.studies.values import (
     TrialResult,
     Why,
 )
+from coordinator.studies.trial_engines import differences
+from coordinator.studies.trials import planned_trials
+from coordinator.views.groups import CompareRequest, Selection
 
 _NONE_WHOLE: Final = "no trial is whole; see the notes and each trial's own verdict"
 _TOO_FEW: Final = f"it takes {POINTS_MIN_COUNT} values or more, each once"

@@ -18,8 +18,8 @@ from typing import Final
 from MLRsearch import Config, MultipleLossRatioSearch, SearchGoal
 from MLRsearch.trial_measurement import AbstractMeasurer, MeasurementResult
 
-from coordinator.core.runs import RunSpec
-from coordinator.studies.values import Found, Search, TrialResult, Why
+from coordinator.core.plan.spec import RunSpec
+from coordinator.studies.study import Found, Search, TrialResult, Why
 
 _FOREVER_S: Final = 1e9
 _COUNTS: Final = 1_000_000_000  # resolution of a loss ratio that is handed over as counts

@@ -11,8 +11,8 @@ of the API chooses among them and can run nothing else. One table a switch, one 
     off  = ["az", "network", "firewall", "policy", "update", ..., "--idps-mode", "Off"]
     deny = ["az", "network", "firewall", "policy", "update", ..., "--idps-mode", "Deny"]
 
-An ARM call is such a command too, as :mod:`coordinator.firewall_policy` is, which signs it with the
-coordinator's managed identity.
+An ARM call is such a command too, as :mod:`coordinator.device.policy_switch` is, which signs it
+with the coordinator's managed identity.
 """
 
 import asyncio

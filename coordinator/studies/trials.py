@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, assert_never
 
-from coordinator.core.runs import RunSpec
+from coordinator.core.plan.spec import RunSpec
 from coordinator.studies.search import next_offer
-from coordinator.studies.values import (
+from coordinator.studies.study import (
     AB,
     Matrix,
     Mode,

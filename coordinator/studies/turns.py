@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from coordinator.service import Coordinator, UnknownRun
+from coordinator.runs.coordinator import Coordinator, UnknownRun
 from exchange.messages import Message, RunId, UtcDatetime
 from exchange.ports import EntityExists, RecordUnreadable, Table
 from exchange.shelf import Shelf

@@ -1,7 +1,7 @@
 """Makes the Grafana dashboards beside this file; run it after a change of metrics or panels.
 
-Names of metrics are those of ``coordinator/metrics.py``. A test says that the committed JSON is
-what this writes, that every query parses, and that every metric in it exists.
+Names of metrics are those of ``coordinator/views/metrics.py``. A test says that the committed JSON
+is what this writes, that every query parses, and that every metric in it exists.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ from grafana_foundation_sdk.models.dashboard import (
 
 HERE: Final = Path(__file__).parent
 SOURCE: Final = DataSourceRef(type_val="prometheus", uid="${datasource}")
-FLEET, LEDGER, TARGET = "#3274b5", "#c25e00", "#8e8e8e"  # as in coordinator/charts
+FLEET, LEDGER, TARGET = "#3274b5", "#c25e00", "#8e8e8e"  # as in coordinator/views/charts
 
 
 def query(expression: str, legend: str = "", *, instant: bool = False) -> prometheus.Dataquery:

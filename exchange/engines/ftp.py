@@ -18,6 +18,7 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import Field, ValidationError
 
+from exchange.engines.byte_cells import Seconds
 from exchange.engines.http import served_reading
 from exchange.engines.numbers import Whole
 from exchange.engines.port import (
@@ -32,7 +33,6 @@ from exchange.engines.port import (
     Watch,
 )
 from exchange.engines.reading import Event, Reading, StartBasis, Started
-from exchange.engines.seconds import Seconds
 from exchange.engines.sizes import FOLDER, files, size_problem
 from exchange.messages import (
     Combine,

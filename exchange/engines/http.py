@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field, StrictBool, ValidationError
 
+from exchange.engines.byte_cells import Buckets, Seconds
 from exchange.engines.numbers import Number, Whole
 from exchange.engines.port import (
     ClientAsk,
@@ -30,7 +31,6 @@ from exchange.engines.port import (
     ServerAsk,
 )
 from exchange.engines.reading import Event, Reading, StartBasis, Started
-from exchange.engines.seconds import Buckets, Seconds
 from exchange.engines.sizes import FOLDER, files, size_problem
 from exchange.messages import (
     Combine,

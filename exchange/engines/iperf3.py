@@ -1,8 +1,16 @@
-"""iperf3 as an engine; :mod:`exchange.iperf3` spells its command lines and reads its output."""
+"""iperf3 as an engine; :mod:`exchange.engines.iperf3_text` spells its argv and reads its output."""
 
 from collections.abc import Iterator
 from typing import ClassVar, Final
 
+from exchange.engines.iperf3_text import (
+    UDP_BLOCK_MAX_BYTES,
+    StreamReader,
+    Version,
+    client_argv,
+    parse_version,
+    server_argv,
+)
 from exchange.engines.port import (
     ClientAsk,
     Engine,
@@ -14,14 +22,6 @@ from exchange.engines.port import (
     Unsupported,
 )
 from exchange.engines.reading import Event
-from exchange.iperf3 import (
-    UDP_BLOCK_MAX_BYTES,
-    StreamReader,
-    Version,
-    client_argv,
-    parse_version,
-    server_argv,
-)
 from exchange.messages import Job, Pacing, Protocol, Traffic
 
 PROGRAM: Final = Program(

@@ -19,14 +19,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from coordinator.cli.lab import free_prefix
-from lab import rights
+from coordinator.cli.lab_commands import free_prefix
+from lab import privileges as rights
 from lab.ending import run_to_end
 from lab.errors import LabError
 from lab.faults.cell import Result, run_cell
+from lab.faults.fault_range import standing
+from lab.faults.fault_table import chapter, text
 from lab.faults.matrix import Cell, Phase, chosen
-from lab.faults.range import standing
-from lab.faults.table import chapter, text
 from lab.invariants import left_behind
 from lab.offspring import die_with_parent
 

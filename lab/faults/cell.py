@@ -9,13 +9,13 @@ from typing import Any, Final, Self
 
 import httpx
 
-from coordinator.core.completeness import State
-from coordinator.core.runs import Plan
-from coordinator.core.status import COLLECT_S
-from coordinator.core.summary import BurstSummary, RunSummary
+from coordinator.core.judge.summary import BurstSummary, RunSummary
+from coordinator.core.live.status import COLLECT_S
+from coordinator.core.measure.completeness import State
+from coordinator.core.plan.spec import Plan
 from exchange.messages import Claim
 from lab.errors import LabError
-from lab.faults.checks import Evidence, read_evidence, violations
+from lab.faults.fault_range import PAIRS_COUNT, Range
 from lab.faults.matrix import (
     FAULTS,
     LEAD_BEFORE_CLAIM_S,
@@ -25,7 +25,7 @@ from lab.faults.matrix import (
     Scene,
     has_come,
 )
-from lab.faults.range import PAIRS_COUNT, Range
+from lab.faults.rules import Evidence, read_evidence, violations
 
 BURSTS_COUNT: Final = 2
 LEAD_S: Final = 7

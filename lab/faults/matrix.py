@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
-from coordinator.core.status import VISIBLE_S
+from coordinator.core.live.status import VISIBLE_S
 from exchange.messages import Claim, Job
 from exchange.messages import Phase as Told
 from lab import clocks
-from lab.faults.agents import fill_disk, free_disk
-from lab.faults.range import QUEUE, Range
+from lab.faults.fault_range import QUEUE, Range
+from lab.faults.small_disk_agents import fill_disk, free_disk
 
 CLOCK_STEP_S: Final = 0.4  # the gate is at 0.05
 SYNC_S: Final = 20.0

@@ -21,8 +21,8 @@ from typing import Final
 from lab.ending import run_to_end
 from lab.errors import LabError
 from lab.scenarios.choice import chosen
-from lab.scenarios.range import carry_out
-from lab.scenarios.table import cells, chapter, markdown
+from lab.scenarios.scenario_range import carry_out
+from lab.scenarios.scenario_table import cells, chapter, markdown
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs/scenarios.md"
 

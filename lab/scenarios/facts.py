@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator.core.summary import RunSummary
-from coordinator.studies.values import Study
+from coordinator.core.judge.summary import RunSummary
+from coordinator.studies.study import Study
 from lab.scenarios.cases import BEDS, Case
-from lab.scenarios.table import Row
+from lab.scenarios.scenario_table import Row
 
 COMPLETE_RATIO: Final = 0.95  # of the planned pair-seconds, of every run and trial
 

@@ -8,11 +8,11 @@ import ssl
 import sys
 from pathlib import Path
 
+from lab.servicebus.access_tokens import Guard
 from lab.servicebus.journal import Journal
+from lab.servicebus.listener import Server
 from lab.servicebus.protocol import IDLE_S, Broker
 from lab.servicebus.queues import QueueSettings
-from lab.servicebus.server import Server
-from lab.servicebus.tokens import Guard
 
 
 def _queue(text: str) -> tuple[str, QueueSettings]:

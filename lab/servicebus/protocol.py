@@ -20,9 +20,9 @@ from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 from lab.servicebus import amqp, dialect
+from lab.servicebus.access_tokens import Grant, Guard, Right, entity_path
 from lab.servicebus.amqp import Code, Symbol, UByte, UInt, ULong, UShort, Value
 from lab.servicebus.queues import Message, Queue, Settlement
-from lab.servicebus.tokens import Grant, Guard, Right, entity_path
 
 MAX_FRAME_BYTES: Final = 65_536
 LINK_CREDIT: Final = 1_000  # transfers that a sender may have under way

@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 
 from coordinator.api import create_app
-from coordinator.service import Coordinator
+from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control
 from exchange.records import RunHeader, RunOutcome

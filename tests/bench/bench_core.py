@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from coordinator.core.summary import canonical, measure_burst, summarise_run
+from coordinator.core.judge.summary import canonical, measure_burst, summarise_run
 from tests.planted import scores, table
 from tests.synthetic import Plant, fleet
 

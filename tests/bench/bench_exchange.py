@@ -30,7 +30,7 @@ from exchange.messages import (
 )
 from exchange.ports import Outgoing
 from exchange.records import Records
-from exchange.seconds import CHUNK_S
+from exchange.second_rows import CHUNK_S
 from tests.contract.adapters import Place
 from tests.contract.processes import in_processes
 from tests.unit.exchange.flows import ten_gigabit_flow

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from typing import Any
 
-from coordinator.cli.lab import PREFIX
+from coordinator.cli.lab_commands import PREFIX
 from lab import network
 from tests.bench.bench_lab import bare_loop, received_rate
 

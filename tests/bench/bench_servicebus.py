@@ -18,7 +18,7 @@ from typing import Final
 
 from exchange.messages import Endpoint, Job, Traffic
 from exchange.ports import Outgoing
-from lab.servicebus.process import BrokerProcess
+from lab.servicebus.broker_process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
 from tests.contract.adapters import Place
 from tests.contract.processes import in_processes

@@ -20,12 +20,12 @@ import httpx
 import numpy as np
 
 from coordinator.api import create_app
-from coordinator.core.plan import plan as make_plan
-from coordinator.core.runs import Burst, Plan, RunSpec
-from coordinator.core.summary import canonical, measure_burst, summarise_run
-from coordinator.requests import ScheduleRequest
-from coordinator.schedules import Schedules
-from coordinator.service import Coordinator
+from coordinator.api.requests import ScheduleRequest
+from coordinator.core.judge.summary import canonical, measure_burst, summarise_run
+from coordinator.core.plan.planner import plan as make_plan
+from coordinator.core.plan.spec import Burst, Plan, RunSpec
+from coordinator.runs.coordinator import Coordinator
+from coordinator.schedules.firing import Schedules
 from exchange.chunks import pack_host, pack_intervals
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import (
@@ -42,7 +42,7 @@ from exchange.messages import (
 from exchange.ports import Entity, Value
 from exchange.records import RunHeader
 from exchange.rows import cut_properties
-from exchange.seconds import CHUNK_S
+from exchange.second_rows import CHUNK_S
 from tests.synthetic import Plant, fleet
 from tests.unit.coordinator.fleet import fleet as presences
 
@@ -223,7 +223,7 @@ async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinato
         clock.at = burst.planned_end_at + timedelta(seconds=20)
         if burst is not plan.bursts[-1]:
             sent_bytes = series.payload_bytes
-            await coordinator._standing.close(plan, burst, summary, payload_bytes=sent_bytes)
+            await coordinator._states.close(plan, burst, summary, payload_bytes=sent_bytes)
     began_s = time.perf_counter()
     summary_of_run = summarise_run(plan, measured, None, clock.at)
     document = canonical(summary_of_run)

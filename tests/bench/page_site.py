@@ -14,9 +14,9 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from coordinator import web
-from coordinator.core.evidence import FirewallLedger
-from coordinator.core.live import (
+from coordinator.api import page_files as web
+from coordinator.core.judge.summary import MeasuredBurst, RunSummary, measure_burst, summarise_run
+from coordinator.core.live.look import (
     LiveFinding,
     LiveStatus,
     Picture,
@@ -25,9 +25,9 @@ from coordinator.core.live import (
     picture,
     seconds_message,
 )
-from coordinator.core.runs import Layer
-from coordinator.core.status import BurstPhase, BurstStatus, RunState
-from coordinator.core.summary import MeasuredBurst, RunSummary, measure_burst, summarise_run
+from coordinator.core.live.status import BurstPhase, BurstStatus, RunState
+from coordinator.core.measure.evidence import FirewallLedger
+from coordinator.core.plan.spec import Layer
 from tests.synthetic import Fleet, Plant, fleet
 
 RUN_ID = "20261120-120000-simulated-0001"

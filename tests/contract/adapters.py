@@ -12,12 +12,12 @@ from uuid import uuid4
 
 import pytest
 
-from exchange.azure_blob import BlobAddress, BlobRaw
-from exchange.azure_queue import Bounds, ServiceBusAddress, ServiceBusQueue
-from exchange.azure_table import AzureTable, TableAddress
-from exchange.embedded import EmbeddedQueue, EmbeddedTable
+from exchange.azure.blob_storage import BlobAddress, BlobRaw
+from exchange.azure.service_bus import Bounds, ServiceBusAddress, ServiceBusQueue
+from exchange.azure.table_storage import AzureTable, TableAddress
+from exchange.embedded.sqlite_fabric import EmbeddedQueue, EmbeddedTable
 from exchange.ports import JobQueue, RawStore, Table
-from exchange.raw import TableRaw
+from exchange.table_blobs import TableRaw
 
 _Port = TypeVar("_Port", covariant=True)
 

@@ -6,7 +6,7 @@ import pytest
 
 from exchange.ports import JobQueue, RawStore, Table
 from lab.azurite import Azurite
-from lab.servicebus.process import BrokerProcess
+from lab.servicebus.broker_process import BrokerProcess
 from tests.contract.adapters import QUEUES, RAWS, TABLES, Place
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import spending
-from coordinator.core.estimate import OverBudget
-from coordinator.core.meter import STOPPED_BY
-from coordinator.core.runs import Plan, RunSpec
-from coordinator.service import Coordinator
-from coordinator.spending import DECIDE_S, LOOK_S, Budgets
-from coordinator.standing import ClosedBurst
-from exchange.embedded import EmbeddedQueue
+from coordinator.core.plan.cost_estimate import OverBudget
+from coordinator.core.plan.meter import STOPPED_BY
+from coordinator.core.plan.spec import Plan, RunSpec
+from coordinator.runs import spending
+from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.run_states import ClosedBurst
+from coordinator.runs.spending import DECIDE_S, LOOK_S, Budgets
+from exchange.embedded.sqlite_fabric import EmbeddedQueue
 from exchange.fabric import Fabric
 from exchange.messages import Control, Flow, Interval, Side, Track
 from exchange.ports import Table

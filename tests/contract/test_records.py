@@ -47,7 +47,7 @@ from exchange.ports import (
 )
 from exchange.records import Judging, QueuedBurst, Records, RunHeader, RunOutcome
 from exchange.rows import make_row
-from exchange.seconds import CHUNK_S, PairSeconds
+from exchange.second_rows import CHUNK_S, PairSeconds
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ENDPOINT = Endpoint(agent_id="server-1", address="10.2.1.1", port=5201)

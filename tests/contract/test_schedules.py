@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.runs import RunSpec
-from coordinator.core.schedule import Firing, FiringState, Schedule
-from coordinator.schedules import (
+from coordinator.core.plan.schedule import Firing, FiringState, Schedule
+from coordinator.core.plan.spec import RunSpec
+from coordinator.runs.coordinator import Coordinator
+from coordinator.schedules.firing import (
     FLEET_WAIT_S,
     HISTORY_COUNT,
     TAKEOVER_S,
@@ -19,8 +20,7 @@ from coordinator.schedules import (
     Schedules,
     UnknownSchedule,
 )
-from coordinator.service import Coordinator
-from exchange.embedded import EmbeddedQueue
+from exchange.embedded.sqlite_fabric import EmbeddedQueue
 from exchange.fabric import Fabric
 from exchange.messages import AgentState, Presence, Role
 from exchange.ports import Entity

@@ -15,19 +15,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from agent.process import Engine, EngineError, find_iperf3
+from agent.engine_process import EngineError, Iperf3, find_iperf3
+from exchange.engines.iperf3_text import streams_json
 from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.iperf3 import streams_json
 from exchange.messages import Control, Job, JobReport, Presence
 from exchange.ports import Outgoing
 from exchange.records import RunHeader
-from exchange.seconds import PairSeconds, TestSeconds
+from exchange.second_rows import PairSeconds, TestSeconds
 
 REPORT_WITHIN_S: Final = 25.0
 START_S: Final = 3.5  # s from launch to the instant: room to claim and arm on busy cores
 
 
-def find_engine(*, streaming: bool) -> Engine | None:
+def find_engine(*, streaming: bool) -> Iperf3 | None:
     """An iperf3 of this machine that writes a line an interval, or one that does not."""
     for setting in (os.environ.get("BROADSIDE_AGENT_IPERF3"), None, "/usr/bin/iperf3"):
         try:
@@ -168,7 +168,7 @@ class Range:
     def start(
         self,
         role: str,
-        engine: Engine,
+        engine: Iperf3,
         *,
         hurry: Mapping[str, float] = {},
         **settings: object,

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
+from agent.engine_process import EngineError, EngineProcess, Exit, Iperf3, find_iperf3
 from agent.gate import Release, find_gate, gate_env, read_release
-from agent.process import Engine, EngineError, EngineProcess, Exit, find_iperf3
+from exchange.engines.iperf3_text import StreamReader, client_argv, server_argv
 from exchange.engines.reading import Reading
-from exchange.iperf3 import StreamReader, client_argv, server_argv
 from exchange.messages import Endpoint, Job, Traffic
 
 BROUGHT = Path(__file__).parents[2] / ".tools" / "iperf3" / "bin" / "iperf3"
@@ -22,7 +22,7 @@ PATIENCE_S = 20.0  # s after which anything here is stuck
 
 
 @cache
-def engines() -> Mapping[str, Engine]:
+def engines() -> Mapping[str, Iperf3]:
     """The iperf3 releases at hand by version: the system's, and the checkout's where it has one."""
     found = {}
     for setting in ("iperf3", str(BROUGHT)):
@@ -99,7 +99,7 @@ class Running:
 
 
 async def start_server(
-    engine: Engine,
+    engine: Iperf3,
     port: int,
     *,
     address: str = "127.0.0.1",
@@ -116,7 +116,7 @@ async def start_server(
 
 
 async def start_client(
-    engine: Engine,
+    engine: Iperf3,
     port: int,
     traffic: Traffic,
     *,

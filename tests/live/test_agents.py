@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from agent.process import Engine
+from agent.engine_process import Iperf3
 from agent.server import ServedPort
 from agent.sockets import read_ports
 from exchange.fabric import FabricSettings
@@ -54,12 +54,12 @@ class Pair:
     """One server agent and one client agent, idle."""
 
     range: Range
-    engine: Engine
+    engine: Iperf3
     port: int
 
 
 @pytest.fixture(scope="module", params=["stream", "whole"])
-def engine(request: pytest.FixtureRequest) -> Engine:
+def engine(request: pytest.FixtureRequest) -> Iperf3:
     found = find_engine(streaming=request.param == "stream")
     if found is None:
         pytest.skip(f"no iperf3 here that writes its JSON as a {request.param}; make setup")
@@ -68,7 +68,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pair(
-    engine: Engine, clock: str, tmp_path_factory: pytest.TempPathFactory
+    engine: Iperf3, clock: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Pair]:
     port = free_port()
     site = Range(folder=tmp_path_factory.mktemp("range"), clock=clock)
@@ -209,13 +209,13 @@ async def test_cancelled_while_running_stops_within_five_seconds(pair: Pair) -> 
 
 
 @pytest.fixture(scope="module")
-def any_engine() -> Engine:
+def any_engine() -> Iperf3:
     found = find_engine(streaming=True) or find_engine(streaming=False)
     assert found is not None, "iperf3: not installed; apt-get install iperf3"
     return found
 
 
-async def test_a_lapsed_lease_stops_a_running_burst(site: Range, any_engine: Engine) -> None:
+async def test_a_lapsed_lease_stops_a_running_burst(site: Range, any_engine: Iperf3) -> None:
     """Also: jobs that are late, refused, poison or delivered twice, before it on one client."""
     port = free_port()
     site.start("server", any_engine, agent_id="server-l", ports=port)
@@ -256,7 +256,7 @@ async def test_a_lapsed_lease_stops_a_running_burst(site: Range, any_engine: Eng
 
 
 async def test_a_busy_server_is_tried_again_until_it_is_free(
-    site: Range, any_engine: Engine
+    site: Range, any_engine: Iperf3
 ) -> None:
     port = free_port()
     server = site.start("server", any_engine, agent_id="server-b", ports=port)
@@ -280,7 +280,7 @@ async def test_a_busy_server_is_tried_again_until_it_is_free(
     server.stop()
 
 
-async def test_nothing_is_lost_while_the_table_is_away(site: Range, any_engine: Engine) -> None:
+async def test_nothing_is_lost_while_the_table_is_away(site: Range, any_engine: Iperf3) -> None:
     """Nobody can write from the first second of a burst until after its end."""
     port = free_port()
     server = site.start("server", any_engine, agent_id="server-o", ports=port)
@@ -312,7 +312,7 @@ async def test_nothing_is_lost_while_the_table_is_away(site: Range, any_engine: 
 
 
 async def test_nobody_there_is_a_failure_in_the_engines_words(
-    site: Range, any_engine: Engine
+    site: Range, any_engine: Iperf3
 ) -> None:
     client = site.start("client", any_engine, agent_id="client-n")
     job = await site.launch(free_port())
@@ -322,7 +322,7 @@ async def test_nobody_there_is_a_failure_in_the_engines_words(
     client.kill()
 
 
-async def test_without_an_engine_no_job_is_taken(site: Range, any_engine: Engine) -> None:
+async def test_without_an_engine_no_job_is_taken(site: Range, any_engine: Iperf3) -> None:
     client = site.start("client", any_engine, agent_id="client-e", iperf3="/nowhere/iperf3")
     presence = await site.presence("client-e", lambda presence: presence.problem is not None)
     assert "/nowhere/iperf3" in (presence.problem or "")
@@ -333,7 +333,7 @@ async def test_without_an_engine_no_job_is_taken(site: Range, any_engine: Engine
     client.kill()
 
 
-async def test_a_clock_over_the_gate_stands_down(site: Range, any_engine: Engine) -> None:
+async def test_a_clock_over_the_gate_stands_down(site: Range, any_engine: Iperf3) -> None:
     client = site.start("client", any_engine, agent_id="client-c", chronyc_socket="/nowhere")
     job = await site.launch(free_port())
     report = await site.report(job)
@@ -345,7 +345,7 @@ async def test_a_clock_over_the_gate_stands_down(site: Range, any_engine: Engine
 
 
 async def test_a_killed_client_leaves_the_servers_record_and_no_engine(
-    site: Range, any_engine: Engine
+    site: Range, any_engine: Iperf3
 ) -> None:
     port = free_port()
     server = site.start("server", any_engine, agent_id="server-k", ports=port)
@@ -370,7 +370,7 @@ async def test_a_killed_client_leaves_the_servers_record_and_no_engine(
 
 
 async def test_a_stopped_client_reports_abandoned_and_a_stopped_server_keeps_its_part(
-    site: Range, any_engine: Engine
+    site: Range, any_engine: Iperf3
 ) -> None:
     port = free_port()
     server = site.start("server", any_engine, agent_id="server-s", ports=port)
@@ -392,7 +392,7 @@ async def test_a_stopped_client_reports_abandoned_and_a_stopped_server_keeps_its
     assert (report.outcome, report.reason) == (Outcome.ABANDONED, "the agent is stopping")
 
 
-async def test_a_port_in_use_is_a_problem_until_it_is_free(site: Range, any_engine: Engine) -> None:
+async def test_a_port_in_use_is_a_problem_until_it_is_free(site: Range, any_engine: Iperf3) -> None:
     port = free_port()
     with socket.socket() as squatter:
         squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -411,7 +411,7 @@ async def test_a_port_in_use_is_a_problem_until_it_is_free(site: Range, any_engi
     server.stop()
 
 
-async def test_a_stuck_server_is_replaced(site: Range, any_engine: Engine) -> None:
+async def test_a_stuck_server_is_replaced(site: Range, any_engine: Iperf3) -> None:
     """It listens, the kernel has connected somebody to it, and nothing happens any more."""
     port = free_port()
     hurry = {"SILENT_S": 2.0, "LOOK_S": 0.5}
@@ -428,7 +428,7 @@ async def test_a_stuck_server_is_replaced(site: Range, any_engine: Engine) -> No
 
 
 async def test_a_server_that_is_to_listen_elsewhere_is_not_free_until_it_does(
-    any_engine: Engine,
+    any_engine: Iperf3,
 ) -> None:
     """A tunnel has come or gone: nobody may be sent to the server that is on its way out."""
     port = free_port()

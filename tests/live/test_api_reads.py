@@ -18,9 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.api import create_app
 from coordinator.api.examples import ANSWERS, REQUESTS
-from coordinator.core.series import BurstSeries
-from coordinator.metrics import METRICS
-from coordinator.service import Coordinator
+from coordinator.core.measure.series import BurstSeries
+from coordinator.runs.coordinator import Coordinator
+from coordinator.views.metrics import METRICS
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Role
 from tests.stored import SMALL, measured, store_run

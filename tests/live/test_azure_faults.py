@@ -14,7 +14,7 @@ import pytest
 
 from lab.azurite import Azurite
 from lab.relay import Relay
-from lab.servicebus.process import BrokerProcess
+from lab.servicebus.broker_process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
 from tests.live.site import Site, call, wait_for, wait_for_fleet, wait_for_summary
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator.core.evidence import FirewallLedger
-from coordinator.ledgers.azure_monitor import AzureMonitorLedger
-from coordinator.ledgers.settle import Settling, Span
-from coordinator.ledgers.source import LedgerBusy, LedgerError
+from coordinator.core.measure.evidence import FirewallLedger
+from coordinator.device.ledgers.azure_monitor import AzureMonitorLedger
+from coordinator.device.ledgers.settle import Settling, Span
+from coordinator.device.ledgers.source import LedgerBusy, LedgerError
 from exchange.messages import Direction, Flow
 from lab.ledger import COLUMNS
 from lab.monitor import MonitorServer, MonitorSpec

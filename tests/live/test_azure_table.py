@@ -12,7 +12,7 @@ import jwt
 import pytest
 from azure.core.credentials import AccessToken, AccessTokenInfo
 
-from exchange.azure_table import AzureTable, TableAddress, TableBounds
+from exchange.azure.table_storage import AzureTable, TableAddress, TableBounds
 from exchange.ports import (
     Entity,
     EntityChanged,

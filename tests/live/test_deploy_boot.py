@@ -34,7 +34,7 @@ FOLDER = tools.AZURE / "modules" / "boot"
 UV = ROOT / ".tools" / "uv" / "bin" / "uv"
 UNIT = "broadside-agent.service"
 SERVER_UNIT = "broadside-agent-server.service"
-COORDINATOR_UNIT = "broadside-coordinator.service"
+COORDINATOR_UNIT = "broadside-coordinator.runs.coordinator"
 API_PORT = free_port()
 SERVICES = {"http", "https", "ftp"}
 

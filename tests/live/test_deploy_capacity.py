@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from coordinator.capacity import (
+from coordinator.device.capacity import (
     FIREWALL as KIND,
 )
-from coordinator.capacity import (
+from coordinator.device.capacity import (
     Capacity,
     FirewallCapacity,
     Record,
     raise_capacity,
     restore,
 )
-from coordinator.resource_manager import (
+from coordinator.device.resource_manager import (
     Resource,
     ResourceBusy,
     ResourceRefused,
@@ -31,7 +31,7 @@ from coordinator.resource_manager import (
 )
 from tests.live.commands import Done, run_command
 from tests.live.site import BROADSIDE, ROOT, wait_for
-from tests.unit.coordinator.test_capacity import FIREWALL, NOW
+from tests.unit.coordinator.device.test_capacity import FIREWALL, NOW
 
 pytestmark = pytest.mark.live
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.settings import AgentSettings
+from agent.agent_settings import AgentSettings
 from deploy.check import hcl
 from deploy.check.tools import AZURE
 from exchange.engines.ftp import PASSIVE_PORTS

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.firewall_policy import POLICY as KIND
-from coordinator.firewall_policy import main, set_modes
-from coordinator.resource_manager import Resource, ResourceError
+from coordinator.device.policy_switch import POLICY as KIND
+from coordinator.device.policy_switch import main, set_modes
+from coordinator.device.resource_manager import Resource, ResourceError
 from coordinator.studies.switch import Switch
 
 pytestmark = pytest.mark.live
@@ -197,7 +197,7 @@ def test_what_goes_wrong_is_one_line(arm: Arm) -> None:
 async def test_a_switch_runs_it(arm: Arm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROADSIDE_AZURE_MONITOR_ENDPOINT", arm.url)
     monkeypatch.setenv("BROADSIDE_AZURE_MONITOR_TOKEN", "t")
-    argv = (sys.executable, "-m", "coordinator.firewall_policy", "--policy", POLICY, "--idps")
+    argv = (sys.executable, "-m", "coordinator.device.policy_switch", "--policy", POLICY, "--idps")
     switch = Switch(rest="off", states={"off": (*argv, "Off"), "deny": (*argv, "Deny")})
     await switch.set("deny")
     assert arm.modes["idps"] == "Deny"

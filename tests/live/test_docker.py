@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from exchange.azure_queue import open_queue
+from exchange.azure.service_bus import open_queue
+from exchange.fabric_settings import FabricSettings
 from exchange.messages import Role
 from exchange.ports import ExchangeMisconfigured, JobQueue, Outgoing
-from exchange.settings import FabricSettings
 from lab.azurite import Azurite
-from lab.servicebus.process import BrokerProcess
+from lab.servicebus.broker_process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
 from tests.live.site import ROOT, Site, kill, wait_for, wait_for_fleet
 

@@ -12,7 +12,7 @@ import pytest
 from exchange.fabric import open_fabric
 from exchange.ports import QueueCounts
 from lab.azurite import Azurite
-from lab.servicebus.process import BrokerProcess
+from lab.servicebus.broker_process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
 from tests.live.site import Site, wait_for_fleet
 

@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 
 from agent import gate
-from agent.gate import explain_no_gate, find_gate
-from agent.process import (
-    Engine,
+from agent.engine_process import (
     EngineMissing,
     EngineTooOld,
     EngineUnusable,
+    Iperf3,
     find_iperf3,
     run_engine,
 )
+from agent.gate import explain_no_gate, find_gate
 from agent.sockets import read_ports
+from exchange.engines.iperf3_text import Version, streams_json
 from exchange.engines.reading import StartBasis
-from exchange.iperf3 import Version, streams_json
 from exchange.messages import Direction, Protocol, Traffic
 from tests.live.engines import carried_bytes, engines, start_client, start_server, until
 from tests.live.ports import free_port
@@ -51,7 +51,7 @@ def ports() -> Iterator[int]:
 
 
 @pytest.fixture(params=sorted(engines()))
-def engine(request: pytest.FixtureRequest) -> Engine:
+def engine(request: pytest.FixtureRequest) -> Iperf3:
     return engines()[request.param]
 
 
@@ -97,7 +97,7 @@ async def test_every_kind_of_test_between_releases_starts_at_the_instant(
 
 
 async def test_a_long_idle_server_still_takes_a_held_test(
-    engine: Engine, ports: Iterator[int]
+    engine: Iperf3, ports: Iterator[int]
 ) -> None:
     async def fire(traffic: Traffic, port: int) -> None:
         serving = await start_server(engine, port, silence_s=1.5)
@@ -110,7 +110,7 @@ async def test_a_long_idle_server_still_takes_a_held_test(
     await asyncio.gather(*(fire(traffic, next(ports)) for traffic in both))
 
 
-async def test_many_streams_make_long_lines(engine: Engine, ports: Iterator[int]) -> None:
+async def test_many_streams_make_long_lines(engine: Iperf3, ports: Iterator[int]) -> None:
     port = next(ports)
     traffic = Traffic(streams_count=128, stream_bits_per_second=100_000, block_bytes=1_000)
     serving = await start_server(engine, port)
@@ -120,7 +120,7 @@ async def test_many_streams_make_long_lines(engine: Engine, ports: Iterator[int]
     assert end.reading.report.streams_count == 128
 
 
-async def test_ipv6(engine: Engine, ports: Iterator[int]) -> None:
+async def test_ipv6(engine: Iperf3, ports: Iterator[int]) -> None:
     port = next(ports)
     serving = await start_server(engine, port, address="::1")
     firing = await start_client(engine, port, FORWARD, address="::1", release_at_s=time.time() + 1)
@@ -130,7 +130,7 @@ async def test_ipv6(engine: Engine, ports: Iterator[int]) -> None:
 
 
 async def test_a_loaded_gate_without_an_instant_does_nothing(
-    engine: Engine, ports: Iterator[int]
+    engine: Iperf3, ports: Iterator[int]
 ) -> None:
     port = next(ports)
     serving = await start_server(engine, port)
@@ -152,13 +152,13 @@ async def test_a_loaded_gate_without_an_instant_does_nothing(
 # Tests that do not -------------------------------------------------------------------------------
 
 
-async def test_refused(engine: Engine, ports: Iterator[int]) -> None:
+async def test_refused(engine: Iperf3, ports: Iterator[int]) -> None:
     end = await (await start_client(engine, next(ports), FORWARD)).end()
     assert not end.reading.usable
     assert "Connection refused" in (end.reading.report.error or "")
 
 
-async def test_busy(engine: Engine, ports: Iterator[int]) -> None:
+async def test_busy(engine: Iperf3, ports: Iterator[int]) -> None:
     port = next(ports)
     serving = await start_server(engine, port)
     first = await start_client(engine, port, FORWARD, duration_s=3)
@@ -170,7 +170,7 @@ async def test_busy(engine: Engine, ports: Iterator[int]) -> None:
 
 
 async def test_a_killed_server_leaves_the_client_with_what_it_counted(
-    engine: Engine, ports: Iterator[int]
+    engine: Iperf3, ports: Iterator[int]
 ) -> None:
     port = next(ports)
     serving = await start_server(engine, port)
@@ -187,7 +187,7 @@ async def test_a_killed_server_leaves_the_client_with_what_it_counted(
 
 
 async def test_a_killed_client_leaves_the_server_with_what_came(
-    engine: Engine, ports: Iterator[int]
+    engine: Iperf3, ports: Iterator[int]
 ) -> None:
     port = next(ports)
     serving = await start_server(engine, port)
@@ -203,7 +203,7 @@ async def test_a_killed_client_leaves_the_server_with_what_came(
 
 @pytest.mark.parametrize("held", [True, False])
 async def test_an_abort_is_quick_and_keeps_what_was_counted(
-    engine: Engine, ports: Iterator[int], held: bool
+    engine: Iperf3, ports: Iterator[int], held: bool
 ) -> None:
     port = next(ports)
     serving = await start_server(engine, port)
@@ -226,7 +226,7 @@ async def test_an_abort_is_quick_and_keeps_what_was_counted(
 
 
 async def test_the_deadline_makes_a_stuck_engine_say_what_it_has(
-    engine: Engine, ports: Iterator[int]
+    engine: Iperf3, ports: Iterator[int]
 ) -> None:
     port = next(ports)
     serving = await start_server(engine, port)
@@ -252,10 +252,10 @@ def gone(pid: int) -> bool:
         return True
 
 
-async def test_an_engine_dies_with_its_agent(engine: Engine, ports: Iterator[int]) -> None:
+async def test_an_engine_dies_with_its_agent(engine: Iperf3, ports: Iterator[int]) -> None:
     program = (
         "import asyncio, sys\n"
-        "from agent.process import EngineProcess\n"
+        "from agent.engine_process import EngineProcess\n"
         "async def main():\n"
         "    engine = await EngineProcess.spawn(sys.argv[1:], on_line=print, deadline_at_s=None)\n"
         "    print(engine.pid, flush=True)\n"
@@ -275,7 +275,7 @@ async def test_an_engine_dies_with_its_agent(engine: Engine, ports: Iterator[int
 
 
 async def test_the_kernel_ends_an_engine_whose_agent_hangs(
-    engine: Engine, ports: Iterator[int]
+    engine: Iperf3, ports: Iterator[int]
 ) -> None:
     exit_ = await run_engine(
         (*engine.binary, "--server", "--port", str(next(ports))),
@@ -291,7 +291,7 @@ async def test_a_stopped_agents_engine_ends_at_the_hard_stop() -> None:
     """SIGSTOP to the agent alone, before the deadline that it would have kept by its own clock."""
     program = """
 import asyncio, sys, time
-from agent.process import EngineProcess
+from agent.engine_process import EngineProcess
 async def main():
     process = await EngineProcess.spawn(
         ["sleep", "60"], on_line=lambda line, at_s: None,
@@ -383,7 +383,7 @@ def script(path: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_setting_wins(engine: Engine) -> None:
+def test_a_setting_wins(engine: Iperf3) -> None:
     assert find_iperf3(engine.binary[0]) == engine
     assert engine.preloadable
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from agent.process import Engine
+from agent.engine_process import Iperf3
 from exchange.messages import Direction, Traffic
 from tests.live.engines import engines, start_client, start_server, until
 
@@ -72,7 +72,7 @@ def path() -> Iterator[Path]:
 async def test_both_ends_of_a_silent_path_end_and_say_what_they_have(
     version: str, direction: Direction, path: Path
 ) -> None:
-    engine: Engine = engines()[version]
+    engine: Iperf3 = engines()[version]
     traffic = Traffic(direction=direction, streams_count=2, stream_bits_per_second=10_000_000)
     serving = await start_server(
         engine, PORT, address=path.address, prefix=path.server, silence_s=2.0

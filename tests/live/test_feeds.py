@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.status import RunStatus
-from coordinator.feeds import Event, Feed, Feeds, TooManyViewers
+from coordinator.core.live.status import RunStatus
+from coordinator.runs.coordinator import Coordinator, UnknownRun, utc_now
 from coordinator.scenarios import load
-from coordinator.service import Coordinator, UnknownRun, utc_now
+from coordinator.views.feeds import Event, Feed, Feeds, TooManyViewers
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import (
     AgentState,
@@ -183,7 +183,7 @@ async def test_a_coordinator_that_stops_lets_its_viewers_go(coordinator: Countin
 async def test_streams_are_bounded_and_only_of_what_is_there(
     coordinator: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from coordinator.stored import UnknownBurst
+    from coordinator.runs.stored import UnknownBurst
 
     run_id = await launched(coordinator)
     feeds = Feeds(coordinator)
@@ -191,7 +191,7 @@ async def test_streams_are_bounded_and_only_of_what_is_there(
         await feeds.open("nothing", None)
     with pytest.raises(UnknownBurst, match="burst 9"):
         await feeds.open(run_id, 8)
-    monkeypatch.setattr("coordinator.feeds.VIEWERS_MAX_COUNT", 1)
+    monkeypatch.setattr("coordinator.views.feeds.VIEWERS_MAX_COUNT", 1)
     feed = await feeds.open(run_id, None)
     stream = feed.follow(None)
     await anext(stream)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from exchange.azure_table import AzureTable, TableAddress, TableBounds
+from exchange.azure.table_storage import AzureTable, TableAddress, TableBounds
 from exchange.ports import Entity, ExchangeUnavailable
 from lab.namespaces import inside, run_batch
 from lab.topology import Batch, Host, Lab, LabSpec, switch_namespace

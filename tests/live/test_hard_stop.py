@@ -23,10 +23,10 @@ NAME = "hard-stop"
 PROGRAM = """
 import asyncio, sys, time
 from datetime import UTC, datetime
-from agent import process
+from agent import engine_process as process
 from agent.attempt import Attempt
-from agent.kits import find_kit
-from agent.process import find_iperf3
+from agent.installed_engines import find_installed_engine
+from agent.engine_process import find_iperf3
 from agent.workspace import Workspace
 from exchange.engines import find
 from exchange.engines.port import ClientAsk, Tool
@@ -40,7 +40,7 @@ async def main(name, port):
         found = find_iperf3()
         tools = {"iperf3": Tool(argv=found.binary, version=str(found.version))}
     else:
-        tools = find_kit(engine, Role.CLIENT).tools
+        tools = find_installed_engine(engine, Role.CLIENT).tools
     job = Job(
         run_id="live", burst_index=0, pair_index=0, duration_s=60,
         endpoint=Endpoint(agent_id="server", address="127.0.0.1", port=int(port)),

@@ -207,7 +207,7 @@ def test_a_missing_tool_is_named_with_its_package(
     for name in ("ip", "tc"):
         (tmp_path / name).symlink_to("/bin/true")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("lab.tools.SYSTEM_FOLDERS", "")
+    monkeypatch.setattr("lab.lab_programs.SYSTEM_FOLDERS", "")
     with pytest.raises(ToolMissing, match=r"nft .*apt-get install nftables"):
         network.up(LabSpec(pairs_count=1, prefix=new_prefix()), tmp_path)
 

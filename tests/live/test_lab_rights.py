@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from lab import network, rights
+from lab import network
+from lab import privileges as rights
 from lab.errors import LabMisconfigured, NoRights
 from lab.namespaces import list_processes
-from lab.rights import Finding, Rights
+from lab.privileges import Finding, Rights
 from lab.topology import LabSpec
 from tests.live.labs import built, needs_root, new_prefix, wait_until
 
@@ -37,7 +38,7 @@ exec setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups -- "$@"
 """
 AS_NOBODY = ["unshare", "--mount", "--propagation=private", "sh", "-ec", OPEN, "sh"]
 DROP_RIGHTS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
-FIND = "from lab.rights import find_rights; f = find_rights(); print(f.rights.value, f.reason)"
+FIND = "from lab.privileges import find_rights; f = find_rights(); print(f.rights.value, f.reason)"
 
 
 def python(code: str, *arguments: str) -> list[str]:
@@ -70,7 +71,7 @@ def test_an_ordinary_user_has_a_user_namespace() -> None:
 def test_without_any_rights_one_line_says_what_to_do() -> None:
     """A world whose own limit is zero: neither its stripped root nor a new world gets on."""
     script = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'
-    inside = [sys.executable, "-m", "lab.rights", "inside", "--", "sh", "-ec", script, "sh"]
+    inside = [sys.executable, "-m", "lab.privileges", "inside", "--", "sh", "-ec", script, "sh"]
     done = run([*inside, *DROP_RIGHTS, *python(FIND)])
     words = done.stdout.strip()
     assert words.startswith("none no permission to build network namespaces"), done.stderr
@@ -109,7 +110,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from lab import clocks, network, rights
+from lab import clocks, network
+from lab import privileges as rights
 from lab.ledger import read_ledger
 from lab.topology import LabSpec
 from tests.live.labs import built, send, wait_until
@@ -123,7 +125,7 @@ with built(LabSpec(pairs_count=2, prefix=sys.argv[1]), Path(sys.argv[2])) as lab
     assert network.up(lab.spec, Path(sys.argv[2])) == lab
 print("carried and counted")
 """
-    become = "import sys; from lab.rights import run_inside; run_inside(sys.argv[1:])"
+    become = "import sys; from lab.privileges import run_inside; run_inside(sys.argv[1:])"
     inner = python(code, new_prefix(), str(open_path))
     done = run([*AS_NOBODY, *python(become, *inner)])
     assert done.stdout == "carried and counted\n", done.stderr
@@ -135,12 +137,12 @@ print("carried and counted")
     ("script", "exit_code"), [("exit 7", 7), ("kill -9 $$", 137), ("nosuch", 127)]
 )
 def test_a_world_passes_the_exit_code_on(script: str, exit_code: int) -> None:
-    inside = [sys.executable, "-m", "lab.rights", "inside", "--", "sh", "-c", script]
+    inside = [sys.executable, "-m", "lab.privileges", "inside", "--", "sh", "-c", script]
     assert run([*AS_NOBODY, *inside]).returncode == exit_code
 
 
 def test_a_program_that_is_not_there_is_named() -> None:
-    done = run([*AS_NOBODY, sys.executable, "-m", "lab.rights", "inside", "--", "nosuch"])
+    done = run([*AS_NOBODY, sys.executable, "-m", "lab.privileges", "inside", "--", "nosuch"])
     assert "nosuch: No such file" in done.stderr
     assert done.returncode == 126
 
@@ -149,7 +151,17 @@ def test_a_program_that_is_not_there_is_named() -> None:
 def test_nobody_outlives_a_world(number: signal.Signals) -> None:
     sleep = ["sleep", str(200_000 + os.getpid())]
     script = f"setsid {' '.join(sleep)} & setsid {' '.join(sleep)}"
-    inside = [*AS_NOBODY, sys.executable, "-m", "lab.rights", "inside", "--", "sh", "-c", script]
+    inside = [
+        *AS_NOBODY,
+        sys.executable,
+        "-m",
+        "lab.privileges",
+        "inside",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]
 
     def sleepers() -> list[int]:
         return [p.pid for p in list_processes() if p.command.split() == sleep]
@@ -170,7 +182,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from lab import network, rights
+from lab import network
+from lab import privileges as rights
 from lab.topology import LabSpec
 prefix, base_path, what = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 if what == "hold":

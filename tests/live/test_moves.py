@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core.moves import Move
-from coordinator.core.runs import RunSpec
-from coordinator.dispatch import Dispatch
-from coordinator.service import Coordinator
-from exchange.embedded import EmbeddedQueue
+from coordinator.core.plan.moves import Move
+from coordinator.core.plan.spec import RunSpec
+from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.dispatch import Dispatch
+from exchange.embedded.sqlite_fabric import EmbeddedQueue
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control, Job, Role
 from tests.unit.coordinator.fleet import presence

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
-from coordinator.studies.values import Study, StudySpec
+from coordinator.studies.study import Study, StudySpec
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.shelf import Shelf
 from lab import clocks, fleet

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from coordinator.cli.lab import free_prefix
+from coordinator.cli.lab_commands import free_prefix
 from lab import profiles
 from lab.scenarios.cases import CASES, Bed, Case, Expected
-from lab.scenarios.range import Range, standing
+from lab.scenarios.scenario_range import Range, standing
 from tests.live.labs import needs_root
 
 pytestmark = [

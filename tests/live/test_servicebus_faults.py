@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import pytest
 
-from exchange.azure_queue import Bounds, ServiceBusAddress, ServiceBusQueue
+from exchange.azure.service_bus import Bounds, ServiceBusAddress, ServiceBusQueue
 from exchange.ports import (
     Delivery,
     ExchangeMisconfigured,
@@ -24,7 +24,7 @@ from exchange.ports import (
     LockLost,
     Outgoing,
 )
-from lab.servicebus.process import BrokerProcess
+from lab.servicebus.broker_process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
 
 pytestmark = [pytest.mark.live, pytest.mark.filterwarnings("ignore::ResourceWarning")]

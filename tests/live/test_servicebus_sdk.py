@@ -36,7 +36,7 @@ from azure.servicebus.exceptions import (
     ServiceBusAuthenticationError,
 )
 
-from lab.servicebus.process import BrokerProcess
+from lab.servicebus.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.live]
 

@@ -16,11 +16,11 @@ import pytest
 from azure.core.credentials import AccessToken
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 
-from exchange.azure_queue import Bounds, ServiceBusAddress, ServiceBusQueue
+from exchange.azure.service_bus import Bounds, ServiceBusAddress, ServiceBusQueue
 from exchange.ports import ExchangeMisconfigured, Outgoing
-from lab.servicebus.process import BrokerProcess
+from lab.servicebus.access_tokens import issue_jwt
+from lab.servicebus.broker_process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
-from lab.servicebus.tokens import issue_jwt
 from tests.live.certificates import Certificates, make_certificates
 
 pytestmark = pytest.mark.live

@@ -25,7 +25,7 @@ from exchange.messages import (
     Side,
     StartMethod,
 )
-from exchange.seconds import TestSeconds
+from exchange.second_rows import TestSeconds
 from tests.live.agents import (
     AgentProcess,
     Range,

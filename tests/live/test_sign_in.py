@@ -16,10 +16,10 @@ from coordinator.api import Guard, create_app
 from coordinator.auth.entra import Entra, EntraTrust, entra_trust
 from coordinator.auth.principal import Access, SignInMisconfigured
 from coordinator.auth.rights import RIGHTS
-from coordinator.auth.settings import SignInSettings
 from coordinator.auth.signin import SignIn
-from coordinator.auth.tokens import Tokens
-from coordinator.service import Coordinator
+from coordinator.auth.signin_settings import SignInSettings
+from coordinator.auth.static_tokens import Tokens
+from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from tests.keyserver import TENANT, KeyServer, key_server
 

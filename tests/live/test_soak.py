@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core.summary import RunSummary
-from coordinator.service import Coordinator
+from coordinator.core.judge.summary import RunSummary
+from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import FabricSettings, open_fabric
 from lab import clocks, fleet
 from lab.invariants import broken, left_behind, read_stored

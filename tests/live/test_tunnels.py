@@ -19,8 +19,8 @@ from agent.tunnel import TunnelEnd, mark_of
 from agent.tunnels import SILENT_S
 from exchange.messages import Presence, Role, Tunnel
 from lab import clocks, fleet
+from lab.lab_programs import find_tool
 from lab.namespaces import inside, run
-from lab.tools import find_tool
 from lab.topology import Host, Lab, LabSpec
 from tests.live.labs import built, needs_root, new_prefix, wait_until
 from tests.live.site import Site, call, wait_for, wait_for_summary

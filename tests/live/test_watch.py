@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from coordinator import scenarios
-from coordinator.service import Coordinator
+from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import FabricSettings, open_fabric
 from tests.live.site import BROADSIDE, Site, wait_for
 from tests.unit.coordinator.fleet import fleet

@@ -65,7 +65,7 @@ def _serve() -> None:
     """Read a request a line, fork, answer with the exit code; None when it took too long."""
     import coordinator.api
     import coordinator.cli
-    import coordinator.service  # noqa: F401 - all that a command may import, before the first fork
+    import coordinator.runs.coordinator  # noqa: F401 - all that a command may import, before the first fork
 
     for line in sys.stdin:
         request = json.loads(line)

@@ -10,7 +10,7 @@ import typer.main
 
 from coordinator import prices, scenarios
 from coordinator.cli import app
-from coordinator.core.estimate import estimate
+from coordinator.core.plan.cost_estimate import estimate
 from tests.unit.coordinator.fleet import fleet
 
 ROOT = Path(__file__).parent.parent.parent

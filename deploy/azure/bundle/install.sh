@@ -43,9 +43,9 @@ if [ "$service" = agent ]; then
     # An agent that cannot stream its seconds, or start at an instant, or run an engine, is no agent.
     /opt/broadside/venv/bin/python -c '
 from agent.gate import find_gate
-from agent.kits import find_kits
-from agent.process import find_iperf3
-from exchange.iperf3 import streams_json
+from agent.installed_engines import find_kits
+from agent.engine_process import find_iperf3
+from exchange.engines.iperf3_text import streams_json
 from exchange.messages import Role
 assert find_gate(), "no start gate in the package"
 assert streams_json(find_iperf3(None).version), "iperf3 is older than 3.17"

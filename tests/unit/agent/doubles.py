@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from agent.agent_context import Tools
 from agent.counters import HostLog
+from agent.engine_process import Iperf3
 from agent.host import Host
-from agent.process import Engine
-from agent.tools import Tools
-from exchange.iperf3 import Version
+from exchange.engines.iperf3_text import Version
 from exchange.ports import (
     DeadLetter,
     Delivery,
@@ -32,7 +32,7 @@ def make_tools(records: Records, **settings: Any) -> Tools:
     return Tools(
         settings=make_settings(**settings),
         host=Host(address="10.1.1.1", nic="eth0", nic_mtu_bytes=1500, kernel="6.1", cpu_count=4),
-        engine=Engine(binary=("/nowhere/iperf3",), version=Version(3, 18), preloadable=False),
+        engine=Iperf3(binary=("/nowhere/iperf3",), version=Version(3, 18), preloadable=False),
         gate=None,
         records=records,
         results=records,

@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from agent.process import Exit
-from agent.settings import AgentSettings
+from agent.agent_settings import AgentSettings
+from agent.engine_process import Exit
 from exchange.engines.reading import Reading, StartBasis
 from exchange.messages import (
     EngineReport,

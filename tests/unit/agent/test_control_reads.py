@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from agent.burst import Burst
+from agent.claimed_job import ClaimedJob
 from agent.control_reads import READS_MAX_COUNT
-from agent.lookout import LAST_WORD_S
-from agent.process import KILL_AFTER_S
+from agent.control_watch import LAST_WORD_S
+from agent.engine_process import KILL_AFTER_S
 from exchange.messages import Claim, Control, Phase
 from exchange.ports import ExchangeUnavailable
 from exchange.records import Records
@@ -78,7 +78,7 @@ def guarded(
     monkeypatch.setattr(time, "time", lambda: INSTANT_S + loop.time())
 
     async def watch() -> tuple[str, float]:
-        guard: Coroutine[Any, Any, str] = Burst(job, claim, make_tools(records))._watch_run()
+        guard: Coroutine[Any, Any, str] = ClaimedJob(job, claim, make_tools(records))._watch_run()
         async with asyncio.timeout(3600):
             return await guard, loop.time()
 

@@ -6,11 +6,11 @@ from datetime import timedelta
 import pytest
 
 from agent import presence as presence_module
+from agent.agent_log import JsonLines, TextLines
+from agent.engine_process import Iperf3
 from agent.host import Host
-from agent.logs import JsonLines, TextLines
 from agent.presence import Condition, Heart, describe
-from agent.process import Engine
-from exchange.iperf3 import Version
+from exchange.engines.iperf3_text import Version
 from exchange.messages import AgentState, ClockReading, ClockSource, Role
 from exchange.records import Records
 from tests.unit.agent.doubles import MemoryTable
@@ -25,7 +25,7 @@ def test_a_presence_says_what_the_agent_is_and_can() -> None:
         HOST,
         Condition(
             busy=True,
-            engine=Engine(binary=("iperf3",), version=Version(3, 18), preloadable=True),
+            engine=Iperf3(binary=("iperf3",), version=Version(3, 18), preloadable=True),
             ports=(5201,),
             busy_ports=(5202,),
         ),

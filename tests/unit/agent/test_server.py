@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from agent.server import DEAF_S, OVERDUE_S, SILENT_S, YOUNG_S, Sitting, is_test
+from agent.server import DEAF_S, OVERDUE_S, SILENT_S, YOUNG_S, ServedTest, is_test
 from agent.sockets import PortView
 from exchange.messages import Flow
 from tests.unit.agent.jobs import make_reading
@@ -19,7 +19,7 @@ HOUR_S = 3600.0
 
 
 @pytest.mark.parametrize(
-    ("sitting", "view", "after_s", "words"),
+    ("served", "view", "after_s", "words"),
     [
         ({}, FREE, 86_400, None),  # idle for a day: nothing wrong
         ({}, DEAF, DEAF_S, None),
@@ -42,9 +42,11 @@ HOUR_S = 3600.0
     ],
 )
 def test_a_stuck_server_is_told_from_a_patient_one(
-    sitting: dict[str, Any], view: PortView, after_s: float, words: str | None
+    served: dict[str, Any], view: PortView, after_s: float, words: str | None
 ) -> None:
-    reason = Sitting(spawned_at_s=0.0, **sitting).stuck_reason(view, after_s, duration_max_s=HOUR_S)
+    reason = ServedTest(spawned_at_s=0.0, **served).stuck_reason(
+        view, after_s, duration_max_s=HOUR_S
+    )
     assert (reason is None) == (words is None)
     assert words is None or words in (reason or "")
 
@@ -56,11 +58,11 @@ def test_a_test_is_what_a_client_started() -> None:
 
 
 def test_a_port_counts_as_free_only_when_it_was_seen_listening_for_a_while() -> None:
-    sitting = Sitting(spawned_at_s=100.0)
+    served = ServedTest(spawned_at_s=100.0)
 
     def states(view: PortView, now_s: float) -> tuple[bool, bool, float | None, float | None]:
-        sitting.see(view, now_s)
-        return sitting.seen_listening, sitting.busy, sitting.connected_at_s, sitting.left_at_s
+        served.see(view, now_s)
+        return served.seen_listening, served.busy, served.connected_at_s, served.left_at_s
 
     # At first, whoever listens may be another process.
     assert states(FREE, 100.0 + YOUNG_S / 2) == (False, False, None, None)

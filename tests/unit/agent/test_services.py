@@ -6,10 +6,10 @@ from typing import Any, cast
 import pytest
 from pydantic import ValidationError
 
+from agent.agent_settings import parse_services
 from agent.attempt import Attempt
 from agent.daemon import DaemonPort, service_states
-from agent.kits import Kit, unknown_kit
-from agent.settings import parse_services
+from agent.installed_engines import InstalledEngine, unknown_engine
 from agent.sockets import PortView
 from exchange.engines import engines
 from exchange.engines.port import DaemonReader, Tool
@@ -47,11 +47,11 @@ def test_a_wrong_service_says_what_would_be_right(settings: dict[str, Any], said
 
 def test_a_presence_tells_free_ports_problems_and_whose_certificate() -> None:
     tools = make_tools(Records(MemoryTable()))
-    kit = Kit(engine=engines()["https"], tools=NGINX)
-    ports = [DaemonPort(port=port, kit=kit, tools=tools) for port in (8443, 8444)]
+    installed = InstalledEngine(engine=engines()["https"], tools=NGINX)
+    ports = [DaemonPort(port=port, installed=installed, tools=tools) for port in (8443, 8444)]
     broken = DaemonPort(
         port=2121,
-        kit=Kit(engine=engines()["ftp"], tools={}, problem="vsftpd: none here"),
+        installed=InstalledEngine(engine=engines()["ftp"], tools={}, problem="vsftpd: none here"),
         tools=tools,
         problem="vsftpd: none here; run make tools",
     )
@@ -64,7 +64,7 @@ def test_a_presence_tells_free_ports_problems_and_whose_certificate() -> None:
 def test_connections_without_a_daemon_of_ours_are_nobodys_session() -> None:
     port = DaemonPort(
         port=8080,
-        kit=Kit(engine=engines()["http"], tools=NGINX),
+        installed=InstalledEngine(engine=engines()["http"], tools=NGINX),
         tools=make_tools(Records(MemoryTable())),
     )
     port.look(PortView(listening=True, tcp_count=3, left_count=0, udp_count=0), 100.0)
@@ -94,7 +94,9 @@ async def test_a_session_costs_from_the_last_idle_look_to_the_last_before_the_st
     monkeypatch.setattr("agent.daemon.group_cpu_s", lambda _: used_s)
     records = Records(MemoryTable())
     port = DaemonPort(
-        port=8080, kit=Kit(engine=engines()["http"], tools=NGINX), tools=make_tools(records)
+        port=8080,
+        installed=InstalledEngine(engine=engines()["http"], tools=NGINX),
+        tools=make_tools(records),
     )
     daemon = Daemon()
     port._attempt = cast(Attempt, daemon)
@@ -127,6 +129,6 @@ def view(*, connected: bool) -> PortView:
 
 def test_an_engine_that_nobody_looked_for_is_refused_with_its_name() -> None:
     for name in ("http", "trex"):
-        kit = unknown_kit(name)
-        assert kit.problem is not None
-        assert kit.problem.startswith(f"{name}: this agent has no such engine")
+        installed = unknown_engine(name)
+        assert installed.problem is not None
+        assert installed.problem.startswith(f"{name}: this agent has no such engine")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.crossing import Crossing
+from agent.client_tunnel import ClientTunnel
 from agent.tunnel import (
     TunnelFailed,
     can_tunnel,
@@ -285,14 +285,14 @@ async def test_a_client_that_waited_in_vain_says_for_whom(monkeypatch: pytest.Mo
     async def opened(*_: object, **__: object) -> End:
         return End()
 
-    monkeypatch.setattr("agent.crossing.TunnelEnd.open", opened)
+    monkeypatch.setattr("agent.client_tunnel.TunnelEnd.open", opened)
     records = Records(MemoryTable())
     await records.save_tunnel("server-1", tunnel())
     late = make_job(traffic=VXLAN, burst_index=1)  # its instant is long past
-    crossing = Crossing(late, make_tools(records))
+    client_tunnel = ClientTunnel(late, make_tools(records))
     with pytest.raises(TunnelFailed, match=r"in time: run-1.00000.00002 has tunnel 4098 there"):
-        await crossing.open()
-    await crossing.close()
+        await client_tunnel.open()
+    await client_tunnel.close()
     assert await records.read_tunnels("server-1") == [tunnel()]
 
 
@@ -309,17 +309,17 @@ async def test_a_slow_write_holds_up_no_later_one(monkeypatch: pytest.MonkeyPatc
     async def opened(*_: object, **__: object) -> End:
         return End()
 
-    monkeypatch.setattr("agent.crossing.TunnelEnd.open", opened)
-    monkeypatch.setattr("agent.crossing.BEAT_S", 0)
+    monkeypatch.setattr("agent.client_tunnel.TunnelEnd.open", opened)
+    monkeypatch.setattr("agent.client_tunnel.BEAT_S", 0)
     records = Records(SlowTable())
     soon = datetime.now(UTC) + timedelta(minutes=1)
     job = make_job(traffic=VXLAN, planned_start_at=soon)
     row = tunnel()
     await records.answer_tunnel("server-1", row, "")
-    crossing = Crossing(job, make_tools(records))
-    await crossing.open()
+    client_tunnel = ClientTunnel(job, make_tools(records))
+    await client_tunnel.open()
     for _ in range(20):
         await asyncio.sleep(0)
     (asked,) = await records.read_tunnels("server-1")
-    await crossing.close()
+    await client_tunnel.close()
     assert asked.beat > 3

@@ -1,12 +1,12 @@
 """A synthetic run in an embedded table, as a coordinator leaves it."""
 
-from coordinator.core.summary import canonical
-from coordinator.ledgers import dump_ledger
+from coordinator.core.judge.summary import canonical
+from coordinator.device.ledgers import dump_ledger
 from exchange.fabric import Fabric
 from exchange.messages import Control
 from exchange.records import RunHeader
 from tests.synthetic import Plant
-from tests.unit.coordinator.charts.views import FAULTY, ended
+from tests.unit.coordinator.views.charts.views import FAULTY, ended
 
 
 async def store_run(

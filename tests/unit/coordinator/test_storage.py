@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 from coordinator import scenarios
 from coordinator.api import create_app
 from coordinator.cli import app
-from coordinator.core.plan import plan as make_plan
-from coordinator.core.runs import Plan
-from coordinator.core.status import due_at
-from coordinator.retention import PruneRequest, prune
-from coordinator.service import Coordinator
-from exchange.embedded import EmbeddedTable
+from coordinator.core.live.status import due_at
+from coordinator.core.plan.planner import plan as make_plan
+from coordinator.core.plan.spec import Plan
+from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.retention import PruneRequest, prune
+from exchange.embedded.sqlite_fabric import EmbeddedTable
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control, Endpoint, EngineReport, ServerTest
 from exchange.records import Records, RunHeader

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from coordinator.api import create_app
 from coordinator.cli import app
-from coordinator.service import Coordinator
+from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import EngineState, Presence, Role
 from tests.unit.coordinator.fleet import presence

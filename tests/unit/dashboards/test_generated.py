@@ -13,7 +13,7 @@ import promql_parser
 import pytest
 import yaml
 
-from coordinator.metrics import METRICS
+from coordinator.views.metrics import METRICS
 
 ROOT = Path(__file__).parents[3]
 GRAFANA, PROMETHEUS, WORKBOOK = (

@@ -12,10 +12,10 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from coordinator import firewall_policy
-from coordinator.cli.range import Standing
-from coordinator.core.limits import DOCUMENTED
-from coordinator.resource_manager import Resource
+from coordinator.cli.range_commands import Standing
+from coordinator.core.judge.documented_limits import DOCUMENTED
+from coordinator.device import policy_switch as firewall_policy
+from coordinator.device.resource_manager import Resource
 from coordinator.studies.switch import read_switches
 from deploy.check import boot, hcl, rules
 from deploy.check.__main__ import SCHEMA, range_faults, read_files
@@ -142,11 +142,11 @@ def test_the_queue_is_the_one_the_code_was_written_for() -> None:
 
 def test_the_queue_cuts_no_message_short() -> None:
     """A message's own life, at most an AMQP uint of milliseconds, is what counts."""
-    from exchange import azure_queue
+    from exchange.azure import service_bus
 
     ttl_s = rules.seconds(queue_arguments()["default_message_ttl"])
     assert ttl_s is not None
-    assert ttl_s >= azure_queue._TTL_MAX_MS / 1000
+    assert ttl_s >= service_bus._TTL_MAX_MS / 1000
 
 
 def test_the_table_has_the_name_that_agents_look_for() -> None:
@@ -163,12 +163,12 @@ def test_vm_sizes_have_the_bandwidth_that_the_limiter_knows() -> None:
     assert "Standard_D4_v4" in sizes
     for size, bits_per_second in sizes.items():
         limit = DOCUMENTED.of_vm(size)
-        assert limit is not None, f"{size} is not in coordinator/core/limits.py"
+        assert limit is not None, f"{size} is not in coordinator/core/judge/documented_limits.py"
         assert limit.bits_per_second == bits_per_second, size
 
 
 def test_every_agent_setting_that_a_vm_is_told_exists() -> None:
-    from agent.settings import AgentSettings
+    from agent.agent_settings import AgentSettings
 
     known = {f"BROADSIDE_AGENT_{name.upper()}" for name in AgentSettings.model_fields}
     known |= {f"BROADSIDE_{name.upper()}" for name in FabricSettings.model_fields}
@@ -176,7 +176,7 @@ def test_every_agent_setting_that_a_vm_is_told_exists() -> None:
 
 
 def test_every_coordinator_setting_that_a_vm_is_told_exists() -> None:
-    from coordinator.settings import CoordinatorSettings
+    from coordinator.coordinator_settings import CoordinatorSettings
 
     settings = {*CoordinatorSettings.model_fields, *FabricSettings.model_fields}
     assert set(told("modules/coordinator/main.tf")) <= {f"BROADSIDE_{n.upper()}" for n in settings}
@@ -280,7 +280,7 @@ def test_the_coordinators_switches_are_read_and_their_commands_understood(tmp_pa
             assert program == [
                 "/opt/broadside/venv/bin/python",
                 "-m",
-                "coordinator.firewall_policy",
+                "coordinator.device.policy_switch",
             ]
             assert (policy_flag, mode.lower()) == ("--policy", state)
             Resource(policy, firewall_policy.POLICY, token=str).close()
@@ -351,14 +351,14 @@ def test_the_readme_tells_the_prices_of_the_table() -> None:
     vcpu_usd = prices["vcpu_hour"]["Standard_D{}_v4"]["usd"]
     fleet_usd = 2 * 30 * 4 * vcpu_usd
     rest_usd = 0.20 + 0.04 + 0.29 + 0.14 + 0.03 + 0.02
-    standing_usd = premium["deployment_hour"]["usd"] + rest_usd - 0.20
+    base_usd = premium["deployment_hour"]["usd"] + rest_usd - 0.20
     told = (ROOT / "README.md").read_text()
     assert f"| {premium['deployment_hour']['usd']:.2f} |" in told
     assert f"| {fleet_usd:.2f} |" in told
     assert f"| {20 * premium['unit_hour']['usd']:.2f} |" in told
-    with_fleet_usd = standing_usd + fleet_usd + 0.20
+    with_fleet_usd = base_usd + fleet_usd + 0.20
     with_units_usd = with_fleet_usd + 20 * premium["unit_hour"]["usd"]
-    assert f"**{standing_usd:.2f} / {with_fleet_usd:.2f} / {with_units_usd:.2f}**" in told
+    assert f"**{base_usd:.2f} / {with_fleet_usd:.2f} / {with_units_usd:.2f}**" in told
     minute_usd = 60 * 180 / 8 * (premium["gb"]["usd"] + prices["peering"]["usd"])
     assert f"**{minute_usd:.0f} a minute**" in told
 

@@ -21,7 +21,7 @@ from exchange.chunks import (
 )
 from exchange.messages import HostSecond, Interval
 from exchange.ports import RecordUnreadable
-from exchange.seconds import CHUNK_S
+from exchange.second_rows import CHUNK_S
 from tests.unit.exchange.flows import MSS_BYTES, ten_gigabit_flow
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

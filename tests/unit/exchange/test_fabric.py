@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from exchange.embedded import EmbeddedQueue, EmbeddedTable
+from exchange.embedded.sqlite_fabric import EmbeddedQueue, EmbeddedTable
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.ports import Entity, ExchangeMisconfigured
 
@@ -58,7 +58,7 @@ def test_settings_by_hand_are_checked_too() -> None:
 
 
 def test_azure_without_its_adapter_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "exchange.azure", None)  # as if it were not there
+    monkeypatch.setitem(sys.modules, "exchange.azure.azure_fabric", None)  # as if it were not there
     with pytest.raises(ExchangeMisconfigured, match=r"BROADSIDE_FABRIC=azure: \S+ is missing"):
         open_fabric(FabricSettings(fabric="azure"))
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from exchange.engines.port import Unsupported
-from exchange.iperf3 import (
+from exchange.engines.iperf3_text import (
     Version,
     client_argv,
     parse_version,
     server_argv,
     streams_json,
 )
+from exchange.engines.port import Unsupported
 from exchange.messages import Direction, Endpoint, Job, Protocol, Traffic
 
 RECORDINGS = Path(__file__).parents[2] / "data" / "iperf3"

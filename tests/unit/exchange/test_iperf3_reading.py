@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exchange.engines.iperf3_text import StreamReader, read_all, read_any, read_whole
 from exchange.engines.reading import (
     Ended,
     Failed,
@@ -18,7 +19,6 @@ from exchange.engines.reading import (
     StartBasis,
     Started,
 )
-from exchange.iperf3 import StreamReader, read_all, read_any, read_whole
 from exchange.messages import Direction, Flow, Interval, Protocol, Side
 
 RECORDINGS = Path(__file__).parents[2] / "data" / "iperf3"

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from coordinator.core.judge import Verdict
+from coordinator.core.judge.judge import Verdict
 from exchange.messages import (
     Claim,
     Endpoint,
@@ -18,9 +18,9 @@ from exchange.messages import (
     Track,
 )
 from exchange.messages import Phase as Told
-from exchange.seconds import TestSeconds
+from exchange.second_rows import TestSeconds
 from lab.faults.cell import Result
-from lab.faults.checks import EARLY_S, Evidence, violations
+from lab.faults.fault_table import chapter, markdown, text
 from lab.faults.matrix import (
     CELLS,
     CORE,
@@ -33,7 +33,7 @@ from lab.faults.matrix import (
     chosen,
     has_come,
 )
-from lab.faults.table import chapter, markdown, text
+from lab.faults.rules import EARLY_S, Evidence, violations
 from lab.ledger import LedgerReading
 from tests.synthetic import Plant
 from tests.unit.lab.test_invariants import stored

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from coordinator.core.completeness import Completeness, State
-from coordinator.core.summary import summarise_run
+from coordinator.core.judge.summary import summarise_run
+from coordinator.core.measure.completeness import Completeness, State
 from lab.invariants import Stored, broken
 from tests.planted import EXPECTED, measure, plant
 from tests.synthetic import Plant, fleet

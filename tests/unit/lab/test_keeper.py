@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from coordinator.core.limiter import APART_RATIO
+from coordinator.core.judge.limiter import APART_RATIO
 from lab.keeper import is_jitter_up
 
 

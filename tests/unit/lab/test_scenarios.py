@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from coordinator import scenarios
-from coordinator.studies.values import Axis, Study, StudySpec, Sweep
+from coordinator.studies.study import Axis, Study, StudySpec, Sweep
 from lab.profiles import PROFILES
 from lab.scenarios.cases import BEDS, CASES, Case, Expected
 from lab.scenarios.choice import chosen
 from lab.scenarios.facts import Facts, faults
-from lab.scenarios.table import CHAPTER, Row, cells, chapter, markdown, study_row
+from lab.scenarios.scenario_table import CHAPTER, Row, cells, chapter, markdown, study_row
 from tests.unit.coordinator.fleet import NOW
 
 ROW = Row(

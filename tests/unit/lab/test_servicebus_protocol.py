@@ -7,10 +7,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lab.servicebus import amqp
+from lab.servicebus.access_tokens import Guard
 from lab.servicebus.amqp import Code, Described, Symbol, UByte, UInt, ULong, UShort, Value
 from lab.servicebus.protocol import LINK_CREDIT, Broker, Connection
 from lab.servicebus.queues import Queue, QueueSettings
-from lab.servicebus.tokens import Guard
 
 NOW = 1_800_000_000.0
 

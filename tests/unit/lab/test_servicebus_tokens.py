@@ -6,7 +6,7 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from lab.servicebus.tokens import ALL_RIGHTS, Grant, Guard, Right, entity_path, issue_jwt
+from lab.servicebus.access_tokens import ALL_RIGHTS, Grant, Guard, Right, entity_path, issue_jwt
 
 NOW = 1_800_000_000.0
 AUDIENCE = "sb://127.0.0.1:5672/Jobs"

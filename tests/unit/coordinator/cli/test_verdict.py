@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from coordinator.cli.verdict import show_summary
-from coordinator.core.latency import find_latency
-from tests.unit.coordinator.charts.views import FAULTY, ended
-from tests.unit.coordinator.core.test_latency import BURST, column
+from coordinator.core.measure.latency import find_latency
+from tests.unit.coordinator.core.measure.test_latency import BURST, column
+from tests.unit.coordinator.views.charts.views import FAULTY, ended
 
 
 def shown(rtt_s: float, capsys: pytest.CaptureFixture[str], **at: float) -> str:

@@ -12,19 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.api import create_app
+from coordinator.cli.client import ApiError, Client
+from coordinator.cli.event_stream import events_of
+from coordinator.cli.in_process import InProcessTransport
 from coordinator.cli.screen import FOOTER, draw
 from coordinator.cli.watched import Watched
-from coordinator.client import ApiError, Client
-from coordinator.core.live import UNKNOWN_CELL, LiveSeconds, LiveStatus
-from coordinator.core.runs import Layer
-from coordinator.core.status import BurstPhase, BurstStatus, RunState
-from coordinator.event_stream import events_of
-from coordinator.in_process import InProcessTransport
-from coordinator.service import Coordinator
+from coordinator.core.live.look import UNKNOWN_CELL, LiveSeconds, LiveStatus
+from coordinator.core.live.status import BurstPhase, BurstStatus, RunState
+from coordinator.core.plan.spec import Layer
+from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
-from tests.unit.coordinator.charts.views import FAULTY
 from tests.unit.coordinator.fleet import NOW
 from tests.unit.coordinator.stored_run import store_run
+from tests.unit.coordinator.views.charts.views import FAULTY
 
 START = NOW + timedelta(seconds=10)
 

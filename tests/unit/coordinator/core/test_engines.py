@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 
 from coordinator import scenarios
-from coordinator.core.align import align
-from coordinator.core.asked import find_differences
-from coordinator.core.evidence import (
+from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.summary import summarise_burst
+from coordinator.core.measure.align import align
+from coordinator.core.measure.asked import find_differences
+from coordinator.core.measure.evidence import (
     BurstEvidence,
     Joined,
     PairEvidence,
     join_tests,
 )
-from coordinator.core.judge import Verdict
-from coordinator.core.measures import find, measure_pairs
-from coordinator.core.plan import Infeasible, plan
-from coordinator.core.runs import Burst, Pair, Plan, RunSpec
-from coordinator.core.summary import summarise_burst
-from exchange.iperf3 import read_any
+from coordinator.core.measure.measures import find, measure_pairs
+from coordinator.core.plan.planner import Infeasible, plan
+from coordinator.core.plan.spec import Burst, Pair, Plan, RunSpec
+from exchange.engines.iperf3_text import read_any
 from exchange.messages import (
     BUCKET_RATIO,
     Combine,
@@ -46,7 +46,7 @@ from exchange.messages import (
     Track,
     Traffic,
 )
-from exchange.seconds import TestSeconds
+from exchange.second_rows import TestSeconds
 from tests.unit.coordinator.fleet import NOW, presence
 
 RECORDINGS = Path(__file__).parents[3] / "data" / "iperf3" / "3.22"

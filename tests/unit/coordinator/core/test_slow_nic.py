@@ -2,12 +2,12 @@
 
 import pytest
 
-from coordinator.core.aggregate import FlowSummary, HostSummary, PairSummary
-from coordinator.core.align import Basis
-from coordinator.core.completeness import State
-from coordinator.core.limiter import Limiter, LimiterName, find_limiter
-from coordinator.core.reconcile import Reconciliation
-from coordinator.core.summary import summarise_burst
+from coordinator.core.judge.limiter import Limiter, LimiterName, find_limiter
+from coordinator.core.judge.reconcile import Reconciliation
+from coordinator.core.judge.summary import summarise_burst
+from coordinator.core.measure.aggregate import FlowSummary, HostSummary, PairSummary
+from coordinator.core.measure.align import Basis
+from coordinator.core.measure.completeness import State
 from exchange.messages import Direction, Flow, Traffic
 from tests.synthetic import Plant, fleet
 

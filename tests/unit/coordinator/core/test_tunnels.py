@@ -1,8 +1,8 @@
 import pytest
 
-from coordinator.core.headers import headers
-from coordinator.core.plan import Infeasible, plan
-from coordinator.core.runs import RunSpec
+from coordinator.core.measure.headers import headers
+from coordinator.core.plan.planner import Infeasible, plan
+from coordinator.core.plan.spec import RunSpec
 from exchange.messages import Protocol, Role, Vxlan
 from tests.unit.coordinator.fleet import NOW, presence
 

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-from coordinator.imports.original import Reading, parse_original
-from coordinator.imports.values import OriginalTable
+from coordinator.imports.import_requests import OriginalTable
+from coordinator.imports.original_tables import Reading, parse_original
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 NEW_YORK = ZoneInfo("America/New_York")

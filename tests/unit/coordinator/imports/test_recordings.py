@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core.judge import Verdict
-from coordinator.core.runs import Plan
-from coordinator.core.summary import RunSummary, canonical
+from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.summary import RunSummary, canonical
+from coordinator.core.plan.spec import Plan
 from coordinator.imports import BadFile
-from coordinator.imports.iperf3 import read_recordings
-from coordinator.imports.results import FileResult, describe
-from coordinator.imports.runs import summarise
-from coordinator.imports.store import measure_import, plan_import
-from coordinator.imports.values import Recording, Recordings, RecordingState
+from coordinator.imports.import_answers import FileResult, describe
+from coordinator.imports.import_requests import Recording, Recordings, RecordingState
+from coordinator.imports.import_runs import summarise
+from coordinator.imports.iperf3_files import read_recordings
+from coordinator.imports.stored_imports import measure_import, plan_import
 from exchange.messages import Direction, Protocol, Side
 
 DATA = Path(__file__).parents[3] / "data" / "iperf3"

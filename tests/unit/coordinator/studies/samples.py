@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from coordinator.core.runs import RunSpec
+from coordinator.core.plan.spec import RunSpec
 from coordinator.studies.conclude import conclude
 from coordinator.studies.search import next_offer
-from coordinator.studies.values import (
+from coordinator.studies.study import (
     Axis,
     Matrix,
     Mode,

@@ -2,13 +2,13 @@
 
 import pytest
 
-from coordinator.core.compare import Comparison, Group, Observation, compare
-from coordinator.core.completeness import Completeness, State
-from coordinator.core.judge import Verdict
-from coordinator.core.runs import Layer, RunSpec
-from coordinator.core.summary import RunSummary
+from coordinator.core.judge.comparison import Comparison, Group, Observation, compare
+from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.summary import RunSummary
+from coordinator.core.measure.completeness import Completeness, State
+from coordinator.core.plan.spec import Layer, RunSpec
 from coordinator.studies.conclude import comparison_wanted, conclude, result_of
-from coordinator.studies.values import (
+from coordinator.studies.study import (
     AB,
     Axis,
     Conclusion,

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core.runs import RunSpec
+from coordinator.core.plan.spec import RunSpec
 from coordinator.studies.conclude import conclude
 from coordinator.studies.search import found, loss_ratio
+from coordinator.studies.study import Search, StudySpec, TrialResult, Why
 from coordinator.studies.trials import next_trial
-from coordinator.studies.values import Search, StudySpec, TrialResult, Why
 
 SPEC = RunSpec(scenario="search", pairs_count=30)
 Device = Callable[[float, int], TrialResult]

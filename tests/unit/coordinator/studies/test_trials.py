@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from coordinator.core.runs import RunSpec
+from coordinator.core.plan.spec import RunSpec
 from coordinator.scenarios import BadScenario
-from coordinator.studies.trials import next_trial, planned_trials, trials_count
-from coordinator.studies.values import (
+from coordinator.studies.study import (
     AB,
     Axis,
     Matrix,
@@ -22,6 +21,7 @@ from coordinator.studies.values import (
     Trial,
     TrialResult,
 )
+from coordinator.studies.trials import next_trial, planned_trials, trials_count
 from exchange.messages import Direction
 
 SPEC = RunSpec(scenario="smoke", pairs_count=4, labels={"site": "lab"})

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import exchange.engines
-from coordinator.core.runs import GOALS
+from coordinator.core.plan.spec import GOALS
 from exchange.engines import engines, problems
 from exchange.engines.port import (
     EVERY_ENGINE,

@@ -1,0 +1,47 @@
+"""What an agent of either role works with."""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent.agent_settings import AgentSettings
+from agent.counters import HostLog
+from agent.cpu import host_cpu_s
+from agent.engine_process import Iperf3
+from agent.host import Host
+from agent.installed_engines import InstalledEngine, installed_iperf3, unknown_engine
+from exchange.messages import EngineReport
+from exchange.records import Records
+from exchange.troubles import TroubleLog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """Made once, when the engine was found; handed down to whatever the agent does."""
+
+    settings: AgentSettings
+    host: Host
+    engine: Iperf3
+    gate: Path | None  # None: engines are started at the instant
+    records: Records  # of the bare table: what is worth something only now
+    results: Records  # of the spooled table: what is worth keeping
+    troubles: TroubleLog  # what this agent lived through
+    host_log: HostLog
+    stopping: asyncio.Event  # set when the agent is told to stop
+    changed: asyncio.Event  # to be set when the agent's condition is new: the heart beats soon
+    tunnels: bool = False  # VXLAN devices may be made, and can be
+    installed_engines: dict[str, InstalledEngine] = field(default_factory=dict)  # once looked for
+
+    def with_host_cpu(self, report: EngineReport, from_s: float, to_s: float) -> EngineReport:
+        """The report with what the whole host's cores did meanwhile, where it is ours alone."""
+        if not self.settings.host_alone or report.cpu_s is None or not self.host.cpu_count:
+            return report
+        seconds = self.host_log.between(from_s, to_s)
+        cpu_s = host_cpu_s(seconds, from_s, to_s, self.host.cpu_count) if seconds else None
+        return report.model_copy(update={"host_cpu_s": cpu_s})
+
+    def installed(self, name: str) -> InstalledEngine:
+        """An engine with its programs; one that cannot be used here says why."""
+        if name == "iperf3":
+            return installed_iperf3(self.engine)
+        return self.installed_engines.get(name) or unknown_engine(name)

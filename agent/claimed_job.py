@@ -1,0 +1,440 @@
+"""One job from its claim to its report: arm, hold, run, and end whatever happens.
+
+Beside :meth:`ClaimedJob.conduct` go on, until the job is over:
+
+- the *engine*, in its own process, ended at its deadline;
+- the *guard*, which reads the run's control row every second and the clock once more before the
+  instant, and ends with the reason to stop;
+- the *narrator*, which says armed and running, and uploads the seconds so far.
+
+Only the guard and the agent's own end may cut a burst short: a fault in telling about it must not.
+"""
+
+import asyncio
+import logging
+import time
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from typing import Final
+
+from agent.agent_context import Tools
+from agent.attempt import known_until_s
+from agent.client_processes import ClientProcesses
+from agent.client_tunnel import LEAD_S, ClientTunnel
+from agent.clock import clock_problem, read_clock
+from agent.control_reads import ControlReads
+from agent.control_watch import LAST_LOOK_S, ControlWatch
+from agent.decide import Ending, judge_outcome, may_retry, start_error_s
+from agent.engine_process import EngineUnusable, Exit, least_privileged
+from agent.gate import gate_env
+from agent.installed_engines import InstalledEngine
+from agent.probe import Prober
+from agent.side_tasks import safely
+from agent.tunnel import TunnelFailed
+from agent.workspace import Workspace
+from exchange.engines.port import ClientAsk, Launch, Process, Unsupported
+from exchange.engines.reading import Reading
+from exchange.messages import (
+    Claim,
+    ClockReading,
+    ClockSource,
+    EngineReport,
+    Job,
+    JobReport,
+    Outcome,
+    Phase,
+    StartMethod,
+)
+
+ENGINE_GRACE_S: Final = 10.0  # s past its planned end at which a stuck engine is ended
+ARMED_POLL_S: Final = 0.1  # s between looks at whether all connections stand
+RETRY_S: Final = 0.2  # s between two tries to arm
+CLAIM_TIMEOUT_S: Final = 5.0
+CLOCK_WORD_S: Final = 0.2  # s before the instant: time enough to end an engine that is held
+SPREAD_S: Final = 1.0  # s over which a fleet's uploads are spread
+EDGE_S: Final = 2.0  # s of host counters kept on both sides of a burst
+TROUBLES_BEFORE: Final = timedelta(minutes=1)  # the claim: trouble that a report still tells of
+
+log = logging.getLogger(__name__)
+
+
+def utc(epoch_s: float) -> datetime:
+    return datetime.fromtimestamp(epoch_s, UTC)
+
+
+class ClaimedJob:
+    """A claimed job under way. Use once."""
+
+    def __init__(self, job: Job, claim: Claim, tools: Tools) -> None:
+        self._job = job
+        self._claim = claim
+        self._tools = tools
+        self._instant_s = job.planned_start_at.timestamp()
+        self._attempt: ClientProcesses | None = None
+        self._workspace: Workspace | None = None
+        self._prober: Prober | None = None
+        self._tunnel: ClientTunnel | None = None
+        self._failures: list[str] = []  # what earlier tries to arm ended with
+        self._waiting = False  # without a gate: nothing is left to do but wait for the instant
+        self._sent_s = 0.0  # engine seconds that are uploaded
+        self._clock_before: ClockReading | None = None
+        self._clock_looked = False  # once more, after arming
+        self._clock_moved: str | None = None  # what that look made the guard stop for
+        self._context = {"job_id": job.job_id}
+
+    @property
+    def claim(self) -> Claim:
+        """The claim row as it now stands."""
+        return self._claim
+
+    async def conduct(self) -> JobReport:
+        """Carry the job out; when this returns, every row but the report's own is written."""
+        guard = asyncio.create_task(self._watch_run())
+        narrator = asyncio.create_task(self._narrate())
+        prober = self._start_probing()
+        try:
+            ending = await self._carry_out(guard)
+            if ending.outcome is Outcome.ABANDONED and self._clock_moved is not None:
+                ending = Ending(outcome=Outcome.REFUSED, reason=self._clock_moved)
+            if prober is not None and ending.outcome in (Outcome.MEASURED, Outcome.LATE):
+                await asyncio.wait({prober, guard}, return_when=asyncio.FIRST_COMPLETED)
+        except Exception as error:  # a fault of ours must not leave a claim without a report
+            log.exception("burst failed", extra={"action": "error", **self._context})
+            ending = Ending(outcome=Outcome.FAILED, reason=f"the agent erred: {error!r}")
+        finally:
+            guard.cancel()
+            narrator.cancel()
+            if prober is not None:
+                prober.cancel()
+                await asyncio.gather(prober, return_exceptions=True)
+            await asyncio.gather(guard, narrator, return_exceptions=True)
+            if self._attempt is not None and self._attempt.over is None:
+                self._attempt.exit.cancel()
+                await asyncio.wait({self._attempt.exit})
+            if self._workspace is not None:
+                self._workspace.close()
+            if self._tunnel is not None:
+                await self._tunnel.close()
+        await self._save_all()
+        return await self._report(ending)
+
+    # Arm and run ------------------------------------------------------------------------------
+
+    async def _carry_out(self, guard: asyncio.Task[str]) -> Ending:
+        settings, installed = self._tools.settings, self._tools.installed(self._job.traffic.engine)
+        arm_at_s = self._instant_s - settings.arm_lead_s
+        if self._job.traffic.encapsulation is not None:
+            if reason := await self._race(guard, arm_at_s - LEAD_S):
+                return Ending(outcome=Outcome.ABANDONED, reason=reason)
+            try:
+                if not self._tools.tunnels:
+                    raise TunnelFailed("not allowed, or not possible, on this agent")
+                self._tunnel = ClientTunnel(self._job, self._tools)
+                opening = asyncio.create_task(self._tunnel.open())
+                await asyncio.wait({opening, guard}, return_when=asyncio.FIRST_COMPLETED)
+                if guard.done():
+                    opening.cancel()
+                    await asyncio.gather(opening, return_exceptions=True)
+                    return Ending(outcome=Outcome.ABANDONED, reason=guard.result())
+                await opening
+            except TunnelFailed as error:
+                reason = f"traffic.encapsulation: {error}"
+                return Ending(outcome=Outcome.REFUSED, reason=reason)
+        if reason := await self._race(guard, arm_at_s):
+            return Ending(outcome=Outcome.ABANDONED, reason=reason)
+        self._clock_before = await read_clock(settings.chronyc_socket)
+        if problem := clock_problem(self._clock_before, self._clock_bound_max_s):
+            return Ending(outcome=Outcome.REFUSED, reason=problem)
+        if installed.problem is not None:
+            return Ending(outcome=Outcome.REFUSED, reason=f"traffic.engine: {installed.problem}")
+        try:
+            launch = self._prepare(installed)
+        except Unsupported as error:
+            return Ending(outcome=Outcome.REFUSED, reason=str(error))
+        except OSError as error:
+            return Ending(outcome=Outcome.FAILED, reason=f"no folder for the engine: {error}")
+        late_s = time.time() - self._instant_s
+        if late_s >= 0:
+            return Ending(
+                outcome=Outcome.MISSED, reason=f"armed {late_s:.3f} s after the planned instant"
+            )
+        if not self._gated:
+            self._waiting = True
+            if reason := await self._race(guard, self._instant_s):
+                return Ending(outcome=Outcome.ABANDONED, reason=reason)
+        return await self._fire(installed, launch, guard)
+
+    def _env(self, process: Process) -> dict[str, str] | None:
+        """What makes one process hold at the start gate; None without one."""
+        if self._tools.gate is None or not self._gated:
+            return None
+        own = {"streams_count": process.streams_count or self._job.traffic.streams_count}
+        traffic = self._job.traffic.model_copy(update=own)
+        return gate_env(self._tools.gate, self._instant_s, traffic)
+
+    @property
+    def _gated(self) -> bool:
+        """Whether the start gate holds this job's engine."""
+        installed = self._tools.installed(self._job.traffic.engine)
+        return self._tools.gate is not None and installed.engine.gated
+
+    def _prepare(self, installed: InstalledEngine) -> Launch:
+        """What the engine starts, with its files in place.
+
+        Raises :class:`~exchange.engines.port.Unsupported`, ``OSError``.
+        """
+        if installed.engine.needs_folder:
+            self._workspace = Workspace(self._tools.settings.agent_id)
+        launch = installed.engine.client(
+            ClientAsk(
+                job=self._tunnel.job if self._tunnel else self._job,
+                tools=installed.tools,
+                folder=str(self._workspace.path) if self._workspace else "",
+                bind=self._tunnel.bind if self._tunnel else self._bind_address(),
+            )
+        )
+        if self._workspace is not None:
+            if launch.unprivileged:
+                self._workspace.give_to(least_privileged(launch.processes[0].argv[0]))
+            self._workspace.fill(launch.files)
+        return launch
+
+    async def _fire(
+        self, installed: InstalledEngine, launch: Launch, guard: asyncio.Task[str]
+    ) -> Ending:
+        """Run the engine, again while it is refused before the instant, and judge its end."""
+        asked_s = self._job.duration_s + self._job.traffic.omit_s
+        while True:
+            try:
+                attempt = await ClientProcesses.spawn(
+                    installed.engine,
+                    launch,
+                    self._job,
+                    deadline_at_s=self._instant_s + asked_s + ENGINE_GRACE_S,
+                    env=self._env,
+                    workspace=self._workspace,
+                    raw_max_bytes=self._tools.settings.raw_max_bytes,
+                )
+            except EngineUnusable as error:
+                return Ending(outcome=Outcome.FAILED, reason=str(error))
+            self._attempt = attempt
+            reason = await self._race(guard, None)
+            if reason is not None:
+                attempt.stop(reason)
+            exit_ = await attempt.exit
+            reading = attempt.read()
+            retry_s = time.time() + RETRY_S
+            if reason is None and retry_s < self._instant_s and may_retry(reading.report.error):
+                self._failures.append(str(reading.report.error))
+                log.info(
+                    "armed in vain, trying again: %s",
+                    reading.report.error,
+                    extra={"action": "arm_again", **self._context},
+                )
+                if reason := await self._race(guard, retry_s):
+                    return Ending(outcome=Outcome.ABANDONED, reason=reason)
+                continue
+            return judge_outcome(
+                self._job,
+                reading,
+                exit_,
+                release=attempt.release,
+                stood_down=reason,
+                late_after_s=_tighter(self._tools.settings.late_after_s, self._job.late_after_s),
+            )
+
+    async def _race(self, guard: asyncio.Task[str], until_s: float | None) -> str | None:
+        """Wait for an epoch second, the engine's end, or a reason to stop, which is returned."""
+        waiting: set[asyncio.Task[str] | asyncio.Task[Exit]] = {guard}
+        if self._attempt is not None and not self._attempt.exit.done():
+            waiting.add(self._attempt.exit)
+        while True:
+            # In steps, as a wall clock that is being slewed moves against the loop's own.
+            step_s = 1.0 if until_s is None else min(until_s - time.time(), 1.0)
+            if step_s <= 0:
+                return None
+            done, _ = await asyncio.wait(
+                waiting, timeout=step_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if done - {guard}:
+                return None
+            if done:
+                return guard.result()
+
+    def _bind_address(self) -> str | None:
+        """The address the operator named, where it is of the target's family."""
+        own, target = self._tools.settings.address, ip_address(self._job.endpoint.address)
+        return str(own) if own is not None and own.version == target.version else None
+
+    def _start_probing(self) -> asyncio.Task[None] | None:
+        """Probe the path from before the instant to after the end; None: nobody asked for it."""
+        endpoint = self._job.endpoint
+        if self._job.traffic.probe is None or endpoint.echo_port is None:
+            return None
+        self._prober = Prober(self._job)
+        run = self._prober.run(endpoint.address, endpoint.echo_port, self._bind_address())
+        return asyncio.create_task(safely(run, "probe", self._context))
+
+    # Guard ------------------------------------------------------------------------------------
+
+    async def _watch_run(self) -> str:
+        """Read the control row until the run must stop, and return why.
+
+        An abort is seen a poll and a read after it at the latest: with a table that takes up to 2 s
+        the engine is dead within 5.
+        """
+        tools, now_s = self._tools, asyncio.get_running_loop().time
+        watch = ControlWatch(instant_s=self._instant_s)
+        reads = ControlReads(lambda: tools.records.read_control(self._job.run_id), tools.stopping)
+        try:
+            while True:
+                reads.ask()
+                ask_at_s = now_s() + watch.pause_s(tools.settings.control_poll_s, time.time())
+                while now_s() < ask_at_s:
+                    news = await reads.next(ask_at_s - now_s())
+                    if tools.stopping.is_set():
+                        return "the agent is stopping"
+                    reason = watch.judge(news, time.time())
+                    if reason is None:
+                        reason = self._clock_moved = await self._look_at_clock()
+                    if reason is not None:
+                        return reason
+        finally:
+            await reads.close()
+
+    async def _look_at_clock(self) -> str | None:
+        """Why a clock that was good at arming is not any more; None while it is not yet time.
+
+        A chronyd that is slow to answer now is no news.
+        """
+        left_s = self._instant_s - time.time()
+        if self._clock_looked or self._clock_before is None or left_s > LAST_LOOK_S:
+            return None
+        self._clock_looked = True
+        try:
+            async with asyncio.timeout(max(0.0, left_s - CLOCK_WORD_S)):
+                reading = await read_clock(self._tools.settings.chronyc_socket)
+        except TimeoutError:
+            return None
+        if reading.source is ClockSource.UNKNOWN:
+            return None
+        self._clock_before = reading
+        problem = clock_problem(reading, self._clock_bound_max_s)
+        return problem and f"after arming: {problem}"
+
+    @property
+    def _clock_bound_max_s(self) -> float:
+        return _tighter(self._tools.settings.clock_bound_max_s, self._job.clock_bound_max_s)
+
+    # Narrator ---------------------------------------------------------------------------------
+
+    async def _narrate(self) -> None:
+        while not self._is_armed() and time.time() < self._instant_s:  # noqa: ASYNC110 - the
+            # gate says so on the engine's standard error, not by an event
+            await asyncio.sleep(ARMED_POLL_S)
+        if self._is_armed():
+            now_at = utc(time.time())
+            await self._mark(phase=Phase.ARMED, armed_at=now_at, clock=self._clock_before)
+        spread_s = SPREAD_S * (self._job.pair_index % 16) / 16
+        await asyncio.sleep(max(self._instant_s - time.time(), 0.0) + spread_s)
+        while True:
+            if self._attempt is not None and not self._attempt.exit.done():
+                await safely(self._tell(self._attempt), "upload", self._context)
+            await asyncio.sleep(self._tools.settings.upload_s)
+
+    def _is_armed(self) -> bool:
+        """All connections stand, or without a gate: all is ready to open them at the instant."""
+        return self._waiting or (self._attempt is not None and self._attempt.held)
+
+    async def _tell(self, attempt: ClientProcesses) -> None:
+        reading = attempt.read()
+        await self._mark_running(reading)
+        await self._save_seconds(reading, from_s=self._sent_s)
+        self._sent_s = known_until_s(reading)
+
+    async def _mark_running(self, reading: Reading) -> None:
+        cookie = reading.report.cookie
+        if self._claim.phase is not Phase.RUNNING:
+            first_s = reading.first_data_at_s or time.time()
+            await self._mark(phase=Phase.RUNNING, running_at=utc(first_s), cookie=cookie)
+        elif cookie != self._claim.cookie:
+            await self._mark(cookie=cookie)
+
+    async def _mark(self, **changes: object) -> None:
+        """Move the claim row on. Losing one costs a word of progress, nothing else."""
+        self._claim = self._claim.model_copy(update=changes)
+
+        async def save() -> None:
+            async with asyncio.timeout(CLAIM_TIMEOUT_S):
+                await self._tools.records.save_claim(self._job, self._claim)
+
+        await safely(save(), "mark", self._context)
+
+    # Results ----------------------------------------------------------------------------------
+
+    async def _save_seconds(self, reading: Reading, *, from_s: float) -> None:
+        host = self._tools.host_log.between(self._instant_s - EDGE_S, time.time() + EDGE_S)
+        await self._tools.results.save_seconds(self._job, reading.tracks(), host, from_s=from_s)
+
+    async def _save_all(self) -> None:
+        """Write all seconds once more, now that engine time zero is settled, and the raw text."""
+        if self._attempt is None:
+            return
+        attempt, job = self._attempt, self._job
+        if self._prober is not None:
+            probes = self._tools.results.save_probes(job, self._prober.probes)
+            await safely(probes, "upload_probes", self._context)
+
+        async def save_seconds() -> None:
+            await self._save_seconds(attempt.read(), from_s=0.0)
+
+        raw = self._tools.results.save_raw(
+            job.run_id, job.burst_index, job.pair_index, attempt.text()
+        )
+        await safely(save_seconds(), "upload", self._context)
+        await safely(raw, "upload_raw", self._context)
+
+    async def _report(self, ending: Ending) -> JobReport:
+        attempt, job = self._attempt, self._job
+        reading = attempt.read() if attempt else None
+        exit_ = attempt.over if attempt else None
+        first_s = reading.first_data_at_s if reading else None
+        gated = self._gated
+        return JobReport(
+            job_id=job.job_id,
+            run_id=job.run_id,
+            burst_index=job.burst_index,
+            pair_index=job.pair_index,
+            agent_id=self._tools.settings.agent_id,
+            outcome=ending.outcome,
+            reason="; ".join(filter(None, [ending.reason, self._earlier_tries()])) or None,
+            planned_start_at=job.planned_start_at,
+            start_method=(StartMethod.GATE if gated else StartMethod.TIMED_EXEC)
+            if attempt
+            else None,
+            process_start_at=utc(exit_.started_at_s) if exit_ else None,
+            retries_count=len(self._failures),
+            first_data_at=utc(first_s) if first_s is not None else None,
+            start_error_s=start_error_s(job, reading) if reading else None,
+            ended_at=utc(exit_.ended_at_s) if exit_ else None,
+            engine=self._engine_report(reading, exit_),
+            clock_before=self._clock_before,
+            clock_after=await read_clock(self._tools.settings.chronyc_socket),
+            reported_at=utc(time.time()),
+            troubles=self._tools.troubles.tell(self._claim.claimed_at - TROUBLES_BEFORE),
+        )
+
+    def _engine_report(self, reading: Reading | None, exit_: Exit | None) -> EngineReport | None:
+        if reading is None or exit_ is None or reading.first_data_at_s is None:
+            return reading.report if reading else None
+        return self._tools.with_host_cpu(reading.report, reading.first_data_at_s, exit_.ended_at_s)
+
+    def _earlier_tries(self) -> str | None:
+        if not self._failures:
+            return None
+        words = "; ".join(dict.fromkeys(self._failures))
+        return f"tried to arm {len(self._failures)} times before: {words}"
+
+
+def _tighter(own: float | None, asked: float) -> float:
+    return asked if own is None else min(own, asked)

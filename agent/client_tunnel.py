@@ -1,0 +1,100 @@
+"""The client's end of a burst's tunnel: asks the server's agent for the other, and holds both."""
+
+import asyncio
+import contextlib
+import time
+from itertools import count
+from typing import Final
+
+from agent.agent_context import Tools
+from agent.tunnel import TunnelEnd, TunnelFailed, clash, mark_of
+from exchange.messages import Job, Tunnel, tunnel_of
+from exchange.ports import ExchangeError
+
+LEAD_S: Final = 4.0  # s before the engine is started: the server's agent looks every second
+BEAT_S: Final = 2.0
+LOOK_S: Final = 0.3
+ANSWER_BEFORE_S: Final = 1.5  # s before the instant by which both ends must stand
+TABLE_TIMEOUT_S: Final = 5.0
+
+
+class ClientTunnel:
+    """A tunnel under one job. Close it, whatever happens."""
+
+    def __init__(self, job: Job, tools: Tools) -> None:
+        self._tools = tools
+        self._job = job
+        self._server_id = job.endpoint.agent_id
+        self._tunnel = tunnel_of(job, client_address=tools.host.address)
+        self._end: TunnelEnd | None = None
+        self._holder: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Both ends stand when this returns. Raises :class:`~agent.tunnel.TunnelFailed`."""
+        tunnel, host, settings = self._tunnel, self._tools.host, self._tools.settings
+        self._end = await TunnelEnd.open(
+            tunnel,
+            local=host.address,
+            remote=self._job.endpoint.address,
+            inner=tunnel.inner_client_address,
+            nic=host.nic or "",
+            mark=mark_of(settings.agent_id, settings.role),
+        )
+        self._holder = asyncio.create_task(self._hold())
+        until_s = self._job.planned_start_at.timestamp() - ANSWER_BEFORE_S
+        while time.time() < until_s:
+            with contextlib.suppress(ExchangeError, TimeoutError):
+                async with asyncio.timeout(TABLE_TIMEOUT_S):
+                    problem = await self._tools.records.read_tunnel_answer(self._server_id, tunnel)
+                if problem:
+                    raise TunnelFailed(f"{self._server_id}: {problem}")
+                if problem is not None:
+                    return
+            await asyncio.sleep(LOOK_S)
+        raise TunnelFailed(f"{self._server_id} did not bring its end up in time{await self._why()}")
+
+    async def _why(self) -> str:
+        """Whose tunnel stands in the way, as far as the rows tell."""
+        with contextlib.suppress(ExchangeError, TimeoutError):
+            async with asyncio.timeout(TABLE_TIMEOUT_S):
+                rows = await self._tools.records.read_tunnels(self._server_id)
+            for row in rows:
+                if row.opened_by != self._job.job_id and clash(row, self._tunnel):
+                    return f": {row.opened_by} has tunnel {row.vni} there"
+        return ""
+
+    @property
+    def job(self) -> Job:
+        """The job as its engine has it: to the inner address."""
+        inner = {"address": self._tunnel.inner_server_address}
+        endpoint = self._job.endpoint.model_copy(update=inner)
+        return self._job.model_copy(update={"endpoint": endpoint})
+
+    @property
+    def bind(self) -> str:
+        """The inner address of this end."""
+        return self._tunnel.inner_client_address
+
+    async def close(self) -> None:
+        """Take our end away, and tell the server's agent that it may do so too."""
+        if self._holder is not None:
+            self._holder.cancel()
+            await asyncio.gather(self._holder, return_exceptions=True)
+        if self._end is not None:
+            await self._end.close()
+        with contextlib.suppress(ExchangeError, TimeoutError):  # its silence says the same
+            async with asyncio.timeout(TABLE_TIMEOUT_S):
+                await self._tools.records.drop_tunnel(self._server_id, self._tunnel)
+
+    async def _hold(self) -> None:
+        """Say again and again that the tunnel is wanted; a slow write holds up no later one."""
+        async with asyncio.TaskGroup() as beats:
+            for beat in count():
+                beats.create_task(self._say(beat))
+                await asyncio.sleep(BEAT_S)
+
+    async def _say(self, beat: int) -> None:
+        with contextlib.suppress(ExchangeError, TimeoutError):
+            async with asyncio.timeout(TABLE_TIMEOUT_S):
+                row: Tunnel = self._tunnel.model_copy(update={"beat": beat})
+                await self._tools.records.save_tunnel(self._server_id, row)

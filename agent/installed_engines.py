@@ -1,0 +1,119 @@
+"""Which engines this host can run: their programs, looked for and asked for their versions."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agent.engine_process import Iperf3
+from exchange.engines import engines
+from exchange.engines.port import Engine, Program, Tool, Toolset
+from exchange.messages import EngineState, Role
+
+_TOOLS: Final = Path(__file__).parent.parent / ".tools"
+_VERSION_TIMEOUT_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledEngine:
+    """One engine with its programs on this host."""
+
+    engine: Engine
+    tools: Toolset
+    problem: str | None = None  # why it cannot be used here, with the fix
+
+    @property
+    def state(self) -> EngineState:
+        """As a presence says it."""
+        versions = [f"{name} {tool.version}" for name, tool in self.tools.items()]
+        return EngineState(
+            name=self.engine.name,
+            version=", ".join(versions)[:40] or None,
+            problem=self.problem[:300] if self.problem else None,
+        )
+
+
+def find_installed_engine(engine: Engine, role: Role) -> InstalledEngine:
+    """Look for one engine's programs, and run each for its version (blocking, milliseconds)."""
+    tools: dict[str, Tool] = {}
+    programs = engine.client_programs if role is Role.CLIENT else engine.server_programs
+    for program in programs:
+        tool = find_program(program)
+        if isinstance(tool, str):
+            return InstalledEngine(engine=engine, tools=tools, problem=tool)
+        tools[program.name] = tool
+    return InstalledEngine(engine=engine, tools=tools)
+
+
+def find_installed_engines(
+    role: Role, names: Iterable[str] | None = None
+) -> dict[str, InstalledEngine]:
+    """Every engine with its programs here, or those of some names.
+
+    iperf3's is found before the agent starts.
+    """
+    return {
+        name: find_installed_engine(engine, role)
+        for name, engine in engines().items()
+        if name != "iperf3" and (names is None or name in names)
+    }
+
+
+def installed_iperf3(found: Iperf3) -> InstalledEngine:
+    """The iperf3 that the agent was set up with."""
+    tool = Tool(argv=tuple(map(str, found.binary)), version=str(found.version))
+    return InstalledEngine(engine=engines()["iperf3"], tools={"iperf3": tool})
+
+
+def unknown_engine(name: str) -> InstalledEngine:
+    """An engine that was not looked for, or not found yet."""
+    return InstalledEngine(
+        engine=engines().get(name) or engines()["iperf3"],
+        tools={},
+        problem=f"{name}: this agent has no such engine (yet); update it, or launch again",
+    )
+
+
+def find_program(program: Program) -> Tool | str:
+    """The program, or in one line why there is none."""
+    own = _TOOLS / program.name / "bin" / program.name
+    path = shutil.which(str(own)) or shutil.which(program.name) or _in_sbin(program.name)
+    if path is None:
+        return f"{program.name}: none here; {program.fix}"
+    said = _ask_version([path, *program.version_argv])
+    version = re.search(program.version_pattern, said)
+    if version is None:
+        words = said.strip().split("\n")[0][:100]
+        return f"{program.name}: {path} does not tell its version: {words!r}; {program.fix}"
+    return Tool(argv=(path,), version=version[1])
+
+
+def _in_sbin(name: str) -> str | None:
+    return shutil.which(name, path="/usr/local/sbin:/usr/sbin:/sbin")
+
+
+def _ask_version(argv: list[str]) -> str:
+    """What a program writes of itself, wherever to: vsftpd uses its standard input."""
+    reading, writing = os.pipe()
+    try:
+        with suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(
+                argv,
+                stdin=writing,
+                stdout=writing,
+                stderr=writing,
+                timeout=_VERSION_TIMEOUT_S,
+                check=False,
+            )
+        os.close(writing)
+        writing = -1
+        return os.read(reading, 65_536).decode(errors="replace")
+    finally:
+        os.close(reading)
+        if writing >= 0:
+            os.close(writing)

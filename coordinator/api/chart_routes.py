@@ -1,0 +1,64 @@
+"""Routes of charts: plotly figures of a run and of its bursts, light and dark."""
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from coordinator.api.conditional import ConditionalRoute
+from coordinator.api.dependencies import Service
+from coordinator.api.problems import PROBLEMS
+from coordinator.runs.coordinator import RunNotOver
+from coordinator.runs.stored import read_burst_view, read_run_view
+from coordinator.views.charts import (
+    Chart,
+    ChartEntry,
+    Theme,
+    catalogue,
+    draw_burst,
+    draw_run,
+    kind_of,
+)
+from exchange.messages import Message, RunId
+
+router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["charts"], route_class=ConditionalRoute)
+
+
+class ChartList(Message):
+    """The charts of one run."""
+
+    run_id: RunId
+    bursts_count: int  # charts of kind `burst` take `burst` from 0 to one less
+    charts: tuple[ChartEntry, ...]
+
+
+@router.get("/runs/{run_id}/charts")
+async def list_charts(run_id: str, coordinator: Service) -> ChartList:
+    """The charts there are, of one burst or of the whole run."""
+    plan = await coordinator.read_plan(run_id)
+    return ChartList(run_id=run_id, bursts_count=len(plan.bursts), charts=catalogue())
+
+
+@router.get("/runs/{run_id}/charts/{name}")
+async def read_chart(
+    run_id: str,
+    name: str,
+    coordinator: Service,
+    burst: Annotated[
+        int | None,
+        Query(ge=0, le=9999, description="index from 0, for charts of one burst; default: 0"),
+    ] = None,
+    theme: Theme = Theme.LIGHT,
+) -> Chart:
+    """One chart as a plotly figure: `Plotly.newPlot(element, figure.data, figure.layout)`.
+
+    Charts of one burst are there as soon as it is over, those of the run with its verdict.
+    """
+    plan = await coordinator.read_plan(run_id)
+    if kind_of(name) == "burst" or burst is not None:
+        view = await read_burst_view(coordinator.fabric.records, plan, burst or 0)
+        return await asyncio.to_thread(draw_burst, name, view, theme)
+    run = await read_run_view(coordinator.fabric.records, plan)
+    if run is None:
+        raise RunNotOver(run_id)
+    return await asyncio.to_thread(draw_run, name, run, theme)

@@ -1,0 +1,32 @@
+"""Routes of the messages that were set aside."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from coordinator.api.dependencies import Service
+from coordinator.api.problems import PROBLEMS
+from coordinator.runs.dead_letters import DeadJob
+
+router = APIRouter(prefix="/v1/deadletters", responses=PROBLEMS, tags=["dead letters"])
+
+
+@router.get("")
+async def list_dead_letters(
+    coordinator: Service, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+) -> Sequence[DeadJob]:
+    """The oldest messages that were set aside, with what to do about each."""
+    return await coordinator.dead_letters.oldest(limit)
+
+
+@router.get("/{sequence_number}")
+async def read_dead_letter(sequence_number: int, coordinator: Service) -> DeadJob:
+    """One of the oldest thousand."""
+    return await coordinator.dead_letters.read(sequence_number)
+
+
+@router.post("/{sequence_number}/resend")
+async def resend_dead_letter(sequence_number: int, coordinator: Service) -> DeadJob:
+    """Put its job back on the queue, as long as its instant is to come and nobody has it."""
+    return await coordinator.dead_letters.resend(sequence_number)

@@ -1,0 +1,33 @@
+"""Routes of prices: what a run would cost, and what one has cost so far."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+
+from coordinator.api.dependencies import Service
+from coordinator.api.problems import PROBLEMS
+from coordinator.api.requests import EstimateRequest
+from coordinator.core.plan.meter import PriceMeter
+from coordinator.runs.spending import Appraisal, Budgets
+
+router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["prices"])
+
+
+def _budgets(request: Request) -> Budgets:
+    budgets: Budgets = request.app.state.budgets
+    return budgets
+
+
+There = Annotated[Budgets, Depends(_budgets)]
+
+
+@router.post("/estimate")
+async def estimate_run(request: EstimateRequest, coordinator: Service, budgets: There) -> Appraisal:
+    """Whether a run could be launched now, and what it would cost; nothing is stored."""
+    return await budgets.appraise(request.resolve(), request.table(coordinator.prices))
+
+
+@router.get("/runs/{run_id}/price")
+async def read_price(run_id: str, budgets: There) -> PriceMeter:
+    """What a run has cost so far by the bytes it measured, and will have cost at its end."""
+    return await budgets.read(run_id)

@@ -1,0 +1,39 @@
+"""Routes of what is there to run, and on what: scenarios and presences."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from coordinator import scenarios
+from coordinator.api.cursors import make_cursor, parse_cursor
+from coordinator.api.dependencies import Service
+from coordinator.api.pages import PAGED, Cursor, name_next
+from coordinator.api.problems import PROBLEMS
+from coordinator.core.plan.spec import RunSpec
+from exchange.messages import Presence
+
+router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["fleet"])
+
+
+@router.get("/scenarios")
+async def list_scenarios() -> Mapping[str, RunSpec]:
+    """The scenarios that come with Broadside, by name."""
+    return {name: scenarios.load(name) for name in scenarios.names()}
+
+
+@router.get("/presences", responses=PAGED)
+async def list_presences(
+    request: Request,
+    response: Response,
+    coordinator: Service,
+    limit: Annotated[int, Query(ge=1, le=5000)] = 1000,
+    cursor: Cursor = None,
+) -> Sequence[Presence]:
+    """Every agent that was ever heard of and did not say goodbye, by role and name."""
+    key_from = "" if cursor is None else parse_cursor(cursor, 1)[0]
+    known = await coordinator.presences()
+    found = [(f"{p.role.value}.{p.agent_id}", p) for p in known]
+    page = sorted((i for i in found if i[0] >= key_from), key=lambda item: item[0])[: limit + 1]
+    name_next(request, response, make_cursor(page[limit][0]) if len(page) > limit else None)
+    return [presence for _, presence in page[:limit]]

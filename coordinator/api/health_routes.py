@@ -1,0 +1,62 @@
+"""Whether this coordinator lives, whether it works, and its figures for Prometheus."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Final, Literal
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from coordinator.api.dependencies import Service
+from coordinator.api.problems import PROBLEMS, NotReady
+from coordinator.views.metrics import Figures, take_snapshot
+from exchange.messages import Message, UtcDatetime
+from exchange.ports import ExchangeError
+
+router = APIRouter(tags=["service"])
+
+TICKED_WITHIN: Final = timedelta(seconds=60)  # closing a large run takes a tick its time
+
+
+class Readiness(Message):
+    """A coordinator that works."""
+
+    status: Literal["ready"] = "ready"
+    ticked_at: UtcDatetime | None  # last look after all runs; None: this one answers only
+
+
+@router.get("/healthz")
+async def health() -> Mapping[str, str]:
+    """Answers while the process lives."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz", responses={503: PROBLEMS[503]})
+async def ready(coordinator: Service, request: Request) -> Readiness:
+    """Whether queue and table answer, and runs are looked after.
+
+    Anybody may ask, so a refusal says what is wrong, and no more.
+    """
+    try:
+        await coordinator.fabric.queue.counts()
+        await coordinator.runs(limit=1)
+    except ExchangeError as error:
+        raise NotReady("queue or table do not answer; see the log") from error
+    ticked_at = coordinator.ticked_at
+    if request.app.state.ticks and (
+        ticked_at is None or coordinator.now() - ticked_at > TICKED_WITHIN
+    ):
+        raise NotReady("runs are not looked after just now; see the log")
+    return Readiness(ticked_at=ticked_at)
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}}, 503: PROBLEMS[503]},
+)
+async def read_metrics(coordinator: Service, request: Request) -> Response:
+    """Prometheus text; docs/metrics.md lists the names."""
+    figures: Figures = request.app.state.figures
+    figures.show(await take_snapshot(coordinator, request.app.state.budgets))
+    return Response(generate_latest(figures.registry), media_type=CONTENT_TYPE_LATEST)

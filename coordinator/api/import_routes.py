@@ -1,0 +1,33 @@
+"""Routes that make runs of what other tools measured."""
+
+from fastapi import APIRouter, Response
+
+from coordinator.api.dependencies import Caller, Service
+from coordinator.api.problems import PROBLEMS
+from coordinator.imports.import_answers import ImportedRecordings
+from coordinator.imports.import_requests import OriginalTable, Recordings
+from coordinator.imports.original_runs import ImportedTable
+
+router = APIRouter(prefix="/v1/imports", responses=PROBLEMS, tags=["imports"])
+
+
+@router.post("/original", status_code=201)
+async def import_table(
+    table: OriginalTable, response: Response, coordinator: Service, caller: Caller
+) -> ImportedTable:
+    """Make a run of one of the original test's tables."""
+    named = table.model_copy(update={"by": caller.named(table.by)})
+    imported = await coordinator.import_table(named)
+    response.headers["Location"] = f"/v1/runs/{imported.run_id}"
+    return imported
+
+
+@router.post("/iperf3", status_code=201)
+async def import_recordings(
+    recordings: Recordings, response: Response, coordinator: Service, caller: Caller
+) -> ImportedRecordings:
+    """Make one run of files that iperf3 wrote."""
+    named = recordings.model_copy(update={"by": caller.named(recordings.by)})
+    imported = await coordinator.import_recordings(named)
+    response.headers["Location"] = f"/v1/runs/{imported.run_id}"
+    return imported

@@ -1,0 +1,185 @@
+"""Serves the live page: a few files of ``dashboards/web`` and plotly, from this origin only.
+
+``/`` and ``/report.html`` are read anew each time; everything that they name lies under
+``/web/<version>/`` and never changes, so a browser keeps it. The version is a digest of all files.
+No page carries a token, so none of this needs one.
+"""
+
+import gzip
+import hashlib
+import importlib.util
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+
+from coordinator.views.charts.theme import HEAT, PALETTES, Theme
+
+FOLDER: Final = Path(__file__).parents[2] / "dashboards" / "web"
+_TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_COMPRESSED_FROM_BYTES: Final = 1400  # below it one packet carries the file anyway
+PLOTLY: Final = "plotly.min.js"
+PALETTE: Final = "palette.css"
+# Plotly fills one empty <style> through the CSSOM, which is no inline style: this is the digest of
+# the empty text. It also sets style attributes, which can restyle its own drawing and run nothing.
+_EMPTY_STYLE: Final = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+)
+POLICIES: Final = {
+    "index.html": f"{_POLICY}style-src 'self' {_EMPTY_STYLE}; style-src-attr 'unsafe-inline'",
+    # The report carries its own styles, no scripts, and is shown in a frame that may do nothing.
+    "report.html": f"{_POLICY}style-src 'self' 'unsafe-inline'; font-src data:",
+}
+_HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """One file as it is sent."""
+
+    content: bytes
+    media_type: str
+    compressed: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """The page's files, read once."""
+
+    version: str
+    pages: Mapping[str, File]
+    assets: Mapping[str, File]
+    plotly_path: Path | None = field(default=None)
+
+
+@cache
+def site() -> Site:
+    """Everything there is to serve; without ``dashboards/web`` nothing, and the page says so."""
+    paths = sorted(FOLDER.glob("*")) if FOLDER.is_dir() else []
+    texts = {path.name: path.read_bytes() for path in paths if path.suffix in _TYPES}
+    texts[PALETTE] = palette().encode()
+    plotly = find_plotly()
+    digest = hashlib.sha256(str(plotly and plotly.stat().st_size).encode())
+    for name, text in texts.items():
+        digest.update(name.encode() + text)
+    version = digest.hexdigest()[:16]
+    marks = {b"{{base}}": f"/web/{version}".encode(), b"{{plotly}}": _plotly_mark(plotly)}
+    pages: dict[str, File] = {}
+    assets: dict[str, File] = {}
+    for name, text in texts.items():
+        media_type = _TYPES[Path(name).suffix]
+        if name.endswith(".html"):
+            for mark, value in marks.items():
+                text = text.replace(mark, value)
+            pages[name] = File(content=text, media_type=media_type)
+        else:
+            assets[name] = _file(text, media_type)
+    return Site(version=version, pages=pages, assets=assets, plotly_path=plotly)
+
+
+def find_plotly() -> Path | None:
+    """The plotly.js that plotly's wheel carries; None without the extra `reports`."""
+    found = importlib.util.find_spec("plotly")
+    if found is None or found.origin is None:
+        return None
+    path = Path(found.origin).parent / "package_data" / PLOTLY
+    return path if path.is_file() else None
+
+
+def _plotly_mark(path: Path | None) -> bytes:
+    """What a page must know of plotly: `no`, or the id of the style for maps that it would add.
+
+    It adds none where an element has that id, and our policy would refuse it.
+    """
+    if path is None:
+        return b"no"
+    found = re.search(rb'getElementById\("([0-9a-f]{64})"\)', path.read_bytes())
+    return found[1] if found else b"yes"
+
+
+def palette() -> str:
+    """The charts' colours as CSS variables, so that page and report share one definition."""
+    rules = []
+    for theme in Theme:
+        colours = "".join(f"--chart-{name}:{value};" for name, value in PALETTES[theme].items())
+        rules.append(f":root[data-theme={theme}]{{{colours}}}")
+    heat = "".join(f"--heat-{index}:{colour};" for index, (_, colour) in enumerate(HEAT))
+    return "\n".join([f":root{{{heat}}}", *rules, ""])
+
+
+@cache
+def _plotly(path: Path) -> File:
+    return _file(path.read_bytes(), _TYPES[".js"])
+
+
+def _file(content: bytes, media_type: str) -> File:
+    compressed = gzip.compress(content, 6) if len(content) > _COMPRESSED_FROM_BYTES else None
+    return File(content=content, media_type=media_type, compressed=compressed)
+
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/")
+@router.get("/report.html")
+async def read_page(request: Request) -> Response:
+    """A page; asked for again each time, and answered with 304 while it is the same."""
+    name = request.url.path.removeprefix("/") or "index.html"
+    page = site().pages.get(name)
+    needs_token = getattr(request.app.state, "needs_token", False)
+    etag = f'"{site().version}-{"token" if needs_token else "open"}"'
+    if page is None:
+        text = "This installation carries no page: install the wheel or run from a checkout.\n"
+        return Response(text, 404, _HEADERS, "text/plain")
+    headers = {
+        **_HEADERS,
+        "Content-Security-Policy": POLICIES[name],
+        "Cache-Control": "no-cache",
+        "ETag": etag,
+    }
+    if request.headers.get("if-none-match") == etag:
+        return Response(status_code=304, headers=headers)
+    content = page.content.replace(b"{{needs-token}}", b"yes" if needs_token else b"no")
+    return Response(content, headers=headers, media_type=page.media_type)
+
+
+@router.get("/web/{version}/{name}")
+def read_asset(version: str, name: str, request: Request) -> Response:
+    """A file that a page names; of another version only what is there now, and not kept.
+
+    In a thread, for plotly's 5 MB are compressed once.
+    """
+    there = site()
+    if name == PLOTLY and there.plotly_path is not None:
+        file: File | None = _plotly(there.plotly_path)
+    else:
+        file = there.assets.get(name)
+    if file is None:
+        return Response(f"{name}: no such file of the page\n", 404, _HEADERS, "text/plain")
+    current = version == there.version
+    headers = {
+        **_HEADERS,
+        "Cache-Control": "public, max-age=31536000, immutable" if current else "no-store",
+        "Vary": "Accept-Encoding",
+    }
+    accepts = "gzip" in request.headers.get("accept-encoding", "")
+    if file.compressed is not None and accepts:
+        headers["Content-Encoding"] = "gzip"
+        return Response(file.compressed, headers=headers, media_type=file.media_type)
+    return Response(file.content, headers=headers, media_type=file.media_type)

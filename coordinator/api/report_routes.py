@@ -1,0 +1,106 @@
+"""Routes of finished runs as files: the report, and tables for other programs."""
+
+import asyncio
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Response
+
+from coordinator.api.conditional import ConditionalRoute
+from coordinator.api.dependencies import Service
+from coordinator.api.estimate_routes import There
+from coordinator.api.problems import PROBLEMS
+from coordinator.runs.coordinator import RunNotOver
+from coordinator.runs.stored import read_series, whole_summary
+from coordinator.views.exports import Format, make_tables, write
+from coordinator.views.report import build, gather, html
+from exchange.messages import RunId
+
+router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["reports"], route_class=ConditionalRoute)
+
+
+class ReportFormat(StrEnum):
+    HTML = "html"
+    JSON = "json"
+
+
+class TableName(StrEnum):
+    SECONDS = "seconds"
+    PAIRS = "pairs"
+    BURSTS = "bursts"
+    SUMMARY = "summary"
+
+
+@router.get(
+    "/runs/{run_id}/report",
+    response_class=Response,
+    responses={200: {"content": {"text/html": {}, "application/json": {}}}},
+)
+async def read_report(
+    run_id: RunId,
+    coordinator: Service,
+    budgets: There,
+    format: Annotated[
+        ReportFormat | None, Query(description="default: HTML, or JSON where only that is accepted")
+    ] = None,
+    accept: Annotated[str | None, Header(max_length=1000)] = None,
+) -> Response:
+    """The report of a run that is over: one file without scripts or addresses, or its values."""
+    source = await gather(coordinator, run_id, coordinator.now(), lambda: budgets.read(run_id))
+    chosen = format or _accepted(accept)
+    report = await asyncio.to_thread(build, source)
+    if chosen is ReportFormat.JSON:
+        return Response(report.model_dump_json(), media_type="application/json")
+    page = await asyncio.to_thread(html, report, source)
+    return Response(page, media_type="text/html", headers={"Content-Security-Policy": _POLICY})
+
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+def _accepted(accept: str | None) -> ReportFormat:
+    said = (accept or "").lower()
+    return ReportFormat.JSON if "json" in said and "html" not in said else ReportFormat.HTML
+
+
+@router.get(
+    "/runs/{run_id}/export",
+    response_class=Response,
+    responses={200: {"content": {kind.media_type: {} for kind in Format}}},
+)
+async def read_export(
+    run_id: RunId,
+    coordinator: Service,
+    format: Format = Format.JSON,
+    table: Annotated[
+        TableName, Query(description="for csv and parquet, which hold one; the others hold all")
+    ] = TableName.SECONDS,
+) -> Response:
+    """A run's seconds, pairs, bursts and summary as tables; unknown is empty, never zero."""
+    records = coordinator.fabric.records
+    plan = await coordinator.read_plan(run_id)
+    stored = await coordinator.summary(run_id)
+    if stored is None:
+        raise RunNotOver(run_id)
+    summary = await whole_summary(records, run_id, stored)
+    wanted = plan.bursts if format.whole or table is TableName.SECONDS else ()
+    read = [await read_series(records, run_id, burst.index) for burst in wanted]
+    series = [burst for burst in read if burst is not None]
+    head = {
+        "run_id": run_id,
+        "scenario": summary.scenario,
+        "verdict": summary.verdict.value,
+        "scale": summary.scale,
+        "computed_at": summary.computed_at.isoformat(),
+    }
+
+    def made() -> bytes:
+        return write(format, head, make_tables(summary, series), table.value)
+
+    body = await asyncio.to_thread(made)
+    name = run_id if format.whole else f"{run_id}-{table.value}"
+    return Response(
+        body,
+        media_type=format.media_type,
+        headers={"Content-Disposition": f'attachment; filename="{name}.{format.value}"'},
+    )

@@ -1,0 +1,99 @@
+"""What a caller of the API sends."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints
+
+from coordinator import prices, scenarios
+from coordinator.core.plan.price import Prices
+from coordinator.core.plan.schedule import MissedPolicy, Overlap, Schedule, localise
+from coordinator.core.plan.spec import RunSpec
+from exchange.messages import Message
+
+
+class LaunchRequest(Message):
+    """Which scenario to run, or a whole specification; and what to change in it."""
+
+    scenario: str | None = Field(default=None, examples=["smoke"])
+    spec: Mapping[str, Any] | None = Field(
+        default=None, description="a whole run specification in place of a scenario's name"
+    )
+    overrides: Mapping[str, Any] = Field(
+        default={},
+        description="fields of the run specification by dotted name",
+        examples=[{"pairs_count": 8, "traffic.streams_count": 8}],
+    )
+    by: str = Field(default="api", max_length=100, description="who launches; kept with the run")
+
+    def resolve(self) -> RunSpec:
+        """The specification asked for. Raises :class:`~coordinator.scenarios.ScenarioError`."""
+        if (self.scenario is None) == (self.spec is None):
+            raise scenarios.BadScenario("scenario, spec: give one of the two")
+        if self.spec is not None:
+            return scenarios.build(self.spec, self.overrides)
+        return scenarios.load(self.scenario or "", self.overrides)
+
+
+class CancelRequest(Message):
+    """Who stops a run, and why."""
+
+    by: str = Field(default="api", max_length=100)
+    reason: str = Field(default="asked to", max_length=500)
+
+
+class EstimateRequest(LaunchRequest):
+    """What to price, as for a launch; nothing is launched."""
+
+    prices: Mapping[str, Any] | None = Field(
+        default=None, description="figures in place of the coordinator's, in the table's own form"
+    )
+
+    def table(self, own: Prices) -> Prices:
+        """The prices to use. Raises :class:`~coordinator.prices.BadPrices`."""
+        return own if self.prices is None else prices.override(self.prices)
+
+
+class ScheduleRequest(LaunchRequest):
+    """What to run, as for a launch, and when. Times without an offset are of ``timezone``."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,34}[a-z0-9])?$")]
+    cron: str | None = Field(
+        default=None,
+        max_length=200,
+        description="minute hour day month weekday, or six fields with seconds first",
+        examples=["0 2 * * 6"],
+    )
+    at: datetime | None = Field(default=None, description="one instant in place of cron")
+    timezone: str = Field(default="UTC", max_length=100, examples=["Europe/Amsterdam"])
+    until_at: datetime | None = Field(default=None, description="no instant after it")
+    runs_max_count: int | None = Field(default=None, ge=1, le=1_000_000)
+    overlap: Overlap = Overlap.SKIP
+    missed: MissedPolicy = MissedPolicy.SKIP
+    missed_limit_s: int = Field(
+        default=3600, ge=60, le=2_592_000, description="s after its instant to begin a run late"
+    )
+
+    def schedule(self, *, by: str, now: datetime) -> Schedule:
+        """Raises :class:`~coordinator.core.plan.schedule.BadSchedule`, ``ScenarioError``."""
+        at, until_at = (
+            None if wall is None else localise(wall.replace(microsecond=0), self.timezone, field)
+            for wall, field in ((self.at, "at"), (self.until_at, "until"))
+        )
+        return Schedule(
+            name=self.name,
+            spec=self.resolve(),
+            cron=self.cron,
+            at=at,
+            timezone=self.timezone,
+            until_at=until_at,
+            runs_max_count=self.runs_max_count,
+            overlap=self.overlap,
+            missed=self.missed,
+            missed_limit_s=self.missed_limit_s,
+            created_by=by,
+            created_at=now,
+            from_at=now,
+            settled_at=now,
+        )

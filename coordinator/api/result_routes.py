@@ -1,0 +1,213 @@
+"""Routes of what a run showed: bursts, pairs, seconds, verdict, the two ledgers."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+
+from coordinator.api.conditional import ConditionalRoute
+from coordinator.api.dependencies import Service
+from coordinator.api.formats import FORMATS, JSON, chosen_format, render
+from coordinator.api.pages import PAGED, Cursor, name_next
+from coordinator.api.problems import PROBLEMS
+from coordinator.core.measure.second_table import Column, fleet_table, pair_table
+from coordinator.core.measure.series import BurstSeries
+from coordinator.runs.stored import BurstNotOver, UnknownBurst, read_series
+from coordinator.views.burst_answers import (
+    BurstEntry,
+    PairEntry,
+    RunReconciliation,
+    RunVerdict,
+    UnknownPair,
+    list_bursts,
+    list_pairs,
+    read_burst,
+    read_reconciliation,
+    read_verdict,
+)
+from exchange.messages import Message, RunId, UtcDatetime
+
+router = APIRouter(
+    prefix="/v1/runs/{run_id}", responses=PROBLEMS, tags=["results"], route_class=ConditionalRoute
+)
+
+Limit = Annotated[int, Query(ge=1, le=500, description="at most so many")]
+BurstIndex = Annotated[int, Query(ge=0, le=9999, description="index from 0")]
+_SECOND_S: Final = 1
+
+
+class By(StrEnum):
+    """Whose seconds."""
+
+    FLEET = "fleet"
+    PAIR = "pair"
+
+
+class SeriesColumn(Message):
+    """One column of a series; its values run in parallel with every other column's."""
+
+    name: str
+    unit: str  # bit/s, s, ratio, segments, UTC or name
+    layer: str | None  # where bytes were counted: payload; None: no bytes
+    values: tuple[float | str | None, ...]  # null is unknown, never zero
+
+
+class Series(Message):
+    """A burst's seconds, column by column: one row a bin and flow (and pair)."""
+
+    run_id: RunId
+    burst_index: int
+    planned_start_at: UtcDatetime
+    resolution_s: int
+    by: By
+    window_from_at: UtcDatetime | None  # the seconds that the headline is over
+    window_before_at: UtcDatetime | None
+    columns: tuple[SeriesColumn, ...]
+
+
+@router.get("/bursts", responses=PAGED)
+async def list_run_bursts(
+    run_id: str,
+    request: Request,
+    response: Response,
+    coordinator: Service,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Sequence[BurstEntry]:
+    """Bursts in time order: where each stands and, once over, what it showed."""
+    entries, following = await list_bursts(coordinator, run_id, limit=limit, cursor=cursor)
+    name_next(request, response, following)
+    return entries
+
+
+@router.get("/bursts/{burst_index}")
+async def read_run_burst(
+    run_id: str, burst_index: Annotated[int, Path(ge=0, le=9999)], coordinator: Service
+) -> BurstEntry:
+    """One burst, by its index from 0."""
+    return await read_burst(coordinator, run_id, burst_index)
+
+
+@router.get("/pairs", responses=PAGED)
+async def list_run_pairs(
+    run_id: str,
+    request: Request,
+    response: Response,
+    coordinator: Service,
+    burst: BurstIndex = 0,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Sequence[PairEntry]:
+    """The pairs of one burst: who took each, how it ended, what it showed."""
+    entries, following = await list_pairs(coordinator, run_id, burst, limit=limit, cursor=cursor)
+    name_next(request, response, following)
+    return entries
+
+
+@router.get(
+    "/series",
+    response_class=Response,
+    responses={
+        200: {
+            "model": Series,
+            "description": "Column by column as JSON; row by row as CSV, Arrow or Parquet",
+            "content": {
+                media_type: {"schema": {"type": "string", "format": "binary"}}
+                for media_type in FORMATS
+                if media_type != JSON
+            },
+        },
+        406: PROBLEMS[404],
+    },
+)
+async def read_run_series(
+    run_id: str,
+    coordinator: Service,
+    burst: BurstIndex = 0,
+    resolution_s: Annotated[int, Query(ge=1, le=3600, description="seconds a row")] = _SECOND_S,
+    by: By = By.FLEET,
+    pair: Annotated[
+        str | None,
+        Query(max_length=20, description="one pair, such as pair-003 or 3; only by pair"),
+    ] = None,
+    accept: Annotated[str | None, Header(include_in_schema=False)] = None,
+) -> Response:
+    """A burst's seconds, once it is over.
+
+    The fleet's figures, or each pair's received rate. Gaps are null, and never zero. `Accept`
+    chooses `application/json`, `text/csv`, `application/vnd.apache.arrow.stream` or
+    `application/vnd.apache.parquet`.
+    """
+    media_type = chosen_format(accept)
+    plan = await coordinator.read_plan(run_id)
+    if burst >= len(plan.bursts):
+        raise UnknownBurst(f"burst {burst}: run {run_id} has {len(plan.bursts)}, counted from 0")
+    names = [planned.name for planned in plan.pairs]
+    index = None if pair is None else _pair_index(run_id, pair, names)
+    series = await read_series(coordinator.fabric.records, run_id, burst)
+    if series is None:
+        raise BurstNotOver(f"burst {burst} of run {run_id} is not over yet")
+    head = _head(run_id, series, plan.bursts[burst].planned_start_at, resolution_s, by)
+
+    def rendered() -> bytes:
+        columns: Sequence[Column] = (
+            fleet_table(series, resolution_s)
+            if by is By.FLEET
+            else pair_table(series, resolution_s, names, index)
+        )
+        return render(media_type, head, columns)
+
+    body = await asyncio.to_thread(rendered)
+    return Response(body, media_type=media_type, headers={"Vary": "Accept"})
+
+
+def _pair_index(run_id: str, pair: str, names: Sequence[str]) -> int:
+    called = {name: i for i, own in enumerate(names) for name in (own, str(i + 1))}
+    if pair not in called:
+        raise UnknownPair(f"pair {pair}: not in run {run_id}, which has {len(names)} pairs")
+    return called[pair]
+
+
+def _head(
+    run_id: str, series: BurstSeries, planned_start_at: UtcDatetime, resolution_s: int, by: By
+) -> dict[str, Any]:
+    """What a table is of."""
+    window = series.window
+    at = [None, None] if window is None else [_instant(series.start_s + edge) for edge in window]
+    return {
+        "run_id": run_id,
+        "burst_index": series.burst_index,
+        "planned_start_at": planned_start_at,
+        "resolution_s": resolution_s,
+        "by": by.value,
+        "window_from_at": at[0],
+        "window_before_at": at[1],
+    }
+
+
+def _instant(epoch_s: int) -> datetime:
+    return datetime.fromtimestamp(epoch_s, UTC)
+
+
+@router.get("/verdict")
+async def read_run_verdict(run_id: str, coordinator: Service) -> RunVerdict:
+    """The verdict with its findings and headline, once the run is over."""
+    return await read_verdict(coordinator, run_id)
+
+
+@router.get("/reconciliation", responses=PAGED)
+async def read_run_reconciliation(
+    run_id: str,
+    request: Request,
+    response: Response,
+    coordinator: Service,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> RunReconciliation:
+    """The fleet's ledger held against the firewall's: the whole run, and burst by burst."""
+    held, following = await read_reconciliation(coordinator, run_id, limit=limit, cursor=cursor)
+    name_next(request, response, following)
+    return held

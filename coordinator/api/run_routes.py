@@ -1,0 +1,225 @@
+"""Routes of runs: launch, list, sum, read, cancel, compare, prune."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+
+from coordinator.api.conditional import ConditionalRoute
+from coordinator.api.dependencies import Caller, Service
+from coordinator.api.pages import PAGED, Cursor, name_next
+from coordinator.api.problems import PROBLEMS
+from coordinator.api.requests import CancelRequest, LaunchRequest
+from coordinator.core.judge.comparison import Comparison
+from coordinator.core.judge.course import Course
+from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.summary import RunSummary
+from coordinator.core.live.progress import Progress
+from coordinator.core.live.status import RunStatus
+from coordinator.runs.coordinator import RunNotOver
+from coordinator.runs.launches import KEY_MAX_CHARS, forget_launches, launch_once
+from coordinator.runs.listing import (
+    BadGrouping,
+    ListedState,
+    RunFilter,
+    RunGroups,
+    aggregate_runs,
+)
+from coordinator.runs.listing import list_runs as list_page
+from coordinator.runs.retention import Pruned, PruneRequest
+from coordinator.views.answers import Recomputed
+from coordinator.views.groups import CompareRequest
+from exchange.messages import Side, UtcDatetime
+from exchange.records import RunHeader
+
+router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["runs"], route_class=ConditionalRoute)
+
+_TEXT_MAX_CHARS = 200
+
+
+def _filter(
+    scenario: Annotated[str | None, Query(max_length=_TEXT_MAX_CHARS)] = None,
+    label: Annotated[
+        list[str] | None,
+        Query(
+            max_length=20, description="`name:value`; repeated: all of them", examples=["idps:on"]
+        ),
+    ] = None,
+    state: ListedState | None = None,
+    verdict: Verdict | None = None,
+    by: Annotated[
+        str | None, Query(max_length=_TEXT_MAX_CHARS, description="who launched it")
+    ] = None,
+    from_at: Annotated[
+        UtcDatetime | None, Query(description="created at or after this instant")
+    ] = None,
+    before_at: Annotated[UtcDatetime | None, Query(description="created before it")] = None,
+) -> RunFilter:
+    labels = dict(part.partition(":")[::2] for part in label or ())
+    if not all(":" in part for part in label or ()):
+        raise BadGrouping("label: give name:value")
+    return RunFilter(
+        scenario=scenario,
+        by=by,
+        labels=labels,
+        state=state,
+        verdict=verdict and verdict.value,
+        from_at=from_at,
+        before_at=before_at,
+    )
+
+
+Wanted = Annotated[RunFilter, Depends(_filter)]
+
+
+@router.post("/runs", status_code=202)
+async def create_run(
+    request: LaunchRequest,
+    response: Response,
+    coordinator: Service,
+    caller: Caller,
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            min_length=1,
+            max_length=KEY_MAX_CHARS,
+            description="the same key with the same body launches once, whatever happens between; "
+            "with another body it is refused",
+            examples=["nightly-2026-11-20"],
+        ),
+    ] = None,
+) -> RunStatus:
+    """Plan a run on the fleet that is there and queue its jobs."""
+    spec, by = request.resolve(), caller.named(request.by)
+    if idempotency_key is None:
+        run_id = (await coordinator.launch(spec, by=by)).run_id
+    else:
+        run_id = await launch_once(
+            coordinator,
+            spec,
+            by=by,
+            key=idempotency_key,
+            caller=caller.key,
+            request=request.model_dump_json().encode(),
+            now=coordinator.now(),
+        )
+    response.headers["Location"] = f"/v1/runs/{run_id}"
+    return await coordinator.status(run_id)
+
+
+@router.get("/runs", responses=PAGED)
+async def list_runs(
+    request: Request,
+    response: Response,
+    coordinator: Service,
+    wanted: Wanted,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+    cursor: Cursor = None,
+) -> Sequence[RunHeader]:
+    """Runs, newest first, with how each ended.
+
+    A page can be short and have a successor: follow `Next-Cursor` until there is none.
+    """
+    records = coordinator.fabric.records
+    headers, following = await list_page(records, wanted, limit=limit, cursor=cursor)
+    name_next(request, response, following)
+    return headers
+
+
+@router.get("/aggregate")
+async def aggregate(
+    coordinator: Service,
+    wanted: Wanted,
+    group_by: Annotated[
+        str,
+        Query(max_length=60, description="`scenario`, `day`, or `label:` and a label's name"),
+    ] = "scenario",
+) -> RunGroups:
+    """Many runs by scenario, day or label: how many, their verdicts, rates and coverage.
+
+    Rates are received payload at real scale, over runs that are over.
+    """
+    return await aggregate_runs(coordinator.fabric.records, wanted, group_by)
+
+
+@router.get("/runs/{run_id}")
+async def read_run(run_id: str, coordinator: Service) -> RunStatus:
+    """Where a run stands."""
+    return await coordinator.status(run_id)
+
+
+@router.delete("/runs/{run_id}", status_code=202)
+async def cancel_run(
+    run_id: str, coordinator: Service, caller: Caller, request: CancelRequest | None = None
+) -> RunStatus:
+    """Stop a run; agents stop traffic within seconds, what was measured is kept."""
+    asked = request or CancelRequest()
+    await coordinator.cancel(run_id, by=caller.named(asked.by), reason=asked.reason)
+    return await coordinator.status(run_id)
+
+
+@router.get("/runs/{run_id}/course")
+async def read_course(run_id: str, coordinator: Service) -> Course:
+    """What broke, how much of the load was carried and what drifted, over the bursts so far."""
+    return await coordinator.course(run_id)
+
+
+@router.get("/runs/{run_id}/progress")
+async def read_progress(run_id: str, coordinator: Service) -> Progress:
+    """What the newest begun burst has sent so far, second by second."""
+    return await coordinator.progress(run_id)
+
+
+@router.get("/runs/{run_id}/summary")
+async def read_summary(run_id: str, coordinator: Service) -> RunSummary:
+    """The verdict with its figures, once the run is over."""
+    summary = await coordinator.summary(run_id)
+    if summary is None:
+        raise RunNotOver(run_id)
+    return summary
+
+
+@router.get(
+    "/runs/{run_id}/raw/{pair}",
+    responses={
+        200: {
+            "content": {
+                "application/json": {"schema": {}},
+                "application/x-ndjson": {"schema": {"type": "string"}},
+            }
+        }
+    },
+    response_class=Response,
+)
+async def read_raw(
+    run_id: str,
+    pair: str,
+    coordinator: Service,
+    burst_index: Annotated[int, Query(ge=0)] = 0,
+    side: Side = Side.CLIENT,
+) -> Response:
+    """An engine's own output, to the byte: one JSON document, or one a line."""
+    text = await coordinator.raw(run_id, pair, burst_index, side)
+    lines = text.startswith(b'{"event"')
+    return Response(text, media_type=f"application/{'x-ndjson' if lines else 'json'}")
+
+
+@router.post("/prune")
+async def prune_runs(request: PruneRequest, coordinator: Service) -> Pruned:
+    """Forget old runs; by default only say which would go."""
+    pruned = await coordinator.prune(request)
+    if not pruned.dry_run:
+        await forget_launches(coordinator.fabric.table, pruned.before_at)
+    return pruned
+
+
+@router.get("/runs/{run_id}/recomputed")
+async def recompute_summary(run_id: str, coordinator: Service) -> Recomputed:
+    """The verdict from the stored rows alone, and whether it is the stored one to the byte."""
+    return await coordinator.recomputed(run_id)
+
+
+@router.post("/comparisons")
+async def compare_groups(request: CompareRequest, coordinator: Service) -> Comparison:
+    """Two runs, or two groups of bursts, side by side. Nothing is stored."""
+    return await coordinator.compare(request)

@@ -1,0 +1,78 @@
+"""Routes of schedules: runs at instants to come."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from coordinator.api.cursors import make_cursor, parse_cursor
+from coordinator.api.dependencies import Caller, Service
+from coordinator.api.pages import PAGED, Cursor, name_next
+from coordinator.api.problems import PROBLEMS
+from coordinator.api.requests import ScheduleRequest
+from coordinator.schedules.firing import Schedules, ScheduleView
+
+router = APIRouter(prefix="/v1/schedules", responses=PROBLEMS, tags=["schedules"])
+
+
+def _schedules(request: Request) -> Schedules:
+    schedules: Schedules = request.app.state.schedules
+    return schedules
+
+
+There = Annotated[Schedules, Depends(_schedules)]
+
+
+@router.post("", status_code=201)
+async def add_schedule(
+    request: ScheduleRequest,
+    response: Response,
+    schedules: There,
+    coordinator: Service,
+    caller: Caller,
+) -> ScheduleView:
+    """Store a schedule; a coordinator that looks after runs fires it."""
+    schedule = request.schedule(by=caller.named(request.by), now=coordinator.now())
+    view = await schedules.add(schedule)
+    response.headers["Location"] = f"/v1/schedules/{schedule.name}"
+    return view
+
+
+@router.get("", responses=PAGED)
+async def list_schedules(
+    request: Request,
+    response: Response,
+    schedules: There,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+    cursor: Cursor = None,
+) -> Sequence[ScheduleView]:
+    """Schedules by name, each with its next instants, at most five."""
+    name_from = "" if cursor is None else parse_cursor(cursor, 1)[0]
+    found = [view for view in await schedules.list() if view.schedule.name >= name_from]
+    following = make_cursor(found[limit].schedule.name) if len(found) > limit else None
+    name_next(request, response, following)
+    return found[:limit]
+
+
+@router.get("/{name}")
+async def read_schedule(name: str, schedules: There) -> ScheduleView:
+    """One schedule with its next instants, at most five, and what became of the newest fifty."""
+    return await schedules.read(name)
+
+
+@router.post("/{name}/pause")
+async def pause_schedule(name: str, schedules: There) -> ScheduleView:
+    """Fire nothing until it is resumed; a run that goes on goes on."""
+    return await schedules.pause(name)
+
+
+@router.post("/{name}/resume")
+async def resume_schedule(name: str, schedules: There) -> ScheduleView:
+    """Fire again from now on; what the pause left out is not made up for."""
+    return await schedules.resume(name)
+
+
+@router.delete("/{name}")
+async def remove_schedule(name: str, schedules: There) -> ScheduleView:
+    """Forget a schedule and its history; its runs stay."""
+    return await schedules.remove(name)

@@ -1,0 +1,73 @@
+"""Routes of studies: series of runs that answer one question."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from coordinator.api.dependencies import Caller
+from coordinator.api.pages import PAGED, Cursor, name_next
+from coordinator.api.problems import PROBLEMS
+from coordinator.api.requests import CancelRequest
+from coordinator.studies.runner import Studies
+from coordinator.studies.study import Study, StudyRequest
+from coordinator.views.charts import Theme
+from coordinator.views.charts.study_charts import StudyChart, draw_study
+
+router = APIRouter(prefix="/v1/studies", responses=PROBLEMS, tags=["studies"])
+
+
+def _studies(request: Request) -> Studies:
+    studies: Studies = request.app.state.studies
+    return studies
+
+
+There = Annotated[Studies, Depends(_studies)]
+
+
+@router.post("", status_code=202)
+async def create_study(
+    request: StudyRequest, response: Response, studies: There, caller: Caller
+) -> Study:
+    """Store a study; its trials run one after another."""
+    study = await studies.create(request.study(), by=caller.named(request.by))
+    response.headers["Location"] = f"/v1/studies/{study.study_id}"
+    return study
+
+
+@router.get("", responses=PAGED)
+async def list_studies(
+    request: Request,
+    response: Response,
+    studies: There,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    cursor: Cursor = None,
+) -> Sequence[Study]:
+    """Studies, newest first."""
+    found, following = await studies.newest(limit=limit, cursor=cursor)
+    name_next(request, response, following)
+    return found
+
+
+@router.get("/{study_id}")
+async def read_study(study_id: str, studies: There) -> Study:
+    """A study with its trials' results so far, and its conclusion once it has one."""
+    return await studies.read(study_id)
+
+
+@router.delete("/{study_id}", status_code=202)
+async def cancel_study(
+    study_id: str, studies: There, caller: Caller, request: CancelRequest | None = None
+) -> Study:
+    """Stop a study and its running trial; the device goes back to its state of rest."""
+    asked = request or CancelRequest()
+    return await studies.cancel(study_id, by=caller.named(asked.by), reason=asked.reason)
+
+
+@router.get("/{study_id}/charts/{name}")
+async def read_study_chart(
+    study_id: str, name: str, studies: There, theme: Theme = Theme.LIGHT
+) -> StudyChart:
+    """`sweep`, `modes` or `search` as a plotly figure, of the trials that are over."""
+    return await asyncio.to_thread(draw_study, name, await studies.read(study_id), theme)

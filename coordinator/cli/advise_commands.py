@@ -1,0 +1,49 @@
+"""``broadside advise``: arithmetic that saves a burst."""
+
+from typing import Annotated, Any
+
+import typer
+
+from coordinator.cli.exits import Exit, stop
+from coordinator.cli.quantities import parse_rate, parse_size, parse_time
+
+app = typer.Typer(help="Arithmetic that saves a burst.", no_args_is_help=True)
+
+
+@app.callback()
+def advise() -> None:
+    """Arithmetic that saves a burst."""
+
+
+@app.command()
+def window(
+    rtt: Annotated[str, typer.Option(help="round-trip time of the path, such as 2ms")],
+    rate: Annotated[str, typer.Option(help="payload rate that is wanted, such as 1.5G")],
+    size: Annotated[
+        str | None,
+        typer.Option("--window", help="a session's window, such as 128K: how many sessions then?"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON, nothing else")] = False,
+) -> None:
+    """Print the bandwidth-delay product, the window for one session, and the sessions needed."""
+    from coordinator.core.plan.window_advice import advise_window
+
+    values: dict[str, Any] = {}
+    for name, text, parse in (
+        ("rate", rate, parse_rate),
+        ("rtt", rtt, parse_time),
+        ("window", size, parse_size),
+    ):
+        try:
+            values[name] = None if text is None else parse(text)
+        except ValueError as error:
+            stop(f"--{name}: {error}", Exit.USAGE)
+    advice = advise_window(values["rate"], values["rtt"], values["window"])
+    if as_json:
+        typer.echo(advice.model_dump_json(indent=2))
+        return
+    typer.echo(
+        f"{advice.bits_per_second / 1e9:.4g} Gbit/s of payload over {advice.rtt_s * 1e3:.4g} ms: "
+        f"{advice.bdp_bytes} bytes in flight (BDP)"
+    )
+    typer.echo(advice.sentence)

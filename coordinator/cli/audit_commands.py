@@ -1,0 +1,43 @@
+"""``broadside audit``: what was changed over the API, by whom, from where."""
+
+from typing import Annotated
+
+import typer
+from pydantic import TypeAdapter
+
+from coordinator.auth.audit import AuditRow
+from coordinator.cli import display
+from coordinator.cli.client import Client
+from coordinator.cli.connection import Api, Json, run
+
+
+def audit(
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="at most so many")] = 50,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """List what was changed, newest first: who, what, from where, and how it ended."""
+
+    async def work(client: Client) -> list[AuditRow]:
+        return await client.audit(limit)
+
+    rows = run(api, work)
+    if as_json:
+        typer.echo(TypeAdapter(list[AuditRow]).dump_json(rows, indent=2).decode())
+        return
+    display.print_table(
+        "",
+        ["when (UTC)", "who", "role", "from", "what", "run", "status"],
+        [
+            [
+                f"{row.at:%Y-%m-%d %H:%M:%S}",
+                row.by,
+                row.role,
+                row.from_address or "this host",
+                f"{row.method} {row.path}",
+                row.run_id or "",
+                "never ended" if row.status is None else str(row.status),
+            ]
+            for row in rows
+        ],
+    )

@@ -1,0 +1,171 @@
+"""``broadside capacity``: an Azure Firewall's capacity units, for a test and back again."""
+
+import contextlib
+import signal
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+from coordinator.cli.connection import Json
+from coordinator.cli.exits import Exit, stop
+from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.device.capacity import (
+    Capacity,
+    FirewallCapacity,
+    Record,
+    open_capacity,
+    raise_capacity,
+    restore,
+)
+from coordinator.device.resource_manager import ResourceError, ResourceRefused
+
+app = typer.Typer(
+    help="Capacity units of an Azure Firewall: look, raise for a test, put back.",
+    no_args_is_help=True,
+)
+
+Firewall = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ID",
+        help="resource id of the firewall; default: BROADSIDE_AZURE_MONITOR_RESOURCE_ID",
+    ),
+]
+Records = Annotated[
+    Path | None,
+    typer.Option(
+        "--records",
+        metavar="FOLDER",
+        help="where the bounds from before are kept; default: under $XDG_STATE_HOME",
+    ),
+]
+
+
+@app.command()
+def show(firewall: Firewall = None, records: Records = None, as_json: Json = False) -> None:
+    """What is set, what there is, and what a restore would bring back."""
+    with _opened(firewall, records) as (opened, record):
+        found, before = opened.read(), record.read()
+        observed = opened.observed(datetime.now(UTC))
+    if as_json:
+        from coordinator.cli.run_commands import print_json
+
+        print_json(
+            {
+                "firewall": opened.resource_id,
+                "tier": found.tier,
+                "provisioning_state": found.provisioning_state,
+                "min_count": found.capacity.min_count,
+                "max_count": found.capacity.max_count,
+                "observed_count": observed and observed.units_count,
+                "observed_at": observed and observed.at.isoformat(),
+                "to_restore": before
+                and {"min_count": before.min_count, "max_count": before.max_count},
+            }
+        )
+        return
+    typer.echo(f"{opened.resource_id}\n{found.tier}, {found.provisioning_state}")
+    typer.echo(f"set        {found.capacity}")
+    typer.echo(
+        f"observed   {observed.units_count:g} units at {observed.at:%H:%M} UTC (can lag 30 minutes)"
+        if observed
+        else "observed   unknown"
+    )
+    typer.echo(f"to restore {before or 'nothing'}")
+
+
+@app.command(
+    name="set", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
+def set_capacity(
+    context: typer.Context,
+    least: Annotated[int, typer.Option("--min", help="least capacity units, 2 to 50")],
+    most: Annotated[int, typer.Option("--max", help="most: the same, or 2 or more above it")],
+    firewall: Firewall = None,
+    records: Records = None,
+) -> None:
+    """Raise (or lower) the bounds. With `-- COMMAND...`: for as long as that runs, then back.
+
+    What was set before is written down first. When setting fails or is interrupted, and when the
+    command ends in whatever way, the old bounds come back.
+    """
+    try:
+        capacity = Capacity(min_count=least, max_count=most).checked()
+    except ResourceRefused as error:
+        stop(str(error), Exit.USAGE)
+    code = 0
+    with _opened(firewall, records) as (opened, record), _interruptible():
+        typer.echo(f"setting {capacity}; this takes minutes", err=True)
+        before = raise_capacity(opened, capacity, record, datetime.now(UTC))
+        if not context.args:
+            typer.echo(
+                f"set: {capacity}; before: {before}\n"
+                "put it back with: broadside capacity restore"
+                + (f" --firewall {firewall}" if firewall else "")
+            )
+            return
+        try:
+            code = subprocess.run(context.args, check=False).returncode
+        except FileNotFoundError:
+            raise ResourceRefused(f"{context.args[0]}: no such command") from None
+        finally:
+            _put_back(opened, record)
+    if code:
+        raise typer.Exit(code if code > 0 else 128 - code)
+
+
+@app.command(name="restore")
+def restore_capacity(firewall: Firewall = None, records: Records = None) -> None:
+    """Put back the bounds from before the first `set`."""
+    with _opened(firewall, records) as (opened, record), _interruptible():
+        before = restore(opened, record)
+    typer.echo(f"restored: {before}" if before else "nothing to restore")
+
+
+def _put_back(opened: FirewallCapacity, record: Record) -> None:
+    typer.echo("restoring what was set before", err=True)
+    typer.echo(f"restored: {restore(opened, record)}", err=True)
+
+
+@contextlib.contextmanager
+def _opened(
+    resource_id: str | None, records: Path | None
+) -> Iterator[tuple[FirewallCapacity, Record]]:
+    """The firewall and its record; an expected error is one line and a code."""
+    record: Record | None = None
+    opened: FirewallCapacity | None = None
+    try:
+        settings = CoordinatorSettings()
+        opened = open_capacity(settings, resource_id, lambda text: typer.echo(text, err=True))
+        record = Record.of(opened.resource_id, records)
+        yield opened, record
+    except ResourceError as error:
+        kept = record is not None and record.path.exists()
+        later = "; the bounds from before are kept: run broadside capacity restore" if kept else ""
+        usage = isinstance(error, ResourceRefused) and opened is None
+        stop(f"{error}{later}", Exit.USAGE if usage else Exit.CANNOT_RUN)
+    finally:
+        if opened is not None:
+            opened.close()
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and SIGHUP end this like Ctrl-C: by way of the restore."""
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = {
+        number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,321 @@
+"""Talks to a coordinator's API, over the network or inside this process."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import httpx
+
+from coordinator.api.requests import (
+    CancelRequest,
+    EstimateRequest,
+    LaunchRequest,
+    ScheduleRequest,
+)
+from coordinator.auth.audit import AuditRow
+from coordinator.cli.event_stream import StreamEvent, events_of
+from coordinator.core.judge.comparison import Comparison
+from coordinator.core.judge.course import Course
+from coordinator.core.judge.summary import RunSummary
+from coordinator.core.live.progress import Progress
+from coordinator.core.live.status import RunStatus
+from coordinator.core.plan.meter import PriceMeter
+from coordinator.imports.import_answers import ImportedRecordings
+from coordinator.imports.import_requests import OriginalTable, Recordings
+from coordinator.imports.original_runs import ImportedTable
+from coordinator.runs.dead_letters import DeadJob
+from coordinator.runs.listing import RunGroups
+from coordinator.runs.retention import Pruned, PruneRequest
+from coordinator.runs.spending import Appraisal
+from coordinator.schedules.firing import ScheduleView
+from coordinator.studies.study import Study, StudyRequest
+from coordinator.views.answers import Recomputed
+from coordinator.views.burst_answers import BurstEntry, PairEntry, RunReconciliation, RunVerdict
+from coordinator.views.groups import CompareRequest
+from exchange.messages import Message, Presence, Side
+from exchange.records import RunHeader
+
+PAGE_COUNT: Final = 500  # items that are asked for at once
+PRESENCES_MAX_COUNT: Final = 100_000
+SCHEDULES_MAX_COUNT: Final = 100_000
+LONG_S: Final = 600.0  # s to wait for answers that take many rows
+
+
+class ApiError(Exception):
+    """The coordinator refused, or did not answer; the message is one line for a person."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status  # HTTP status; None: no answer
+
+
+class Client:
+    """One coordinator's API as typed verbs. Every verb raises :class:`ApiError`."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self._http = http
+
+    async def launch(self, request: LaunchRequest) -> RunStatus:
+        body = request.model_dump(mode="json")
+        return RunStatus.model_validate(await self._call("POST", "/v1/runs", json=body))
+
+    async def status(self, run_id: str) -> RunStatus:
+        return RunStatus.model_validate(await self._call("GET", f"/v1/runs/{run_id}"))
+
+    async def course(self, run_id: str) -> Course:
+        return Course.model_validate(await self._call("GET", f"/v1/runs/{run_id}/course"))
+
+    async def events(self, run_id: str, last_id: str | None = None) -> AsyncIterator[StreamEvent]:
+        """What is new of a run, as it comes; after ``last_id`` where that is given."""
+        headers = {} if last_id is None else {"Last-Event-ID": last_id}
+        path, quiet = f"/v1/runs/{run_id}/events", httpx.Timeout(30.0)
+        try:
+            async with self._http.stream("GET", path, headers=headers, timeout=quiet) as response:
+                if not response.is_success:
+                    await response.aread()
+                    raise self._refusal(response)
+                async for event in events_of(response.aiter_lines()):
+                    yield event
+        except httpx.HTTPError as error:
+            raise self._silence(error) from error
+
+    async def progress(self, run_id: str) -> Progress:
+        return Progress.model_validate(await self._call("GET", f"/v1/runs/{run_id}/progress"))
+
+    async def summary(self, run_id: str) -> RunSummary | None:
+        """None while the run goes on."""
+        try:
+            answer = await self._call("GET", f"/v1/runs/{run_id}/summary")
+        except ApiError as error:
+            if error.status == httpx.codes.CONFLICT:
+                return None
+            raise
+        return RunSummary.model_validate(answer)
+
+    async def raw(self, run_id: str, pair: str, burst_index: int, side: Side) -> bytes:
+        """An engine's own output."""
+        asked = {"burst_index": burst_index, "side": side.value}
+        path = f"/v1/runs/{run_id}/raw/{pair}"
+        return (await self._ask("GET", path, params=asked, timeout=LONG_S)).content
+
+    async def prune(self, request: PruneRequest) -> Pruned:
+        return Pruned.model_validate(await self._send("/v1/prune", request))
+
+    async def recomputed(self, run_id: str) -> Recomputed:
+        path = f"/v1/runs/{run_id}/recomputed"
+        return Recomputed.model_validate(await self._call("GET", path, timeout=LONG_S))
+
+    async def create_study(self, request: StudyRequest) -> Study:
+        return Study.model_validate(await self._send("/v1/studies", request))
+
+    async def studies(self, limit: int) -> list[Study]:
+        return [Study.model_validate(one) for one in await self._pages("/v1/studies", limit)]
+
+    async def study(self, study_id: str) -> Study:
+        return Study.model_validate(await self._call("GET", f"/v1/studies/{study_id}"))
+
+    async def study_chart(self, study_id: str, name: str, theme: str) -> dict[str, Any]:
+        """One of a study's charts with its plotly figure."""
+        path = f"/v1/studies/{study_id}/charts/{name}"
+        return dict(await self._call("GET", path, params={"theme": theme}))
+
+    async def cancel_study(self, study_id: str, *, by: str, reason: str) -> Study:
+        body = CancelRequest(by=by, reason=reason).model_dump(mode="json")
+        path = f"/v1/studies/{study_id}"
+        return Study.model_validate(await self._call("DELETE", path, json=body))
+
+    async def estimate(self, request: EstimateRequest) -> Appraisal:
+        return Appraisal.model_validate(await self._send("/v1/estimate", request))
+
+    async def price(self, run_id: str) -> PriceMeter:
+        return PriceMeter.model_validate(await self._call("GET", f"/v1/runs/{run_id}/price"))
+
+    async def add_schedule(self, request: ScheduleRequest) -> ScheduleView:
+        return ScheduleView.model_validate(await self._send("/v1/schedules", request))
+
+    async def schedules(self) -> list[ScheduleView]:
+        items = await self._pages("/v1/schedules", SCHEDULES_MAX_COUNT)
+        return [ScheduleView.model_validate(one) for one in items]
+
+    async def schedule(self, name: str) -> ScheduleView:
+        path = f"/v1/schedules/{name}"
+        return ScheduleView.model_validate(await self._call("GET", path, timeout=LONG_S))
+
+    async def pause_schedule(self, name: str) -> ScheduleView:
+        answer = await self._call("POST", f"/v1/schedules/{name}/pause")
+        return ScheduleView.model_validate(answer)
+
+    async def resume_schedule(self, name: str) -> ScheduleView:
+        answer = await self._call("POST", f"/v1/schedules/{name}/resume")
+        return ScheduleView.model_validate(answer)
+
+    async def remove_schedule(self, name: str) -> ScheduleView:
+        answer = await self._call("DELETE", f"/v1/schedules/{name}", timeout=LONG_S)
+        return ScheduleView.model_validate(answer)
+
+    async def compare(self, request: CompareRequest) -> Comparison:
+        answer = await self._send("/v1/comparisons", request)
+        return Comparison.model_validate(answer)
+
+    async def import_table(self, table: OriginalTable) -> ImportedTable:
+        return ImportedTable.model_validate(await self._send("/v1/imports/original", table))
+
+    async def import_recordings(self, recordings: Recordings) -> ImportedRecordings:
+        answer = await self._send("/v1/imports/iperf3", recordings)
+        return ImportedRecordings.model_validate(answer)
+
+    async def _send(self, path: str, message: Message) -> Any:
+        """Post a value that may be large, or take a while."""
+        return await self._call(
+            "POST",
+            path,
+            content=message.model_dump_json(),
+            headers={"Content-Type": "application/json"},
+            timeout=LONG_S,
+        )
+
+    async def cancel(self, run_id: str, *, by: str, reason: str) -> RunStatus:
+        body = CancelRequest(by=by, reason=reason).model_dump(mode="json")
+        return RunStatus.model_validate(await self._call("DELETE", f"/v1/runs/{run_id}", json=body))
+
+    async def report(self, run_id: str, format: str) -> bytes:
+        """A finished run's report, html or json."""
+        path, asked = f"/v1/runs/{run_id}/report", {"format": format}
+        return (await self._ask("GET", path, params=asked, timeout=LONG_S)).content
+
+    async def export(self, run_id: str, format: str, table: str) -> bytes:
+        """A finished run's figures as a file."""
+        path, asked = f"/v1/runs/{run_id}/export", {"format": format, "table": table}
+        return (await self._ask("GET", path, params=asked, timeout=LONG_S)).content
+
+    async def chart(
+        self, run_id: str, name: str, burst_index: int | None, theme: str
+    ) -> dict[str, Any]:
+        """One chart with its plotly figure."""
+        asked: dict[str, str | int] = {"theme": theme}
+        if burst_index is not None:
+            asked["burst"] = burst_index
+        chart = await self._call("GET", f"/v1/runs/{run_id}/charts/{name}", params=asked)
+        return dict(chart)
+
+    async def runs(self, limit: int, **asked: object) -> list[RunHeader]:
+        """Newest first; ``asked`` are the list's filters by name."""
+        items = await self._pages("/v1/runs", limit, **asked)
+        return [RunHeader.model_validate(item) for item in items]
+
+    async def aggregate(self, group_by: str, **asked: object) -> RunGroups:
+        """Sums over the runs that fit the filters."""
+        params: Any = {"group_by": group_by, **asked}
+        return RunGroups.model_validate(await self._call("GET", "/v1/aggregate", params=params))
+
+    async def bursts(self, run_id: str, limit: int) -> list[BurstEntry]:
+        items = await self._pages(f"/v1/runs/{run_id}/bursts", limit)
+        return [BurstEntry.model_validate(item) for item in items]
+
+    async def pairs(self, run_id: str, burst_index: int, limit: int) -> list[PairEntry]:
+        items = await self._pages(f"/v1/runs/{run_id}/pairs", limit, burst=burst_index)
+        return [PairEntry.model_validate(item) for item in items]
+
+    async def series(
+        self,
+        run_id: str,
+        burst_index: int,
+        *,
+        resolution_s: int = 1,
+        by: str = "fleet",
+        pair: str | None = None,
+        accept: str = "application/json",
+    ) -> bytes:
+        """A burst's seconds in the form that ``accept`` names."""
+        asked: dict[str, str | int] = {
+            "burst": burst_index,
+            "resolution_s": resolution_s,
+            "by": by,
+            **({} if pair is None else {"pair": pair}),
+        }
+        path = f"/v1/runs/{run_id}/series"
+        return (await self._ask("GET", path, params=asked, headers={"Accept": accept})).content
+
+    async def verdict(self, run_id: str) -> RunVerdict:
+        """The verdict with its findings, without single bursts."""
+        return RunVerdict.model_validate(await self._call("GET", f"/v1/runs/{run_id}/verdict"))
+
+    async def reconciliation(self, run_id: str) -> RunReconciliation:
+        """The two ledgers held together; of more than 500 bursts the first."""
+        path, asked = f"/v1/runs/{run_id}/reconciliation", {"limit": 500}
+        return RunReconciliation.model_validate(await self._call("GET", path, params=asked))
+
+    async def presences(self) -> list[Presence]:
+        items = await self._pages("/v1/presences", PRESENCES_MAX_COUNT)
+        return [Presence.model_validate(item) for item in items]
+
+    async def dead_letters(self, limit: int) -> list[DeadJob]:
+        answer = await self._call("GET", "/v1/deadletters", params={"limit": limit})
+        return [DeadJob.model_validate(item) for item in answer]
+
+    async def dead_letter(self, sequence_number: int) -> DeadJob:
+        path = f"/v1/deadletters/{sequence_number}"
+        return DeadJob.model_validate(await self._call("GET", path, timeout=LONG_S))
+
+    async def resend(self, sequence_number: int) -> DeadJob:
+        path = f"/v1/deadletters/{sequence_number}/resend"
+        return DeadJob.model_validate(await self._call("POST", path, timeout=LONG_S))
+
+    async def audit(self, limit: int) -> list[AuditRow]:
+        """Writes, newest first."""
+        items = await self._pages("/v1/audit", limit)
+        return [AuditRow.model_validate(item) for item in items]
+
+    async def _pages(self, path: str, limit: int, **asked: Any) -> list[Any]:
+        """At most ``limit`` items of a list, page by page."""
+        items: list[Any] = []
+        cursor: str | None = None
+        while len(items) < limit:
+            params: dict[str, Any] = {**asked, "limit": min(limit - len(items), PAGE_COUNT)}
+            if cursor is not None:
+                params["cursor"] = cursor
+            response = await self._ask("GET", path, params=params)
+            items += response.json()
+            cursor = response.headers.get("Next-Cursor")
+            if cursor is None:
+                break
+        return items
+
+    async def _call(self, method: str, path: str, **arguments: Any) -> Any:
+        return (await self._ask(method, path, **arguments)).json()
+
+    async def _ask(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        try:
+            response = await self._http.request(method, path, **arguments)
+        except httpx.HTTPError as error:
+            raise self._silence(error) from error
+        if response.is_success:
+            return response
+        raise self._refusal(response)
+
+    def _silence(self, error: httpx.HTTPError) -> ApiError:
+        where = self._http.base_url
+        return ApiError(
+            f"coordinator at {where}: no answer ({type(error).__name__}: {error}); "
+            "is `broadside serve` running there?"
+        )
+
+    def _refusal(self, response: httpx.Response) -> ApiError:
+        try:
+            detail = response.json()["detail"]
+        except (ValueError, KeyError, TypeError):
+            detail = response.text[:200]
+        match response.status_code:
+            case httpx.codes.UNAUTHORIZED:
+                detail = f"{self._http.base_url}: {detail}; set BROADSIDE_TOKEN, or give --token"
+            case httpx.codes.FORBIDDEN:
+                detail = f"{self._http.base_url}: {detail}"
+        return ApiError(str(detail), response.status_code)
+
+
+@contextlib.asynccontextmanager
+async def connect(url: str, token: str | None = None) -> AsyncIterator[Client]:
+    """A client of the coordinator that listens at ``url``."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    async with httpx.AsyncClient(base_url=url, timeout=30, headers=headers) as http:
+        yield Client(http)

@@ -1,0 +1,203 @@
+"""``broadside compare``: two runs, or two groups of bursts, side by side."""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, time, tzinfo
+from typing import Annotated, Final
+
+import typer
+
+from coordinator.cli import display
+from coordinator.cli.client import Client
+from coordinator.cli.connection import Api, Json, run
+from coordinator.cli.exits import Exit, stop
+from coordinator.cli.import_commands import zone_of
+from coordinator.cli.run_commands import print_json, resolve_run
+from coordinator.cli.suggest import near
+from coordinator.core.judge.comparison import Comparison, Metric
+from coordinator.imports.time_text import parse_time, parse_zone, to_utc
+from coordinator.views.groups import CompareRequest, Selection
+from exchange.records import RunHeader
+
+_LOOKED_AT_COUNT: Final = 1000  # newest runs among which labels are looked up
+_CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
+
+
+def compare(
+    run_ids: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUN]...", help="run ids, or `last`; none with --label: all runs"),
+    ] = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label",
+            metavar="NAME[=VALUE]",
+            help="group runs by a label: its name when it has two values, or twice NAME=VALUE",
+        ),
+    ] = None,
+    split_at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="bursts that end by it against those that start after it"
+        ),
+    ] = None,
+    timezone: Annotated[
+        str | None,
+        typer.Option(help="of a --split-at that names none; default: UTC or the table's own"),
+    ] = None,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """Compare two runs, runs with two labels, or bursts before and after a time."""
+    named = run_ids or []
+    if labels and split_at is not None:
+        stop("--label, --split-at: give one of the two", Exit.USAGE)
+    if not labels and split_at is None and len(named) != 2:
+        stop(
+            f"{len(named)} runs given: name two, or use --label or --split-at; "
+            "list them with `broadside runs`",
+            Exit.USAGE,
+        )
+    if split_at is not None and not named:
+        stop("--split-at: name the run to split", Exit.USAGE)
+    zone = None if timezone is None else zone_of(timezone)
+
+    async def work(client: Client) -> Comparison:
+        runs = [await resolve_run(client, run_id) for run_id in named]
+        if labels:
+            request = _by_label(await client.runs(_LOOKED_AT_COUNT), runs, labels)
+        elif split_at is not None:
+            request = await _by_time(client, runs, split_at, zone)
+        else:
+            request = CompareRequest(
+                a=Selection(run_ids=(runs[0],)), b=Selection(run_ids=(runs[1],))
+            )
+        return await client.compare(request)
+
+    found = run(api, work)
+    if as_json:
+        print_json(found)
+        return
+    typer.echo(found.sentence)
+    display.print_table(
+        "",
+        ["", f"a: {found.a}", f"b: {found.b}", "b - a", "b / a", ""],
+        [_cells(metric) for metric in found.metrics],
+    )
+
+
+def _by_label(
+    headers: Sequence[RunHeader], runs: Sequence[str], labels: Sequence[str]
+) -> CompareRequest:
+    """Two groups of runs by one label's values."""
+    names = {label.partition("=")[0] for label in labels}
+    if len(labels) > 2 or len(names) != 1:
+        stop("--label: give one NAME, or NAME=VALUE twice", Exit.USAGE)
+    name = names.pop()
+    known = [
+        header
+        for header in headers
+        if name in header.labels and (not runs or header.run_id in runs)
+    ]
+    values = sorted({header.labels[name] for header in known})
+    wanted = [label.partition("=")[2] for label in labels if "=" in label] or values
+    if len(wanted) != 2 or not set(wanted) <= set(values):
+        said = ", ".join(values) or "none"
+        meant = near(name, {each for header in headers for each in header.labels} - {name})
+        if not values and meant:
+            stop(f"--label {name}: no run has it; did you mean {meant}?", Exit.USAGE)
+        stop(
+            f"--label {' --label '.join(labels)}: the runs' values of {name} are: {said}; two are "
+            f"needed: --label {name}=ONE --label {name}=OTHER",
+            Exit.USAGE,
+        )
+    one, other = (
+        Selection(
+            name=f"{name}={value}",
+            run_ids=tuple(header.run_id for header in known if header.labels[name] == value),
+        )
+        for value in wanted
+    )
+    return CompareRequest(a=one, b=other, label=name)
+
+
+async def _by_time(
+    client: Client, runs: Sequence[str], text: str, zone: tzinfo | None
+) -> CompareRequest:
+    """The runs' bursts before and after an instant; one that holds it is in neither."""
+    statuses = [await client.status(run_id) for run_id in runs]
+    bursts = [burst for status in statuses for burst in status.bursts]
+    first_at = min(burst.planned_start_at for burst in bursts)
+    last_at = max(burst.planned_end_at for burst in bursts)
+    zones = [zone] if zone is not None else [UTC]
+    if zone is None:
+        headers = await client.runs(_LOOKED_AT_COUNT)
+        names = {
+            h.labels["timezone"] for h in headers if h.run_id in runs and "timezone" in h.labels
+        }
+        zones += [parse_zone(name) for name in sorted(names - {"UTC"})]
+    at = _instant(text, zones, first_at, last_at)
+    said = f"{at:%Y-%m-%dT%H:%M:%SZ}"
+    return CompareRequest(
+        a=Selection(name=f"before {said}", run_ids=tuple(runs), before_at=at),
+        b=Selection(name=f"after {said}", run_ids=tuple(runs), from_at=at),
+    )
+
+
+def _instant(text: str, zones: Sequence[tzinfo], first_at: datetime, last_at: datetime) -> datetime:
+    """The instant that a person means: of those that a local time may be, the one among bursts."""
+    try:
+        if _CLOCK.fullmatch(text):
+            clock = time.fromisoformat(text.zfill(5) if text.count(":") == 1 else text.zfill(8))
+            meant = {
+                to_utc(datetime.combine(at.astimezone(zone).date(), clock), zone)
+                for zone in zones
+                for at in (first_at, last_at)
+            }
+        else:
+            said = parse_time(text)
+            meant = {to_utc(said, zone) for zone in zones}
+    except ValueError as error:
+        stop(
+            f"--split-at {text!r}: not a time as 2022-01-13T10:49:00Z ({error})",
+            Exit.USAGE,
+        )
+    among = sorted(at for at in meant if first_at <= at <= last_at)
+    if not among:
+        span = f"bursts run from {first_at:%Y-%m-%dT%H:%M:%SZ} to {last_at:%Y-%m-%dT%H:%M:%SZ}"
+        stop(f"--split-at {text!r}: {span}; give a time between", Exit.USAGE)
+    if len(among) > 1:
+        both = " or ".join(f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in among)
+        stop(f"--split-at {text!r}: may be {both}; say which", Exit.USAGE)
+    return among[0]
+
+
+def _cells(metric: Metric) -> list[str]:
+    def sure(value: float | None, half: float | None) -> str:
+        if value is None:
+            return "unknown"
+        said = _said(metric.unit, value)
+        return said if half is None else f"{said} +- {_said(metric.unit, half)}"
+
+    ratio = "unknown"
+    if metric.ratio is not None:
+        ratio = f"{metric.ratio:.3g}"
+        if metric.ratio_low is not None and metric.ratio_high is not None:
+            ratio += f" ({metric.ratio_low:.3g} to {metric.ratio_high:.3g})"
+    return [
+        metric.name,
+        f"{sure(metric.a_mean, metric.a_half_width)} (n {metric.a_count})",
+        f"{sure(metric.b_mean, metric.b_half_width)} (n {metric.b_count})",
+        sure(metric.difference, metric.difference_half_width),
+        ratio,
+        "apart" if metric.apart else "not told apart",
+    ]
+
+
+def _said(unit: str, value: float) -> str:
+    if unit.startswith("bit/s"):
+        return display.rate(value)
+    if unit.startswith("s,"):
+        return f"{value * 1e3:.3g} ms"
+    return f"{value:.3g}"

@@ -1,0 +1,93 @@
+"""What broke during a run, how much of the load was carried and what drifted, as tables."""
+
+from rich.console import Console
+
+from coordinator.cli.display import UNWRAPPED_WIDTH, ratio, table
+from coordinator.core.judge.course import Course, bursts_of
+from coordinator.core.measure.disruptions import Disruption, gravity
+
+ROWS_MAX: int = 20  # disruptions in the table, the gravest; --json has them all
+
+
+def show_course(course: Course, *, console: Console | None = None) -> None:
+    """Availability, trends and disruptions, on standard output."""
+    console = console or _console()
+    if course.availability is not None:
+        console.print(table("\navailability under load", *_availability(course)))
+    if course.trends:
+        console.print(table("\ndrift over the run", *_trends(course)))
+    if course.disruptions:
+        console.print(table(f"\nwhat broke ({course.disruptions_count})", *_disruptions(course)))
+        hidden = course.disruptions_count - min(len(course.disruptions), ROWS_MAX)
+        if hidden:
+            console.print(f"and {hidden} smaller ones")
+    elif course.bursts_count:
+        console.print("\nwhat broke: nothing")
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = UNWRAPPED_WIDTH
+    return console
+
+
+def _availability(course: Course) -> tuple[list[str], list[list[str]]]:
+    said = course.availability
+    assert said is not None  # noqa: S101 - the caller looked
+    return ["up", "of what is known", "planned", "down", "unknown"], [
+        [
+            ratio(said.up_ratio),
+            ratio(said.known_ratio),
+            f"{said.planned_s} pair-seconds",
+            str(said.down_s),
+            str(said.unknown_s),
+        ]
+    ]
+
+
+def _trends(course: Course) -> tuple[list[str], list[list[str]]]:
+    return ["", "% an hour", "95 % interval", "bursts"], [
+        [
+            trend.name,
+            f"{trend.percent_per_hour:+.3g}",
+            f"{trend.low_percent_per_hour:+.3g} to {trend.high_percent_per_hour:+.3g}"
+            + ("" if trend.moved else " (steady)"),
+            str(trend.bursts_count),
+        ]
+        for trend in course.trends
+    ]
+
+
+def _disruptions(course: Course) -> tuple[list[str], list[list[str]]]:
+    columns = ["at (UTC)", "burst", "what", "who", "lasted", "short of", "the records say"]
+    gravest = sorted(course.disruptions, key=gravity)[:ROWS_MAX]
+    return columns, [
+        [
+            f"{each.start_at:%Y-%m-%d %H:%M:%S}",
+            bursts_of(each),
+            each.kind.value,
+            _who(each),
+            f"{each.duration_s:.1f} s",
+            _bytes(each.short_bytes),
+            "; ".join(each.causes),
+        ]
+        for each in sorted(gravest, key=lambda each: each.start_at)
+    ]
+
+
+def _who(disruption: Disruption) -> str:
+    if disruption.scope == "all":
+        return f"all {disruption.pairs_count} pairs"
+    more = disruption.pairs_count - 3
+    return ", ".join(disruption.pairs[:3]) + (f" and {more} more" if more > 0 else "")
+
+
+def _bytes(count: float | None) -> str:
+    """Decimal bytes with their unit, or `unknown`."""
+    if count is None:
+        return "unknown"
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.0f} B"

@@ -1,0 +1,92 @@
+"""``broadside deadletters``: messages that were set aside, and what to do about them."""
+
+from typing import Annotated
+
+import typer
+
+from coordinator.cli import display
+from coordinator.cli.client import Client
+from coordinator.cli.connection import Api, Json, run
+from coordinator.cli.run_commands import print_json
+from coordinator.runs.dead_letters import DeadJob
+
+app = typer.Typer(
+    no_args_is_help=True, help="List, explain and send again what agents set aside as dead letters."
+)
+
+Sequence = Annotated[int, typer.Argument(metavar="SEQ", help="number shown by `deadletters list`")]
+
+
+@app.command(name="list")
+def list_letters(
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="at most so many, oldest first")] = 50,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """List dead letters, oldest first."""
+
+    async def work(client: Client) -> list[DeadJob]:
+        return await client.dead_letters(limit)
+
+    found = run(api, work)
+    if as_json:
+        print_json([dead.model_dump(mode="json") for dead in found])
+    elif not found:
+        typer.echo("no dead letters")
+    else:
+        display.print_table(
+            "",
+            ["seq", "reason", "run", "burst", "pair", "description"],
+            [
+                [
+                    str(dead.sequence_number),
+                    dead.reason,
+                    dead.run_id or "not a job",
+                    "" if dead.burst_index is None else str(dead.burst_index + 1),
+                    dead.pair or "",
+                    dead.description,
+                ]
+                for dead in found
+            ],
+        )
+
+
+@app.command()
+def explain(sequence_number: Sequence, api: Api = None, as_json: Json = False) -> None:
+    """Say what one dead letter was, why it was set aside, and what to do."""
+
+    async def work(client: Client) -> DeadJob:
+        return await client.dead_letter(sequence_number)
+
+    dead = run(api, work)
+    if as_json:
+        print_json(dead)
+        return
+    died = f" at {dead.dead_at:%Y-%m-%d %H:%M:%S}Z" if dead.dead_at else ""
+    typer.echo(f"dead letter {dead.sequence_number}: {dead.reason}{died}")
+    typer.echo(f"why: {dead.description}")
+    if dead.run_id is None or dead.burst_index is None:
+        typer.echo(f"message {dead.message_id!r} is not a job: {dead.body!r}")
+    else:
+        claimed = f", claimed by {dead.claimed_by}" if dead.claimed_by else ""
+        typer.echo(
+            f"job: run {dead.run_id}, burst {dead.burst_index + 1}, {dead.pair} to {dead.target}, "
+            f"due {dead.planned_start_at:%Y-%m-%d %H:%M:%S}Z{claimed}"
+        )
+    typer.echo(f"what to do: {dead.advice}")
+    again = dead.resend_problem or f"yes, with `broadside deadletters resend {sequence_number}`"
+    typer.echo(f"can it be sent again: {'no, ' if dead.resend_problem else ''}{again}")
+
+
+@app.command()
+def resend(sequence_number: Sequence, api: Api = None, as_json: Json = False) -> None:
+    """Send a dead letter's job again; refused once its instant has passed or an agent has it."""
+
+    async def work(client: Client) -> DeadJob:
+        return await client.resend(sequence_number)
+
+    dead = run(api, work)
+    if as_json:
+        print_json(dead)
+    else:
+        typer.echo(f"sent again: {dead.message_id}, due {dead.planned_start_at:%H:%M:%S}Z")

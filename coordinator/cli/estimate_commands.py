@@ -1,0 +1,123 @@
+"""``broadside estimate`` and ``price``: what a run would cost, and what one has cost so far."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coordinator import prices, scenarios
+from coordinator.api.requests import EstimateRequest
+from coordinator.cli import display
+from coordinator.cli.client import Client
+from coordinator.cli.connection import Api, Json, operator_name, run
+from coordinator.cli.exits import Exit, stop
+from coordinator.cli.run_commands import RunArgument, print_json, resolve_run
+from coordinator.core.plan.cost_estimate import Estimate
+from coordinator.core.plan.meter import PriceMeter
+from coordinator.core.plan.price import Bill, usd
+from coordinator.runs.spending import Appraisal
+
+
+def estimate(
+    scenario: Annotated[str, typer.Argument(help="a scenario's name or a .toml file's path")],
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="override any field; repeatable"),
+    ] = None,
+    own: Annotated[
+        Path | None,
+        typer.Option("--prices", metavar="FILE", help="your own figures, over the table's"),
+    ] = None,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """Say what a run would cost and whether the fleet could carry it now; launch nothing."""
+    try:
+        spec = scenarios.load(scenario, scenarios.parse_overrides(assignments or []))
+        figures = None if own is None else prices.plain(prices.read(own))
+    except (scenarios.ScenarioError, prices.BadPrices) as error:
+        stop(str(error), Exit.USAGE)
+    request = EstimateRequest(spec=spec.model_dump(mode="json"), prices=figures, by=operator_name())
+
+    async def work(client: Client) -> Appraisal:
+        return await client.estimate(request)
+
+    said = run(api, work)
+    if as_json:
+        print_json(said)
+    else:
+        _show(said)
+
+
+def price(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
+    """Say what a run has cost so far, and will have cost at its end."""
+
+    async def work(client: Client) -> PriceMeter:
+        return await client.price(await resolve_run(client, run_id))
+
+    meter = run(api, work)
+    if as_json:
+        print_json(meter)
+        return
+    if not meter.charged:
+        typer.echo(f"{meter.not_charged_why}; the figures are what it would cost at real scale")
+    typer.echo(f"spent: {_total(meter.spent)}, of {meter.real_ip_bytes / 1e9:,.1f} GB at IP")
+    typer.echo(f"at its end: {_total(meter.projected)}")
+    _show_bill(meter.projected)
+    if meter.budget_usd is not None:
+        typer.echo(f"budget: {usd(meter.budget_usd)}, left {usd(meter.budget_left_usd)}")
+    if meter.stopped is not None:
+        typer.echo(f"stopped: {meter.stopped}")
+    typer.echo(f"prices: {meter.prices}, {meter.prices_as_of}, {meter.region}")
+
+
+def _show(said: Appraisal) -> None:
+    price = said.price
+    typer.echo(_headline(price))
+    _show_bill(price.bill)
+    typer.echo(
+        f"{price.traffic_s:g} s of traffic at {display.rate(price.ip_bits_per_second)} IP "
+        f"({price.rate_how}), over {price.elapsed_s / 3600:.2f} h"
+    )
+    typer.echo(f"prices: {price.prices}, {price.prices_as_of}, {price.region}")
+    for assumption in price.assumed:
+        typer.echo(f"assumed: {assumption}")
+    for warning in said.warnings:
+        typer.echo(f"warning: {warning}")
+    for problem in said.problems:
+        typer.echo(f"problem: {problem}")
+    typer.echo("could be launched now" if said.feasible else "could not be launched now")
+
+
+def _headline(price: Estimate) -> str:
+    total = _total(price.bill)
+    if price.charged:
+        return f"price: {total}"
+    return f"price: {price.not_charged_why}; at real scale it would be {total}"
+
+
+def _total(bill: Bill) -> str:
+    least = "at least " if bill.unknown else ""
+    high = usd(bill.total_high_usd) if bill.total_high_usd is not None else "an unknown most"
+    return f"{least}{usd(bill.total_usd)} ({usd(bill.total_low_usd)} to {high})"
+
+
+def _show_bill(bill: Bill) -> None:
+    display.print_table(
+        "",
+        ["what", "quantity", "each", "USD", "low", "high", "source"],
+        [
+            [
+                line.item,
+                "unknown" if line.quantity is None else f"{line.quantity:,.1f} {line.unit}",
+                "unknown" if line.usd_each is None else f"${line.usd_each:g}",
+                usd(line.usd),
+                usd(line.low_usd),
+                usd(line.high_usd),
+                ", ".join(filter(None, [line.source, str(line.as_of or ""), line.note])),
+            ]
+            for line in bill.lines
+        ],
+    )
+    if bill.unknown:
+        typer.echo(f"not in the total, price unknown: {', '.join(bill.unknown)}")

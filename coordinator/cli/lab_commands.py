@@ -1,0 +1,201 @@
+"""``broadside lab``: build, inspect and remove the miniature Azure on this host."""
+
+import contextlib
+import socket
+import sys
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from coordinator.cli.connection import Json
+from coordinator.cli.exits import Exit, stop
+from exchange.checks import Check
+
+PREFIX = "bs"  # of every namespace and interface of `lab up`'s lab
+PREFIXES = (PREFIX, *(f"{PREFIX}{number}" for number in range(1, 10)))  # demos side by side
+AZURE_NIC_BITS_PER_SECOND = 10e9  # Standard_D4_v4, the size of the original test
+
+app = typer.Typer(
+    help="Azure in miniature on this host: namespaces, a firewall that counts, clocks."
+)
+
+
+@contextlib.contextmanager
+def in_use(prefix: str) -> Iterator[bool]:
+    """Mark a lab as in use by this process; yields False when another process has it.
+
+    The mark is an abstract Unix socket: it goes with the process, however that ends.
+    """
+    with socket.socket(socket.AF_UNIX) as mark:
+        try:
+            mark.bind(f"\0broadside-user-{prefix}")
+        except OSError:
+            yield False
+        else:
+            yield True
+
+
+@contextlib.contextmanager
+def free_prefix() -> Iterator[str]:
+    """The first lab that no other process uses, ours while the context lasts."""
+    for prefix in PREFIXES:
+        with in_use(prefix) as ours:
+            if ours:
+                yield prefix
+                return
+    stop(f"{len(PREFIXES)} demos run on this host already; wait for one to end", Exit.CANNOT_RUN)
+
+
+@app.command()
+def up(
+    pairs: Annotated[int, typer.Option(min=1, max=250, help="client/server pairs")] = 30,
+    scale: Annotated[int, typer.Option(min=1, help="1:SCALE of 10 Gbit/s VMs")] = 100,
+    firewall_gbit: Annotated[
+        float, typer.Option(min=0.001, help="the firewall's real rate, Gbit/s at the IP layer")
+    ] = 180.0,
+    as_json: Json = False,
+) -> None:
+    """Build the lab, or repair what stands of it."""
+    from lab import network
+    from lab import privileges as rights
+    from lab.errors import LabError
+    from lab.topology import LabSpec
+
+    try:
+        if rights.find_rights().require().rights is rights.Rights.USER_NAMESPACE:
+            rights.hold(PREFIX)
+            rights.join(PREFIX, [sys.executable, "-m", "coordinator", *sys.argv[1:]])
+        spec = LabSpec(
+            pairs_count=pairs,
+            prefix=PREFIX,
+            scale=scale,
+            nic_bits_per_second=round(AZURE_NIC_BITS_PER_SECOND / scale),
+            firewall_bits_per_second=round(firewall_gbit * 1e9 / scale),
+        )
+        built = network.up(spec)
+    except LabError as error:
+        stop(str(error), Exit.CANNOT_RUN)
+    if as_json:
+        from coordinator.cli.run_commands import print_json
+
+        print_json(
+            {
+                "prefix": PREFIX,
+                "pairs": pairs,
+                "scale": scale,
+                "ledger_path": str(built.ledger_path),
+                "hosts": [
+                    {
+                        "name": host.name,
+                        "role": host.role.value,
+                        "namespace": host.namespace,
+                        "address": host.address,
+                        "chrony": host.chrony,
+                    }
+                    for host in built.hosts
+                ],
+                "limits": list(built.limits),
+            }
+        )
+        return
+    typer.echo(
+        f"lab {PREFIX}: {pairs} + {pairs} hosts at 1:{scale}, firewall in namespace "
+        f"{built.firewall_namespace}, ledger {built.ledger_path}"
+    )
+    for limit in built.limits:
+        typer.echo(f"note: {limit}")
+
+
+@app.command()
+def profile(
+    name: Annotated[str | None, typer.Argument(help="the state; without one: list them")] = None,
+    prefix: Annotated[str, typer.Option(help="of the lab")] = PREFIX,
+) -> None:
+    """Put the lab's device and path into a state, or list the states."""
+    from lab import network, profiles
+    from lab.errors import LabError
+
+    if name is None:
+        for known, stands_for in profiles.PROFILES.items():
+            typer.echo(f"{known:12} {stands_for.says}")
+        return
+    try:
+        standing = network.status(prefix).lab
+        if standing is None:
+            stop(f"lab {prefix}: it does not stand; run `broadside lab up`", Exit.CANNOT_RUN)
+        applied = profiles.apply(standing, name)
+    except LabError as error:
+        stop(str(error), Exit.CANNOT_RUN)
+    typer.echo(f"lab {prefix}: {name}: {applied.says}")
+
+
+@app.command()
+def down(as_json: Json = False) -> None:
+    """Remove every namespace, process and file of the lab, and what killed demos left."""
+    from lab import network
+    from lab import privileges as rights
+    from lab.errors import LabError
+
+    removed = []
+    try:
+        for prefix in PREFIXES:
+            with in_use(prefix) as ours:
+                if not ours:
+                    typer.echo(f"lab {prefix}: left alone, a demo is using it", err=True)
+                    continue
+                world = rights.release(prefix)
+                report = network.down(prefix)
+            if world or report.namespaces_count or report.processes_count or report.left:
+                removed.append((prefix, world, report))
+    except LabError as error:
+        stop(str(error), Exit.CANNOT_RUN)
+    if as_json:
+        from coordinator.cli.run_commands import print_json
+
+        print_json(
+            [
+                {
+                    "prefix": prefix,
+                    "user_namespace_ended": world,
+                    "processes_count": report.processes_count,
+                    "namespaces_count": report.namespaces_count,
+                    "left": list(report.left),
+                }
+                for prefix, world, report in removed
+            ]
+        )
+    for prefix, world, report in removed if not as_json else ():
+        typer.echo(
+            f"lab {prefix}: {report.namespaces_count} namespaces and {report.processes_count} "
+            f"processes removed{', and the user namespace they were in' if world else ''}"
+        )
+    if not removed and not as_json:
+        typer.echo("no lab stands")
+    left = [line for _, _, report in removed for line in report.left]
+    if left:
+        stop(f"could not remove: {'; '.join(left)}", Exit.CANNOT_RUN)
+
+
+def lab_checks() -> list[Check]:
+    """Whether the lab can be built here."""
+    from lab.errors import LabError
+    from lab.lab_programs import PACKAGE_OF_TOOL, find_tool
+    from lab.privileges import Rights, find_rights
+
+    found = []
+    for tool in PACKAGE_OF_TOOL:
+        try:
+            found.append(Check(name=tool, ok=True, detail=find_tool(tool), required=False))
+        except LabError as error:
+            found.append(Check(name=tool, ok=False, detail=str(error), required=False))
+    rights = find_rights()
+    found.append(
+        Check(
+            name="lab",
+            ok=rights.rights is not Rights.NONE,
+            detail=rights.reason or f"namespaces can be built ({rights.rights.value})",
+            required=False,
+        )
+    )
+    return found

@@ -1,0 +1,196 @@
+"""The commands that turn a run into files: report, export, chart."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from coordinator.cli.client import Client
+from coordinator.cli.connection import Api, Json, run
+from coordinator.cli.exits import Exit, stop
+from coordinator.cli.run_commands import RunArgument, print_json, resolve_run
+from coordinator.cli.suggest import complete_chart
+from coordinator.views.charts import Theme
+from coordinator.views.exports import TABLES, Format
+
+
+class ReportFormat(StrEnum):
+    HTML = "html"
+    PDF = "pdf"
+    JSON = "json"
+
+
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="`-` is standard output"),
+]
+
+
+def report(
+    run_id: RunArgument,
+    format: Annotated[
+        ReportFormat | None,
+        typer.Option("--format", help="default: by the output's ending, else html"),
+    ] = None,
+    output: Output = None,
+    api: Api = None,
+) -> None:
+    """Write a run's report: everything an engineer signs, in one file."""
+    chosen = format or _by_ending(output, ReportFormat) or ReportFormat.HTML
+    asked = "json" if chosen is ReportFormat.JSON else "html"
+
+    async def work(client: Client) -> tuple[str, bytes]:
+        found = await resolve_run(client, run_id)
+        return found, await client.report(found, asked)
+
+    found, body = run(api, work)
+    if chosen is ReportFormat.PDF:
+        body = _pdf(body.decode())
+    _save(body, output or Path(f"{found}.{chosen.value}"))
+
+
+def export(
+    run_id: RunArgument,
+    format: Annotated[
+        Format | None, typer.Option("--format", help="default: by the output's ending, else csv")
+    ] = None,
+    table: Annotated[
+        str,
+        typer.Option(help=f"for csv and parquet, which hold one: {', '.join(TABLES)}, or all"),
+    ] = "all",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="file; with `--table all` a directory; `-`: stdout"),
+    ] = None,
+    api: Api = None,
+) -> None:
+    """Write a run's seconds, pairs, bursts and summary as tables."""
+    chosen = format or _by_ending(output, Format) or Format.CSV
+    if table not in (*TABLES, "all"):
+        stop(f"--table {table!r}: there are {', '.join(TABLES)} and all", Exit.USAGE)
+    wanted = TABLES[:1] if chosen.whole else TABLES if table == "all" else (table,)
+    if len(wanted) > 1 and output is not None and (str(output) == "-" or output.suffix):
+        stop(
+            f"--output {output}: {chosen.value} files hold one table; name it with --table, or "
+            "give a directory",
+            Exit.USAGE,
+        )
+
+    async def work(client: Client) -> tuple[str, dict[str, bytes]]:
+        found = await resolve_run(client, run_id)
+        return found, {name: await client.export(found, chosen.value, name) for name in wanted}
+
+    found, files = run(api, work)
+    for name, body in files.items():
+        called = f"{found}.{chosen.value}" if chosen.whole else f"{found}-{name}.{chosen.value}"
+        if len(files) > 1 and output is not None:
+            output.mkdir(parents=True, exist_ok=True)
+        many = output is None or len(files) > 1 or output.is_dir()
+        _save(body, (output or Path()) / called if many and str(output) != "-" else output)
+
+
+def chart(
+    run_id: RunArgument,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="which chart; none: list them", autocompletion=complete_chart),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="ending in .png, .svg or .json"),
+    ] = None,
+    burst: Annotated[int, typer.Option(min=1, help="for charts of one burst, from 1")] = 1,
+    theme: Annotated[Theme, typer.Option(help="of .png and .json")] = Theme.LIGHT,
+    width: Annotated[int, typer.Option(min=200, max=4000, help="px")] = 1100,
+    height: Annotated[int, typer.Option(min=150, max=4000, help="px")] = 520,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """Draw one of a run's charts into a file, or list them."""
+    from coordinator.views.charts import catalogue, kind_of
+
+    if name is None:
+        _list(as_json=as_json)
+        return
+    drawn = Theme.LIGHT if output is not None and output.suffix == ".svg" else theme
+
+    async def work(client: Client) -> tuple[str, dict[str, Any]]:
+        found = await resolve_run(client, run_id)
+        known = name in {entry.name for entry in catalogue()}
+        index = burst - 1 if known and kind_of(name) == "burst" else None
+        return found, await client.chart(found, name, index, drawn.value)
+
+    found, made = run(api, work)
+    if as_json:
+        print_json(made)
+        return
+    save_chart(made, output or Path(f"{found}-{name}.png"), width=width, height=height)
+
+
+def _list(*, as_json: bool) -> None:
+    from coordinator.cli.display import print_table
+    from coordinator.views.charts import catalogue
+
+    if as_json:
+        print_json([entry.model_dump() for entry in catalogue()])
+        return
+    rows = [[entry.name, entry.kind, entry.says] for entry in catalogue()]
+    print_table("", ["chart", "of a", "what it shows"], rows)
+
+
+def save_chart(made: dict[str, Any], output: Path, *, width: int, height: int) -> None:
+    """Write a chart into a file by its ending."""
+    import json
+
+    from coordinator.views.browser import BrowserError, paint_png
+
+    figure: dict[str, Any] = made["figure"]
+    match output.suffix:
+        case ".json":
+            _save(json.dumps(figure).encode(), output)
+        case ".svg":
+            from coordinator.views.charts.svg import alone
+
+            _save(alone(figure, width=width, height=height).encode(), output)
+        case ".png":
+            try:
+                body = paint_png(figure, width=width, height=height, scale=2.0)
+            except BrowserError as error:
+                stop(str(error), Exit.CANNOT_RUN)
+            _save(body, output)
+        case other:
+            stop(f"--output {output}: ending {other!r} is not .png, .svg or .json", Exit.USAGE)
+
+
+def _pdf(page: str) -> bytes:
+    from coordinator.views.browser import BrowserError, print_pdf
+
+    try:
+        return print_pdf(page)
+    except BrowserError as error:
+        stop(str(error), Exit.CANNOT_RUN)
+
+
+_F = TypeVar("_F", bound=StrEnum)
+
+
+def _by_ending(output: Path | None, formats: type[_F]) -> _F | None:
+    if output is None or not output.suffix:
+        return None
+    try:
+        return formats(output.suffix[1:].lower())
+    except ValueError:
+        return None
+
+
+def _save(body: bytes, output: Path | None) -> None:
+    if output is None or str(output) == "-":
+        sys.stdout.buffer.write(body)
+        return
+    try:
+        output.write_bytes(body)
+    except OSError as error:
+        stop(f"--output {output}: {error.strerror}; name a file that can be written", Exit.USAGE)
+    typer.echo(f"wrote {output} ({len(body) / 1e3:.0f} kB)", err=True)

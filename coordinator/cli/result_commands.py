@@ -1,0 +1,331 @@
+"""Lists and figures: runs, sums over them, bursts, pairs, seconds, the two ledgers, agents."""
+
+import sys
+from enum import StrEnum
+from typing import Annotated, Final
+
+import typer
+from pydantic import TypeAdapter
+
+from coordinator.cli import display
+from coordinator.cli.client import Client
+from coordinator.cli.connection import Api, Json, run
+from coordinator.cli.exits import Exit, stop
+from coordinator.cli.run_commands import RunArgument, print_json, resolve_run
+from coordinator.runs.listing import ListedState, RunGroups, state_of
+from coordinator.views.burst_answers import BurstEntry, PairEntry, RunReconciliation
+from exchange.messages import Presence
+from exchange.records import RunHeader
+
+Burst = Annotated[int, typer.Option("--burst", min=1, help="which burst, from 1")]
+Limit = Annotated[int, typer.Option(min=1, max=100_000, help="at most so many")]
+Scenario = Annotated[str | None, typer.Option(help="only of this scenario")]
+Labels = Annotated[
+    list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="only with it; repeatable")
+]
+From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="created at or after it")]
+Before = Annotated[str | None, typer.Option(metavar="TIME", help="created before it")]
+
+
+class Verdict(StrEnum):
+    PASS = "pass"  # noqa: S105 - a verdict
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"
+
+
+class SeriesFormat(StrEnum):
+    CSV = "csv"
+    JSON = "json"
+    ARROW = "arrow"
+    PARQUET = "parquet"
+
+
+_MEDIA_TYPES: Final = {
+    SeriesFormat.CSV: "text/csv",
+    SeriesFormat.JSON: "application/json",
+    SeriesFormat.ARROW: "application/vnd.apache.arrow.stream",
+    SeriesFormat.PARQUET: "application/vnd.apache.parquet",
+}
+
+
+def _asked(
+    scenario: str | None, labels: list[str] | None, since: str | None, before: str | None
+) -> dict[str, object]:
+    """What of the runs is wanted, as the API's parameters."""
+    for label in labels or ():
+        if "=" not in label:
+            stop(f"--label {label}: give NAME=VALUE", Exit.USAGE)
+    asked: dict[str, object] = {
+        "scenario": scenario,
+        "label": [label.replace("=", ":", 1) for label in labels or ()] or None,
+        "from_at": since,
+        "before_at": before,
+    }
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def list_runs(
+    limit: Limit = 20,
+    scenario: Scenario = None,
+    labels: Labels = None,
+    state: Annotated[ListedState | None, typer.Option(help="only in this state")] = None,
+    verdict: Annotated[Verdict | None, typer.Option(help="only with this verdict")] = None,
+    by: Annotated[str | None, typer.Option(help="only of this operator")] = None,
+    since: From = None,
+    before: Before = None,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """List runs, newest first, with how each ended."""
+    asked = _asked(scenario, labels, since, before)
+    asked |= {
+        name: str(value)
+        for name, value in (("state", state), ("verdict", verdict), ("by", by))
+        if value is not None
+    }
+
+    async def work(client: Client) -> list[RunHeader]:
+        return await client.runs(limit, **asked)
+
+    found = run(api, work)
+    if as_json:
+        print_json(
+            [
+                {
+                    **header.model_dump(mode="json"),
+                    "verdict": header.outcome and header.outcome.verdict,
+                }
+                for header in found
+            ]
+        )
+        return
+    display.print_table(
+        "",
+        ["run", "scenario", "created", "by", "verdict", "received", "complete"],
+        [
+            [
+                header.run_id,
+                header.scenario,
+                f"{header.created_at:%Y-%m-%d %H:%M:%SZ}",
+                header.created_by,
+                _verdict(header) or "not over",
+                "" if header.outcome is None else _received(header),
+                "" if header.outcome is None else display.ratio(header.outcome.completeness_ratio),
+            ]
+            for header in found
+        ],
+    )
+
+
+def _verdict(header: RunHeader) -> str | None:
+    if header.outcome is None:
+        return None
+    cancelled = " (cancelled)" if state_of(header) is ListedState.CANCELLED else ""
+    return f"{header.outcome.verdict}{cancelled}"
+
+
+def _received(header: RunHeader) -> str:
+    outcome = header.outcome
+    return display.rate(None if outcome is None else outcome.fleet_received_bits_per_second)
+
+
+def aggregate(
+    group_by: Annotated[
+        str, typer.Option("--by", metavar="WHAT", help="scenario, day, or label:NAME")
+    ] = "scenario",
+    scenario: Scenario = None,
+    labels: Labels = None,
+    since: From = None,
+    before: Before = None,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """Sum many runs by scenario, day or label: verdicts, received rates, completeness."""
+    asked = _asked(scenario, labels, since, before)
+
+    async def work(client: Client) -> RunGroups:
+        return await client.aggregate(group_by, **asked)
+
+    found = run(api, work)
+    if as_json:
+        print_json(found)
+        return
+    display.print_table(
+        "",
+        [group_by, "runs", "verdicts", "mean", "median", "min", "max", "complete"],
+        [
+            [
+                group.group if group.group is not None else "(none)",
+                str(group.runs_count),
+                ", ".join(f"{count} {verdict}" for verdict, count in group.verdicts.items()),
+                *(
+                    display.rate(getattr(group.received, f"{name}_bits_per_second", None))
+                    for name in ("mean", "median", "min", "max")
+                ),
+                display.ratio(
+                    None if group.completeness is None else group.completeness.mean_ratio
+                ),
+            ]
+            for group in found.groups
+        ],
+    )
+    if found.truncated:
+        typer.echo("there are more; narrow the range with --from and --before", err=True)
+
+
+def bursts(run_id: RunArgument, limit: Limit = 100, api: Api = None, as_json: Json = False) -> None:
+    """List a run's bursts: where each stands, and what it showed."""
+
+    async def work(client: Client) -> list[BurstEntry]:
+        return await client.bursts(await resolve_run(client, run_id), limit)
+
+    found = run(api, work)
+    if as_json:
+        typer.echo(TypeAdapter(list[BurstEntry]).dump_json(found, indent=2).decode())
+        return
+    display.print_table(
+        "",
+        ["burst", "start (UTC)", "phase", "measured", "received", "firewall", "limiter", "verdict"],
+        [
+            [
+                str(entry.status.index + 1),
+                f"{entry.status.planned_start_at:%Y-%m-%d %H:%M:%S}",
+                entry.status.phase.value,
+                f"{shown.pairs_measured}/{shown.pairs_planned}" if shown else "",
+                display.rate(shown.fleet_received_bits_per_second) if shown else "",
+                display.rate(shown.firewall_bits_per_second) if shown else "",
+                shown.limiter.value if shown else "",
+                shown.verdict.value if shown else "",
+            ]
+            for entry in found
+            for shown in [entry.summary]
+        ],
+    )
+
+
+def pairs(
+    run_id: RunArgument,
+    burst: Burst = 1,
+    limit: Limit = 2000,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """List the pairs of one burst: who took each, how it ended, what it showed."""
+
+    async def work(client: Client) -> list[PairEntry]:
+        return await client.pairs(await resolve_run(client, run_id), burst - 1, limit)
+
+    found = run(api, work)
+    if as_json:
+        typer.echo(TypeAdapter(list[PairEntry]).dump_json(found, indent=2).decode())
+        return
+    display.print_table(
+        "",
+        ["pair", "client", "server", "ended", "received", "complete", "why"],
+        [
+            [
+                entry.pair,
+                entry.client_agent_id or "nobody",
+                f"{entry.endpoint.agent_id} {entry.endpoint.address}:{entry.endpoint.port}",
+                shown.state.value if shown else (entry.outcome or entry.phase or "waiting"),
+                display.rate(shown.received_bits_per_second) if shown else "",
+                display.ratio(shown.completeness_ratio) if shown else "",
+                (shown.reason if shown else entry.reason) or "",
+            ]
+            for entry in found
+            for shown in [entry.summary]
+        ],
+    )
+
+
+def series(
+    run_id: RunArgument,
+    burst: Burst = 1,
+    resolution_s: Annotated[
+        int, typer.Option("--resolution", metavar="SECONDS", min=1, max=3600, help="a row each")
+    ] = 1,
+    by_pair: Annotated[
+        bool, typer.Option("--by-pair", help="each pair's received rate, not the fleet's figures")
+    ] = False,
+    pair: Annotated[str | None, typer.Option(help="one pair's, such as pair-003 or 3")] = None,
+    form: Annotated[SeriesFormat, typer.Option("--format", help="how to write them")] = (
+        SeriesFormat.CSV
+    ),
+    api: Api = None,
+) -> None:
+    """Print a burst's seconds, once it is over; unknown is empty or null, never zero."""
+
+    async def work(client: Client) -> bytes:
+        return await client.series(
+            await resolve_run(client, run_id),
+            burst - 1,
+            resolution_s=resolution_s,
+            by="pair" if by_pair or pair else "fleet",
+            pair=pair,
+            accept=_MEDIA_TYPES[form],
+        )
+
+    sys.stdout.buffer.write(run(api, work))
+
+
+def reconciliation(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
+    """Hold the fleet's ledger against the firewall's: the run, and each burst."""
+
+    async def work(client: Client) -> RunReconciliation:
+        return await client.reconciliation(await resolve_run(client, run_id))
+
+    held = run(api, work)
+    if as_json:
+        print_json(held)
+        return
+    rows = [("run", held.reconciliation)] + [
+        (f"burst {part.burst_index + 1}", part.reconciliation)
+        for part in held.bursts
+        if part.reconciliation is not None
+    ]
+    display.print_table(
+        f"{held.reconciliation.source}, layer {held.reconciliation.layer}",
+        ["", "firewall", "residual", "+-", "lag", "causes"],
+        [
+            [
+                name,
+                display.rate(part.firewall_bits_per_second),
+                display.ratio(part.residual_ratio),
+                display.ratio(part.residual_uncertainty_ratio),
+                "unknown" if part.lag_s is None else f"{part.lag_s:.1f} s",
+                "; ".join(cause.sentence for cause in part.causes),
+            ]
+            for name, part in rows
+        ],
+    )
+
+
+def agents(api: Api = None, as_json: Json = False) -> None:
+    """List the agents that were heard of: role, state, engine, clock, and what is wrong."""
+
+    async def work(client: Client) -> list[Presence]:
+        return await client.presences()
+
+    found = run(api, work)
+    if as_json:
+        typer.echo(TypeAdapter(list[Presence]).dump_json(found, indent=2).decode())
+        return
+    display.print_table(
+        "",
+        ["agent", "role", "state", "heard", "address", "engine", "clock bound", "problem"],
+        [
+            [
+                presence.agent_id,
+                presence.role.value,
+                presence.state.value,
+                f"{presence.beat_at:%Y-%m-%d %H:%M:%SZ}",
+                presence.address,
+                presence.engine_version or "none",
+                "unknown"
+                if presence.clock is None or presence.clock.bound_s is None
+                else f"{presence.clock.bound_s * 1e3:.2f} ms",
+                presence.problem or "",
+            ]
+            for presence in found
+        ],
+    )

@@ -1,0 +1,281 @@
+"""The commands of a run: launch, watch, list, show, verdict, abort; and the scenarios."""
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from coordinator import scenarios
+from coordinator.api.requests import LaunchRequest
+from coordinator.cli import display
+from coordinator.cli import watch as watching
+from coordinator.cli.client import Client
+from coordinator.cli.connection import Api, Json, operator_name, run
+from coordinator.cli.course_tables import show_course
+from coordinator.cli.exits import Exit, stop
+from coordinator.cli.hard_end import read_end
+from coordinator.cli.suggest import complete_field, complete_run, complete_scenario
+from coordinator.cli.verdict import exit_of, show_summary
+from coordinator.core.judge.course import Course
+from coordinator.core.judge.summary import RunSummary
+from coordinator.core.live.status import RunStatus
+from coordinator.views.answers import Recomputed
+from exchange.messages import Message
+
+Plain = Annotated[bool, typer.Option("--plain", help="plain lines, also on a terminal")]
+RunArgument = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="run id, or `last`", autocompletion=complete_run),
+]
+
+
+def launch(
+    scenario: Annotated[
+        str,
+        typer.Argument(
+            help="a scenario's name or a .toml file's path", autocompletion=complete_scenario
+        ),
+    ],
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="override any field; repeatable",
+            autocompletion=complete_field,
+        ),
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(metavar="USD", min=0, help="refuse, and stop before the burst, above it"),
+    ] = None,
+    unattended: Annotated[
+        str | None,
+        typer.Option(
+            metavar="END",
+            help="go on without a coordinator until this hard end: 26h, 2026-11-23T06:00Z",
+        ),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="return at once; a `broadside serve` must be running")
+    ] = False,
+    plain: Plain = False,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """Launch a run and, unless detached, follow it to its verdict."""
+    try:
+        overrides = scenarios.parse_overrides(assignments or [])
+        if budget is not None:
+            overrides["budget_usd"] = budget
+        if unattended is not None:
+            overrides |= read_end(unattended, datetime.now(UTC))
+        spec = scenarios.load(scenario, overrides)  # refuse a mistake before asking anybody
+    except (scenarios.ScenarioError, ValueError) as error:
+        stop(str(error), Exit.USAGE)
+    request = LaunchRequest(spec=spec.model_dump(mode="json"), by=operator_name())
+
+    async def work(client: Client) -> RunStatus | RunSummary:
+        status = await client.launch(request)
+        for warning in status.warnings:
+            typer.echo(f"warning: {warning}", err=True)
+        typer.echo(f"launched {status.run_id}", err=True)
+        if detach:
+            return status
+        return await watching.follow(
+            client, status.run_id, plain=plain, quiet=as_json, local=api is None
+        )
+
+    _finish(run(api, work, drive=not detach), as_json=as_json)
+
+
+def watch(
+    run_id: RunArgument, plain: Plain = False, api: Api = None, as_json: Json = False
+) -> None:
+    """Follow a run to its verdict; leaving (q, Ctrl-C) does not abort it."""
+
+    async def work(client: Client) -> RunSummary:
+        found = await resolve_run(client, run_id)
+        return await watching.follow(client, found, plain=plain, quiet=as_json, local=api is None)
+
+    _finish(run(api, work, drive=True), as_json=as_json)
+
+
+def show(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
+    """Show where a run stands, burst by burst."""
+
+    async def work(client: Client) -> tuple[RunStatus, Course]:
+        chosen = await resolve_run(client, run_id)
+        return await client.status(chosen), await client.course(chosen)
+
+    status, course = run(api, work)
+    if as_json:
+        print_json(status)
+        return
+    typer.echo(f"{status.run_id}: {status.state.value}")
+    for warning in status.warnings:
+        typer.echo(f"warning: {warning}")
+    if status.cancel_reason:
+        typer.echo(f"cancelled by {status.cancelled_by}: {status.cancel_reason}")
+    display.print_table(
+        "",
+        ["burst", "start (UTC)", "phase", "claimed", "armed", "reported", "outcomes"],
+        [
+            [
+                str(burst.index + 1),
+                f"{burst.planned_start_at:%Y-%m-%d %H:%M:%S}",
+                burst.phase.value,
+                f"{burst.claimed_count}/{burst.pairs_planned}",
+                f"{burst.armed_count}/{burst.pairs_planned}",
+                f"{burst.reported_count}/{burst.pairs_planned}",
+                ", ".join(f"{count} {outcome}" for outcome, count in burst.outcomes.items()),
+            ]
+            for burst in status.bursts
+        ],
+    )
+    if course.bursts_count:
+        show_course(course)
+
+
+def verdict(
+    run_id: RunArgument,
+    recompute: Annotated[
+        bool,
+        typer.Option(
+            "--recompute", help="compute it again from the stored rows; 4 when it differs"
+        ),
+    ] = False,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """Print a run's verdict with its figures; the exit code says it too."""
+    if recompute:
+        _recompute(run_id, api=api, as_json=as_json)
+
+    async def work(client: Client) -> RunSummary | None:
+        return await client.summary(await resolve_run(client, run_id))
+
+    summary = run(api, work)
+    if summary is None:
+        stop(f"run {run_id}: not over yet; follow it with `broadside watch`", Exit.CANNOT_RUN)
+    _finish(summary, as_json=as_json)
+
+
+def _recompute(run_id: str, *, api: str | None, as_json: bool) -> NoReturn:
+    """Print the verdict from the stored rows, and whether the stored one is the same text."""
+
+    async def work(client: Client) -> Recomputed:
+        return await client.recomputed(await resolve_run(client, run_id))
+
+    again = run(api, work)
+    if as_json:
+        print_json(again.summary)
+    else:
+        show_summary(again.summary)
+    if again.equal:
+        typer.echo("recomputed: the stored summary is the same, byte for byte", err=True)
+        raise typer.Exit(exit_of(again.summary))
+    typer.echo(
+        f"broadside: run {again.summary.run_id}: the stored summary does not follow from the "
+        f"stored rows, {again.differences_count} fields differ: " + "; ".join(again.differences),
+        err=True,
+    )
+    raise typer.Exit(Exit.CANNOT_RUN)
+
+
+def abort(
+    run_id: RunArgument,
+    reason: Annotated[str, typer.Option(help="kept with the run")] = "asked to",
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """Stop a run: agents stop traffic within seconds, what was measured is kept."""
+
+    async def work(client: Client) -> RunStatus:
+        chosen = await resolve_run(client, run_id)
+        return await client.cancel(chosen, by=operator_name(), reason=reason)
+
+    status = run(api, work)
+    if as_json:
+        print_json(status)
+    else:
+        typer.echo(f"{status.run_id}: cancelled by {status.cancelled_by}: {status.cancel_reason}")
+
+
+def list_scenarios(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="show one with every field", autocompletion=complete_scenario),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the scenarios, or show one with every field that a launch can override."""
+    try:
+        specs = {n: scenarios.load(n) for n in ([name] if name else scenarios.names())}
+    except scenarios.ScenarioError as error:
+        stop(str(error), Exit.USAGE)
+    if as_json:
+        print_json({n: spec.model_dump(mode="json") for n, spec in specs.items()})
+        return
+    if name is not None:
+        values = _flat(specs[name].model_dump(mode="json"))
+        display.print_table(name, ["field", "value"], [[f, str(v)] for f, v in values.items()])
+        return
+    display.print_table(
+        "",
+        ["scenario", "pairs", "streams", "bursts", "target", "what it asks"],
+        [
+            [
+                n,
+                str(spec.pairs_count),
+                str(spec.traffic.streams_count),
+                f"{spec.bursts_count} x {spec.burst_s} s every {spec.period_s} s",
+                display.rate(spec.objective.target_bits_per_second)
+                if spec.objective.target_bits_per_second
+                else "none",
+                spec.description,
+            ]
+            for n, spec in specs.items()
+        ],
+    )
+
+
+def print_json(value: Message | Any) -> None:
+    """One JSON document on standard output."""
+    if isinstance(value, Message):
+        typer.echo(value.model_dump_json(indent=2))
+    else:
+        typer.echo(json.dumps(value, indent=2))
+
+
+def _finish(result: RunStatus | RunSummary, *, as_json: bool) -> None:
+    if as_json:
+        print_json(result)
+    elif isinstance(result, RunSummary):
+        show_summary(result)
+    else:
+        typer.echo(result.run_id)
+    if isinstance(result, RunSummary):
+        raise typer.Exit(exit_of(result))
+
+
+async def resolve_run(client: Client, run_id: str) -> str:
+    """The id that a person means: `last` is the newest run's."""
+    if run_id != "last":
+        return run_id
+    newest = await client.runs(1)
+    if not newest:
+        stop("no run yet; launch one with `broadside launch smoke`", Exit.CANNOT_RUN)
+    return newest[0].run_id
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values by dotted name; ``labels`` and ``device`` stay whole."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict) and name not in ("labels", "device"):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

@@ -1,0 +1,391 @@
+"""``broadside study``: sweeps, searches, A/B and matrices, each a series of runs."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from pydantic import ValidationError
+
+from coordinator import scenarios
+from coordinator.cli import display
+from coordinator.cli.client import Client
+from coordinator.cli.connection import Api, Json, operator_name, run
+from coordinator.cli.exits import Exit, stop
+from coordinator.cli.quantities import parse_rate, parse_time
+from coordinator.cli.report_commands import save_chart
+from coordinator.cli.run_commands import print_json
+from coordinator.studies.study import (
+    AB,
+    Axis,
+    Matrix,
+    Mode,
+    Question,
+    Search,
+    Study,
+    StudyRequest,
+    Sweep,
+    TrialResult,
+)
+from coordinator.studies.trials import says, trials_count
+from coordinator.views.charts import Theme
+from coordinator.views.charts.study_charts import chart_of
+
+POLL_S = 1.0
+
+app = typer.Typer(help="Series of runs that answer one question.", no_args_is_help=True)
+
+Scenario = Annotated[str, typer.Argument(help="a scenario's name or a .toml file's path")]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="override any field; repeatable"),
+]
+Name = Annotated[str | None, typer.Option(help="the study's name; the question's kind otherwise")]
+Pause = Annotated[float, typer.Option("--pause-s", min=0, help="seconds between two trials")]
+Detach = Annotated[
+    bool, typer.Option("--detach", help="return at once; a `broadside serve` must be running")
+]
+
+
+@app.command()
+def sweep(
+    scenario: Scenario,
+    over: Annotated[
+        list[str],
+        typer.Option(metavar="FIELD=V1,V2,...", help="a field and its values; once or twice"),
+    ],
+    assignments: Assignments = None,
+    name: Name = None,
+    pause_s: Pause = 0.0,
+    detach: Detach = False,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """Run a scenario for every value of one or two fields; the knee is marked."""
+    question = _question(lambda: Sweep(axes=tuple(_axis(text) for text in over)))
+    _carry_out(scenario, assignments, question, name, pause_s, detach, api, as_json=as_json)
+
+
+@app.command()
+def search(
+    scenario: Scenario,
+    lowest: Annotated[str, typer.Option("--min", help="lowest offered payload rate, like 1G")],
+    highest: Annotated[str, typer.Option("--max", help="highest offered payload rate, like 200G")],
+    shortfall: Annotated[
+        float, typer.Option(help="ratio of the offered bytes that may not arrive")
+    ] = 0.01,
+    rtt: Annotated[str | None, typer.Option(help="mean RTT to stay under, like 5ms")] = None,
+    residual: Annotated[
+        float | None, typer.Option(help="ratio by which fleet and firewall may differ")
+    ] = None,
+    precision: Annotated[float, typer.Option(help="ratio of the last interval's width")] = 0.02,
+    trials: Annotated[int, typer.Option(min=1, help="at most so many trials")] = 20,
+    assignments: Assignments = None,
+    name: Name = None,
+    pause_s: Pause = 0.0,
+    detach: Detach = False,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """Search the highest paced rate that keeps the goals."""
+    question = _question(
+        lambda: Search(
+            min_bits_per_second=parse_rate(lowest),
+            max_bits_per_second=parse_rate(highest),
+            shortfall_max_ratio=shortfall,
+            rtt_mean_max_s=None if rtt is None else parse_time(rtt),
+            residual_max_ratio=residual,
+            precision_ratio=precision,
+            trials_max_count=trials,
+        )
+    )
+    _carry_out(scenario, assignments, question, name, pause_s, detach, api, as_json=as_json)
+
+
+@app.command()
+def ab(
+    scenario: Scenario,
+    a: Annotated[str, typer.Option("--a", help="the first state's name")],
+    b: Annotated[str, typer.Option("--b", help="the second state's name")],
+    a_set: Annotated[
+        list[str] | None, typer.Option(metavar="FIELD=VALUE", help="only in state A")
+    ] = None,
+    b_set: Annotated[
+        list[str] | None, typer.Option(metavar="FIELD=VALUE", help="only in state B")
+    ] = None,
+    switch: Annotated[
+        str | None, typer.Option(help="the coordinator's switch that sets the state")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="rounds of A B B A")] = 1,
+    assignments: Assignments = None,
+    name: Name = None,
+    pause_s: Pause = 0.0,
+    detach: Detach = False,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """Compare two states of the device, alternating A B B A."""
+    question = _question(
+        lambda: AB(
+            a=Mode(name=a, overrides=scenarios.parse_overrides(a_set or [])),
+            b=Mode(name=b, overrides=scenarios.parse_overrides(b_set or [])),
+            switch=switch,
+            rounds_count=rounds,
+        )
+    )
+    _carry_out(scenario, assignments, question, name, pause_s, detach, api, as_json=as_json)
+
+
+@app.command()
+def matrix(
+    scenario: Scenario,
+    mode: Annotated[
+        list[str],
+        typer.Option(metavar="NAME[:FIELD=VALUE]...", help="a mode; repeatable, two at least"),
+    ],
+    switch: Annotated[
+        str | None, typer.Option(help="the coordinator's switch that sets the mode")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="rounds through all modes")] = 1,
+    assignments: Assignments = None,
+    name: Name = None,
+    pause_s: Pause = 0.0,
+    detach: Detach = False,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """Run a scenario in each of a device's modes."""
+    question = _question(
+        lambda: Matrix(
+            modes=tuple(_mode(text) for text in mode), switch=switch, rounds_count=rounds
+        )
+    )
+    _carry_out(scenario, assignments, question, name, pause_s, detach, api, as_json=as_json)
+
+
+@app.command("list")
+def list_studies(
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="at most so many")] = 20,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """List studies, newest first."""
+    found = run(api, lambda client: client.studies(limit))
+    if as_json:
+        print_json([study.model_dump(mode="json") for study in found])
+        return
+    display.print_table(
+        "",
+        ["study", "asks", "trials", "stands"],
+        [
+            [
+                study.study_id,
+                study.spec.question.kind,
+                f"{len(study.results)}/{trials_count(study.spec)}",
+                _stands(study),
+            ]
+            for study in found
+        ],
+    )
+
+
+@app.command()
+def show(
+    study_id: Annotated[str, typer.Argument(metavar="STUDY")],
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """Show a study's trials and its conclusion."""
+    print_study(run(api, lambda client: client.study(study_id)), as_json=as_json)
+
+
+@app.command()
+def chart(
+    study_id: Annotated[str, typer.Argument(metavar="STUDY")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="ending in .png, .svg or .json"),
+    ] = None,
+    theme: Annotated[Theme, typer.Option(help="of .png and .json")] = Theme.LIGHT,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """Draw a study: its curve with the knee, its modes, or its search."""
+
+    async def work(client: Client) -> tuple[str, dict[str, Any]]:
+        name = chart_of(await client.study(study_id))
+        drawn = Theme.LIGHT if output is not None and output.suffix == ".svg" else theme
+        return name, await client.study_chart(study_id, name, drawn.value)
+
+    name, made = run(api, work)
+    if as_json:
+        print_json(made)
+        return
+    save_chart(made, output or Path(f"{study_id}-{name}.png"), width=1100, height=520)
+
+
+@app.command()
+def abort(
+    study_id: Annotated[str, typer.Argument(metavar="STUDY")],
+    reason: Annotated[str, typer.Option(help="kept with the study")] = "asked to",
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """Stop a study and its running trial; the device goes back to rest."""
+
+    async def work(client: Client) -> Study:
+        return await client.cancel_study(study_id, by=operator_name(), reason=reason)
+
+    study = run(api, work)
+    if as_json:
+        print_json(study)
+    else:
+        typer.echo(f"{study.study_id}: {_stands(study)}")
+
+
+def _carry_out(
+    scenario: str,
+    assignments: Sequence[str] | None,
+    question: Question,
+    name: str | None,
+    pause_s: float,
+    detach: bool,
+    api: str | None,
+    *,
+    as_json: bool,
+) -> NoReturn:
+    """Create a study and, unless detached, follow it to its conclusion."""
+    try:
+        spec = scenarios.load(scenario, scenarios.parse_overrides(assignments or []))
+        request = StudyRequest(
+            name=name,
+            question=question,
+            spec=spec.model_dump(mode="json"),
+            pause_s=pause_s,
+            by=operator_name(),
+        )
+    except scenarios.ScenarioError as error:
+        stop(str(error), Exit.USAGE)
+    except ValidationError as error:
+        stop(scenarios.explain(error), Exit.USAGE)
+
+    async def work(client: Client) -> Study:
+        created = await client.create_study(request)
+        typer.echo(f"study {created.study_id}", err=True)
+        return created if detach else await _follow(client, created, quiet=as_json)
+
+    done = run(api, work, drive=not detach)
+    print_study(done, as_json=as_json)
+    raise typer.Exit(Exit.CANNOT_RUN if done.problem else Exit.PASS)
+
+
+async def _follow(client: Client, study: Study, *, quiet: bool) -> Study:
+    """Say each trial's result as it comes, and what the next one waits for."""
+    said, waits_for = 0, None
+    while True:
+        study = await client.study(study.study_id)
+        if study.waits_for not in (None, waits_for) and not quiet:
+            typer.echo(f"waits for {study.waits_for}", err=True)
+        waits_for = study.waits_for
+        for result in study.results[said:]:
+            if not quiet:
+                typer.echo(f"trial {result.index + 1}: {_rate(result)}", err=True)
+        said = len(study.results)
+        if study.ended_at is not None:
+            return study
+        await asyncio.sleep(POLL_S)
+
+
+def print_study(study: Study, *, as_json: bool) -> None:
+    """A study's trials, one a line, and its conclusion."""
+    if as_json:
+        print_json(study)
+        return
+    rows = [_row(study, result) for result in study.results]
+    scale = study.spec.spec.scale
+    where = "" if scale == 1 else f", at real scale (lab at 1:{scale:g})"
+    headings = [
+        "trial",
+        "what",
+        "payload received",
+        "firewall (IP)",
+        "RTT",
+        "CPU-s/GB, client / server",
+        "limiter",
+        "verdict",
+    ]
+    display.print_table(f"{study.study_id}: {study.spec.question.kind}{where}", headings, rows)
+    if study.conclusion is not None:
+        typer.echo(study.conclusion.sentence)
+        for note in study.conclusion.notes:
+            typer.echo(f"note: {note}")
+    typer.echo(_stands(study))
+
+
+def _row(study: Study, result: TrialResult) -> list[str]:
+    what = ", ".join(f"{name} {value}" for name, value in says(study.spec, result).items())
+    mark = "  <- knee" if study.conclusion and _is_knee(study, result) else ""
+    firewall, rtt_s = result.firewall_bits_per_second, result.rtt_mean_s
+    costs = (result.client_cpu_s_per_gigabyte, result.server_cpu_s_per_gigabyte)
+    return [
+        str(result.index + 1),
+        what + mark,
+        _rate(result),
+        "unknown" if firewall is None else display.rate(firewall),
+        "unknown" if rtt_s is None else f"{rtt_s * 1e3:.3g} ms",
+        " / ".join("unknown" if cost is None else f"{cost:.3g}" for cost in costs),
+        result.limiter.value,
+        result.problem or (result.verdict.value if result.verdict else "unknown"),
+    ]
+
+
+def _is_knee(study: Study, result: TrialResult) -> bool:
+    knees = study.conclusion.knees if study.conclusion else ()
+    return any(knee.received_bits_per_second == result.received_bits_per_second for knee in knees)
+
+
+def _rate(result: TrialResult) -> str:
+    rate = result.received_bits_per_second
+    return "unknown" if rate is None else display.rate(rate)
+
+
+def _stands(study: Study) -> str:
+    if study.ended_at is None:
+        if study.cancelled_at is not None:
+            return "being cancelled"
+        return "going on" if study.waits_for is None else f"waits for {study.waits_for}"
+    if study.problem:
+        return f"ended: {study.problem}"
+    if study.cancelled_at is not None:
+        return f"cancelled by {study.cancelled_by}: {study.cancel_reason}"
+    return "done"
+
+
+def _question(build: Any) -> Any:
+    """What ``build`` makes of the options; a mistake ends the command with one line."""
+    try:
+        return build()
+    except ValidationError as error:
+        stop(scenarios.explain(error), Exit.USAGE)
+    except (scenarios.ScenarioError, ValueError) as error:
+        stop(str(error), Exit.USAGE)
+
+
+def _axis(text: str) -> Axis:
+    field, equals, values = text.partition("=")
+    if not equals or not field or not values:
+        raise ValueError(
+            f"--over {text!r}: expected FIELD=V1,V2,..., like traffic.streams_count=1,8"
+        )
+    return Axis(field=field, values=tuple(_values(field, values)))
+
+
+def _values(field: str, text: str) -> Sequence[Any]:
+    return [scenarios.parse_overrides([f"{field}={one}"])[field] for one in text.split(",")]
+
+
+def _mode(text: str) -> Mode:
+    name, *assignments = text.split(":")
+    overrides: Mapping[str, Any] = scenarios.parse_overrides(assignments)
+    return Mode(name=name, overrides=overrides)

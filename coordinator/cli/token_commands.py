@@ -1,0 +1,145 @@
+"""``broadside token``: who may use the API. On the fabric itself, never over the API.
+
+Whoever holds the fabric's credential can read and write the table anyway; a token over the API
+would let one stolen token make others.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Final, TypeVar
+
+import typer
+from pydantic import TypeAdapter, ValidationError
+
+from coordinator.auth.principal import Access
+from coordinator.auth.static_tokens import Token, Tokens, TokenTaken, UnknownToken
+from coordinator.cli import display
+from coordinator.cli.connection import Json, operator_name
+from coordinator.cli.exits import Exit, stop
+from exchange.fabric import FabricSettings, open_fabric
+from exchange.messages import Identifier
+from exchange.ports import ExchangeError, Table
+
+app = typer.Typer(
+    help="Make, list and revoke tokens for the API.", no_args_is_help=True, rich_markup_mode=None
+)
+T = TypeVar("T")
+
+_UNITS: Final = {"h": timedelta(hours=1), "d": timedelta(days=1)}
+
+
+class TokenRole(StrEnum):
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="whose it is; stays in records")]
+
+
+def parse_expiry(text: str, now: datetime) -> datetime:
+    """When a token ends: ``90d``, ``12h``, a date or an instant. Raises ``ValueError``."""
+    if (span := re.fullmatch(r"([0-9]{1,6})([hd])", text)) is not None:
+        return now + int(span[1]) * _UNITS[span[2]]
+    at = datetime.fromisoformat(text)
+    at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    if at <= now:
+        raise ValueError("it is past")
+    return at
+
+
+@app.command()
+def add(
+    name: Name,
+    role: Annotated[TokenRole, typer.Option(help="viewers read; operators also launch and abort")],
+    expires: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="90d, 12h, or a UTC date or instant; default: never"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a token and print it, this once: only its hash is kept."""
+    now = datetime.now(UTC)
+    try:
+        TypeAdapter(Identifier).validate_python(name)
+        expires_at = None if expires is None else parse_expiry(expires, now)
+    except ValidationError:
+        stop(f"NAME {name!r}: letters, digits, dot, dash and underscore only", Exit.USAGE)
+    except (ValueError, OverflowError) as error:
+        stop(f"--expires {expires}: not 90d, 12h, or a UTC date to come ({error})", Exit.USAGE)
+
+    async def work(table: Table) -> str:
+        return await Tokens(table).add(
+            name, Access(role.value), by=operator_name(), now=now, expires_at=expires_at
+        )
+
+    try:
+        secret = _run(work)
+    except TokenTaken as error:
+        stop(str(error), Exit.USAGE)
+    if as_json:
+        shown = {
+            "name": name,
+            "role": role,
+            "expires_at": None if expires_at is None else expires_at.isoformat(),
+            "token": secret,
+        }
+        typer.echo(TypeAdapter(dict[str, str | None]).dump_json(shown, indent=2).decode())
+        return
+    until = "never ends" if expires_at is None else f"ends {expires_at:%Y-%m-%d %H:%MZ}"
+    typer.echo(f"token {name} ({role.value}) {until}; it is not shown again:", err=True)
+    typer.echo(secret)
+
+
+@app.command(name="list")
+def list_tokens(as_json: Json = False) -> None:
+    """List tokens by name; the tokens themselves are not kept."""
+    tokens = list(_run(lambda table: Tokens(table).all()))
+    if as_json:
+        hidden = {"__all__": {"sha256"}}
+        typer.echo(TypeAdapter(list[Token]).dump_json(tokens, indent=2, exclude=hidden).decode())
+        return
+    now = datetime.now(UTC)
+    display.print_table(
+        "",
+        ["token", "role", "state", "made", "by", "ends"],
+        [
+            [
+                token.name,
+                token.role.value,
+                token.state(now),
+                f"{token.created_at:%Y-%m-%d %H:%MZ}",
+                token.created_by,
+                "never" if token.expires_at is None else f"{token.expires_at:%Y-%m-%d %H:%MZ}",
+            ]
+            for token in tokens
+        ],
+    )
+
+
+@app.command()
+def revoke(name: Name) -> None:
+    """Take a token out of use; every coordinator refuses it within seconds."""
+    try:
+        _run(lambda table: Tokens(table).revoke(name, now=datetime.now(UTC)))
+    except UnknownToken as error:
+        stop(str(error), Exit.USAGE)
+    typer.echo(f"token {name} is revoked", err=True)
+
+
+def _run(work: Callable[[Table], Awaitable[T]]) -> T:
+    """Do ``work`` on the fabric's table."""
+
+    async def with_table() -> T:
+        fabric = open_fabric(FabricSettings())
+        try:
+            return await work(fabric.table)
+        finally:
+            await fabric.close()
+
+    try:
+        return asyncio.run(with_table())
+    except ExchangeError as error:
+        stop(str(error), Exit.CANNOT_RUN)

@@ -1,0 +1,1 @@
+"""From figures to findings and a verdict. Pure."""

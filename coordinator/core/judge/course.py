@@ -1,0 +1,230 @@
+"""A run over its bursts: what broke and when, how much of the load was carried, what drifted."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final, Protocol
+
+from coordinator.core.judge.judge import Finding
+from coordinator.core.measure.disruptions import (
+    Availability,
+    Disruption,
+    DisruptionKind,
+    combined,
+    gravity,
+)
+from coordinator.core.measure.trend import Trend, trend
+from coordinator.core.plan.endurance import IDLE_LIMIT_S
+from exchange.messages import Message, UtcDatetime
+
+KEPT_COUNT: Final = 200  # disruptions a run keeps, the gravest of its bursts'
+NAMED_COUNT: Final = 3  # disruptions that the findings name
+
+
+class Course(Message):
+    """What a run's bursts say together."""
+
+    bursts_count: int = 0  # bursts that are in it
+    availability: Availability | None = None  # None: no burst says
+    trends: tuple[Trend, ...] = ()  # rate, RTT, retransmits, where there are bursts enough
+    disruptions: tuple[Disruption, ...] = ()  # in time order, the gravest of them
+    disruptions_count: int = 0  # how many there were
+
+
+class BurstCourse(Message):
+    """What of one burst the run's course needs: the small part of its summary."""
+
+    index: int
+    planned_start_at: UtcDatetime
+    received_bits_per_second: float | None = None
+    rtt_mean_s: float | None = None
+    retransmit_ratio: float | None = None
+    availability: Availability | None = None
+    disruptions: tuple[Disruption, ...] = ()
+    disruptions_count: int = 0
+
+
+class _Flow(Protocol):
+    @property
+    def rtt_mean_s(self) -> float | None: ...
+    @property
+    def retransmit_ratio(self) -> float | None: ...
+
+
+class _Burst(Protocol):
+    @property
+    def index(self) -> int: ...
+    @property
+    def planned_start_at(self) -> datetime: ...
+    @property
+    def fleet_received_bits_per_second(self) -> float | None: ...
+    @property
+    def flows(self) -> Sequence[_Flow]: ...
+    @property
+    def availability(self) -> Availability | None: ...
+    @property
+    def disruptions(self) -> tuple[Disruption, ...]: ...
+    @property
+    def disruptions_count(self) -> int: ...
+
+
+def burst_course(burst: _Burst) -> BurstCourse:
+    """A burst's part, from its summary."""
+    return BurstCourse(
+        index=burst.index,
+        planned_start_at=burst.planned_start_at,
+        received_bits_per_second=burst.fleet_received_bits_per_second,
+        rtt_mean_s=_mean(flow.rtt_mean_s for flow in burst.flows),
+        retransmit_ratio=_mean(flow.retransmit_ratio for flow in burst.flows),
+        availability=burst.availability,
+        disruptions=burst.disruptions,
+        disruptions_count=burst.disruptions_count,
+    )
+
+
+def course(bursts: Iterable[BurstCourse]) -> Course:
+    """The run's course; the order of ``bursts`` does not matter."""
+    parts = sorted(bursts, key=lambda burst: burst.index)
+    at_s = [burst.planned_start_at.timestamp() for burst in parts]
+    trends = (
+        trend("received", at_s, [burst.received_bits_per_second for burst in parts]),
+        trend("rtt", at_s, [burst.rtt_mean_s for burst in parts]),
+        trend("retransmits", at_s, [burst.retransmit_ratio for burst in parts]),
+    )
+    known = [burst.availability for burst in parts if burst.availability is not None]
+    singles = [disruption for burst in parts for disruption in burst.disruptions]
+    found = in_a_row(singles)
+    gravest = sorted(found, key=gravity)[:KEPT_COUNT]
+    return Course(
+        bursts_count=len(parts),
+        availability=combined(known) if known else None,
+        trends=tuple(each for each in trends if each is not None),
+        disruptions=tuple(sorted(gravest, key=lambda each: (each.start_at, each.kind, each.pairs))),
+        disruptions_count=sum(burst.disruptions_count for burst in parts)
+        - (len(singles) - len(found)),
+    )
+
+
+def in_a_row(disruptions: Iterable[Disruption]) -> list[Disruption]:
+    """Absences of the same pairs for the same reasons in bursts that follow each other, as one.
+
+    A dead client is one thing that broke, however many bursts it missed.
+    """
+    rows: list[list[Disruption]] = []
+    newest: dict[tuple[tuple[str, ...], tuple[str, ...]], list[Disruption]] = {}
+    for each in sorted(disruptions, key=lambda each: each.burst_index):
+        absent, who_and_why = each.kind is DisruptionKind.ABSENT, (each.pairs, each.causes)
+        row = newest.get(who_and_why)
+        if absent and row is not None and each.burst_index == row[-1].burst_index + 1:
+            row.append(each)
+            continue
+        rows.append([each])
+        if absent:
+            newest[who_and_why] = rows[-1]
+    return [_as_one(row) for row in rows]
+
+
+def _as_one(row: Sequence[Disruption]) -> Disruption:
+    if len(row) == 1:
+        return row[0]
+    return row[0].model_copy(
+        update={
+            "end_at": row[-1].end_at,
+            "duration_s": sum(each.duration_s for each in row),
+            "bursts_count": len(row),
+        }
+    )
+
+
+def course_findings(said: Course, *, silent_controls_count: int = 0) -> list[Finding]:
+    """The worst disruptions, what drifted, and what may have broken runs without a word."""
+    findings = []
+    if silent_controls_count:
+        findings.append(
+            Finding(
+                id="silent-control",
+                kind="context",
+                severity="warning",
+                weight=46,
+                sentence=f"{silent_controls_count} tests left iperf3's control connection silent "
+                f"for over {IDLE_LIMIT_S} s, after which a firewall may forget it: their ends may "
+                "be lost without a fault of the path",
+                next_step="build the start gate (make setup), or install iperf3 3.19 or newer",
+            )
+        )
+    worst = sorted(said.disruptions, key=gravity)[:NAMED_COUNT]
+    if worst:
+        more = said.disruptions_count - len(worst)
+        findings.append(
+            Finding(
+                id="disruptions",
+                kind="context",
+                severity="warning",
+                weight=59,
+                sentence="what broke: "
+                + "; ".join(describe(disruption) for disruption in worst)
+                + (f"; and {more} more" if more > 0 else ""),
+                next_step="hold these seconds against the firewall's and the hosts' logs",
+            )
+        )
+    down = said.availability
+    if down is not None and down.down_s:
+        findings.append(
+            Finding(
+                id="availability",
+                kind="context",
+                severity="note",
+                weight=42,
+                sentence=f"the load was carried for {down.up_ratio:.2%} of {down.planned_s} "
+                f"planned pair-seconds; {down.down_s} were below the floor, {down.unknown_s} are "
+                "unknown",
+            )
+        )
+    findings += [
+        Finding(
+            id=f"drift-{each.name}",
+            kind="context",
+            severity="note",
+            weight=41,
+            sentence=f"{each.name} moved by {each.percent_per_hour:+.3g} % an hour "
+            f"(95 %: {each.low_percent_per_hour:+.3g} to {each.high_percent_per_hour:+.3g}) "
+            f"over {each.bursts_count} bursts",
+        )
+        for each in said.trends
+        if each.moved
+    ]
+    return findings
+
+
+def bursts_of(disruption: Disruption) -> str:
+    """The number of its burst, from 1, or of its first and last."""
+    first, last = disruption.burst_index + 1, disruption.burst_index + disruption.bursts_count
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def describe(disruption: Disruption) -> str:
+    """One disruption in words: when, what, whom, how long."""
+    who = {
+        "all": f"all {disruption.pairs_count} pairs",
+        "one": disruption.pairs[0],
+        "some": f"{disruption.pairs_count} pairs",
+    }[disruption.scope]
+    words = {
+        DisruptionKind.STALL: "stalled",
+        DisruptionKind.DROP: "dropped",
+        DisruptionKind.RESET: "broke off",
+        DisruptionKind.CUT: "was cut",
+        DisruptionKind.RECONNECT: "connected again",
+        DisruptionKind.ABSENT: "never sent",
+        DisruptionKind.GAP: "went unrecorded",
+    }[disruption.kind]
+    why = f" ({disruption.causes[0]})" if disruption.causes else ""
+    row = f" in {disruption.bursts_count} bursts" if disruption.bursts_count > 1 else ""
+    return (
+        f"{disruption.start_at:%Y-%m-%d %H:%M:%S} UTC {who} {words} "
+        f"for {disruption.duration_s:.1f} s{row}{why}"
+    )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

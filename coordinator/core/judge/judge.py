@@ -1,0 +1,695 @@
+"""Objective in, verdict and findings out.
+
+Three rules make a pass mean something:
+
+- below the coverage floor nothing is a pass;
+- a burst with anything missing passes only if it would have passed over *every* window that the
+  missing rows could have made the common one, on what receivers themselves recorded
+  (:func:`coordinator.core.measure.aggregate._worst`), so leaving rows out never helps;
+- a limit that was not measured for every pair is not met.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Final, Literal
+
+from coordinator.core.judge.limiter import Limiter, LimiterName
+from coordinator.core.judge.reconcile import Reconciliation
+from coordinator.core.measure.aggregate import CliffSummary, FlowSummary, PairSummary, Window
+from coordinator.core.measure.asked import Difference
+from coordinator.core.measure.completeness import Completeness, State
+from coordinator.core.measure.latency import Latency
+from coordinator.core.measure.measures import MeasureSummary, find
+from coordinator.core.measure.unsteady_clocks import UnsteadyClocks
+from coordinator.core.plan.spec import Layer, RunSpec
+from exchange.messages import Message
+
+
+class Verdict(StrEnum):
+    PASS = "pass"  # noqa: S105  # a verdict, not a password
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"
+
+
+Severity = Literal["problem", "warning", "note"]
+WHOLE_RATIO: Final = 0.9999  # of planned pair-seconds: nothing to speak of is missing
+UNANSWERED_RATIO: Final = 0.9  # of a pair's probes lost: what is left says nothing of the path
+
+
+class Finding(Message):
+    """One thing a reader must know, with its numbers and what to do."""
+
+    id: str
+    kind: Literal["verdict", "cause", "context"]  # concluded, why, and to bear in mind
+    severity: Severity
+    weight: float  # findings are ordered by it, heaviest first
+    sentence: str
+    next_step: str | None = None
+
+
+class BurstFigures(Message):
+    """What :func:`judge` looks at, of one burst. Rates as measured (at scale)."""
+
+    completeness: Completeness
+    proven_ratio: float
+    window: Window | None
+    flows: tuple[FlowSummary, ...]
+    pairs: tuple[PairSummary, ...]
+    received_bits_per_second: float | None
+    ip_ratio: float
+    worst_bits_per_second: float | None
+    peak_pair_bits_per_second: float | None
+    duration_s: int
+    reconciliation: Reconciliation | None
+    limiter: Limiter
+    cliff: CliffSummary | None
+    measures: tuple[MeasureSummary, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    unsteady_clocks: UnsteadyClocks | None = None
+    latency: Latency | None = None
+
+
+def order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Heaviest first; equal weights by id, so that the order is always the same."""
+    return tuple(sorted(findings, key=lambda finding: (-finding.weight, finding.id)))
+
+
+def worse(verdicts: Iterable[Verdict]) -> Verdict:
+    """All must pass; one failure fails; nothing at all is inconclusive."""
+    said = set(verdicts)
+    if Verdict.FAIL in said:
+        return Verdict.FAIL
+    return Verdict.PASS if said == {Verdict.PASS} else Verdict.INCONCLUSIVE
+
+
+def gbits(bits_per_second: float) -> str:
+    """``1.74 Gbit/s`` or, under 0.1 Gbit/s, ``17.4 Mbit/s``."""
+    if abs(bits_per_second) >= 1e8:
+        return f"{bits_per_second / 1e9:.4g} Gbit/s"
+    return f"{bits_per_second / 1e6:.4g} Mbit/s"
+
+
+def judge(spec: RunSpec, burst: BurstFigures) -> tuple[Verdict, tuple[Finding, ...]]:
+    """Judge one burst."""
+    checks = (
+        _coverage(spec, burst),
+        _rate(spec, burst),
+        _limits(spec, burst),
+        _residual(spec, burst),
+    )
+    findings = [finding for _, found in checks for finding in found]
+    findings += _observations(spec, burst)
+    verdict = worse(verdict for verdict, _ in checks)
+    if verdict is Verdict.FAIL and checks[0][0] is Verdict.INCONCLUSIVE:
+        # Only what no missing row could have saved is a failure below the floor.
+        verdict = checks[1][0] if checks[1][0] is Verdict.FAIL else Verdict.INCONCLUSIVE
+    return verdict, order(findings)
+
+
+_Check = tuple[Verdict, list[Finding]]
+
+
+def _coverage(spec: RunSpec, burst: BurstFigures) -> _Check:
+    floor = spec.objective.coverage_floor_ratio
+    seen = burst.completeness
+    if seen.completeness_ratio < floor:
+        return Verdict.INCONCLUSIVE, [
+            Finding(
+                id="below-floor",
+                kind="verdict",
+                severity="problem",
+                weight=95,
+                sentence=f"{seen.measured_s} of {seen.planned_s} planned pair-seconds were "
+                f"measured, {seen.completeness_ratio:.1%}; a verdict needs {floor:.1%}",
+                next_step="mend what the findings below name, then run again",
+            )
+        ]
+    if burst.proven_ratio < floor:
+        return Verdict.INCONCLUSIVE, [
+            Finding(
+                id="receiver-unseen",
+                kind="verdict",
+                severity="problem",
+                weight=90,
+                sentence=f"receivers' own seconds cover {burst.proven_ratio:.1%} of the planned "
+                f"pair-seconds; a verdict needs {floor:.1%}, the rest rests on senders",
+                next_step="check that the server agents run and can write their records",
+            )
+        ]
+    unsteady_s = 0 if burst.unsteady_clocks is None else burst.unsteady_clocks.measured_s
+    steady_ratio = (seen.measured_s - unsteady_s) / max(1, seen.planned_s)
+    if steady_ratio < floor:
+        return Verdict.INCONCLUSIVE, [
+            Finding(
+                id="clocks-unproven",
+                kind="verdict",
+                severity="problem",
+                weight=89,
+                sentence=f"{steady_ratio:.1%} of the planned pair-seconds were measured by clocks "
+                f"that stayed within the gate of {_said('rtt', spec.clock_bound_max_s)}; a verdict "
+                f"needs {floor:.1%}, the rest cannot be placed in time",
+                next_step="mend the clocks that the findings below name, then run again",
+            )
+        ]
+    return Verdict.PASS, []
+
+
+def _rate(spec: RunSpec, burst: BurstFigures) -> _Check:
+    target = spec.scaled_target_bits_per_second
+    layer = spec.objective.layer
+    factor = burst.ip_ratio if layer is Layer.IP else 1.0
+    if burst.received_bits_per_second is None or burst.window is None:
+        return Verdict.INCONCLUSIVE, [
+            Finding(
+                id="no-window",
+                kind="verdict",
+                severity="problem",
+                weight=92,
+                sentence="there is no second that all measured pairs share, so there is no "
+                "fleet rate",
+                next_step="look at the pairs' states; check starts and clocks",
+            )
+        ]
+    rate = burst.received_bits_per_second * factor
+    said = f"{gbits(rate)} at the {layer} layer"
+    if target is None:
+        return Verdict.PASS, [
+            Finding(
+                id="no-target",
+                kind="verdict",
+                severity="note",
+                weight=20,
+                sentence=f"the fleet received {said}; no target was set, so a pass says only "
+                "that the measurement is whole",
+            )
+        ]
+    needed = target * (1 - spec.objective.tolerance_ratio)
+    share = rate / target
+    compared = (
+        f"the fleet received {said} over {burst.window.window_s} s, {share:.1%} of the target "
+        f"of {gbits(target)} (tolerance {spec.objective.tolerance_ratio:.0%})"
+    )
+    whole = (
+        burst.completeness.completeness_ratio >= WHOLE_RATIO and burst.proven_ratio >= WHOLE_RATIO
+    )
+    if rate < needed:
+        unseen_s = burst.completeness.planned_s - burst.completeness.measured_s
+        filled = (
+            (burst.peak_pair_bits_per_second or 0.0) * factor * unseen_s / max(1, burst.duration_s)
+        )
+        if not whole and rate + filled >= needed:
+            return Verdict.INCONCLUSIVE, [
+                Finding(
+                    id="target-open",
+                    kind="verdict",
+                    severity="problem",
+                    weight=85,
+                    sentence=f"{compared}; the {unseen_s} unseen pair-seconds could make up the "
+                    f"{gbits(needed - rate)} that it falls short",
+                    next_step="run again with every pair",
+                )
+            ]
+        return Verdict.FAIL, [
+            Finding(
+                id="target-missed",
+                kind="verdict",
+                severity="problem",
+                weight=100,
+                sentence=compared,
+                next_step=burst.limiter.advice
+                or "find the limit: look at NICs, CPU, windows and the firewall's own metrics",
+            )
+        ]
+    worst = (burst.worst_bits_per_second or 0.0) * factor
+    if not whole and worst < needed:
+        return Verdict.INCONCLUSIVE, [
+            Finding(
+                id="target-unproven",
+                kind="verdict",
+                severity="problem",
+                weight=80,
+                sentence=f"{compared}, but rows are missing, and over the worst window that they "
+                f"leave open receivers saw {gbits(worst)}",
+                next_step="run again with every pair",
+            )
+        ]
+    return Verdict.PASS, [
+        Finding(id="target-reached", kind="verdict", severity="note", weight=50, sentence=compared)
+    ]
+
+
+def _limits(spec: RunSpec, burst: BurstFigures) -> _Check:
+    """The optional limits; one that was not measured for every pair is not met."""
+    objective = spec.objective
+    findings = []
+    verdicts = [Verdict.PASS]
+    count = len(burst.pairs)
+    whole = burst.completeness.completeness_ratio >= WHOLE_RATIO
+    for flow in burst.flows:
+        for name, label, limit, value, pairs in (
+            ("rtt", "mean RTT", objective.rtt_mean_max_s, flow.rtt_mean_s, flow.rtt_pairs_count),
+            (
+                "retransmits",
+                "share of segments sent again",
+                objective.retransmit_max_ratio,
+                flow.retransmit_ratio,
+                flow.sent_pairs_count,
+            ),
+            (
+                "loss",
+                "share of datagrams lost",
+                objective.loss_max_ratio,
+                flow.loss_ratio,
+                flow.loss_pairs_count,
+            ),
+        ):
+            if limit is None:
+                continue
+            if value is not None and value > limit:
+                verdicts.append(Verdict.FAIL)
+                findings.append(
+                    Finding(
+                        id=f"{name}-limit",
+                        kind="verdict",
+                        severity="problem",
+                        weight=90,
+                        sentence=f"{flow.flow}: the {label} is {_said(name, value)}, the limit "
+                        f"{_said(name, limit)}",
+                        next_step="lower the load, or look for the queue that builds",
+                    )
+                )
+            elif value is None or pairs < count or not whole:
+                verdicts.append(Verdict.INCONCLUSIVE)
+                findings.append(
+                    Finding(
+                        id=f"{name}-unproven",
+                        kind="verdict",
+                        severity="problem",
+                        weight=70,
+                        sentence=f"{flow.flow}: the {label} was seen for {pairs} of {count} "
+                        f"pairs; its limit of {_said(name, limit)} needs all of them",
+                        next_step="run again with every pair",
+                    )
+                )
+    for label, name, limit, is_floor in (
+        ("share of requests that succeeded", "success_ratio", objective.success_min_ratio, True),
+        ("99th percentile of latency", "latency_p99", objective.latency_p99_max_s, False),
+    ):
+        if limit is None:
+            continue
+        found = find(burst.measures, name)
+        said = _said("rtt" if name == "latency_p99" else name, limit)
+        if found is not None and (found.value < limit if is_floor else found.value > limit):
+            verdicts.append(Verdict.FAIL)
+            told = _said("rtt" if name == "latency_p99" else name, found.value)
+            findings.append(
+                Finding(
+                    id=f"{name.replace('_', '-')}-limit",
+                    kind="verdict",
+                    severity="problem",
+                    weight=90,
+                    sentence=f"the {label} is {told}, the limit {said}",
+                    next_step="lower the load, or look at the errors by kind",
+                )
+            )
+        elif found is None or found.pairs_count < count or not whole:
+            verdicts.append(Verdict.INCONCLUSIVE)
+            findings.append(
+                Finding(
+                    id=f"{name.replace('_', '-')}-unproven",
+                    kind="verdict",
+                    severity="problem",
+                    weight=70,
+                    sentence=f"the {label} was told by {0 if found is None else found.pairs_count} "
+                    f"of {count} pairs; its limit of {said} needs all of them",
+                    next_step="run again with every pair",
+                )
+            )
+    probed_verdict, probed = _probes(spec, burst, whole=whole)
+    return worse([*verdicts, probed_verdict]), [*findings, *probed]
+
+
+def _probes(spec: RunSpec, burst: BurstFigures, *, whole: bool) -> _Check:
+    """Goals of latency and loss under load, which need every pair's probes."""
+    seen, objective, count = burst.latency, spec.objective, len(burst.pairs)
+    during = None if seen is None else seen.fleet.during
+    told_count = 0 if seen is None else seen.whole_pairs_count
+    verdicts, findings = [Verdict.PASS], []
+    for name, kind, label, limit, value in (
+        (
+            "probe-p99",
+            "rtt",
+            "99th percentile of probes' round trips under load",
+            objective.probe_p99_max_s,
+            during and during.p99_s,
+        ),
+        (
+            "probe-loss",
+            "loss",
+            "share of probes lost under load",
+            objective.probe_loss_max_ratio,
+            during and during.loss_ratio,
+        ),
+    ):
+        if limit is None:
+            continue
+        if isinstance(value, float) and value > limit:
+            verdicts.append(Verdict.FAIL)
+            findings.append(
+                Finding(
+                    id=f"{name}-limit",
+                    kind="verdict",
+                    severity="problem",
+                    weight=90,
+                    sentence=f"the {label} is {_said(kind, value)}, the limit {_said(kind, limit)}",
+                    next_step="lower the load, or look for the queue that builds",
+                )
+            )
+        elif not isinstance(value, float) or told_count < count or not whole:
+            verdicts.append(Verdict.INCONCLUSIVE)
+            findings.append(
+                Finding(
+                    id=f"{name}-unproven",
+                    kind="verdict",
+                    severity="problem",
+                    weight=70,
+                    sentence=f"the {label} was probed whole for {told_count} of {count} pairs; "
+                    f"its limit of {_said(kind, limit)} needs all of them",
+                    next_step="run again with every pair",
+                )
+            )
+    return worse(verdicts), findings
+
+
+def _latency_findings(seen: Latency | None) -> list[Finding]:
+    """What the load did to the path, with the worst pair and the worst second named."""
+    if seen is None or seen.fleet.during.p99_s is None:
+        return []
+    idle, during = seen.fleet.before, seen.fleet.during
+    against = "" if idle.p50_s is None else f" (idle {_said('rtt', idle.p50_s)})"
+    delay = seen.fleet.buffer_delay_ratio
+    lost = f", {during.loss_ratio:.2%} lost" if during.loss_ratio else ""
+    findings = [
+        Finding(
+            id="latency-under-load",
+            kind="context",
+            severity="note",
+            weight=38,
+            sentence=f"probes of {seen.pairs_count} pairs took {_said('rtt', during.p50_s or 0.0)}"
+            f"{against}, p99 {_said('rtt', during.p99_s or 0.0)}{lost} under load"
+            + ("" if delay is None else f"; buffer delay {delay:.0%}")
+            + (
+                ""
+                if seen.worst_pair is None
+                else f"; worst {seen.worst_pair}, p99 {_said('rtt', seen.worst_p99_s or 0.0)}"
+            ),
+        )
+    ]
+    if seen.spikes:
+        worst = max(
+            seen.spikes,
+            key=lambda spike: (spike.pairs_count, (spike.to_at - spike.from_at).total_seconds()),
+        )
+        slow = "no answer" if worst.rtt_max_s is None else f"up to {_said('rtt', worst.rtt_max_s)}"
+        times = "once" if seen.spikes_count == 1 else f"{seen.spikes_count} times"
+        findings.append(
+            Finding(
+                id="latency-spikes",
+                kind="cause",
+                severity="warning",
+                weight=60,
+                sentence=f"probes went a second or more without a good answer {times}; "
+                f"the worst at {worst.from_at:%H:%M:%S} UTC for "
+                f"{(worst.to_at - worst.from_at).total_seconds():.1f} s on {worst.pairs_count} "
+                f"pairs ({', '.join(worst.pairs)}{', ...' if worst.pairs_count > 3 else ''}): "
+                f"{slow}, {worst.lost_count} lost",
+                next_step="look at what the firewall and the hosts did at that second",
+            )
+        )
+    return findings
+
+
+def _unanswered_finding(pairs: Sequence[PairSummary]) -> list[Finding]:
+    """Pairs whose probes went out and (nearly) none came back, under load or already before it."""
+    probed = [
+        (pair, pair.latency)
+        for pair in pairs
+        if pair.latency is not None and pair.latency.during.sent_count
+    ]
+    silent = [
+        (pair, path) for pair, path in probed if (path.during.loss_ratio or 0.0) >= UNANSWERED_RATIO
+    ]
+    if not silent:
+        return []
+    before = sum(bool(path.before.answered_count) for _, path in silent)
+    return [
+        Finding(
+            id="probes-unanswered",
+            kind="cause",
+            severity="warning",
+            weight=59,
+            sentence=f"{len(silent)} of {len(probed)} probed pairs had (nearly) no answer to their "
+            f"probes under load, {before} of them had some before it: "
+            f"{_names([pair for pair, _ in silent])}",
+            next_step="look for what drops small UDP datagrams under load"
+            if 2 * before > len(silent)
+            else "let the server agents' echo port (BROADSIDE_AGENT_ECHO_PORT, 5200/udp) through "
+            "the firewall and the servers' own rules, and see in the agents' logs that it is bound",
+        )
+    ]
+
+
+def _said(name: str, value: float) -> str:
+    return f"{value * 1e3:.4g} ms" if name == "rtt" else f"{value:.3%}"
+
+
+def _residual(spec: RunSpec, burst: BurstFigures) -> _Check:
+    held = burst.reconciliation
+    if held is None:
+        return Verdict.PASS, [
+            Finding(
+                id="no-ledger",
+                kind="context",
+                severity="note",
+                weight=30,
+                sentence="no firewall ledger was read: that the traffic "
+                f"{'passed the firewall by' if spec.bypasses_device else 'crossed the firewall'} "
+                "is not shown",
+                next_step="configure a firewall metric source",
+            )
+        ]
+    if held.residual_ratio is None:
+        return Verdict.INCONCLUSIVE, [
+            Finding(
+                id="ledger-empty",
+                kind="verdict",
+                severity="problem",
+                weight=75,
+                sentence=f"the ledger {held.source} knows no bin of this burst",
+                next_step="wait until the metric has settled, then recompute the verdict",
+            )
+        ]
+    if held.bypassed:
+        return _crossed(spec, held, held.residual_ratio)
+    limit = spec.objective.residual_max_ratio
+    planned = burst.completeness.planned_s
+    unseen_s = planned - burst.completeness.measured_s
+    received = burst.received_bits_per_second or 0.0
+    fill = (
+        (burst.peak_pair_bits_per_second or 0.0) * unseen_s / max(1, burst.duration_s) / received
+        if received > 0
+        else 0.0
+    )
+    reach = max(abs(held.residual_ratio), abs(held.residual_ratio - fill)) + held.unknown_ratio
+    said = (
+        f"the firewall's ledger and the fleet's differ by {held.residual_ratio:+.2%} "
+        f"(+-{held.residual_uncertainty_ratio or 0.0:.2%}) of "
+        f"{(held.expected_bytes or 0.0) / 1e9:.4g} GB at its layer"
+    )
+    if abs(held.residual_ratio) > limit + (held.residual_uncertainty_ratio or 0.0) or reach > limit:
+        return Verdict.INCONCLUSIVE, [
+            Finding(
+                id="residual",
+                kind="verdict",
+                severity="problem",
+                weight=88,
+                sentence=f"{said}, more than the {limit:.1%} allowed"
+                + (
+                    f" (up to {reach:.1%} with what is missing or not known yet)"
+                    if abs(held.residual_ratio) <= limit
+                    else ""
+                ),
+                next_step="find out what the firewall saw and the fleet did not, or the reverse",
+            )
+        ]
+    return Verdict.PASS, [
+        Finding(id="reconciled", kind="context", severity="note", weight=40, sentence=said)
+    ]
+
+
+def _crossed(spec: RunSpec, held: Reconciliation, crossed_ratio: float) -> _Check:
+    """Of a run that was to pass the firewall by, its ledger must show nothing."""
+    limit = spec.objective.residual_max_ratio
+    said = (
+        f"above its idle level the ledger {held.source} shows {crossed_ratio:+.2%} "
+        f"(+-{held.residual_uncertainty_ratio or 0.0:.2%}) of the fleet's "
+        f"{(held.expected_bytes or 0.0) / 1e9:.4g} GB"
+    )
+    if max(0.0, crossed_ratio) + held.unknown_ratio <= limit:
+        return Verdict.PASS, [
+            Finding(
+                id="bypassed",
+                kind="context",
+                severity="note",
+                weight=40,
+                sentence=f"bypassed, as planned: {said}",
+            )
+        ]
+    unknown = (
+        f"; {held.unknown_ratio:.1%} of the fleet's bytes are in bins that it does not know"
+        if held.unknown_ratio > limit
+        else ""
+    )
+    return Verdict.INCONCLUSIVE, [
+        Finding(
+            id="not-bypassed",
+            kind="verdict",
+            severity="problem",
+            weight=88,
+            sentence=f"the run was to pass the firewall by (device.path=bypass), and {said}, more "
+            f"than the {limit:.1%} allowed{unknown}: it is no reference",
+            next_step="take the firewall out of the route, or launch without device.path=bypass",
+        )
+    ]
+
+
+def _observations(spec: RunSpec, burst: BurstFigures) -> list[Finding]:
+    """What a reader should know beside the verdict."""
+    findings = []
+    for state, weight, what, step in (
+        (State.MISSED, 66, "never started", "start a client agent for every pair"),
+        (State.LOST, 65, "were taken and never reported", "look at the agent's log and uplink"),
+        (State.NULL, 64, "ended without a byte", "look at the engine's error"),
+        (State.ABANDONED, 63, "were cut short", "look at the agent's log"),
+        (State.REFUSED, 62, "stood down", "mend what the reason names"),
+        (State.LATE, 61, "ran off the instant", "check clocks, the start gate and the queue"),
+    ):
+        named = [pair for pair in burst.pairs if pair.state is state]
+        if named:
+            findings.append(
+                Finding(
+                    id=f"{state}-pairs",
+                    kind="cause",
+                    severity="warning",
+                    weight=weight,
+                    sentence=f"{len(named)} of {len(burst.pairs)} pairs {what}: {_names(named)}",
+                    next_step=step,
+                )
+            )
+    findings += residual_causes(burst.reconciliation)
+    findings += _latency_findings(burst.latency)
+    findings += _unanswered_finding(burst.pairs)
+    if burst.differences:
+        findings.append(
+            Finding(
+                id="engine-differs",
+                kind="cause",
+                severity="warning",
+                weight=67,
+                sentence="the engine did other than it was asked: "
+                + "; ".join(map(str, burst.differences)),
+                next_step="mend the host's limits (net.core, tcp_allowed_congestion_control, the "
+                "path's MTU), or ask for what it can do",
+            )
+        )
+    if burst.unsteady_clocks is not None:
+        unsteady = burst.unsteady_clocks
+        findings.append(
+            Finding(
+                id="clock-moved",
+                kind="cause",
+                severity="warning",
+                weight=68,
+                sentence=f"{unsteady.pairs_count} of {len(burst.pairs)} pairs ran by a clock that "
+                "did not hold, so their seconds may be misplaced: "
+                + ", ".join(unsteady.said)
+                + (", ..." if unsteady.pairs_count > len(unsteady.said) else ""),
+                next_step="look at `chronyc tracking` and `chronyc sources` of those hosts; "
+                "their agents stand down while the clock is over the gate",
+            )
+        )
+    if burst.cliff is not None:
+        fall = 1 - burst.cliff.after_bits_per_second / burst.cliff.before_bits_per_second
+        findings.append(
+            Finding(
+                id="collapse",
+                kind="cause",
+                severity="problem",
+                weight=74,
+                sentence=f"at {burst.cliff.at:%H:%M:%S} UTC the fleet fell by {fall:.0%}, from "
+                f"{gbits(burst.cliff.before_bits_per_second)} to "
+                f"{gbits(burst.cliff.after_bits_per_second)} of payload, and stayed there",
+                next_step="look at what the firewall and the hosts logged at that second",
+            )
+        )
+    late = sum(flow.late_bits_per_second or 0.0 for flow in burst.flows)
+    if late:
+        findings.append(
+            Finding(
+                id="late-traffic",
+                kind="context",
+                severity="warning",
+                weight=45,
+                sentence=f"{gbits(late)} of the fleet's payload came from late pairs; it is in "
+                "the fleet's rate, not in its coverage",
+            )
+        )
+    if burst.limiter.name is not LimiterName.UNKNOWN:
+        findings.append(
+            Finding(
+                id=f"limiter-{burst.limiter.name}",
+                kind="cause",
+                severity="note",
+                weight=58,
+                sentence=f"the limit was the {burst.limiter.name} "
+                f"(confidence {burst.limiter.confidence_ratio:.0%}): "
+                + "; ".join(burst.limiter.evidence),
+                next_step=burst.limiter.advice,
+            )
+        )
+    if burst.window is not None and burst.window.short:
+        findings.append(
+            Finding(
+                id="short-sustain",
+                kind="context",
+                severity="note",
+                weight=10,
+                sentence=f"the window is {burst.window.window_s} s; RFC 9411 recommends a "
+                "sustain phase of at least 300 s",
+            )
+        )
+    return findings
+
+
+def residual_causes(held: Reconciliation | None) -> list[Finding]:
+    """The named causes of a reconciliation's residual, as findings."""
+    if held is None or held.residual_ratio is None:
+        return []
+    return [
+        Finding(
+            id=cause.id,
+            kind="cause",
+            severity="warning",
+            weight=72 - rank,
+            sentence=f"of the ledgers' difference of {held.residual_ratio:+.2%}, "
+            f"{cause.share_ratio:+.2%} may be {cause.id} "
+            f"(confidence {cause.confidence_ratio:.0%}): {cause.sentence}",
+        )
+        for rank, cause in enumerate(held.causes)
+    ]
+
+
+def _names(pairs: Sequence[PairSummary]) -> str:
+    said = [f"{pair.pair} ({pair.reason})" if pair.reason else pair.pair for pair in pairs[:3]]
+    more = f" and {len(pairs) - 3} more" if len(pairs) > 3 else ""
+    return ", ".join(said) + more

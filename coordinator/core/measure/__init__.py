@@ -1,0 +1,1 @@
+"""From agents' rows to figures of one burst. Pure."""

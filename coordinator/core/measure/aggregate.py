@@ -1,0 +1,596 @@
+"""Fleet figures from an aligned burst: per second, per pair, per flow, over the steady window."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.core.measure.align import CELL_FULL_RATIO, Aligned, Basis, FlowSeconds, HostSeconds
+from coordinator.core.measure.completeness import PAIR_FLOOR_RATIO, PairGrade, State
+from coordinator.core.measure.evidence import Floats, Joined, PairEvidence, Singles
+from coordinator.core.measure.headers import Headers
+from coordinator.core.measure.roundtrips import PathLatency
+from coordinator.core.measure.series import BurstSeries, FlowSeries
+from coordinator.core.measure.steady import batch_mean, cliff, ramp_s
+from coordinator.core.plan.spec import Burst
+from exchange.messages import Flow, Message, UtcDatetime, pair_name
+
+SUSTAIN_S: Final = 300  # s: what RFC 9411 recommends for a sustain phase, at least
+
+
+def figure(value: float | None) -> float | None:
+    """A number as summaries keep it: nine significant digits, unknown as None.
+
+    Nine digits hide what differs between two machines' summation orders, so that a recomputed
+    summary is the same text.
+    """
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.9g}")
+
+
+class Window(Message):
+    """The seconds that the headline is over."""
+
+    start_at: UtcDatetime
+    end_at: UtcDatetime
+    window_s: int
+    common_s: int  # seconds that all measured pairs share
+    ramp_s: int  # of those, cut at the head as ramp (MSER)
+    short: bool  # under the 300 s that RFC 9411 recommends
+
+
+class FlowSummary(Message):
+    """One flow of the fleet over the window. Rates are payload at the receiver unless named."""
+
+    flow: Flow
+    received_bits_per_second: float | None = None
+    received_half_width_bits_per_second: float | None = None  # 95 % CI: batch means, clock bounds
+    ip_bits_per_second: float | None = None  # received payload x header overhead: what RFC 9411
+    # calls inspected throughput, at the IP layer
+    sent_bits_per_second: float | None = None  # payload, at the senders that were heard
+    sent_pairs_count: int = 0  # pairs whose sender's seconds are in sent_bits_per_second
+    late_bits_per_second: float | None = None  # the part of received that late pairs carried
+    proven_ratio: float | None = None  # the part of received that receivers' own seconds say
+    second_median_bits_per_second: float | None = None  # over seconds of the fleet's sum
+    second_p5_bits_per_second: float | None = None
+    second_p95_bits_per_second: float | None = None
+    second_cov_ratio: float | None = None  # standard deviation / mean
+    pair_mean_bits_per_second: float | None = None  # over pairs' window means
+    pair_median_bits_per_second: float | None = None
+    pair_p5_bits_per_second: float | None = None
+    pair_p95_bits_per_second: float | None = None
+    pair_cov_ratio: float | None = None
+    jain_ratio: float | None = None  # fairness over pairs
+    share_movement_ratio: float | None = None  # variance of the sum / sum of pairs' variances
+    retransmits_count: int | None = None  # in the window, senders that were heard
+    retransmit_ratio: float | None = None  # of segments sent
+    mss_bytes: int | None = None  # TCP payload of a full packet, by the overhead's reckoning
+    tcp_efficiency_ratio: float | None = None
+    rtt_mean_s: float | None = None
+    rtt_p50_s: float | None = None
+    rtt_p95_s: float | None = None
+    rtt_max_s: float | None = None
+    rtt_baseline_s: float | None = None  # smallest seen by any pair
+    rtt_pairs_count: int = 0
+    buffer_delay_ratio: float | None = None
+    transfer_time_ratio: float | None = None
+    loss_ratio: float | None = None  # UDP datagrams
+    loss_pairs_count: int = 0
+
+
+class HostSummary(Message):
+    """One side's hosts over the window."""
+
+    cpu_mean_ratio: float | None = None  # of all cores, mean over hosts
+    cpu_max_ratio: float | None = None  # of all cores, the busiest host's mean
+    core_max_ratio: float | None = None  # the busiest core of any host, its mean
+    nic_max_ratio: float | None = None  # egress / cap, the fullest host
+    drops_count: int | None = None  # NIC drops over the burst
+    hosts_count: int = 0  # hosts with counters
+
+
+class PairSummary(Message):
+    """One pair of one burst. Rates are payload over the fleet's window, all flows."""
+
+    pair: str
+    pair_index: int
+    client_agent_id: str | None = None
+    server_agent_id: str | None = None
+    state: State
+    reason: str | None = None
+    completeness_ratio: float
+    start_error_s: float | None = None
+    clock_bound_s: float | None = None
+    basis: Basis
+    joined_by: Joined | None = None
+    received_bits_per_second: float | None = None
+    sent_bits_per_second: float | None = None
+    share_ratio: float | None = None  # of the fleet's received
+    cov_ratio: float | None = None  # over the window's seconds
+    retransmits_count: int | None = None
+    rtt_mean_s: float | None = None
+    rtt_min_s: float | None = None
+    cwnd_bytes: float | None = None
+    client_cpu_ratio: float | None = None
+    client_core_ratio: float | None = None
+    client_nic_ratio: float | None = None  # egress at the link layer / cap
+    client_vm_size: str | None = None
+    server_cpu_ratio: float | None = None
+    server_core_ratio: float | None = None
+    server_nic_ratio: float | None = None
+    server_vm_size: str | None = None
+    latency: PathLatency | None = None  # of probes
+
+
+class CliffSummary(Message):
+    """A fall of the fleet's sum that lasted to the end of the window."""
+
+    at: UtcDatetime
+    before_bits_per_second: float
+    after_bits_per_second: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregate:
+    """Everything that :func:`aggregate` says of a burst."""
+
+    window: Window | None
+    flows: tuple[FlowSummary, ...]
+    pairs: tuple[PairSummary, ...]
+    client: HostSummary
+    server: HostSummary
+    cliff: CliffSummary | None
+    series: BurstSeries
+    worst_bits_per_second: float | None
+    peak_pair_bits_per_second: float | None
+
+
+def common_window(aligned: Aligned, rows: Sequence[int], burst: Burst) -> tuple[int, int] | None:
+    """Cells [from, before) from the last of the pairs' first full cells to the first of their
+    last ones, inside the planned burst without its omitted warm-up; None when empty.
+
+    Gaps inside stay gaps: they count as nothing seen, never as zero covered.
+    """
+    if not rows:
+        return None
+    planned_s = burst.planned_start_at.timestamp()
+    first = math.ceil(planned_s + burst.omit_s) - aligned.grid.start_s
+    stop = math.floor(burst.planned_end_at.timestamp()) - aligned.grid.start_s
+    for flow in aligned.flows:
+        full = flow.coverage[list(rows)] >= CELL_FULL_RATIO
+        if not full.any(axis=1).all():
+            return None
+        first = max(first, int(full.argmax(axis=1).max()))
+        stop = min(stop, full.shape[1] - int(full[:, ::-1].argmax(axis=1).max()))
+    return (first, stop) if stop > first else None
+
+
+def aggregate(
+    burst: Burst,
+    aligned: Aligned,
+    grades: Sequence[PairGrade],
+    headers: Headers,
+    *,
+    late_after_s: float,
+    clock_bound_max_s: float,
+) -> Aggregate:
+    """Figures of one burst; ``grades`` are in the order of ``aligned.pairs``."""
+    measured = [row for row, grade in enumerate(grades) if grade.measured]
+    seen = [row for row, grade in enumerate(grades) if grade.start_error_s is not None]
+    common = common_window(aligned, measured or seen, burst)
+    fleet = np.sum([flow.received_bytes.sum(axis=0) for flow in aligned.flows], axis=0)
+    span: slice | None = None
+    window = None
+    if common is not None:
+        cut = ramp_s(fleet[common[0] : common[1]])
+        span = slice(common[0] + cut, common[1])
+        window = Window(
+            start_at=_at(aligned.grid.start_s + span.start),
+            end_at=_at(aligned.grid.start_s + span.stop),
+            window_s=span.stop - span.start,
+            common_s=common[1] - common[0],
+            ramp_s=cut,
+            short=span.stop - span.start < SUSTAIN_S,
+        )
+    bounds = np.nan_to_num(aligned.clock_bound_s[measured or seen], nan=clock_bound_max_s)
+    bound_s = float(bounds.mean()) if len(bounds) else clock_bound_max_s
+    flows = tuple(_flow(flow, aligned, grades, headers, span, bound_s) for flow in aligned.flows)
+    pairs = _pairs(aligned, grades, headers, span)
+    return Aggregate(
+        window=window,
+        flows=flows,
+        pairs=pairs,
+        client=_hosts(aligned.client, [pair.client_nic_ratio for pair in pairs], span),
+        server=_hosts(aligned.server, [pair.server_nic_ratio for pair in pairs], span),
+        cliff=None if span is None else _cliff(aligned, measured, span),
+        series=_series(burst, aligned, span),
+        worst_bits_per_second=_worst(burst, aligned, late_after_s),
+        peak_pair_bits_per_second=figure(
+            float(sum(flow.received_bytes.max(initial=0.0) for flow in aligned.flows)) * 8
+        ),
+    )
+
+
+def _at(epoch_s: float) -> datetime:
+    return datetime.fromtimestamp(epoch_s, UTC)
+
+
+def _flow(
+    flow: FlowSeconds,
+    aligned: Aligned,
+    grades: Sequence[PairGrade],
+    headers: Headers,
+    span: slice | None,
+    bound_s: float,
+) -> FlowSummary:
+    if span is None:
+        return FlowSummary(flow=flow.flow)
+    length_s = span.stop - span.start
+    bytes_in = flow.received_bytes[:, span]
+    bits = bytes_in.sum(axis=0) * 8
+    received = float(bits.mean())
+    clock_half = received * min(1.0, 2 * bound_s / length_s)
+    pair_bits = bytes_in.sum(axis=1) * 8 / length_s
+    on_time = np.array([grade.measured for grade in grades])
+    rates = pair_bits[on_time if on_time.any() else flow.coverage[:, span].any(axis=1)]
+    late = np.array([grade.state is State.LATE for grade in grades])
+    sent_bytes = _known_sum(flow.sent_bytes[:, span])
+    sent = None if sent_bytes is None else sent_bytes * 8 / length_s
+    segments = None if sent_bytes is None else sent_bytes / headers.mss_bytes
+    retransmits = _known_sum(flow.retransmits_count[:, span])
+    rtt = flow.rtt_s[:, span]
+    rtts = rtt[~np.isnan(rtt)].astype(np.float64)
+    rtt_mean = float(rtts.mean()) if len(rtts) else None
+    baseline = _baseline(aligned.pairs, flow.flow, rtts)
+    lost, packets = flow.lost_count[:, span], flow.packets_count[:, span]
+    caps = [pair.client_nic_bits_per_second for pair in aligned.pairs]
+    return FlowSummary(
+        flow=flow.flow,
+        received_bits_per_second=figure(received),
+        received_half_width_bits_per_second=figure(
+            math.hypot(batch_mean(bits).half_width, clock_half)
+        ),
+        ip_bits_per_second=figure(received * headers.ip_ratio),
+        sent_bits_per_second=figure(sent),
+        sent_pairs_count=_known_rows(flow.sent_bytes[:, span]),
+        late_bits_per_second=figure(float(pair_bits[late].sum())) if late.any() else None,
+        proven_ratio=_over(float(flow.proven_bytes[span].sum()), float(bytes_in.sum())),
+        second_median_bits_per_second=_quantile(bits, 0.5),
+        second_p5_bits_per_second=_quantile(bits, 0.05),
+        second_p95_bits_per_second=_quantile(bits, 0.95),
+        second_cov_ratio=figure(_cov(bits)),
+        pair_mean_bits_per_second=figure(float(rates.mean())) if len(rates) else None,
+        pair_median_bits_per_second=_quantile(rates, 0.5),
+        pair_p5_bits_per_second=_quantile(rates, 0.05),
+        pair_p95_bits_per_second=_quantile(rates, 0.95),
+        pair_cov_ratio=figure(_cov(rates)),
+        jain_ratio=figure(jain(rates)),
+        share_movement_ratio=figure(_share_movement(bytes_in[on_time])),
+        retransmits_count=None if retransmits is None else round(retransmits),
+        retransmit_ratio=_over(retransmits, segments),
+        mss_bytes=headers.mss_bytes,
+        tcp_efficiency_ratio=figure(tcp_efficiency(segments, retransmits)),
+        rtt_mean_s=figure(rtt_mean),
+        rtt_p50_s=_quantile(rtts, 0.5),
+        rtt_p95_s=_quantile(rtts, 0.95),
+        rtt_max_s=_quantile(rtts, 1.0),
+        rtt_baseline_s=figure(baseline),
+        rtt_pairs_count=_known_rows(rtt),
+        buffer_delay_ratio=figure(buffer_delay(rtt_mean, baseline)),
+        transfer_time_ratio=figure(transfer_time_ratio(received, headers.wire_ratio, caps)),
+        loss_ratio=_over(_known_sum(lost), _known_sum(packets)),
+        loss_pairs_count=_known_rows(lost),
+    )
+
+
+def _known_sum(cells: Singles) -> float | None:
+    """Sum of the known cells; None where none is known."""
+    return None if np.isnan(cells).all() else float(np.nansum(cells, dtype=np.float64))
+
+
+def _known_rows(cells: Singles) -> int:
+    return int((~np.isnan(cells)).any(axis=1).sum())
+
+
+def _quantile(values: Floats, quantile: float) -> float | None:
+    return figure(float(np.quantile(values, quantile))) if len(values) else None
+
+
+def _over(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else figure(part / whole)
+
+
+def _cov(values: Floats) -> float:
+    """Coefficient of variation: sample standard deviation / mean; NaN under two values."""
+    if len(values) < 2 or values.mean() <= 0:
+        return math.nan
+    return float(values.std(ddof=1) / values.mean())
+
+
+def jain(rates: Floats) -> float:
+    """Jain's fairness index, (sum x)^2 / (n sum x^2): 1 when all are equal, 1/n when one has all.
+
+    R. Jain, D. Chiu, W. Hawe, "A Quantitative Measure of Fairness and Discrimination for Resource
+    Allocation in Shared Computer Systems", DEC Research Report TR-301, 1984. NaN without traffic.
+    """
+    squares = float((rates**2).sum())
+    return float(rates.sum()) ** 2 / (len(rates) * squares) if squares > 0 else math.nan
+
+
+def tcp_efficiency(segments: float | None, retransmits: float | None) -> float | None:
+    """(Transmitted - retransmitted bytes) / transmitted bytes: RFC 6349, section 4.2.
+
+    ``segments`` are those of new payload; what was sent again comes on top of them.
+    """
+    if not segments or retransmits is None:
+        return None
+    return segments / (segments + retransmits)
+
+
+def buffer_delay(rtt_mean_s: float | None, baseline_s: float | None) -> float | None:
+    """(Mean RTT in transfer - baseline RTT) / baseline RTT: RFC 6349, section 4.3."""
+    if rtt_mean_s is None or not baseline_s:
+        return None
+    return (rtt_mean_s - baseline_s) / baseline_s
+
+
+def transfer_time_ratio(
+    received_bits_per_second: float, wire_ratio: float, caps: Sequence[float | None]
+) -> float | None:
+    """Actual / ideal TCP transfer time: RFC 6349, section 4.1.
+
+    The ideal is what the clients' NIC caps would carry with these headers. None where a cap is
+    unknown.
+    """
+    known = [cap for cap in caps if cap]
+    if not known or len(known) < len(caps) or received_bits_per_second <= 0:
+        return None
+    return sum(known) / wire_ratio / received_bits_per_second
+
+
+def _share_movement(bytes_in: Floats) -> float:
+    """Variance of the sum over sum of variances: 1 for pairs that move apart, near 0 where what
+    one pair gains another loses, as when one device caps the sum."""
+    if len(bytes_in) < 2 or bytes_in.shape[1] < 4:
+        return math.nan
+    single = float(bytes_in.var(axis=1, ddof=1).sum())
+    return float(bytes_in.sum(axis=0).var(ddof=1)) / single if single > 0 else math.nan
+
+
+def _baseline(pairs: Sequence[PairEvidence], flow: Flow, rtt_s: Floats) -> float | None:
+    """Smallest RTT that an engine's totals or seconds name."""
+    said = [
+        totals.rtt_min_s
+        for pair in pairs
+        for engine in (
+            pair.report.engine if pair.report else None,
+            pair.server_test.engine if pair.server_test else None,
+        )
+        if engine is not None
+        for totals in engine.totals
+        if totals.flow is flow and totals.rtt_min_s
+    ]
+    if len(rtt_s):
+        said.append(float(rtt_s.min()))
+    return min(said, default=None)
+
+
+def _row_means(cells: Singles, span: slice) -> Floats:
+    """Mean over the window of each row's known cells; NaN where none is."""
+    part = cells[:, span]
+    known = ~np.isnan(part)
+    counts = known.sum(axis=1)
+    sums = np.where(known, part, 0.0).sum(axis=1, dtype=np.float64)
+    means = np.full(len(sums), np.nan)
+    np.divide(sums, counts, out=means, where=counts > 0)
+    return means
+
+
+def _column_means(cells: Singles) -> Floats:
+    known = ~np.isnan(cells)
+    counts = known.sum(axis=0)
+    sums = np.where(known, cells, 0.0).sum(axis=0, dtype=np.float64)
+    means = np.full(len(sums), np.nan)
+    np.divide(sums, counts, out=means, where=counts > 0)
+    return means
+
+
+def _pairs(
+    aligned: Aligned, grades: Sequence[PairGrade], headers: Headers, span: slice | None
+) -> tuple[PairSummary, ...]:
+    figures = {} if span is None else _pair_figures(aligned, headers, span)
+    summaries = []
+    for row, (pair, grade) in enumerate(zip(aligned.pairs, grades, strict=True)):
+        test, claim, report = pair.server_test, pair.claim, pair.report
+        summaries.append(
+            PairSummary(
+                pair=pair_name(pair.pair_index),
+                pair_index=pair.pair_index,
+                client_agent_id=report.agent_id if report else claim.agent_id if claim else None,
+                server_agent_id=test.agent_id if test else None,
+                state=grade.state,
+                reason=grade.reason,
+                completeness_ratio=grade.completeness.completeness_ratio,
+                start_error_s=figure(grade.start_error_s),
+                clock_bound_s=figure(float(aligned.clock_bound_s[row])),
+                basis=max((flow.basis[row] for flow in aligned.flows), key=list(Basis).index),
+                joined_by=pair.joined_by,
+                client_vm_size=pair.client_vm_size,
+                server_vm_size=pair.server_vm_size,
+                **{name: figure(float(values[row])) for name, values in figures.items()},
+            )
+        )
+    return tuple(summaries)
+
+
+def _pair_figures(aligned: Aligned, headers: Headers, span: slice) -> dict[str, Floats]:
+    """Figures of every pair over the window, by their name in :class:`PairSummary`.
+
+    A host's egress is what its counter says, or what its payload comes to in frames where that is
+    more: counters above segmentation offload do not see the headers of segments.
+    """
+    length_s = span.stop - span.start
+    unknown = np.full(len(aligned.pairs), np.nan)
+    seen = np.any([flow.coverage[:, span].any(axis=1) for flow in aligned.flows], axis=0)
+    per_second = np.sum([flow.received_bytes[:, span] for flow in aligned.flows], axis=0)
+    received = np.where(seen, per_second.sum(axis=1) * 8 / length_s, np.nan)
+    total = float(np.nansum(received))
+    cov = unknown.copy()
+    if length_s > 1:
+        means = per_second.mean(axis=1)
+        np.divide(per_second.std(axis=1, ddof=1), means, out=cov, where=means > 0)
+    lead = aligned.flows[0]
+    lowest = np.where(np.isnan(lead.rtt_s[:, span]), np.inf, lead.rtt_s[:, span]).min(axis=1)
+    sent = _row_sums([flow.sent_bytes for flow in aligned.flows], span)
+    retransmits = _row_sums([flow.retransmits_count for flow in aligned.flows], span)
+    figures = {
+        "received_bits_per_second": received,
+        "sent_bits_per_second": sent * 8 / length_s,
+        "share_ratio": received / total if total > 0 else unknown,
+        "cov_ratio": cov,
+        "retransmits_count": np.rint(retransmits),
+        "rtt_mean_s": _row_means(lead.rtt_s, span),
+        "rtt_min_s": lowest,  # infinite where unknown
+        "cwnd_bytes": _row_means(lead.cwnd_bytes, span),
+    }
+    for side, host, caps, own in (
+        ("client", aligned.client, [p.client_nic_bits_per_second for p in aligned.pairs], Flow.UP),
+        (
+            "server",
+            aligned.server,
+            [p.server_nic_bits_per_second for p in aligned.pairs],
+            Flow.DOWN,
+        ),
+    ):
+        cap = np.array([known or math.nan for known in caps])
+        figures[f"{side}_cpu_ratio"] = _row_means(host.cpu_busy_ratio, span)
+        figures[f"{side}_core_ratio"] = _row_means(host.cpu_busiest_core_ratio, span)
+        framed = unknown.copy()
+        for flow in aligned.flows:
+            if flow.flow is own:
+                payload = flow.received_bytes[:, span].sum(axis=1, dtype=np.float64) / length_s
+                framed = np.where(flow.coverage[:, span].any(axis=1), payload, np.nan)
+        egress = np.fmax(_row_means(host.nic_tx_bytes, span), framed * headers.wire_ratio)
+        figures[f"{side}_nic_ratio"] = egress * 8 / cap
+    return figures
+
+
+def _row_sums(matrices: Sequence[Singles], span: slice) -> Floats:
+    """Sum over the window of each row's known cells, over all flows; NaN where none is known."""
+    cells = np.concatenate([matrix[:, span] for matrix in matrices], axis=1)
+    sums = np.nansum(cells, axis=1, dtype=np.float64)
+    return np.where(np.isnan(cells).all(axis=1), np.nan, sums)
+
+
+def _hosts(
+    host: HostSeconds, nic_ratios: Sequence[float | None], span: slice | None
+) -> HostSummary:
+    if span is None:
+        return HostSummary()
+    cpu = _row_means(host.cpu_busy_ratio, span)
+    known = cpu[~np.isnan(cpu)]
+    fullest = figure(max((ratio for ratio in nic_ratios if ratio is not None), default=None))
+    if not len(known):
+        return HostSummary(nic_max_ratio=fullest)
+    return HostSummary(
+        cpu_mean_ratio=figure(float(known.mean())),
+        cpu_max_ratio=figure(float(known.max())),
+        core_max_ratio=figure(float(np.nanmax(_row_means(host.cpu_busiest_core_ratio, span)))),
+        nic_max_ratio=fullest,
+        drops_count=round(float(np.nansum(host.drops_count))),
+        hosts_count=len(known),
+    )
+
+
+def _cliff(aligned: Aligned, measured: Sequence[int], span: slice) -> CliffSummary | None:
+    """A fall of the pairs that ran to the end: one that left cannot make it."""
+    rows = list(measured)
+    found = cliff(
+        np.sum([flow.received_bytes[rows, span].sum(axis=0) for flow in aligned.flows], axis=0)
+    )
+    if found is None:
+        return None
+    return CliffSummary(
+        at=_at(aligned.grid.start_s + span.start + found.at),
+        before_bits_per_second=figure(found.before * 8) or 0.0,
+        after_bits_per_second=figure(found.after * 8) or 0.0,
+    )
+
+
+def _worst(burst: Burst, aligned: Aligned, late_after_s: float) -> float | None:
+    """The smallest mean, over every window that could have been the common one had other pairs
+    been seen, of what receivers' own seconds say.
+
+    Adding any row to the evidence can only raise it, so a pass that rests on it cannot have come
+    from leaving rows out. A common window starts no later than half the burst (the ramp rule)
+    plus the start tolerance, and ends no earlier than a pair may and still count as measured.
+    """
+    proven = np.sum([flow.proven_bytes for flow in aligned.flows], axis=0)
+    first = math.ceil(burst.planned_start_at.timestamp() + burst.omit_s) - aligned.grid.start_s
+    stop = math.floor(burst.planned_end_at.timestamp()) - aligned.grid.start_s
+    planned = proven[max(0, first) : stop]
+    count = len(planned)
+    latest_start = math.ceil(count / 2 + late_after_s) + 1
+    earliest_stop = max(latest_start + 1, math.floor(PAIR_FLOOR_RATIO * count - late_after_s) - 1)
+    if count < 2 or earliest_stop > count:
+        return None
+    sums = np.concatenate(([0.0], np.cumsum(planned)))
+    starts = np.arange(latest_start + 1)
+    stops = np.arange(earliest_stop, count + 1)
+    means = (sums[stops][None, :] - sums[starts][:, None]) / (stops[None, :] - starts[:, None])
+    return figure(float(means.min()) * 8)
+
+
+def _series(burst: Burst, aligned: Aligned, span: slice | None) -> BurstSeries:
+    covered = np.min([flow.coverage for flow in aligned.flows], axis=0)
+    return BurstSeries(
+        burst_index=burst.index,
+        start_s=aligned.grid.start_s,
+        planned_start_s=burst.planned_start_at.timestamp(),
+        duration_s=burst.duration_s,
+        omit_s=burst.omit_s,
+        window=None if span is None else (span.start, span.stop),
+        coverage_ratio=covered.mean(axis=0, dtype=np.float64),
+        client_cpu_ratio=_column_means(aligned.client.cpu_busy_ratio),
+        server_cpu_ratio=_column_means(aligned.server.cpu_busy_ratio),
+        flows=tuple(_flow_series(flow) for flow in aligned.flows),
+    )
+
+
+def _flow_series(flow: FlowSeconds) -> FlowSeries:
+    rates = (flow.received_bytes * 8).astype(np.float32)
+    rates[flow.coverage <= 0] = np.nan
+    p5, p50, p95 = _column_quantiles(rates, (0.05, 0.5, 0.95))
+    sent: Floats = np.asarray(np.nansum(flow.sent_bytes, axis=0, dtype=np.float64))
+    sent[np.isnan(flow.sent_bytes).all(axis=0)] = np.nan
+    retransmits: Floats = np.asarray(np.nansum(flow.retransmits_count, axis=0, dtype=np.float64))
+    retransmits[np.isnan(flow.retransmits_count).all(axis=0)] = np.nan
+    return FlowSeries(
+        flow=flow.flow,
+        received_bytes=flow.received_bytes.sum(axis=0),
+        sent_bytes=sent,
+        proven_bytes=flow.proven_bytes,
+        pair_p5_bits_per_second=p5,
+        pair_p50_bits_per_second=p50,
+        pair_p95_bits_per_second=p95,
+        retransmits_count=retransmits,
+        rtt_mean_s=_column_means(flow.rtt_s),
+        pairs_bits_per_second=rates,
+    )
+
+
+def _column_quantiles(cells: NDArray[np.float32], quantiles: Sequence[float]) -> tuple[Floats, ...]:
+    """Quantiles of each column's known cells, by the nearest rank; NaN where none is known."""
+    ordered = np.sort(cells, axis=0)  # NaN last
+    counts = (~np.isnan(cells)).sum(axis=0)
+    columns = np.arange(cells.shape[1])
+    results = []
+    for quantile in quantiles:
+        rank = np.maximum(np.ceil(quantile * counts).astype(np.intp) - 1, 0)
+        results.append(ordered[rank, columns].astype(np.float64))
+    return tuple(results)

@@ -1,0 +1,467 @@
+"""Puts every end's irregular intervals on one UTC grid of whole seconds, losing no byte.
+
+The engine's intervals are offset by each agent's start and clock, and are not exactly one second
+long. Each track's cumulative bytes are interpolated linearly between its own interval bounds and
+differenced at the whole UTC seconds, so a track's cells sum to its intervals. Where no interval
+covers a cell, the cell's coverage is 0 and its bytes say nothing.
+
+Receiver seconds stand wherever they are. A cell that only the sender saw is filled with the
+sender's bytes times the pair's received/sent totals, and the pair's :class:`Basis` says so.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.core.measure.evidence import (
+    BurstEvidence,
+    Floats,
+    HostColumns,
+    PairEvidence,
+    Singles,
+    TrackColumns,
+    clock_correction,
+    host_columns,
+    track_columns,
+)
+from exchange.messages import Direction, Flow, FlowTotals, Outcome, Side
+
+TAIL_MAX_S: Final = 60.0  # s beyond one more duration after the planned end that the grid reaches
+FILL_LEAST_S: Final = 0.5  # s that the sender must have seen beyond the receiver to fill in
+OWN_EDGE_RATIO: Final = 0.1  # of a cell: how far two ends' first and last cells differ anyway
+CELL_FULL_RATIO: Final = 0.99  # of a second: covered as far as clocks can tell
+SECOND_SEEN_RATIO: Final = 0.5  # of a second: covered at least so far, the second counts as seen
+_TOUCH_S: Final = 1e-6  # s of a cell below which an interval does not reach it
+MISPLACED_S: Final = 3600.0  # s from the instant beyond which a track's own clock is not believed
+
+
+class Basis(StrEnum):
+    """What a pair's received bytes rest on."""
+
+    RECEIVER = "receiver"  # the receiving end's own seconds
+    MIXED = "mixed"  # the receiver's seconds, some filled from the sender's
+    SENDER_SCALED = "sender-scaled"  # sender seconds times the pair's received/sent totals
+    SENDER = "sender"  # sender seconds, no totals to scale them by
+    TOTALS = "totals"  # the engine's received total, spread evenly
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Whole UTC seconds: cell ``i`` is ``[start_s + i, start_s + i + 1)``."""
+
+    start_s: int  # epoch s
+    count: int
+
+    @property
+    def edges(self) -> Floats:
+        """Cell bounds, epoch s; shape (count + 1,)."""
+        return self.start_s + np.arange(self.count + 1, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowSeconds:
+    """One flow of every pair on the grid; matrices are (pairs, cells), NaN is unknown."""
+
+    flow: Flow
+    received_bytes: Floats  # 0 where coverage is 0
+    sent_bytes: Singles  # NaN where the sender's seconds are unknown
+    coverage: Singles  # 0..1, the share of the cell for which received_bytes speaks
+    proven_bytes: Floats  # shape (cells,): the part of the sum that receivers' own seconds say
+    retransmits_count: Singles
+    rtt_s: Singles
+    cwnd_bytes: Singles
+    lost_count: Singles  # UDP datagrams
+    packets_count: Singles
+    basis: tuple[Basis, ...]
+    own_seen: NDArray[np.bool_]  # (pairs, planned seconds), in each pair's own engine time
+    own_bytes: Singles  # the same cells' received bytes; of the covered part where covered in part
+    own_coverage: Singles  # 0..1, the share of the cell for which own_bytes speaks
+    proven_s: Floats  # per pair: planned seconds that the receiver's own seconds cover
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSeconds:
+    """One side's hosts on the grid; matrices are (pairs, cells), NaN is unknown."""
+
+    cpu_busy_ratio: Singles
+    cpu_busiest_core_ratio: Singles
+    nic_tx_bytes: Singles
+    drops_count: Floats  # per pair, over the burst
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aligned:
+    """A burst on the grid. Pairs are in pair-index order whatever the order of the evidence."""
+
+    grid: Grid
+    pairs: tuple[PairEvidence, ...]
+    flows: tuple[FlowSeconds, ...]
+    client: HostSeconds
+    server: HostSeconds
+    first_data_at_s: Floats  # per pair, epoch s by corrected clock; NaN: no data
+    clock_bound_s: Floats  # per pair, the larger of its ends' bounds; NaN: unknown
+
+
+class Spread:
+    """Shares intervals' amounts out over cells by the time that they overlap.
+
+    Intervals are sorted and disjoint; ``edges`` has one more element than there are cells.
+    Cumulative amounts are interpolated linearly at the edges and differenced, so amounts that lie
+    within ``edges`` are conserved.
+    """
+
+    def __init__(self, start_s: Floats, end_s: Floats, edges: Floats) -> None:
+        self._length_s = end_s - start_s
+        place = np.searchsorted(start_s, edges, side="right") - 1
+        before = place < 0
+        self._place = np.where(before, 0, place)
+        inside = (edges - start_s[self._place]) / self._length_s[self._place]
+        self._inside = np.where(before, 0.0, np.minimum(inside, 1.0))
+        self.coverage = self.over(self._length_s)  # seconds of each cell that intervals cover
+
+    def over(self, amount: NDArray[np.floating]) -> Floats:
+        """The cells' parts of ``amount``, one value an interval."""
+        total = np.cumsum(amount, dtype=np.float64) - amount
+        at_edges: Floats = total[self._place] + amount[self._place] * self._inside
+        return at_edges[1:] - at_edges[:-1]
+
+    def mean(self, values: Singles) -> Floats:
+        """Mean of the values over each cell, weighted by overlap; NaN where none is known."""
+        weighted, known = self._known(values, values * self._length_s)
+        cells = np.full(len(known), np.nan)
+        np.divide(weighted, known, out=cells, where=known > _TOUCH_S)
+        return cells
+
+    def share(self, counts: Singles) -> Floats:
+        """Counts shared out; NaN where no interval with a known count reaches."""
+        cells, known = self._known(counts, counts)
+        cells[known <= _TOUCH_S] = np.nan
+        return cells
+
+    def _known(self, values: Singles, amount: NDArray[np.floating]) -> tuple[Floats, Floats]:
+        """Amounts of the intervals whose value is known, and the seconds that those cover."""
+        unknown = np.isnan(values)
+        if not unknown.any():
+            return self.over(amount), self.coverage
+        return (
+            self.over(np.where(unknown, 0.0, amount)),
+            self.over(np.where(unknown, 0.0, self._length_s)),
+        )
+
+
+def _matrix(shape: tuple[int, int], columns: Iterable[Singles]) -> Singles:
+    """Cells to fill, all unknown; without memory of its own where no column knows anything."""
+    if any(not np.isnan(column).all() for column in columns):
+        return np.full(shape, np.nan, np.float32)
+    return np.broadcast_to(np.float32(np.nan), shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """One pair's tracks, chosen and corrected, on the way to the grid."""
+
+    evidence: PairEvidence
+    received: dict[Flow, TrackColumns]
+    sent: dict[Flow, TrackColumns]
+    ratio: dict[Flow, float | None]  # received/sent by the engine's totals
+    totals_only: frozenset[Flow]
+    start_s: float  # epoch s, corrected, NaN: no data
+    correction_s: dict[Side, float]
+    bound_s: float
+
+
+def align(evidence: BurstEvidence, direction: Direction) -> Aligned:
+    """Align a burst.
+
+    Bytes are conserved from interval to grid for everything that lies within the grid, which
+    reaches from one second before the instant (earlier where data is earlier) to the last data,
+    at most one duration and :data:`TAIL_MAX_S` after the planned end. The order of
+    ``evidence.pairs`` and of rows in a track does not matter.
+    """
+    burst = evidence.burst
+    planned_s = burst.planned_start_at.timestamp()
+    pairs = [
+        _choose(pair, direction, planned_s)
+        for pair in sorted(evidence.pairs, key=lambda pair: pair.pair_index)
+    ]
+    grid = _grid(pairs, planned_s, burst.duration_s + burst.omit_s)
+    flows = tuple(
+        _flow_seconds(flow, pairs, grid, burst.omit_s, burst.duration_s) for flow in direction.flows
+    )
+    return Aligned(
+        grid=grid,
+        pairs=tuple(pair.evidence for pair in pairs),
+        flows=flows,
+        client=_host_seconds(pairs, Side.CLIENT, grid),
+        server=_host_seconds(pairs, Side.SERVER, grid),
+        first_data_at_s=np.array([pair.start_s for pair in pairs]),
+        clock_bound_s=np.array([pair.bound_s for pair in pairs]),
+    )
+
+
+def receiving_side(flow: Flow) -> Side:
+    """The end at which a flow's payload arrives."""
+    return Side.SERVER if flow is Flow.UP else Side.CLIENT
+
+
+def _choose(evidence: PairEvidence, direction: Direction, planned_s: float) -> _Pair:
+    report, test, claim = evidence.report, evidence.server_test, evidence.claim
+    client_fix, client_bound = clock_correction(
+        *((report.clock_before, report.clock_after) if report else ()),
+        claim.clock if claim else None,
+    )
+    server_fix, server_bound = clock_correction(
+        *((test.clock_before, test.clock_after) if test else ())
+    )
+    whole = report is not None and report.outcome in (Outcome.MEASURED, Outcome.LATE)
+    received: dict[Flow, TrackColumns] = {}
+    sent: dict[Flow, TrackColumns] = {}
+    ratio: dict[Flow, float | None] = {}
+    totals_only = set()
+    correction = {Side.CLIENT: client_fix, Side.SERVER: server_fix}
+    for flow in direction.flows:
+        receiver = receiving_side(flow)
+        for tracks in (evidence.client_tracks, evidence.server_tracks):
+            for track in tracks:
+                if track.flow is not flow:
+                    continue
+                columns = track_columns(track)
+                if not whole:
+                    columns = _without_silence(columns)
+                if abs(columns.first_data_at_s - planned_s) > MISPLACED_S or not len(columns):
+                    continue
+                chosen = received if columns.side is receiver else sent
+                known = chosen.get(flow)
+                if known is None or columns.transferred_bytes.sum() > (
+                    known.transferred_bytes.sum()
+                ):
+                    chosen[flow] = columns
+        totals = _totals(evidence, flow)
+        ratio[flow] = _ratio(totals)
+        if flow not in received and flow not in sent:
+            made = _from_totals(evidence, flow, totals, planned_s)
+            if made is not None:
+                received[flow] = made
+                totals_only.add(flow)
+    tracks_all = [*received.values(), *sent.values()]
+    starts = {
+        side: min(
+            (
+                columns.first_data_at_s + columns.start_s[0] - correction[side]
+                for columns in tracks_all
+                if columns.side is side
+            ),
+            default=math.nan,
+        )
+        for side in Side
+    }
+    start_s = starts[Side.CLIENT] if not math.isnan(starts[Side.CLIENT]) else starts[Side.SERVER]
+    bounds = [bound for bound in (client_bound, server_bound) if bound is not None]
+    return _Pair(
+        evidence=evidence,
+        received=received,
+        sent=sent,
+        ratio=ratio,
+        totals_only=frozenset(totals_only),
+        start_s=start_s,
+        correction_s=correction,
+        bound_s=max(bounds, default=math.nan),
+    )
+
+
+def _without_silence(columns: TrackColumns) -> TrackColumns:
+    """Drop the zero rows at the end: after a client's death its server only waits."""
+    loud = np.flatnonzero(columns.transferred_bytes > 0)
+    stop = int(loud[-1]) + 1 if len(loud) else 0
+    return columns if stop == len(columns) else columns.rows(slice(stop))
+
+
+def _totals(evidence: PairEvidence, flow: Flow) -> FlowTotals | None:
+    """The engine's sums for one flow; the client's account first, the server's fills it in."""
+    said = [
+        totals
+        for engine in (
+            evidence.report.engine if evidence.report else None,
+            evidence.server_test.engine if evidence.server_test else None,
+        )
+        if engine is not None
+        for totals in engine.totals
+        if totals.flow is flow
+    ]
+    if not said:
+        return None
+    merged: dict[str, object] = {}
+    for totals in said:
+        for name, value in totals.model_dump().items():
+            if merged.get(name) is None:
+                merged[name] = value
+    return FlowTotals.model_validate(merged)
+
+
+def _ratio(totals: FlowTotals | None) -> float | None:
+    if totals is None or not totals.sent_bytes or totals.received_bytes is None:
+        return None
+    return totals.received_bytes / totals.sent_bytes
+
+
+def _from_totals(
+    evidence: PairEvidence, flow: Flow, totals: FlowTotals | None, planned_s: float
+) -> TrackColumns | None:
+    """One long interval from the engine's received total, where no second was stored."""
+    if totals is None or not totals.received_bytes or not totals.received_s:
+        return None
+    report = evidence.report
+    first = report.first_data_at.timestamp() if report and report.first_data_at else planned_s
+    unknown = np.full(1, np.nan, np.float32)
+    return TrackColumns(
+        side=Side.CLIENT,
+        flow=flow,
+        first_data_at_s=first,
+        start_s=np.zeros(1),
+        end_s=np.array([totals.received_s]),
+        transferred_bytes=np.array([float(totals.received_bytes)]),
+        omitted=np.zeros(1, np.bool_),
+        retransmits_count=unknown,
+        rtt_s=unknown,
+        cwnd_bytes=unknown,
+        packets_count=unknown,
+        lost_count=unknown,
+    )
+
+
+def _grid(pairs: Sequence[_Pair], planned_s: float, planned_length_s: float) -> Grid:
+    first = [planned_s - 1]
+    last = [planned_s + planned_length_s + 1]
+    for pair in pairs:
+        for columns in (*pair.received.values(), *pair.sent.values()):
+            zero = columns.first_data_at_s - pair.correction_s[columns.side]
+            first.append(zero + columns.start_s[0])
+            last.append(zero + columns.end_s[-1])
+    start = math.floor(max(min(first), planned_s - TAIL_MAX_S))
+    end = math.ceil(min(max(last), planned_s + 2 * planned_length_s + TAIL_MAX_S))
+    return Grid(start_s=start, count=end - start)
+
+
+def _flow_seconds(
+    flow: Flow, pairs: Sequence[_Pair], grid: Grid, omit_s: int, duration_s: int
+) -> FlowSeconds:
+    shape = (len(pairs), grid.count)
+    received = np.zeros(shape)
+    sent = np.full(shape, np.nan, np.float32)
+    coverage = np.zeros(shape, np.float32)
+    proven = np.zeros(grid.count)
+    senders = [pair.sent[flow] for pair in pairs if flow in pair.sent]
+    receivers = [pair.received[flow] for pair in pairs if flow in pair.received]
+    retransmits = _matrix(shape, (track.retransmits_count for track in senders))
+    rtt = _matrix(shape, (track.rtt_s for track in senders))
+    cwnd = _matrix(shape, (track.cwnd_bytes for track in senders))
+    lost = _matrix(shape, (track.lost_count for track in receivers))
+    packets = _matrix(shape, (track.packets_count for track in receivers))
+    own = np.zeros((len(pairs), duration_s), np.bool_)
+    own_bytes = np.zeros(own.shape, np.float32)
+    own_coverage = np.zeros(own.shape, np.float32)
+    proven_s = np.zeros(len(pairs))
+    basis = []
+    edges = grid.edges
+    own_edges = omit_s + np.arange(duration_s + 1, dtype=np.float64)
+    for row, pair in enumerate(pairs):
+        at, frm = pair.received.get(flow), pair.sent.get(flow)
+        own_s = np.zeros(duration_s)
+        used = Basis.NONE
+        if at is not None:
+            cells = Spread(*_on_clock(at, pair), edges)
+            received[row] = cells.over(at.transferred_bytes)
+            coverage[row] = cells.coverage
+            own_cells = Spread(at.start_s, at.end_s, own_edges)
+            own_s = own_cells.coverage
+            own_bytes[row] = own_cells.over(at.transferred_bytes)
+            used = Basis.TOTALS if flow in pair.totals_only else Basis.RECEIVER
+            if used is Basis.RECEIVER:
+                proven += received[row]
+                proven_s[row] = (own_s >= SECOND_SEEN_RATIO).sum()
+            for matrix, column in ((lost, at.lost_count), (packets, at.packets_count)):
+                if matrix.flags.writeable:
+                    matrix[row] = cells.share(column)
+        if frm is not None:
+            cells = Spread(*_on_clock(frm, pair), edges)
+            cover, seconds = cells.coverage, cells.over(frm.transferred_bytes)
+            sent[row] = np.where(cover > 0, seconds, np.nan)
+            if retransmits.flags.writeable:
+                retransmits[row] = cells.share(frm.retransmits_count)
+            for matrix, column in ((rtt, frm.rtt_s), (cwnd, frm.cwnd_bytes)):
+                if matrix.flags.writeable:
+                    matrix[row] = cells.mean(column)
+            sender_cells = Spread(frm.start_s, frm.end_s, own_edges)
+            sender_own_s = sender_cells.coverage
+            if sender_own_s.sum() > own_s.sum() + FILL_LEAST_S:
+                fill = cover > coverage[row] + (0.0 if at is None else OWN_EDGE_RATIO)
+                ratio = pair.ratio[flow]
+                received[row, fill] = seconds[fill] * (1.0 if ratio is None else ratio)
+                coverage[row, fill] = cover[fill]
+                fill = sender_own_s > own_s + OWN_EDGE_RATIO
+                own_bytes[row, fill] = sender_cells.over(frm.transferred_bytes)[fill] * (
+                    1.0 if ratio is None else ratio
+                )
+                own_s = np.maximum(own_s, sender_own_s)
+                if at is None:
+                    used = Basis.SENDER if ratio is None else Basis.SENDER_SCALED
+                else:
+                    used = Basis.MIXED
+        own[row] = own_s >= SECOND_SEEN_RATIO
+        own_coverage[row] = own_s
+        basis.append(used)
+    return FlowSeconds(
+        flow=flow,
+        received_bytes=received,
+        sent_bytes=sent,
+        coverage=coverage,
+        proven_bytes=proven,
+        retransmits_count=retransmits,
+        rtt_s=rtt,
+        cwnd_bytes=cwnd,
+        lost_count=lost,
+        packets_count=packets,
+        basis=tuple(basis),
+        own_seen=own,
+        own_bytes=own_bytes,
+        own_coverage=own_coverage,
+        proven_s=proven_s,
+    )
+
+
+def _on_clock(columns: TrackColumns, pair: _Pair) -> tuple[Floats, Floats]:
+    zero = columns.first_data_at_s - pair.correction_s[columns.side]
+    return zero + columns.start_s, zero + columns.end_s
+
+
+def _host_seconds(pairs: Sequence[_Pair], side: Side, grid: Grid) -> HostSeconds:
+    shape = (len(pairs), grid.count)
+    busy, core, tx = (np.full(shape, np.nan, np.float32) for _ in range(3))
+    drops = np.full(len(pairs), np.nan)
+    edges = grid.edges
+    for row, pair in enumerate(pairs):
+        evidence = pair.evidence
+        host: HostColumns = host_columns(
+            evidence.client_host if side is Side.CLIENT else evidence.server_host
+        )
+        if not len(host):
+            continue
+        fix = pair.correction_s[side]
+        cells = Spread(host.start_at_s - fix, host.end_at_s - fix, edges)
+        busy[row] = cells.mean(host.cpu_busy_ratio)
+        core[row] = cells.mean(host.cpu_busiest_core_ratio)
+        covered = cells.coverage
+        tx[row] = np.where(covered > _TOUCH_S, cells.over(host.nic_tx_bytes), np.nan)
+        drops[row] = host.drops_count.sum()
+    return HostSeconds(
+        cpu_busy_ratio=busy,
+        cpu_busiest_core_ratio=core,
+        nic_tx_bytes=tx,
+        drops_count=drops,
+    )

@@ -1,0 +1,167 @@
+"""Gives every planned pair-second one state, and says from them how much of a burst was seen.
+
+A pair's planned seconds are counted in its own engine time, so a start error within the tolerance
+costs no coverage. Sums of states are whole numbers: they combine exactly, in any order.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+
+from coordinator.core.live.status import due_at
+from coordinator.core.measure.align import Aligned
+from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
+from exchange.messages import JobReport, Message, Outcome
+
+PAIR_FLOOR_RATIO: Final = 0.9  # of its planned seconds: a pair below it does not count as measured
+
+
+class State(StrEnum):
+    """What became of a planned pair-second."""
+
+    MEASURED = "measured"
+    LATE = "late"  # ran, but off the instant by more than the tolerance
+    NULL = "null"  # the engine failed, or ended without a byte
+    MISSED = "missed"  # nobody ran it: not taken, or released too late
+    REFUSED = "refused"  # the agent stood down on purpose
+    ABANDONED = "abandoned"  # begun, then cut: agent gone, cancelled, lease lapsed
+    LOST = "lost"  # taken, and not told of: no word at all, or a gap in what was reported
+    PENDING = "pending"  # not over yet
+
+
+class Completeness(Message):
+    """Planned pair-seconds by state. The states sum to ``planned_s``."""
+
+    planned_s: int = 0
+    measured_s: int = 0
+    late_s: int = 0
+    null_s: int = 0
+    missed_s: int = 0
+    refused_s: int = 0
+    abandoned_s: int = 0
+    lost_s: int = 0
+    pending_s: int = 0
+    completeness_ratio: float = 0.0  # measured / planned; 0 when nothing was planned
+
+    @classmethod
+    def of(cls, seconds: dict[State, int]) -> "Completeness":
+        """From seconds by state."""
+        planned = sum(seconds.values())
+        measured = seconds.get(State.MEASURED, 0)
+        return cls(
+            planned_s=planned,
+            completeness_ratio=measured / planned if planned else 0.0,
+            **{f"{state}_s": seconds.get(state, 0) for state in State},
+        )
+
+    def seconds(self, state: State) -> int:
+        """Pair-seconds in one state."""
+        return int(getattr(self, f"{state}_s"))
+
+
+def combine(parts: Iterable[Completeness]) -> Completeness:
+    """Add up parts; exact, so any grouping and order gives the same."""
+    seconds = dict.fromkeys(State, 0)
+    for part in parts:
+        for state in State:
+            seconds[state] += part.seconds(state)
+    return Completeness.of(seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairGrade:
+    """What became of one pair in one burst."""
+
+    completeness: Completeness
+    state: State  # measured, or why it is not: the state of its largest missing share
+    reason: str | None  # None: measured
+    start_error_s: float | None  # first data minus planned start, corrected clocks
+    proven_ratio: float  # of planned seconds that the receiver's own seconds cover
+
+    @property
+    def measured(self) -> bool:
+        """On time, and enough of its seconds seen to count among the measured pairs."""
+        return self.state is State.MEASURED
+
+
+def grade(
+    evidence: BurstEvidence, aligned: Aligned, late_after_s: float, now: datetime
+) -> tuple[PairGrade, ...]:
+    """Grade every pair, in the order of ``aligned.pairs``."""
+    burst = evidence.burst
+    planned_s = burst.planned_start_at.timestamp()
+    over = now >= due_at(burst)
+    grades = []
+    for row, pair in enumerate(aligned.pairs):
+        seen = int(np.all([flow.own_seen[row] for flow in aligned.flows], axis=0).sum())
+        proven = float(min(flow.proven_s[row] for flow in aligned.flows) / max(1, burst.duration_s))
+        start = float(aligned.first_data_at_s[row])
+        error = None if math.isnan(start) else start - planned_s
+        rest_state, rest_reason = _rest(pair, evidence, seen=seen > 0, over=over)
+        late = error is not None and (
+            abs(error) > late_after_s
+            or (pair.report is not None and pair.report.outcome is Outcome.LATE)
+        )
+        seconds = dict.fromkeys(State, 0)
+        seconds[State.LATE if late else State.MEASURED] += seen
+        seconds[rest_state] += burst.duration_s - seen
+        if seen < PAIR_FLOOR_RATIO * burst.duration_s:
+            state, reason = rest_state, rest_reason
+            if seen:
+                reason = f"{rest_reason} after {seen} of {burst.duration_s} s"
+        elif late and error is not None:
+            state = State.LATE
+            reason = f"data began {abs(error):.1f} s {'after' if error > 0 else 'before'} the start"
+        else:
+            state, reason = State.MEASURED, None
+        grades.append(
+            PairGrade(
+                completeness=Completeness.of(seconds),
+                state=state,
+                reason=reason,
+                start_error_s=error,
+                proven_ratio=min(1.0, proven),
+            )
+        )
+    return tuple(grades)
+
+
+def _rest(
+    pair: PairEvidence, evidence: BurstEvidence, *, seen: bool, over: bool
+) -> tuple[State, str]:
+    """The state of a pair's seconds that nobody saw, and why."""
+    if pair.report is not None:
+        return _rest_reported(pair.report, seen=seen)
+    if evidence.cancelled_at is not None:
+        return State.ABANDONED, evidence.cancel_reason or "the run was cancelled"
+    if not over:
+        return State.PENDING, "not reported yet"
+    if seen:
+        return State.ABANDONED, "the agent fell silent"
+    if pair.claim is None:
+        return State.MISSED, "no agent took the job"
+    return State.LOST, f"{pair.claim.agent_id} took the job and never reported"
+
+
+def _rest_reported(report: JobReport, *, seen: bool) -> tuple[State, str]:
+    said = report.reason or (report.engine.error if report.engine else None)
+    match report.outcome:
+        case Outcome.MISSED:
+            return State.MISSED, said or "never started"
+        case Outcome.REFUSED:
+            return State.REFUSED, said or "stood down"
+        case Outcome.ABANDONED:
+            return State.ABANDONED, said or "cut short"
+        case Outcome.FAILED if not seen:
+            return State.NULL, said or "the engine failed"
+        case Outcome.FAILED:
+            return State.ABANDONED, said or "the engine failed"
+        case Outcome.MEASURED | Outcome.LATE:
+            if seen:
+                return State.LOST, said or "seconds are missing from the record"
+            return State.NULL, said or "the engine reported no bytes"

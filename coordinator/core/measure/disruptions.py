@@ -1,0 +1,403 @@
+"""What broke during a burst, second by second, and how much of the load was carried.
+
+Each pair is looked at in its own engine time, whose seconds are the engine's own, and dated by its
+corrected clock. A second is *low* when the pair received less than its own running median by the
+specification's ``disruption_drop_ratio`` or more. The running median is that of the last
+:data:`MEDIAN_S` undisturbed seconds (in a burst's first minute: of that minute), and a new level
+that lasts so long becomes the median: a lasting fall is the burst's *collapse*, not a disruption
+without end. Seconds before a pair first reaches its floor are its ramp.
+
+Events of one kind that begin within :data:`CLUSTER_S` of each other over the fleet are one
+disruption.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.core.measure.align import Aligned
+from coordinator.core.measure.completeness import PairGrade, State
+from coordinator.core.measure.evidence import Floats, PairEvidence
+from coordinator.core.measure.unsteady_clocks import clock_troubles
+from coordinator.core.plan.spec import Burst, RunSpec
+from exchange.messages import Message, Outcome, UtcDatetime, pair_name
+
+MEDIAN_S: Final = 60  # s of undisturbed traffic behind a pair's running median
+MEDIAN_EVERY_S: Final = 5  # s between two looks at it, once it stands on a whole minute
+HISTORY_LEAST_S: Final = 3  # s that a pair must have been seen before anything is low
+# A second that carries less of the median counts as empty: an engine's seconds wander by up to
+# 50 ms, so one without a byte shares that much with its neighbours' traffic.
+EMPTY_RATIO: Final = 0.05
+SEEN_RATIO: Final = 0.5  # of a second: covered at least so far, its rate is known
+CLUSTER_S: Final = 3.0  # s after a disruption's first event within which others belong to it
+KEPT_COUNT: Final = (
+    100  # disruptions a burst keeps, the gravest; the count says how many there were
+)
+NAMES_COUNT: Final = 10  # pairs a disruption names
+CAUSES_COUNT: Final = 3  # causes a disruption names
+
+Bools = NDArray[np.bool_]
+
+
+class DisruptionKind(StrEnum):
+    STALL = "stall"  # not a byte for at least a second
+    DROP = "drop"  # low, and not empty
+    RESET = "reset"  # the engine's connections broke, and the rest was not sent
+    CUT = "cut"  # ended on purpose or with its agent: killed, lease lapsed, cancelled
+    RECONNECT = "reconnect"  # armed again, as the first connections failed
+    ABSENT = "absent"  # never sent: not taken, refused
+    GAP = "gap"  # nobody recorded these seconds: unknown, neither traffic nor none
+
+
+Scope = Literal["one", "some", "all"]  # of the planned pairs
+
+
+class Disruption(Message):
+    """Something that broke at one time for one pair or many; an absence may last many bursts."""
+
+    kind: DisruptionKind
+    burst_index: int
+    bursts_count: int = 1  # in a row, from that one on
+    start_at: UtcDatetime  # of its first event
+    end_at: UtcDatetime  # of its last one
+    duration_s: float  # of planned seconds, where it is several bursts'
+    scope: Scope
+    pairs_count: int
+    pairs: tuple[str, ...]  # at most ten of them
+    short_bytes: float | None = None  # payload below the running medians; None: unknown
+    causes: tuple[str, ...] = ()  # what the records say, at most three
+
+
+class Availability(Message):
+    """Planned pair-seconds by whether the load was carried. They sum to ``planned_s``."""
+
+    planned_s: int = 0
+    up_s: int = 0  # at or above the floor
+    down_s: int = 0  # below it, or the engine's connections were broken
+    unknown_s: int = 0  # not recorded, or nobody tried to send
+    up_ratio: float = 0.0  # of the planned
+    known_ratio: float | None = None  # up / (up + down); None: nothing is known
+
+    @classmethod
+    def of(cls, planned_s: int, up_s: int, down_s: int) -> "Availability":
+        known_s = up_s + down_s
+        return cls(
+            planned_s=planned_s,
+            up_s=up_s,
+            down_s=down_s,
+            unknown_s=planned_s - known_s,
+            up_ratio=up_s / planned_s if planned_s else 0.0,
+            known_ratio=up_s / known_s if known_s else None,
+        )
+
+
+def combined(parts: Iterable[Availability]) -> Availability:
+    """Add up parts; exact, so any grouping and order gives the same."""
+    listed = list(parts)
+    return Availability.of(
+        sum(part.planned_s for part in listed),
+        sum(part.up_s for part in listed),
+        sum(part.down_s for part in listed),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disrupted:
+    """What :func:`find_disruptions` says of a burst."""
+
+    availability: Availability
+    disruptions: tuple[Disruption, ...]  # in time order, the gravest of them
+    disruptions_count: int  # how many there were
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Event:
+    """One pair's part in a disruption."""
+
+    kind: DisruptionKind
+    row: int
+    start_s: float  # epoch s
+    end_s: float
+    short_bytes: float | None
+    cause: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels:
+    """Seconds of one flow judged by the pairs' own medians; matrices are (pairs, seconds)."""
+
+    rates: Floats  # bytes a second; NaN: unknown
+    median: Floats  # bytes a second; NaN: not known yet
+    low: Bools
+    empty: Bools  # low, and next to nothing arrived
+
+
+def find_disruptions(
+    spec: RunSpec, burst: Burst, aligned: Aligned, grades: Sequence[PairGrade], *, over: bool
+) -> Disrupted:
+    """Find what broke; ``grades`` are in the order of ``aligned.pairs``.
+
+    While the burst is not ``over`` seconds still to come are no gaps.
+    """
+    judged = [
+        judge_levels(flow.own_bytes, flow.own_coverage, spec.disruption_drop_ratio)
+        for flow in aligned.flows
+    ]
+    known = np.all([~np.isnan(levels.rates) for levels in judged], axis=0)
+    low = np.any([levels.low for levels in judged], axis=0)
+    down_s = int((known & low).sum())
+    events: list[_Event] = []
+    for row, (pair, grade) in enumerate(zip(aligned.pairs, grades, strict=True)):
+        ending = _ending(pair, grade)
+        zero_s = float(aligned.first_data_at_s[row])
+        if not known[row].any():
+            if over or ending.kind is not DisruptionKind.GAP:
+                events.append(_absence(row, burst, ending))
+                down_s += burst.duration_s if ending.broken else 0
+            continue
+        last = int(np.flatnonzero(known[row])[-1]) + 1
+        down_s += burst.duration_s - last if ending.broken else 0
+        for levels in judged:
+            events += _of_pair(
+                row, pair, levels, ending, zero_s + burst.omit_s, last, over=over, spec=spec
+            )
+    events += _reconnects(aligned)
+    names = [pair_name(pair.pair_index) for pair in aligned.pairs]
+    found = [_cluster(burst, names, group) for group in _groups(events)]
+    gravest = sorted(found, key=gravity)[:KEPT_COUNT]
+    return Disrupted(
+        availability=Availability.of(known.size, int((known & ~low).sum()), down_s),
+        disruptions=tuple(sorted(gravest, key=lambda each: (each.start_at, each.kind, each.pairs))),
+        disruptions_count=len(found),
+    )
+
+
+def judge_levels(
+    received_bytes: NDArray[np.floating], coverage: NDArray[np.floating], drop_ratio: float
+) -> Levels:
+    """Hold each pair's seconds against its own running median; shapes (pairs, seconds)."""
+    seen = coverage >= SEEN_RATIO
+    rates: Floats = np.full(seen.shape, np.nan)
+    np.divide(received_bytes, coverage, out=rates, where=seen)
+    median: Floats = np.full(seen.shape, np.nan)
+    low = np.zeros(seen.shape, np.bool_)
+    floor_ratio = 1 - drop_ratio
+    head = rates[:, :MEDIAN_S]
+    now = _median(np.where(np.isnan(head), np.inf, head))
+    ramping = np.ones(len(rates), np.bool_)
+    history = np.full((len(rates), MEDIAN_S), np.inf)
+    filled = np.zeros(len(rates), np.intp)
+    lasting = np.zeros(len(rates), np.intp)  # s for which the pair has been low
+    for second in range(rates.shape[1]):
+        rate = rates[:, second]
+        if second >= MEDIAN_S and second % MEDIAN_EVERY_S == 0:
+            now = np.where(filled >= HISTORY_LEAST_S, _median(history), now)
+        median[:, second] = now
+        known = seen[:, second]
+        fallen = known & (rate <= floor_ratio * now)
+        ramping &= ~(known & ~fallen)
+        lasting = np.where(fallen, lasting + 1, np.where(known, 0, lasting))
+        settled = lasting > MEDIAN_S  # the new level is the pair's own by now
+        low[:, second] = fallen & ~ramping & ~settled
+        taken = np.flatnonzero(known & (~fallen | settled))
+        history[taken, filled[taken] % MEDIAN_S] = rate[taken]
+        filled[taken] += 1
+    with np.errstate(invalid="ignore"):
+        empty = seen & ((rates <= 0) | (low & (rates <= EMPTY_RATIO * median)))
+    empty[:, 0] &= rates[:, 0] <= 0
+    return Levels(rates=rates, median=median, low=np.asarray(low | empty), empty=empty)
+
+
+def _median(values: Floats) -> Floats:
+    """Median of each row's finite values, by the lower of two middles; NaN under the least."""
+    ordered = np.sort(values, axis=1)
+    counts = np.isfinite(ordered).sum(axis=1)
+    middle = ordered[np.arange(len(ordered)), np.maximum(counts - 1, 0) // 2]
+    return np.where(counts >= HISTORY_LEAST_S, middle, np.nan)
+
+
+# One pair ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ending:
+    """Why a pair's record stops before its planned end, if it does."""
+
+    kind: DisruptionKind
+    cause: str | None
+    broken: bool  # the network or the engine failed: the missing seconds count as down
+
+
+def _ending(pair: PairEvidence, grade: PairGrade) -> _Ending:
+    reason = grade.reason
+    report = pair.report
+    if report is None:
+        if pair.claim is not None and grade.state is not State.PENDING:
+            silent = f"{pair.claim.agent_id} fell silent: killed, or cut off"
+            return _Ending(kind=DisruptionKind.CUT, cause=silent, broken=False)
+        missed = grade.state is State.MISSED
+        kind = DisruptionKind.ABSENT if missed else DisruptionKind.GAP
+        return _Ending(kind=kind, cause=reason, broken=False)
+    said = report.reason or (report.engine.error if report.engine else None)
+    words = f"{report.agent_id}: {said or report.outcome}"
+    match report.outcome:
+        case Outcome.FAILED:
+            return _Ending(kind=DisruptionKind.RESET, cause=words, broken=True)
+        case Outcome.ABANDONED:
+            return _Ending(kind=DisruptionKind.CUT, cause=words, broken=False)
+        case Outcome.MISSED | Outcome.REFUSED:
+            return _Ending(kind=DisruptionKind.ABSENT, cause=words, broken=False)
+        case Outcome.MEASURED | Outcome.LATE:
+            return _Ending(kind=DisruptionKind.GAP, cause=reason, broken=False)
+
+
+def _absence(row: int, burst: Burst, ending: _Ending) -> _Event:
+    """A pair of which no second is known."""
+    kind = DisruptionKind.ABSENT if ending.kind is DisruptionKind.CUT else ending.kind
+    return _Event(
+        kind=kind,
+        row=row,
+        start_s=burst.planned_start_at.timestamp(),
+        end_s=burst.planned_end_at.timestamp(),
+        short_bytes=None,
+        cause=ending.cause,
+    )
+
+
+def _of_pair(
+    row: int,
+    pair: PairEvidence,
+    levels: Levels,
+    ending: _Ending,
+    zero_s: float,
+    last: int,
+    *,
+    over: bool,
+    spec: RunSpec,
+) -> Iterator[_Event]:
+    """One pair's events in one flow; ``last`` is the second after its last known one."""
+    rates, median = levels.rates[row], levels.median[row]
+    count = len(rates)
+    unknown = np.isnan(rates)
+    hints = "; ".join(_hints(pair, spec)) or None
+    tail = last if last < count and (over or ending.kind is not DisruptionKind.GAP) else None
+    for begin, stop in _spans(levels.low[row]):
+        short = float(np.nansum(np.maximum(median[begin:stop] - rates[begin:stop], 0.0)))
+        if stop == tail and ending.kind is not DisruptionKind.GAP:
+            tail = begin  # it did not come back: one event with its ending
+            continue
+        empty = bool(levels.empty[row, begin:stop].any())
+        yield _Event(
+            kind=DisruptionKind.STALL if empty else DisruptionKind.DROP,
+            row=row,
+            start_s=zero_s + begin,
+            end_s=zero_s + stop,
+            short_bytes=short,
+            cause=hints,
+        )
+    for begin, stop in _spans(unknown[:last]):
+        yield _Event(
+            kind=DisruptionKind.GAP,
+            row=row,
+            start_s=zero_s + begin,
+            end_s=zero_s + stop,
+            short_bytes=None,
+            cause=hints,
+        )
+    if tail is not None:
+        level = median[last - 1]
+        missing = np.where(unknown[tail:], 0.0, rates[tail:])
+        known_short = ending.kind is not DisruptionKind.GAP and not np.isnan(level)
+        yield _Event(
+            kind=ending.kind,
+            row=row,
+            start_s=zero_s + tail,
+            end_s=zero_s + count,
+            short_bytes=float(np.maximum(level - missing, 0.0).sum()) if known_short else None,
+            cause="; ".join(filter(None, [ending.cause, hints])) or None,
+        )
+
+
+def _hints(pair: PairEvidence, spec: RunSpec) -> Iterator[str]:
+    """What else the records say of a pair that was disturbed."""
+    yield from clock_troubles(pair, spec.clock_bound_max_s)
+    if pair.server_tracks and not pair.client_tracks:
+        yield "the server's record only"
+
+
+def _spans(flags: Bools) -> Iterator[tuple[int, int]]:
+    """Runs of true cells as [from, before)."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], flags, [False])).astype(np.int8)))
+    for begin, stop in edges.reshape(-1, 2):
+        yield int(begin), int(stop)
+
+
+def _reconnects(aligned: Aligned) -> Iterator[_Event]:
+    """Pairs that had to open their connections again before the instant."""
+    for row, pair in enumerate(aligned.pairs):
+        report = pair.report
+        if report is None or not report.retries_count:
+            continue
+        at_s = (report.process_start_at or report.planned_start_at).timestamp()
+        yield _Event(
+            kind=DisruptionKind.RECONNECT,
+            row=row,
+            start_s=at_s,
+            end_s=at_s,
+            short_bytes=0.0,
+            cause=f"{report.agent_id}: {report.reason or 'armed again'}",
+        )
+
+
+# The fleet --------------------------------------------------------------------------------------
+
+
+def _groups(events: Iterable[_Event]) -> Iterator[list[_Event]]:
+    """Events of one kind that began together."""
+    group: list[_Event] = []
+    for event in sorted(events, key=lambda each: (each.kind, each.start_s, each.row)):
+        first = group[0] if group else None
+        if first and (event.kind, event.start_s > first.start_s + CLUSTER_S) != (first.kind, False):
+            yield group
+            group = []
+        group.append(event)
+    if group:
+        yield group
+
+
+def _cluster(burst: Burst, names: Sequence[str], events: Sequence[_Event]) -> Disruption:
+    rows = sorted({event.row for event in events})
+    start_s = min(event.start_s for event in events)
+    end_s = max(event.end_s for event in events)
+    shorts = [event.short_bytes for event in events]
+    causes = list(dict.fromkeys(event.cause for event in events if event.cause))
+    more = len(causes) - CAUSES_COUNT
+    return Disruption(
+        kind=events[0].kind,
+        burst_index=burst.index,
+        start_at=_at(start_s),
+        end_at=_at(end_s),
+        duration_s=round(end_s - start_s, 3),
+        scope="all" if len(rows) == len(names) > 1 else "one" if len(rows) == 1 else "some",
+        pairs_count=len(rows),
+        pairs=tuple(names[row] for row in rows[:NAMES_COUNT]),
+        short_bytes=None
+        if None in shorts
+        else float(f"{sum(short or 0.0 for short in shorts):.6g}"),
+        causes=(*causes[:CAUSES_COUNT], *([f"and {more} more"] if more > 0 else [])),
+    )
+
+
+def gravity(disruption: Disruption) -> tuple[float, ...]:
+    """Sorts the gravest first: by pair-seconds, which are known of every kind, then by bytes."""
+    seconds = disruption.pairs_count * max(disruption.duration_s, 1.0)
+    return -seconds, -(disruption.short_bytes or 0.0), disruption.start_at.timestamp()
+
+
+def _at(epoch_s: float) -> datetime:
+    return datetime.fromtimestamp(round(epoch_s, 3), UTC)

@@ -1,0 +1,534 @@
+"""What is known of a burst before anything is concluded: both ends' records and the ledger.
+
+Seconds come as the exchange's row values (:class:`~exchange.messages.Track`,
+:class:`~exchange.messages.HostSecond`) or already as the columns defined here; columns take about
+a tenth of the memory, so a fleet of a thousand pairs is read one pair at a time into columns.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.core.plan.spec import Burst, Pair
+from exchange.messages import (
+    Claim,
+    ClockReading,
+    Flow,
+    FlowTotals,
+    HostSecond,
+    Interval,
+    JobReport,
+    Outcome,
+    ServerTest,
+    Side,
+    Track,
+)
+
+Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
+
+HOLD_MAX_S: Final = 60.0  # s before the instant at which the gate may already open connections
+CLOCK_SLACK_S: Final = 2.0  # s by which two hosts' clocks may disagree when ends are joined
+OVERLAP_S: Final = 1e-3  # s by which neighbouring intervals may overlap through rounding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackColumns:
+    """One flow of one pair as one end saw it: rows sorted by time, never overlapping.
+
+    All columns have one length. NaN is unknown.
+    """
+
+    side: Side
+    flow: Flow
+    first_data_at_s: float  # epoch s of engine time zero, by that end's clock
+    start_s: Floats  # s of engine time
+    end_s: Floats  # s
+    transferred_bytes: Floats
+    omitted: NDArray[np.bool_]
+    retransmits_count: Singles
+    rtt_s: Singles
+    cwnd_bytes: Singles
+    packets_count: Singles
+    lost_count: Singles
+
+    def __len__(self) -> int:
+        return len(self.start_s)
+
+    def rows(self, keep: NDArray[np.intp] | NDArray[np.bool_] | slice) -> "TrackColumns":
+        """The same track with some of its rows."""
+        return replace(self, **{name: getattr(self, name)[keep] for name in _TRACK_COLUMNS})
+
+
+_TRACK_COLUMNS: Final = tuple(
+    item.name
+    for item in fields(TrackColumns)
+    if item.name not in ("side", "flow", "first_data_at_s")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostColumns:
+    """One host's counters over time: rows sorted by time."""
+
+    start_at_s: Floats  # epoch s, by that host's clock
+    end_at_s: Floats
+    nic_rx_bytes: Floats
+    nic_tx_bytes: Floats
+    drops_count: Singles
+    cpu_busy_ratio: Singles
+    cpu_busiest_core_ratio: Singles
+
+    def __len__(self) -> int:
+        return len(self.start_at_s)
+
+
+def _singles(values: Iterable[float | None], count: int) -> Singles:
+    return np.fromiter((np.nan if value is None else value for value in values), np.float32, count)
+
+
+def track_columns(track: Track | TrackColumns) -> TrackColumns:
+    """Turn row values into columns by :func:`disjoint_track`; columns pass through."""
+    if isinstance(track, TrackColumns):
+        return track
+    rows: Sequence[Interval] = track.intervals
+    count = len(rows)
+    return disjoint_track(
+        TrackColumns(
+            side=track.side,
+            flow=track.flow,
+            first_data_at_s=track.first_data_at_s,
+            start_s=np.fromiter((row.start_s for row in rows), np.float64, count),
+            end_s=np.fromiter((row.end_s for row in rows), np.float64, count),
+            transferred_bytes=np.fromiter(
+                (row.transferred_bytes for row in rows), np.float64, count
+            ),
+            omitted=np.fromiter((row.omitted for row in rows), np.bool_, count),
+            retransmits_count=_singles((row.retransmits_count for row in rows), count),
+            rtt_s=_singles((row.rtt_s for row in rows), count),
+            cwnd_bytes=_singles((row.cwnd_bytes for row in rows), count),
+            packets_count=_singles((row.packets_count for row in rows), count),
+            lost_count=_singles((row.lost_count for row in rows), count),
+        )
+    )
+
+
+def disjoint_track(raw: TrackColumns) -> TrackColumns:
+    """Columns as an engine's rows came, put in order.
+
+    Rows are sorted; of rows with one start the longest stands; a row that begins inside its
+    predecessor is dropped, so a repeated row never counts twice. Where an engine restarts its
+    time after its warm-up (iperf3 does), the later rows are moved behind the omitted ones, so
+    that engine time runs on from the first byte.
+    """
+    start, end, omitted = raw.start_s, raw.end_s, raw.omitted
+    if omitted.any() and not omitted.all():
+        warm_up_s = end[omitted].max()
+        if start[~omitted].min() < warm_up_s - OVERLAP_S:
+            start = np.where(omitted, start, start + warm_up_s)
+            end = np.where(omitted, end, end + warm_up_s)
+    return replace(raw, start_s=start, end_s=end).rows(_disjoint(start, end))
+
+
+def host_columns(host: Sequence[HostSecond] | HostColumns) -> HostColumns:
+    """Turn row values into columns; columns pass through. Repeated rows count once."""
+    if isinstance(host, HostColumns):
+        return host
+    count = len(host)
+
+    def column(read: Callable[[HostSecond], float]) -> Floats:
+        return np.fromiter((read(row) for row in host), np.float64, count)
+
+    return disjoint_host(
+        HostColumns(
+            start_at_s=column(lambda row: row.start_at_s),
+            end_at_s=column(lambda row: row.end_at_s),
+            nic_rx_bytes=column(lambda row: row.nic_rx_bytes),
+            nic_tx_bytes=column(lambda row: row.nic_tx_bytes),
+            drops_count=column(lambda row: row.nic_drops_count).astype(np.float32),
+            cpu_busy_ratio=column(lambda row: row.cpu_busy_ratio).astype(np.float32),
+            cpu_busiest_core_ratio=column(lambda row: row.cpu_busiest_core_ratio).astype(
+                np.float32
+            ),
+        )
+    )
+
+
+def disjoint_host(raw: HostColumns) -> HostColumns:
+    """Columns as a host's rows came, put in order; repeated rows count once."""
+    keep = _disjoint(raw.start_at_s, raw.end_at_s)
+    return replace(raw, **{item.name: getattr(raw, item.name)[keep] for item in fields(raw)})
+
+
+def _disjoint(start: Floats, end: Floats) -> NDArray[np.intp]:
+    """Indices of rows in time order, without empty, repeated and overlapping ones."""
+    order = np.lexsort((-end, start))
+    order = order[end[order] > start[order]]
+    if len(order) < 2:
+        return order
+    reach = np.maximum.accumulate(end[order])
+    if (start[order][1:] >= reach[:-1] - OVERLAP_S).all():
+        return order
+    kept: list[int] = []
+    reached = -np.inf
+    for row in order:
+        if start[row] >= reached - OVERLAP_S:
+            kept.append(int(row))
+            reached = end[row]
+    return np.asarray(kept, dtype=np.intp)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeColumn:
+    """One pair's probes, a step apart."""
+
+    first_at_s: float  # epoch s
+    every_s: float
+    rtt_s: Floats  # NaN: lost; negative: not sent
+
+
+class Joined(StrEnum):
+    """How a server-side test was recognised as a pair's."""
+
+    COOKIE = "cookie"
+    ENDPOINT = "endpoint"  # same address and port, near the instant: one test at a time a port
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairEvidence:
+    """Everything known of one planned pair in one burst; ``None`` and empty mean unknown."""
+
+    pair_index: int
+    claim: Claim | None = None
+    report: JobReport | None = None
+    client_tracks: tuple[Track | TrackColumns, ...] = ()
+    client_host: tuple[HostSecond, ...] | HostColumns = ()
+    server_test: ServerTest | None = None
+    server_tracks: tuple[Track | TrackColumns, ...] = ()
+    server_host: tuple[HostSecond, ...] | HostColumns = ()
+    joined_by: Joined | None = None
+    client_nic_bits_per_second: float | None = None  # egress cap by the VM size
+    server_nic_bits_per_second: float | None = None
+    nic_mtu_bytes: int | None = None  # smallest of both ends'
+    client_vm_size: str | None = None
+    server_vm_size: str | None = None
+    probes: ProbeColumn | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurstEvidence:
+    """One planned burst: one :class:`PairEvidence` for every planned pair, in any order."""
+
+    burst: Burst
+    pairs: tuple[PairEvidence, ...]
+    cancelled_at: datetime | None = None
+    cancel_reason: str | None = None
+
+
+# Where the firewall counts: IP packets, Ethernet frames (without preamble and checksum), or unsaid.
+LedgerLayer = Literal["ip", "wire", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirewallLedger:
+    """Bytes over time as the firewall counted them; bins in time order, never overlapping.
+
+    A bin says that ``bytes`` passed between ``start_s - lag`` and ``end_s - lag``; the lag is
+    estimated (:mod:`coordinator.core.judge.reconcile`). NaN bytes are unknown, never zero.
+    """
+
+    source: str  # "lab", "azure-monitor", a file's name: what a reader should look up
+    layer: LedgerLayer = "unknown"
+    start_s: Floats  # epoch s of each bin's label
+    end_s: Floats
+    bytes: Floats
+    grain_s: float  # s, the usual length of a bin
+    read_at: datetime
+    lag_hint_s: float | None = None  # s, documented or known from earlier runs
+    vxlan: bool = False  # layer wire: frames carry a VXLAN outer header
+    flows: tuple[Flow, ...] = tuple(Flow)  # those whose payload it counts
+    snat_utilization_ratio: float | None = None  # worst over the run, where the firewall says
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.start_s)
+
+
+_NEVER_STARTED: Final = (Outcome.MISSED, Outcome.REFUSED)
+
+
+class ServerRecord(Protocol):
+    """A server-side test with its seconds, however the caller stores it."""
+
+    @property
+    def test(self) -> ServerTest: ...
+    @property
+    def tracks(self) -> Sequence[Track | TrackColumns]: ...
+    @property
+    def host(self) -> tuple[HostSecond, ...] | HostColumns: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """Server-side tests by pair index, and those that belong to no pair of the burst."""
+
+    records: Mapping[int, ServerRecord]
+    joined_by: Mapping[int, Joined]
+    strays: tuple[ServerRecord, ...] = field(default=())
+
+
+def join_tests(
+    burst: Burst,
+    pairs: Sequence[Pair],
+    claims: Mapping[int, Claim],
+    reports: Mapping[int, JobReport],
+    tests: Sequence[ServerRecord],
+) -> Join:
+    """Find each pair's server-side test.
+
+    By cookie where the client lived to name it (in its report, else in its claim); else by
+    endpoint and time (:func:`_near`), nearest first, unless the client says it never started. A
+    test is joined once; of records of one test the fullest stands. The order of ``tests`` does
+    not matter. A pair of several processes has a test on each of its ports: they are summed, and
+    where one is missing none is used, as a part would pass for the whole.
+    """
+    fullest: dict[tuple[str, str, int, datetime], ServerRecord] = {}
+    for record in tests:
+        test = record.test
+        key = (test.agent_id, test.endpoint.address, test.endpoint.port, test.started_at)
+        known = fullest.get(key)
+        if known is None or _fullness(record) > _fullness(known):
+            fullest[key] = record
+    free = dict(sorted(fullest.items(), key=lambda item: item[0]))
+    by_cookie: dict[str, tuple[str, str, int, datetime]] = {}
+    for key, record in free.items():
+        cookie = record.test.cookie
+        if cookie is None:
+            continue
+        other = by_cookie.get(cookie)
+        if other is None or _fullness(record) > _fullness(free[other]):
+            by_cookie[cookie] = key
+    parts: dict[int, dict[int, ServerRecord]] = {}  # by pair index and port
+    joined_by: dict[int, Joined] = {}
+    named: set[str] = set()
+    for pair in pairs:
+        for cookie in _cookies(reports.get(pair.index), claims.get(pair.index)):
+            named.add(cookie)
+            found = by_cookie.get(cookie)
+            if found is not None and found in free:
+                record = free.pop(found)
+                parts.setdefault(pair.index, {})[record.test.endpoint.port] = record
+                joined_by[pair.index] = Joined.COOKIE
+    for pair in pairs:
+        report = reports.get(pair.index)
+        if report is not None and report.outcome in _NEVER_STARTED:
+            continue
+        for port in pair.endpoint.ports:
+            if port in parts.get(pair.index, {}) or (
+                pair.index in parts and not pair.endpoint.more_ports
+            ):
+                continue
+            near = [
+                (_distance_s(record.test, burst), key)
+                for key, record in free.items()
+                if (record.test.endpoint.address, record.test.endpoint.port)
+                == (pair.endpoint.address, port)
+                and _near(record.test, burst)
+                and (record.test.cookie is None or record.test.cookie not in named)
+            ]
+            if near:
+                parts.setdefault(pair.index, {})[port] = free.pop(min(near)[1])
+                joined_by[pair.index] = Joined.ENDPOINT
+    records: dict[int, ServerRecord] = {}
+    for pair in pairs:
+        found_parts = list(parts.get(pair.index, {}).values())
+        if found_parts and len(found_parts) >= len(pair.endpoint.ports):
+            records[pair.index] = found_parts[0] if len(found_parts) == 1 else summed(found_parts)
+        else:
+            joined_by.pop(pair.index, None)
+    return Join(records=records, joined_by=joined_by, strays=tuple(free.values()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summed:
+    """The tests of a pair's several processes as one record."""
+
+    test: ServerTest
+    tracks: Sequence[TrackColumns]
+    host: tuple[HostSecond, ...] | HostColumns
+
+
+def summed(records: Sequence[ServerRecord]) -> Summed:
+    """One record of several that ran at once on one server, its bytes conserved."""
+    lead = records[0]
+    tests = [record.test for record in records]
+    firsts = [test.first_data_at for test in tests if test.first_data_at is not None]
+    ends = [test.ended_at for test in tests if test.ended_at is not None]
+    totals = tuple(
+        _summed_totals(said)
+        for flow in Flow
+        if len(said := [t for test in tests for t in test.engine.totals if t.flow is flow])
+        == len(tests)
+    )
+    places = [(side, flow) for side in Side for flow in Flow]
+    tracks = [
+        _summed_tracks(found)
+        for side, flow in places
+        if (
+            found := [
+                track_columns(track)
+                for record in records
+                for track in record.tracks
+                if (track.side, track.flow) == (side, flow)
+            ]
+        )
+        and len(found) == len(records)
+    ]
+
+    def total(name: str) -> float | None:
+        values = [getattr(test.engine, name) for test in tests]
+        return None if None in values else sum(values)
+
+    hosts = [cpu_s for test in tests if (cpu_s := test.engine.host_cpu_s) is not None]
+    engine = lead.test.engine.model_copy(
+        update={
+            "totals": totals,
+            "cpu_s": total("cpu_s"),
+            "cpu_payload_bytes": total("cpu_payload_bytes"),
+            # Of one host, over all but the same time.
+            "host_cpu_s": max(hosts) if len(hosts) == len(tests) else None,
+        }
+    )
+    return Summed(
+        test=lead.test.model_copy(
+            update={
+                "engine": engine,
+                "first_data_at": min(firsts, default=None),
+                "ended_at": max(ends) if len(ends) == len(tests) else None,
+            }
+        ),
+        tracks=tracks,
+        host=lead.host,
+    )
+
+
+def _summed_totals(said: Sequence[FlowTotals]) -> FlowTotals:
+    """Counts added up where each is known; seconds of the longest."""
+
+    def total(name: str) -> int | None:
+        values = [getattr(part, name) for part in said]
+        return None if None in values else sum(values)
+
+    def longest(name: str) -> float | None:
+        return max((v for part in said if (v := getattr(part, name)) is not None), default=None)
+
+    counts = ("sent_bytes", "received_bytes", "retransmits_count", "packets_count", "lost_count")
+    update = {name: total(name) for name in counts}
+    spans = {name: longest(name) for name in ("sent_s", "received_s", "rtt_max_s")}
+    return said[0].model_copy(update=update | spans)
+
+
+def _summed_tracks(tracks: Sequence[TrackColumns]) -> TrackColumns:
+    """Several tracks of one flow as one, on the bounds of the longest.
+
+    Cumulative amounts are interpolated at the bounds; round trips are means, windows sums.
+    """
+    zero_s = min(track.first_data_at_s for track in tracks)
+    placed = [
+        replace(
+            track,
+            start_s=track.start_s + (track.first_data_at_s - zero_s),
+            end_s=track.end_s + (track.first_data_at_s - zero_s),
+        )
+        for track in tracks
+        if len(track)
+    ]
+    lead = max(placed, key=len, default=tracks[0])
+    if not placed:
+        return lead
+    edges = np.append(lead.start_s, lead.end_s[-1])
+    edges[0] = min(track.start_s[0] for track in placed)
+    edges[-1] = max(track.end_s[-1] for track in placed)
+    middles = (edges[1:] + edges[:-1]) / 2
+
+    def added(name: str) -> Floats:
+        amounts = np.zeros(len(lead))
+        for track in placed:
+            reached = np.append(0.0, np.cumsum(getattr(track, name), dtype=np.float64))
+            bounds = np.append(track.start_s, track.end_s[-1])
+            amounts += np.diff(np.interp(edges, bounds, reached))
+        return amounts
+
+    def levels(name: str) -> list[Floats]:
+        return [
+            np.interp(middles, (track.start_s + track.end_s) / 2, getattr(track, name))
+            for track in placed
+        ]
+
+    return replace(
+        lead,
+        first_data_at_s=zero_s,
+        start_s=edges[:-1],
+        end_s=edges[1:],
+        transferred_bytes=added("transferred_bytes"),
+        rtt_s=np.mean(levels("rtt_s"), axis=0).astype(np.float32),
+        cwnd_bytes=np.sum(levels("cwnd_bytes"), axis=0).astype(np.float32),
+        retransmits_count=added("retransmits_count").astype(np.float32),
+        packets_count=added("packets_count").astype(np.float32),
+        lost_count=added("lost_count").astype(np.float32),
+    )
+
+
+def _near(test: ServerTest, burst: Burst) -> bool:
+    """Whether a test can be of this burst: opened at most :data:`HOLD_MAX_S` before the instant,
+    no data before it, not over by then."""
+    hold = timedelta(seconds=HOLD_MAX_S)
+    slack = timedelta(seconds=CLOCK_SLACK_S)
+    at = burst.planned_start_at
+    return (
+        at - hold <= test.started_at < burst.planned_end_at
+        and (test.first_data_at is None or test.first_data_at >= at - slack)
+        and (test.ended_at is None or test.ended_at > at)
+    )
+
+
+def _cookies(report: JobReport | None, claim: Claim | None) -> tuple[str, ...]:
+    """The cookies of a pair's processes; of a client that died that of its first one."""
+    if report is not None and report.engine is not None and report.engine.cookies:
+        return report.engine.cookies
+    return () if claim is None or claim.cookie is None else (claim.cookie,)
+
+
+def _fullness(record: ServerRecord) -> tuple[bool, int, int]:
+    """How much a record of a test holds: ended, bytes, rows."""
+    tracks = [track_columns(track) for track in record.tracks]
+    return (
+        record.test.ended_at is not None,
+        int(sum(track.transferred_bytes.sum() for track in tracks)),
+        sum(len(track) for track in tracks),
+    )
+
+
+def _distance_s(test: ServerTest, burst: Burst) -> float:
+    begun_at = test.first_data_at or test.started_at
+    return abs((begun_at - burst.planned_start_at).total_seconds())
+
+
+def clock_correction(*readings: ClockReading | None) -> tuple[float, float | None]:
+    """Seconds to subtract from an end's stamps, and how far off they may still be.
+
+    The mean offset of the readings that say they are synchronised, and the largest bound of
+    them; ``(0, None)`` when none does: an unknown bound is not a small one.
+    """
+    good = [reading for reading in readings if reading is not None and reading.synchronised]
+    offsets = [reading.offset_s for reading in good if reading.offset_s is not None]
+    bounds = [reading.bound_s for reading in good if reading.bound_s is not None]
+    return (
+        sum(offsets) / len(offsets) if offsets else 0.0,
+        max(bounds) if bounds else None,
+    )

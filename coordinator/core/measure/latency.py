@@ -1,0 +1,209 @@
+"""Latency under load from probes: before, during and after a burst, and its spikes.
+
+Probes are datagrams of 16 bytes beside the traffic, on its path and outside its flows; they are in
+no ledger of bytes. Buffer delay is (mean RTT during - baseline) / baseline, after RFC 6349, section
+4.3, with the mean RTT of the idle path just before the burst as the baseline.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
+
+from coordinator.core.measure.aggregate import buffer_delay, figure
+from coordinator.core.measure.evidence import Floats, ProbeColumn
+from coordinator.core.measure.roundtrips import PathLatency, PhaseLatency
+from coordinator.core.plan.spec import Burst
+from exchange.messages import Message, UtcDatetime, pair_name
+
+SPIKE_S: Final = 1.0  # s of probes without a good answer that make a spike
+SPIKE_RATIO: Final = 5.0  # times the baseline's 99th percentile
+SPIKE_OVER_S: Final = 0.02  # s over it, at least: a baseline of microseconds makes no spikes of ms
+LOADED_RATIO: Final = 2.0  # and times the burst's median: a queue that stands all along is no spike
+SPIKES_MAX_COUNT: Final = 32  # kept of one burst, the longest
+
+
+class Spike(Message):
+    """A second or more in which pairs had no answer, or only slow ones."""
+
+    from_at: UtcDatetime
+    to_at: UtcDatetime
+    pairs_count: int
+    pairs: tuple[str, ...]  # the first few
+    rtt_max_s: float | None = None  # None: nothing was answered
+    lost_count: int = 0
+
+
+class Latency(Message):
+    """What probes said of a burst, over the pairs that have them."""
+
+    fleet: PathLatency
+    pairs_count: int  # whose probes are on record
+    whole_pairs_count: int  # of those, with at least 95 % of the burst's probes sent
+    worst_pair: str | None = None  # by 99th percentile during the burst
+    worst_p99_s: float | None = None
+    spikes: tuple[Spike, ...] = ()  # in time order
+    spikes_count: int = 0
+
+
+def find_latency(
+    burst: Burst, probes: Mapping[int, ProbeColumn]
+) -> tuple[Latency | None, dict[int, PathLatency]]:
+    """The fleet's latency and each pair's, by pair index; None without any probe."""
+    phases = {index: _phases(burst, column) for index, column in probes.items()}
+    by_pair = {index: _path(parts) for index, parts in phases.items()}
+    if not by_pair:
+        return None, {}
+    pooled = [np.concatenate([parts[at] for parts in phases.values()]) for at in range(3)]
+    fleet = _path(pooled)
+    spikes = _spikes(probes, by_pair, fleet.before.p99_s)
+    slowest = max(
+        (index for index, path in by_pair.items() if path.during.p99_s is not None),
+        key=lambda index: (by_pair[index].during.p99_s, -index),
+        default=None,
+    )
+    kept = sorted(spikes, key=lambda spike: (spike.from_at - spike.to_at, spike.from_at))
+    latency = Latency(
+        fleet=fleet,
+        pairs_count=len(by_pair),
+        whole_pairs_count=sum(
+            bool(len(parts[1]))
+            and float((parts[1] >= 0).sum() + np.isnan(parts[1]).sum()) >= 0.95 * len(parts[1])
+            for parts in phases.values()
+        ),
+        worst_pair=None if slowest is None else pair_name(slowest),
+        worst_p99_s=None if slowest is None else by_pair[slowest].during.p99_s,
+        spikes=tuple(sorted(kept[:SPIKES_MAX_COUNT], key=lambda spike: spike.from_at)),
+        spikes_count=len(spikes),
+    )
+    return latency, by_pair
+
+
+def _times(column: ProbeColumn) -> Floats:
+    return column.first_at_s + column.every_s * np.arange(len(column.rtt_s), dtype=np.float64)
+
+
+def _phases(burst: Burst, column: ProbeColumn) -> list[Floats]:
+    """The probes that were due before the instant, until the burst's end, and after it."""
+    edge_s = column.every_s / 1000  # times are sums of floats
+    cuts = np.searchsorted(
+        _times(column),
+        [burst.planned_start_at.timestamp() - edge_s, burst.planned_end_at.timestamp() - edge_s],
+    )
+    return np.split(column.rtt_s, cuts)
+
+
+def _phase(rtt_s: Floats) -> PhaseLatency:
+    answered = np.sort(rtt_s[rtt_s >= 0])
+    sent_count = len(answered) + int(np.isnan(rtt_s).sum())
+    if not len(answered):
+        loss = 1.0 if sent_count else None
+        return PhaseLatency(sent_count=sent_count, answered_count=0, loss_ratio=loss)
+    p50, p90, p95, p99 = np.quantile(answered, [0.5, 0.9, 0.95, 0.99])
+    return PhaseLatency(
+        sent_count=sent_count,
+        answered_count=len(answered),
+        loss_ratio=figure(1 - len(answered) / sent_count),
+        mean_s=figure(float(answered.mean())),
+        p50_s=figure(float(p50)),
+        p90_s=figure(float(p90)),
+        p95_s=figure(float(p95)),
+        p99_s=figure(float(p99)),
+        max_s=figure(float(answered[-1])),
+    )
+
+
+def _path(parts: Sequence[Floats]) -> PathLatency:
+    before, during, after = map(_phase, parts)
+    return PathLatency(
+        before=before,
+        during=during,
+        after=after,
+        buffer_delay_ratio=figure(buffer_delay(during.mean_s, before.mean_s)),
+    )
+
+
+# Spikes ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bad:
+    """One pair's stretch of bad probes."""
+
+    pair_index: int
+    from_s: float
+    to_s: float
+    rtt_max_s: float | None
+    lost_count: int
+
+
+def _spikes(
+    probes: Mapping[int, ProbeColumn],
+    by_pair: Mapping[int, PathLatency],
+    fleet_p99_s: float | None,
+) -> list[Spike]:
+    found: list[_Bad] = []
+    for index, column in sorted(probes.items()):
+        baseline_s = by_pair[index].before.p99_s or fleet_p99_s
+        if baseline_s is not None:
+            loaded_s = by_pair[index].during.p50_s or 0.0
+            limit_s = max(
+                SPIKE_RATIO * baseline_s, baseline_s + SPIKE_OVER_S, LOADED_RATIO * loaded_s
+            )
+            found += _bad(index, column, limit_s)
+    return _clusters(found)
+
+
+def _bad(index: int, column: ProbeColumn, limit_s: float) -> Iterable[_Bad]:
+    """Stretches of :data:`SPIKE_S` of sent probes, each of them lost or over the limit.
+
+    A single probe that was not sent counts for nothing; two in a row end the stretch, since then
+    it is the agent that paused.
+    """
+    (sent,) = np.nonzero(~(column.rtt_s < 0))
+    rtt_s, at_s = column.rtt_s[sent], _times(column)[sent]
+    (bad,) = np.nonzero(np.isnan(rtt_s) | (rtt_s > limit_s))
+    apart = (np.diff(bad) > 1) | (np.diff(sent[bad]) > 2)
+    for stretch in np.split(bad, np.flatnonzero(apart) + 1):
+        if len(stretch) * column.every_s < SPIKE_S - column.every_s / 1000:
+            continue
+        seen_s = rtt_s[stretch]
+        answered = seen_s[~np.isnan(seen_s)]
+        yield _Bad(
+            pair_index=index,
+            from_s=float(at_s[stretch[0]]),
+            to_s=float(at_s[stretch[-1]]) + column.every_s,
+            rtt_max_s=float(answered.max()) if len(answered) else None,
+            lost_count=len(stretch) - len(answered),
+        )
+
+
+def _clusters(found: Sequence[_Bad]) -> list[Spike]:
+    """Stretches of pairs that overlap are one spike of the fleet."""
+    spikes: list[list[_Bad]] = []
+    reach_s = -np.inf
+    for bad in sorted(found, key=lambda bad: (bad.from_s, bad.pair_index)):
+        if bad.from_s > reach_s:
+            spikes.append([])
+        spikes[-1].append(bad)
+        reach_s = max(reach_s, bad.to_s)
+    return [_spike(parts) for parts in spikes]
+
+
+def _spike(parts: Sequence[_Bad]) -> Spike:
+    indices = sorted({bad.pair_index for bad in parts})
+    known = [bad.rtt_max_s for bad in parts if bad.rtt_max_s is not None]
+    return Spike(
+        from_at=_at(min(bad.from_s for bad in parts)),
+        to_at=_at(max(bad.to_s for bad in parts)),
+        pairs_count=len(indices),
+        pairs=tuple(map(pair_name, indices[:3])),
+        rtt_max_s=figure(max(known)) if known else None,
+        lost_count=sum(bad.lost_count for bad in parts),
+    )
+
+
+def _at(epoch_s: float) -> datetime:
+    return datetime.fromtimestamp(round(epoch_s, 3), UTC)

@@ -1,0 +1,117 @@
+"""What engines tell beside bytes: requests, success, latency, jitter; summed over a burst's pairs.
+
+A quantile over pairs is read from their added-up buckets, never averaged from theirs.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from coordinator.core.measure.aggregate import figure
+from coordinator.core.measure.align import Aligned
+from exchange.messages import (
+    BUCKET_RATIO,
+    Combine,
+    Distribution,
+    EngineReport,
+    Measure,
+    Message,
+)
+
+QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99))
+
+
+class MeasureSummary(Message):
+    """One further measure of a burst, over the pairs that told it."""
+
+    name: str  # as the engine calls it; a quantile as ``latency_p99``
+    value: float
+    unit: str  # s, ratio, count, /s, bytes
+    pairs_count: int  # that told it
+
+
+def find(measures: Iterable[MeasureSummary], name: str) -> MeasureSummary | None:
+    """The measure of that name, or None."""
+    return next((measure for measure in measures if measure.name == name), None)
+
+
+def measure_pairs(aligned: Aligned) -> tuple[MeasureSummary, ...]:
+    """The measures of every pair's two ends, in order of their names."""
+    told: dict[str, list[tuple[int, Measure]]] = {}
+    spread: dict[str, list[tuple[int, Distribution]]] = {}
+    for row, pair in enumerate(aligned.pairs):
+        ends = [
+            pair.report.engine if pair.report else None,
+            pair.server_test.engine if pair.server_test else None,
+        ]
+        known = [end for end in ends if end is not None]
+        for measure in [m for end in known for m in end.measures] + _jitters(known):
+            told.setdefault(measure.name, []).append((row, measure))
+        for one in (each for end in known for each in end.distributions):
+            spread.setdefault(one.name, []).append((row, one))
+    found = [
+        MeasureSummary(
+            name=name,
+            value=figure(_combined([measure for _, measure in said])) or 0.0,
+            unit=said[0][1].unit,
+            pairs_count=len({row for row, _ in said}),
+        )
+        for name, said in told.items()
+    ]
+    for name, parts in spread.items():
+        pairs_count = len({row for row, _ in parts})
+        found += [
+            MeasureSummary(
+                name=f"{name}_{label}",
+                value=figure(value) or 0.0,
+                unit=parts[0][1].unit,
+                pairs_count=pairs_count,
+            )
+            for label, value in _quantiles([one for _, one in parts])
+        ]
+    return tuple(sorted(found, key=lambda measure: measure.name))
+
+
+def _jitters(ends: Sequence[EngineReport]) -> list[Measure]:
+    """The mean jitter of each flow's datagrams, as the first end that knows it says."""
+    found: dict[str, Measure] = {}
+    for total in (total for end in ends for total in end.totals):
+        if total.jitter_s is not None:
+            name = f"jitter_{total.flow.value}"
+            found.setdefault(
+                name, Measure(name=name, value=total.jitter_s, unit="s", combine=Combine.MEAN)
+            )
+    return list(found.values())
+
+
+def _combined(measures: Sequence[Measure]) -> float:
+    values = [measure.value for measure in measures]
+    match measures[0].combine:
+        case Combine.SUM:
+            return math.fsum(values)
+        case Combine.MAX:
+            return max(values)
+        case Combine.MEAN:
+            weight = math.fsum(measure.weight for measure in measures)
+            if not weight:
+                return math.fsum(values) / len(values)
+            return math.fsum(m.value * m.weight for m in measures) / weight
+
+
+def _quantiles(parts: Sequence[Distribution]) -> list[tuple[str, float]]:
+    """Quantiles by the nearest rank, at the geometric middle of their buckets; and the largest."""
+    counts: dict[int, int] = {}
+    for part in parts:
+        for bucket, count in part.counts.items():
+            counts[bucket] = counts.get(bucket, 0) + count
+    largest = max(part.max for part in parts)
+    total = sum(counts.values())
+    found = []
+    for label, quantile in QUANTILES:
+        rank, seen = math.ceil(quantile * total), 0
+        for bucket in sorted(counts):
+            seen += counts[bucket]
+            if seen >= rank:
+                found.append((label, min(largest, BUCKET_RATIO ** (bucket + 0.5))))
+                break
+    return [*found, ("max", largest)]

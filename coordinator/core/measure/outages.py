@@ -1,0 +1,171 @@
+"""What agents and coordinator lived through beside the traffic, as findings.
+
+Agents date their own troubles (:class:`~exchange.messages.Trouble`) and carry them in their
+records; here those of one burst are laid together. None of it changes a verdict: what was lost
+shows in completeness.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from coordinator.core.judge.judge import Finding
+from coordinator.core.measure.evidence import BurstEvidence
+from exchange.messages import Message, Trouble, TroubleKind, UtcDatetime
+
+_SAME: Final = timedelta(seconds=5)  # spells of several agents so close are one outage
+_TOLD_MAX_COUNT: Final = 3  # outages of one kind that a sentence dates
+KEPT_MAX_COUNT: Final = 16  # outages that a burst's summary keeps
+
+
+class Outage(Message):
+    """One spell of one kind of trouble, over all the agents that lived through it."""
+
+    kind: TroubleKind
+    from_at: UtcDatetime
+    to_at: UtcDatetime | None = None  # None: none of them had seen its end
+    agents_count: int  # that lived through it
+    asked_count: int  # that have a record of this burst at all
+    count: int  # failed attempts, writes that waited, duplicates
+
+
+class _Words(NamedTuple):
+    """How a kind is told: what happened to ``who``, at once or over a span, and the fix."""
+
+    id: str
+    weight: float
+    what: str
+    next_step: str | None = None
+
+
+_WORDS: Final[Mapping[TroubleKind, _Words]] = {
+    TroubleKind.LOST: _Words(
+        "writes-lost",
+        60,
+        "{count} writes of {who} found no room on disk",
+        "raise BROADSIDE_AGENT_SPOOL_MAX_BYTES, or give the spool a disk that can be written",
+    ),
+    TroubleKind.QUEUE_AWAY: _Words("queue-away", 15, "the queue did not answer {who}"),
+    TroubleKind.TABLE_AWAY: _Words("table-away", 15, "the table did not answer {who}"),
+    TroubleKind.RAW_AWAY: _Words("raw-away", 12, "the store of raw output did not answer {who}"),
+    TroubleKind.SPOOLED: _Words("writes-spooled", 14, "{count} writes of {who} waited on disk"),
+    TroubleKind.DUPLICATE: _Words(
+        "duplicates-dropped", 13, "{who} dropped {count} messages whose job somebody had already"
+    ),
+    TroubleKind.TICK_FAILED: _Words("ticks-failed", 15, "{who} could not look after its runs"),
+}
+
+
+def outages(evidence: BurstEvidence) -> tuple[Outage, ...]:
+    """What the agents of a burst tell, spells of one kind that touch taken together.
+
+    The order of the pairs does not matter. At most :data:`KEPT_MAX_COUNT`, the earliest.
+    """
+    told: dict[str, set[Trouble]] = {}
+    for pair in evidence.pairs:
+        for record in (pair.report, pair.server_test):
+            if record is not None:
+                told.setdefault(record.agent_id, set()).update(record.troubles)
+    found = []
+    for kind in TroubleKind:
+        spells = sorted(
+            (
+                (spell, agent_id)
+                for agent_id, troubles in told.items()
+                for spell in troubles
+                if spell.kind is kind
+            ),
+            key=lambda item: (item[0].from_at, item[1], item[0].count),
+        )
+        found += [_outage(kind, group, len(told)) for group in _touching(spells)]
+    found.sort(key=lambda outage: outage.from_at)
+    return tuple(found[:KEPT_MAX_COUNT])
+
+
+def _touching(spells: Iterable[tuple[Trouble, str]]) -> list[list[tuple[Trouble, str]]]:
+    """Spells in order of their beginning, in groups between which there is a pause."""
+    groups: list[list[tuple[Trouble, str]]] = []
+    reach_at: datetime | None = None
+    for spell, agent_id in spells:
+        end_at = spell.to_at or spell.from_at
+        if reach_at is None or spell.from_at - reach_at > _SAME:
+            groups.append([])
+            reach_at = end_at
+        groups[-1].append((spell, agent_id))
+        reach_at = max(reach_at, end_at)
+    return groups
+
+
+def _outage(kind: TroubleKind, group: Sequence[tuple[Trouble, str]], asked_count: int) -> Outage:
+    ends_at = [spell.to_at for spell, _ in group if spell.to_at is not None]
+    return Outage(
+        kind=kind,
+        from_at=group[0][0].from_at,
+        to_at=max(ends_at, default=None),  # who told before the end knows less than who saw it
+        agents_count=len({agent_id for _, agent_id in group}),
+        asked_count=asked_count,
+        count=sum(spell.count for spell, _ in group),
+    )
+
+
+def outage_findings(found: Sequence[Outage], *, late_count: int, whole: bool) -> list[Finding]:
+    """One finding a kind. ``late_count`` reports waited on disk; ``whole``: nothing is missing."""
+    findings = []
+    for kind, words in _WORDS.items():
+        of_kind = [outage for outage in found if outage.kind is kind]
+        if not of_kind:
+            continue
+        sentence = _sentence(words, of_kind)
+        if kind is TroubleKind.DUPLICATE:
+            sentence += "; no job was carried out twice"
+        elif kind is not TroubleKind.LOST:
+            late = f"{late_count} reports arrived late" if late_count else "no report was late"
+            sentence += f"; {late}" + ", nothing is missing" * whole
+        findings.append(_finding(words, sentence))
+    return findings
+
+
+def _sentence(words: _Words, found: Sequence[Outage]) -> str:
+    spans = [
+        words.what.format(
+            who=f"{outage.agents_count} of {outage.asked_count} agents", count=outage.count
+        )
+        + f" {_when(outage.from_at, outage.to_at)}"
+        for outage in found[:_TOLD_MAX_COUNT]
+    ]
+    more = len(found) - len(spans)
+    return "; ".join(spans) + (f"; and {more} times more" if more else "")
+
+
+def coordinator_findings(troubles: Sequence[Trouble]) -> list[Finding]:
+    """What the coordinator lived through during a run."""
+    findings = []
+    for kind, words in _WORDS.items():
+        spells = [trouble for trouble in troubles if trouble.kind is kind]
+        if not spells:
+            continue
+        what = words.what.format(who="the coordinator", count=sum(s.count for s in spells))
+        spans = [_when(spell.from_at, spell.to_at) for spell in spells[:_TOLD_MAX_COUNT]]
+        more = len(spells) - len(spans)
+        sentence = f"{what} {', '.join(spans)}" + (f" and {more} times more" if more else "")
+        findings.append(_finding(words._replace(id=f"coordinator-{words.id}"), sentence))
+    return findings
+
+
+def _finding(words: _Words, sentence: str) -> Finding:
+    return Finding(
+        id=words.id,
+        kind="context",
+        severity="note" if words.next_step is None else "warning",
+        weight=words.weight,
+        sentence=sentence,
+        next_step=words.next_step,
+    )
+
+
+def _when(from_at: datetime, to_at: datetime | None) -> str:
+    if to_at is None:
+        return f"from {from_at:%H:%M:%S} UTC on"
+    if to_at - from_at < timedelta(seconds=1):
+        return f"at {from_at:%H:%M:%S} UTC"
+    return f"between {from_at:%H:%M:%S} and {to_at:%H:%M:%S} UTC"

@@ -1,0 +1,182 @@
+"""A burst's seconds as a table at any resolution: named columns, gaps that stay gaps. Pure.
+
+Rows are bins of whole seconds, of which one begins with the planned second: one row a bin and flow
+(and pair).
+A rate over a bin is the mean of its known seconds, a count their sum; a bin of which no second is
+known has NaN in every figure, never zero.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.core.measure.evidence import Floats
+from coordinator.core.measure.series import BurstSeries, FlowSeries
+
+CELLS_MAX_COUNT: Final = 500_000  # figures of one table, else it is refused
+_DIGITS: Final = 9  # significant ones, as in summaries
+
+
+class TableTooLong(Exception):
+    """The table would have more cells than one answer carries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column; NaN is unknown. ``layer`` is where bytes were counted, where any were."""
+
+    name: str
+    unit: str
+    layer: str | None = None
+    values: NDArray[Any]
+
+
+def fleet_table(series: BurstSeries, resolution_s: int) -> Sequence[Column]:
+    """The fleet's figures, a row a bin and flow."""
+    flows = series.flows
+    bins = _bins(series, resolution_s)
+    _check(bins.count * len(flows) * len(_FLEET))
+    heard = series.coverage_ratio > 0
+    per_flow = [_fleet_figures(series, flow, heard) for flow in flows]
+    figures = {
+        name: np.concatenate([_binned(part[name], bins, how) for part in per_flow])
+        for name, _, _, how in _FLEET
+    }
+    return [
+        *_keys(series, bins, repeats_count=1),
+        *(
+            Column(name=name, unit=unit, layer=layer, values=_rounded(figures[name]))
+            for name, unit, layer, _ in _FLEET
+        ),
+    ]
+
+
+def pair_table(
+    series: BurstSeries, resolution_s: int, names: Sequence[str], pair_index: int | None
+) -> Sequence[Column]:
+    """Pairs' received payload, a row a bin, flow and pair; one pair or, with None, all."""
+    chosen = range(len(names)) if pair_index is None else [pair_index]
+    bins = _bins(series, resolution_s)
+    _check(bins.count * len(series.flows) * len(chosen))
+    rates = [
+        _binned(flow.pairs_bits_per_second[index].astype(np.float64), bins, "mean")
+        for flow in series.flows
+        for index in chosen
+    ]
+    labels = [names[index] for _ in series.flows for index in chosen]
+    return [
+        *_keys(series, bins, repeats_count=len(chosen)),
+        Column(name="pair", unit="name", values=np.repeat(np.array(labels), bins.count)),
+        Column(
+            name="received_payload_bits_per_second",
+            unit="bit/s",
+            layer="payload",
+            values=_rounded(np.concatenate(rates)),
+        ),
+    ]
+
+
+_FLEET: Final = (  # name, unit, layer, how seconds become a bin
+    ("received_payload_bits_per_second", "bit/s", "payload", "mean"),
+    ("sent_payload_bits_per_second", "bit/s", "payload", "mean"),
+    ("proven_payload_bits_per_second", "bit/s", "payload", "mean"),
+    ("pair_p5_payload_bits_per_second", "bit/s", "payload", "mean"),
+    ("pair_p50_payload_bits_per_second", "bit/s", "payload", "mean"),
+    ("pair_p95_payload_bits_per_second", "bit/s", "payload", "mean"),
+    ("retransmits_count", "segments", None, "sum"),
+    ("rtt_mean_s", "s", None, "mean"),
+    ("coverage_ratio", "ratio", None, "mean"),
+    ("client_cpu_ratio", "ratio", None, "mean"),
+    ("server_cpu_ratio", "ratio", None, "mean"),
+    ("known_s", "s", None, "sum"),
+)
+
+
+def _fleet_figures(
+    series: BurstSeries, flow: FlowSeries, heard: NDArray[np.bool_]
+) -> dict[str, Floats]:
+    """One flow, second by second. Sums over pairs are zero where nobody spoke: that is unknown."""
+    unsent = (flow.sent_bytes == 0) & (flow.received_bytes > 0)  # no sender was heard
+    return {
+        "received_payload_bits_per_second": np.where(heard, flow.received_bytes * 8, np.nan),
+        "sent_payload_bits_per_second": np.where(heard & ~unsent, flow.sent_bytes * 8, np.nan),
+        "proven_payload_bits_per_second": np.where(heard, flow.proven_bytes * 8, np.nan),
+        "pair_p5_payload_bits_per_second": flow.pair_p5_bits_per_second,
+        "pair_p50_payload_bits_per_second": flow.pair_p50_bits_per_second,
+        "pair_p95_payload_bits_per_second": flow.pair_p95_bits_per_second,
+        "retransmits_count": np.where(heard, flow.retransmits_count, np.nan),
+        "rtt_mean_s": flow.rtt_mean_s,
+        "coverage_ratio": series.coverage_ratio,
+        "client_cpu_ratio": series.client_cpu_ratio,
+        "server_cpu_ratio": series.server_cpu_ratio,
+        "known_s": heard.astype(np.float64),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bins:
+    """How seconds fall into bins."""
+
+    resolution_s: int
+    lead_s: int  # seconds of the first bin before the series' first
+    count: int
+
+
+def _bins(series: BurstSeries, resolution_s: int) -> _Bins:
+    before_s = math.floor(series.planned_start_s) - series.start_s
+    lead_s = -before_s % resolution_s
+    count = math.ceil((lead_s + len(series.coverage_ratio)) / resolution_s)
+    return _Bins(resolution_s=resolution_s, lead_s=lead_s, count=count)
+
+
+def _keys(series: BurstSeries, bins: _Bins, *, repeats_count: int) -> list[Column]:
+    """When each row begins, and whose flow it is."""
+    count = bins.count
+    starts = series.start_s - bins.lead_s + np.arange(count) * bins.resolution_s
+    blocks = len(series.flows) * repeats_count
+    at = np.tile(starts, blocks).astype("datetime64[s]")
+    return [
+        Column(name="at", unit="UTC", values=at),
+        Column(
+            name="from_start_s",
+            unit="s",
+            values=_rounded(np.tile(starts - series.planned_start_s, blocks)),
+        ),
+        Column(
+            name="flow",
+            unit="name",
+            values=np.repeat([flow.flow.value for flow in series.flows], count * repeats_count),
+        ),
+    ]
+
+
+def _binned(values: Floats, bins: _Bins, how: str) -> Floats:
+    """Each bin's known values' mean or sum; NaN where none is known."""
+    padded = np.full(bins.count * bins.resolution_s, np.nan)
+    padded[bins.lead_s : bins.lead_s + len(values)] = values
+    cells = padded.reshape(bins.count, bins.resolution_s)
+    known = (~np.isnan(cells)).sum(axis=1)
+    sums = np.nansum(cells, axis=1)
+    divisor = known if how == "mean" else 1
+    return np.where(known > 0, sums / np.maximum(divisor, 1), np.nan)
+
+
+def _rounded(values: Floats) -> Floats:
+    """To nine significant digits: what the packed forms hold, without their binary tails."""
+    known = np.isfinite(values) & (values != 0)
+    size = np.zeros_like(values)
+    size[known] = np.floor(np.log10(np.abs(values[known])))
+    factor = 10.0 ** (_DIGITS - 1 - size)
+    return np.where(known, np.round(values * factor) / factor, values)
+
+
+def _check(cells_count: int) -> None:
+    if cells_count > CELLS_MAX_COUNT:
+        raise TableTooLong(
+            f"resolution_s: {cells_count} figures, over {CELLS_MAX_COUNT}; ask for a coarser "
+            "resolution, or for one pair"
+        )

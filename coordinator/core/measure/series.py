@@ -1,0 +1,182 @@
+"""A burst's seconds, as charts and the reconciliation need them, and their packed form."""
+
+import json
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.core.measure.evidence import Floats
+from exchange.messages import Flow
+
+_MAGIC: Final = b"BSB1"  # raised with every change of the layout
+_HEAD: Final = struct.Struct("<4sI")
+UNKNOWN_LEVEL: Final = 65_535  # in the packed pair matrix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowSeries:
+    """One flow of the fleet, second by second; shape (seconds,). NaN is unknown. Payload."""
+
+    flow: Flow
+    received_bytes: Floats  # summed over pairs, late and later abandoned ones included
+    sent_bytes: Floats
+    proven_bytes: Floats  # the part that rests on receivers' own seconds
+    pair_p5_bits_per_second: Floats  # over the pairs seen in that second
+    pair_p50_bits_per_second: Floats
+    pair_p95_bits_per_second: Floats
+    retransmits_count: Floats
+    rtt_mean_s: Floats
+    pairs_bits_per_second: NDArray[np.float32]  # (pairs, seconds), for the heat map
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurstSeries:
+    """One burst on the UTC grid: second ``i`` is ``[start_s + i, start_s + i + 1)``."""
+
+    burst_index: int
+    start_s: int  # epoch s
+    planned_start_s: float  # epoch s
+    duration_s: int
+    omit_s: int
+    window: tuple[int, int] | None  # seconds [from, before) that the headline is over
+    coverage_ratio: Floats  # share of the planned pairs seen in each second
+    client_cpu_ratio: Floats  # mean over hosts of all cores' busy share
+    server_cpu_ratio: Floats
+    flows: tuple[FlowSeries, ...]
+
+    @property
+    def received_bytes(self) -> Floats:
+        """Fleet payload a second, all flows."""
+        return np.asarray(np.sum([flow.received_bytes for flow in self.flows], axis=0))
+
+    @property
+    def payload_bytes(self) -> int:
+        """What the burst sent, or what arrived where that is more: a sender may have died."""
+        return round(
+            sum(
+                max(float(np.nansum(flow.sent_bytes)), float(np.nansum(flow.received_bytes)))
+                for flow in self.flows
+            )
+        )
+
+    def pack(self) -> bytes:
+        """A compressed form: float32 a fleet figure, two bytes a pair-second.
+
+        Fleet bytes are kept as float64, so that what is computed from a stored series is what was
+        computed from the fresh one.
+        """
+        arrays: list[bytes] = []
+        shapes: list[tuple[str, tuple[int, ...]]] = []
+
+        def put(array: NDArray[Any]) -> None:
+            shapes.append((array.dtype.str, array.shape))
+            arrays.append(np.ascontiguousarray(array).tobytes())
+
+        for values in (self.coverage_ratio, self.client_cpu_ratio, self.server_cpu_ratio):
+            put(values.astype("<f4"))
+        tops = []
+        for flow in self.flows:
+            put(flow.received_bytes.astype("<f8"))
+            put(flow.sent_bytes.astype("<f8"))
+            put(flow.proven_bytes.astype("<f8"))
+            for values in (
+                flow.pair_p5_bits_per_second,
+                flow.pair_p50_bits_per_second,
+                flow.pair_p95_bits_per_second,
+                flow.retransmits_count,
+                flow.rtt_mean_s,
+            ):
+                put(values.astype("<f4"))
+            levels, top = _levels(flow.pairs_bits_per_second)
+            put(levels)
+            tops.append(top)
+        head = json.dumps(
+            {
+                "burst_index": self.burst_index,
+                "start_s": self.start_s,
+                "planned_start_s": self.planned_start_s,
+                "duration_s": self.duration_s,
+                "omit_s": self.omit_s,
+                "window": self.window,
+                "flows": [flow.flow for flow in self.flows],
+                "tops": tops,
+                "shapes": shapes,
+            },
+            separators=(",", ":"),
+        ).encode()
+        return _HEAD.pack(_MAGIC, len(head)) + head + zlib.compress(b"".join(arrays), 6)
+
+    @classmethod
+    def unpack(cls, packed: bytes, *, with_pairs: bool = True) -> "BurstSeries":
+        """Read what :meth:`pack` wrote. Raises ``ValueError`` for anything else.
+
+        Without pairs their matrix, nearly all of the memory, has no rows.
+        """
+        if len(packed) < _HEAD.size or packed[:4] != _MAGIC:
+            raise ValueError("burst series: not a packed series of this version; recompute it")
+        length = _HEAD.unpack_from(packed)[1]
+        head = json.loads(packed[_HEAD.size : _HEAD.size + length])
+        body = zlib.decompress(packed[_HEAD.size + length :])
+        place = 0
+
+        def take() -> NDArray[Any]:
+            nonlocal place
+            kind, shape = shapes.pop(0)
+            array = np.frombuffer(
+                body, np.dtype(kind), count=int(np.prod(shape)), offset=place
+            ).reshape(shape)
+            place += array.nbytes
+            return array
+
+        def floats() -> Floats:
+            return take().astype(np.float64)
+
+        shapes = list(head["shapes"])
+        coverage, client, server = floats(), floats(), floats()
+        flows = []
+        for name, top in zip(head["flows"], head["tops"], strict=True):
+            figures = [floats() for _ in range(8)]
+            levels = take() if with_pairs else take()[:0]
+            pairs = levels.astype(np.float32) * (top / (UNKNOWN_LEVEL - 1))
+            pairs[levels == UNKNOWN_LEVEL] = np.nan
+            flows.append(
+                FlowSeries(
+                    flow=Flow(name),
+                    received_bytes=figures[0],
+                    sent_bytes=figures[1],
+                    proven_bytes=figures[2],
+                    pair_p5_bits_per_second=figures[3],
+                    pair_p50_bits_per_second=figures[4],
+                    pair_p95_bits_per_second=figures[5],
+                    retransmits_count=figures[6],
+                    rtt_mean_s=figures[7],
+                    pairs_bits_per_second=pairs.astype(np.float32),
+                )
+            )
+        window = head["window"]
+        return cls(
+            burst_index=head["burst_index"],
+            start_s=head["start_s"],
+            planned_start_s=head["planned_start_s"],
+            duration_s=head["duration_s"],
+            omit_s=head["omit_s"],
+            window=None if window is None else (window[0], window[1]),
+            coverage_ratio=coverage,
+            client_cpu_ratio=client,
+            server_cpu_ratio=server,
+            flows=tuple(flows),
+        )
+
+
+def _levels(pairs_bits_per_second: NDArray[np.float32]) -> tuple[NDArray[np.uint16], float]:
+    """Rates as 65,534 even levels up to the largest; unknown is the last level."""
+    known = ~np.isnan(pairs_bits_per_second)
+    top = float(pairs_bits_per_second[known].max()) if known.any() else 0.0
+    scale = (UNKNOWN_LEVEL - 1) / top if top > 0 else 0.0
+    levels = np.full(pairs_bits_per_second.shape, UNKNOWN_LEVEL, "<u2")
+    levels[known] = np.rint(pairs_bits_per_second[known] * scale)
+    return levels, top

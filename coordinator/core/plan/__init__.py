@@ -1,0 +1,1 @@
+"""From a specification to a plan, its price and its dates. Pure."""

@@ -1,0 +1,248 @@
+"""What a run would cost before it is launched, and whether that is within its budget. Pure.
+
+Everything is priced at real scale. A lab run is not billed; what it would cost on the device that
+it stands for is said all the same, and its budget is held against that, so that a soak can be
+rehearsed.
+
+Traffic is counted once, as IP packets. Hours are those of the run alone: machines and firewalls
+that are kept before and after it cost the same an hour and are not counted.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from typing import Final
+
+from coordinator.core.judge.documented_limits import DOCUMENTED
+from coordinator.core.live.status import COLLECT_S
+from coordinator.core.measure.headers import headers
+from coordinator.core.plan.planner import Infeasible, Problem, first_start
+from coordinator.core.plan.price import Bill, Prices, Span, Usage, charge, exactly, usd
+from coordinator.core.plan.spec import Layer, RunSpec
+from exchange.messages import Message, Presence, Role
+
+UNITS_MIN_COUNT: Final = 2  # instances that a firewall never goes below
+UNITS_MAX_COUNT: Final = 50
+
+
+class OverBudget(Infeasible):
+    """The run would cost more than its budget, or nobody can say."""
+
+
+class Estimate(Message):
+    """What a run would cost, before it is launched."""
+
+    charged: bool  # whether Azure bills this run; the figures are at real scale in any case
+    not_charged_why: str | None = None
+    prices: str  # the table's name
+    prices_as_of: date
+    region: str
+    ip_bits_per_second: float | None  # at real scale, through the firewall
+    rate_how: str
+    traffic_s: float  # s of traffic over all bursts
+    elapsed_s: float  # s from launch to the last report
+    bill: Bill
+    assumed: tuple[str, ...]
+    budget_usd: float | None = None
+    over_budget: Problem | None = None  # why a launch would be refused
+
+
+def estimate(
+    spec: RunSpec, fleet: Sequence[Presence], prices: Prices, now: datetime | None = None
+) -> Estimate:
+    """Price a run before it begins. ``fleet`` is the live agents; empty: none is known.
+
+    ``now`` is when it would be launched, for a first burst that waits for its period's boundary;
+    None: at such a boundary.
+    """
+    rate, how = rate_of(spec, fleet)
+    traffic_s = float(spec.bursts_count * (spec.burst_s + spec.traffic.omit_s))
+    elapsed_s = _elapsed_s(spec, now)
+    machines = machines_of(spec, fleet)
+    sent = rate.times(traffic_s / 8)
+    bill = charge(usage_of(spec, machines, sent, rate.value, elapsed_s, prices), prices)
+    return Estimate(
+        charged=not_charged_why(spec) is None,
+        not_charged_why=not_charged_why(spec),
+        prices=prices.name,
+        prices_as_of=prices.as_of,
+        region=prices.region,
+        ip_bits_per_second=rate.value,
+        rate_how=how,
+        traffic_s=traffic_s,
+        elapsed_s=elapsed_s,
+        bill=bill,
+        assumed=_assumed(spec, machines, prices),
+        budget_usd=spec.budget_usd,
+        over_budget=_over_budget(spec, bill, rate),
+    )
+
+
+def not_charged_why(spec: RunSpec) -> str | None:
+    """Why Azure does not bill a run; None: it does."""
+    if spec.scale != 1:
+        return f"a lab run at 1:{spec.scale:g} costs nothing"
+    if _sku(spec) is None:
+        return "without an Azure device (device.sku) it costs nothing"
+    return None
+
+
+def machines_of(spec: RunSpec, fleet: Sequence[Presence]) -> Mapping[str | None, int]:
+    """How many machines of each size take part: at most one a pair on either side."""
+    if not fleet:
+        return {None: 2 * spec.pairs_count}
+    sizes: Counter[str | None] = Counter()
+    for role in Role:
+        side = [agent.vm_size for agent in fleet if agent.role is role]
+        sizes.update(side[: spec.pairs_count])
+    return sizes
+
+
+def ip_bytes_of(spec: RunSpec, payload_bytes: float) -> float:
+    """Payload as measured, at real scale and with its headers."""
+    return payload_bytes * _ip_ratio(spec) * spec.scale
+
+
+def usage_of(
+    spec: RunSpec,
+    machines: Mapping[str | None, int],
+    ip_bytes: Span,
+    ip_bits_per_second: float | None,
+    elapsed_s: float,
+    prices: Prices,
+) -> Usage:
+    """What a run, or the part of it that ``elapsed_s`` covers, uses."""
+    return Usage(
+        ip_bytes=ip_bytes,
+        hours=elapsed_s / 3600,
+        units_count=_units(spec, ip_bits_per_second, prices),
+        machines=machines,
+        sku=_sku(spec),
+    )
+
+
+def rate_of(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
+    """Bits a second through the firewall during a burst, at real scale and the IP layer."""
+    flows = len(spec.traffic.direction.flows)
+    ip_ratio = _ip_ratio(spec)
+    caps = _caps(spec, fleet)
+    reach = None if caps is None else caps * flows
+    each = spec.traffic.offered_bits_per_second
+    if each is not None:
+        offered = spec.pairs_count * each * ip_ratio
+        rate = offered if reach is None else min(offered, reach)
+        how = f"{spec.pairs_count} pairs x {spec.traffic.streams_count} streams at their pace"
+        return exactly(rate), how if rate == offered else f"{how}, capped by the NICs"
+    documented = DOCUMENTED.firewall.get(_sku(spec) or "")
+    device = None if documented is None else documented.bits_per_second
+    target = spec.objective.target_bits_per_second
+    if target is not None and spec.objective.layer is Layer.PAYLOAD:
+        target *= ip_ratio
+    if target is not None:
+        rate = target if reach is None else min(target, reach)
+        bounds = [most for most in (reach, device) if most is not None and most >= rate]
+        how = "the target" if rate == target else "the NICs' sum, which is under the target"
+        return Span(value=rate, low=rate, high=min(bounds, default=None)), how
+    bounds = [most for most in (reach, device) if most is not None]
+    rate_or_none = min(bounds, default=None)
+    if rate_or_none is None:
+        return Span(), "unknown: no target, no pacing, and no NIC cap or device told"
+    how = "no target and no pacing: the most that NICs and device are known to carry"
+    return Span(value=rate_or_none, low=None, high=rate_or_none), how
+
+
+def _caps(spec: RunSpec, fleet: Sequence[Presence]) -> float | None:
+    """What the clients' NICs carry together at real scale; None: one of them is unknown."""
+    caps: list[float | None] = []
+    for agent in fleet:
+        if agent.role is Role.CLIENT:
+            size = DOCUMENTED.of_vm(agent.vm_size)
+            told = agent.nic_bits_per_second
+            known = None if size is None else size.bits_per_second
+            caps.append(known if told is None else told * spec.scale)
+    known_caps = [cap for cap in caps if cap is not None]
+    if not caps or len(known_caps) < len(caps):
+        return None
+    return sum(sorted(known_caps, reverse=True)[: spec.pairs_count])
+
+
+def _units(spec: RunSpec, ip_bits_per_second: float | None, prices: Prices) -> Span:
+    """Capacity units: told by ``device.capacity_units``, else as many as the rate asks for."""
+    told = spec.device.get("capacity_units", "")
+    if told.isdigit():
+        return exactly(float(told))
+    table = prices.firewall.get(_sku(spec) or "premium")
+    if ip_bits_per_second is None or table is None or table.unit_bits_per_second is None:
+        return Span()
+    units = math.ceil(ip_bits_per_second / table.unit_bits_per_second)
+    return exactly(float(min(UNITS_MAX_COUNT, max(UNITS_MIN_COUNT, units))))
+
+
+def _over_budget(spec: RunSpec, bill: Bill, rate: Span) -> Problem | None:
+    budget = spec.budget_usd
+    if budget is None:
+        return None
+    if rate.value is None or bill.total_usd is None:
+        return Problem(
+            field="budget_usd",
+            message=f"{usd(budget)} cannot be held: how fast the run sends is not told, so its "
+            "price is unknown",
+            fix="set objective.target_bits_per_second or traffic.stream_bits_per_second",
+        )
+    if bill.total_usd <= budget:
+        return None
+    heaviest = sorted(bill.lines, key=lambda line: -(line.usd or 0.0))[:2]
+    parts = " + ".join(f"{line.item} {usd(line.usd)}" for line in heaviest)
+    scaled = "" if not_charged_why(spec) is None else " at real scale"
+    least = "at least " if bill.unknown else ""
+    return Problem(
+        field="budget_usd",
+        message=f"the run is estimated at {least}{usd(bill.total_usd)}{scaled} ({parts}, ...), "
+        f"over its budget of {usd(budget)}",
+        fix="raise the budget, or ask for fewer or shorter bursts or a lower rate",
+    )
+
+
+def _assumed(spec: RunSpec, machines: Mapping[str | None, int], prices: Prices) -> tuple[str, ...]:
+    """What the figures rest on, beside the table."""
+    assumed = ["hours are those of the run alone, from launch to the last report"]
+    if spec.traffic.offered_bits_per_second is None:
+        assumed.append("unpaced traffic meets the target; it may send more, up to the high figure")
+    if _sku(spec) is None:
+        assumed.append("device.sku is not told: prices lie between standard and premium")
+    if not spec.device.get("capacity_units", "").isdigit():
+        assumed.append(
+            "the firewall runs the capacity units that the rate asks for, two at least; "
+            "device.capacity_units tells another number"
+        )
+    if None in machines:
+        assumed.append(
+            "agents did not tell their VM size (BROADSIDE_AGENT_VM_SIZE): its price is unknown"
+        )
+    if prices.peering is not None:
+        assumed.append("client and server are in networks peered with the firewall's, one region")
+    return tuple(assumed)
+
+
+def _elapsed_s(spec: RunSpec, now: datetime | None) -> float:
+    """From launch to the last report's due time."""
+    lead_s = spec.lead_s if now is None else (first_start(spec, now) - now).total_seconds()
+    bursts_s = (spec.bursts_count - 1) * spec.period_s + spec.burst_s + spec.traffic.omit_s
+    return lead_s + bursts_s + COLLECT_S
+
+
+def _sku(spec: RunSpec) -> str | None:
+    sku = spec.device.get("sku", "").lower()
+    return sku or None
+
+
+def _ip_ratio(spec: RunSpec) -> float:
+    traffic = spec.traffic
+    return headers(
+        traffic.protocol,
+        [],
+        asked_mss_bytes=traffic.mss_bytes,
+        block_bytes=traffic.block_bytes,
+        vxlan=traffic.encapsulation is not None,
+    ).ip_ratio

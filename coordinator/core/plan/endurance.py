@@ -1,0 +1,65 @@
+"""What long runs need before launch: a hard end, and a control connection that nobody forgets."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from coordinator.core.plan.spec import UNATTENDED_MAX_S, Burst, RunSpec
+from exchange.messages import JobReport, Presence, StartMethod
+
+IDLE_LIMIT_S: Final = 240  # s after which Azure Firewall forgets a silent TCP connection
+KEEPALIVE_VERSION: Final = (3, 19)  # iperf3's own --cntl-ka; before, the start gate sets keepalive
+
+
+def hard_end_problem(spec: RunSpec, bursts: Sequence[Burst], now: datetime) -> str | None:
+    """Why an unattended run's hard end does not fit it; None when it does, or has none."""
+    end_at = spec.hard_end_at(now)
+    if end_at is None:
+        return None
+    if end_at < bursts[-1].planned_end_at:
+        return (
+            f"the hard end, {end_at:%Y-%m-%d %H:%M:%S} UTC, comes before the last burst's, "
+            f"{bursts[-1].planned_end_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+    if end_at > now + timedelta(seconds=UNATTENDED_MAX_S):
+        return f"the hard end, {end_at:%Y-%m-%d %H:%M:%S} UTC, is over a week away"
+    return None
+
+
+def keeps_control_alive(engine_version: str | None, *, gate: bool) -> bool:
+    """Whether an iperf3 client's control connection is kept alive while a test runs."""
+    if gate:
+        return True
+    try:
+        numbers = tuple(int(part) for part in (engine_version or "").split(".")[:2])
+    except ValueError:
+        return False
+    return numbers >= KEEPALIVE_VERSION
+
+
+def control_warning(spec: RunSpec, clients: Sequence[Presence]) -> str | None:
+    """Who would leave a silent control connection to a firewall that forgets it."""
+    if spec.traffic.engine != "iperf3" or spec.burst_s + spec.traffic.omit_s < IDLE_LIMIT_S:
+        return None
+    silent = [c for c in clients if not keeps_control_alive(c.engine_version, gate=c.gate)]
+    if not silent:
+        return None
+    versions = sorted({client.engine_version or "unknown" for client in silent})
+    return (
+        f"burst_s: {len(silent)} client agents run iperf3 {', '.join(versions)} without the start "
+        f"gate, so nothing keeps their control connections alive in bursts of {spec.burst_s} s; a "
+        f"firewall that forgets idle connections after {IDLE_LIMIT_S} s breaks them at the end: "
+        "build the gate (make setup), or install iperf3 3.19 or newer"
+    )
+
+
+def silent_controls_count(spec: RunSpec, burst: Burst, reports: Iterable[JobReport]) -> int:
+    """Pairs of a burst whose control connection was silent for longer than the limit."""
+    if spec.traffic.engine != "iperf3" or burst.duration_s + burst.omit_s < IDLE_LIMIT_S:
+        return 0
+    return sum(
+        report.engine is not None
+        and report.start_method is StartMethod.TIMED_EXEC
+        and not keeps_control_alive(report.engine.version, gate=False)
+        for report in reports
+    )

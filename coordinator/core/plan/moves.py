@@ -1,0 +1,99 @@
+"""Which pairs go to a spare server, because theirs has gone. Pure: ``now`` is an argument."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from coordinator.core.plan.planner import live, port_groups
+from coordinator.core.plan.spec import Pair, Plan
+from exchange.messages import Endpoint, Message, Presence, Role, UtcDatetime
+
+
+class Move(Message):
+    """From one burst on, a pair has another server endpoint than the plan's."""
+
+    pair_index: int
+    from_burst_index: int
+    endpoint: Endpoint
+    server_nic_bits_per_second: int | None = None
+    left_agent_id: str  # the server that fell silent
+    moved_at: UtcDatetime
+
+    def __str__(self) -> str:
+        return (
+            f"pair-{self.pair_index + 1:03d}: server {self.left_agent_id} fell silent; from burst "
+            f"{self.from_burst_index + 1} on {self.endpoint.agent_id} has its place"
+        )
+
+
+def in_force(moves: Iterable[Move], burst_index: int) -> dict[int, Move]:
+    """The newest move of each pair up to a burst, by pair index."""
+    newest: dict[int, Move] = {}
+    for move in sorted(moves, key=lambda each: each.from_burst_index):
+        if move.from_burst_index <= burst_index:
+            newest[move.pair_index] = move
+    return newest
+
+
+def pairs_in(plan: Plan, moves: Iterable[Move], burst_index: int) -> tuple[Pair, ...]:
+    """The pairs as they are in one burst, every move up to it applied."""
+    newest = in_force(moves, burst_index)
+    return tuple(
+        pair
+        if pair.index not in newest
+        else pair.model_copy(
+            update={
+                "endpoint": newest[pair.index].endpoint,
+                "server_nic_bits_per_second": newest[pair.index].server_nic_bits_per_second,
+            }
+        )
+        for pair in plan.pairs
+    )
+
+
+def choose_moves(
+    plan: Plan,
+    moves: Sequence[Move],
+    presences: Sequence[Presence],
+    burst_index: int,
+    now: datetime,
+) -> list[Move]:
+    """Spare endpoints for the pairs of a burst to come whose server is not heard of any more.
+
+    As many as there are spares; with none the pairs stay where they are, and will be missing.
+    """
+    pairs = pairs_in(plan, moves, burst_index)
+    traffic = plan.spec.traffic
+    servers = [each for each in live(presences, now) if each.role is Role.SERVER]
+    there = {server.agent_id for server in servers}
+    lost = [pair for pair in pairs if pair.endpoint.agent_id not in there]
+    taken = {(pair.endpoint.agent_id, port) for pair in pairs for port in pair.endpoint.ports}
+    spares = [
+        (server, ports)
+        for server in servers
+        if traffic.probe is None or server.echo_port is not None
+        if traffic.encapsulation is None or server.tunnels
+        for ports in port_groups(server, traffic.engine, len(_ports(plan)))
+        if not any((server.agent_id, port) in taken for port in ports)
+    ]
+    return [
+        Move(
+            pair_index=pair.index,
+            from_burst_index=burst_index,
+            endpoint=Endpoint(
+                agent_id=server.agent_id,
+                address=server.address,
+                port=ports[0],
+                more_ports=ports[1:],
+                echo_port=server.echo_port if traffic.probe is not None else None,
+            ),
+            server_nic_bits_per_second=server.nic_bits_per_second,
+            left_agent_id=pair.endpoint.agent_id,
+            moved_at=now,
+        )
+        for pair, (server, ports) in zip(lost, spares, strict=False)
+    ]
+
+
+def _ports(plan: Plan) -> tuple[int, ...]:
+    """The ports that each pair has: as many as the engine runs processes."""
+    return plan.pairs[0].endpoint.ports

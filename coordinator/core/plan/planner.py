@@ -1,0 +1,380 @@
+"""Turns a specification and the fleet that is there into a plan. Pure: ``now`` is an argument."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from coordinator.core.judge.documented_limits import DOCUMENTED
+from coordinator.core.measure.headers import segment_max_bytes
+from coordinator.core.plan.endurance import control_warning, hard_end_problem
+from coordinator.core.plan.spec import Burst, Pair, Plan, RunSpec
+from exchange.messages import Endpoint, Presence, Role
+
+PRESENCE_STALE_S = 15.0  # s after its last beat at which an agent counts as gone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One reason why a run cannot be planned as asked."""
+
+    field: str  # of the RunSpec, or the agent concerned
+    message: str  # what is wrong, with values
+    fix: str  # what to do
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}; {self.fix}"
+
+
+class Infeasible(Exception):
+    """The fleet that is there cannot carry the run."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__(" | ".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+
+def live(presences: Sequence[Presence], now: datetime) -> list[Presence]:
+    """The agents that were heard of lately and can work, by agent id."""
+    return sorted(
+        (
+            presence
+            for presence in presences
+            if (now - presence.beat_at).total_seconds() <= PRESENCE_STALE_S
+            and presence.problem is None
+        ),
+        key=lambda presence: presence.agent_id,
+    )
+
+
+def plan(spec: RunSpec, presences: Sequence[Presence], now: datetime, run_id: str) -> Plan:
+    """Choose endpoints and instants for a run.
+
+    Every server gives one port before any gives its second, so pairs spread over hosts. Clients
+    are not chosen: whichever takes a job holds the pair for that burst. Raises
+    :class:`Infeasible` with every problem found, not only the first.
+    """
+    fleet = live(presences, now)
+    servers = [agent for agent in fleet if agent.role is Role.SERVER]
+    clients = [agent for agent in fleet if agent.role is Role.CLIENT]
+    pairs = _pairs(servers, clients, spec)
+    problems = [
+        *_shortages(spec, presences, now, servers=servers, clients=clients, pairs=len(pairs)),
+        *_engine_problems(spec, servers=servers, clients=clients),
+        *_probe_problems(spec, servers),
+        *_tunnel_problems(spec, [*clients, *servers]),
+    ]
+    bursts = _bursts(spec, now)
+    if (unfit := hard_end_problem(spec, bursts, now)) is not None:
+        fix = "end after the last burst and within 7 days of the launch, or ask for fewer bursts"
+        field = "unattended_s" if spec.unattended_until_at is None else "unattended_until_at"
+        problems.append(Problem(field=field, message=unfit, fix=fix))
+    if problems:
+        raise Infeasible(problems)
+    return Plan(
+        run_id=run_id,
+        created_at=now,
+        spec=spec,
+        pairs=tuple(pairs),
+        bursts=tuple(bursts),
+        warnings=(*_warnings(spec, clients), *_segment_warnings(spec, [*clients, *servers])),
+    )
+
+
+def first_start(spec: RunSpec, now: datetime) -> datetime:
+    """The first whole second, or period boundary of the UTC clock, at least ``lead_s`` away."""
+    step_s = spec.period_s if spec.align_to_period else 1
+    earliest_s = (now + timedelta(seconds=spec.lead_s)).timestamp()
+    return datetime.fromtimestamp(math.ceil(earliest_s / step_s) * step_s, UTC)
+
+
+def _bursts(spec: RunSpec, now: datetime) -> list[Burst]:
+    start_at = first_start(spec, now)
+    return [
+        Burst(
+            index=index,
+            planned_start_at=start_at + timedelta(seconds=index * spec.period_s),
+            duration_s=spec.burst_s,
+            omit_s=spec.traffic.omit_s,
+        )
+        for index in range(spec.bursts_count)
+    ]
+
+
+def _pairs(servers: Sequence[Presence], clients: Sequence[Presence], spec: RunSpec) -> list[Pair]:
+    """Up to as many pairs as are wanted, each a server's ports in turn: one a process."""
+    each = spec.traffic.processes_count
+    clients_mtu_bytes = _smallest([client.nic_mtu_bytes for client in clients])
+    groups = [port_groups(server, spec.traffic.engine, each) for server in servers]
+    turns = max(map(len, groups), default=0)
+    offers = (
+        (server, ports[turn])
+        for turn in range(turns)
+        for server, ports in zip(servers, groups, strict=True)
+        if turn < len(ports)
+    )
+    return [
+        Pair(
+            index=index,
+            endpoint=Endpoint(
+                agent_id=server.agent_id,
+                address=server.address,
+                port=first,
+                more_ports=tuple(more),
+                echo_port=server.echo_port if spec.traffic.probe is not None else None,
+            ),
+            server_nic_bits_per_second=server.nic_bits_per_second,
+            nic_mtu_bytes=_smallest([server.nic_mtu_bytes, clients_mtu_bytes]),
+        )
+        for index, (server, (first, *more)) in zip(range(spec.pairs_count), offers, strict=False)
+    ]
+
+
+def _smallest(sizes: Sequence[int | None]) -> int | None:
+    """None where one of them is unknown, or there is none."""
+    known = [size for size in sizes if size is not None]
+    return min(known) if known and len(known) == len(sizes) else None
+
+
+def port_groups(server: Presence, engine: str, each: int) -> list[tuple[int, ...]]:
+    """A server's free ports for an engine, in groups of ``each``."""
+    state = server.engine(engine)
+    ports = () if state is None or state.problem is not None else state.ports
+    return [ports[at : at + each] for at in range(0, len(ports) - each + 1, each)]
+
+
+def _engine_problems(
+    spec: RunSpec, *, servers: Sequence[Presence], clients: Sequence[Presence]
+) -> Iterator[Problem]:
+    """Agents that cannot play their part for the engine; any client may take any job."""
+    name = spec.traffic.engine
+    if name == "iperf3":
+        return  # an agent without it says so as its problem, and does not count as live
+    without = [_without(client, name) for client in clients if _without(client, name)]
+    if without:
+        yield Problem(
+            field="traffic.engine",
+            message=f"{len(without)} of {len(clients)} client agents cannot run {name}, and any "
+            f"client may take a job ({_first(without)})",
+            fix="run make tools on them, or stop them",
+        )
+    absent = [_without(server, name) for server in servers if _without(server, name)]
+    if absent and len(absent) == len(servers):
+        yield Problem(
+            field="traffic.engine",
+            message=f"no server agent serves {name} ({_first(absent)})",
+            fix=f"set BROADSIDE_AGENT_SERVICES={name}=PORT on server agents",
+        )
+    signed = [
+        server.agent_id
+        for server in servers
+        if (state := server.engine(name)) is not None and state.self_signed
+    ]
+    if spec.traffic.options.get("verify") is True and signed:
+        yield Problem(
+            field="traffic.options.verify",
+            message=f"{len(signed)} server agents have no certificate but one of their own making "
+            f"({_first(signed)})",
+            fix="set BROADSIDE_AGENT_CERTIFICATE and BROADSIDE_AGENT_CERTIFICATE_KEY on them, or "
+            "drop it",
+        )
+
+
+def _probe_problems(spec: RunSpec, servers: Sequence[Presence]) -> Iterator[Problem]:
+    """Servers that answer no probes; any of them may get a pair."""
+    silent = [server.agent_id for server in servers if server.echo_port is None]
+    if spec.traffic.probe is not None and silent:
+        yield Problem(
+            field="traffic.probe",
+            message=f"{len(silent)} of {len(servers)} server agents answer no probes "
+            f"({_first(silent)})",
+            fix="set BROADSIDE_AGENT_ECHO_PORT on them to a free UDP port, or drop it",
+        )
+
+
+def _tunnel_problems(spec: RunSpec, agents: Sequence[Presence]) -> Iterator[Problem]:
+    """Agents of either role that may not, or cannot, make the devices."""
+    without = [agent.agent_id for agent in agents if not agent.tunnels]
+    if spec.traffic.encapsulation is not None and without:
+        yield Problem(
+            field="traffic.encapsulation",
+            message=f"{len(without)} of {len(agents)} agents make no VXLAN devices "
+            f"({_first(without)})",
+            fix="set BROADSIDE_AGENT_ALLOW_TUNNELS=true on them and give them CAP_NET_ADMIN, or "
+            "drop it",
+        )
+    if spec.traffic.encapsulation is not None and spec.traffic.options.get("verify") is True:
+        yield Problem(
+            field="traffic.options.verify",
+            message="certificates name the agents' own addresses, and a tunnel has inner ones",
+            fix="drop it, or go without traffic.encapsulation",
+        )
+    if spec.traffic.encapsulation is not None and any(":" in agent.address for agent in agents):
+        yield Problem(
+            field="traffic.encapsulation",
+            message="an agent's address is IPv6, and VXLAN goes over IPv4 here",
+            fix="set BROADSIDE_AGENT_ADDRESS to IPv4 addresses, or drop it",
+        )
+
+
+def _without(agent: Presence, engine: str) -> str | None:
+    """Why an agent cannot play its part for an engine; None when it can."""
+    state = agent.engine(engine)
+    if state is None:
+        return f"{agent.agent_id}: it does not say that it has {engine}"
+    return None if state.problem is None else f"{agent.agent_id}: {state.problem}"
+
+
+def _first(said: Sequence[str | None]) -> str:
+    return "; ".join(filter(None, said[:3])) + ("; ..." if len(said) > 3 else "")
+
+
+def _shortages(
+    spec: RunSpec,
+    presences: Sequence[Presence],
+    now: datetime,
+    *,
+    servers: Sequence[Presence],
+    clients: Sequence[Presence],
+    pairs: int,
+) -> list[Problem]:
+    problems = []
+    unwell = _unwell(presences, now)
+    if pairs < spec.pairs_count:
+        problems.append(
+            Problem(
+                field="pairs_count",
+                message=f"{spec.pairs_count} pairs asked, but {len(servers)} live server agents "
+                f"offer {pairs} free ports{_each(spec)}{_without_ports(spec, servers)}{unwell}",
+                fix="wait for a test that is under way there to end, start more server agents, "
+                "give them more ports, or ask for fewer pairs",
+            )
+        )
+    if len(clients) < spec.pairs_count:
+        problems.append(
+            Problem(
+                field="pairs_count",
+                message=f"{spec.pairs_count} pairs asked, but {len(clients)} client agents are "
+                f"live{unwell}",
+                fix="start more client agents or ask for fewer pairs",
+            )
+        )
+    return problems
+
+
+def _without_ports(spec: RunSpec, servers: Sequence[Presence]) -> str:
+    """Which live servers have none to give just now, for the message."""
+    name, each = spec.traffic.engine, spec.traffic.processes_count
+    none = [server.agent_id for server in servers if not port_groups(server, name, each)]
+    if not none:
+        return ""
+    return f" (none just now at {', '.join(none[:3])}{', ...' if len(none) > 3 else ''})"
+
+
+def _each(spec: RunSpec) -> str:
+    """What is asked of a port, where it is not the usual."""
+    count, engine = spec.traffic.processes_count, spec.traffic.engine
+    said = f" for {engine}" if engine != "iperf3" else ""
+    return said + (f", {count} a pair (traffic.processes_count)" if count > 1 else "")
+
+
+def _unwell(presences: Sequence[Presence], now: datetime) -> str:
+    """What the agents that do not count have to say, for the message."""
+    said = [f"{p.agent_id}: {p.problem}" for p in presences if p.problem is not None]
+    silent = [
+        p.agent_id
+        for p in presences
+        if p.problem is None and (now - p.beat_at).total_seconds() > PRESENCE_STALE_S
+    ]
+    parts = said[:3]
+    if silent:
+        parts.append(f"{len(silent)} silent for over {PRESENCE_STALE_S:g} s")
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _warnings(spec: RunSpec, clients: Sequence[Presence]) -> list[str]:
+    """What an operator should know before paying for the run."""
+    warnings = [*_reach_warnings(spec, clients)]
+    if (silent := control_warning(spec, clients)) is not None:
+        warnings.append(silent)
+    if spec.budget_usd is not None and spec.is_unattended:
+        warnings.append(
+            "budget_usd: nobody stops an unattended run at its budget while no coordinator runs; "
+            "keep a `broadside serve` up, or ask for what the budget surely carries"
+        )
+    bound_max_s = spec.clock_bound_max_s
+    loose = [
+        client.agent_id
+        for client in clients
+        if client.clock is None
+        or client.clock.bound_s is None
+        or client.clock.bound_s > bound_max_s
+    ]
+    if loose:
+        warnings.append(
+            f"clock_bound_max_s: {len(loose)} client agents are not within {bound_max_s:g} s now "
+            f"({', '.join(loose[:3])}{', ...' if len(loose) > 3 else ''}) and would stand down"
+        )
+    ungated = sum(not client.gate for client in clients)
+    if ungated and spec.traffic.engine == "iperf3":
+        warnings.append(
+            f"start gate: {ungated} client agents lack it and start by timed exec, "
+            "which spreads first data over tens of milliseconds or more"
+        )
+    return warnings
+
+
+def _segment_warnings(spec: RunSpec, agents: Sequence[Presence]) -> Iterator[str]:
+    """A TCP segment that the agents' own interfaces cannot carry whole."""
+    asked, vxlan = spec.traffic.mss_bytes, spec.traffic.encapsulation is not None
+    known = [(agent.nic_mtu_bytes, agent) for agent in agents if agent.nic_mtu_bytes is not None]
+    if asked is None or not known:
+        return
+    mtu, agent = min(known, key=lambda one: one[0])
+    most = segment_max_bytes(mtu, ipv6=":" in agent.address, vxlan=vxlan)
+    if asked > most:
+        yield (
+            f"traffic.mss_bytes: {asked} is over the {most} that an MTU of {mtu}"
+            f"{' leaves in VXLAN' if vxlan else ' leaves'} ({agent.agent_id}), so segments will be "
+            f"smaller; ask for at most {most}"
+        )
+
+
+def _reach_warnings(spec: RunSpec, clients: Sequence[Presence]) -> Iterator[str]:
+    """Why the fleet, or the firewall by its data sheet, may not reach the target."""
+    target = spec.scaled_target_bits_per_second
+    if target is None:
+        return
+    caps = [
+        cap
+        for client in clients
+        if (cap := client.nic_bits_per_second or _vm_cap(client)) is not None
+    ]
+    if caps and len(caps) == len(clients):
+        reach = sum(sorted(caps, reverse=True)[: spec.pairs_count])
+        if reach < target:
+            yield (
+                f"pairs_count: {spec.pairs_count} clients can send at most {reach / 1e9:.3g} "
+                f"Gbit/s, the target is {target / 1e9:.3g} Gbit/s"
+            )
+    sku = spec.device.get("sku", "").lower()
+    flow = DOCUMENTED.flow.get(sku)
+    flows_count = spec.pairs_count * spec.traffic.streams_count
+    if flow is not None and flows_count * flow.bits_per_second / spec.scale < target:
+        yield (
+            f"traffic.streams_count: {flows_count} flows of at most "
+            f"{flow.bits_per_second / 1e9:.3g} Gbit/s each ({sku}, {flow.source}, {flow.as_of}) "
+            f"cannot reach {target * spec.scale / 1e9:.3g} Gbit/s; use more streams or pairs"
+        )
+    device = DOCUMENTED.firewall.get(sku)
+    if device is not None and device.bits_per_second / spec.scale < target:
+        yield (
+            f"objective.target_bits_per_second: {target * spec.scale / 1e9:.3g} Gbit/s is over "
+            f"what is documented of {sku}: {device.bits_per_second / 1e9:.3g} Gbit/s "
+            f"({device.source}, {device.as_of})"
+        )
+
+
+def _vm_cap(client: Presence) -> float | None:
+    limit = DOCUMENTED.of_vm(client.vm_size)
+    return None if limit is None else limit.bits_per_second

@@ -1,0 +1,1 @@
+"""The appliance under test: its ledgers, its capacity, its policy."""

@@ -1,0 +1,161 @@
+"""A firewall's figures that somebody exported as CSV."""
+
+import csv
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+
+from coordinator.core.measure.evidence import FirewallLedger, Floats, LedgerLayer
+from coordinator.device.ledgers.source import Freshness, LedgerError
+from exchange.messages import Direction
+
+CsvUnit = Literal[
+    "bits_per_second", "megabits_per_second", "gigabits_per_second", "bytes_per_second", "bytes"
+]
+
+_BYTES_PER_S: Final[Mapping[str, float]] = {
+    "bits_per_second": 1 / 8,
+    "megabits_per_second": 1e6 / 8,
+    "gigabits_per_second": 1e9 / 8,
+    "bytes_per_second": 1.0,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvForm:
+    """How the file is to be read."""
+
+    time_column: str = "time"  # ISO 8601, or epoch seconds
+    value_column: str = "bytes"
+    unit: CsvUnit = "bytes"  # `bytes` are those of each bin, not a running total
+    zone: str = "UTC"  # IANA name, for times that carry no offset
+    label: Literal["start", "end"] = "start"  # which end of its bin a time names
+
+
+class CsvLedger:
+    """Bins of equal length, read anew each time. An empty value is unknown.
+
+    Raises :class:`LedgerError` for a zone that is none.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        form: CsvForm,
+        *,
+        layer: LedgerLayer = "unknown",
+        settle_s: float = 0.0,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        try:
+            self._zone = ZoneInfo(form.zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+            raise LedgerError(
+                f"csv_zone {form.zone!r}: no such time zone; give one such as Europe/Berlin"
+            ) from error
+        self.freshness = Freshness(settle_s=settle_s, poll_s=5.0, patience_s=settle_s + 60)
+        self._path = path
+        self._form = form
+        self._layer = layer
+        self._now = now
+
+    async def read(
+        self, from_at: datetime, before_at: datetime, direction: Direction
+    ) -> FirewallLedger:
+        try:
+            text = self._path.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise LedgerError(f"ledger_path {self._path}: {reason}") from error
+        at_s, values = self._rows(text)
+        grain_s = float(np.median(np.diff(at_s))) if len(at_s) > 1 else 0.0
+        if not grain_s:
+            raise LedgerError(f"ledger_path {self._path}: {len(at_s)} rows; give two or more")
+        start_s = at_s - (grain_s if self._form.label == "end" else 0.0)
+        rate = _BYTES_PER_S.get(self._form.unit)
+        counts = values if rate is None else values * rate * grain_s
+        inside = (start_s < before_at.timestamp()) & (start_s + grain_s > from_at.timestamp())
+        return FirewallLedger(
+            source=f"csv {self._path.name}",
+            layer=self._layer,
+            start_s=start_s[inside],
+            end_s=start_s[inside] + grain_s,
+            bytes=counts[inside],
+            grain_s=grain_s,
+            read_at=self._now(),
+        )
+
+    def _rows(self, text: str) -> tuple[Floats, Floats]:
+        """Times and values in time order, every row checked."""
+        rows = csv.DictReader(io.StringIO(text))
+        for setting, column in (
+            ("csv_time_column", self._form.time_column),
+            ("csv_value_column", self._form.value_column),
+        ):
+            if column not in (rows.fieldnames or ()):
+                names = ", ".join(rows.fieldnames or ()) or "none"
+                raise LedgerError(
+                    f"ledger_path {self._path}: no column {column!r}; it has {names}; "
+                    f"set BROADSIDE_{setting.upper()}"
+                )
+        found: dict[float, float] = {}
+        for row in rows:
+            try:
+                at_s = self._time(row[self._form.time_column] or "")
+                if at_s in found:
+                    raise ValueError(f"{row[self._form.time_column]!r} comes twice")
+                found[at_s] = _value(row[self._form.value_column] or "")
+            except ValueError as error:
+                raise LedgerError(
+                    f"ledger_path {self._path}, line {rows.line_num}: {error}"
+                ) from error
+        bins = np.array(sorted(found.items()), dtype=float).reshape(-1, 2)
+        if len(bins) > 1 and np.diff(bins[:, 0]).min() < 0.99 * np.median(np.diff(bins[:, 0])):
+            raise LedgerError(
+                f"ledger_path {self._path}: its rows are not a regular interval apart"
+            )
+        return bins[:, 0], bins[:, 1]
+
+    def _time(self, text: str) -> float:
+        """Epoch seconds. Raises ``ValueError``."""
+        try:
+            return float(text)
+        except ValueError:
+            pass
+        try:
+            at = datetime.fromisoformat(text.strip())
+        except ValueError:
+            raise ValueError(
+                f"{text!r} is no time; write ISO 8601 such as 2026-11-20T12:00:00Z, or epoch "
+                "seconds"
+            ) from None
+        if at.tzinfo is not None:
+            return at.timestamp()
+        early, late = (at.replace(tzinfo=self._zone, fold=fold) for fold in (0, 1))
+        if early.utcoffset() != late.utcoffset():
+            raise ValueError(
+                f"{text!r} comes twice or never in {self._form.zone}, where clocks change; write "
+                "it with its offset"
+            )
+        return early.timestamp()
+
+
+def _value(text: str) -> float:
+    """A figure; NaN where the cell is empty. Raises ``ValueError``."""
+    if not text.strip():
+        return float("nan")
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise ValueError(
+            f"{text!r} is no figure; write plain digits, or nothing where it is unknown"
+        )
+    return value

@@ -1,0 +1,54 @@
+"""A ledger as it is kept with a run."""
+
+import json
+import math
+from datetime import datetime
+
+import numpy as np
+
+from coordinator.core.measure.evidence import FirewallLedger
+from exchange.messages import Flow
+
+
+def dump_ledger(ledger: FirewallLedger) -> bytes:
+    """A ledger as JSON; unknown bins are null."""
+    return json.dumps(
+        {
+            "source": ledger.source,
+            "layer": ledger.layer,
+            "grain_s": ledger.grain_s,
+            "read_at": ledger.read_at.isoformat(),
+            "lag_hint_s": ledger.lag_hint_s,
+            "vxlan": ledger.vxlan,
+            "flows": ledger.flows,
+            "snat_utilization_ratio": ledger.snat_utilization_ratio,
+            "notes": ledger.notes,
+            "bins": [
+                [start_s, end_s, None if math.isnan(count) else count]
+                for start_s, end_s, count in zip(
+                    ledger.start_s.tolist(),
+                    ledger.end_s.tolist(),
+                    ledger.bytes.tolist(),
+                    strict=True,
+                )
+            ],
+        }
+    ).encode()
+
+
+def load_ledger(document: bytes) -> FirewallLedger:
+    """What :func:`dump_ledger` wrote."""
+    kept = json.loads(document)
+    flows = kept.pop("flows", tuple(Flow))
+    bins = np.array(kept.pop("bins"), dtype=float).reshape(-1, 3)
+    return FirewallLedger(
+        **{
+            **kept,
+            "read_at": datetime.fromisoformat(kept["read_at"]),
+            "notes": tuple(kept["notes"]),
+            "flows": tuple(Flow(flow) for flow in flows),
+        },
+        start_s=bins[:, 0],
+        end_s=bins[:, 1],
+        bytes=bins[:, 2],
+    )

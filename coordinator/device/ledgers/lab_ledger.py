@@ -1,0 +1,68 @@
+"""The lab firewall's own ledger."""
+
+import csv
+import io
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from coordinator.core.measure.evidence import FirewallLedger, Floats
+from coordinator.device.ledgers.source import Freshness, LedgerError
+from exchange.messages import Direction, Flow
+
+COLUMN_OF_FLOW = {Flow.UP: "up_bytes", Flow.DOWN: "down_bytes"}
+
+
+class LabLedger:
+    """The lab firewall's CSV: cumulative IP-layer bytes delivered each way, a reading a second.
+
+    Acknowledgements travel against the payload, so a forward run reads only the flow that carries
+    its payload; of a bidirectional run both are summed, with each way's acknowledgements in the
+    other (:data:`coordinator.core.judge.reconcile.ACKNOWLEDGED_RATIO`). A counter that went back (a
+    restarted reader) leaves a gap, not a negative bin.
+    """
+
+    freshness = Freshness(settle_s=3.0)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def read(
+        self, from_at: datetime, before_at: datetime, direction: Direction
+    ) -> FirewallLedger:
+        try:
+            text = self._path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise LedgerError(
+                f"ledger_path {self._path}: {error.strerror}; is the lab up?"
+            ) from error
+        at_s, total_bytes = _readings(text, direction)
+        inside = (at_s >= from_at.timestamp() - 1.5) & (at_s <= before_at.timestamp() + 1.5)
+        at_s, total_bytes = at_s[inside], total_bytes[inside]
+        bins = np.diff(total_bytes)
+        return FirewallLedger(
+            source="lab",
+            layer="ip",
+            start_s=at_s[:-1],
+            end_s=at_s[1:],
+            bytes=np.where(bins >= 0, bins, np.nan),
+            grain_s=1.0,
+            flows=direction.flows,
+            read_at=datetime.now(UTC),
+        )
+
+
+def _readings(text: str, direction: Direction) -> tuple[Floats, Floats]:
+    """Epoch seconds and cumulative bytes of the flows asked for, half-written lines left out."""
+    columns = [COLUMN_OF_FLOW[flow] for flow in direction.flows]
+    lines = text.splitlines(keepends=True)
+    whole = "".join(line for line in lines if line.endswith("\n") and not line.startswith("#"))
+    rows = []
+    for row in csv.DictReader(io.StringIO(whole)):
+        try:
+            rows.append((float(row["at_s"]), sum(float(row[column]) for column in columns)))
+        except (KeyError, TypeError, ValueError):
+            continue
+    readings = np.array(rows, dtype=float).reshape(-1, 2)
+    return readings[:, 0], readings[:, 1]

@@ -1,0 +1,52 @@
+"""What every source of a firewall's byte counts promises.
+
+Errors::
+
+    LedgerError       the source cannot be read; says which, why, and what to do
+    └── LedgerBusy    it is throttling us, and says for how long
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from coordinator.core.measure.evidence import FirewallLedger
+from exchange.messages import Direction
+
+
+class LedgerError(Exception):
+    """A ledger cannot be read."""
+
+
+class LedgerBusy(LedgerError):
+    """The source asks to be left alone for a while."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freshness:
+    """How a source's newest figures come to rest."""
+
+    settle_s: float  # s after a bin's end from which it should not change any more
+    lag_s: float = 0.0  # s by which a bin's label may run behind the traffic it counts
+    poll_s: float | None = None  # s between two reads that must agree; None: one read is enough
+    patience_s: float = 60.0  # s after a run's end at which its figures are taken as they are
+
+
+class LedgerSource(Protocol):
+    """A device's byte counts over time."""
+
+    @property
+    def freshness(self) -> Freshness: ...
+
+    async def read(
+        self, from_at: datetime, before_at: datetime, direction: Direction
+    ) -> FirewallLedger:
+        """The bins that overlap the span, as they are known now.
+
+        A bin that is still being filled, or whose figure may be one that has not arrived yet, is
+        NaN: unknown. Raises :class:`LedgerError`.
+        """

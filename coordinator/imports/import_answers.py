@@ -1,0 +1,139 @@
+"""What an import of iperf3's files answers: each test as a person asks about it."""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from coordinator.core.judge.judge import Finding, Verdict
+from coordinator.core.judge.summary import BurstSummary
+from coordinator.core.measure.align import receiving_side
+from coordinator.imports.import_requests import Recording, RecordingState
+from exchange.messages import (
+    Direction,
+    EngineReport,
+    FlowTotals,
+    Message,
+    Protocol,
+    RunId,
+    Side,
+    UtcDatetime,
+)
+
+_Number = TypeVar("_Number", int, float)
+
+
+class FileResult(Message):
+    """One test of one file. Sums are over both flows of a bidirectional test; None is unknown."""
+
+    file: str
+    test: int  # of several in one file, from 1
+    state: RecordingState
+    reason: str | None = None
+    side: Side | None = None
+    version: str | None = None
+    direction: Direction | None = None
+    protocol: Protocol | None = None
+    streams: int | None = None
+    started_at: UtcDatetime
+    duration_s: int | None = None  # as asked
+    sent_bytes: int | None = None
+    received_bytes: int | None = None
+    sent_bits_per_second: float | None = None
+    received_bits_per_second: float | None = None
+    retransmits: int | None = None
+    rtt_mean_s: float | None = None
+    rtt_min_s: float | None = None
+    rtt_max_s: float | None = None
+    lost_ratio: float | None = None  # UDP datagrams
+    flows: tuple[FlowTotals, ...] = ()
+
+
+class ImportedBurst(Message):
+    """One burst of an import, in short."""
+
+    index: int
+    planned_start_at: UtcDatetime
+    duration_s: int
+    files: tuple[str, ...]
+    fleet_sent_bits_per_second: float | None = None
+    fleet_received_bits_per_second: float | None = None
+    completeness_ratio: float
+
+    @classmethod
+    def of(cls, burst: BurstSummary) -> "ImportedBurst":
+        return cls(
+            index=burst.index,
+            planned_start_at=burst.planned_start_at,
+            duration_s=burst.duration_s,
+            files=tuple(pair.pair for pair in burst.pairs),
+            fleet_sent_bits_per_second=burst.fleet_sent_bits_per_second,
+            fleet_received_bits_per_second=burst.fleet_received_bits_per_second,
+            completeness_ratio=burst.completeness_ratio,
+        )
+
+
+class ImportedRecordings(Message):
+    """What an import of recordings answers."""
+
+    run_id: RunId | None  # None: no file held a test, nothing was stored
+    verdict: Verdict | None = None
+    labels: Mapping[str, str] = {}
+    files: tuple[FileResult, ...]
+    bursts: tuple[ImportedBurst, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def describe(recording: Recording) -> FileResult:
+    """A recording as a person asks about it."""
+    report = recording.report or EngineReport(engine="iperf3")
+    totals = report.totals or _so_far(recording)
+    packets = _sum([t.packets_count for t in totals])
+    lost = _sum([t.lost_count for t in totals])
+    rtts = [t.rtt_mean_s for t in totals if t.rtt_mean_s is not None]
+    return FileResult(
+        file=recording.file,
+        test=recording.test_index + 1,
+        state=recording.state,
+        reason=recording.reason,
+        side=recording.side,
+        version=report.version,
+        direction=report.direction,
+        protocol=report.protocol,
+        streams=report.streams_count,
+        started_at=recording.started_at,
+        duration_s=report.duration_s,
+        sent_bytes=_sum([t.sent_bytes for t in totals]),
+        received_bytes=_sum([t.received_bytes for t in totals]),
+        sent_bits_per_second=_sum([bit_rate(t.sent_bytes, t.sent_s) for t in totals]),
+        received_bits_per_second=_sum([bit_rate(t.received_bytes, t.received_s) for t in totals]),
+        retransmits=_sum([t.retransmits_count for t in totals]),
+        rtt_mean_s=sum(rtts) / len(rtts) if rtts else None,
+        rtt_min_s=min((t.rtt_min_s for t in totals if t.rtt_min_s is not None), default=None),
+        rtt_max_s=max((t.rtt_max_s for t in totals if t.rtt_max_s is not None), default=None),
+        lost_ratio=lost / packets if lost is not None and packets else None,
+        flows=totals,
+    )
+
+
+def _so_far(recording: Recording) -> tuple[FlowTotals, ...]:
+    """What the seconds of a recording without an end add up to, as its own side counted."""
+    found = []
+    for flow, intervals in recording.intervals.items():
+        kept = [interval for interval in intervals if not interval.omitted]
+        amount = sum(interval.transferred_bytes for interval in kept)
+        over_s = sum(interval.end_s - interval.start_s for interval in kept)
+        if receiving_side(flow) is recording.side:
+            found.append(FlowTotals(flow=flow, received_bytes=amount, received_s=over_s))
+        else:
+            found.append(FlowTotals(flow=flow, sent_bytes=amount, sent_s=over_s))
+    return tuple(found)
+
+
+def _sum(values: Sequence[_Number | None]) -> _Number | None:
+    """None when there is nothing, or anything unknown."""
+    known = [value for value in values if value is not None]
+    return sum(known[1:], known[0]) if known and len(known) == len(values) else None
+
+
+def bit_rate(amount: int | None, over_s: float | None) -> float | None:
+    """Bytes over seconds as bit/s; None where either is unknown."""
+    return amount * 8 / over_s if amount is not None and over_s else None

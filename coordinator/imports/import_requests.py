@@ -1,0 +1,157 @@
+"""What an import sends to a coordinator: a table or recordings, read and checked.
+
+These values are also what is stored: a run's summary is computed from them again byte for byte.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from coordinator.core.measure.original_bursts import OriginalRow, problems
+from exchange.chunks import pack_intervals, unpack_intervals
+from exchange.engines.reading import StartBasis
+from exchange.messages import EngineReport, Flow, Interval, Message, Side, UtcDatetime
+from exchange.ports import RecordUnreadable
+
+ROWS_MAX_COUNT: Final = 100_000  # 1,000 pairs x 100 bursts
+METRIC_POINTS_MAX_COUNT: Final = 100_000  # ten weeks of minutes
+RECORDINGS_MAX_COUNT: Final = 2_000
+
+LabelValues = Mapping[
+    Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9._-]{0,40}$")],
+    Annotated[str, Field(min_length=1, max_length=100)],
+]
+_Text = Annotated[str, Field(max_length=1000)]
+
+
+class Note(Message):
+    """Something about a file that a reader of its results should know."""
+
+    id: Annotated[str, Field(max_length=40)]
+    sentence: _Text
+    next_step: _Text | None = None
+
+
+class MetricPoint(Message):
+    """A mean rate over the bin that starts at its label; ``None`` is unknown."""
+
+    at: UtcDatetime
+    bits_per_second: float | None = Field(default=None, ge=0, le=1e15)
+
+
+class _Import(Message):
+    """What every import says besides its data."""
+
+    labels: LabelValues = Field(
+        default={}, description="kept with the run; groups are told apart by them"
+    )
+    overrides: Mapping[str, Any] = Field(
+        default={},
+        description="fields of the run specification by dotted name: objective, device, traffic",
+        examples=[{"objective.target_bits_per_second": 180e9}],
+    )
+    notes: tuple[Note, ...] = Field(default=(), max_length=100)
+    by: str = Field(default="api", max_length=100, description="who imports; kept with the run")
+
+
+class OriginalTable(_Import):
+    """One of the original's tables: a row a client a burst. Rates are bit/s of payload."""
+
+    kind: Literal["original"] = "original"
+    source: Annotated[str, Field(max_length=255)]  # the file's name
+    timezone: Annotated[str, Field(max_length=64)] = "UTC"  # where its local times were local
+    rows: tuple[OriginalRow, ...] = Field(min_length=1, max_length=ROWS_MAX_COUNT)
+    metric_source: Annotated[str, Field(max_length=255)] | None = None
+    metric: tuple[MetricPoint, ...] = Field(default=(), max_length=METRIC_POINTS_MAX_COUNT)
+    period_s: float | None = Field(default=None, ge=1, le=604_800)  # None: found in the rows
+    pairs_planned: int | None = Field(default=None, ge=1, le=2000)
+    set_apart: Mapping[str, int] = {}  # rows that are no iperf3 result, by what they are
+
+    @field_validator("rows")
+    @classmethod
+    def _rows_can_be(cls, rows: tuple[OriginalRow, ...]) -> tuple[OriginalRow, ...]:
+        naive = next((row for row in rows if row.started_at.tzinfo is None), None)
+        if naive is not None:
+            raise ValueError(f"row {naive.row_number}: started_at names no time zone; add one")
+        odd = next((row for row in rows if not 1970 <= row.started_at.year < 2285), None)
+        if odd is not None:
+            raise ValueError(f"row {odd.row_number}: started_at is not between 1970 and 2285")
+        wrong = problems(rows)
+        if wrong:
+            raise ValueError(str(wrong[0]))
+        return tuple(replace(row, started_at=row.started_at.astimezone(UTC)) for row in rows)
+
+    @model_validator(mode="after")
+    def _metric_has_a_grain(self) -> "OriginalTable":
+        if self.metric and len({point.at for point in self.metric}) < max(2, len(self.metric)):
+            raise ValueError("metric: at least two points, each with its own time, are needed")
+        return self
+
+
+class RecordingState(StrEnum):
+    """What a recording of iperf3 holds."""
+
+    MEASURED = "measured"  # a test that ended without an error, with bytes in every flow
+    FAILED = "failed"  # iperf3 said error, or nothing came through
+    REFUSED = "refused"  # nobody took the test: nothing listened, or the server was busy
+    TRUNCATED = "truncated"  # the output stops before its end
+    UNSUPPORTED = "unsupported"  # of an iperf3 before 3.9
+    UNREADABLE = "unreadable"  # not a recording of iperf3
+
+
+class Recording(Message):
+    """One end of one iperf3 test, as a file of its output tells it."""
+
+    file: Annotated[str, Field(max_length=1000)]
+    test_index: int = Field(default=0, ge=0)  # of several tests in one file
+    state: RecordingState
+    reason: _Text | None = None  # None: measured
+    side: Side | None = None
+    report: EngineReport | None = None
+    started_at: UtcDatetime  # the engine's own stamp; else when the file was last written
+    first_data_at_s: float | None = None  # epoch s of engine time zero
+    start_basis: StartBasis | None = None
+    packed: Mapping[Flow, Annotated[str, Field(max_length=16_000_000)]] = Field(
+        default={}, description="seconds of each flow: base64 of what exchange.chunks packs"
+    )
+
+    @field_validator("packed")
+    @classmethod
+    def _packed_unpacks(cls, packed: Mapping[Flow, str]) -> Mapping[Flow, str]:
+        for flow, text in packed.items():
+            try:
+                _unpacked(text)
+            except (RecordUnreadable, ValueError) as error:
+                raise ValueError(f"{flow}: {error}") from error
+        return packed
+
+    @classmethod
+    def pack(cls, intervals: Mapping[Flow, Sequence[Interval]]) -> Mapping[Flow, str]:
+        """Seconds as ``packed`` holds them."""
+        return {
+            flow: base64.b64encode(pack_intervals(seconds)).decode()
+            for flow, seconds in intervals.items()
+        }
+
+    @property
+    def intervals(self) -> Mapping[Flow, tuple[Interval, ...]]:
+        return {flow: _unpacked(text) for flow, text in self.packed.items()}
+
+
+def _unpacked(text: str) -> tuple[Interval, ...]:
+    return unpack_intervals(base64.b64decode(text, validate=True))
+
+
+class Recordings(_Import):
+    """Files of iperf3's output as one run."""
+
+    kind: Literal["iperf3"] = "iperf3"
+    recordings: tuple[Recording, ...] = Field(min_length=1, max_length=RECORDINGS_MAX_COUNT)
+
+
+Imported = Annotated[OriginalTable | Recordings, Field(discriminator="kind")]

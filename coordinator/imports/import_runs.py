@@ -1,0 +1,155 @@
+"""What the runs made of imports have in common: specification, state and summary. Pure.
+
+Nothing derived is stored of an import: plan aside, all is computed from its values, so that a
+recomputed summary is the same text.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from coordinator import scenarios
+from coordinator.core.judge.judge import Finding, Verdict, order
+from coordinator.core.judge.summary import MeasuredBurst, RunSummary, summarise_run
+from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
+from coordinator.core.measure.evidence import FirewallLedger
+from coordinator.core.plan.spec import ARM_GAP_MIN_S, Burst, Plan, RunSpec
+from coordinator.imports.import_requests import Note
+from exchange.messages import Endpoint, Outcome
+
+PORT_ASSUMED: Final = 5201  # iperf3's own; recordings and tables do not keep it
+_SETTABLE: Final = ("objective.", "device.", "traffic.", "scale", "description")
+_NEXT_STEPS: Final[Mapping[str, str | None]] = {  # where a run of our own has another one
+    "no-ledger": "import with the firewall's metric (--firewall-metric), where there is one",
+    "receiver-unseen": "import the servers' recordings of the same tests too",
+    "below-floor": "read it as what it is; import what is missing, where it exists",
+    "lost-pairs": "import their results too, where they exist",
+    "no-window": None,
+    "null-pairs": None,
+    "missed-pairs": None,
+    "abandoned-pairs": None,
+    "late-pairs": None,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What an import shows, short of its verdict."""
+
+    bursts: tuple[MeasuredBurst, ...]
+    ledger: FirewallLedger | None = None
+    findings: tuple[Finding, ...] = ()  # beside those of any run's summary
+    open_reason: str | None = None  # why more may be missing than the bursts show: never a pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedState:
+    """What there is of one burst, before anything is measured."""
+
+    pairs_planned: int
+    outcomes: Mapping[Outcome, int]  # of results that there are
+
+
+def build_spec(
+    values: Mapping[str, Any], overrides: Mapping[str, Any], *, burst_s: int, period_s: float
+) -> RunSpec:
+    """A specification that an import's bursts fit; their own instants stand in the plan.
+
+    Raises :class:`~coordinator.scenarios.BadScenario`.
+    """
+    for field in overrides:
+        if not field.startswith(_SETTABLE):
+            raise scenarios.BadScenario(
+                f"{field}: an import decides it; what can be set are fields of objective, device "
+                "and traffic, and scale"
+            )
+    least_s = burst_s + ARM_GAP_MIN_S  # a launch needs it, and a specification checks it
+    return scenarios.build(
+        {**values, "burst_s": burst_s, "period_s": round(min(604_800, max(period_s, least_s)))},
+        overrides,
+    )
+
+
+def identifier(text: str) -> str:
+    """Any name as an agent's id."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip(".-_")[:63].strip(".-_") or "unnamed"
+
+
+def endpoint(server: str | None) -> Endpoint:
+    """A server as a file names it: an address, maybe with a port."""
+    address, _, port = (server or "unknown").partition(":")
+    number = int(port) if port.isascii() and port.isdigit() and 1 <= int(port) <= 65535 else 0
+    return Endpoint(
+        agent_id=identifier(address), address=address or "unknown", port=number or PORT_ASSUMED
+    )
+
+
+def note_findings(notes: Sequence[Note]) -> tuple[Finding, ...]:
+    """What is to be known of a file, as findings."""
+    return tuple(
+        Finding(
+            id=note.id,
+            kind="context",
+            severity="note",
+            weight=15 - number / 100,
+            sentence=note.sentence,
+            next_step=note.next_step,
+        )
+        for number, note in enumerate(notes)
+    )
+
+
+def summarise(plan: Plan, measured: Measured, now: datetime) -> RunSummary:
+    """The run's summary, by the same rules as any other's."""
+    summary = summarise_run(plan, measured.bursts, measured.ledger, now)
+    findings = [
+        finding.model_copy(update={"next_step": _NEXT_STEPS.get(finding.id, finding.next_step)})
+        for finding in (*summary.findings, *measured.findings)
+    ]
+    verdict = summary.verdict
+    if measured.open_reason is not None:
+        if verdict is Verdict.PASS:
+            verdict = Verdict.INCONCLUSIVE
+        findings.append(
+            Finding(
+                id="import-open",
+                kind="verdict",
+                severity="problem",
+                weight=91,
+                sentence=measured.open_reason,
+                next_step="import what is missing, or a slice without the gap (--from, --before)",
+            )
+        )
+    return summary.model_copy(update={"verdict": verdict, "findings": order(findings)})
+
+
+def stand(plan: Plan, states: Sequence[ImportedState]) -> RunStatus:
+    """Where an imported run stands: it is over."""
+    return RunStatus(
+        run_id=plan.run_id,
+        scenario=plan.spec.scenario,
+        state=RunState.FINISHED,
+        created_at=plan.created_at,
+        ends_at=plan.bursts[-1].planned_end_at,
+        bursts=tuple(
+            _stand_burst(burst, state) for burst, state in zip(plan.bursts, states, strict=True)
+        ),
+        warnings=plan.warnings,
+    )
+
+
+def _stand_burst(burst: Burst, state: ImportedState) -> BurstStatus:
+    there = sum(state.outcomes.values())
+    return BurstStatus(
+        index=burst.index,
+        planned_start_at=burst.planned_start_at,
+        planned_end_at=burst.planned_end_at,
+        phase=BurstPhase.OVER,
+        pairs_planned=state.pairs_planned,
+        claimed_count=there,
+        armed_count=there,
+        reported_count=there,
+        outcomes=state.outcomes,
+    )

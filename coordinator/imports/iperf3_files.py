@@ -1,0 +1,104 @@
+"""Reads files of iperf3's own output, whole JSON or stream, from 3.9 on.
+
+A file may hold one test, or all that a server wrote in its life. What holds no test is said to be
+*unreadable* and why; only a file that cannot be read at all is refused.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from coordinator.imports import BadFile
+from coordinator.imports.import_requests import RECORDINGS_MAX_COUNT, Recording, RecordingState
+from coordinator.imports.uploaded_files import RECORDING_MAX_BYTES, read_bytes
+from exchange.engines.iperf3_text import MINIMUM_VERSION, parse_version, read_all, read_any
+from exchange.engines.reading import Reading
+
+_STAMP_MIN_S: Final = 946_684_800.0  # the year 2000: before it a clock was not set
+_STAMP_MAX_S: Final = 4_102_444_800.0  # the year 2100
+NO_RESULT: Final = "iperf3 gave no result"  # what the reader says of a text that says nothing
+
+
+def read_recordings(paths: Sequence[Path]) -> tuple[Recording, ...]:
+    """Every test in every file, in the order given. Raises :class:`BadFile`."""
+    recordings = [recording for path in paths for recording in _read(path)]
+    if len(recordings) > RECORDINGS_MAX_COUNT:
+        raise BadFile(
+            f"{len(recordings)} tests in {len(paths)} files, and at most {RECORDINGS_MAX_COUNT} "
+            "make one run; import fewer at once"
+        )
+    return tuple(recordings)
+
+
+def _read(path: Path) -> list[Recording]:
+    if path.is_dir():
+        raise BadFile(f"{path}: a folder; name its files: {path}/*.json")
+    text = read_bytes(path, RECORDING_MAX_BYTES)
+    written_at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    readings = read_all(text)
+    tests = [reading for reading in readings if not _is_farewell(reading)] or readings
+    if not tests:
+        return [_without_test(path, written_at, text)]
+    return [_recording(path, index, reading, written_at) for index, reading in enumerate(tests)]
+
+
+def _is_farewell(reading: Reading) -> bool:
+    """A persistent server's last word, which is of no test."""
+    error = reading.report.error or ""
+    return reading.side is None and error.startswith("interrupt - the server has terminated")
+
+
+def _without_test(path: Path, written_at: datetime, text: bytes) -> Recording:
+    """A file that holds no test, and what it holds instead."""
+    error = read_any(text).report.error if text else None
+    state, reason = RecordingState.UNREADABLE, "the file is empty"
+    if error is not None and error != NO_RESULT:
+        state, reason = RecordingState.FAILED, error
+    elif text.lstrip().startswith(b"Usage: iperf3"):
+        state, reason = RecordingState.FAILED, "iperf3 printed its usage: an option was wrong"
+    elif b"[ ID] Interval" in text:
+        reason = "iperf3's text for people; only its --json and --json-stream output is read"
+    elif text:
+        reason = "no test in it; it is not iperf3's --json or --json-stream output"
+    return Recording(file=str(path), state=state, reason=_short(reason), started_at=written_at)
+
+
+def _short(reason: str) -> str:
+    return " ".join(reason.split())[:500]
+
+
+def _recording(path: Path, index: int, reading: Reading, written_at: datetime) -> Recording:
+    state, reason = _state(reading)
+    stamp_s = reading.started_at_s
+    known = stamp_s is not None and _STAMP_MIN_S <= stamp_s <= _STAMP_MAX_S
+    return Recording(
+        file=str(path),
+        test_index=index,
+        state=state,
+        reason=None if reason is None else _short(reason),
+        side=reading.side,
+        report=reading.report,
+        started_at=datetime.fromtimestamp(stamp_s, UTC) if known and stamp_s else written_at,
+        first_data_at_s=reading.first_data_at_s if known else None,
+        start_basis=reading.start_basis,
+        packed=Recording.pack(reading.intervals),
+    )
+
+
+def _state(reading: Reading) -> tuple[RecordingState, str | None]:
+    """What a test came to; its own error decides before anything else."""
+    report = reading.report
+    version = parse_version(f"iperf {report.version}") if report.version else None
+    if version is not None and version < MINIMUM_VERSION:
+        return RecordingState.UNSUPPORTED, (
+            f"written by iperf3 {version}; {MINIMUM_VERSION} is the oldest whose results are read"
+        )
+    if report.error is not None:
+        refused = "Connection refused" in report.error or "server is busy" in report.error
+        return RecordingState.REFUSED if refused else RecordingState.FAILED, report.error
+    if report.truncated:
+        return RecordingState.TRUNCATED, "the output stops before the test's end"
+    if not reading.usable:
+        return RecordingState.FAILED, "a flow that was asked for carried no bytes"
+    return RecordingState.MEASURED, None

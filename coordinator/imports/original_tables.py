@@ -1,0 +1,420 @@
+"""Reads the original test's tables: what Azure Table Storage exports, and spreadsheets' CSV.
+
+What varies from file to file, and is read all the same: order and case of columns, ``@type``
+columns, thousands separators, ``null`` and empty cells, blank, title and summary rows, repeated
+headers, rows of another tool (vegeta), no ``duration`` column, no header at all. What was set
+apart is counted. Whatever cannot be right is refused, with row, column, value and fix.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, tzinfo
+from pathlib import Path, PurePath
+from typing import Final
+
+from coordinator.core.measure.original_bursts import OriginalRow, infer_schedule, problems
+from coordinator.imports import BadFile
+from coordinator.imports.import_requests import ROWS_MAX_COUNT, Note, OriginalTable
+from coordinator.imports.metric_csv import read_metric
+from coordinator.imports.number_text import parse_number
+from coordinator.imports.time_text import ORIGINAL_FORMAT, parse_time, say_zone, to_utc
+from coordinator.imports.uploaded_files import read_rows, read_text
+
+REQUIRED: Final = ("PartitionKey", "RowKey", "sent_throughput", "received_throughput")
+_READ: Final = (
+    *REQUIRED,
+    *("Timestamp", "test_type", "server", "duration", "max_rtt", "min_rtt", "mean_rtt"),
+)
+_VEGETA: Final = ("latency_total", "latency_mean", "latency_max", "latency_min")
+_UNREAD: Final = (*_VEGETA, "protocol", "throughput", "success")
+# The original's order of columns, by their number, for tables that lost their header.
+_HEADERLESS: Final = {
+    5: (*REQUIRED, "server"),
+    6: (*REQUIRED, "server", "duration"),
+    9: (*REQUIRED, "max_rtt", "min_rtt", "mean_rtt", "server", "duration"),
+}
+_TYPES: Final = frozenset({"string", "int32", "int64", "double", "datetime", "boolean", "guid"})
+_KEY: Final = re.compile(r"\d{1,2} \d{1,2} \d{4}( \d{1,2}){3}")
+_TOTALS: Final = re.compile(r"\b(total|sum|average|avg|mean|min|max|count|blank)\b", re.IGNORECASE)
+_NAMED_DURATION: Final = re.compile(r"(?<![0-9a-z])(\d{1,5})[ _-]?s(?:ec(?:ond)?s?)?(?![0-9a-z])")
+_STORED_EARLY_S: Final = 60.0  # s by which a row may be stamped before its own start
+_UTC_MINUTES_MIN: Final = 2  # minutes in which clients seem to write UTC: one is chance
+_UTC_SHARE: Final = 0.9  # of those clients' starts
+_FUTURE_S: Final = 86_400.0  # s after now that a start may lie: another host's clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a table is to be read, and what is known besides it."""
+
+    zone: tzinfo  # where its local times are local
+    now: datetime
+    from_at: datetime | None = None  # a slice by the rows' start
+    before_at: datetime | None = None
+    duration_s: float | None = None  # in place of what the table says
+    pairs_planned: int | None = None
+    period_s: float | None = None
+
+
+def read_original(path: Path, reading: Reading, *, metric: Path | None = None) -> OriginalTable:
+    """A whole table, and the firewall's metric beside it, checked. Raises :class:`BadFile`."""
+    table = parse_original(read_text(path), str(path), reading)
+    if metric is None:
+        return table
+    return table.model_copy(update={"metric_source": metric.name, "metric": read_metric(metric)})
+
+
+def parse_original(text: str, name: str, reading: Reading) -> OriginalTable:
+    """A table's text; ``name`` is its file's. Raises :class:`BadFile`."""
+    reader = _Reader(name, reading.zone, reading.now)
+    for number, cells in read_rows(text, name=name, header_word="RowKey"):
+        reader.take(number, cells)
+    rows = [
+        row
+        for row in reader.finish()
+        if (reading.from_at is None or row.started_at >= reading.from_at)
+        and (reading.before_at is None or row.started_at < reading.before_at)
+    ]
+    if not rows:
+        raise BadFile(f"{name}: no row between the two times given; see the RowKey column")
+    rows, notes = _with_durations(rows, name, reading, minutes=reader.tests)
+    wrong = problems(rows)
+    if wrong:
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        raise BadFile(f"{name}: {wrong[0]}; mend or drop the row{more}")
+    _refuse_mixed_zones(name, rows, reading.zone)
+    return OriginalTable(
+        source=PurePath(name).name,
+        timezone=str(reading.zone),
+        rows=tuple(rows),
+        period_s=reading.period_s,
+        pairs_planned=reading.pairs_planned,
+        set_apart=dict(reader.set_apart),
+        notes=(*reader.notes(), *notes, *_note_pairs(name, rows, reading)),
+    )
+
+
+def _with_durations(
+    rows: list[OriginalRow], name: str, reading: Reading, *, minutes: bool
+) -> tuple[list[OriginalRow], list[Note]]:
+    """The rows with durations in seconds, and where those come from if not from the table.
+
+    The original's later clients, which also wrote ``test_type``, gave the period in minutes,
+    started at whole multiples of it and sent for a minute less.
+    """
+    known = [row.duration_s for row in rows if row.duration_s is not None]
+    if reading.duration_s is not None:
+        return [replace(row, duration_s=reading.duration_s) for row in rows], []
+    if (
+        minutes
+        and known
+        and all(2 <= number <= 60 and number == int(number) for number in known)
+        and all(_starts_at_multiple(row) for row in rows)
+    ):
+        note = Note(
+            id="duration-minutes",
+            sentence="duration is in minutes, as clients that write test_type give it: for n "
+            "minutes they send (n - 1) x 60 s",
+            next_step="give --duration-s when that is wrong",
+        )
+        return [
+            row if row.duration_s is None else replace(row, duration_s=(row.duration_s - 1) * 60)
+            for row in rows
+        ], [note]
+    named = _NAMED_DURATION.search(PurePath(name).stem.lower())
+    if not known and named is not None:
+        note = Note(
+            id="duration-named",
+            sentence=f"the table has no durations; {named[1]} s is what the file's name says",
+            next_step="give --duration-s when that is wrong",
+        )
+        return [replace(row, duration_s=float(named[1])) for row in rows], [note]
+    return rows, []
+
+
+def _starts_at_multiple(row: OriginalRow) -> bool:
+    at = row.started_at
+    return at.second == 0 and at.minute % int(row.duration_s or 1) == 0
+
+
+def _note_pairs(name: str, rows: Sequence[OriginalRow], reading: Reading) -> Sequence[Note]:
+    """Says that the number of planned pairs was assumed; refuses one that is too small."""
+    series = infer_schedule(rows, reading.period_s).series
+    most = max(len(part.clients) for part in series)
+    if reading.pairs_planned is None:
+        return [
+            Note(
+                id="pairs-assumed",
+                sentence="the table does not say how many pairs were planned; those that have "
+                f"rows, {most}, were taken",
+                next_step="give --pairs-planned when there were more",
+            )
+        ]
+    if reading.pairs_planned < most:
+        raise BadFile(
+            f"{name}: --pairs-planned {reading.pairs_planned}, but {most} clients have rows; "
+            "give at least as many, or import a slice with --from and --before"
+        )
+    return []
+
+
+@dataclass(slots=True)
+class _Reader:
+    """One table, row by row."""
+
+    name: str
+    zone: tzinfo
+    now: datetime
+    columns: dict[str, int] | None = None  # place of each column that is read
+    width: int = 0
+    headerless: bool = False
+    unknown: tuple[str, ...] = ()
+    rows: list[OriginalRow] = field(default_factory=list)
+    local: dict[str, datetime] = field(default_factory=dict)  # instants by their text
+    kind: str | None = None  # how the first row named its zone
+    set_apart: Counter[str] = field(default_factory=Counter)
+    tests: bool = False  # rows say which test they are of
+
+    def take(self, number: int, cells: Sequence[str]) -> None:
+        """One row of the file. Raises :class:`BadFile`."""
+        if not any(cells):
+            self.set_apart["blank"] += 1
+        elif "rowkey" in [cell.lower() for cell in cells]:
+            self._take_header(number, cells)
+        elif self.columns is None:
+            self._take_unheaded(number, cells)
+        else:
+            self._take_row(number, cells)
+
+    def finish(self) -> list[OriginalRow]:
+        """Every iperf3 row. Raises :class:`BadFile` when there is none."""
+        if self.columns is None:
+            raise BadFile(
+                f"{self.name}: row 1: no header with PartitionKey and RowKey; export the whole "
+                "table as CSV"
+            )
+        if not self.rows:
+            others = ", ".join(f"{n} {what}" for what, n in sorted(self.set_apart.items()))
+            raise BadFile(
+                f"{self.name}: no row of an iperf3 test ({others or 'only a header'}); "
+                "name a table of iperf3 results"
+            )
+        return self.rows
+
+    def notes(self) -> Sequence[Note]:
+        """What a reader of the results should know of the file."""
+        found = []
+        if self.headerless:
+            found.append(
+                Note(
+                    id="no-header",
+                    sentence="the table has no header; columns were taken in the original's "
+                    "order: " + ", ".join(self.columns or ()),
+                )
+            )
+        if self.unknown:
+            found.append(
+                Note(
+                    id="columns-unread",
+                    sentence=f"columns not read: {', '.join(self.unknown)[:500]}",
+                )
+            )
+        counts = {what: n for what, n in self.set_apart.items() if what != "blank"}
+        if counts:
+            said = ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))
+            found.append(Note(id="rows-set-apart", sentence=f"rows set apart: {said[:500]}"))
+        return found
+
+    # Headers
+
+    def _take_header(self, number: int, cells: Sequence[str]) -> None:
+        known = {name.lower(): name for name in (*_READ, *_UNREAD)}
+        columns: dict[str, int] = {}
+        unknown = []
+        for place, cell in enumerate(cells):
+            name = known.get(cell.lower())
+            if name is None:
+                if cell and not cell.lower().endswith("@type"):
+                    unknown.append(cell)
+            elif name in columns:
+                raise BadFile(f"{self.name}: row {number}: column {name} comes twice; drop one")
+            else:
+                columns[name] = place
+        missing = [name for name in REQUIRED if name not in columns]
+        if missing and not columns.keys() & set(_VEGETA):
+            raise BadFile(
+                f"{self.name}: row {number}: no column {', '.join(missing)} (found: "
+                f"{', '.join(cell for cell in cells if cell)}); export the whole table"
+            )
+        if self.columns is not None:
+            self.set_apart["repeated header"] += 1
+        self.columns, self.width, self.unknown = columns, len(cells), tuple(unknown)
+        self.tests = "test_type" in columns
+
+    def _take_unheaded(self, number: int, cells: Sequence[str]) -> None:
+        """A row before any header: a title, or the first of a table without one."""
+        if "row labels" in [cell.lower() for cell in cells]:
+            raise BadFile(
+                f"{self.name}: row {number}: a pivot table's sheet (Row Labels), which has no "
+                "clients; export the sheet that it sums up"
+            )
+        if len(cells) < 2 or not _KEY.fullmatch(cells[1]):
+            if sum(map(bool, cells)) > 1:
+                found = ", ".join(cell for cell in cells if cell)
+                raise BadFile(
+                    f"{self.name}: row {number}: no columns {', '.join(REQUIRED)} (found: "
+                    f"{found[:200]}); export the whole table as CSV"
+                )
+            self.set_apart["summary or title"] += 1
+            return
+        places = [p for p, cell in enumerate(cells) if cell and cell.lower() not in _TYPES]
+        names = _HEADERLESS.get(len(places))
+        if names is None or "." not in cells[places[names.index("server")]]:
+            raise BadFile(
+                f"{self.name}: row {number}: no header, and {len(places)} columns that are not "
+                "the original's; put a row with PartitionKey, RowKey, ... on top"
+            )
+        self.columns = dict(zip(names, places, strict=True))
+        self.width, self.headerless = len(cells), True
+        self._take_row(number, cells)
+
+    # Rows
+
+    def _take_row(self, number: int, cells: Sequence[str]) -> None:
+        columns = self.columns or {}
+        said = {name: cells[place] for name, place in columns.items() if place < len(cells)}
+        client, key = said.get("PartitionKey", ""), said.get("RowKey", "")
+        if not (client or key) or (not (client and key) and _TOTALS.search(client + key)):
+            self.set_apart["summary or title"] += 1
+            return
+        if len(cells) < self.width or any(cells[self.width :]):
+            raise BadFile(
+                f"{self.name}: row {number}: {len(cells)} cells where the header has {self.width} "
+                f"({', '.join(cells)[:80]}); was the file cut, or a number not quoted?"
+            )
+        test = said.get("test_type", "").lower()
+        results = any(said.get(name) for name in ("sent_throughput", "received_throughput"))
+        if not test and not results and any(said.get(name) for name in _VEGETA):
+            test = "vegeta"
+        if test not in ("", "iperf3"):
+            self.set_apart[test[:20]] += 1
+            return
+        if missing := [name for name in REQUIRED if name not in columns]:
+            raise BadFile(
+                f"{self.name}: row {number}: an iperf3 test, but no column {', '.join(missing)}; "
+                "export the whole table"
+            )
+        if len(self.rows) >= ROWS_MAX_COUNT:
+            raise BadFile(
+                f"{self.name}: row {number}: more than {ROWS_MAX_COUNT} results; split the file "
+                "and import the parts"
+            )
+        if not client:
+            raise self._wrong(number, "PartitionKey", client, "give the client's address")
+        self.rows.append(
+            OriginalRow(
+                row_number=number,
+                client=client,
+                started_at=self._started_at(number, key, said.get("Timestamp", "")),
+                duration_s=self._number(number, said, "duration"),
+                sent_bits_per_second=self._number(number, said, "sent_throughput"),
+                received_bits_per_second=self._number(number, said, "received_throughput"),
+                server=said.get("server") or None,
+                rtt_mean_s=self._rtt_s(number, said, "mean_rtt"),
+                rtt_min_s=self._rtt_s(number, said, "min_rtt"),
+                rtt_max_s=self._rtt_s(number, said, "max_rtt"),
+            )
+        )
+
+    def _number(self, number: int, said: Mapping[str, str], column: str) -> float | None:
+        text = said.get(column, "")
+        try:
+            return parse_number(text)
+        except ValueError:
+            raise self._wrong(
+                number, column, text, "not a number; write digits, or null for unknown"
+            ) from None
+
+    def _rtt_s(self, number: int, said: Mapping[str, str], column: str) -> float | None:
+        microseconds = self._number(number, said, column)
+        return None if microseconds is None else microseconds / 1e6
+
+    def _started_at(self, number: int, text: str, stored: str) -> datetime:
+        at = self.local.get(text)
+        if at is None:
+            at = self.local[text] = self._instant(number, text)
+        try:
+            stored_at = datetime.fromisoformat(stored) if stored else None
+        except ValueError:
+            stored_at = None  # another column of that name
+        if (
+            stored_at is not None
+            and stored_at.tzinfo is not None
+            and stored_at < at - timedelta(seconds=_STORED_EARLY_S)
+        ):
+            raise self._wrong(
+                number,
+                "RowKey",
+                text,
+                f"stored at {stored}, before it started: this client's clock was not in "
+                f"{self.zone}; import the rows of each zone apart, with --timezone",
+            )
+        return at
+
+    def _instant(self, number: int, text: str) -> datetime:
+        try:
+            said = parse_time(text)
+        except ValueError as error:
+            raise self._wrong(
+                number, "RowKey", text, f"not a start time as {ORIGINAL_FORMAT} ({error})"
+            ) from None
+        kind = say_zone(said)
+        self.kind = self.kind or kind
+        if kind != self.kind:
+            raise self._wrong(
+                number,
+                "RowKey",
+                text,
+                f"{kind}, where the rows above have {self.kind}; write all in one zone",
+            )
+        try:
+            at = to_utc(said, self.zone)
+        except ValueError as error:
+            raise self._wrong(number, "RowKey", text, str(error)) from None
+        if at > self.now + timedelta(seconds=_FUTURE_S):
+            raise self._wrong(number, "RowKey", text, "lies in the future; mend it")
+        return at
+
+    def _wrong(self, number: int, column: str, value: str, reason: str) -> BadFile:
+        return BadFile(f"{self.name}: row {number}, {column}: {value[:60]!r}: {reason}")
+
+
+def _refuse_mixed_zones(name: str, rows: Sequence[OriginalRow], zone: tzinfo) -> None:
+    """Refuse a table whose starts are local for some clients and UTC for others.
+
+    The sign: nearly all starts of those clients, read as UTC, fall into minutes in which others
+    start, and none of them does as it stands.
+    """
+    ahead = rows[0].started_at.astimezone(zone).utcoffset() or timedelta()
+    by_client: defaultdict[str, list[datetime]] = defaultdict(list)
+    for row in rows:
+        by_client[row.client].append(row.started_at.replace(second=0, microsecond=0))
+    minutes = {at for own in by_client.values() for at in own}
+    doubtful = {at for at in minutes if at + ahead in minutes}
+    odd = [client for client, own in by_client.items() if not doubtful.isdisjoint(own)]
+    theirs = [at for client in odd for at in by_client[client]]
+    as_utc = [at for at in theirs if at in doubtful]
+    if (
+        ahead
+        and len(doubtful) >= _UTC_MINUTES_MIN
+        and len(as_utc) >= _UTC_SHARE * len(theirs)
+        and {at + ahead for at in doubtful}.isdisjoint(theirs)
+    ):
+        row = next(row for row in rows if row.client in odd)
+        raise BadFile(
+            f"{name}: row {row.row_number}, RowKey: {row.client} and {len(odd) - 1} more clients "
+            f"start when the others do if their times are UTC, and not {zone}: the table mixes "
+            "zones; import each part apart with its --timezone (or slices with --from, --before)"
+        )

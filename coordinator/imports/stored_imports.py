@@ -1,0 +1,105 @@
+"""Keeps imports as runs: values beside the plan, shown only when all is stored."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final, assert_never
+
+from pydantic import TypeAdapter
+
+from coordinator.core.judge.summary import RunSummary, canonical
+from coordinator.core.live.status import RunStatus
+from coordinator.core.plan.spec import Plan
+from coordinator.device.ledgers import dump_ledger
+from coordinator.imports.import_requests import Imported, OriginalTable, Recordings
+from coordinator.imports.import_runs import ImportedState, Measured, stand, summarise
+from coordinator.imports.original_runs import measure_table, plan_table, stand_table
+from coordinator.imports.recordings import measure_recordings, plan_recordings, stand_recordings
+from exchange.messages import Control
+from exchange.records import Records, RunHeader
+
+DOCUMENT: Final = "import"  # name of the document that holds an import's values
+
+_IMPORTED: TypeAdapter[Imported] = TypeAdapter(Imported)
+
+
+def plan_import(imported: Imported, run_id: str, now: datetime) -> Plan:
+    """The plan that an import implies. Raises ``BadScenario``, ``BadFile``."""
+    match imported:
+        case OriginalTable():
+            return plan_table(imported, run_id, now)
+        case Recordings():
+            return plan_recordings(imported, run_id, now)
+        case _:
+            assert_never(imported)
+
+
+def measure_import(plan: Plan, imported: Imported) -> Measured:
+    """What an import shows."""
+    match imported:
+        case OriginalTable():
+            return measure_table(plan, imported)
+        case Recordings():
+            return measure_recordings(plan, imported)
+        case _:
+            assert_never(imported)
+
+
+def stand_import(imported: Imported) -> Sequence[ImportedState]:
+    """What there is of each of an import's bursts."""
+    match imported:
+        case OriginalTable():
+            return stand_table(imported)
+        case Recordings():
+            return stand_recordings(imported)
+        case _:
+            assert_never(imported)
+
+
+async def save_import(records: Records, plan: Plan, imported: Imported) -> RunSummary:
+    """Store an import as a run that is over; nothing of it shows before all is stored."""
+
+    def computed() -> tuple[RunSummary, Mapping[str, bytes]]:
+        measured = measure_import(plan, imported)
+        summary = summarise(plan, measured, plan.created_at)
+        documents = {DOCUMENT: imported.model_dump_json().encode()}
+        if measured.ledger is not None:
+            documents["ledger"] = dump_ledger(measured.ledger)
+        for part in measured.bursts:
+            documents[f"series.{part.summary.index:05d}"] = part.series.pack()
+            documents[f"burst.{part.summary.index:05d}"] = canonical(part.summary)
+        return summary, documents | {"run": canonical(summary)}
+
+    summary, documents = await asyncio.to_thread(computed)
+    for name, document in documents.items():
+        await records.save_summary(plan.run_id, name, document)
+    header = RunHeader(
+        run_id=plan.run_id,
+        scenario=plan.spec.scenario,
+        created_at=plan.created_at,
+        created_by=imported.by,
+        labels=plan.spec.labels,
+    )
+    control = Control(run_id=plan.run_id, lease_until_at=plan.created_at)
+    await records.create_run(header, plan.model_dump_json().encode(), control)
+    return summary
+
+
+async def load_import(records: Records, run_id: str) -> Imported | None:
+    """The values of an imported run; None for a run of our own."""
+    document = await records.read_summary(run_id, DOCUMENT)
+    return None if document is None else _IMPORTED.validate_json(document)
+
+
+async def recompute_import(plan: Plan, imported: Imported, computed_at: datetime) -> RunSummary:
+    """The summary from the stored values alone."""
+
+    def computed() -> RunSummary:
+        return summarise(plan, measure_import(plan, imported), computed_at)
+
+    return await asyncio.to_thread(computed)
+
+
+async def import_status(plan: Plan, imported: Imported) -> RunStatus:
+    """Where an imported run stands."""
+    return await asyncio.to_thread(lambda: stand(plan, stand_import(imported)))

@@ -1,0 +1,1 @@
+"""The life of a run: launch, dispatch, leases, closing; rows in, rows out."""

@@ -1,0 +1,113 @@
+"""Packed chunks straight into columns: no row value is ever made of a fleet's seconds.
+
+A row value costs about ten times what a column's cell does, in memory and in time (measured: 6 ms
+against 0.6 ms for 480 host seconds), and a burst of a thousand pairs has seven million of them.
+The columns are equal, to the bit, to those made from row values.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.core.measure.evidence import (
+    Floats,
+    HostColumns,
+    Singles,
+    TrackColumns,
+    disjoint_host,
+    disjoint_track,
+)
+from exchange.chunks import CPU_RATIO_UNITS, MICROSECONDS, unpack
+from exchange.ports import RecordUnreadable
+from exchange.second_rows import PackedChunk, PackedEnd, PackedTrack
+
+_Columns = Mapping[str, Sequence[int | None]]
+
+
+def end_columns(end: PackedEnd) -> tuple[tuple[TrackColumns, ...], HostColumns]:
+    """Both kinds of seconds of one end. Raises ``RecordUnreadable``, which names the row."""
+    return tuple(_track(track) for track in end.tracks), _host(end.host)
+
+
+def _track(track: PackedTrack) -> TrackColumns:
+    chunks = [_Chunk(chunk) for chunk in track.chunks]
+    start_s, end_s = _bounds(chunks)
+
+    def singles(name: str, unit: float = 1.0) -> Singles:
+        return _joined([chunk.floats(name) / unit for chunk in chunks]).astype(np.float32)
+
+    return disjoint_track(
+        TrackColumns(
+            side=track.side,
+            flow=track.flow,
+            first_data_at_s=track.first_data_at_s,
+            start_s=start_s,
+            end_s=end_s,
+            transferred_bytes=_joined([chunk.floats("bytes") for chunk in chunks]),
+            omitted=_joined([chunk.floats("omitted") for chunk in chunks]) == 1,
+            retransmits_count=singles("retransmits"),
+            rtt_s=singles("rtt_us", MICROSECONDS),
+            cwnd_bytes=singles("cwnd"),
+            packets_count=singles("packets"),
+            lost_count=singles("lost"),
+        )
+    )
+
+
+def _host(packed: Sequence[PackedChunk]) -> HostColumns:
+    chunks = [_Chunk(chunk) for chunk in packed]
+    start_s, end_s = _bounds(chunks)
+
+    def floats(name: str, unit: float = 1.0) -> Floats:
+        return _joined([chunk.floats(name) / unit for chunk in chunks])
+
+    return disjoint_host(
+        HostColumns(
+            start_at_s=start_s,
+            end_at_s=end_s,
+            nic_rx_bytes=floats("nic_rx_bytes"),
+            nic_tx_bytes=floats("nic_tx_bytes"),
+            drops_count=floats("nic_drops_count").astype(np.float32),
+            cpu_busy_ratio=floats("cpu_busy_ratio", CPU_RATIO_UNITS).astype(np.float32),
+            cpu_busiest_core_ratio=floats("cpu_busiest_core_ratio", CPU_RATIO_UNITS).astype(
+                np.float32
+            ),
+        )
+    )
+
+
+class _Chunk:
+    """One chunk's columns as arrays; unknown values are NaN."""
+
+    def __init__(self, chunk: PackedChunk) -> None:
+        self._row = chunk.row
+        self._columns: _Columns = chunk.read(unpack)
+
+    def floats(self, name: str) -> Floats:
+        return np.array(self._column(name), np.float64)
+
+    def bounds_us(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Start and end of each reading, in whole microseconds."""
+        try:
+            gaps, spans = (np.array(self._column(name), np.int64) for name in ("gap_us", "span_us"))
+        except TypeError as error:
+            raise RecordUnreadable(f"row {self._row}: an instant is unknown") from error
+        ends = np.cumsum(gaps + spans)
+        return ends - spans, ends
+
+    def _column(self, name: str) -> Sequence[int | None]:
+        if name not in self._columns:
+            raise RecordUnreadable(f"row {self._row}: a chunk without a column {name}")
+        return self._columns[name]
+
+
+def _bounds(chunks: Sequence[_Chunk]) -> tuple[Floats, Floats]:
+    bounds = [chunk.bounds_us() for chunk in chunks]
+    starts, ends = ([pair[side] for pair in bounds] for side in (0, 1))
+    return _joined(starts) / MICROSECONDS, _joined(ends) / MICROSECONDS
+
+
+def _joined(parts: Sequence[NDArray[Any]]) -> Floats:
+    return np.concatenate(parts).astype(np.float64) if parts else np.zeros(0)

@@ -1,0 +1,244 @@
+"""What happens to a run's bursts when they are over, and to the run: measured, judged, stored.
+
+A burst is measured from its rows as soon as it is over. The run is judged once all its bursts are
+and the firewall's figures no longer change. Everything that a verdict rests on is stored before
+it, so it computes again byte for byte.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from coordinator.core.judge.summary import (
+    MeasuredBurst,
+    RunSummary,
+    canonical,
+    measure_burst,
+    summarise_run,
+)
+from coordinator.core.live.status import COLLECT_S, BurstPhase, RunStatus, due_at
+from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
+from coordinator.core.plan.meter import ran, with_budget
+from coordinator.core.plan.spec import Burst, Plan
+from coordinator.device.ledgers import dump_ledger
+from coordinator.device.ledgers.settle import Settling, Span
+from coordinator.runs.evidence_rows import read_evidence
+from coordinator.runs.neighbours import NEIGHBOURS, Neighbours, find_neighbours, read_neighbours
+from coordinator.runs.own_troubles import keep_troubles, read_troubles
+from coordinator.runs.run_states import RunStates
+from coordinator.runs.stored import LEDGER, SUMMARY, read_ledger, read_measured
+from exchange.messages import Control, Outcome, Trouble
+from exchange.records import Judging, Records
+from exchange.troubles import TroubleLog
+
+_SENT: Final = (Outcome.MEASURED, Outcome.LATE, Outcome.ABANDONED)
+
+log = logging.getLogger(__name__)
+
+JUDGING_S: Final = 30.0  # s after its last sign of life for which a run is its judge's
+LEDGER_MARGIN_S: Final = 360.0  # s of ledger kept before and after a run: lag, foreign traffic
+
+
+class Closing:
+    """Measures bursts that are over and judges runs, over what is stored."""
+
+    def __init__(
+        self,
+        records: Records,
+        states: RunStates,
+        settling: Settling | None,
+        troubles: TroubleLog,
+        read_plan: Callable[[str], Awaitable[Plan]],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._records = records
+        self._states = states
+        self._settling = settling
+        self._troubles = troubles
+        self._read_plan = read_plan
+        self._now = now
+        self._me = secrets.token_hex(4)
+        self._at_rest: dict[str, FirewallLedger] = {}  # ledgers that wait for neighbours
+
+    # Bursts -----------------------------------------------------------------------------------
+
+    async def measure(self, plan: Plan, status: RunStatus, *, waits: bool) -> int:
+        """Measure the bursts that are over and that no one has measured; how many are done.
+
+        With ``waits`` a burst stays open whose reports an outage may have held up. Where a server's
+        record is still open (it waits for a silent client), so is its burst, until it is due.
+        """
+        closed = await self._states.closed(plan.run_id)
+        closed_count = 0
+        for burst, stands in zip(plan.bursts, status.bursts, strict=True):
+            if stands.phase is not BurstPhase.OVER:
+                continue
+            if burst.index not in closed:
+                if waits and stands.reported_count < stands.claimed_count:
+                    continue
+                evidence = await read_evidence(self._records, plan, burst)
+                if _open_ends(evidence) and self._now() < _told_at(evidence):
+                    continue
+                await self._measure(plan, evidence)
+            closed_count += 1
+        return closed_count
+
+    async def _measure(self, plan: Plan, evidence: BurstEvidence) -> MeasuredBurst:
+        """Measure a burst and close it, or close it again."""
+        burst = evidence.burst
+        measured = await _measured(plan, evidence)
+        await self._records.save_summary(
+            plan.run_id, f"series.{burst.index:05d}", measured.series.pack()
+        )
+        await self._records.save_summary(
+            plan.run_id, f"burst.{burst.index:05d}", canonical(measured.summary)
+        )
+        await self._states.close(
+            plan,
+            burst,
+            measured.summary,
+            open_ends_count=_open_ends(evidence),
+            payload_bytes=measured.series.payload_bytes,
+        )
+        log.info("burst measured", extra={"action": "measure", "run_id": plan.run_id})
+        return measured
+
+    async def _settled(self, plan: Plan, burst: Burst) -> MeasuredBurst:
+        """What a burst showed, measured again if rows may have come after it was closed: reports,
+        or servers' records, that an outage held up."""
+        closed = (await self._states.closed(plan.run_id)).get(burst.index)
+        if closed is not None and closed.whole:
+            stored = await read_measured(self._records, plan.run_id, burst.index, with_pairs=False)
+            if stored is not None:
+                return stored
+        return await self._measure(plan, await read_evidence(self._records, plan, burst))
+
+    # Runs -------------------------------------------------------------------------------------
+
+    async def judge(self, plan: Plan) -> RunSummary | None:
+        """Judge a run whose bursts are all measured; None while it is worth coming back.
+
+        The firewall's figures must have come to rest, and what other runs sent through it meanwhile
+        must be known. One of several coordinators does it: a verdict that was read once stays as it
+        is, and so does what it rests on.
+        """
+        now = self._now()
+        hold = Judging(by=self._me, until_at=now + timedelta(seconds=JUDGING_S))
+        if not await self._records.hold_judging(plan.run_id, hold, now):
+            return None
+        ledger, beside = await read_ledger(self._records, plan.run_id), Neighbours()
+        if ledger is not None:
+            beside = await read_neighbours(self._records, plan.run_id)
+        elif self._settling is not None:
+            settled = await self._settle(plan, self._settling)
+            if settled is None:
+                return None
+            ledger, beside = settled
+        control = await self._records.read_control(plan.run_id)
+        part = ran(plan, control)
+        bursts = [await self._settled(part, burst) for burst in part.bursts]
+        troubles = await keep_troubles(self._records, plan, self._troubles, self._now())
+        summary = await asyncio.to_thread(
+            _summarise, plan, control, bursts, ledger, beside, troubles, self._now()
+        )
+        await self._records.save_summary(plan.run_id, SUMMARY, canonical(summary))
+        log.info("verdict %s", summary.verdict, extra={"action": "judge", "run_id": plan.run_id})
+        return summary
+
+    async def _settle(
+        self, plan: Plan, settling: Settling
+    ) -> tuple[FirewallLedger, Neighbours] | None:
+        """The firewall's figures and whom they also count, stored; None while they may change."""
+        span = await self.ledger_span(plan)
+        ledger = self._at_rest.get(plan.run_id) or await settling.read(span)
+        if ledger is None:
+            return None
+        self._at_rest[plan.run_id] = ledger
+        lag = timedelta(seconds=settling.source.freshness.lag_s)
+        beside = await find_neighbours(
+            self._records,
+            self._read_plan,
+            span,
+            ledger.flows,
+            begun_before_at=span.ended_at + lag,
+        )
+        if beside is None:
+            return None
+        ledger = beside.cut(ledger)
+        # The ledger last: whoever finds it finds what it is to be read beside.
+        await self._records.save_summary(plan.run_id, NEIGHBOURS, beside.dump())
+        await self._records.save_summary(plan.run_id, LEDGER, dump_ledger(ledger))
+        del self._at_rest[plan.run_id]
+        return ledger, beside
+
+    async def judge_again(self, plan: Plan, computed_at: datetime) -> RunSummary:
+        """The verdict from the stored rows alone; nothing is written."""
+        control = await self._records.read_control(plan.run_id)
+        part = ran(plan, control)
+        bursts = [
+            await _measured(plan, await read_evidence(self._records, plan, burst))
+            for burst in part.bursts
+        ]
+        ledger = await read_ledger(self._records, plan.run_id)
+        beside = await read_neighbours(self._records, plan.run_id)
+        troubles = await read_troubles(self._records, plan.run_id)
+        return await asyncio.to_thread(
+            _summarise, plan, control, bursts, ledger, beside, troubles, computed_at
+        )
+
+    async def ledger_span(self, plan: Plan) -> Span:
+        """What of the firewall's ledger a run needs."""
+        control = await self._records.read_control(plan.run_id)
+        cancelled_at = control.cancelled_at if control else None
+        begun_at, ends_at = plan.bursts[0].planned_start_at, plan.bursts[-1].planned_end_at
+        margin = timedelta(seconds=LEDGER_MARGIN_S)
+        return Span(
+            run_id=plan.run_id,
+            from_at=begun_at - margin,
+            before_at=ends_at + margin,
+            begun_at=begun_at,
+            ended_at=min(filter(None, (ends_at, cancelled_at))),
+            direction=plan.spec.traffic.direction,
+        )
+
+
+def _summarise(
+    plan: Plan,
+    control: Control | None,
+    bursts: Sequence[MeasuredBurst],
+    ledger: FirewallLedger | None,
+    beside: Neighbours,
+    troubles: Sequence[Trouble],
+    at: datetime,
+) -> RunSummary:
+    """The verdict on what ran, from all that it rests on."""
+    summary = summarise_run(
+        ran(plan, control), bursts, ledger, at, troubles=troubles, neighbours=beside.bursts
+    )
+    return with_budget(summary, plan, control)
+
+
+async def _measured(plan: Plan, evidence: BurstEvidence) -> MeasuredBurst:
+    # Off the loop, which has leases to renew: a thousand pairs take seconds.
+    return await asyncio.to_thread(measure_burst, plan.spec, evidence, due_at(evidence.burst))
+
+
+def _told_at(evidence: BurstEvidence) -> datetime:
+    """When both ends should have told all."""
+    due = due_at(evidence.burst)
+    if evidence.cancelled_at is None:
+        return due
+    return min(due, evidence.cancelled_at + timedelta(seconds=COLLECT_S))
+
+
+def _open_ends(evidence: BurstEvidence) -> int:
+    """Pairs whose server has not ended its record, or has none though its client sent."""
+    return sum(
+        pair.server_test.ended_at is None
+        if pair.server_test is not None
+        else pair.report is not None and pair.report.outcome in _SENT
+        for pair in evidence.pairs
+    )

@@ -1,0 +1,595 @@
+"""The coordinator's shell: launches runs, keeps their leases, closes bursts that are over.
+
+Everything it knows is in the table. A coordinator that dies on any line is replaced by one that
+reads: the plan is stored before a job is queued, a job queued twice is dropped by its id or loses
+its claim, and a summary is computed from rows and written whole. So any number of coordinators may
+run; they do the same work twice, never different work.
+"""
+
+import asyncio
+import logging
+import math
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final, Protocol
+
+from coordinator.core.judge.comparison import Comparison
+from coordinator.core.judge.course import Course
+from coordinator.core.judge.summary import RunSummary
+from coordinator.core.live.progress import Progress
+from coordinator.core.live.status import COLLECT_S, BurstStatus, RunState, RunStatus, due_at
+from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
+from coordinator.core.plan.cost_estimate import OverBudget, estimate
+from coordinator.core.plan.meter import basis
+from coordinator.core.plan.planner import live
+from coordinator.core.plan.planner import plan as make_plan
+from coordinator.core.plan.price import Prices
+from coordinator.core.plan.spec import Burst, Plan, RunSpec
+from coordinator.device.ledgers import LedgerSource
+from coordinator.device.ledgers.settle import Settling
+from coordinator.imports.import_answers import (
+    ImportedBurst,
+    ImportedRecordings,
+    describe,
+)
+from coordinator.imports.import_requests import Imported, OriginalTable, Recordings
+from coordinator.imports.original_runs import ImportedTable, summarise_table
+from coordinator.imports.stored_imports import (
+    import_status,
+    load_import,
+    plan_import,
+    recompute_import,
+    save_import,
+)
+from coordinator.prices import load as load_prices
+from coordinator.runs.closing import Closing
+from coordinator.runs.dead_letter_queue import DeadLetters
+from coordinator.runs.dispatch import Dispatch
+from coordinator.runs.evidence_rows import read_evidence
+from coordinator.runs.leases import Leases, first_lease_until
+from coordinator.runs.listing import outcome_of
+from coordinator.runs.own_troubles import watch_queue
+from coordinator.runs.raw_output import read_raw
+from coordinator.runs.replacements import Replacements
+from coordinator.runs.retention import Pruned, PruneRequest, prune
+from coordinator.runs.run_states import RunStates
+from coordinator.runs.stored import FLEET, dump_fleet, read_ledger
+from coordinator.views.answers import Recomputed, hold_against
+from coordinator.views.groups import CompareRequest, Run, Selection, compare_runs
+from exchange.background import keep_going
+from exchange.fabric import Fabric
+from exchange.messages import Control, Presence, Side, TroubleKind
+from exchange.ports import ExchangeError, ExchangeUnavailable
+from exchange.records import RunHeader
+
+log = logging.getLogger(__name__)
+
+_QUEUE_WITHIN_S: Final = 2.0  # s that one look queues a run's jobs for: others wait for theirs
+_RUN_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")  # as in exchange.messages
+
+
+class UnknownRun(Exception):
+    """There is no run of that id."""
+
+
+class RunNotOver(Exception):
+    """The run goes on, and what was asked needs its summary."""
+
+
+class RunIsOver(Exception):
+    """The run has its verdict: there is nothing left to stop."""
+
+
+class NoRaw(Exception):
+    """No engine's raw output is kept for what was asked; says why."""
+
+
+class Companion(Protocol):
+    """Something that goes on beside the runs: studies, schedules."""
+
+    async def run_forever(self, tick_s: float) -> None:
+        """Work until cancelled, with ``tick_s`` between two looks; wait outages out."""
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def new_run_id(scenario: str, now: datetime) -> str:
+    """Sorts by time, names the scenario, and does not collide: ``20261120-114500-smoke-7f3a``."""
+    name = scenario.replace(".", "-")[:36].strip("-")
+    return f"{now:%Y%m%d-%H%M%S}-{name}-{secrets.token_hex(2)}"
+
+
+class Coordinator:
+    """Launches runs and carries them to their verdict over one fabric."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        ledger: LedgerSource | None = None,
+        *,
+        now: Callable[[], datetime] = utc_now,
+        prices: Prices | None = None,
+    ) -> None:
+        self.fabric = fabric
+        self._queue = fabric.queue
+        self._records = fabric.records
+        self._settling = None if ledger is None else Settling(ledger, now)
+        self._now = now
+        self.prices = prices or load_prices()
+        self._under_way: set[str] = set()  # runs that the last tick looked after
+        self._opened_again = False  # whether runs of an older Broadside are among the open ones
+        self._taken_off: set[str] = set()  # cancelled runs whose messages are off the queue
+        self._failing: dict[str, str] = {}  # what the last look at a run ended with
+        self._late_until_at = now()  # until then rows that an outage held up may still come
+        self._states = RunStates(self._records, now)
+        self._closing = Closing(
+            self._records, self._states, self._settling, fabric.troubles, self.read_plan, now
+        )
+        self._leases = Leases(self._records, now)
+        self._dispatch = Dispatch(self._queue, self._records, now)
+        self._replacements = Replacements(self._records, self._dispatch, fabric.troubles, now)
+        self.dead_letters = DeadLetters(self._queue, self._records, now)
+        self._released: asyncio.Queue[Plan] = asyncio.Queue()  # whose jobs nobody waits for
+        self._plans: dict[str, Plan] = {}  # plans never change once stored
+        self._own: set[str] = set()  # runs that are known not to be imports
+        self.ticked_at: datetime | None = None  # when all runs were last looked after
+        self.companions: list[Companion] = []  # what else goes on while this looks after runs
+
+    # Verbs of an operator ---------------------------------------------------------------------
+
+    async def launch(self, spec: RunSpec, *, by: str, run_id: str | None = None) -> Plan:
+        """Plan the run on the fleet that is there, store it, queue its jobs.
+
+        A caller that must not launch twice names the ``run_id``. Raises
+        :class:`~coordinator.core.plan.planner.Infeasible`,
+        :class:`~coordinator.core.plan.cost_estimate.OverBudget`, and ``EntityExists`` when that id
+        is taken; then nothing is stored.
+        """
+        run_id = run_id or new_run_id(spec.scenario, self._now())
+        plan = await self.prepare(spec, by=by, run_id=run_id, listed=True)
+        await self._show(run_id)
+        await self._dispatch.queue_bursts(plan)
+        return plan
+
+    async def prepare(self, spec: RunSpec, *, by: str, run_id: str, listed: bool = False) -> Plan:
+        """Store a run; unless ``listed`` it does not show and nobody looks after it.
+
+        Raises as :meth:`launch` does.
+        """
+        plan, fleet = await self._plan(spec, run_id)
+        header = RunHeader(
+            run_id=plan.run_id,
+            scenario=spec.scenario,
+            created_at=plan.created_at,
+            created_by=by,
+            labels=spec.labels,
+        )
+        control = Control(run_id=plan.run_id, lease_until_at=first_lease_until(plan))
+        rests_on = basis(spec, fleet).model_dump_json().encode()
+        await self._records.save_summary(run_id, "price", rests_on)
+        await self._records.save_summary(run_id, FLEET, dump_fleet(fleet))
+        document = plan.model_dump_json().encode()
+        await self._records.create_run(header, document, control, listed=listed)
+        return plan
+
+    async def check(self, spec: RunSpec) -> None:
+        """Raise what would refuse a run that was launched now; nothing is stored."""
+        await self._plan(spec, "check")
+
+    async def _plan(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
+        """The run on the fleet that is there, and that fleet. Raises Infeasible, OverBudget."""
+        now = self._now()
+        presences = await self._records.read_presences()
+        plan, fleet = make_plan(spec, presences, now, run_id), live(presences, now)
+        over_budget = estimate(spec, fleet, self.prices, now).over_budget
+        if over_budget is not None:
+            raise OverBudget([over_budget])
+        return plan, fleet
+
+    async def release(self, run_id: str) -> None:
+        """Let a prepared run show, and its jobs be queued soon; again is harmless.
+
+        Raises :class:`UnknownRun`.
+        """
+        self._released.put_nowait(await self._show(run_id))
+
+    async def _show(self, run_id: str) -> Plan:
+        """Let a prepared run show, and keep its lease."""
+        stored = await self._records.read_run(run_id)
+        if stored is None:
+            raise UnknownRun(run_id)
+        header, plan = stored[0], Plan.model_validate_json(stored[1])
+        await self._records.show_run(header)
+        self._plans[run_id] = plan
+        log.info("run launched", extra={"action": "launch", "run_id": run_id})
+        self._leases.hold(plan)
+        return plan
+
+    async def drop(self, run_id: str) -> None:
+        """Forget a prepared run that was never released."""
+        await self._records.drop_run(run_id)
+
+    async def ended_at(self, run_id: str) -> datetime | None:
+        """When a run ended, None while it goes on; one that is forgotten ended long ago."""
+        try:
+            plan = await self.read_plan(run_id)
+        except UnknownRun:
+            return datetime.min.replace(tzinfo=UTC)
+        now, last = self._now(), plan.bursts[-1]
+        control = await self._records.read_control(run_id)
+        cancelled_at = control.cancelled_at if control else None
+        if now < due_at(last):
+            if cancelled_at is None and now < last.planned_end_at:
+                return None
+            status = await self.status(run_id)
+            if status.state not in (RunState.FINISHED, RunState.CANCELLED):
+                return None
+        return min(now, due_at(last), cancelled_at or now)
+
+    async def cancel(self, run_id: str, *, by: str, reason: str) -> None:
+        """Stop a run: agents read it within seconds, bursts to come leave the queue.
+
+        Cancelling again does what an attempt that died had left undone. Raises :class:`UnknownRun`,
+        :class:`RunIsOver`.
+        """
+        plan = await self.read_plan(run_id)
+        control = await self._records.read_control(run_id)
+        cancelled = control is not None and control.cancelled_at is not None
+        if not cancelled and await self._records.read_summary(run_id, "run") is not None:
+            raise RunIsOver(run_id)
+        await self._records.cancel_run(run_id, at=self._now(), by=by, reason=reason)
+        self._leases.release(run_id)
+        await self._dispatch.take_off(plan)
+        log.info("run cancelled", extra={"action": "cancel", "run_id": run_id})
+
+    # Imports ----------------------------------------------------------------------------------
+
+    async def import_table(self, table: OriginalTable) -> ImportedTable:
+        """Make a run of one of the original's tables.
+
+        Raises :class:`~coordinator.scenarios.BadScenario` for fields that cannot be set.
+        """
+        said = await asyncio.to_thread(summarise_table, table)
+        summary = await self._import(table)
+        return ImportedTable(
+            **dict(said),
+            run_id=summary.run_id,
+            verdict=summary.verdict,
+            source=table.source,
+            timezone=table.timezone,
+            labels=table.labels,
+            rows_count=len(table.rows),
+            set_apart=table.set_apart,
+        )
+
+    async def import_recordings(self, imported: Recordings) -> ImportedRecordings:
+        """Make one run of iperf3's own files.
+
+        Raises :class:`~coordinator.imports.BadFile` when none holds a test, and ``BadScenario``
+        for fields that cannot be set.
+        """
+        summary = await self._import(imported)
+        return ImportedRecordings(
+            run_id=summary.run_id,
+            verdict=summary.verdict,
+            labels=imported.labels,
+            files=tuple(describe(recording) for recording in imported.recordings),
+            bursts=tuple(ImportedBurst.of(burst) for burst in summary.bursts),
+            findings=summary.findings,
+        )
+
+    async def _import(self, imported: Imported) -> RunSummary:
+        now = self._now()
+        name = "original" if isinstance(imported, OriginalTable) else "iperf3"
+        run_id = new_run_id(name, now)
+        plan = await asyncio.to_thread(plan_import, imported, run_id, now)
+        summary = await save_import(self._records, plan, imported)
+        self._plans[run_id] = plan
+        await self._records.save_outcome(run_id, outcome_of(summary, cancelled=False))
+        log.info("run imported", extra={"action": "import", "run_id": run_id})
+        return summary
+
+    async def _imported(self, run_id: str) -> Imported | None:
+        """The values that a run was imported from; None for a run of our own."""
+        if run_id in self._own:
+            return None
+        imported = await load_import(self._records, run_id)
+        if imported is None:
+            self._own.add(run_id)
+        return imported
+
+    async def prune(self, request: PruneRequest) -> Pruned:
+        """Forget old runs, or say which would go."""
+        pruned = await prune(self._records, request, self._now())
+        if not pruned.dry_run:
+            for run in pruned.runs:
+                self._plans.pop(run.run_id, None)
+                self._states.forget(run.run_id)
+            log.info("%d runs pruned", len(pruned.runs), extra={"action": "prune"})
+        return pruned
+
+    # Reads ------------------------------------------------------------------------------------
+
+    async def read_plan(self, run_id: str) -> Plan:
+        """Raises :class:`UnknownRun`."""
+        if not _RUN_ID.fullmatch(run_id):
+            raise UnknownRun(run_id)
+        if run_id not in self._plans:
+            stored = await self._records.read_run(run_id)
+            if stored is None:
+                raise UnknownRun(run_id)
+            self._plans[run_id] = Plan.model_validate_json(stored[1])
+        return self._plans[run_id]
+
+    async def status(self, run_id: str) -> RunStatus:
+        """Raises :class:`UnknownRun`."""
+        plan = await self.read_plan(run_id)
+        imported = await self._imported(run_id)
+        if imported is not None:
+            return await import_status(plan, imported)
+        return await self._states.status(plan)
+
+    async def burst_statuses(self, run_id: str, indices: range) -> Sequence[BurstStatus]:
+        """Where some of its bursts stand. Raises :class:`UnknownRun`."""
+        plan = await self.read_plan(run_id)
+        imported = await self._imported(run_id)
+        if imported is not None:
+            return (await import_status(plan, imported)).bursts[indices.start : indices.stop]
+        return await self._states.bursts(plan, indices)
+
+    async def summary(self, run_id: str) -> RunSummary | None:
+        """The stored verdict, or None while the run goes on. Raises :class:`UnknownRun`."""
+        await self.read_plan(run_id)
+        document = await self._records.read_summary(run_id, "run")
+        return None if document is None else RunSummary.model_validate_json(document)
+
+    async def recomputed(self, run_id: str) -> Recomputed:
+        """The verdict from the stored rows alone, held against the stored one byte for byte.
+
+        Raises :class:`UnknownRun`, :class:`RunNotOver`.
+        """
+        summary = await self.recompute(run_id)
+        stored = await self._records.read_summary(run_id, "run")
+        if summary is None or stored is None:
+            raise RunNotOver(run_id)
+        return hold_against(stored, summary)
+
+    async def compare(self, request: CompareRequest) -> Comparison:
+        """Two groups of bursts side by side.
+
+        Raises :class:`UnknownRun`, :class:`RunNotOver` and
+        :class:`~coordinator.views.groups.EmptyGroup`.
+        """
+        a, b = [await self._runs_of(selection) for selection in (request.a, request.b)]
+        return compare_runs(request, a, b)
+
+    async def _runs_of(self, selection: Selection) -> list[Run]:
+        runs = []
+        for run_id in selection.run_ids:
+            summary = await self.summary(run_id)
+            if summary is None:
+                raise RunNotOver(run_id)
+            runs.append(Run(plan=await self.read_plan(run_id), summary=summary))
+        return runs
+
+    async def progress(self, run_id: str) -> Progress:
+        """The newest begun burst, second by second. Raises :class:`UnknownRun`."""
+        plan = await self.read_plan(run_id)
+        return await self._states.progress(plan)
+
+    async def course(self, run_id: str) -> Course:
+        """What the bursts that are over say together, so far. Raises :class:`UnknownRun`."""
+        plan = await self.read_plan(run_id)
+        summary = await self.summary(run_id)
+        if summary is not None and summary.course is not None:
+            return summary.course
+        return await self._states.course(plan)
+
+    async def raw(self, run_id: str, pair: str, burst_index: int, side: Side) -> bytes:
+        """What the engine at one end of a pair wrote during one burst, to the byte.
+
+        ``pair`` is a name or a number from 1. Raises :class:`UnknownRun`, :class:`NoRaw`.
+        """
+        plan = await self.read_plan(run_id)
+        called = {name: p for p in plan.pairs for name in (p.name, str(p.index + 1))}
+        if pair not in called:
+            raise NoRaw(f"pair {pair}: not in run {run_id}, which has {len(plan.pairs)} pairs")
+        if burst_index >= len(plan.bursts):
+            raise NoRaw(
+                f"burst {burst_index + 1}: not in run {run_id}, which has {len(plan.bursts)}"
+            )
+        text = await read_raw(self._records, plan, burst_index, called[pair].index, side)
+        if text is None:
+            why = "its agent never ran, died, or has not delivered it yet"
+            where = f"run {run_id}, burst {burst_index + 1}, {called[pair].name}"
+            raise NoRaw(f"{where}: no {side} output: {why}")
+        return text
+
+    async def runs(self, *, limit: int, before_at: datetime | None = None) -> list[RunHeader]:
+        """The newest runs."""
+        return [h async for h in self._records.list_runs(limit=limit, before_at=before_at)]
+
+    @property
+    def has_ledger(self) -> bool:
+        """Whether runs are held against a firewall's own figures."""
+        return self._settling is not None
+
+    async def open_runs(self) -> Sequence[str]:
+        """The ids of all runs without a verdict, however old; the newest first."""
+        return await self._records.list_open()
+
+    async def presences(self) -> Sequence[Presence]:
+        return await self._records.read_presences()
+
+    # What viewers are told (coordinator.views.feeds) ------------------------------------------
+
+    def now(self) -> datetime:
+        """The coordinator's clock."""
+        return self._now()
+
+    async def evidence(self, plan: Plan, burst: Burst) -> BurstEvidence:
+        """Everything the table holds of a burst just now."""
+        return await read_evidence(self._records, plan, burst)
+
+    async def ledger_so_far(self, plan: Plan) -> tuple[FirewallLedger | None, float]:
+        """The firewall's figures as they are now, and the seconds in which they may change.
+
+        Those of a run that is over are the ones it was judged by. Raises
+        :class:`~coordinator.device.ledgers.LedgerError`.
+        """
+        kept = await read_ledger(self._records, plan.run_id)
+        if kept is not None or self._settling is None:
+            return kept, math.inf
+        source, span = self._settling.source, await self._closing.ledger_span(plan)
+        before_at = min(span.before_at, self._now())
+        ledger = await source.read(span.from_at, before_at, span.direction)
+        return ledger, source.freshness.poll_s or 0.0
+
+    # The loop ---------------------------------------------------------------------------------
+
+    async def run_forever(self, tick_s: float) -> None:
+        """Look after every unfinished run, and let companions work, until cancelled."""
+        works: list[Callable[[], Awaitable[None]]] = [
+            partial(self._look_after_runs, tick_s),
+            self._leases.renew_forever,
+            self._queue_released,
+            partial(watch_queue, self._queue, lambda: bool(self._under_way)),
+            *(partial(companion.run_forever, tick_s) for companion in self.companions),
+        ]
+        try:
+            async with asyncio.TaskGroup() as group:
+                for work in works:
+                    group.create_task(keep_going(work))
+        finally:
+            if self._settling is not None:
+                await self._settling.close()
+
+    async def _look_after_runs(self, tick_s: float) -> None:
+        """An outage is waited out, and so is what it may have held up before this one began."""
+        self._late_until_at = self._now() + timedelta(seconds=COLLECT_S)
+        while True:
+            try:
+                await self.tick()
+                self.ticked_at = self._now()
+                self.fabric.troubles.went_well(TroubleKind.TICK_FAILED)
+            except ExchangeError as error:
+                self.fabric.troubles.failed(TroubleKind.TICK_FAILED)
+                self._late_until_at = self._now() + timedelta(seconds=COLLECT_S)
+                log.warning("tick failed: %s", error, extra={"action": "tick"})
+            await asyncio.sleep(tick_s)
+
+    async def _queue_released(self) -> None:
+        """Queue the jobs of runs that were just released, whatever the ticks are busy with.
+
+        Where that fails, a tick does it.
+        """
+        while True:
+            plan = await self._released.get()
+            try:
+                await self._dispatch.queue_bursts(plan)
+            except ExchangeError as error:
+                say = {"action": "queue", "run_id": plan.run_id}
+                log.warning("run %s is not queued yet: %s", plan.run_id, error, extra=say)
+
+    async def tick(self) -> None:
+        """One look at every unfinished run: queue, renew, close what is over.
+
+        What fails for one run is logged, and the others go on; an outage is raised in the end, as
+        ``ExchangeUnavailable``.
+        """
+        run_ids = await self.open_runs()
+        self._under_way = set(run_ids)
+        outage: ExchangeUnavailable | None = None
+        for run_id in run_ids:
+            try:
+                await self.advance(run_id)
+            except UnknownRun:  # pruned meanwhile
+                await self._records.drop_open(run_id)
+            except Exception as error:  # one run must not stop the care for the others
+                self._say(run_id, error)
+                if isinstance(error, ExchangeUnavailable):
+                    outage = error
+            else:
+                self._failing.pop(run_id, None)
+        if outage is not None:
+            raise outage
+        if not self._opened_again:
+            await self._records.open_again()
+            self._opened_again = True
+
+    def _say(self, run_id: str, error: Exception) -> None:
+        """Log what failed for a run, once: it is tried again at every look."""
+        if self._failing.get(run_id) != repr(error):
+            self._failing[run_id] = repr(error)
+            unexpected = not isinstance(error, ExchangeError)
+            say = {"action": "tick", "run_id": run_id}
+            log.warning("run %s: %s", run_id, error, exc_info=unexpected, extra=say)
+
+    async def advance(self, run_id: str) -> RunStatus:
+        """Do for one run whatever is due now.
+
+        What is over is measured and judged without the queue too; what failed of it is raised
+        after that, and tried again at the next look.
+        """
+        plan = await self.read_plan(run_id)
+        summary = await self.summary(run_id)
+        status = await self.status(run_id)
+        failed: Exception | None = None
+        try:
+            await self._tend(plan, status)
+        except Exception as error:
+            failed = error
+        waits = self._now() < self._late_until_at
+        if summary is None and (
+            await self._closing.measure(plan, status, waits=waits) == len(plan.bursts)
+        ):
+            self._leases.release(run_id)
+            summary = await self._closing.judge(plan)
+        if failed is not None:
+            raise failed
+        if summary is not None:
+            await self._tell_outcome(summary)
+            self._dispatch.forget(run_id)
+            self._replacements.forget(run_id)
+            self._taken_off.discard(run_id)
+        return status
+
+    async def _tend(self, plan: Plan, status: RunStatus) -> None:
+        """Keep what agents need of a run in order: its lease, and its messages on the queue."""
+        if status.cancelled_by is not None:
+            self._leases.release(plan.run_id)
+            if plan.run_id not in self._taken_off:  # who cancelled may have died before this
+                await self._dispatch.take_off(plan)
+                self._taken_off.add(plan.run_id)
+        elif status.state is not RunState.FINISHED:
+            self._leases.hold(plan)
+            await self._leases.renew()
+            await self._dispatch.queue_bursts(plan, within_s=_QUEUE_WITHIN_S)
+            await self._replacements.look(plan)
+
+    async def recompute(self, run_id: str) -> RunSummary | None:
+        """The verdict from the stored rows alone; None while the run goes on.
+
+        Equal to the stored summary byte for byte unless rows came or went since. Nothing is
+        written. Raises :class:`UnknownRun`.
+        """
+        stored = await self.summary(run_id)
+        if stored is None:
+            return None
+        plan = await self.read_plan(run_id)
+        imported = await self._imported(run_id)
+        if imported is not None:
+            return await recompute_import(plan, imported, stored.computed_at)
+        return await self._closing.judge_again(plan, stored.computed_at)
+
+    async def _tell_outcome(self, summary: RunSummary) -> None:
+        """Let the list of runs say how one ended: the last thing to do for a run."""
+        control = await self._records.read_control(summary.run_id)
+        cancelled = control is not None and control.cancelled_at is not None
+        await self._records.save_outcome(summary.run_id, outcome_of(summary, cancelled=cancelled))
+        self._under_way.discard(summary.run_id)

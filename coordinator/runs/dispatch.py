@@ -1,0 +1,165 @@
+"""Puts runs' jobs on the queue, and takes those of cancelled runs off it again."""
+
+import asyncio
+import logging
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from coordinator.core.live.status import VISIBLE_S
+from coordinator.core.plan.moves import Move, in_force, pairs_in
+from coordinator.core.plan.spec import Burst, Plan
+from exchange.messages import Job
+from exchange.ports import JobQueue, Outgoing
+from exchange.records import Records
+
+log = logging.getLogger(__name__)
+
+
+class Dispatch:
+    """The jobs of this coordinator's runs on their way to the queue."""
+
+    def __init__(self, queue: JobQueue, records: Records, now: Callable[[], datetime]) -> None:
+        self._queue = queue
+        self._records = records
+        self._now = now
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._done: set[str] = set()  # runs of which nothing is left to queue
+        self._carried: dict[str, frozenset[tuple[int, int]]] = {}  # moves that all messages carry
+
+    def forget(self, run_id: str) -> None:
+        """The run is over."""
+        self._turns.pop(run_id, None)
+        self._done.discard(run_id)
+        self._carried.pop(run_id, None)
+
+    async def queue_bursts(self, plan: Plan, *, within_s: float = math.inf) -> None:
+        """Queue the jobs of every burst to come that no earlier attempt has queued.
+
+        Dying between the send and the note queues them again: the queue drops the second copy by
+        its id, and if the detection window has passed the copy loses its claim. A cancel in the
+        middle ends it: each burst is noted first and the cancel looked for after, and who cancels
+        does the reverse, so one of the two takes the burst's messages off.
+
+        After ``within_s`` it stops behind the burst it is at; the next call goes on from there.
+        Such a call does not wait for another that is at it.
+        """
+        turn = self._turns[plan.run_id]
+        if within_s < math.inf and turn.locked():
+            return
+        until_s = time.monotonic() + within_s
+        async with turn:
+            if plan.run_id in self._done:
+                return
+            queued = await self._records.read_queued(plan.run_id)
+            moves = await self._records.read_moves(plan.run_id, Move)
+            for burst in plan.bursts:
+                now = self._now()
+                if burst.index in queued or burst.planned_start_at <= now:
+                    continue
+                if await self._is_cancelled(plan.run_id):
+                    break
+                meant = in_force(moves, burst.index)
+                numbers = await self._queue.send(
+                    [
+                        _outgoing(job, now, meant.get(job.pair_index))
+                        for job in _moved(plan, moves, burst).jobs(burst)
+                    ]
+                )
+                moved = [_since(meant.get(pair.index)) for pair in plan.pairs]
+                await self._records.save_queued(plan.run_id, burst.index, numbers, moved)
+                if await self._is_cancelled(plan.run_id):
+                    await self._queue.cancel(numbers)
+                    break
+                if time.monotonic() >= until_s:
+                    return
+            self._done.add(plan.run_id)
+
+    async def _is_cancelled(self, run_id: str) -> bool:
+        control = await self._records.read_control(run_id)
+        return control is not None and control.cancelled_at is not None
+
+    async def move(self, plan: Plan, moves: Sequence[Move]) -> None:
+        """Replace the messages of bursts to come that lack these moves; again is harmless.
+
+        A burst is noted when its new messages are on the queue and the old ones off it, so what an
+        attempt that died had left undone is done by the next. A burst that is not queued yet will
+        be, with its moves.
+        """
+        asked = frozenset((move.pair_index, move.from_burst_index) for move in moves)
+        turn = self._turns[plan.run_id]
+        if turn.locked() or asked <= self._carried.get(plan.run_id, frozenset()):
+            return  # what is queued just now without them gets them at the next look
+        async with turn:
+            queued = await self._records.read_queued(plan.run_id)
+            to_come = [burst for burst in plan.bursts if burst.planned_start_at > self._now()]
+            for burst in to_come:
+                there = queued.get(burst.index)
+                if there is None:
+                    continue
+                meant = in_force(moves, burst.index)
+                lacking = {
+                    place: job
+                    for place, job in enumerate(_moved(plan, moves, burst).jobs(burst))
+                    if _is_older(there.moved[place], meant.get(job.pair_index))
+                }
+                if not lacking:
+                    continue
+                now = self._now()
+                sent = await self._queue.send(
+                    [_outgoing(job, now, meant[job.pair_index]) for job in lacking.values()]
+                )
+                await self._queue.cancel([there.numbers[place] for place in lacking])
+                await self._records.save_moved(
+                    plan.run_id,
+                    burst.index,
+                    {
+                        place: (number, meant[job.pair_index].from_burst_index)
+                        for (place, job), number in zip(lacking.items(), sent, strict=True)
+                    },
+                )
+                if await self._is_cancelled(plan.run_id):
+                    await self._queue.cancel(sent)
+                    return
+            if all(burst.index in queued for burst in to_come):
+                self._carried[plan.run_id] = asked
+
+    async def take_off(self, plan: Plan) -> int:
+        """Cancel the messages of a cancelled run's bursts to come; how many were still there."""
+        queued = await self._records.read_queued(plan.run_id)
+        now = self._now()
+        to_come = {burst.index for burst in plan.bursts if burst.planned_start_at > now}
+        numbers = [
+            number for index in sorted(to_come & queued.keys()) for number in queued[index].numbers
+        ]
+        return await self._queue.cancel(numbers) if numbers else 0
+
+
+def _moved(plan: Plan, moves: Sequence[Move], burst: Burst) -> Plan:
+    """The plan as it is in one burst."""
+    if not moves:
+        return plan
+    return plan.model_copy(update={"pairs": pairs_in(plan, moves, burst.index)})
+
+
+def _since(move: Move | None) -> int | None:
+    return None if move is None else move.from_burst_index
+
+
+def _is_older(since: int | None, move: Move | None) -> bool:
+    """Whether a message that has its server since one burst lacks a move."""
+    return move is not None and (since is None or since < move.from_burst_index)
+
+
+def _outgoing(job: Job, now: datetime, move: Move | None) -> Outgoing:
+    visible_at = job.planned_start_at - timedelta(seconds=VISIBLE_S)
+    # The queue drops duplicates by id: the message of a pair that moved needs one of its own.
+    suffix = "" if move is None else f".{move.from_burst_index}"
+    return Outgoing(
+        body=job.model_dump_json().encode(),
+        message_id=job.job_id + suffix,
+        expires_at=job.planned_start_at,
+        enqueue_at=visible_at if visible_at > now else None,
+    )

@@ -1,0 +1,132 @@
+"""Reads from the table what is known of a burst, both ends joined, a pair at a time into columns.
+
+Row values of a thousand pairs would take gigabytes; as columns they take some 300 MB, and the loop
+goes on renewing leases while they are made.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import numpy as np
+
+from coordinator.core.live.status import BurstRows
+from coordinator.core.measure.evidence import (
+    HOLD_MAX_S,
+    BurstEvidence,
+    HostColumns,
+    PairEvidence,
+    ProbeColumn,
+    TrackColumns,
+    join_tests,
+)
+from coordinator.core.plan.moves import Move, pairs_in
+from coordinator.core.plan.spec import Burst, Plan
+from coordinator.runs.chunk_columns import end_columns
+from exchange.messages import ServerTest
+from exchange.records import ALL_PAIRS, Records
+
+CAPS: Final = "caps"  # name of the document beside the plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestColumns:
+    """One server-side test with its seconds as columns."""
+
+    __test__ = False  # pytest: not a test class
+
+    test: ServerTest
+    tracks: tuple[TrackColumns, ...]
+    host: HostColumns
+
+
+async def read_rows(
+    records: Records, run_id: str, burst_index: int, pairs: range = ALL_PAIRS
+) -> BurstRows:
+    """Claims and reports of a burst, of all its pairs or of some."""
+    claims, reports = await asyncio.gather(
+        records.read_claims(run_id, burst_index, pairs),
+        records.read_reports(run_id, burst_index, pairs),
+    )
+    return BurstRows(claims=claims, reports=reports)
+
+
+async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvidence:
+    """Everything the table holds of a burst. Raises ``ExchangeUnavailable``,
+    ``RecordUnreadable``."""
+    rows, control, caps, moves = await asyncio.gather(
+        read_rows(records, plan.run_id, burst.index),
+        records.read_control(plan.run_id),
+        _read_caps(records, plan),
+        records.read_moves(plan.run_id, Move),
+    )
+    planned = pairs_in(plan, moves, burst.index)
+    # A run that is cancelled later cuts nothing of a burst that was over, nor of its summary.
+    cancelled_at = control.cancelled_at if control else None
+    cut = control if cancelled_at is not None and cancelled_at < burst.planned_end_at else None
+    clients = {
+        pair_index: await asyncio.to_thread(end_columns, end)
+        async for pair_index, end in records.stream_seconds(plan.run_id, burst.index)
+    }
+    probes = {}
+    if plan.spec.traffic.probe is not None:
+        async for pair_index, told in records.stream_probes(plan.run_id, burst.index):
+            probes[pair_index] = ProbeColumn(
+                first_at_s=told.first_at_s,
+                every_s=told.every_s,
+                rtt_s=np.array(told.rtt_s, dtype=np.float64),
+            )
+    begin_at = burst.planned_start_at - timedelta(seconds=HOLD_MAX_S)
+    ports = {(pair.endpoint.address, port) for pair in planned for port in pair.endpoint.ports}
+    tests = []
+    async for test, end in records.stream_tests(begin_at, burst.planned_end_at):
+        if (test.endpoint.address, test.endpoint.port) in ports:  # else another run's
+            tracks, host = await asyncio.to_thread(end_columns, end)
+            tests.append(TestColumns(test=test, tracks=tracks, host=host))
+    join = join_tests(burst, planned, rows.claims, rows.reports, tests)
+    pairs = []
+    for pair in planned:
+        claim, report = rows.claims.get(pair.index), rows.reports.get(pair.index)
+        client, record = clients.get(pair.index), join.records.get(pair.index)
+        holder = report or claim
+        pairs.append(
+            PairEvidence(
+                pair_index=pair.index,
+                claim=claim,
+                report=report,
+                client_tracks=client[0] if client else (),
+                client_host=client[1] if client else (),
+                server_test=record.test if record else None,
+                server_tracks=tuple(record.tracks) if record else (),
+                server_host=record.host if record else (),
+                joined_by=join.joined_by.get(pair.index),
+                client_nic_bits_per_second=caps.get(holder.agent_id) if holder else None,
+                server_nic_bits_per_second=pair.server_nic_bits_per_second,
+                nic_mtu_bytes=pair.nic_mtu_bytes,
+                probes=probes.get(pair.index),
+            )
+        )
+    return BurstEvidence(
+        burst=burst,
+        pairs=tuple(pairs),
+        cancelled_at=cut.cancelled_at if cut else None,
+        cancel_reason=cut.cancel_reason if cut else None,
+    )
+
+
+async def _read_caps(records: Records, plan: Plan) -> Mapping[str, int | None]:
+    """NIC caps by agent, as they were when the run was launched or first looked at.
+
+    Kept with the run: a summary that is computed again must rest on the same figures.
+    """
+    document = await records.read_summary(plan.run_id, CAPS)
+    if document is None:
+        presences = await records.read_presences()
+        caps = {p.agent_id: p.nic_bits_per_second for p in presences}
+        document = json.dumps(caps, sort_keys=True).encode()
+        await records.save_summary(plan.run_id, CAPS, document)
+    kept: dict[str, int | None] = json.loads(document)
+    return kept

@@ -1,0 +1,121 @@
+"""Launches that may be asked for twice and happen once: a key decides the run's id.
+
+The key's row is created before anything is planned, so of many requests with one key one decides
+the id, and every other one finds it. It is kept with a digest of what was asked: the same key with
+another request is a mistake. A launch that was refused, or died, leaves the row; asked again, it is
+tried again under the same id.
+"""
+
+import asyncio
+import hashlib
+from datetime import datetime, timedelta
+from typing import Final
+
+from coordinator.core.plan.spec import RunSpec
+from coordinator.runs.coordinator import Coordinator, UnknownRun, new_run_id
+from exchange.messages import Message, RunId, UtcDatetime
+from exchange.ports import EntityExists, Table
+from exchange.shelf import Shelf
+
+KEY_MAX_CHARS: Final = 255
+_APPEARS_S: Final = 10.0  # s within which a run that another request is storing shows
+_LOOK_S: Final = 0.1
+_DIED_AFTER: Final = timedelta(seconds=60)  # an attempt so old that stored no run is dead
+
+
+class KeyReused(Exception):
+    """An idempotency key came with another request than the first time."""
+
+
+class LaunchUnderWay(Exception):
+    """Another request with the same key has not ended yet."""
+
+
+class Launched(Message):
+    """What one key decided."""
+
+    run_id: RunId
+    request_sha256: str
+    decided_at: UtcDatetime
+
+
+async def launch_once(
+    coordinator: Coordinator,
+    spec: RunSpec,
+    *,
+    by: str,
+    key: str,
+    caller: str,
+    request: bytes,
+    now: datetime,
+) -> str:
+    """Launch, unless a request with this key did; the run's id either way.
+
+    ``request`` is what has to be equal, ``caller`` whose key it is: two callers' keys never meet.
+    Raises what :meth:`~coordinator.runs.coordinator.Coordinator.launch` raises, :class:`KeyReused`,
+    :class:`LaunchUnderWay`.
+    """
+    shelf = _shelf(coordinator.fabric.table)
+    row = hashlib.sha256(f"{caller}\0{key}".encode()).hexdigest()
+    mine = Launched(
+        run_id=new_run_id(spec.scenario, now),
+        request_sha256=hashlib.sha256(request).hexdigest(),
+        decided_at=now,
+    )
+    decided = mine
+    try:
+        await shelf.create(row, mine)
+    except EntityExists:
+        decided = await shelf.read(row) or mine
+        if decided.request_sha256 != mine.request_sha256:
+            raise KeyReused(
+                f"Idempotency-Key: it launched {decided.run_id} with another request; "
+                "take a new key for a new run"
+            ) from None
+        if await _there(coordinator, decided.run_id):
+            return decided.run_id
+    try:
+        await coordinator.launch(spec, by=by, run_id=decided.run_id)
+    except EntityExists:
+        await _appears(coordinator, shelf, row, decided, now)
+    return decided.run_id
+
+
+async def _appears(
+    coordinator: Coordinator, shelf: Shelf[Launched], row: str, decided: Launched, now: datetime
+) -> None:
+    """Wait for the run that another request is storing under the same id.
+
+    When that one died between its first row and its last, its id stays taken: the key is given a
+    new one for the next attempt.
+    """
+    for _ in range(round(_APPEARS_S / _LOOK_S)):
+        if await _there(coordinator, decided.run_id):
+            return
+        await asyncio.sleep(_LOOK_S)
+    if now - decided.decided_at > _DIED_AFTER:
+        scenario = decided.run_id.split("-", 2)[-1].rpartition("-")[0]
+        fresh = decided.model_copy(update={"run_id": new_run_id(scenario, now), "decided_at": now})
+        await shelf.change(row, lambda found: fresh if found == decided else found)
+    raise LaunchUnderWay(
+        f"Idempotency-Key: a request with it is storing {decided.run_id}; ask again in a minute"
+    )
+
+
+async def _there(coordinator: Coordinator, run_id: str) -> bool:
+    try:
+        await coordinator.read_plan(run_id)
+    except UnknownRun:
+        return False
+    return True
+
+
+async def forget_launches(table: Table, before_at: datetime) -> int:
+    """Remove keys that were decided before ``before_at``; how many."""
+    shelf = _shelf(table)
+    old = [row async for row, launched in shelf.scan() if launched.decided_at < before_at]
+    return sum([await shelf.delete(row) for row in old])
+
+
+def _shelf(table: Table) -> Shelf[Launched]:
+    return Shelf(table, "launches", Launched)

@@ -1,0 +1,31 @@
+"""Finds what an engine printed, at either end of a pair."""
+
+import asyncio
+from datetime import timedelta
+
+from coordinator.core.measure.evidence import HOLD_MAX_S, join_tests
+from coordinator.core.plan.spec import Plan
+from exchange.messages import Side
+from exchange.records import Records
+
+
+async def read_raw(
+    records: Records, plan: Plan, burst_index: int, pair_index: int, side: Side
+) -> bytes | None:
+    """The output of one end's engine in one burst, or None.
+
+    A server knows of no run and no pair: its output lies under its own test, which is found by
+    the join that the burst itself is measured by.
+    """
+    if side is Side.CLIENT:
+        return await records.read_raw(plan.run_id, burst_index, pair_index)
+    burst = plan.bursts[burst_index]
+    claims, reports, tests = await asyncio.gather(
+        records.read_claims(plan.run_id, burst_index),
+        records.read_reports(plan.run_id, burst_index),
+        records.read_tests(
+            burst.planned_start_at - timedelta(seconds=HOLD_MAX_S), burst.planned_end_at
+        ),
+    )
+    found = join_tests(burst, plan.pairs, claims, reports, tests).records.get(pair_index)
+    return None if found is None else await records.read_server_raw(found.test)

@@ -1,0 +1,218 @@
+"""Where runs stand, read cheaply: a burst that is closed is one small row, read once.
+
+A closed burst's claims and reports do not change any more, so what they come to is kept beside the
+plan when the burst is measured. A status then reads only the open bursts' rows, at the end of a
+soak of forty-eight bursts as at its beginning.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from coordinator.core.judge.course import BurstCourse, Course, burst_course, course
+from coordinator.core.judge.summary import BurstSummary
+from coordinator.core.live.progress import Progress, progress, progress_of_series
+from coordinator.core.live.status import (
+    VISIBLE_S,
+    BurstPhase,
+    BurstRows,
+    BurstStatus,
+    RunStatus,
+    derive,
+)
+from coordinator.core.measure.series import BurstSeries
+from coordinator.core.plan.moves import Move
+from coordinator.core.plan.spec import Burst, Plan
+from coordinator.runs.chunk_columns import end_columns
+from coordinator.runs.evidence_rows import read_rows
+from exchange.messages import Message
+from exchange.records import Records
+
+RUNS_KEPT: Final = 64  # runs whose closed bursts stay in memory, the last looked at
+COMPLETE_KEPT: Final = 4  # bursts that all have reported, and that are not closed yet
+FRESH_S: Final = 1.0  # s for which what a burst has sent so far is not read anew
+COST_FACTOR: Final = 4.0  # and for so many times what reading it took
+
+
+class ClosedBurst(Message):
+    """What is left to know of a burst that is over, beside its summary."""
+
+    status: BurstStatus
+    course: BurstCourse
+    open_ends_count: int = 0  # pairs whose server's record was not whole
+    payload_bytes: int | None = None  # that it sent; None: measured by an older Broadside
+
+    @property
+    def whole(self) -> bool:
+        """Whether every row was there that could have come."""
+        reported = self.status.reported_count >= self.status.claimed_count
+        return reported and not self.open_ends_count
+
+
+@dataclass(slots=True, kw_only=True)
+class _Seen:
+    """What a burst had sent when it was last read."""
+
+    burst_index: int
+    final: bool
+    progress: Progress
+    read_at_s: float  # monotonic
+    cost_s: float
+    again: "asyncio.Task[Progress] | None" = None
+
+
+class RunStates:
+    """Status, course and progress of runs, over what is stored. Nothing here decides."""
+
+    def __init__(self, records: Records, now: Callable[[], datetime]) -> None:
+        self._records = records
+        self._now = now
+        self._closed: OrderedDict[str, dict[int, ClosedBurst]] = OrderedDict()
+        self._complete: OrderedDict[tuple[str, int], BurstRows] = OrderedDict()
+        self._seen: OrderedDict[str, _Seen] = OrderedDict()
+
+    async def closed(self, run_id: str) -> Mapping[int, ClosedBurst]:
+        """The run's closed bursts by index."""
+        known = self._closed.setdefault(run_id, {})
+        self._closed.move_to_end(run_id)
+        while len(self._closed) > RUNS_KEPT:
+            self._closed.popitem(last=False)
+        first = 0
+        while first in known:
+            first += 1
+        known |= await self._records.read_closed(run_id, ClosedBurst, from_index=first)
+        return known
+
+    async def close(
+        self,
+        plan: Plan,
+        burst: Burst,
+        summary: BurstSummary,
+        *,
+        open_ends_count: int = 0,
+        payload_bytes: int | None = None,
+    ) -> ClosedBurst:
+        """Keep what a burst that was just measured comes to."""
+        rows, control = await asyncio.gather(
+            read_rows(self._records, plan.run_id, burst.index),
+            self._records.read_control(plan.run_id),
+        )
+        stands = derive(plan, control, {burst.index: rows}, self._now()).bursts[burst.index]
+        closed = ClosedBurst(
+            status=stands.model_copy(update={"phase": BurstPhase.OVER}),
+            course=burst_course(summary),
+            open_ends_count=open_ends_count,
+            payload_bytes=payload_bytes,
+        )
+        await self._records.save_closed(plan.run_id, burst.index, closed)
+        self._closed.setdefault(plan.run_id, {})[burst.index] = closed
+        return closed
+
+    def forget(self, run_id: str) -> None:
+        """The run was removed."""
+        self._closed.pop(run_id, None)
+        self._seen.pop(run_id, None)
+
+    async def status(self, plan: Plan) -> RunStatus:
+        """Where the run stands."""
+        control, closed, moves = await asyncio.gather(
+            self._records.read_control(plan.run_id),
+            self.closed(plan.run_id),
+            self._records.read_moves(plan.run_id, Move),
+        )
+        now = self._now()
+        visible_at = now + timedelta(seconds=VISIBLE_S)
+        opened = [
+            burst.index
+            for burst in plan.bursts
+            if burst.planned_start_at <= visible_at and burst.index not in closed
+        ]
+        rows = await asyncio.gather(*(self._open_rows(plan, index) for index in opened))
+        status = derive(
+            plan,
+            control,
+            dict(zip(opened, rows, strict=True)),
+            now,
+            closed={index: burst.status for index, burst in closed.items()},
+        )
+        if not moves:
+            return status
+        said = tuple(str(move) for move in moves)
+        return status.model_copy(update={"warnings": (*status.warnings, *said)})
+
+    async def bursts(self, plan: Plan, indices: range) -> Sequence[BurstStatus]:
+        """Where some of the run's bursts stand; rows of others are not read."""
+        part = plan.model_copy(update={"bursts": plan.bursts[indices.start : indices.stop]})
+        return (await self.status(part)).bursts if part.bursts else ()
+
+    async def _open_rows(self, plan: Plan, burst_index: int) -> BurstRows:
+        """A burst's rows; once every pair has reported they do not change, and are kept."""
+        key = (plan.run_id, burst_index)
+        if key not in self._complete:
+            rows = await read_rows(self._records, plan.run_id, burst_index)
+            if len(rows.reports) < len(plan.pairs):
+                return rows
+            self._complete[key] = rows
+            while len(self._complete) > COMPLETE_KEPT:
+                self._complete.popitem(last=False)
+        return self._complete[key]
+
+    async def course(self, plan: Plan) -> Course:
+        """What the bursts that are closed so far say together."""
+        return course(burst.course for burst in (await self.closed(plan.run_id)).values())
+
+    # Progress ---------------------------------------------------------------------------------
+
+    async def progress(self, plan: Plan) -> Progress:
+        """The newest begun burst, second by second.
+
+        Whoever asks while it is read anew, or soon after, gets what was read last: many viewers
+        cost one reading, and a large burst's takes seconds.
+        """
+        begun = [burst for burst in plan.bursts if burst.planned_start_at <= self._now()]
+        burst = begun[-1] if begun else plan.bursts[0]
+        seen = self._seen.get(plan.run_id)
+        if seen is None or seen.burst_index != burst.index:
+            return await self._read_progress(plan, burst)
+        age_s = time.monotonic() - seen.read_at_s
+        stale = age_s > max(FRESH_S, COST_FACTOR * seen.cost_s)
+        if stale and not seen.final and (seen.again is None or seen.again.done()):
+            seen.again = asyncio.create_task(self._read_progress(plan, burst))
+            seen.again.add_done_callback(_look)
+            if seen.cost_s < FRESH_S / 4:  # cheap: the newest is worth waiting for
+                return await asyncio.shield(seen.again)
+        return seen.progress
+
+    async def _read_progress(self, plan: Plan, burst: Burst) -> Progress:
+        began_s = time.monotonic()
+        packed = await self._records.read_summary(plan.run_id, f"series.{burst.index:05d}")
+        if packed is not None:
+            series = await asyncio.to_thread(BurstSeries.unpack, packed)
+            said = progress_of_series(plan.run_id, burst, series)
+        else:
+            ends = [
+                await asyncio.to_thread(end_columns, end)
+                async for _, end in self._records.stream_seconds(plan.run_id, burst.index)
+            ]
+            said = await asyncio.to_thread(progress, plan.run_id, burst, ends)
+        now_s = time.monotonic()
+        self._seen[plan.run_id] = _Seen(
+            burst_index=burst.index,
+            final=packed is not None,
+            progress=said,
+            read_at_s=now_s,
+            cost_s=now_s - began_s,
+        )
+        while len(self._seen) > RUNS_KEPT:
+            self._seen.popitem(last=False)
+        return said
+
+
+def _look(task: "asyncio.Task[Progress]") -> None:
+    """Look at the outcome of a reading that nobody may have waited for: the next one tells."""
+    if not task.cancelled():
+        task.exception()

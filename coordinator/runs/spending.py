@@ -1,0 +1,228 @@
+"""What runs cost while they go on, and the end of those that would cross their budget.
+
+A run stops between two bursts: when the one before is over and the next would bring the run above
+its budget, the bursts to come are cancelled, with the figures as the reason. Bursts that ran are
+kept, and the verdict is over them. While a burst is not measured (the next follows within seconds,
+or an end is silent) that is decided shortly before the next one, on what was uploaded by then; a
+burst of which nothing was counts as expected.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+from coordinator.core.live.progress import Progress, progress
+from coordinator.core.plan.cost_estimate import Estimate, estimate
+from coordinator.core.plan.meter import (
+    STOPPED_BY,
+    Basis,
+    PriceMeter,
+    Spending,
+    basis,
+    crossing,
+    measure,
+)
+from coordinator.core.plan.planner import Infeasible, Problem, live
+from coordinator.core.plan.planner import plan as make_plan
+from coordinator.core.plan.price import Prices
+from coordinator.core.plan.spec import Burst, Plan, RunSpec
+from coordinator.runs.chunk_columns import end_columns
+from coordinator.runs.coordinator import Coordinator, RunIsOver, UnknownRun
+from coordinator.runs.run_states import ClosedBurst
+from coordinator.runs.stored import SUMMARY, read_series
+from exchange.background import Lanes
+from exchange.messages import Control, Message
+from exchange.ports import ExchangeError
+
+log = logging.getLogger(__name__)
+
+DECIDE_S: Final = 3.0  # s before a burst: time enough to reach agents that wait for the instant
+LOOK_S: Final = 1.0  # s between looks at the runs that have a budget, at most
+
+
+class Appraisal(Message):
+    """What launching a run now would mean."""
+
+    feasible: bool  # on the fleet that is there, and within its budget
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[str, ...] = ()
+    price: Estimate
+
+
+class Budgets:
+    """Meters of every run, and the guard of those that have a budget."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._records = coordinator.fabric.records
+        self._now = coordinator.now
+        self._bytes: dict[str, dict[int, int]] = {}  # payload of bursts that are measured, by run
+        self._held: dict[str, dict[int, int]] = {}  # of those that are not measured yet
+        self._judged: set[str] = set()  # runs whose bytes were added up anew after the verdict
+        self._lanes = Lanes()
+        self._done: set[str] = set()  # runs without a budget, or that are over
+
+    async def read(self, run_id: str) -> PriceMeter:
+        """What a run has cost so far. Raises :class:`~coordinator.runs.coordinator.UnknownRun`."""
+        plan = await self._coordinator.read_plan(run_id)
+        control = await self._records.read_control(run_id)
+        if run_id not in self._judged and await self._records.read_summary(run_id, SUMMARY):
+            self._judged.add(run_id)
+            self._bytes[run_id] = {}  # for the verdict, bursts are measured again that had gaps
+        begun = self._begun(plan, control)
+        measured = await self._measured_bytes(plan, begun)
+        spending = await self._spending(plan, begun, measured)
+        return measure(spending, self._coordinator.prices, self._now(), control)
+
+    async def appraise(self, spec: RunSpec, prices: Prices) -> Appraisal:
+        """What launching a run now would mean; nothing is stored."""
+        now = self._now()
+        presences = await self._records.read_presences()
+        price = estimate(spec, live(presences, now), prices, now)
+        faults = [] if price.over_budget is None else [price.over_budget]
+        warnings: tuple[str, ...] = ()
+        try:
+            warnings = make_plan(spec, presences, now, "estimate").warnings
+        except Infeasible as error:
+            faults = [*error.problems, *faults]
+        return Appraisal(
+            feasible=not faults, problems=tuple(faults), warnings=warnings, price=price
+        )
+
+    async def run_forever(self, tick_s: float) -> None:
+        """Guard budgets until cancelled; an outage is waited out.
+
+        A tick that is longer than :data:`LOOK_S` would step over the moment to decide.
+        """
+        try:
+            while True:
+                try:
+                    await self.tick()
+                except ExchangeError as error:
+                    log.warning("budgets not read: %s", error, extra={"action": "budget"})
+                await asyncio.sleep(min(tick_s, LOOK_S))
+        finally:
+            await self._lanes.end()
+
+    async def tick(self) -> None:
+        """One look at every run that has a budget and goes on; none waits behind another's rows."""
+        open_runs = await self._coordinator.open_runs()
+        guards = {
+            run_id: partial(self._try, run_id) for run_id in open_runs if run_id not in self._done
+        }
+        await self._lanes.go(guards, LOOK_S)
+
+    async def _try(self, run_id: str) -> None:
+        say = {"action": "budget", "run_id": run_id}
+        try:
+            await self.guard(run_id)
+        except UnknownRun:
+            return  # pruned meanwhile
+        except ExchangeError as error:
+            log.warning("budget of %s: %s", run_id, error, extra=say)
+        except Exception:  # one that cannot be read here must not stop the others
+            log.exception("budget of %s", run_id, extra=say)
+
+    async def guard(self, run_id: str) -> None:
+        """Cancel what is to come of a run that would cross its budget in its next burst."""
+        plan = await self._coordinator.read_plan(run_id)
+        to_come = [burst for burst in plan.bursts if burst.planned_start_at > self._now()]
+        control = await self._records.read_control(run_id)
+        cancelled = control is not None and control.cancelled_at is not None
+        if plan.spec.budget_usd is None or cancelled or not to_come:
+            self._done.add(run_id)
+            return
+        following = to_come[0]
+        if following.index == 0:
+            return  # its launch was within the budget
+        before = plan.bursts[following.index - 1]
+        if before.planned_end_at > self._now():
+            return
+        decide_at = following.planned_start_at - timedelta(seconds=DECIDE_S)
+        begun = self._begun(plan, control)
+        measured = await self._measured_bytes(plan, begun)
+        if len(measured) < len(begun) and self._now() < decide_at:
+            return
+        spending = await self._spending(plan, begun, measured)
+        reason = crossing(spending, following, self._coordinator.prices)
+        if reason is None:
+            return
+        try:
+            await self._coordinator.cancel(run_id, by=STOPPED_BY, reason=reason)
+        except RunIsOver:
+            self._done.add(run_id)
+
+    def _begun(self, plan: Plan, control: Control | None) -> list[Burst]:
+        """The bursts that began, before the run was cancelled if it was."""
+        until_at = self._now()
+        if control is not None and control.cancelled_at is not None:
+            until_at = min(until_at, control.cancelled_at)
+        return [burst for burst in plan.bursts if burst.planned_start_at <= until_at]
+
+    async def _spending(
+        self, plan: Plan, begun: Sequence[Burst], measured: Mapping[int, int]
+    ) -> Spending:
+        """What the bursts that began have sent, also those that nobody has measured yet."""
+        now = self._now()
+        payload_bytes = dict(measured)
+        for burst in begun:
+            if burst.index not in measured:
+                sent_bytes = await self._sent_so_far(plan, burst)
+                if sent_bytes:
+                    payload_bytes[burst.index] = sent_bytes
+        return Spending(
+            plan=plan,
+            basis=await self._basis(plan),
+            payload_bytes=payload_bytes,
+            over=frozenset(burst.index for burst in begun if burst.planned_end_at <= now),
+        )
+
+    async def _sent_so_far(self, plan: Plan, burst: Burst) -> int:
+        """What was uploaded of a burst that is not measured; 0: nothing.
+
+        One that another has followed is held open for somebody silent, and read once.
+        """
+        held = self._held.setdefault(plan.run_id, {})
+        if burst.index not in held:
+            later = plan.bursts[burst.index + 1 :]
+            if not later or later[0].planned_start_at > self._now():
+                return _sent_bytes(await self._coordinator.progress(plan.run_id))
+            ends = [
+                await asyncio.to_thread(end_columns, end)
+                async for _, end in self._records.stream_seconds(plan.run_id, burst.index)
+            ]
+            said = await asyncio.to_thread(progress, plan.run_id, burst, ends)
+            held[burst.index] = _sent_bytes(said)
+        return held[burst.index]
+
+    async def _basis(self, plan: Plan) -> Basis:
+        """As kept at the launch; a run of an older Broadside rests on the fleet of now."""
+        document = await self._records.read_summary(plan.run_id, "price")
+        if document is not None:
+            return Basis.model_validate_json(document)
+        presences = await self._records.read_presences()
+        return basis(plan.spec, live(presences, self._now()))
+
+    async def _measured_bytes(self, plan: Plan, begun: Sequence[Burst]) -> dict[int, int]:
+        """Payload of every burst that was measured; each is read once and kept."""
+        run_id, now = plan.run_id, self._now()
+        known = self._bytes.setdefault(run_id, {})
+        fresh = [b.index for b in begun if b.index not in known and b.planned_end_at <= now]
+        if not fresh:
+            return known
+        closed = await self._records.read_closed(run_id, ClosedBurst, from_index=fresh[0])
+        for index in fresh:
+            told = closed[index].payload_bytes if index in closed else None
+            if told is None:  # an import, or measured by an older Broadside: told by its seconds
+                series = await read_series(self._records, run_id, index, with_pairs=False)
+                told = None if series is None else series.payload_bytes
+            if told is not None:
+                known[index] = told
+        return known
+
+
+def _sent_bytes(said: Progress) -> int:
+    return round(sum(second.fleet_bits_per_second for second in said.seconds) / 8)

@@ -1,0 +1,141 @@
+"""Reads what is stored of a run as charts, reports and exports need it.
+
+::
+
+    NotThere
+    ├── UnknownBurst   the run has no such burst
+    └── BurstNotOver   it has, and nothing is stored of it yet
+"""
+
+import asyncio
+import zlib
+from collections.abc import Sequence
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from coordinator.core.judge.summary import BurstSummary, MeasuredBurst, RunSummary
+from coordinator.core.measure.evidence import FirewallLedger
+from coordinator.core.measure.series import BurstSeries
+from coordinator.core.plan.spec import Plan
+from coordinator.device.ledgers import load_ledger
+from coordinator.views.charts import BurstView, RunView
+from exchange.messages import Presence
+from exchange.records import Records
+
+SUMMARY: Final = "run"  # names of a run's documents
+LEDGER: Final = "ledger"
+FLEET: Final = "fleet"  # agents as they were at the launch
+
+_PRESENCES: Final = TypeAdapter(tuple[Presence, ...])
+
+
+class NotThere(Exception):
+    """What was asked of a burst is not stored; the message is one line for a person."""
+
+
+class UnknownBurst(NotThere):
+    """The run has no burst of that index."""
+
+
+class BurstNotOver(NotThere):
+    """Nothing is stored of the burst yet."""
+
+
+async def read_measured(
+    records: Records, run_id: str, burst_index: int, *, with_pairs: bool = True
+) -> MeasuredBurst | None:
+    """What a burst showed, before any ledger; None while it is not over.
+
+    Without pairs the series lack their matrix, nearly all of the memory.
+    """
+    summary, series = await asyncio.gather(
+        records.read_summary(run_id, f"burst.{burst_index:05d}"),
+        records.read_summary(run_id, f"series.{burst_index:05d}"),
+    )
+    if summary is None or series is None:
+        return None
+    return MeasuredBurst(
+        summary=BurstSummary.model_validate_json(summary),
+        series=await asyncio.to_thread(BurstSeries.unpack, series, with_pairs=with_pairs),
+    )
+
+
+async def read_series(
+    records: Records, run_id: str, burst_index: int, *, with_pairs: bool = True
+) -> BurstSeries | None:
+    """A burst's seconds; None while it is not over."""
+    packed = await records.read_summary(run_id, f"series.{burst_index:05d}")
+    if packed is None:
+        return None
+    return await asyncio.to_thread(BurstSeries.unpack, packed, with_pairs=with_pairs)
+
+
+async def read_run_summary(records: Records, run_id: str) -> RunSummary | None:
+    """A run's verdict; None while it goes on."""
+    document = await records.read_summary(run_id, SUMMARY)
+    return None if document is None else RunSummary.model_validate_json(document)
+
+
+async def read_ledger(records: Records, run_id: str) -> FirewallLedger | None:
+    """The firewall's figures as they were when the run was judged."""
+    document = await records.read_summary(run_id, LEDGER)
+    return None if document is None else load_ledger(document)
+
+
+async def read_burst_view(records: Records, plan: Plan, burst_index: int) -> BurstView:
+    """One burst for charts: judged where the run is over.
+
+    Raises :class:`UnknownBurst`, :class:`BurstNotOver`.
+    """
+    count = len(plan.bursts)
+    if not 0 <= burst_index < count:
+        raise UnknownBurst(
+            f"burst {burst_index}: run {plan.run_id} has {count}, counted from 0 to {count - 1}"
+        )
+    measured, summary, ledger = await asyncio.gather(
+        read_measured(records, plan.run_id, burst_index),
+        read_run_summary(records, plan.run_id),
+        read_ledger(records, plan.run_id),
+    )
+    if measured is None:
+        raise BurstNotOver(f"burst {burst_index} of run {plan.run_id} is not over yet")
+    judged = [] if summary is None else [b for b in summary.bursts if b.index == burst_index]
+    chosen = judged[0] if judged else measured.summary
+    if not chosen.pairs:  # of many pairs, summaries of runs keep none
+        chosen = chosen.model_copy(update={"pairs": measured.summary.pairs})
+    return BurstView(
+        spec=plan.spec,
+        summary=chosen,
+        series=measured.series,
+        ledger=ledger,
+    )
+
+
+async def read_run_view(records: Records, plan: Plan) -> RunView | None:
+    """A run for charts, without its seconds; None while it goes on."""
+    summary = await read_run_summary(records, plan.run_id)
+    return None if summary is None else RunView(spec=plan.spec, summary=summary)
+
+
+async def whole_summary(records: Records, run_id: str, summary: RunSummary) -> RunSummary:
+    """A summary with the pairs of its bursts, which those of very many pairs leave out."""
+    if not summary.pairs_omitted:
+        return summary
+    bursts = []
+    for burst in summary.bursts:
+        measured = await read_measured(records, run_id, burst.index)
+        pairs = () if measured is None else measured.summary.pairs
+        bursts.append(burst.model_copy(update={"pairs": pairs}))
+    return summary.model_copy(update={"bursts": tuple(bursts)})
+
+
+def dump_fleet(presences: Sequence[Presence]) -> bytes:
+    """The agents at a launch, as they are kept with the run."""
+    return zlib.compress(_PRESENCES.dump_json(tuple(presences)))
+
+
+async def read_fleet(records: Records, run_id: str) -> tuple[Presence, ...]:
+    """The agents at the launch; none for imports and for runs of an older Broadside."""
+    document = await records.read_summary(run_id, FLEET)
+    return () if document is None else _PRESENCES.validate_json(zlib.decompress(document))

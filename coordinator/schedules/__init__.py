@@ -1,0 +1,1 @@
+"""Runs at instants to come."""

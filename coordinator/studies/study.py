@@ -1,0 +1,264 @@
+"""What a study is: its specification, its trials, what they showed, and what follows."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from coordinator import scenarios
+from coordinator.api.requests import LaunchRequest
+from coordinator.core.judge.comparison import Comparison
+from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.limiter import LimiterName
+from coordinator.core.plan.spec import RunSpec
+from coordinator.studies.trial_engines import with_engine
+from exchange.messages import Message, RunId, UtcDatetime
+
+TRIALS_MAX_COUNT: Final = 200
+ENGINE: Final = "traffic.engine"
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,30}$")]
+
+
+class Axis(Message):
+    """One field of the run specification and the values it takes."""
+
+    field: str = Field(description="dotted name of a field of the run specification")
+    values: tuple[Any, ...] = Field(min_length=1, max_length=TRIALS_MAX_COUNT)
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether the values are numbers, so that a curve over them means something."""
+        return all(type(value) in (int, float) for value in self.values)
+
+
+class Sweep(Message):
+    """A run for every value of one field, or for every combination of two."""
+
+    kind: Literal["sweep"] = "sweep"
+    axes: tuple[Axis, ...] = Field(min_length=1, max_length=2)
+
+    @model_validator(mode="after")
+    def _axes_are_apart(self) -> "Sweep":
+        if len({axis.field for axis in self.axes}) < len(self.axes):
+            raise ValueError(f"axes: {self.axes[0].field} is there twice; name two fields")
+        return self
+
+
+class Search(Message):
+    """The highest offered rate whose trials keep the goals.
+
+    Rates are payload at real scale: what the fleet is asked to send in all, both flows together.
+    """
+
+    kind: Literal["search"] = "search"
+    min_bits_per_second: Annotated[float, Field(gt=0)]
+    max_bits_per_second: Annotated[float, Field(gt=0)]
+    shortfall_max_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.01  # of the offered bytes
+    rtt_mean_max_s: Annotated[float, Field(gt=0)] | None = None
+    residual_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
+    precision_ratio: Annotated[float, Field(ge=0.001, lt=1)] = 0.02  # width of the last interval
+    trials_max_count: Annotated[int, Field(ge=1, le=TRIALS_MAX_COUNT)] = 20
+
+    @model_validator(mode="after")
+    def _bounds_are_in_order(self) -> "Search":
+        if self.min_bits_per_second >= self.max_bits_per_second:
+            raise ValueError(
+                f"min_bits_per_second: {self.min_bits_per_second:g} is not below "
+                f"max_bits_per_second {self.max_bits_per_second:g}"
+            )
+        return self
+
+
+class Mode(Message):
+    """A state of the device under test, and what a run in it changes of the specification."""
+
+    name: Name
+    overrides: Mapping[str, Any] = {}
+
+
+class AB(Message):
+    """Two states of the device, alternating A B B A so that drift falls on both alike."""
+
+    kind: Literal["ab"] = "ab"
+    a: Mode
+    b: Mode
+    switch: Name | None = None  # the coordinator's switch that puts the device into a state
+    rounds_count: Annotated[int, Field(ge=1, le=TRIALS_MAX_COUNT // 4)] = 1  # of A B B A
+
+    @model_validator(mode="after")
+    def _states_are_apart(self) -> "AB":
+        if self.a.name == self.b.name:
+            raise ValueError(f"b.name: {self.b.name!r} is A's as well; name two states")
+        return self
+
+
+class Matrix(Message):
+    """One device in n modes: a run in each, in turn, for some rounds."""
+
+    kind: Literal["matrix"] = "matrix"
+    modes: tuple[Mode, ...] = Field(min_length=2, max_length=50)
+    switch: Name | None = None
+    rounds_count: Annotated[int, Field(ge=1, le=20)] = 1
+
+    @model_validator(mode="after")
+    def _modes_are_apart(self) -> "Matrix":
+        names = [mode.name for mode in self.modes]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"modes: {', '.join(twice)} is there twice; name each mode once")
+        if len(names) * self.rounds_count > TRIALS_MAX_COUNT:
+            raise ValueError(
+                f"rounds_count: {self.rounds_count} rounds of {len(names)} modes are over "
+                f"{TRIALS_MAX_COUNT} trials; ask for fewer"
+            )
+        return self
+
+
+Question = Annotated[Sweep | Search | AB | Matrix, Field(discriminator="kind")]
+
+
+class StudySpec(Message):
+    """What to vary, and the run that it is varied in."""
+
+    name: Name
+    question: Question
+    spec: RunSpec
+    pause_s: Annotated[float, Field(ge=0, le=3600)] = 0.0  # s between two trials
+    stop_on_failure: bool = False  # a trial that could not run ends the study
+
+
+class StudyRequest(LaunchRequest):
+    """A question, and the run that it is asked in: by a scenario's name or in full."""
+
+    name: Name | None = None  # the question's kind otherwise
+    question: Question
+    pause_s: Annotated[float, Field(ge=0, le=3600)] = 0.0  # s between two trials
+    stop_on_failure: bool = False
+
+    @model_validator(mode="after")
+    def _values_are_apart(self) -> "StudyRequest":
+        for axis in self.question.axes if isinstance(self.question, Sweep) else ():
+            twice = [value for at, value in enumerate(axis.values) if value in axis.values[:at]]
+            if twice:
+                raise ValueError(f"{axis.field}: {twice[0]} is there twice; give each value once")
+        return self
+
+    def study(self) -> StudySpec:
+        """The study asked for. Raises :class:`~coordinator.scenarios.ScenarioError`."""
+        return StudySpec(
+            name=self.name or self.question.kind,
+            question=self.question,
+            spec=self.resolve(),
+            pause_s=self.pause_s,
+            stop_on_failure=self.stop_on_failure,
+        )
+
+
+class Trial(Message):
+    """One run of a study."""
+
+    index: Annotated[int, Field(ge=0)]
+    overrides: Mapping[str, Any] = {}  # of the study's run specification, by dotted name
+    says: Mapping[str, str] = {}  # what is special about it: field or mode and value, as text
+    mode: str | None = None  # the state that the switch puts the device into
+    offered_bits_per_second: float | None = None  # search: payload at real scale
+
+    def resolve(self, study_id: str, study: StudySpec) -> RunSpec:
+        """The trial's specification. Raises :class:`~coordinator.scenarios.BadScenario`."""
+        engine = str(self.overrides.get(ENGINE, study.spec.traffic.engine))
+        spec = scenarios.build(with_engine(study.spec, engine), self.overrides)
+        said = {"study": study_id, "trial": f"{self.index + 1:03d}", **self.says}
+        return spec.model_copy(update={"labels": {**spec.labels, **said}})
+
+
+class TrialResult(Message):
+    """What a trial's run showed; rates are payload at the receiver, at real scale.
+
+    ``None`` is unknown.
+    """
+
+    index: int
+    run_id: RunId | None = None
+    problem: str | None = None  # why there is no run, or no verdict
+    offered_bits_per_second: float | None = None  # search: payload at real scale
+    verdict: Verdict | None = None
+    completeness_ratio: float | None = None
+    received_bits_per_second: float | None = None
+    received_half_width_bits_per_second: float | None = None  # 95 % CI
+    sent_bits_per_second: float | None = None
+    firewall_bits_per_second: float | None = None  # IP layer
+    residual_ratio: float | None = None
+    loss_ratio: float | None = None  # UDP datagrams
+    rtt_mean_s: float | None = None
+    retransmit_ratio: float | None = None  # of segments sent
+    client_cpu_ratio: float | None = None  # busy share of all cores
+    server_cpu_ratio: float | None = None
+    client_cpu_s_per_gigabyte: float | None = None  # of the engines' processes, as measured
+    server_cpu_s_per_gigabyte: float | None = None
+    limiter: LimiterName = LimiterName.UNKNOWN
+    bursts_count: int = 0
+    beside_run_ids: tuple[RunId, ...] = ()  # runs outside the study that sent during it
+
+    def is_whole(self, coverage_floor_ratio: float) -> bool:
+        """Whether enough of the trial was measured for its figures to count."""
+        covered = self.completeness_ratio or 0.0
+        return self.received_bits_per_second is not None and covered >= coverage_floor_ratio
+
+
+class Knee(Message):
+    """Where more of the field stops to give more of the rate."""
+
+    field: str
+    value: float
+    received_bits_per_second: float
+    share_ratio: float  # of the largest rate seen
+
+
+class Why(StrEnum):
+    """What is known of a rate that counts as failing."""
+
+    BROKE = "broke"  # it broke a goal
+    UNMEASURED = "unmeasured"  # no trial at it is whole
+    UNKNOWN = "unknown"  # a figure that a goal asks for is unknown
+
+
+class Found(Message):
+    """A search's answer; rates are payload at real scale."""
+
+    highest_bits_per_second: float | None  # that kept the goals; None: not even the lowest did
+    lowest_failing_bits_per_second: float | None  # None: the highest asked for kept them
+    lowest_failing_why: Why | None = None
+    width_ratio: float | None  # between the two, of the upper
+    trial_index: int | None  # the last trial at the highest rate
+
+
+class Conclusion(Message):
+    """What a study's trials say together."""
+
+    sentence: str
+    knees: tuple[Knee, ...] = ()
+    found: Found | None = None
+    comparison: Comparison | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Study(Message):
+    """A study's row in the table: what was asked, and what cannot be derived from its runs."""
+
+    study_id: RunId
+    spec: StudySpec
+    created_at: UtcDatetime
+    created_by: str
+    held_by: str | None = None  # the coordinator that takes the next step
+    held_until_at: UtcDatetime | None = None
+    results: tuple[TrialResult, ...] = ()  # in trial order; runs hold the rest
+    last_over_at: UtcDatetime | None = None
+    waits_for: str | None = None  # what holds the next trial up
+    cancelled_at: UtcDatetime | None = None
+    cancelled_by: str | None = None
+    cancel_reason: str | None = None
+    ended_at: UtcDatetime | None = None
+    problem: str | None = None  # why it ended early
+    conclusion: Conclusion | None = None

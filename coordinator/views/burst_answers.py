@@ -1,0 +1,234 @@
+"""What the API answers about one run's bursts and pairs, page by page."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from coordinator.api.cursors import BadCursor, make_cursor, parse_cursor
+from coordinator.core.judge.judge import Finding, Verdict
+from coordinator.core.judge.limiter import LimiterName
+from coordinator.core.judge.reconcile import Reconciliation
+from coordinator.core.judge.summary import BurstSummary, RunSummary
+from coordinator.core.live.status import BurstStatus
+from coordinator.core.measure.aggregate import PairSummary
+from coordinator.core.plan.spec import Layer, Plan
+from coordinator.runs.coordinator import Coordinator, RunNotOver
+from coordinator.runs.evidence_rows import read_rows
+from coordinator.runs.stored import UnknownBurst
+from exchange.messages import Endpoint, Message, Outcome, Phase, RunId, UtcDatetime
+
+
+class NoLedger(Exception):
+    """There was no firewall's ledger to hold the fleet's against."""
+
+
+class UnknownPair(Exception):
+    """The run has no such pair."""
+
+
+class BurstEntry(Message):
+    """One burst: where it stands and, once it is over, what it showed."""
+
+    status: BurstStatus
+    summary: BurstSummary | None = None  # without its pairs: they have a list of their own
+
+
+class PairEntry(Message):
+    """One pair of one burst: what was planned, who took it, and what it showed."""
+
+    pair_index: int
+    pair: str
+    endpoint: Endpoint
+    client_agent_id: str | None = None  # None: nobody took the job
+    phase: Phase | None = None
+    outcome: Outcome | None = None  # as the client said; None: it has not reported
+    reason: str | None = None
+    summary: PairSummary | None = None  # None: the burst is not over
+
+
+class RunVerdict(Message):
+    """A verdict with what it rests on, without the figures of single bursts."""
+
+    run_id: RunId
+    verdict: Verdict
+    computed_at: UtcDatetime
+    scale: float
+    target_bits_per_second: float | None  # as measured (at scale), at target_layer
+    target_layer: Layer
+    fleet_received_bits_per_second: float | None  # payload
+    fleet_ip_bits_per_second: float | None  # IP
+    firewall_bits_per_second: float | None  # at the ledger's layer
+    completeness_ratio: float
+    limiter: LimiterName
+    bursts: Mapping[Verdict, int]  # how many bursts ended with each verdict
+    findings: tuple[Finding, ...]
+
+
+class BurstReconciliation(Message):
+    """One burst's ledgers held together."""
+
+    burst_index: int
+    planned_start_at: UtcDatetime
+    reconciliation: Reconciliation | None  # None: no bin of the ledger touches it
+
+
+class RunReconciliation(Message):
+    """A run's ledgers held together: as a whole, and burst by burst."""
+
+    run_id: RunId
+    reconciliation: Reconciliation
+    bursts: tuple[BurstReconciliation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A page of things that are counted from 0."""
+
+    first: int
+    before: int
+
+    @property
+    def indices(self) -> range:
+        return range(self.first, self.before)
+
+    def following(self, count: int) -> str | None:
+        """The cursor of the next page, of ``count`` things in all."""
+        return make_cursor(str(self.before)) if self.before < count else None
+
+
+def span_of(cursor: str | None, limit: int, count: int) -> Span:
+    """Which of ``count`` things a page holds.
+
+    Raises :class:`~coordinator.api.cursors.BadCursor`.
+    """
+    text = "0" if cursor is None else parse_cursor(cursor, 1)[0]
+    if not text.isdecimal() or len(text) > 9:
+        raise BadCursor("cursor: not one that this list gave out; start without")
+    first = min(int(text), count)
+    return Span(first=first, before=min(first + limit, count))
+
+
+async def list_bursts(
+    coordinator: Coordinator, run_id: str, *, limit: int, cursor: str | None
+) -> tuple[Sequence[BurstEntry], str | None]:
+    """Bursts in time order. Raises ``UnknownRun``, ``BadCursor``."""
+    plan = await coordinator.read_plan(run_id)
+    span = span_of(cursor, limit, len(plan.bursts))
+    statuses = await coordinator.burst_statuses(run_id, span.indices)
+    summaries = await _burst_summaries(coordinator, run_id, span)
+    entries = [
+        BurstEntry(status=status, summary=summaries.get(status.index)) for status in statuses
+    ]
+    return entries, span.following(len(plan.bursts))
+
+
+async def read_burst(coordinator: Coordinator, run_id: str, burst_index: int) -> BurstEntry:
+    """One burst. Raises ``UnknownRun``, ``UnknownBurst``."""
+    await _check_burst(coordinator, run_id, burst_index)
+    span = Span(first=burst_index, before=burst_index + 1)
+    [status] = await coordinator.burst_statuses(run_id, span.indices)
+    summaries = await _burst_summaries(coordinator, run_id, span)
+    return BurstEntry(status=status, summary=summaries.get(burst_index))
+
+
+async def list_pairs(
+    coordinator: Coordinator, run_id: str, burst_index: int, *, limit: int, cursor: str | None
+) -> tuple[Sequence[PairEntry], str | None]:
+    """Pairs of one burst by number. Raises ``UnknownRun``, ``UnknownBurst``, ``BadCursor``."""
+    plan = await _check_burst(coordinator, run_id, burst_index)
+    span = span_of(cursor, limit, len(plan.pairs))
+    rows, summary = await asyncio.gather(
+        read_rows(coordinator.fabric.records, run_id, burst_index, span.indices),
+        _full_summary(coordinator, run_id, burst_index),
+    )
+    measured = {} if summary is None else {pair.pair_index: pair for pair in summary.pairs}
+    entries = []
+    for index in span.indices:
+        pair, claim, report = plan.pairs[index], rows.claims.get(index), rows.reports.get(index)
+        holder = report or claim
+        shown = measured.get(index)
+        entries.append(
+            PairEntry(
+                pair_index=index,
+                pair=pair.name,
+                endpoint=pair.endpoint,
+                client_agent_id=holder.agent_id if holder else shown and shown.client_agent_id,
+                phase=Phase.REPORTED if report else claim and claim.phase,
+                outcome=report and report.outcome,
+                reason=report and report.reason,
+                summary=shown,
+            )
+        )
+    return entries, span.following(len(plan.pairs))
+
+
+async def read_verdict(coordinator: Coordinator, run_id: str) -> RunVerdict:
+    """Raises ``UnknownRun``, ``RunNotOver``."""
+    summary = await _summary(coordinator, run_id)
+    kept = {name: getattr(summary, name) for name in RunVerdict.model_fields if name != "bursts"}
+    counts = {
+        verdict: sum(burst.verdict is verdict for burst in summary.bursts) for verdict in Verdict
+    }
+    return RunVerdict(**kept, bursts=counts)
+
+
+async def read_reconciliation(
+    coordinator: Coordinator, run_id: str, *, limit: int, cursor: str | None
+) -> tuple[RunReconciliation, str | None]:
+    """Raises ``UnknownRun``, ``RunNotOver``, :class:`NoLedger`, ``BadCursor``."""
+    summary = await _summary(coordinator, run_id)
+    if summary.reconciliation is None:
+        raise NoLedger(f"run {run_id}: no firewall's ledger was kept with it")
+    span = span_of(cursor, limit, len(summary.bursts))
+    bursts = tuple(
+        BurstReconciliation(
+            burst_index=burst.index,
+            planned_start_at=burst.planned_start_at,
+            reconciliation=burst.reconciliation,
+        )
+        for burst in summary.bursts[span.first : span.before]
+    )
+    whole = RunReconciliation(run_id=run_id, reconciliation=summary.reconciliation, bursts=bursts)
+    return whole, span.following(len(summary.bursts))
+
+
+async def _summary(coordinator: Coordinator, run_id: str) -> RunSummary:
+    summary = await coordinator.summary(run_id)
+    if summary is None:
+        raise RunNotOver(run_id)
+    return summary
+
+
+async def _check_burst(coordinator: Coordinator, run_id: str, burst_index: int) -> Plan:
+    plan = await coordinator.read_plan(run_id)
+    count = len(plan.bursts)
+    if burst_index >= count:
+        raise UnknownBurst(
+            f"burst {burst_index}: run {run_id} has {count}, counted from 0 to {count - 1}"
+        )
+    return plan
+
+
+async def _burst_summaries(
+    coordinator: Coordinator, run_id: str, span: Span
+) -> Mapping[int, BurstSummary]:
+    """What bursts showed, by index: judged where the run is over, else as measured."""
+    whole = await coordinator.summary(run_id)
+    if whole is not None:
+        found = [burst for burst in whole.bursts if burst.index in span.indices]
+    else:
+        records = coordinator.fabric.records
+        documents = await asyncio.gather(
+            *(records.read_summary(run_id, f"burst.{index:05d}") for index in span.indices)
+        )
+        found = [BurstSummary.model_validate_json(text) for text in documents if text is not None]
+    return {burst.index: burst.model_copy(update={"pairs": ()}) for burst in found}
+
+
+async def _full_summary(
+    coordinator: Coordinator, run_id: str, burst_index: int
+) -> BurstSummary | None:
+    """One burst with its pairs."""
+    records = coordinator.fabric.records
+    document = await records.read_summary(run_id, f"burst.{burst_index:05d}")
+    return None if document is None else BurstSummary.model_validate_json(document)

@@ -1,0 +1,175 @@
+"""Charts of a run, burst by burst."""
+
+from typing import Final
+
+import numpy as np
+
+from coordinator.core.judge.summary import BurstSummary
+from coordinator.core.measure.completeness import State
+from coordinator.core.plan.spec import Layer
+from coordinator.views.charts.chart_inputs import RunView
+from coordinator.views.charts.figure import (
+    Figure,
+    bars,
+    frame,
+    level,
+    line,
+    marks,
+    numbers,
+    rate_unit,
+    time_unit,
+)
+from coordinator.views.charts.states import state_marker
+from coordinator.views.charts.theme import PALETTES, Colour, Theme
+
+BARS_MAX: Final = 40  # bursts; more are points
+
+
+def burst_rates(view: RunView, theme: Theme) -> Figure:
+    """Each burst's rate over its window, at the objective's layer, beside the firewall's."""
+    colours = PALETTES[theme]
+    rows = view.summary.bursts
+    layer = view.spec.objective.layer
+    target = view.spec.scaled_target_bits_per_second
+    rates = [rate_at(layer, burst) for burst in rows]
+    halves = [_half_at(layer, burst) for burst in rows]
+    firewall = [_firewall_at(layer, burst) for burst in rows]
+    unit = rate_unit([*rates, *firewall, target])
+    x = [burst.index + 1 for burst in rows]
+    whiskers = {
+        "type": "data",
+        "array": numbers(halves, unit.size),
+        "color": colours[Colour.INK],
+        "thickness": 1,
+        "width": 3,
+    }
+    name = "IP layer" if layer is Layer.IP else "payload"
+    draw = bars if len(rows) <= BARS_MAX else marks
+    traces = [
+        draw(
+            "fleet received",
+            x,
+            numbers(rates, unit.size),
+            colours[Colour.FLEET],
+            unit=unit.name,
+            error_y=whiskers,
+        )
+    ]
+    if any(value is not None for value in firewall):
+        traces.append(
+            draw(
+                "firewall ledger",
+                x,
+                numbers(firewall, unit.size),
+                colours[Colour.LEDGER],
+                unit=unit.name,
+            )
+        )
+    return frame(
+        theme,
+        f"Bursts: fleet and firewall, {name}{_scaled(view)}",
+        "burst (whiskers: 95 % interval" + (", dashed: target)" if target else ")"),
+        f"{unit.name}, {name}",
+        traces,
+        shapes=[level(target / unit.size, colours[Colour.TARGET])] if target else [],
+        x_axis={"tickformat": "d"},
+        barmode="group",
+    )
+
+
+def trend(view: RunView, theme: Theme) -> Figure:
+    """The bursts' rates over time, with a straight line through them."""
+    colours = PALETTES[theme]
+    layer = view.spec.objective.layer
+    rows = [burst for burst in view.summary.bursts if rate_at(layer, burst) is not None]
+    rates = np.array([rate_at(layer, burst) or np.nan for burst in rows])
+    begun = view.summary.bursts[0].planned_start_at
+    elapsed_s = np.array([(b.planned_start_at - begun).total_seconds() for b in rows])
+    time = time_unit(float(elapsed_s.max(initial=0.0)))
+    at = elapsed_s / time.size
+    target = view.spec.scaled_target_bits_per_second
+    unit = rate_unit([*rates.tolist(), target])
+    fitted = np.polyval(np.polyfit(at, rates, 1), at) if len(rows) > 2 else rates
+    name = "IP layer" if layer is Layer.IP else "payload"
+    return frame(
+        theme,
+        f"Trend over the bursts, {name}{_scaled(view)}",
+        f"{time.name} since the first burst, {begun:%Y-%m-%d %H:%M:%S} UTC",
+        f"{unit.name}, {name}",
+        [
+            marks(
+                "fleet received",
+                at,
+                numbers(rates, unit.size),
+                colours[Colour.FLEET],
+                unit=unit.name,
+            ),
+            line(
+                "least squares",
+                at,
+                numbers(fitted, unit.size),
+                colours[Colour.LEDGER],
+                dash="dash",
+                unit=unit.name,
+            ),
+        ],
+        shapes=[level(target / unit.size, colours[Colour.TARGET])] if target else [],
+    )
+
+
+def completeness(view: RunView, theme: Theme) -> Figure:
+    """Planned pair-seconds by state, burst by burst."""
+    colours = PALETTES[theme]
+    rows = view.summary.bursts
+    traces = []
+    for state in State:
+        seconds = [burst.completeness.seconds(state) for burst in rows]
+        if any(seconds):
+            planned = [max(1, burst.completeness.planned_s) for burst in rows]
+            traces.append(
+                bars(
+                    state.value,
+                    [burst.index + 1 for burst in rows],
+                    numbers([100 * s / p for s, p in zip(seconds, planned, strict=True)]),
+                    "",
+                    unit="%",
+                    marker=state_marker(state, colours),
+                )
+            )
+    return frame(
+        theme,
+        "Completeness: planned pair-seconds by state",
+        "burst",
+        "% of planned pair-seconds",
+        traces,
+        barmode="stack",
+        showlegend=True,
+        x_axis={"tickformat": "d"},
+        y_axis={"range": [0, 100]},
+    )
+
+
+def rate_at(layer: Layer, burst: BurstSummary) -> float | None:
+    """What the fleet received in a burst's window, at the layer."""
+    if layer is Layer.IP:
+        return burst.fleet_ip_bits_per_second
+    return burst.fleet_received_bits_per_second
+
+
+def _half_at(layer: Layer, burst: BurstSummary) -> float | None:
+    half = burst.fleet_received_half_width_bits_per_second
+    return None if half is None else half * (burst.header_ratio if layer is Layer.IP else 1.0)
+
+
+def _firewall_at(layer: Layer, burst: BurstSummary) -> float | None:
+    """The firewall's rate brought from its own layer to the chart's."""
+    held = burst.reconciliation
+    if held is None or held.firewall_bits_per_second is None:
+        return None
+    payload = held.firewall_bits_per_second / held.overhead_ratio
+    return payload * (burst.header_ratio if layer is Layer.IP else 1.0)
+
+
+def _scaled(view: RunView) -> str:
+    scale = view.spec.scale
+    return "" if scale == 1 else f" (lab at 1:{scale:g}, as measured)"

@@ -1,0 +1,26 @@
+"""What charts are drawn from."""
+
+from dataclasses import dataclass
+
+from coordinator.core.judge.summary import BurstSummary, RunSummary
+from coordinator.core.measure.evidence import FirewallLedger
+from coordinator.core.measure.series import BurstSeries
+from coordinator.core.plan.spec import RunSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurstView:
+    """One burst that is over; ``summary`` is the judged one where the run is over."""
+
+    spec: RunSpec
+    summary: BurstSummary
+    series: BurstSeries
+    ledger: FirewallLedger | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """A run that is over."""
+
+    spec: RunSpec
+    summary: RunSummary

@@ -1,0 +1,196 @@
+"""Parts of figures: traces, axes and the frame, as plotly reads them. Unknown becomes null."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.views.charts.theme import PALETTES, Colour, Theme
+
+# Plotly's dialect is open-ended JSON, so its parts are plain dictionaries.
+Figure = dict[str, Any]
+Trace = dict[str, Any]
+Shape = dict[str, Any]
+Values = Sequence[float | None] | NDArray[Any]
+
+_DIGITS: Final = 5  # significant ones: finer than any screen or printer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A unit and how many base units it holds."""
+
+    name: str
+    size: float
+
+
+def rate_unit(bits_per_second: Iterable[float | None]) -> Unit:
+    """The decimal unit in which the largest rate reads well."""
+    top = max((abs(v) for v in bits_per_second if v is not None and math.isfinite(v)), default=0.0)
+    for name, size in (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
+        if top >= size:
+            return Unit(name=name, size=size)
+    return Unit(name="bit/s", size=1.0)
+
+
+def time_unit(length_s: float) -> Unit:
+    """Seconds, minutes or hours, whichever keeps the axis short."""
+    if length_s > 6 * 3600:
+        return Unit(name="h", size=3600.0)
+    if length_s > 3600:
+        return Unit(name="min", size=60.0)
+    return Unit(name="s", size=1.0)
+
+
+def numbers(values: Values, size: float = 1.0) -> list[float | None]:
+    """Values over ``size``, to five significant digits; NaN and None are null, never zero."""
+    return [
+        None if value is None or not math.isfinite(value) else float(f"{value / size:.{_DIGITS}g}")
+        for value in (values.tolist() if isinstance(values, np.ndarray) else values)
+    ]
+
+
+def line(
+    name: str,
+    x: Values,
+    y: list[float | None],
+    colour: str,
+    *,
+    dash: str = "solid",
+    width: float = 1.75,
+    steps: bool = False,
+    unit: str = "",
+    **more: Any,
+) -> Trace:
+    """A line that breaks where a value is unknown."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": numbers(x),
+        "y": y,
+        "connectgaps": False,
+        "line": {
+            "color": colour,
+            "width": width,
+            "dash": dash,
+            "shape": "hv" if steps else "linear",
+        },
+        "hovertemplate": f"%{{y:.4~g}} {unit}",
+        **more,
+    }
+
+
+def marks(
+    name: str, x: Values, y: list[float | None], colour: str, *, unit: str = "", **more: Any
+) -> Trace:
+    """Points."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": numbers(x),
+        "y": y,
+        "marker": {"color": colour, "size": 6},
+        "hovertemplate": f"%{{y:.4~g}} {unit}",
+        **more,
+    }
+
+
+def bars(
+    name: str,
+    x: list[Any],
+    y: list[float | None],
+    colour: str | list[str],
+    *,
+    unit: str = "",
+    **more: Any,
+) -> Trace:
+    """Bars; an unknown value is no bar."""
+    return {
+        "type": "bar",
+        "name": name,
+        "x": x,
+        "y": y,
+        "marker": {"color": colour},
+        "hovertemplate": f"%{{y:.4~g}} {unit}",
+        **more,
+    }
+
+
+def upright(at: float, until: float, colour: str) -> Shape:
+    """A stretch of the x axis, shaded behind the data."""
+    return {
+        "type": "rect",
+        "xref": "x",
+        "yref": "paper",
+        "x0": at,
+        "x1": until,
+        "y0": 0,
+        "y1": 1,
+        "fillcolor": colour,
+        "line": {"width": 0},
+        "layer": "below",
+    }
+
+
+def level(at: float, colour: str, dash: str = "dash") -> Shape:
+    """A horizontal line across the whole plot."""
+    return {
+        "type": "line",
+        "xref": "paper",
+        "yref": "y",
+        "x0": 0,
+        "x1": 1,
+        "y0": at,
+        "y1": at,
+        "line": {"color": colour, "width": 1.5, "dash": dash},
+    }
+
+
+def frame(
+    theme: Theme,
+    title: str,
+    x_title: str,
+    y_title: str,
+    traces: Sequence[Trace],
+    *,
+    shapes: Sequence[Shape] = (),
+    x_axis: Mapping[str, Any] | None = None,
+    y_axis: Mapping[str, Any] | None = None,
+    **layout: Any,
+) -> Figure:
+    """A whole figure. Axes start at zero unless ``y_axis`` says otherwise."""
+    colours = PALETTES[theme]
+    axis = {
+        "gridcolor": colours[Colour.FAINT],
+        "zerolinecolor": colours[Colour.FAINT],
+        "linecolor": colours[Colour.SENT],
+        "tickcolor": colours[Colour.SENT],
+        "automargin": True,
+    }
+    return {
+        "data": list(traces),
+        "layout": {
+            "title": {"text": title, "x": 0, "xref": "paper", "font": {"size": 15}},
+            "paper_bgcolor": colours[Colour.GROUND],
+            "plot_bgcolor": colours[Colour.GROUND],
+            "font": {"family": "system-ui, sans-serif", "size": 12, "color": colours[Colour.INK]},
+            "margin": {"l": 64, "r": 16, "t": 72, "b": 52},
+            "hovermode": "x unified",
+            "showlegend": len(traces) > 1,
+            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+            "shapes": list(shapes),
+            "xaxis": {**axis, "title": {"text": x_title}, "showgrid": False, **(x_axis or {})},
+            "yaxis": {
+                **axis,
+                "title": {"text": y_title},
+                "rangemode": "tozero",
+                **(y_axis or {}),
+            },
+            **layout,
+        },
+    }

@@ -1,0 +1,120 @@
+"""Charts of the two ledgers held together."""
+
+import numpy as np
+
+from coordinator.core.judge.reconcile import Reconciliation, fleet_curve
+from coordinator.core.measure.evidence import FirewallLedger
+from coordinator.core.measure.series import BurstSeries
+from coordinator.views.charts.chart_inputs import RunView
+from coordinator.views.charts.figure import (
+    Figure,
+    bars,
+    frame,
+    level,
+    line,
+    numbers,
+    rate_unit,
+    time_unit,
+)
+from coordinator.views.charts.theme import PALETTES, Colour, Theme
+
+
+def bins(
+    series: tuple[BurstSeries, ...],
+    ledger: FirewallLedger,
+    held: Reconciliation,
+    theme: Theme,
+    scale: float,
+) -> Figure:
+    """The ledger's bins beside what the fleet's bytes, with headers, put into the same bins.
+
+    Times are those of the traffic: the ledger's labels less its lag. What the ledger shows outside
+    bursts is added to the fleet's side as its idle level.
+    """
+    colours = PALETTES[theme]
+    lag_s = held.lag_s if held.lag_s is not None else (ledger.lag_hint_s or 0.0)
+    begun_s = min(burst.planned_start_s for burst in series)
+    ended_s = max(burst.planned_start_s + burst.omit_s + burst.duration_s for burst in series)
+    margin_s = 2 * ledger.grain_s
+    start, end = ledger.start_s - lag_s, ledger.end_s - lag_s
+    near = (end > begun_s - margin_s) & (start < ended_s + margin_s)
+    start, end, seen = start[near], end[near], ledger.bytes[near]
+    width = np.maximum(end - start, 1e-9)
+    fleet = fleet_curve(series).between(start, end) * held.overhead_ratio * 8 / width
+    fleet = fleet + (held.baseline_bits_per_second or 0.0)
+    firewall = seen * 8 / width
+    unit = rate_unit([*fleet.tolist(), *firewall.tolist()])
+    time = time_unit(ended_s - begun_s)
+    layer = {"ip": "IP layer", "wire": "Ethernet frames", "unknown": "layer not stated"}[held.layer]
+    lag = "lag unknown, none taken off" if held.lag_s is None else f"lag of {lag_s:.3g} s taken off"
+    lab = "" if scale == 1 else f" (lab at 1:{scale:g}, as measured)"
+    x = np.column_stack((start, end)).ravel() - begun_s
+    traces = [
+        line(
+            name,
+            x / time.size,
+            numbers(np.repeat(values, 2), unit.size),
+            colours[colour],
+            dash=dash,
+            steps=True,
+            unit=unit.name,
+        )
+        for name, values, colour, dash in (
+            (f"firewall ({held.source})", firewall, Colour.LEDGER, "solid"),
+            ("fleet received, headers and idle level added", fleet, Colour.FLEET, "dash"),
+        )
+    ]
+    return frame(
+        theme,
+        f"The two ledgers, bin by bin{lab}",
+        f"{time.name} since the first planned start ({lag})",
+        f"{unit.name}, {layer}",
+        traces,
+    )
+
+
+def residuals(view: RunView, theme: Theme) -> Figure:
+    """The residual of each burst with its uncertainty."""
+    colours = PALETTES[theme]
+    rows = [
+        (burst.index + 1, burst.reconciliation)
+        for burst in view.summary.bursts
+        if burst.reconciliation is not None
+    ]
+    values = [held.residual_ratio for _, held in rows]
+    half = [held.residual_uncertainty_ratio for _, held in rows]
+    limit = view.spec.objective.residual_max_ratio * 100
+    return frame(
+        theme,
+        "What is left between the ledgers, burst by burst",
+        "burst (whiskers: 95 % uncertainty; dotted: what is allowed)",
+        "% of expected, ledger's layer",
+        [
+            bars(
+                "residual",
+                [number for number, _ in rows],
+                numbers(values, 0.01),
+                colours[Colour.FLEET],
+                unit="%",
+                error_y={
+                    "type": "data",
+                    "array": numbers(half, 0.01),
+                    "color": colours[Colour.INK],
+                    "thickness": 1,
+                    "width": 3,
+                },
+            )
+        ],
+        shapes=[
+            level(limit, colours[Colour.SENT], "dot"),
+            level(-limit, colours[Colour.SENT], "dot"),
+        ],
+        y_axis={"rangemode": "normal", "range": _round_zero([*values, limit / 100], half)},
+        x_axis={"tickformat": "d"},
+    )
+
+
+def _round_zero(values: list[float | None], half: list[float | None]) -> list[float]:
+    reach = max(abs(value) for value in values if value is not None)
+    reach += max((value for value in half if value is not None), default=0.0)
+    return [-reach * 105, reach * 105]

@@ -1,0 +1,139 @@
+"""Charts of one burst, pair by pair."""
+
+from coordinator.core.measure.completeness import State
+from coordinator.views.charts.chart_inputs import BurstView
+from coordinator.views.charts.figure import Figure, bars, frame, level, marks, numbers, rate_unit
+from coordinator.views.charts.second_charts import scaled
+from coordinator.views.charts.states import state_marker
+from coordinator.views.charts.theme import PALETTES, Colour, Theme
+
+
+def pair_rates(view: BurstView, theme: Theme) -> Figure:
+    """Each pair's mean payload rate over the fleet's window; what is not measured says why."""
+    colours = PALETTES[theme]
+    pairs = view.summary.pairs
+    rates = [pair.received_bits_per_second for pair in pairs]
+    unit = rate_unit(rates)
+    traces = []
+    for state in State:
+        rows = [pair for pair in pairs if pair.state is state]
+        if rows:
+            traces.append(
+                bars(
+                    state.value,
+                    [pair.pair_index + 1 for pair in rows],
+                    numbers([pair.received_bits_per_second for pair in rows], unit.size),
+                    "",
+                    marker=state_marker(state, colours),
+                    unit=unit.name,
+                    customdata=[pair.reason or "" for pair in rows],
+                    hovertemplate="pair %{x}: %{y:.4~g} " + unit.name + " %{customdata}",
+                )
+            )
+    nothing = [pair for pair in pairs if not pair.received_bits_per_second]
+    if nothing:
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": "nothing received in the window",
+                "x": [pair.pair_index + 1 for pair in nothing],
+                "y": [0.0] * len(nothing),
+                "marker": {"color": colours[Colour.MISSING], "size": 8, "symbol": "x"},
+                "customdata": [f"{pair.state.value}: {pair.reason}" for pair in nothing],
+                "hovertemplate": "pair %{x}: %{customdata}<extra></extra>",
+            }
+        )
+    lead = view.summary.flows[0] if len(view.summary.flows) == 1 else None
+    middle = None if lead is None else lead.pair_median_bits_per_second
+    return frame(
+        theme,
+        f"Mean rate of each pair over the window, payload{scaled(view)}",
+        "pair" + ("" if middle is None else " (dashed: median)"),
+        f"{unit.name}, payload",
+        traces,
+        shapes=[] if middle is None else [level(middle / unit.size, colours[Colour.TARGET])],
+        hovermode="closest",
+        barmode="overlay",
+        x_axis={"tickformat": "d"},
+        showlegend=True,
+    )
+
+
+def starts(view: BurstView, theme: Theme) -> Figure:
+    """How far from the planned instant each pair's first data was, with its clock's bound.
+
+    Pairs later than the run's tolerance would flatten all others: the axis' title names them.
+    """
+    colours = PALETTES[theme]
+    seen = [
+        (pair, pair.start_error_s) for pair in view.summary.pairs if pair.start_error_s is not None
+    ]
+    rows = [(pair, error) for pair, error in seen if abs(error) <= view.spec.late_after_s]
+    late = [(pair, error) for pair, error in seen if abs(error) > view.spec.late_after_s]
+    said = ", ".join(f"{pair.pair} at {error:.1f} s" for pair, error in late[:3])
+    more = f" and {len(late) - 3} more" if len(late) > 3 else ""
+    beyond = f"; beyond the scale: {said}{more}" if late else ""
+    bounds = [pair.clock_bound_s for pair, _ in rows]
+    return frame(
+        theme,
+        "First data of each pair, from the planned instant",
+        f"pair (whiskers: the clock's own bound{beyond})",
+        "ms after the planned start, UTC",
+        [
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": "first data",
+                "x": [pair.pair_index + 1 for pair, _ in rows],
+                "y": numbers([error for _, error in rows], 1e-3),
+                "marker": {"color": colours[Colour.FLEET], "size": 6},
+                "error_y": {
+                    "type": "data",
+                    "array": numbers(bounds, 1e-3),
+                    "color": colours[Colour.SENT],
+                    "thickness": 1,
+                    "width": 2,
+                },
+                "hovertemplate": "pair %{x}: %{y:.4~g} ms<extra></extra>",
+            }
+        ],
+        hovermode="closest",
+        x_axis={"tickformat": "d"},
+    )
+
+
+def latency(view: BurstView, theme: Theme) -> Figure:
+    """Round trips of each pair's probes: idle before the burst, and under its load."""
+    colours = PALETTES[theme]
+    probed = [(pair.pair_index + 1, pair.latency) for pair in view.summary.pairs if pair.latency]
+    x = [index for index, _ in probed]
+    series = (  # the rings leave a p50 that is as large visible
+        ("before, p50", [path.before.p50_s for _, path in probed], Colour.SENT, 6, "circle-open"),
+        ("under load, p50", [path.during.p50_s for _, path in probed], Colour.FLEET, 6, "circle"),
+        (
+            "under load, p99",
+            [path.during.p99_s for _, path in probed],
+            Colour.LEDGER,
+            10,
+            "circle-open",
+        ),
+    )
+    return frame(
+        theme,
+        "Round trips of each pair's probes, before and under load",
+        "pair",
+        "ms, round trip",
+        [
+            marks(
+                name,
+                x,
+                numbers(values, 1e-3),
+                colours[colour],
+                unit="ms",
+                marker={"color": colours[colour], "size": size, "symbol": symbol},
+            )
+            for name, values, colour, size, symbol in series
+        ],
+        x_axis={"tickformat": "d"},
+    )

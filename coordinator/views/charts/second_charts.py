@@ -1,0 +1,370 @@
+"""Charts of one burst, second by second. The x axis counts from the planned start."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.core.judge.reconcile import Reconciliation
+from coordinator.core.measure.evidence import Floats
+from coordinator.core.plan.spec import Layer
+from coordinator.views.charts.chart_inputs import BurstView
+from coordinator.views.charts.figure import (
+    Figure,
+    Trace,
+    Unit,
+    frame,
+    line,
+    marks,
+    numbers,
+    rate_unit,
+    time_unit,
+    upright,
+)
+from coordinator.views.charts.theme import HEAT, PALETTES, Colour, Theme
+from exchange.messages import Flow
+
+HEAT_CELLS_MAX: Final = 200_000  # larger bursts show means over several seconds
+SPARE_RATIO: Final = 1e-4  # of the planned pairs: rounding of the stored coverage
+
+
+def throughput(view: BurstView, theme: Theme) -> Figure:
+    """The fleet's rate at the objective's layer, with the target and the firewall's ledger.
+
+    Payload is brought to the IP layer by the burst's header ratio; the ledger is shifted by its lag
+    and brought to the same layer by the ratio that its reconciliation used.
+    """
+    colours = PALETTES[theme]
+    spec, series = view.spec, view.series
+    layer = spec.objective.layer
+    factor = view.summary.header_ratio if layer is Layer.IP else 1.0
+    received = _blanked(series.received_bytes * 8 * factor, series.coverage_ratio)
+    sent = _sent(view) * factor
+    target = spec.scaled_target_bits_per_second
+    held = view.summary.reconciliation
+    ledger = _ledger_steps(view, held, factor)
+    unit = rate_unit([*received.tolist(), *sent.tolist(), target])
+    time = time_unit(series.duration_s)
+    at = _middles(view) / time.size
+    traces = []
+    if ledger is not None:
+        x, y, name = ledger
+        traces.append(
+            line(
+                name,
+                x / time.size,
+                numbers(y, unit.size),
+                colours[Colour.LEDGER],
+                steps=True,
+                unit=unit.name,
+            )
+        )
+    traces += [
+        line(
+            "fleet sent",
+            at,
+            numbers(sent, unit.size),
+            colours[Colour.SENT],
+            dash="dot",
+            width=1.25,
+            unit=unit.name,
+        ),
+        line(
+            "fleet received",
+            at,
+            numbers(received, unit.size),
+            colours[Colour.FLEET],
+            width=2.25,
+            unit=unit.name,
+        ),
+    ]
+    inside = _inside(view, series.coverage_ratio)
+    usual = np.nanmax(inside) if not np.isnan(inside).all() else 0.0
+    partly = np.where(inside < usual - SPARE_RATIO, received, np.nan)
+    if not np.isnan(partly).all():
+        traces.append(
+            marks(
+                "fewer pairs on record than at best",
+                at,
+                numbers(partly, unit.size),
+                colours[Colour.WARN],
+                unit=unit.name,
+                marker={"color": colours[Colour.WARN], "size": 5, "symbol": "circle-open"},
+            )
+        )
+    shapes = []
+    if series.window is not None:
+        first, stop = (_offset(view) + np.array(series.window)) / time.size
+        shapes.append(upright(float(first), float(stop), colours[Colour.WINDOW]))
+    if target is not None:
+        ends = np.array([at[0], at[-1]]) if len(at) else np.array([0.0, series.duration_s])
+        traces.append(
+            line(
+                "target",
+                ends,
+                numbers([target, target], unit.size),
+                colours[Colour.TARGET],
+                dash="dash",
+                width=1.5,
+                unit=unit.name,
+            )
+        )
+    return frame(
+        theme,
+        f"Throughput of the fleet, {_layer_name(layer)}{scaled(view)}",
+        _x_title(time, "shaded: the window of the headline"),
+        f"{unit.name}, {_layer_name(layer)}",
+        traces,
+        shapes=shapes,
+        x_axis={"range": _range(view, time)},
+    )
+
+
+def band(view: BurstView, theme: Theme) -> Figure:
+    """The pairs' p5, median and p95 in each second, a flow after the other."""
+    colours = PALETTES[theme]
+    flows = view.series.flows
+    unit = rate_unit(np.concatenate([flow.pair_p95_bits_per_second for flow in flows]).tolist())
+    time = time_unit(view.series.duration_s)
+    at = _middles(view) / time.size
+    traces: list[Trace] = []
+    for number, flow in enumerate(flows):
+        of = "" if len(flows) == 1 else f" {flow.flow.value}"
+        group = flow.flow.value
+        colour = colours[Colour.FLEET if number == 0 else Colour.OTHER]
+        edge = {"width": 1, "dash": "dot" if number == 0 else "dashdot"}
+        low, high, middle = (
+            numbers(_inside(view, values), unit.size)
+            for values in (
+                flow.pair_p5_bits_per_second,
+                flow.pair_p95_bits_per_second,
+                flow.pair_p50_bits_per_second,
+            )
+        )
+        top = line(f"p95{of}", at, high, colour, unit=unit.name, legendgroup=group)
+        bottom = line(f"p5{of}", at, low, colour, unit=unit.name, legendgroup=group)
+        for trace in (top, bottom):
+            trace["line"] |= edge
+        if number == 0 and not _gaps(low) and not _gaps(high):
+            # Plotly fills across gaps, so a band with gaps stays without its filling.
+            bottom |= {"fill": "tonexty", "fillcolor": colours[Colour.FLEET_BAND]}
+        traces += [
+            top,
+            bottom,
+            line(f"median{of}", at, middle, colour, width=2.25, unit=unit.name, legendgroup=group),
+        ]
+    return frame(
+        theme,
+        f"Pairs' rates: p5, median, p95, payload{scaled(view)}",
+        _x_title(time),
+        f"{unit.name} a pair, payload",
+        traces,
+        x_axis={"range": _range(view, time)},
+    )
+
+
+def heatmap(view: BurstView, theme: Theme) -> Figure:
+    """Every pair's rate in every second, all flows; what nobody saw stays empty."""
+    colours = PALETTES[theme]
+    series = view.series
+    cells: NDArray[np.float64] = np.asarray(
+        np.sum([flow.pairs_bits_per_second for flow in series.flows], axis=0, dtype=np.float64)
+    )
+    width = max(1, -(-cells.size // HEAT_CELLS_MAX))
+    means = _column_means(cells, width)
+    unit = rate_unit([float(np.nanmax(means)) if not np.isnan(means).all() else 0.0])
+    time = time_unit(series.duration_s)
+    start = _offset(view) + np.arange(means.shape[1]) * width
+    planned_s = series.duration_s + series.omit_s
+    shown = (start + width > 0) & (start < planned_s)
+    means, start = means[:, shown], start[shown]
+    names = [str(pair.pair_index + 1) for pair in view.summary.pairs]
+    trace: Trace = {
+        "type": "heatmap",
+        "x": numbers((start + width / 2) / time.size),
+        "y": [int(name) for name in names] or list(range(1, len(means) + 1)),
+        "z": [numbers(row, unit.size) for row in means],
+        "zmin": 0,
+        "colorscale": [list(stop) for stop in HEAT],
+        "hoverongaps": False,
+        "hovertemplate": "pair %{y}, second %{x}: %{z:.4~g} " + unit.name + "<extra></extra>",
+        "colorbar": {"title": {"text": f"{unit.name}, payload"}, "thickness": 12},
+    }
+    each = "" if width == 1 else f"mean over {width} s; "
+    return frame(
+        theme,
+        f"Pairs by second, payload received{scaled(view)}",
+        _x_title(time, f"{each}grey: not seen"),
+        "pair",
+        [trace],
+        plot_bgcolor=colours[Colour.UNKNOWN],
+        hovermode="closest",
+        x_axis={"range": [0.0, planned_s / time.size]},
+        y_axis={"rangemode": "normal", "autorange": "reversed", "showgrid": False},
+    )
+
+
+def rtt(view: BurstView, theme: Theme) -> Figure:
+    """Mean round-trip time as the senders' kernels say it."""
+    return _simple(
+        view,
+        theme,
+        "Round-trip time, mean over the sending pairs (TCP)",
+        "ms, TCP round trip",
+        Unit(name="ms", size=1e-3),
+        [(flow.flow, flow.rtt_mean_s) for flow in view.series.flows],
+    )
+
+
+def retransmits(view: BurstView, theme: Theme) -> Figure:
+    """Segments sent again in each second, all pairs."""
+    return _simple(
+        view,
+        theme,
+        "Retransmitted segments of the fleet (TCP)",
+        "segments a second, TCP",
+        Unit(name="", size=1.0),
+        [(flow.flow, flow.retransmits_count) for flow in view.series.flows],
+    )
+
+
+def cpu(view: BurstView, theme: Theme) -> Figure:
+    """Mean busy share of all cores, clients and servers."""
+    colours = PALETTES[theme]
+    time = time_unit(view.series.duration_s)
+    at = _middles(view) / time.size
+    return frame(
+        theme,
+        "CPU, mean over hosts of all cores' busy share",
+        _x_title(time),
+        "% of all cores, host",
+        [
+            line(
+                name, at, numbers(_inside(view, values) * 100), colours[colour], dash=dash, unit="%"
+            )
+            for name, values, colour, dash in (
+                ("clients", view.series.client_cpu_ratio, Colour.FLEET, "solid"),
+                ("servers", view.series.server_cpu_ratio, Colour.OTHER, "dash"),
+            )
+        ],
+        x_axis={"range": _range(view, time)},
+        y_axis={"range": [0, 100]},
+    )
+
+
+def scaled(view: BurstView) -> str:
+    """What a title adds in a lab."""
+    return "" if view.spec.scale == 1 else f" (lab at 1:{view.spec.scale:g}, as measured)"
+
+
+def _simple(
+    view: BurstView,
+    theme: Theme,
+    title: str,
+    y_title: str,
+    unit: Unit,
+    flows: list[tuple[Flow, Floats]],
+) -> Figure:
+    colours = PALETTES[theme]
+    time = time_unit(view.series.duration_s)
+    at = _middles(view) / time.size
+    traces = [
+        line(
+            flow.value if len(flows) > 1 else y_title.split(",")[0],
+            at,
+            numbers(_inside(view, values), unit.size),
+            colours[Colour.FLEET if number == 0 else Colour.OTHER],
+            dash="solid" if number == 0 else "dash",
+            unit=unit.name,
+        )
+        for number, (flow, values) in enumerate(flows)
+    ]
+    return frame(
+        theme, title, _x_title(time), y_title, traces, x_axis={"range": _range(view, time)}
+    )
+
+
+def _layer_name(layer: Layer) -> str:
+    return "IP layer" if layer is Layer.IP else "payload"
+
+
+def _x_title(time: Unit, note: str = "") -> str:
+    return f"{time.name} since the planned start" + (f" ({note})" if note else "")
+
+
+def _offset(view: BurstView) -> float:
+    """Seconds from the planned start to the grid's first second."""
+    return view.series.start_s - view.series.planned_start_s
+
+
+def _middles(view: BurstView) -> Floats:
+    """The middle of each second, in s since the planned start."""
+    count = len(view.series.coverage_ratio)
+    return np.asarray(_offset(view) + np.arange(count, dtype=np.float64) + 0.5)
+
+
+def _range(view: BurstView, time: Unit) -> list[float]:
+    """The planned burst and a little after it; a late pair's tail is beyond the chart."""
+    planned_s = view.series.duration_s + view.series.omit_s
+    return [min(0.0, _offset(view)) / time.size, (planned_s + max(2, planned_s // 20)) / time.size]
+
+
+def _inside(view: BurstView, values: Floats) -> Floats:
+    """Only the seconds that lie wholly in the planned burst: others hold parts of seconds."""
+    middles = _middles(view)
+    planned_s = view.series.duration_s + view.series.omit_s
+    return np.where((middles > 0) & (middles < planned_s), values, np.nan)
+
+
+def _blanked(values: Floats, coverage: Floats) -> Floats:
+    """Seconds that no pair was seen in are unknown, not zero."""
+    return np.where(coverage > 0, values, np.nan)
+
+
+def _sent(view: BurstView) -> Floats:
+    """Sent payload, bit/s; unknown where no sender was heard."""
+    return np.asarray(np.sum([flow.sent_bytes for flow in view.series.flows], axis=0) * 8)
+
+
+def _ledger_steps(
+    view: BurstView, held: Reconciliation | None, factor: float
+) -> tuple[Floats, Floats, str] | None:
+    """The ledger's bins round the burst as steps: x in s, y in bit/s at the chart's layer."""
+    ledger = view.ledger
+    if ledger is None or held is None:
+        return None
+    lag_s = held.lag_s if held.lag_s is not None else (ledger.lag_hint_s or 0.0)
+    start = ledger.start_s - lag_s - view.series.planned_start_s
+    end = ledger.end_s - lag_s - view.series.planned_start_s
+    time = time_unit(view.series.duration_s)
+    first, last = (edge * time.size for edge in _range(view, time))
+    near = (end > first) & (start < last)
+    if not near.any():
+        return None
+    rate = ledger.bytes[near] * 8 / (end[near] - start[near]) / held.overhead_ratio * factor
+    # Each bin is a flat step of its own: gaps between bins stay gaps.
+    x = np.column_stack((start[near].clip(first), end[near].clip(None, last))).ravel()
+    y = np.column_stack((rate, rate)).ravel()
+    shift = "lag unknown" if held.lag_s is None else f"{lag_s:.3g} s lag taken off"
+    return x, y, f"firewall ledger ({held.source}, {shift})"
+
+
+def _column_means(cells: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+    """Means of ``width`` neighbouring columns over their known cells; NaN where none is known."""
+    if width == 1:
+        return cells
+    count = -(-cells.shape[1] // width)
+    padded = np.full((cells.shape[0], count * width), np.nan)
+    padded[:, : cells.shape[1]] = cells
+    grouped = padded.reshape(cells.shape[0], count, width)
+    known = (~np.isnan(grouped)).sum(axis=2)
+    total = np.nansum(grouped, axis=2)
+    means: NDArray[np.float64] = np.full(total.shape, np.nan)
+    np.divide(total, known, out=means, where=known > 0)
+    return means
+
+
+def _gaps(values: list[float | None]) -> bool:
+    """Whether an unknown value lies between known ones."""
+    known = [place for place, value in enumerate(values) if value is not None]
+    return not known or None in values[known[0] : known[-1] + 1]

@@ -1,0 +1,242 @@
+"""Charts of a study: the curve of a sweep with its knees, the modes of a device, a search."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from coordinator.studies.search import loss_ratio
+from coordinator.studies.study import AB, Matrix, Search, Study, Sweep, TrialResult
+from coordinator.studies.trials import planned_trials
+from coordinator.views.charts.catalogue import NoChart, UnknownChart
+from coordinator.views.charts.figure import (
+    Figure,
+    Trace,
+    bars,
+    frame,
+    line,
+    marks,
+    numbers,
+    rate_unit,
+)
+from coordinator.views.charts.theme import PALETTES, Colour, Theme
+from exchange.messages import Message
+
+_LINES: Final = (Colour.FLEET, Colour.OTHER, Colour.SENT)
+_DASHES: Final = ("solid", "dash", "dot")
+
+
+class StudyChart(Message):
+    """A chart of a study, drawn."""
+
+    name: str
+    title: str
+    says: str  # what a reader sees in it, in one sentence
+    theme: Theme
+    figure: Mapping[str, Any]  # plotly's `data` and `layout`
+
+
+def draw_study(name: str, study: Study, theme: Theme) -> StudyChart:
+    """One of a study's charts. Raises :class:`NoChart`, :class:`UnknownChart`."""
+    if name not in _CHARTS:
+        raise UnknownChart(f"chart {name!r}: no such chart; there are: {', '.join(_CHARTS)}")
+    title, says, draw = _CHARTS[name]
+    return StudyChart(name=name, title=title, says=says, theme=theme, figure=draw(study, theme))
+
+
+def chart_of(study: Study) -> str:
+    """The name of the chart that fits a study's question."""
+    question = study.spec.question
+    return "modes" if isinstance(question, AB | Matrix) else question.kind
+
+
+def _measured(study: Study) -> Sequence[TrialResult]:
+    """The trials that the conclusion rests on."""
+    floor = study.spec.spec.objective.coverage_floor_ratio
+    results = [each for each in study.results if each.is_whole(floor)]
+    if not results:
+        raise NoChart("study: no whole trial has a rate yet")
+    return results
+
+
+def sweep(study: Study, theme: Theme) -> Figure:
+    """Payload over the first field's values, a line or bars for each value of the second."""
+    question = study.spec.question
+    if not isinstance(question, Sweep):
+        raise NoChart(f"chart sweep: the study is a {question.kind}; ask for {chart_of(study)}")
+    colours = PALETTES[theme]
+    axis, *others = question.axes
+    trials = planned_trials(question)
+    found: dict[str, list[tuple[float, float | None]]] = defaultdict(list)
+    for result in _measured(study):
+        trial = trials[result.index]
+        value = trial.overrides[axis.field]
+        at = float(value) if axis.is_numeric else 1.0 + axis.values.index(value)
+        other = ", ".join(f"{each.field} = {trial.overrides[each.field]}" for each in others)
+        found[other].append((at, result.received_bits_per_second))
+    unit = rate_unit([rate for points in found.values() for _, rate in points])
+    traces: list[Trace] = []
+    for number, (other, points) in enumerate(found.items()):
+        points.sort()
+        colour = _LINES[number % len(_LINES)]
+        drawn = (
+            other or "payload received",
+            [x for x, _ in points],
+            numbers([y for _, y in points], unit.size),
+            colours[colour],
+        )
+        if axis.is_numeric:
+            dash = _DASHES[number // len(_LINES) % len(_DASHES)]
+            traces.append(line(*drawn, dash=dash, unit=unit.name))
+        else:
+            traces.append(bars(*drawn, unit=unit.name))
+    knees = study.conclusion.knees if study.conclusion is not None else ()
+    if knees:
+        traces.append(
+            marks(
+                "knee",
+                [knee.value for knee in knees],
+                numbers([knee.received_bits_per_second for knee in knees], unit.size),
+                colours[Colour.MISSING],
+                unit=unit.name,
+                marker={"color": colours[Colour.MISSING], "size": 11, "symbol": "x"},
+            )
+        )
+    named = "" if axis.is_numeric else f": {_numbered([str(value) for value in axis.values])}"
+    categories: Mapping[str, Any] = {
+        "barmode": "group",
+        "x_axis": {"tickformat": "d", "dtick": 1},
+    }
+    return frame(
+        theme,
+        f"Payload over {axis.field}",
+        f"{axis.field}{named}",
+        f"{unit.name}, payload at real scale",
+        traces,
+        hovermode="closest",
+        **({} if axis.is_numeric else categories),
+    )
+
+
+def modes(study: Study, theme: Theme) -> Figure:
+    """Each mode's share of the best mode's payload, and how busy the hosts were."""
+    question = study.spec.question
+    if not isinstance(question, AB | Matrix):
+        raise NoChart(f"chart modes: the study is a {question.kind}; ask for {chart_of(study)}")
+    colours = PALETTES[theme]
+    trials = planned_trials(question)
+    grouped: dict[str, list[TrialResult]] = {trial.mode or "": [] for trial in trials}
+    for result in _measured(study):
+        grouped[trials[result.index].mode or ""].append(result)
+    names = list(grouped)
+    means = [_mean([r.received_bits_per_second for r in grouped[name]]) for name in names]
+    best = max(mean for mean in means if mean is not None)
+    unit = rate_unit([best])
+    shown: Sequence[tuple[str, list[float | None], Colour]] = (
+        ("payload", [None if mean is None else mean / best for mean in means], Colour.FLEET),
+        (
+            "clients' CPU",
+            [_mean([r.client_cpu_ratio for r in grouped[name]]) for name in names],
+            Colour.SENT,
+        ),
+        (
+            "servers' CPU",
+            [_mean([r.server_cpu_ratio for r in grouped[name]]) for name in names],
+            Colour.OTHER,
+        ),
+    )
+    at = [float(number + 1) for number in range(len(names))]
+    rates = [
+        f"{name} {'unknown' if mean is None else f'{mean / unit.size:.4g} {unit.name}'}"
+        for name, mean in zip(names, means, strict=True)
+    ]
+    return frame(
+        theme,
+        f"Payload and CPU by mode (100 %: {best / unit.size:.4g} {unit.name} of payload)",
+        _numbered(rates),
+        "% of the best payload; % of cores busy",
+        [
+            bars(name, at, numbers(values, 0.01), colours[colour], unit="%")
+            for name, values, colour in shown
+            if any(value is not None for value in values)
+        ],
+        hovermode="closest",
+        barmode="group",
+        x_axis={"tickformat": "d", "dtick": 1},
+    )
+
+
+def search(study: Study, theme: Theme) -> Figure:
+    """What was received at each offered rate, and which trials kept the goals."""
+    question = study.spec.question
+    if not isinstance(question, Search):
+        raise NoChart(f"chart search: the study is a {question.kind}; ask for {chart_of(study)}")
+    colours = PALETTES[theme]
+    kept: dict[bool, list[tuple[float, float | None]]] = {True: [], False: []}
+    for result in _measured(study):
+        offer = result.offered_bits_per_second
+        if offer is None:
+            continue
+        lost = loss_ratio(question, study.spec.spec, result, offer)
+        within = lost <= question.shortfall_max_ratio
+        kept[within].append((offer, result.received_bits_per_second))
+    offers = [offer for points in kept.values() for offer, _ in points]
+    unit = rate_unit(offers)
+    traces = [
+        line(
+            "all that was offered",
+            numbers([0.0, max(offers)], unit.size),
+            numbers([0.0, max(offers)], unit.size),
+            colours[Colour.TARGET],
+            dash="dash",
+            unit=unit.name,
+        )
+    ]
+    for within, name, colour in (
+        (True, "kept the goals", Colour.FLEET),
+        (False, "did not", Colour.MISSING),
+    ):
+        points = sorted(kept[within])
+        if points:
+            traces.append(
+                marks(
+                    name,
+                    numbers([x for x, _ in points], unit.size),
+                    numbers([y for _, y in points], unit.size),
+                    colours[colour],
+                    unit=unit.name,
+                    marker={
+                        "color": colours[colour],
+                        "size": 9,
+                        "symbol": "circle" if within else "x",
+                    },
+                )
+            )
+    return frame(
+        theme,
+        "Received over offered",
+        f"{unit.name} of payload offered",
+        f"{unit.name} of payload received",
+        traces,
+        hovermode="closest",
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _numbered(names: Sequence[str]) -> str:
+    return ", ".join(f"{number + 1} = {name}" for number, name in enumerate(names))
+
+
+_CHARTS: Final[Mapping[str, tuple[str, str, Callable[[Study, Theme], Figure]]]] = {
+    "sweep": ("Sweep", "How the payload changes over a field, with the knee marked.", sweep),
+    "modes": ("Modes", "What the device carries in each mode, and what it costs in CPU.", modes),
+    "search": (
+        "Search",
+        "What came through at each offered rate, and which kept the goals.",
+        search,
+    ),
+}
+STUDY_CHARTS: Final = tuple(_CHARTS)

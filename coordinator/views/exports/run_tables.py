@@ -1,0 +1,164 @@
+"""A run as four tables: its seconds, its pairs, its bursts, and its summary. Pure.
+
+Columns are named as in the API, so a name carries its unit; ``unit`` and ``layer`` say it again.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel
+
+from coordinator.core.judge.summary import BurstSummary, RunSummary
+from coordinator.core.measure.roundtrips import PathLatency
+from coordinator.core.measure.second_table import CELLS_MAX_COUNT, Column, fleet_table
+from coordinator.core.measure.series import BurstSeries
+
+Tables = Mapping[str, Sequence[Column]]
+TABLES: Final = ("seconds", "pairs", "bursts", "summary")
+
+_COLUMNS_COUNT: Final = 15  # of the table of seconds, at most
+_UNITS: Final = (  # how a name ends, the unit
+    ("_bits_per_second", "bit/s"),
+    ("_s", "s"),
+    ("_ratio", "ratio"),
+    ("_count", "count"),
+    ("_bytes", "B"),
+    ("_at", "UTC"),
+)
+
+
+def make_tables(summary: RunSummary, series: Sequence[BurstSeries]) -> Tables:
+    """The tables of a run; ``series`` of the bursts whose seconds are wanted."""
+    return {
+        "seconds": _seconds(series),
+        "pairs": _columns(
+            [
+                {"burst": burst.index + 1, **_flat(pair), **_latency(pair.latency)}
+                for burst in summary.bursts
+                for pair in burst.pairs
+            ]
+        ),
+        "bursts": _columns([_burst(burst) for burst in summary.bursts]),
+        "summary": _columns([_flat(summary)]),
+    }
+
+
+def _seconds(series: Sequence[BurstSeries]) -> Sequence[Column]:
+    """Fleet figures, a row a burst, flow and second."""
+    if not series:
+        return ()
+    parts = [fleet_table(burst, _step_s(burst)) for burst in series]
+    numbers = np.concatenate(
+        [
+            np.full(len(part[0].values), burst.burst_index + 1)
+            for burst, part in zip(series, parts, strict=True)
+        ]
+    )
+    return [
+        Column(name="burst", unit="number from 1", values=numbers),
+        *(
+            Column(
+                name=column.name,
+                unit=column.unit,
+                layer=column.layer,
+                values=np.concatenate([part[place].values for part in parts]),
+            )
+            for place, column in enumerate(parts[0])
+        ),
+    ]
+
+
+def _step_s(series: BurstSeries) -> int:
+    """One second, or for bursts of many hours as many as one table carries (see `known_s`)."""
+    cells = len(series.coverage_ratio) * len(series.flows) * _COLUMNS_COUNT
+    return max(1, -(-cells // CELLS_MAX_COUNT))
+
+
+def _burst(burst: BurstSummary) -> dict[str, Any]:
+    """A burst's figures on one row, its reconciliation's among them."""
+    held = burst.reconciliation
+    said = {"burst": burst.index + 1, **_flat(burst)}
+    del said["index"]
+    if burst.window is not None:
+        said |= {f"window_{name}": value for name, value in _flat(burst.window).items()}
+    said |= {
+        f"reconciliation_{name}": None if held is None else getattr(held, name)
+        for name in ("lag_s", "overhead_ratio", "residual_ratio", "residual_uncertainty_ratio")
+    }
+    seen = burst.latency
+    if seen is not None:
+        said |= _latency(seen.fleet)
+        said |= {f"latency_{name}": value for name, value in _flat(seen).items()}
+    return said
+
+
+def _latency(path: PathLatency | None) -> dict[str, Any]:
+    """Round trips of probes, phase by phase; nothing without probes."""
+    if path is None:
+        return {}
+    said = {
+        f"latency_{phase}_{name}": value
+        for phase in ("before", "during", "after")
+        for name, value in _flat(getattr(path, phase)).items()
+    }
+    return said | {"latency_buffer_delay_ratio": path.buffer_delay_ratio}
+
+
+def _flat(value: BaseModel) -> dict[str, Any]:
+    """A value's plain fields; completeness by its states; lists and other values are left out."""
+    flat: dict[str, Any] = {}
+    for name in type(value).model_fields:
+        inner = getattr(value, name)
+        if name == "completeness":
+            flat |= {f"completeness_{key}": part for key, part in inner.model_dump().items()}
+        elif inner is None or isinstance(inner, bool | int | float | str | StrEnum | datetime):
+            flat[name] = inner
+    flat.pop("completeness_completeness_ratio", None)
+    return flat
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> Sequence[Column]:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return [
+        Column(
+            name=name,
+            unit=_unit(name),
+            layer=_layer(name),
+            values=_values([row.get(name) for row in rows]),
+        )
+        for name in names
+    ]
+
+
+def _values(cells: Sequence[Any]) -> NDArray[Any]:
+    """One column; what no row knows is a column of unknown figures."""
+    known = [cell for cell in cells if cell is not None]
+    if any(isinstance(cell, datetime) for cell in known):
+        return np.array(
+            [None if at is None else at.replace(tzinfo=None) for at in cells], "datetime64[ms]"
+        )
+    if any(isinstance(cell, str | bool) for cell in known):
+        return np.array(["" if cell is None else str(cell) for cell in cells])
+    if len(known) == len(cells) and all(isinstance(cell, int) for cell in known):
+        return np.array(cells, np.int64)
+    return np.array([np.nan if cell is None else float(cell) for cell in cells])
+
+
+def _unit(name: str) -> str:
+    if name == "burst":
+        return "number from 1"
+    return next((unit for ending, unit in _UNITS if name.endswith(ending)), "name")
+
+
+def _layer(name: str) -> str | None:
+    if not name.endswith("_bits_per_second"):
+        return None
+    if "firewall" in name:
+        return "the ledger's"
+    if "target" in name:
+        return "the target's"
+    return "ip" if "_ip_" in name else "payload"

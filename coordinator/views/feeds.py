@@ -1,0 +1,347 @@
+"""What viewers of a run are told while they look: one poll of the table, shared by all of them.
+
+A feed keeps the newest picture of one burst and, for each part of it, the number of the look that
+last changed it. A viewer only remembers the number it has seen, so a slow one costs no memory: it
+is told the newest state when it comes back. A feed looks at most once a second, rests at least as
+long as a look takes, and does not look while nobody does.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from coordinator.core.judge.judge import Finding
+from coordinator.core.judge.summary import RunSummary
+from coordinator.core.live.look import (
+    LiveFinding,
+    LiveLedger,
+    LiveStatus,
+    Picture,
+    changed_seconds,
+    empty_picture,
+    final_picture,
+    ledger_message,
+    live_status,
+    picture,
+    picture_so_far,
+    seconds_message,
+    shown_burst,
+)
+from coordinator.core.live.status import BurstPhase, RunStatus
+from coordinator.core.measure.evidence import FirewallLedger
+from coordinator.core.plan.spec import Burst, Plan
+from coordinator.device.ledgers import LedgerError
+from coordinator.runs.coordinator import Coordinator, UnknownRun
+from coordinator.runs.stored import UnknownBurst, read_measured
+from exchange.ports import ExchangeError
+
+log = logging.getLogger(__name__)
+
+POLL_S: Final = 1.0  # s between two looks, at least
+BEAT_S: Final = 5.0  # s of silence after which a viewer is told that the line stands
+LINGER_S: Final = 60.0  # s for which a feed that nobody follows can be taken up again
+VIEWERS_MAX_COUNT: Final = 200
+LEDGER_POLL_S: Final = 2.0  # s between two readings of the firewall's figures, at least
+SECONDS_A_MESSAGE: Final = 120  # of a thousand pairs: 640 kB
+
+
+class TooManyViewers(Exception):
+    """This coordinator serves as many event streams as it may."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One event of a stream; a beat has no name."""
+
+    name: str | None = None
+    data: str = ""  # JSON
+    id: str | None = None  # on the last event of a look: where a viewer can take up again
+
+
+@dataclass(slots=True)
+class _Shown:
+    """The newest state of one burst; each part with the number of the look that changed it."""
+
+    status: tuple[int, LiveStatus] | None = None
+    picture: Picture | None = None
+    figures_at: int = 0
+    seconds_at: dict[int, int] = field(default_factory=dict)
+    findings: dict[str, tuple[int, Finding | None]] = field(default_factory=dict)
+    ledger: tuple[int, LiveLedger] | None = None
+    summary: tuple[int, RunSummary] | None = None
+
+
+class Feed:
+    """Follows one run, or one burst of it, for any number of viewers."""
+
+    def __init__(self, coordinator: Coordinator, plan: Plan, burst_index: int | None) -> None:
+        self._coordinator = coordinator
+        self._plan = plan
+        self._burst_index = burst_index  # None: whichever is under way
+        self._name = secrets.token_hex(3)
+        self._look = 0
+        self._shown = _Shown()
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._ledger: FirewallLedger | None = None
+        self._ledger_problem: str | None = None
+        self._ledger_due_s = 0.0  # monotonic
+        self._encoded: tuple[tuple[int, int], list[tuple[str, str]]] | None = None
+        self.viewers_count = 0
+        self.left_s = time.monotonic()
+        self.over = False
+
+    async def follow(self, last_event_id: str | None) -> AsyncGenerator[Event]:
+        """Everything that changed since ``last_event_id``, then every change, until the run's end.
+
+        An id of another feed (a coordinator that was restarted) starts from the beginning.
+        """
+        seen = self._number_of(last_event_id)
+        self.viewers_count += 1
+        if self._task is None and not self.over:
+            self._task = asyncio.create_task(self._run())
+        try:
+            while True:
+                changed, look = self._changed, self._look
+                if look > seen:
+                    events = self._since(seen)
+                    for place, (name, data) in enumerate(events):
+                        last = place == len(events) - 1
+                        yield Event(
+                            name=name, data=data, id=f"{self._name}.{look}" if last else None
+                        )
+                    seen = look
+                    continue
+                if self.over:
+                    return
+                try:
+                    async with asyncio.timeout(BEAT_S):
+                        await changed.wait()
+                except TimeoutError:
+                    yield Event()
+        finally:
+            self.viewers_count -= 1
+            self.left_s = time.monotonic()
+            if self.viewers_count == 0:
+                await self.stop()
+
+    async def stop(self) -> None:
+        """Look no more."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    def end(self) -> None:
+        """Let every viewer go: the coordinator stops."""
+        self.over = True
+        self._wake()
+
+    def _number_of(self, event_id: str | None) -> int:
+        name, _, number = (event_id or "").partition(".")
+        known = name == self._name and number.isdecimal()
+        return min(int(number), self._look) if known else 0
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def _run(self) -> None:
+        while not self.over:
+            began_s = time.monotonic()
+            try:
+                await self._take()
+            except ExchangeError as error:
+                self._say_problem(str(error))
+            except UnknownRun:  # pruned while somebody looks
+                self.over = True
+            except Exception:
+                log.exception("feed", extra={"action": "feed", "run_id": self._plan.run_id})
+                self._say_problem("the coordinator could not work out what is new; see its log")
+            self._look += 1
+            self._wake()
+            took_s = time.monotonic() - began_s
+            await asyncio.sleep(max(POLL_S - took_s, took_s))
+
+    def _say_problem(self, problem: str) -> None:
+        if self._shown.status is not None:
+            said = self._shown.status[1].model_copy(update={"problem": problem})
+            self._shown.status = (self._look + 1, said)
+
+    async def _take(self) -> None:
+        """Look once."""
+        plan, coordinator = self._plan, self._coordinator
+        summary = await coordinator.summary(plan.run_id)
+        status = await coordinator.status(plan.run_id)
+        index = shown_burst(plan, status) if self._burst_index is None else self._burst_index
+        if summary is not None and self._burst_index is None:
+            index = self._shown.picture.burst_index if self._shown.picture else index
+        burst = plan.bursts[index]
+        await self._read_ledger(begun=status.bursts[index].phase is not BurstPhase.PLANNED)
+        shown = await self._picture(status, summary, burst)
+        self._put(status, shown, summary)
+
+    async def _picture(
+        self, status: RunStatus, summary: RunSummary | None, burst: Burst
+    ) -> Picture:
+        plan, coordinator = self._plan, self._coordinator
+        stands = status.bursts[burst.index]
+        if stands.phase in (BurstPhase.PLANNED, BurstPhase.ARMING) and summary is None:
+            return empty_picture(plan, burst)
+        stored = await read_measured(coordinator.fabric.records, plan.run_id, burst.index)
+        if stored is not None:
+            if summary is not None:
+                return await asyncio.to_thread(final_picture, summary, burst.index, stored.series)
+            planned_s = burst.duration_s + burst.omit_s
+            return await asyncio.to_thread(
+                picture,
+                stored.summary,
+                stored.series,
+                planned_s=planned_s,
+                known_s=planned_s,
+                final=True,
+            )
+        if stands.phase is BurstPhase.OVER and summary is not None:
+            return empty_picture(plan, burst)
+        evidence = await coordinator.evidence(plan, burst)
+        now = coordinator.now()
+        return await asyncio.to_thread(picture_so_far, plan, evidence, self._ledger, now)
+
+    async def _read_ledger(self, *, begun: bool) -> None:
+        """The firewall's figures, as often as their source bears."""
+        if not begun or time.monotonic() < self._ledger_due_s:
+            return
+        try:
+            self._ledger, poll_s = await self._coordinator.ledger_so_far(self._plan)
+            self._ledger_problem = None
+        except LedgerError as error:
+            self._ledger_problem, poll_s = str(error), 10.0
+        self._ledger_due_s = time.monotonic() + max(LEDGER_POLL_S, poll_s)
+
+    def _put(self, status: RunStatus, now: Picture, summary: RunSummary | None) -> None:
+        """Take over what has changed, under the number of this look."""
+        look, shown = self._look + 1, self._shown
+        if shown.picture is None or shown.picture.burst_index != now.burst_index:
+            self._shown = shown = _Shown(status=shown.status)
+        said = live_status(self._plan, status, now.burst_index, self._coordinator.now())
+        if shown.status is None or _without_now(shown.status[1]) != _without_now(said):
+            shown.status = (look, said)
+        for second in changed_seconds(shown.picture, now):
+            shown.seconds_at[second] = look
+        if now.figures is not None and (
+            shown.picture is None or shown.picture.figures != now.figures
+        ):
+            shown.figures_at = look
+        self._put_findings(look, {finding.id: finding for finding in now.findings})
+        burst = self._plan.bursts[now.burst_index]
+        if self._ledger_due_s:  # it was asked for
+            ledger = ledger_message(self._ledger, burst, self._ledger_problem)
+            if shown.ledger is None or shown.ledger[1] != ledger:
+                shown.ledger = (look, ledger)
+        shown.picture = now
+        if summary is not None:
+            shown.summary = (look, summary)
+            self.over = True
+
+    def _put_findings(self, look: int, findings: Mapping[str, Finding]) -> None:
+        kept = self._shown.findings
+        for name in sorted(kept.keys() | findings.keys()):
+            before, now = kept.get(name, (0, None))[1], findings.get(name)
+            if before != now:
+                kept[name] = (look, now)
+
+    def _since(self, seen: int) -> list[tuple[str, str]]:
+        """The events of all looks after ``seen``; encoded once for viewers that stand alike."""
+        key = (seen, self._look)
+        if self._encoded is None or self._encoded[0] != key:
+            self._encoded = (key, list(self._events_since(seen)))
+        return self._encoded[1]
+
+    def _events_since(self, seen: int) -> list[tuple[str, str]]:
+        shown = self._shown
+        # Who starts anew, also after this coordinator was started again, forgets what it had.
+        events = [("begin", json.dumps({"feed": self._name}))] if seen == 0 else []
+        if shown.status is not None and shown.status[0] > seen:
+            events.append(("status", shown.status[1].model_dump_json()))
+        if shown.picture is not None:
+            kept = range(
+                shown.picture.first_second, shown.picture.first_second + len(shown.picture)
+            )
+            new = [second for second in kept if shown.seconds_at.get(second, 0) > seen]
+            for place in range(0, len(new), SECONDS_A_MESSAGE):
+                part = new[place : place + SECONDS_A_MESSAGE]
+                events.append(("seconds", seconds_message(shown.picture, part).model_dump_json()))
+            if shown.picture.figures is not None and shown.figures_at > seen:
+                events.append(("figures", shown.picture.figures.model_dump_json()))
+        if shown.ledger is not None and shown.ledger[0] > seen:
+            events.append(("ledger", shown.ledger[1].model_dump_json()))
+        index = 0 if shown.picture is None else shown.picture.burst_index
+        for name, (look, finding) in shown.findings.items():
+            if look > seen and not (finding is None and seen == 0):
+                said = LiveFinding(burst_index=index, id=name, finding=finding)
+                events.append(("finding", said.model_dump_json()))
+        if shown.summary is not None and shown.summary[0] > seen:
+            events.append(("summary", _without_pairs(shown.summary[1]).model_dump_json()))
+        return events
+
+
+class Feeds:
+    """The feeds of one coordinator."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._feeds: dict[tuple[str, int | None], Feed] = {}
+
+    @property
+    def viewers_count(self) -> int:
+        return sum(feed.viewers_count for feed in self._feeds.values())
+
+    async def open(self, run_id: str, burst_index: int | None) -> Feed:
+        """The feed of a run, or of one of its bursts.
+
+        Raises ``UnknownRun``, :class:`UnknownBurst`, :class:`TooManyViewers`.
+        """
+        plan = await self._coordinator.read_plan(run_id)
+        if burst_index is not None and burst_index >= len(plan.bursts):
+            raise UnknownBurst(
+                f"burst {burst_index + 1}: not in run {run_id}, which has {len(plan.bursts)}"
+            )
+        self._forget()
+        if self.viewers_count >= VIEWERS_MAX_COUNT:
+            raise TooManyViewers(
+                f"{VIEWERS_MAX_COUNT} event streams are open, which is all; close a page"
+            )
+        key = (run_id, burst_index)
+        if key not in self._feeds:
+            self._feeds[key] = Feed(self._coordinator, plan, burst_index)
+        return self._feeds[key]
+
+    def _forget(self) -> None:
+        """Drop what nobody can take up any more; an ended run is read anew."""
+        now_s = time.monotonic()
+        for key, feed in list(self._feeds.items()):
+            if not feed.viewers_count and (feed.over or now_s - feed.left_s > LINGER_S):
+                del self._feeds[key]
+
+    async def close(self) -> None:
+        """Let every viewer go."""
+        for feed in self._feeds.values():
+            feed.end()
+            await feed.stop()
+
+
+def _without_now(status: LiveStatus) -> LiveStatus:
+    return status.model_copy(update={"now": status.created_at})
+
+
+def _without_pairs(summary: RunSummary) -> RunSummary:
+    """A thousand pairs in a hundred bursts are for the reports; the page asks for what it shows."""
+    bursts = tuple(burst.model_copy(update={"pairs": ()}) for burst in summary.bursts)
+    return summary.model_copy(update={"bursts": bursts})

@@ -1,0 +1,151 @@
+"""Groups of bursts to compare: which bursts, and what besides was fixed. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from coordinator.core.judge.comparison import Comparison, Group, compare, observe
+from coordinator.core.judge.summary import BurstSummary, RunSummary
+from coordinator.core.plan.spec import Plan
+from coordinator.imports.original_runs import SCENARIO as TABLE_SCENARIO
+from exchange.messages import Message, RunId, UtcDatetime
+
+# Labels that say nothing of what was measured.
+NOT_CONDITIONS: Final = ("timezone", "study", "trial")
+
+
+class EmptyGroup(Exception):
+    """A group has no burst; the message is one line for a person."""
+
+
+class Selection(Message):
+    """Bursts of one or more runs: those wholly between two instants, where they are given."""
+
+    name: str | None = Field(default=None, max_length=200)
+    run_ids: tuple[RunId, ...] = Field(min_length=1, max_length=200)
+    from_at: UtcDatetime | None = None  # bursts that start after it
+    before_at: UtcDatetime | None = None  # bursts that end by it
+
+
+class CompareRequest(Message):
+    """Two groups of bursts."""
+
+    a: Selection
+    b: Selection
+    label: Annotated[str, Field(max_length=41)] | None = Field(
+        default=None, description="the label or device field that is meant to differ"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run that is over."""
+
+    plan: Plan
+    summary: RunSummary
+
+
+def compare_runs(
+    request: CompareRequest, a_runs: Sequence[Run], b_runs: Sequence[Run]
+) -> Comparison:
+    """Compare ``b`` with ``a``; the runs are those that the request names.
+
+    What is labelled differently counts as a differing condition, but for the one label that is
+    meant: the one named, else the only one. Raises :class:`EmptyGroup`.
+    """
+    labels = (_labels(a_runs), _labels(b_runs))
+    differ = {
+        name
+        for name in labels[0].keys() | labels[1].keys()
+        if labels[0].get(name) != labels[1].get(name)
+    }
+    meant = request.label or (next(iter(differ)) if len(differ) == 1 else None)
+    groups = [
+        _group(selection, runs, own, meant)
+        for selection, runs, own in zip(
+            (request.a, request.b), (a_runs, b_runs), labels, strict=True
+        )
+    ]
+    return compare(*groups)
+
+
+def _group(
+    selection: Selection, runs: Sequence[Run], labels: Mapping[str, str], meant: str | None
+) -> Group:
+    bursts = sorted(
+        (burst for run in runs for burst in run.summary.bursts if _chosen(burst, selection)),
+        key=lambda burst: burst.planned_start_at,
+    )
+    name = selection.name or ", ".join(selection.run_ids)
+    if not bursts:
+        raise EmptyGroup(f"{name}: no burst; {_span(runs)}")
+    said = {
+        f"label {key}": value
+        for key, value in labels.items()
+        if key != meant and key not in NOT_CONDITIONS
+    }
+    if meant is not None and meant in labels and selection.name is None:
+        name = f"{name} ({meant}={labels[meant]})"
+    return Group(
+        name=name,
+        observations=tuple(observe(burst) for burst in bursts),
+        conditions={**_merged([_conditions(run.plan) for run in runs]), **said},
+    )
+
+
+def _chosen(burst: BurstSummary, selection: Selection) -> bool:
+    after = selection.from_at is None or burst.planned_start_at > selection.from_at
+    return after and (selection.before_at is None or burst.planned_end_at <= selection.before_at)
+
+
+def _span(runs: Sequence[Run]) -> str:
+    starts: list[datetime] = [
+        burst.planned_start_at for run in runs for burst in run.summary.bursts
+    ]
+    if not starts:
+        return "the run has none"
+    return f"bursts start from {min(starts):%Y-%m-%dT%H:%M:%SZ} to {max(starts):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _labels(runs: Sequence[Run]) -> Mapping[str, str]:
+    return _merged([{**run.plan.spec.device, **run.plan.spec.labels} for run in runs])
+
+
+def _conditions(plan: Plan) -> Mapping[str, str]:
+    """What a run fixed, as far as it is known: a table does not say how traffic was made."""
+    spec, traffic = plan.spec, plan.spec.traffic
+    known: dict[str, object] = {
+        "scenario": spec.scenario,
+        "pairs": spec.pairs_count,
+        "burst_s": spec.burst_s,
+    }
+    if spec.scale != 1:
+        known["scale"] = f"1:{spec.scale:g}"
+    if spec.scenario != TABLE_SCENARIO:
+        known |= {
+            "engine": traffic.engine,
+            "streams": traffic.streams_count,
+            "protocol": traffic.protocol.value,
+            "direction": traffic.direction.value,
+            **{
+                name: value
+                for name in (
+                    *("stream_bits_per_second", "block_bytes", "window_bytes", "mss_bytes"),
+                    "congestion",
+                )
+                if (value := getattr(traffic, name)) is not None
+            },
+        }
+    return {name: str(value) for name, value in known.items()}
+
+
+def _merged(parts: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
+    """One value a name; several are said together."""
+    names = {name for part in parts for name in part}
+    return {
+        name: "/".join(sorted({part.get(name, "unknown") for part in parts}))
+        for name in sorted(names)
+    }

@@ -1,0 +1,288 @@
+"""Figures for Prometheus: what is going on now, and how the newest run ended.
+
+The names are an interface: dashboards and alerts are written against them, and docs/metrics.md
+lists them. Units are Prometheus's own: seconds, bits, ratios from 0 to 1. A figure that is unknown
+has no sample, so it is absent from graphs and never zero. Labels are bounded: states, roles,
+layers, and one run at a time.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from importlib.metadata import version
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.summary import RunSummary
+from coordinator.core.live.progress import Progress
+from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
+from coordinator.core.plan.meter import PriceMeter
+from coordinator.device.ledgers import LedgerError
+from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.spending import Budgets
+from exchange.messages import AgentState, Outcome, Presence, Role
+from exchange.ports import QueueCounts
+from exchange.records import RunHeader
+
+STALE_AFTER: Final = timedelta(seconds=30)  # an agent that was not heard of for so long
+_RUNS_LOOKED_AT: Final = 50
+_OPEN_LOOKED_AT: Final = 5
+_PHASES: Final = ("unclaimed", "claimed", "armed", "reported")
+_GONE: Final = "stale"
+
+METRICS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "broadside_build_info": ("This coordinator's version.", ("version",)),
+    "broadside_tick_age_seconds": ("Time since it last looked after all runs.", ()),
+    "broadside_agents": (
+        "Agents by role and state; stale: not heard of for 30 s.",
+        ("role", "state"),
+    ),
+    "broadside_clock_bound_max_seconds": ("Largest clock error that a live agent admits.", ()),
+    "broadside_queue_messages": (
+        "Messages on the job queue: active, scheduled or dead.",
+        ("state",),
+    ),
+    "broadside_runs_open": ("Runs without a verdict, of the newest 50.", ()),
+    "broadside_run_info": (
+        "The run that the figures below are of: the one under way, else the newest.",
+        ("run_id", "scenario", "state"),
+    ),
+    "broadside_run_target_bits_per_second": (
+        "Its target divided by scale, at the layer named.",
+        ("layer",),
+    ),
+    "broadside_run_scale": ("Real rates are this many times the measured ones.", ()),
+    "broadside_run_bursts": ("Its bursts by phase.", ("phase",)),
+    "broadside_burst_pairs": (
+        "Pairs of the burst under way, by how far they have come.",
+        ("phase",),
+    ),
+    "broadside_burst_outcomes": (
+        "Pairs of that burst that have reported, by outcome.",
+        ("outcome",),
+    ),
+    "broadside_burst_seconds_to_start": ("Until that burst's instant; negative once begun.", ()),
+    "broadside_fleet_bits_per_second": (
+        "Sent by the fleet in the newest whole second of that burst.",
+        ("layer",),
+    ),
+    "broadside_fleet_coverage_ratio": ("Share of its pairs that are in that figure.", ()),
+    "broadside_firewall_bits_per_second": (
+        "The firewall's own newest figure, at the layer it counts.",
+        ("layer",),
+    ),
+    "broadside_run_verdict": (
+        "1 for the verdict of a run that is over, 0 for others.",
+        ("verdict",),
+    ),
+    "broadside_run_completeness_ratio": ("Pair-seconds measured of those planned.", ()),
+    "broadside_run_received_bits_per_second": ("Headline of a run that is over.", ("layer",)),
+    "broadside_run_firewall_bits_per_second": ("The firewall's over the same windows.", ("layer",)),
+    "broadside_run_residual_ratio": ("Firewall over expected, less one.", ()),
+    "broadside_run_spent_usd": ("What the run has cost so far, at real scale.", ()),
+    "broadside_run_projected_usd": ("What it will have cost at its end.", ()),
+    "broadside_run_start_spread_seconds": ("Latest less earliest first data, worst burst.", ()),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What one scrape shows."""
+
+    now: datetime
+    ticked_at: datetime | None
+    presences: Sequence[Presence] = ()
+    counts: QueueCounts | None = None
+    open_count: int = 0
+    header: RunHeader | None = None
+    status: RunStatus | None = None
+    progress: Progress | None = None
+    summary: RunSummary | None = None
+    scale: float | None = None
+    target: tuple[float, str] | None = None  # bit/s at this scale, layer
+    firewall: tuple[float, str] | None = None  # bit/s, layer
+    meter: PriceMeter | None = None
+
+
+async def take_snapshot(coordinator: Coordinator, budgets: Budgets) -> Snapshot:
+    """Read what one scrape needs. Raises ``ExchangeError``."""
+    headers = await coordinator.runs(limit=_RUNS_LOOKED_AT)
+    unfinished = [header for header in headers if header.outcome is None]
+    header, status = await _shown(coordinator, unfinished, headers)
+    progress = summary = scale = target = firewall = meter = None
+    if header is not None and status is not None:
+        plan = await coordinator.read_plan(header.run_id)
+        scale = plan.spec.scale
+        aim = plan.spec.scaled_target_bits_per_second
+        target = None if aim is None else (aim, plan.spec.objective.layer.value)
+        summary = await coordinator.summary(header.run_id)
+        meter = await budgets.read(header.run_id)
+        if status.state is RunState.RUNNING:
+            progress = await coordinator.progress(header.run_id)
+            try:
+                ledger, _ = await coordinator.ledger_so_far(plan)
+            except LedgerError:
+                ledger = None
+            if ledger is not None and len(ledger) and ledger.bytes[-1] == ledger.bytes[-1]:
+                span_s = float(ledger.end_s[-1] - ledger.start_s[-1])
+                firewall = (float(ledger.bytes[-1]) * 8 / span_s, str(ledger.layer))
+    return Snapshot(
+        now=coordinator.now(),
+        ticked_at=coordinator.ticked_at,
+        presences=await coordinator.presences(),
+        counts=await coordinator.fabric.queue.counts(),
+        open_count=len(unfinished),
+        header=header,
+        status=status,
+        progress=progress,
+        summary=summary,
+        scale=scale,
+        target=target,
+        firewall=firewall,
+        meter=meter,
+    )
+
+
+async def _shown(
+    coordinator: Coordinator, unfinished: Sequence[RunHeader], headers: Sequence[RunHeader]
+) -> tuple[RunHeader | None, RunStatus | None]:
+    """The run that sends, else the newest open one, else the newest."""
+    looked = [
+        (header, await coordinator.status(header.run_id))
+        for header in (list(unfinished[:_OPEN_LOOKED_AT]) or list(headers[:1]))
+    ]
+    running = [pair for pair in looked if pair[1].state is RunState.RUNNING]
+    chosen = running or looked
+    return chosen[0] if chosen else (None, None)
+
+
+class Figures(Collector):
+    """The newest snapshot as metric families, in one application's own registry."""
+
+    def __init__(self) -> None:
+        self._snapshot: Snapshot | None = None
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def describe(self) -> Iterator[Metric]:
+        return iter([_family(name) for name in METRICS])
+
+    def collect(self) -> Iterator[Metric]:
+        if self._snapshot is None:
+            return
+        families: dict[str, GaugeMetricFamily] = {}
+        for name, labels, value in _samples(self._snapshot):
+            if value is not None:
+                families.setdefault(name, _family(name)).add_metric(labels, value)
+        yield from families.values()
+
+
+def _family(name: str) -> GaugeMetricFamily:
+    text, labels = METRICS[name]
+    return GaugeMetricFamily(name, text, labels=labels)
+
+
+Sample = tuple[str, tuple[str, ...], float | None]
+
+
+def _samples(shown: Snapshot) -> Iterator[Sample]:
+    yield "broadside_build_info", (version("broadside"),), 1.0
+    if shown.ticked_at is not None:
+        age_s = (shown.now - shown.ticked_at).total_seconds()
+        yield "broadside_tick_age_seconds", (), max(0.0, age_s)
+    yield from _agents(shown)
+    if shown.counts is not None:
+        for state in ("active", "scheduled", "dead"):
+            count = getattr(shown.counts, f"{state}_count")
+            yield "broadside_queue_messages", (state,), count
+    yield "broadside_runs_open", (), float(shown.open_count)
+    if shown.header is None or shown.status is None:
+        return
+    header, status = shown.header, shown.status
+    yield (
+        "broadside_run_info",
+        (header.run_id, header.scenario, status.state.value),
+        1.0,
+    )
+    if shown.target is not None:
+        yield "broadside_run_target_bits_per_second", (shown.target[1],), shown.target[0]
+    yield "broadside_run_scale", (), shown.scale
+    phases = Counter(burst.phase for burst in status.bursts)
+    for phase in BurstPhase:
+        yield "broadside_run_bursts", (phase.value,), float(phases[phase])
+    yield from _burst(shown, status)
+    if shown.meter is not None:
+        yield "broadside_run_spent_usd", (), shown.meter.spent.total_usd
+        yield "broadside_run_projected_usd", (), shown.meter.projected.total_usd
+    if shown.summary is not None:
+        yield from _ended(shown.summary)
+
+
+def _agents(shown: Snapshot) -> Iterator[Sample]:
+    live = [p for p in shown.presences if shown.now - p.beat_at <= STALE_AFTER]
+    counts = Counter((p.role.value, p.state.value) for p in live)
+    counts |= Counter(
+        (p.role.value, _GONE) for p in shown.presences if shown.now - p.beat_at > STALE_AFTER
+    )
+    for role in Role:
+        for state in (*(state.value for state in AgentState), _GONE):
+            yield "broadside_agents", (role.value, state), float(counts[role.value, state])
+    bounds = [p.clock.bound_s for p in live if p.clock is not None and p.clock.bound_s is not None]
+    yield "broadside_clock_bound_max_seconds", (), max(bounds, default=None)
+
+
+def _burst(shown: Snapshot, status: RunStatus) -> Iterator[Sample]:
+    burst = _under_way(status)
+    steps = (
+        burst.pairs_planned,
+        burst.claimed_count,
+        max(burst.armed_count, burst.reported_count),
+        burst.reported_count,
+        0,
+    )
+    for place, phase in enumerate(_PHASES):
+        yield "broadside_burst_pairs", (phase,), float(max(0, steps[place] - steps[place + 1]))
+    for outcome in Outcome:
+        yield "broadside_burst_outcomes", (outcome.value,), float(burst.outcomes.get(outcome, 0))
+    left_s = (burst.planned_start_at - shown.now).total_seconds()
+    yield "broadside_burst_seconds_to_start", (), left_s
+    if shown.progress is not None and shown.progress.whole:
+        newest = shown.progress.whole[-1]
+        layer = "link" if newest.from_host_count else "payload"
+        yield "broadside_fleet_bits_per_second", (layer,), newest.fleet_bits_per_second
+        yield "broadside_fleet_coverage_ratio", (), newest.pairs_count / burst.pairs_planned
+    if shown.firewall is not None:
+        yield "broadside_firewall_bits_per_second", (shown.firewall[1],), shown.firewall[0]
+
+
+def _under_way(status: RunStatus) -> BurstStatus:
+    """The first burst that is not over, else the last."""
+    return next((b for b in status.bursts if b.phase is not BurstPhase.OVER), status.bursts[-1])
+
+
+def _ended(summary: RunSummary) -> Iterator[Sample]:
+    for verdict in Verdict:
+        yield "broadside_run_verdict", (verdict.value,), float(summary.verdict is verdict)
+    yield "broadside_run_completeness_ratio", (), summary.completeness_ratio
+    for layer, value in (
+        ("payload", summary.fleet_received_bits_per_second),
+        ("ip", summary.fleet_ip_bits_per_second),
+    ):
+        yield "broadside_run_received_bits_per_second", (layer,), value
+    held = summary.reconciliation
+    if held is not None:
+        yield (
+            "broadside_run_firewall_bits_per_second",
+            (held.layer,),
+            summary.firewall_bits_per_second,
+        )
+        yield "broadside_run_residual_ratio", (), held.residual_ratio
+    yield "broadside_run_start_spread_seconds", (), summary.start_spread_s

@@ -1,0 +1,360 @@
+"""Sections about the agents: planned against actual, clocks, configuration, generators. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from coordinator.core.measure.asked import Setting, settings
+from coordinator.views.report.document import Section, Table
+from coordinator.views.report.stored_source import READ_MAX, Source
+from coordinator.views.words import microseconds, milliseconds, rate
+from exchange.messages import ClockReading, JobReport, Presence, ServerTest
+
+_NOTHING: Final = "nobody said"
+_SETTINGS: Final = {  # in the order shown, by field of a Setting
+    "engine": "engine",
+    "protocol": "protocol",
+    "direction": "direction",
+    "streams_count": "streams a pair",
+    "processes_count": "processes a pair",
+    "duration_s": "duration of traffic, s",
+    "omit_s": "engine's own warm-up, s",
+    "block_bytes": "block, bytes",
+    "stream_bits_per_second": "rate a stream",
+    "pacing": "paced by",
+    "window_bytes": "window, bytes",
+    "mss_bytes": "segment (MSS), bytes",
+    "congestion": "congestion control, sender",
+    "dscp": "DSCP",
+}
+_FREE: Final = {"stream_bits_per_second": "not paced", "pacing": "not paced"}
+
+
+def _setting_row(field: str, told: Sequence[Setting]) -> tuple[str, ...]:
+    """One setting over all pairs: what was asked, what was done, whether that agrees."""
+    asked = told[0].asked
+    show = rate if field == "stream_bits_per_second" else str
+    of_pairs = [", ".join(dict.fromkeys(map(show, one.did))) for one in told if one.did]
+    said = Counter(of_pairs)
+    right = sum(not one.otherwise for one in told if one.did)
+    if not said:
+        agrees = "not said"
+    elif asked is None:
+        agrees = "free"
+    elif right == len(of_pairs):
+        agrees = f"yes, {right} of {len(of_pairs)}"
+    else:
+        agrees = f"NO: {right} of {len(of_pairs)}"
+    actual = ", ".join(
+        value if len(said) == 1 else f"{value} in {n}" for value, n in said.most_common(4)
+    )
+    wanted = _FREE.get(field, "engine's own") if asked is None else show(asked)
+    return _SETTINGS[field], wanted, actual or _NOTHING, agrees
+
+
+def planned_section(source: Source) -> Section:
+    """What was asked beside what the engines say that they did."""
+    traffic, spec = source.plan.traffic, source.plan.spec
+    engines = [
+        report.engine
+        for report in _reports(source)
+        if report.engine is not None and report.engine.error is None
+    ]
+    by_field: dict[str, list[Setting]] = {}
+    # Of no engine at all the settings still say what was asked.
+    for engine in engines or (None,):
+        for each in settings(traffic, spec.burst_s, engine):
+            by_field.setdefault(each.field, []).append(each)
+    starts = [b.start_error_max_s for b in source.summary.bursts if b.start_error_max_s is not None]
+    rows = (
+        *(_setting_row(field, by_field[field]) for field in _SETTINGS),
+        (
+            "start",
+            f"the instant, within {milliseconds(spec.late_after_s)}",
+            f"largest error {milliseconds(max(starts, default=None))}",
+            "yes"
+            if starts and not any(b.late_pairs for b in source.summary.bursts)
+            else "see pairs",
+        ),
+        (
+            "clock bound",
+            f"at most {milliseconds(spec.clock_bound_max_s)}",
+            "largest "
+            + milliseconds(
+                max(
+                    (b.clock_bound_max_s for b in source.summary.bursts if b.clock_bound_max_s),
+                    default=None,
+                )
+            ),
+            "agents over it stood down",
+        ),
+    )
+    return Section(
+        id="planned",
+        title="Planned and actual",
+        paragraphs=(
+            (
+                f"What the specification asked, beside what the engines of {len(engines)} tests "
+                "that did not fail say they did. An option that an engine drops in silence shows "
+                "here."
+            ),
+        ),
+        tables=(
+            Table(
+                columns=("setting", "asked", "the engines say", "agrees"),
+                rows=rows,
+                numeric_from=9,
+            ),
+        ),
+    )
+
+
+def clocks_section(source: Source) -> Section:
+    """Each agent's clock before and after its bursts: the worst that was read."""
+    clients: dict[str, list[tuple[ClockReading | None, ClockReading | None]]] = {}
+    servers: dict[str, list[tuple[ClockReading | None, ClockReading | None]]] = {}
+    starts: dict[str, list[float]] = {}
+    for report in _reports(source):
+        clients.setdefault(report.agent_id, []).append((report.clock_before, report.clock_after))
+        if report.start_error_s is not None:
+            starts.setdefault(report.agent_id, []).append(report.start_error_s)
+    for test in _tests(source):
+        servers.setdefault(test.agent_id, []).append((test.clock_before, test.clock_after))
+    rows = [
+        (agent, role, *_clock_cells(readings), _range_ms(starts.get(agent, [])))
+        for role, agents in (("client", clients), ("server", servers))
+        for agent, readings in sorted(agents.items())
+    ]
+    count = len(source.ends)
+    return Section(
+        id="clocks",
+        title="Clock proof",
+        paragraphs=(
+            (
+                "Each agent reads its clock's own source before and after a burst. The bound "
+                "is the "
+                "largest error that the source admits: |offset| + root dispersion + root "
+                "delay / 2 for "
+                "chrony (RFC 5905, root distance), the kernel's maxerror for adjtimex. Over "
+                "the gate of "
+                f"{milliseconds(source.plan.spec.clock_bound_max_s)} an agent stands down."
+            ),
+        )
+        if rows
+        else ("No agent's clock is on record: results were imported, or nobody reported.",),
+        tables=(
+            (
+                Table(
+                    columns=(
+                        "agent",
+                        "role",
+                        "source",
+                        "offset before",
+                        "bound before",
+                        "offset after",
+                        "bound after",
+                        "start error",
+                    ),
+                    rows=tuple(rows),
+                    numeric_from=3,
+                    note=f"Over {count} bursts: of each figure the largest by amount."
+                    if count > 1
+                    else None,
+                ),
+            )
+            if rows
+            else ()
+        ),
+    )
+
+
+def _clock_cells(
+    readings: Sequence[tuple[ClockReading | None, ClockReading | None]],
+) -> tuple[str, str, str, str, str]:
+    before = [reading for reading, _ in readings if reading is not None]
+    after = [reading for _, reading in readings if reading is not None]
+    known = [*before, *after]
+    sources = sorted({_source(reading) for reading in known})
+    return (
+        "; ".join(sources) or "unknown",
+        microseconds(_largest(reading.offset_s for reading in before)),
+        microseconds(_largest(reading.bound_s for reading in before)),
+        microseconds(_largest(reading.offset_s for reading in after)),
+        microseconds(_largest(reading.bound_s for reading in after)),
+    )
+
+
+def _source(reading: ClockReading) -> str:
+    said = reading.source.value
+    if reading.reference is not None:
+        said += f" ({reading.reference}"
+        said += f", stratum {reading.stratum})" if reading.stratum is not None else ")"
+    return said if reading.synchronised else f"{said}, NOT synchronised"
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    return max((v for v in values if v is not None), key=abs, default=None)
+
+
+def _range_ms(values: Sequence[float]) -> str:
+    if not values:
+        return "unknown"
+    if len(values) == 1:
+        return milliseconds(values[0])
+    return f"{min(values) * 1e3:.3g} to {max(values) * 1e3:.3g} ms"
+
+
+def configuration_section(source: Source) -> Section:
+    """Every field of the specification."""
+    rows = tuple(_flat(source.plan.spec.model_dump(mode="json")))
+    return Section(
+        id="configuration",
+        title="Configuration",
+        paragraphs=(
+            "The whole specification. `none` leaves the choice to the engine or sets no limit.",
+        ),
+        facts={
+            "run": source.plan.run_id,
+            "launched by": source.header.created_by,
+            "Broadside": source.broadside_version,
+            "warnings at launch": "; ".join(source.plan.warnings) or "none",
+        },
+        tables=(Table(columns=("field", "value"), rows=rows, numeric_from=9),),
+    )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping) and name not in ("labels", "device"):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif isinstance(value, Mapping):
+            said = ", ".join(f"{key}={inner}" for key, inner in value.items())
+            yield f"{prefix}{name}", said or "none"
+        else:
+            said = f"{value:.15g}" if isinstance(value, float) else str(value)
+            yield f"{prefix}{name}", "none" if value is None else said
+
+
+def generators_section(source: Source) -> Section:
+    """Who generated the load: engines with their exact command lines, VM sizes, pair map."""
+    sizes = Counter(
+        size
+        for burst in source.summary.bursts[:1]
+        for pair in burst.pairs
+        for size in (pair.client_vm_size, pair.server_vm_size)
+        if size
+    )
+    versions: Counter[str] = Counter()
+    methods: Counter[str] = Counter()
+    for report in _reports(source):
+        if report.engine is not None:
+            versions[f"{report.engine.engine} {report.engine.version or 'of unknown version'}"] += 1
+        if report.start_method is not None:
+            methods[report.start_method.value.replace("_", " ")] += 1
+    first = source.plan.bursts[0].index
+    ends = source.ends.get(first)
+    reports = {} if ends is None else ends.reports
+    rows = []
+    code: tuple[str, ...] = ()
+    for pair in source.plan.pairs:
+        said = reports.get(pair.index)
+        engine = None if said is None else said.engine
+        parts = () if engine is None else engine.processes or (engine,)
+        ports = dict(enumerate(pair.endpoint.ports, start=1))
+        for number, argv in enumerate([part.argv for part in parts] or [()], start=1):
+            rows.append(
+                (
+                    pair.name + (f", process {number}" if len(parts) > 1 else ""),
+                    said.agent_id if said is not None else _NOTHING,
+                    pair.endpoint.agent_id,
+                    f"{pair.endpoint.address}:{ports.get(number, _NOTHING)}",
+                    " ".join(argv) or _NOTHING,
+                )
+            )
+        if not code and engine is not None:  # the other pairs' name other addresses
+            code = tuple(f"# {pair.name}: {name}\n{text}" for name, text in engine.files.items())
+    limit = (
+        (f"Agents' own reports were read of the first {READ_MAX} bursts.",)
+        if len(source.plan.bursts) > READ_MAX and not source.imported
+        else ()
+    )
+    return Section(
+        id="generators",
+        title="Generators and pair map",
+        paragraphs=limit,
+        facts={
+            "engines": _counted(versions),
+            "VM sizes": _counted(sizes) if sizes else "not told to the agents",
+            "start method": _counted(methods) if methods else _NOTHING,
+        },
+        tables=(
+            *_fleet(source),
+            Table(
+                title=f"Pair map, burst {first + 1}",
+                columns=("pair", "client", "server", "endpoint", "command line"),
+                rows=tuple(rows),
+                numeric_from=9,
+            ),
+        ),
+        code=code,
+    )
+
+
+def _fleet(source: Source) -> tuple[Table, ...]:
+    """What the agents of the plan said of their hosts at the launch."""
+    planned = {pair.endpoint.agent_id for pair in source.plan.pairs}
+    planned |= {report.agent_id for report in _reports(source)}
+    agents = sorted(
+        (agent for agent in source.fleet if agent.agent_id in planned),
+        key=lambda agent: (agent.role, agent.agent_id),
+    )
+    if not agents:
+        return ()
+    return (
+        Table(
+            title="Agents at the launch",
+            columns=(
+                *("agent", "role", "address", "VM size", "cores", "NIC", "NIC cap", "kernel"),
+                *("iperf3", "start gate", "Broadside"),
+            ),
+            rows=tuple(_agent_cells(agent) for agent in agents),
+            numeric_from=99,
+        ),
+    )
+
+
+def _agent_cells(agent: Presence) -> tuple[str, ...]:
+    cap = agent.nic_bits_per_second
+    return (
+        agent.agent_id,
+        agent.role.value,
+        agent.address,
+        agent.vm_size or "not told",
+        str(agent.cpu_count or "unknown"),
+        agent.nic or "unknown",
+        "not told" if cap is None else rate(cap),
+        agent.kernel or "unknown",
+        agent.engine_version or "none",
+        "yes" if agent.gate else "no",
+        agent.broadside_version,
+    )
+
+
+def _counted(counter: Counter[str]) -> str:
+    if not counter:
+        return _NOTHING
+    if len(counter) == 1:
+        return next(iter(counter))
+    return ", ".join(f"{value} ({n})" for value, n in counter.most_common())
+
+
+def _reports(source: Source) -> Iterable[JobReport]:
+    for _, ends in sorted(source.ends.items()):
+        for _, report in sorted(ends.reports.items()):
+            yield report
+
+
+def _tests(source: Source) -> Iterable[ServerTest]:
+    for _, ends in sorted(source.ends.items()):
+        for _, test in sorted(ends.tests.items()):
+            yield test

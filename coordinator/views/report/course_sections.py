@@ -1,0 +1,156 @@
+"""What a run showed over its length: availability, drift, disruptions; and what it cost. Pure."""
+
+from coordinator.core.judge.course import bursts_of
+from coordinator.core.measure.disruptions import Disruption
+from coordinator.core.measure.trend import Trend
+from coordinator.core.plan.price import Bill
+from coordinator.views.report.document import Section, Table
+from coordinator.views.report.stored_source import Source
+from coordinator.views.words import count, dollars, instant, milliseconds, rate, ratio, size
+
+
+def course_sections(source: Source) -> tuple[Section, ...]:
+    """Availability, trends and the disruption ledger; nothing for summaries without them."""
+    course = source.summary.course
+    if course is None:
+        return ()
+    up = course.availability
+    facts = {}
+    if up is not None:
+        facts = {
+            "load carried, of planned pair-seconds": ratio(up.up_ratio),
+            "load carried, of known pair-seconds": ratio(up.known_ratio),
+            "carried / below the floor / unknown": f"{count(up.up_s)} / {count(up.down_s)} / "
+            f"{count(up.unknown_s)} pair-seconds",
+        }
+    shown, total = len(course.disruptions), course.disruptions_count
+    facts["disruptions"] = count(total)
+    tables = []
+    if course.trends:
+        tables.append(
+            Table(
+                title="Drift over the bursts",
+                columns=("figure", "bursts", "median", "an hour", "95 % interval", "moved"),
+                rows=tuple(_trend_cells(trend) for trend in course.trends),
+                note="Slopes as a share of the median, by pairwise medians; moved: the interval "
+                "leaves zero out.",
+            )
+        )
+    if course.disruptions:
+        tables.append(
+            Table(
+                title="Disruption ledger",
+                columns=(
+                    *("burst", "from", "to", "what", "scope", "pairs", "missing payload"),
+                    "what the records say",
+                ),
+                rows=tuple(_disruption_cells(each) for each in course.disruptions),
+                numeric_from=9,
+                note=f"The gravest {shown} of {total}." if shown < total else None,
+            )
+        )
+    return (
+        Section(
+            id="course",
+            title="Availability and disruptions",
+            paragraphs=(
+                (
+                    "A pair-second carries the load when it is at or above the pair's own running "
+                    "median less the allowed drop. Seconds that nobody recorded are unknown, "
+                    "neither "
+                    "carried nor not."
+                ),
+            ),
+            facts=facts,
+            tables=tuple(tables),
+        ),
+    )
+
+
+def _trend_cells(trend: Trend) -> tuple[str, ...]:
+    return (
+        trend.name.replace("_", " "),
+        str(trend.bursts_count),
+        _median(trend),
+        f"{trend.percent_per_hour:+.3g} %",
+        f"{trend.low_percent_per_hour:+.3g} to {trend.high_percent_per_hour:+.3g} %",
+        "yes" if trend.moved else "no",
+    )
+
+
+def _median(trend: Trend) -> str:
+    match trend.name:
+        case "received":
+            return rate(trend.median)
+        case "rtt":
+            return milliseconds(trend.median)
+        case "retransmits":
+            return ratio(trend.median, 4)
+        case _:
+            return f"{trend.median:.4g}"
+
+
+def _disruption_cells(each: Disruption) -> tuple[str, ...]:
+    return (
+        bursts_of(each),
+        instant(each.start_at),
+        f"{each.duration_s:.3g} s later",
+        each.kind.value,
+        each.scope,
+        f"{each.pairs_count}: {', '.join(each.pairs)}",
+        size(each.short_bytes),
+        "; ".join(each.causes) or "nothing",
+    )
+
+
+def price_sections(source: Source) -> tuple[Section, ...]:
+    """What the run cost by the dated table of prices, at real scale; nothing where unknown."""
+    price = source.price
+    if price is None:
+        return ()
+    bill: Bill = price.spent
+    facts = {
+        "total": _between(bill.total_usd, bill.total_low_usd, bill.total_high_usd),
+        "prices": f"{price.prices}, as of {price.prices_as_of}",
+        "bytes at real scale, IP layer": size(price.real_ip_bytes),
+        "budget": dollars(price.budget_usd) if price.budget_usd is not None else "none set",
+    }
+    if not price.charged:
+        facts["charged"] = f"no: {price.not_charged_why}"
+    if bill.unknown:
+        facts["not in the total"] = ", ".join(bill.unknown)
+    return (
+        Section(
+            id="price",
+            title="Price",
+            paragraphs=(
+                "An estimate from the bytes on record and dated list prices, not an invoice.",
+            ),
+            facts=facts,
+            tables=(
+                Table(
+                    columns=("item", "quantity", "each", "sum", "source"),
+                    rows=tuple(
+                        (
+                            line.item,
+                            "unknown"
+                            if line.quantity is None
+                            else f"{line.quantity:.4g} {line.unit}",
+                            dollars(line.usd_each),
+                            _between(line.usd, line.low_usd, line.high_usd),
+                            ", ".join(str(v) for v in (line.source, line.as_of) if v) or "unknown",
+                        )
+                        for line in bill.lines
+                    ),
+                ),
+            ),
+        ),
+    )
+
+
+def _between(value: float | None, low: float | None, high: float | None) -> str:
+    if value is None:
+        return "unknown"
+    if low is None or high is None or (low == value == high):
+        return dollars(value)
+    return f"{dollars(value)} ({dollars(low)} to {dollars(high)})"

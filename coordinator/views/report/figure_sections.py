@@ -1,0 +1,379 @@
+"""Sections of figures: headline, bursts, pairs, completeness. Pure."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from coordinator.core.judge.summary import BurstSummary
+from coordinator.core.measure.aggregate import FlowSummary, PairSummary
+from coordinator.core.measure.completeness import State
+from coordinator.views.report.document import Section, Table
+from coordinator.views.report.stored_source import Source
+from coordinator.views.words import count, instant, milliseconds, rate, ratio
+
+STATES = {
+    State.MEASURED: "ran on time, and its second is on record",
+    State.LATE: "ran, but off the planned instant by more than the tolerance",
+    State.NULL: "the engine failed, or ended without a byte",
+    State.MISSED: "nobody ran it",
+    State.REFUSED: "the agent stood down on purpose",
+    State.ABANDONED: "begun, then cut",
+    State.LOST: "taken, and no word or second ever came",
+    State.PENDING: "not over yet",
+}
+
+
+def headline_section(source: Source) -> Section:
+    """The run's figures, layer by layer; in a lab also what they stand for."""
+    summary = source.summary
+    lab = summary.scale != 1
+
+    def row(name: str, layer: str, measured: float | None, real: float | None) -> tuple[str, ...]:
+        return (name, layer, rate(measured), *((rate(real),) if lab else ()))
+
+    held = summary.reconciliation
+    rows = [
+        row(
+            "target",
+            summary.target_layer.value,
+            summary.target_bits_per_second,
+            summary.real_target_bits_per_second,
+        )
+        if summary.target_bits_per_second
+        else ("target", summary.target_layer.value, "none set", *(("none set",) if lab else ())),
+        row(
+            "fleet received",
+            "payload",
+            summary.fleet_received_bits_per_second,
+            summary.real_fleet_received_bits_per_second,
+        ),
+        row(
+            "fleet received",
+            "ip",
+            summary.fleet_ip_bits_per_second,
+            summary.real_fleet_ip_bits_per_second,
+        ),
+        row(
+            "fleet sent",
+            "payload",
+            summary.fleet_sent_bits_per_second,
+            summary.real_fleet_sent_bits_per_second,
+        ),
+        row(
+            "firewall's ledger",
+            held.layer if held else "none read",
+            summary.firewall_bits_per_second,
+            summary.real_firewall_bits_per_second,
+        ),
+    ]
+    half = summary.fleet_received_half_width_bits_per_second
+    facts = {
+        "fleet received, 95 % interval": f"± {rate(half)} (payload)" if half else "unknown",
+        "completeness": ratio(summary.completeness_ratio),
+        "pairs measured in every burst": f"{summary.pairs_measured} of {summary.pairs_planned}",
+        "bursts": f"{len(summary.bursts)} of {summary.bursts_planned}",
+        "start spread, worst burst": milliseconds(summary.start_spread_s),
+        "start error, p99 and largest": f"{milliseconds(summary.start_error_p99_s)}, "
+        f"{milliseconds(summary.start_error_max_s)}",
+        "round trip, mean": milliseconds(summary.rtt_mean_s),
+        "segments sent again": f"{count(summary.retransmits_count)} "
+        f"({ratio(summary.retransmit_ratio, 3)} of those sent)",
+        "CPU, mean of clients and servers": f"{ratio(summary.client_cpu_mean_ratio, 0)}, "
+        f"{ratio(summary.server_cpu_mean_ratio, 0)}",
+        **(
+            {
+                "probes under load, p50 and p99": f"{milliseconds(summary.probe_p50_s)}, "
+                f"{milliseconds(summary.probe_p99_s)} ({ratio(summary.probe_loss_ratio)} lost)"
+            }
+            if summary.probe_loss_ratio is not None
+            else {}
+        ),
+        "limiter": summary.limiter.value
+        + (
+            f" (confidence {summary.limiter_details.confidence_ratio:.0%})"
+            if summary.limiter_details.confidence_ratio
+            else ""
+        ),
+    }
+    columns = ("", "layer", "as measured", *(("stands for",) if lab else ()))
+    return Section(
+        id="figures",
+        title="Headline figures",
+        facts=facts,
+        tables=(
+            Table(
+                columns=columns,
+                rows=tuple(rows),
+                numeric_from=2,
+                note="Rates are decimal. Received payload is what the receiving applications "
+                "counted; the IP layer adds TCP or UDP and IP headers; the mean over bursts of "
+                "each burst's window.",
+            ),
+            *(_flow_table(burst) for burst in summary.bursts[:1] if burst.flows),
+            *_spread(source),
+        ),
+    )
+
+
+def _flow_table(burst: BurstSummary) -> Table:
+    """Statistics of the flows of the first burst."""
+
+    def cells(flow: FlowSummary) -> tuple[str, ...]:
+        return (
+            flow.flow.value,
+            rate(flow.received_bits_per_second),
+            rate(flow.second_median_bits_per_second),
+            f"{rate(flow.second_p5_bits_per_second)} to {rate(flow.second_p95_bits_per_second)}",
+            ratio(flow.second_cov_ratio),
+            ratio(flow.pair_cov_ratio),
+            "unknown" if flow.jain_ratio is None else f"{flow.jain_ratio:.4f}",
+            ratio(flow.tcp_efficiency_ratio, 3),
+            ratio(flow.buffer_delay_ratio, 0),
+            "unknown" if flow.transfer_time_ratio is None else f"{flow.transfer_time_ratio:.3f}",
+        )
+
+    return Table(
+        title=f"Flows of burst {burst.index + 1} over its window",
+        columns=(
+            "flow",
+            "received, payload",
+            "median second",
+            "p5 to p95 second",
+            "CoV, seconds",
+            "CoV, pairs",
+            "Jain index",
+            "TCP efficiency",
+            "buffer delay",
+            "transfer time ratio",
+        ),
+        rows=tuple(cells(flow) for flow in burst.flows),
+        note="CoV: standard deviation over mean. TCP efficiency, buffer delay and transfer time "
+        "ratio are those of RFC 6349.",
+    )
+
+
+def _spread(source: Source) -> tuple[Table, ...]:
+    spread = source.summary.received_over_bursts
+    if spread is None or spread.bursts_count < 2:
+        return ()
+    return (
+        Table(
+            title="Received payload over the bursts",
+            columns=("bursts (n)", "mean", "median", "p5", "p95", "CoV"),
+            rows=(
+                (
+                    str(spread.bursts_count),
+                    rate(spread.mean),
+                    rate(spread.median),
+                    rate(spread.p5),
+                    rate(spread.p95),
+                    ratio(spread.cov_ratio),
+                ),
+            ),
+        ),
+    )
+
+
+def bursts_section(source: Source) -> Section:
+    """Every burst on one line."""
+    return Section(
+        id="bursts",
+        title="Bursts",
+        tables=(
+            Table(
+                columns=(
+                    "burst",
+                    "planned start",
+                    "window",
+                    "pairs",
+                    "complete",
+                    "received, payload",
+                    "received, ip",
+                    "firewall",
+                    "start spread",
+                    "clock bound",
+                    "verdict",
+                ),
+                rows=tuple(
+                    (
+                        str(burst.index + 1),
+                        instant(burst.planned_start_at),
+                        f"{burst.window.window_s} s" if burst.window else "none",
+                        f"{burst.pairs_measured}/{burst.pairs_planned}",
+                        ratio(burst.completeness_ratio, 1),
+                        rate(burst.fleet_received_bits_per_second),
+                        rate(burst.fleet_ip_bits_per_second),
+                        rate(burst.firewall_bits_per_second),
+                        milliseconds(burst.start_spread_s),
+                        milliseconds(burst.clock_bound_max_s),
+                        burst.verdict.value,
+                    )
+                    for burst in source.summary.bursts
+                ),
+                numeric_from=2,
+            ),
+        ),
+    )
+
+
+def pairs_section(source: Source) -> Section:
+    """Every pair, over the run and in the bursts that are shown in detail."""
+    tables = []
+    bursts = source.summary.bursts
+    if len(bursts) > 1:
+        tables.append(_pairs_over_run(bursts))
+    tables += [_pairs_of(view.summary, many=len(bursts) > 1) for view in source.views]
+    return Section(
+        id="pairs",
+        title="Pairs",
+        paragraphs=(
+            (
+                "A pair counts as measured when it ran on time and at least 90 % of its "
+                "seconds are on "
+                "record. Pairs that do not count are listed with the reason; those that ran "
+                "late are "
+                "in the fleet's rate and not in its coverage."
+            ),
+        ),
+        tables=tuple(tables),
+    )
+
+
+def _pairs_of(burst: BurstSummary, *, many: bool) -> Table:
+    return Table(
+        title=f"Burst {burst.index + 1}" if many else "",
+        columns=(
+            "pair",
+            "client",
+            "server",
+            "state",
+            "complete",
+            "first data after start",
+            "received, payload",
+            "share",
+            "CoV",
+            "sent again",
+            "round trip",
+            "client CPU",
+            "client NIC",
+            "seen by",
+        ),
+        rows=tuple(_pair_cells(pair) for pair in burst.pairs),
+        numeric_from=4,
+    )
+
+
+def _pair_cells(pair: PairSummary) -> tuple[str, ...]:
+    state = pair.state.value + (f": {pair.reason}" if pair.reason else "")
+    joined = f", joined by {pair.joined_by.value}" if pair.joined_by else ""
+    return (
+        pair.pair,
+        pair.client_agent_id or "nobody",
+        pair.server_agent_id or "unknown",
+        state,
+        ratio(pair.completeness_ratio, 1),
+        milliseconds(pair.start_error_s),
+        rate(pair.received_bits_per_second),
+        ratio(pair.share_ratio, 1),
+        ratio(pair.cov_ratio, 1),
+        count(pair.retransmits_count),
+        milliseconds(pair.rtt_mean_s),
+        ratio(pair.client_cpu_ratio, 0),
+        ratio(pair.client_nic_ratio, 0),
+        f"{pair.basis.value}{joined}",
+    )
+
+
+def _pairs_over_run(bursts: Sequence[BurstSummary]) -> Table:
+    rows = []
+    by_index: dict[int, list[PairSummary]] = {}
+    for burst in bursts:
+        for pair in burst.pairs:
+            by_index.setdefault(pair.pair_index, []).append(pair)
+    for pairs in by_index.values():
+        states = Counter(pair.state for pair in pairs)
+        rates = [
+            p.received_bits_per_second for p in pairs if p.received_bits_per_second is not None
+        ]
+        worst = max(
+            (abs(p.start_error_s) for p in pairs if p.start_error_s is not None), default=None
+        )
+        other = ", ".join(
+            f"{n} {state.value}" for state, n in states.items() if state is not State.MEASURED
+        )
+        rows.append(
+            (
+                pairs[0].pair,
+                f"{states[State.MEASURED]} of {len(pairs)}",
+                other or "none",
+                rate(sum(rates) / len(rates)) if rates else "unknown",
+                f"{rate(min(rates))} to {rate(max(rates))}" if rates else "unknown",
+                milliseconds(worst),
+            )
+        )
+    return Table(
+        title="Over the run",
+        columns=(
+            "pair",
+            "bursts measured",
+            "other states",
+            "mean received, payload",
+            "range over bursts",
+            "largest start error",
+        ),
+        rows=tuple(rows),
+        numeric_from=3,
+    )
+
+
+def completeness_section(source: Source) -> Section:
+    """Planned pair-seconds by state, and which pairs are not whole."""
+    seen = source.summary.completeness
+    floor = source.plan.spec.objective.coverage_floor_ratio
+    rows = tuple(
+        (
+            state.value,
+            STATES[state],
+            count(seen.seconds(state)),
+            ratio(seen.seconds(state) / seen.planned_s if seen.planned_s else None),
+        )
+        for state in State
+    )
+    excluded = [
+        (f"{burst.index + 1}", pair.pair, pair.state.value, pair.reason or "")
+        for burst in source.summary.bursts
+        for pair in burst.pairs
+        if pair.state is not State.MEASURED
+    ]
+    shown = excluded[:100]
+    more = len(excluded) - len(shown)
+    return Section(
+        id="completeness",
+        title="Completeness",
+        paragraphs=(
+            (
+                f"Every one of the {count(seen.planned_s)} planned pair-seconds has one state; "
+                "they "
+                f"sum to all. Below a coverage of {ratio(floor, 1)} no verdict is a pass."
+            ),
+        ),
+        tables=(
+            Table(
+                columns=("state", "meaning", "pair-seconds", "share"),
+                rows=(*rows, ("sum", "", count(seen.planned_s), "")),
+                numeric_from=2,
+            ),
+            *(
+                (
+                    Table(
+                        title="Pairs that do not count as measured",
+                        columns=("burst", "pair", "state", "reason"),
+                        rows=tuple(shown),
+                        numeric_from=9,
+                        note=f"{more} more are in the JSON report." if more else None,
+                    ),
+                )
+                if excluded
+                else ()
+            ),
+        ),
+    )

@@ -1,0 +1,234 @@
+"""Sections of words: method, device, deviations from RFC 9411, how to recompute. Pure."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from coordinator.core.judge.documented_limits import DOCUMENTED
+from coordinator.core.judge.limiter import FLAT_COV_RATIO
+from coordinator.core.measure.aggregate import SUSTAIN_S
+from coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
+from coordinator.core.plan.spec import Layer
+from coordinator.views.report.document import Section, Table
+from coordinator.views.report.stored_source import Source
+from coordinator.views.words import milliseconds, rate, ratio
+from exchange.messages import Protocol
+
+# What a reproducible report names of the device, and what it is called in `device`.
+DEVICE_FIELDS: Final[Mapping[str, str]] = {
+    "sku": "SKU",
+    "region": "region",
+    "zones": "zones",
+    "capacity": "capacity: minimum, maximum, observed",
+    "idps": "IDPS mode",
+    "tls": "TLS inspection",
+    "rules": "rule count",
+    "policy": "policy and its hash",
+    "routes": "routes",
+}
+
+
+def method_section(source: Source) -> Section:
+    """How the figures came about, in plain words."""
+    spec = source.plan.spec
+    ramps = [burst.window.ramp_s for burst in source.summary.bursts if burst.window is not None]
+    ramp = f"{min(ramps)} to {max(ramps)} s" if ramps else "none"
+    assumed = any(burst.headers_assumed for burst in source.summary.bursts)
+    how = source.summary.bursts[0].header_how if source.summary.bursts else "unknown"
+    layer = "the IP layer" if spec.objective.layer is Layer.IP else "payload"
+    if source.imported:
+        opening = (
+            "These results were imported: they were measured by other means, and what their files "
+            "do not say is unknown here."
+        )
+    else:
+        opening = (
+            f"{spec.pairs_count} pairs of one client and one server each ran {spec.bursts_count} "
+            f"burst(s) of {spec.burst_s} s. All pairs of a burst start at one planned instant: "
+            "connections are opened before it and held by a start gate, or, where the gate cannot "
+            "be used, the engine is executed at the instant (see the start method below)."
+        )
+    return Section(
+        id="method",
+        title="Method",
+        paragraphs=(
+            opening,
+            (
+                "Rate. The figure is what receivers counted: each receiver's own intervals "
+                "are laid on a "
+                "common grid of UTC seconds by interpolating cumulative bytes, so that no "
+                "byte is lost "
+                "or counted twice; where no receiver's record came, the sender's stands in, "
+                "and the "
+                "share that receivers prove is kept apart."
+            ),
+            (
+                "Window. The headline is over the seconds that all measured pairs share, "
+                "inside the "
+                f"planned burst; of those the ramp at the head is cut ({ramp} here) by the "
+                "MSER rule "
+                "(White 1997, and White, Cobb and Spratt 2000: cut where the standard error of "
+                "what stays is smallest)."
+            ),
+            f"Layer. The target is stated at {layer}. Payload is brought to the IP layer by the "
+            f"header ratio of each burst ({how}"
+            + ("; assumed, as no segment size was recorded)." if assumed else ")."),
+            (
+                f"Coverage. A pair counts as measured with {ratio(PAIR_FLOOR_RATIO, 0)} of its "
+                "seconds "
+                f"on record and data within {milliseconds(spec.late_after_s)} of the instant. "
+                "Below "
+                f"{ratio(spec.objective.coverage_floor_ratio, 1)} of all planned pair-seconds "
+                "nothing "
+                "is a pass, and a burst with anything missing passes only if it would have "
+                "passed over "
+                "every window that the missing rows leave open. Missing data is never zero."
+            ),
+            (
+                "Verdict. Pass needs the coverage, the target less its tolerance of "
+                f"{ratio(spec.objective.tolerance_ratio, 0)}, every limit that was set, and, "
+                "where a "
+                "firewall ledger was read, a residual of at most "
+                f"{ratio(spec.objective.residual_max_ratio, 1)}. Every burst must pass for the "
+                "run to "
+                "pass. Intervals are 95 %, by batch means, with the clocks' bounds added."
+            ),
+        ),
+    )
+
+
+def device_section(source: Source) -> Section:
+    """What the launch said of the device under test, and what the documentation says of it."""
+    said = dict(source.plan.spec.device)
+    facts = {words: said.pop(name, "not stated") for name, words in DEVICE_FIELDS.items()}
+    facts |= said
+    sku = source.plan.spec.device.get("sku", "").lower()
+    limit, flow = DOCUMENTED.firewall.get(sku), DOCUMENTED.flow.get(sku)
+    if limit is not None and flow is not None:
+        facts["documented rate"] = f"{rate(limit.bits_per_second)} ({limit.source}, {limit.as_of})"
+        facts["documented rate of one TCP connection"] = rate(flow.bits_per_second)
+    return Section(
+        id="device",
+        title="Device under test",
+        paragraphs=(
+            (
+                "As stated at launch (`--set device.sku=...`); Broadside does not read the "
+                "device's "
+                "configuration."
+            ),
+        ),
+        facts=facts,
+    )
+
+
+def deviations_section(source: Source) -> Section:
+    """Where the run departs from RFC 9411, by topic."""
+    spec, bursts = source.plan.spec, source.summary.bursts
+    windows = [burst.window.window_s for burst in bursts if burst.window is not None]
+    covs = [
+        flow.second_cov_ratio
+        for burst in bursts
+        for flow in burst.flows
+        if flow.second_cov_ratio is not None
+    ]
+    tcp = spec.traffic.protocol is Protocol.TCP
+    reference = spec.labels.get("reference") or spec.device.get("reference")
+    rows = (
+        (
+            "Traffic load profile",
+            "init, ramp-up, sustain, ramp-down, collection",
+            (
+                "All streams start at one instant and stop together: the ramp is cut from the data "
+                "rather than driven, and there is no ramp-down."
+            ),
+        ),
+        (
+            "Sustain phase",
+            f"at least {SUSTAIN_S} s recommended",
+            "met"
+            if windows and min(windows) >= SUSTAIN_S
+            else f"NOT met: the shortest window is {min(windows)} s"
+            if windows
+            else "NOT met: there is no window",
+        ),
+        (
+            "Traffic mix",
+            "application traffic mixes and HTTP or HTTPS objects of set sizes",
+            (
+                f"{'TCP' if tcp else 'UDP'} bulk streams of iperf3: no application "
+                "transactions, no "
+                "TLS. Connections per second, concurrent connections, TLS handshakes, "
+                "transactions and "
+                "times to first and last byte are not measured."
+            ),
+        ),
+        (
+            "Inspected throughput",
+            "bits of examined and allowed traffic a second, layer stated",
+            (
+                "Stated at "
+                f"{'the IP layer' if spec.objective.layer is Layer.IP else 'payload'}, as "
+                "received. That the device examined it is shown only as far as its ledger agrees."
+            ),
+        ),
+        (
+            "Constant rate",
+            f"deviation under {ratio(FLAT_COV_RATIO, 0)}",
+            f"largest CoV over seconds {ratio(max(covs))}: "
+            + ("met" if max(covs) < FLAT_COV_RATIO else "NOT met")
+            if covs
+            else "unknown",
+        ),
+        (
+            "Failed transactions",
+            "under 0.001 %",
+            "Bulk streams have none; pairs that failed are under Completeness.",
+        ),
+        (
+            "Reference test",
+            "the test bed without the device exceeds it",
+            f"as labelled: {reference}" if reference else "NOT shown by this run",
+        ),
+        (
+            "Device features and rules",
+            "recommended features and rule sets stated",
+            "as far as stated at launch; see Device under test",
+        ),
+    )
+    return Section(
+        id="deviations",
+        title="Deviations from RFC 9411",
+        paragraphs=(
+            (
+                "RFC 9411 describes benchmarks of network security devices. This run follows "
+                "its ideas "
+                "of a sustain phase and of inspected throughput, and departs from it where "
+                "said. A rate "
+                "of TCP bulk traffic is not a throughput in the sense of RFC 2544 (zero loss)."
+            ),
+        ),
+        tables=(Table(columns=("topic", "RFC 9411", "this run"), rows=rows, numeric_from=9),),
+    )
+
+
+def recompute_section(source: Source) -> Section:
+    """How to get every figure again, and the hash that says whether it is the same."""
+    run_id = source.plan.run_id
+    return Section(
+        id="recompute",
+        title="Recompute",
+        paragraphs=(
+            (
+                "Every figure follows from rows that are stored. The first command computes "
+                "the summary "
+                "again from them and compares it with the stored one byte for byte; the hash "
+                "below is "
+                "of those bytes."
+            ),
+        ),
+        facts={"SHA-256 of the stored summary": source.summary_sha256},
+        code=(
+            f"broadside verdict {run_id} --recompute",
+            f"broadside export {run_id} --format json --output {run_id}.json",
+            f"broadside raw {run_id} pair-001 --burst 1",
+        ),
+    )

@@ -1,0 +1,70 @@
+"""A report as one HTML file: no script, no address, legible on a phone and on paper."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from coordinator.views.charts import BurstView, NoChart, RunView, Theme, draw_burst, draw_run
+from coordinator.views.charts.svg import draw, hatches, styles
+from coordinator.views.report.document import ChartPlace, Report
+from coordinator.views.report.stored_source import Source
+from coordinator.views.words import instant
+
+WIDE, NARROW = 920, 400  # px, the two drawings of each chart
+_HERE = Path(__file__).parent
+
+
+def html(report: Report, source: Source) -> str:
+    """The whole page. Charts that cannot be drawn say why."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["instant"] = instant
+    views = {view.summary.index: view for view in source.views}
+    run = RunView(spec=source.plan.spec, summary=source.summary)
+
+    def drawn(place: ChartPlace) -> Markup:
+        return Markup(_drawn(place, views, run))  # noqa: S704  # our own drawing, texts escaped
+
+    return environment.get_template("report.html.j2").render(
+        report=report,
+        drawn=drawn,
+        style=Markup((_HERE / "report.css").read_text(encoding="utf-8")),  # noqa: S704  # ours
+        light=Markup(styles(Theme.LIGHT)),  # noqa: S704  # our own palette
+        dark=Markup(styles(Theme.DARK)),  # noqa: S704  # as above
+        hatches=Markup(hatches()),  # noqa: S704  # our own drawing
+        sides=_sides,
+    )
+
+
+def _drawn(place: ChartPlace, views: dict[int, BurstView], run: RunView) -> str:
+    try:
+        chart = (
+            draw_run(place.name, run, Theme.LIGHT)
+            if place.burst_index is None
+            else draw_burst(place.name, views[place.burst_index], Theme.LIGHT)
+        )
+    except NoChart as error:
+        return str(Markup("<p>{}</p>").format(str(error)))
+    figure = dict(chart.figure)
+    parts = []
+    for kind, width in (("wide", WIDE), ("narrow", NARROW)):
+        name = f"{kind}-{place.name}-{place.burst_index or 0}"
+        height = _height(figure, wide=kind == "wide")
+        drawing = draw(figure, width=width, height=height, name=name)
+        parts.append(f'<div class="{kind}">{drawing}</div>')
+    return "".join(parts)
+
+
+def _height(figure: dict[str, Any], *, wide: bool) -> float:
+    """Heat maps grow with their pairs."""
+    cells: Sequence[Any] = figure["data"][0].get("z", ()) if figure["data"] else ()
+    base = 280 if wide else 250
+    return max(base, min(620, 110 + 7 * len(cells))) if cells else base
+
+
+def _sides(numeric_from: int, place: int) -> str:
+    return "figure" if place >= numeric_from else "words"

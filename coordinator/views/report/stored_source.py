@@ -1,0 +1,144 @@
+"""Reads everything that a report says from what is stored of a run."""
+
+import asyncio
+import hashlib
+import importlib.metadata
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.summary import BurstSummary, RunSummary
+from coordinator.core.measure.evidence import HOLD_MAX_S, FirewallLedger, join_tests
+from coordinator.core.plan.meter import PriceMeter
+from coordinator.core.plan.spec import Burst, Plan
+from coordinator.imports.original_runs import SCENARIO as TABLES_SCENARIO
+from coordinator.runs.coordinator import Coordinator, RunNotOver, UnknownRun
+from coordinator.runs.stored import (
+    SUMMARY,
+    BurstNotOver,
+    read_burst_view,
+    read_fleet,
+    read_ledger,
+    whole_summary,
+)
+from coordinator.views.charts import BurstView
+from exchange.messages import JobReport, Presence, ServerTest
+from exchange.records import Records, RunHeader
+
+DETAILED_MAX: Final = 3  # bursts whose seconds and pairs are shown
+READ_MAX: Final = 200  # bursts whose agents' own reports are read: clocks, engine settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """What both ends said of one burst, by pair index."""
+
+    reports: Mapping[int, JobReport] = field(default_factory=dict)
+    tests: Mapping[int, ServerTest] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What a report is made of."""
+
+    plan: Plan
+    header: RunHeader
+    summary: RunSummary
+    summary_sha256: str
+    ledger: FirewallLedger | None
+    views: tuple[BurstView, ...]  # of the bursts that are shown in detail
+    ends: Mapping[int, Ends]  # by burst index, of at most READ_MAX bursts
+    imported: bool
+    means_only: bool  # a pair's seconds are its whole burst's mean; nobody measured single ones
+    generated_at: datetime
+    broadside_version: str
+    price: PriceMeter | None = None
+    fleet: tuple[Presence, ...] = ()  # agents at the launch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Record:
+    """A server's test without its seconds, as :func:`join_tests` takes it."""
+
+    test: ServerTest
+    tracks: tuple[()] = ()
+    host: tuple[()] = ()
+
+
+async def gather(
+    coordinator: Coordinator,
+    run_id: str,
+    now: datetime,
+    read_price: Callable[[], Awaitable[PriceMeter]] | None = None,
+) -> Source:
+    """Read a run. Raises :class:`UnknownRun`, :class:`RunNotOver`."""
+    records = coordinator.fabric.records
+    stored, document = await asyncio.gather(
+        records.read_run(run_id), records.read_summary(run_id, SUMMARY)
+    )
+    if stored is None:
+        raise UnknownRun(run_id)
+    if document is None:
+        raise RunNotOver(run_id)
+    plan = await coordinator.read_plan(run_id)
+    summary = RunSummary.model_validate_json(document)
+    views = []
+    for burst_index in detailed(summary.bursts):
+        try:
+            views.append(await read_burst_view(records, plan, burst_index))
+        except BurstNotOver:  # pruned, or never measured: the tables say so
+            continue
+    imported = await records.read_summary(run_id, "import") is not None
+    ends = {}
+    for burst in () if imported else plan.bursts[:READ_MAX]:
+        ends[burst.index] = await _ends(records, plan, burst)
+    return Source(
+        plan=plan,
+        header=stored[0],
+        summary=await whole_summary(records, run_id, summary),
+        summary_sha256=hashlib.sha256(document).hexdigest(),
+        ledger=await read_ledger(records, run_id),
+        views=tuple(views),
+        ends=ends,
+        imported=imported,
+        means_only=imported and plan.spec.scenario == TABLES_SCENARIO,
+        generated_at=now,
+        fleet=await read_fleet(records, run_id),
+        broadside_version=importlib.metadata.version("broadside"),
+        price=None if imported or read_price is None else await read_price(),
+    )
+
+
+def detailed(bursts: Sequence[BurstSummary]) -> list[int]:
+    """The bursts worth showing second by second: all of few, else first, worst and last."""
+    if len(bursts) <= DETAILED_MAX:
+        return [burst.index for burst in bursts]
+    severity = {Verdict.FAIL: 0, Verdict.INCONCLUSIVE: 1, Verdict.PASS: 2}
+    worst = min(
+        bursts,
+        key=lambda b: (
+            severity[b.verdict],
+            b.completeness_ratio,
+            b.fleet_received_bits_per_second or 0.0,
+        ),
+    )
+    return sorted({bursts[0].index, worst.index, bursts[-1].index})
+
+
+async def _ends(records: Records, plan: Plan, burst: Burst) -> Ends:
+    claims, reports = await asyncio.gather(
+        records.read_claims(plan.run_id, burst.index),
+        records.read_reports(plan.run_id, burst.index),
+    )
+    opened_at = burst.planned_start_at - timedelta(seconds=HOLD_MAX_S)
+    tests = [
+        _Record(test=test)
+        async for test, _ in records.stream_tests(opened_at, burst.planned_end_at)
+    ]
+    join = join_tests(burst, plan.pairs, claims, reports, tests)
+    return Ends(
+        reports=reports,
+        tests={index: record.test for index, record in join.records.items()},
+    )

@@ -1,0 +1,26 @@
+"""The fabric of production: Service Bus, Table Storage, and Blob Storage where it is set."""
+
+import logging
+
+from exchange.azure.blob_storage import BlobAddress, BlobBounds, BlobRaw, open_raw
+from exchange.azure.service_bus import Bounds, ServiceBusAddress, ServiceBusQueue, open_queue
+from exchange.azure.table_storage import AzureTable, TableAddress, TableBounds, open_table
+
+__all__ = [
+    "AzureTable",
+    "BlobAddress",
+    "BlobBounds",
+    "BlobRaw",
+    "Bounds",
+    "ServiceBusAddress",
+    "ServiceBusQueue",
+    "TableAddress",
+    "TableBounds",
+    "open_queue",
+    "open_raw",
+    "open_table",
+]
+
+# These tell every request, heartbeat and token at INFO, which is our agents' own level.
+for _chatty in ("azure", "azure.identity"):
+    logging.getLogger(_chatty).setLevel(logging.WARNING)

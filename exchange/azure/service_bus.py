@@ -1,0 +1,651 @@
+"""A :class:`~exchange.ports.JobQueue` on Azure Service Bus, by the official SDK.
+
+What the SDK does, and what we add:
+
+- Its senders and receivers are not safe for concurrent calls, and a call cancelled midway leaves
+  them in doubt. So a :class:`_Link` lets one call through at a time, and when our caller is
+  cancelled the SDK's call ends in the background; a message that it brings is given back.
+- It reconnects and retries by itself within :class:`Bounds`. After an error that comes through we
+  drop the link, and the next call starts on a new connection.
+- A receiver's credit outlives its call: a message that arrives between two calls is locked, until
+  the SDK's keep-alive releases it within 6 s. Closing a link gives back what it holds.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from azure.core.exceptions import ClientAuthenticationError
+from azure.servicebus import (
+    ServiceBusMessage,
+    ServiceBusMessageState,
+    ServiceBusSubQueue,
+    TransportType,
+)
+from azure.servicebus import ServiceBusReceivedMessage as _Message
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
+from azure.servicebus.amqp import AmqpMessageHeader
+from azure.servicebus.exceptions import (
+    MessageAlreadySettled,
+    MessageLockLostError,
+    MessageNotFoundError,
+    MessageSizeExceededError,
+    MessagingEntityNotFoundError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+)
+
+from exchange.azure.wire import Identity, causes_of
+from exchange.fabric_settings import FabricSettings
+from exchange.limits import check_message
+from exchange.messages import TroubleKind
+from exchange.ports import (
+    MESSAGE_ID_MAX_CHARS,
+    MESSAGE_MAX_BYTES,
+    DeadLetter,
+    Delivery,
+    ExchangeError,
+    ExchangeMisconfigured,
+    ExchangeUnavailable,
+    LockLost,
+    MessageTooLarge,
+    Outgoing,
+    QueueCounts,
+)
+from exchange.troubles import TroubleLog
+
+if TYPE_CHECKING:
+    from azure.core.credentials_async import AsyncTokenCredential
+
+_SLICE_S: Final = 1.0  # one wait of the SDK's: a settlement meanwhile waits for its end
+_SLICE_MIN_S: Final = 0.25  # under this the SDK gives up before a message can travel
+_CLOSE_S: Final = 5.0
+_BATCH_MAX_COUNT: Final = 100
+# Of 8 bytes each, in a request of at most MESSAGE_MAX_BYTES; and the service takes no more than
+# 4,500 messages at once (github.com/Azure/azure-service-bus, issue 397). The SDK does not split.
+_CANCEL_MAX_COUNT: Final = 1_000
+_HEADERS_BYTES: Final = 512  # a message's properties and its place in a batch or a request
+_TTL_MAX_MS: Final = 0xFFFF_FFFF  # 49 days: an AMQP uint
+_PAGE_COUNT: Final = 250  # messages peeked at a time; the service gives no more
+_COUNTED_MAX_COUNT: Final = 5_000
+_RESEND_COUNT: Final = 32  # dead letters locked at a time in search of one
+_RESEND_WAIT_S: Final = 2.0
+
+_IDLE_CONDITIONS: Final = (b"amqp:link:detach-forced", b"amqp:connection:forced")
+
+_SENDER_ROLE: Final = "Azure Service Bus Data Sender"
+_RECEIVER_ROLE: Final = "Azure Service Bus Data Receiver"
+
+_Handler = TypeVar("_Handler", bound=ServiceBusSender | ServiceBusReceiver)
+_T = TypeVar("_T")
+
+
+class _Gone(ExchangeError):
+    """A scheduled message is no longer there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How long the SDK tries before a call raises :class:`ExchangeUnavailable`.
+
+    Before retry ``n`` it pauses ``backoff_s * 2**n``, at most ``backoff_max_s``: with the defaults
+    an absent or throttling (``ServerBusy``) service gets 1.6 + 3.2 + 6.4 s besides the attempts.
+    """
+
+    retries_max_count: int = 3
+    backoff_s: float = 0.8
+    backoff_max_s: float = 10.0
+    attempt_s: float = 15.0  # one attempt: to open a link, to send, to request
+    call_s: float = 60.0  # one call with all its attempts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceBusAddress:
+    """Which queue, and who we are: a connection string, else an identity of Azure's."""
+
+    queue: str
+    namespace: str | None = None  # x.servicebus.windows.net
+    connection_string: str | None = field(default=None, repr=False)
+    client_id: str | None = None  # of a user-assigned identity; None: the system's
+    endpoint: str | None = None  # sb://host:port: where to connect in place of the namespace
+    ca_file: Path | None = None  # authority of that endpoint's certificate; None: the public ones
+
+    def __str__(self) -> str:
+        of = f" of {self.namespace}" if self.namespace else ""
+        return f"Service Bus queue {self.queue!r}{of}"
+
+    @property
+    def identity(self) -> str:
+        if self.connection_string:
+            return "the connection string's policy"
+        return f"identity {self.client_id}" if self.client_id else "the default identity"
+
+
+def open_queue(settings: FabricSettings, troubles: TroubleLog | None = None) -> "ServiceBusQueue":
+    """The queue that ``settings`` name; nothing connects yet. Raises ExchangeMisconfigured."""
+    secret = settings.servicebus_connection_string
+    address = ServiceBusAddress(
+        queue=settings.servicebus_queue,
+        namespace=settings.servicebus_namespace or None,
+        connection_string=secret.get_secret_value() if secret else None,
+        client_id=settings.managed_identity_client_id or None,
+        endpoint=settings.servicebus_endpoint or None,
+        ca_file=settings.servicebus_ca_file,
+    )
+    if not address.queue:
+        raise ExchangeMisconfigured("BROADSIDE_SERVICEBUS_QUEUE is empty; name the queue")
+    if bool(address.namespace) == bool(address.connection_string):
+        problem = "both set; drop one" if address.namespace else "both missing; set one"
+        raise ExchangeMisconfigured(
+            "BROADSIDE_SERVICEBUS_NAMESPACE (with an Azure identity) and "
+            f"BROADSIDE_SERVICEBUS_CONNECTION_STRING: {problem}"
+        )
+    for name in ("endpoint", "ca_file"):
+        if address.connection_string and getattr(address, name):
+            raise ExchangeMisconfigured(
+                f"BROADSIDE_SERVICEBUS_{name.upper()} needs BROADSIDE_SERVICEBUS_NAMESPACE; a "
+                "connection string names its own endpoint"
+            )
+    return ServiceBusQueue(address, troubles=troubles)
+
+
+class ServiceBusQueue:
+    """One queue of a Service Bus namespace. Each kind of use opens its own connection, lazily.
+
+    Sending and cancelling need the role *Azure Service Bus Data Sender*; all else, and telling
+    which of many messages can still be cancelled, *Data Receiver*. Lock time, delivery limit and
+    duplicate detection (on, 10 minutes or more) are the queue's own settings in Azure.
+    ``credential`` stands in for ``DefaultAzureCredential``; who gives it closes it.
+    """
+
+    def __init__(
+        self,
+        address: ServiceBusAddress,
+        *,
+        bounds: Bounds | None = None,
+        credential: "AsyncTokenCredential | None" = None,
+        troubles: TroubleLog | None = None,
+    ) -> None:
+        self._address = address
+        self._bounds = bounds or Bounds()
+        self._identity = Identity(credential)
+        self._troubles = troubles or TroubleLog()
+        self._giving_back: set[asyncio.Task[None]] = set()
+        name, tries = address.queue, self._bounds.retries_max_count
+        self._sender = self._link(_SENDER_ROLE, lambda: self._client(tries).get_queue_sender(name))
+        # To the SDK "that message is gone" may pass, and is worth all its retries: here none.
+        self._canceller = self._link(_SENDER_ROLE, lambda: self._client(0).get_queue_sender(name))
+        self._receiver = self._link(
+            _RECEIVER_ROLE, lambda: self._client(tries).get_queue_receiver(name)
+        )
+        self._dead = self._link(
+            _RECEIVER_ROLE,
+            lambda: self._client(tries).get_queue_receiver(
+                name, sub_queue=ServiceBusSubQueue.DEAD_LETTER
+            ),
+        )
+
+    # Sending --------------------------------------------------------------------------------
+
+    async def send(self, messages: Sequence[Outgoing]) -> Sequence[int]:
+        for message in messages:
+            check_message(message)
+        now = datetime.now(UTC)
+        numbers = [0] * len(messages)  # what is not scheduled, or has ended already, has none
+        for enqueue_at, batch in _batches(messages, now):
+            sealed = [_seal(messages[at], enqueue_at or now) for at in batch]
+            if enqueue_at is None:
+                await self._sender.call(partial(ServiceBusSender.send_messages, message=sealed))
+                continue
+            schedule = partial(
+                ServiceBusSender.schedule_messages, messages=sealed, schedule_time_utc=enqueue_at
+            )
+            given = await self._sender.call(schedule)
+            for at, number in zip(batch, given, strict=True):
+                numbers[at] = number
+        return numbers
+
+    async def cancel(self, sequence_numbers: Sequence[int]) -> int:
+        numbers = sorted(set(sequence_numbers) - {0})  # 0: it was never scheduled
+        return sum(
+            [
+                await self._cancel(numbers[at : at + _CANCEL_MAX_COUNT])
+                for at in range(0, len(numbers), _CANCEL_MAX_COUNT)
+            ]
+        )
+
+    async def _cancel(self, numbers: Sequence[int]) -> int:
+        """One request. The service refuses it whole if one message is gone: then a look at the
+        queue says which are not, and should that not help, halves find it."""
+        try:
+            cancel = partial(
+                ServiceBusSender.cancel_scheduled_messages, sequence_numbers=list(numbers)
+            )
+            await self._patiently(cancel)
+        except _Gone:
+            if len(numbers) == 1:
+                return 0
+            left = await self._still_scheduled(numbers)
+            if len(left) < len(numbers):
+                return await self._cancel(left) if left else 0
+            half = len(left) // 2
+            return await self._cancel(left[:half]) + await self._cancel(left[half:])
+        return len(numbers)
+
+    async def _still_scheduled(self, numbers: Sequence[int]) -> list[int]:
+        """Those of ``numbers``, which are sorted, that wait for their instant."""
+        wanted, left = set(numbers), []
+        async for message in self._look(self._receiver, from_number=numbers[0]):
+            number = message.sequence_number or 0
+            if number in wanted and message.state is ServiceBusMessageState.SCHEDULED:
+                left.append(number)
+            if number >= numbers[-1]:
+                break
+        return left
+
+    async def _patiently(self, cancel: Callable[[ServiceBusSender], Awaitable[None]]) -> None:
+        """Retry as the SDK would, which does not on this link."""
+        for retry in range(1, self._bounds.retries_max_count + 1):
+            with suppress(ExchangeUnavailable):
+                return await self._canceller.call(cancel)
+            pause_s = self._bounds.backoff_s * 2**retry
+            await asyncio.sleep(min(pause_s, self._bounds.backoff_max_s))
+        return await self._canceller.call(cancel)
+
+    # Receiving ------------------------------------------------------------------------------
+
+    async def receive(self, wait_s: float) -> Delivery | None:
+        end_s = time.monotonic() + wait_s
+        while True:
+            slice_s = max(_SLICE_MIN_S, min(_SLICE_S, end_s - time.monotonic()))
+            try:
+                received = await self._receive(slice_s)
+            except ExchangeUnavailable:  # the link broke; a new one opens with the SDK's retries
+                received = await self._receive(slice_s)
+            if received:
+                return _delivery(received[0])
+            if time.monotonic() >= end_s:
+                return None
+
+    async def _receive(self, wait_s: float) -> list[_Message]:
+        receive = partial(ServiceBusReceiver.receive_messages, max_wait_time=wait_s)
+        receiving = self._receiver.start(receive)
+        try:
+            return await asyncio.shield(receiving)
+        except asyncio.CancelledError:
+            giving_back = asyncio.create_task(self._give_back(receiving))
+            self._giving_back.add(giving_back)
+            giving_back.add_done_callback(self._giving_back.discard)
+            raise
+
+    async def _give_back(self, receiving: "asyncio.Task[list[_Message]]") -> None:
+        """Nobody waits for this message any more; else it would stay locked for its whole time."""
+        with suppress(ExchangeError):
+            for message in await receiving:
+                await self._receiver.call(
+                    partial(ServiceBusReceiver.abandon_message, message=message)
+                )
+
+    async def complete(self, delivery: Delivery) -> None:
+        await self._settle(delivery, ServiceBusReceiver.complete_message)
+
+    async def abandon(self, delivery: Delivery) -> None:
+        await self._settle(delivery, ServiceBusReceiver.abandon_message)
+
+    async def renew(self, delivery: Delivery) -> Delivery:
+        until_at = await self._settle(delivery, ServiceBusReceiver.renew_message_lock)
+        return replace(delivery, locked_until_at=until_at)
+
+    async def dead_letter(self, delivery: Delivery, reason: str, description: str) -> None:
+        bury = partial(
+            ServiceBusReceiver.dead_letter_message, reason=reason, error_description=description
+        )
+        await self._settle(delivery, bury)
+
+    async def _settle(
+        self,
+        delivery: Delivery,
+        how: Callable[[ServiceBusReceiver, _Message], Awaitable[_T]],
+    ) -> _T:
+        message = delivery.token
+        assert isinstance(message, _Message)  # noqa: S101 - our own handle
+        try:
+            return await self._receiver.call(lambda to: how(to, message))
+        except LockLost as lost:
+            raise LockLost(f"message {delivery.message_id}: {lost}") from lost
+
+    # Dead letters and counts ----------------------------------------------------------------
+
+    async def dead_letters(self, limit: int = 100) -> Sequence[DeadLetter]:
+        return [_dead_letter(message) for message in await self._peek(self._dead, limit)]
+
+    async def resend(self, sequence_number: int, expires_at: datetime) -> bool:
+        """Under a new message id, for duplicate detection would drop the old one in silence."""
+        peek = partial(ServiceBusReceiver.peek_messages, sequence_number=sequence_number)
+        peeked = await self._dead.call(peek)
+        if not peeked or peeked[0].sequence_number != sequence_number:
+            return False
+        receive = partial(
+            ServiceBusReceiver.receive_messages,
+            max_message_count=_RESEND_COUNT,
+            max_wait_time=_RESEND_WAIT_S,
+        )
+        held: list[_Message] = []
+        try:
+            while not held or held[-1].sequence_number != sequence_number:
+                some = await self._dead.call(receive)
+                if not some:
+                    raise ExchangeUnavailable(
+                        f"{self._address}: dead letter {sequence_number} is locked by somebody "
+                        "else; try again when that lock has run out"
+                    )
+                held += sorted(some, key=lambda each: each.sequence_number == sequence_number)
+            letter, suffix = held[-1], f"~{sequence_number}"
+            message_id = (letter.message_id or "")[: MESSAGE_ID_MAX_CHARS - len(suffix)] + suffix
+            again = Outgoing(body=_body(letter), message_id=message_id, expires_at=expires_at)
+            await self.send([again])
+            await self._dead.call(lambda to: to.complete_message(letter))
+            held.pop()
+        finally:
+            for message in held:
+                with suppress(ExchangeError):  # then its lock runs out
+                    await self._dead.call(
+                        partial(ServiceBusReceiver.abandon_message, message=message)
+                    )
+        return True
+
+    async def ping(self) -> None:
+        """A look at the dead letters, whose link a coordinator has anyway."""
+        await self._dead.call(lambda to: to.peek_messages(max_message_count=1))
+
+    async def counts(self) -> QueueCounts:
+        """By looking at every message, as a Data Receiver may; None past a few thousand."""
+        now = datetime.now(UTC)
+        messages, dead = [
+            await self._peek(link, _COUNTED_MAX_COUNT + 1) for link in (self._receiver, self._dead)
+        ]
+        scheduled_count = sum(m.state is ServiceBusMessageState.SCHEDULED for m in messages)
+        ended_count = sum(_has_ended(message, now) for message in messages)
+        all_seen = len(messages) <= _COUNTED_MAX_COUNT
+        return QueueCounts(
+            active_count=len(messages) - scheduled_count - ended_count if all_seen else None,
+            scheduled_count=scheduled_count if all_seen else None,
+            dead_count=len(dead) if len(dead) <= _COUNTED_MAX_COUNT else None,
+        )
+
+    async def _peek(self, link: "_Link[ServiceBusReceiver]", limit: int) -> list[_Message]:
+        """The first messages by sequence number, locked and scheduled ones too."""
+        messages: list[_Message] = []
+        async for message in self._look(link, page_count=min(_PAGE_COUNT, limit)):
+            messages.append(message)
+            if len(messages) == limit:
+                break
+        return messages
+
+    async def _look(
+        self,
+        link: "_Link[ServiceBusReceiver]",
+        *,
+        from_number: int = 1,
+        page_count: int = _PAGE_COUNT,
+    ) -> AsyncIterator[_Message]:
+        number = from_number
+        while True:
+            peek = partial(
+                ServiceBusReceiver.peek_messages,
+                max_message_count=page_count,
+                sequence_number=number,
+            )
+            if not (page := await link.call(peek)):
+                return
+            for message in page:
+                yield message
+            number = (page[-1].sequence_number or 0) + 1
+
+    # Connections ----------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        if self._giving_back:
+            await asyncio.wait(self._giving_back, timeout=_CLOSE_S)
+        links = (self._sender, self._canceller, self._receiver, self._dead)
+        await asyncio.gather(*(link.close() for link in links))
+        await self._identity.close()
+
+    def _link(self, role: str, make: Callable[[], _Handler]) -> "_Link[_Handler]":
+        explain = lambda error: _explain(error, self._address, role)  # noqa: E731
+        return _Link(make, explain, self._bounds.call_s, self._troubles)
+
+    def _client(self, retries_max_count: int) -> ServiceBusClient:
+        """A maker of senders and receivers; it has no connection of its own."""
+        address, bounds = self._address, self._bounds
+        options: dict[str, Any] = {
+            "retry_total": retries_max_count,
+            "retry_backoff_factor": bounds.backoff_s,
+            "retry_backoff_max": bounds.backoff_max_s,
+            "try_timeout": bounds.attempt_s,
+            "transport_type": TransportType.Amqp,
+        }
+        if address.connection_string:
+            return ServiceBusClient.from_connection_string(address.connection_string, **options)
+        if address.endpoint:
+            options["custom_endpoint_address"] = address.endpoint
+        if address.ca_file:
+            options["connection_verify"] = str(address.ca_file)
+        credential = self._identity.credential(address.client_id)
+        return ServiceBusClient(address.namespace or "", credential, **options)
+
+
+class _Link(Generic[_Handler]):
+    """One sender or receiver of the SDK: opened when first used, one call at a time."""
+
+    def __init__(
+        self,
+        make: Callable[[], _Handler],
+        explain: Callable[[Exception], ExchangeError],
+        call_s: float,
+        troubles: TroubleLog,
+    ) -> None:
+        self._make = make
+        self._explain = explain
+        self._call_s = call_s
+        self._troubles = troubles
+        self._handler: _Handler | None = None
+        self._lock = asyncio.Lock()
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    async def call(self, work: Callable[[_Handler], Awaitable[_T]]) -> _T:
+        """Carry ``work`` out on an open handler; to its end even if our caller is cancelled."""
+        return await asyncio.shield(self.start(work))
+
+    def start(self, work: Callable[[_Handler], Awaitable[_T]]) -> "asyncio.Task[_T]":
+        task = asyncio.create_task(self._carry_out(work))
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # it was heard
+        return task
+
+    async def _carry_out(self, work: Callable[[_Handler], Awaitable[_T]]) -> _T:
+        async with self._lock:
+            if self._closed:
+                raise ExchangeUnavailable("the queue was closed at this end")
+            try:
+                async with asyncio.timeout(self._call_s):
+                    if self._handler is None:
+                        self._handler = self._watched(self._make())
+                    await self._handler.__aenter__()  # nothing to do where it is open
+                    done = await work(self._handler)
+                    self._troubles.went_well(TroubleKind.QUEUE_AWAY)
+                    return done
+            except Exception as error:
+                explained = self._explain(error)
+                if isinstance(error, TimeoutError):  # which the SDK, cut short, has not told
+                    self._troubles.failed(TroubleKind.QUEUE_AWAY)
+                if not isinstance(explained, (LockLost, MessageTooLarge, _Gone)):
+                    await self._drop()
+                raise explained from error
+
+    def _watched(self, handler: _Handler) -> _Handler:
+        """The SDK tells of an attempt that it repeats nowhere but here, inside itself.
+
+        It would also repeat what the service refuses for good: that ends here.
+        """
+        handle = handler._handle_exception
+
+        async def handle_and_note(error: Exception) -> Exception:
+            explained = self._explain(error)
+            if isinstance(explained, ExchangeMisconfigured):
+                raise error
+            if isinstance(explained, ExchangeUnavailable) and not _was_idle(error):
+                self._troubles.failed(TroubleKind.QUEUE_AWAY)
+            handled: Exception = await handle(error)  # type: ignore[no-untyped-call]
+            return handled
+
+        handler._handle_exception = handle_and_note  # type: ignore[method-assign]  # see above
+        return handler
+
+    async def close(self) -> None:
+        """Let calls under way end, for a while, and give back what the link holds."""
+        self._closed = True
+        if self._calls:
+            await asyncio.wait(self._calls, timeout=_CLOSE_S)
+        for call in list(self._calls):
+            call.cancel()
+        await self._drop()
+
+    async def _drop(self) -> None:
+        handler, self._handler = self._handler, None
+        if handler is not None:
+            with suppress(Exception):  # it is given up either way
+                await asyncio.wait_for(handler.close(), _CLOSE_S)
+
+
+# Messages -----------------------------------------------------------------------------------
+
+
+def _batches(
+    messages: Sequence[Outgoing], now: datetime
+) -> Iterator[tuple[datetime | None, list[int]]]:
+    """Indices of messages that may travel together, with their common instant (None: at once).
+
+    A message that has ended already is in none of them.
+    """
+    by_instant: dict[datetime | None, list[int]] = {}
+    for at, message in enumerate(messages):
+        later = message.enqueue_at is not None and message.enqueue_at > now
+        if message.expires_at > now:
+            by_instant.setdefault(message.enqueue_at if later else None, []).append(at)
+    for enqueue_at, indices in by_instant.items():
+        batch: list[int] = []
+        room = MESSAGE_MAX_BYTES
+        for at in indices:
+            size = len(messages[at].body) + 2 * len(messages[at].message_id) + _HEADERS_BYTES
+            if batch and (size > room or len(batch) == _BATCH_MAX_COUNT):
+                yield enqueue_at, batch
+                batch, room = [], MESSAGE_MAX_BYTES
+            batch.append(at)
+            room -= size
+        yield enqueue_at, batch
+
+
+def _seal(message: Outgoing, from_at: datetime) -> ServiceBusMessage:
+    """The message with a life that begins at ``from_at``. The SDK's own setter cuts it to whole
+    seconds, and to none at all under one."""
+    sealed = ServiceBusMessage(message.body, message_id=message.message_id)
+    life_ms = max(1, round((message.expires_at - from_at) / timedelta(milliseconds=1)))
+    sealed.raw_amqp_message.header = AmqpMessageHeader(time_to_live=min(life_ms, _TTL_MAX_MS))
+    return sealed
+
+
+def _body(message: _Message) -> bytes:
+    return b"".join(message.body)
+
+
+def _has_ended(message: _Message, now: datetime) -> bool:
+    """Peeking shows messages that have ended until the service gets round to removing them."""
+    ends_at = message.expires_at_utc
+    return message.state is ServiceBusMessageState.ACTIVE and ends_at is not None and ends_at <= now
+
+
+def _delivery(message: _Message) -> Delivery:
+    return Delivery(
+        body=_body(message),
+        message_id=message.message_id or "",
+        delivery_count=(message.delivery_count or 0) + 1,
+        locked_until_at=message.locked_until_utc or datetime.now(UTC),
+        token=message,
+    )
+
+
+def _dead_letter(message: _Message) -> DeadLetter:
+    return DeadLetter(
+        sequence_number=message.sequence_number or 0,
+        body=_body(message),
+        message_id=message.message_id or "",
+        reason=message.dead_letter_reason or "",
+        description=message.dead_letter_error_description or "",
+    )
+
+
+# Errors -------------------------------------------------------------------------------------
+
+
+def _was_idle(error: Exception) -> bool:
+    """Whether the service hung up on a link or connection because nobody used it."""
+    conditions = [getattr(cause, "condition", None) for cause in causes_of(error)]
+    return any(getattr(said, "value", said) in _IDLE_CONDITIONS for said in conditions)
+
+
+def _explain(error: Exception, address: ServiceBusAddress, role: str) -> ExchangeError:
+    """The SDK's error as ours: one line that names the queue and, where we know it, the fix."""
+    causes = list(causes_of(error))
+    said = " ".join(str(causes[-1] if isinstance(causes[-1], Exception) else error).split())
+
+    def any_is(*kinds: type[BaseException]) -> bool:
+        return any(isinstance(cause, kinds) for cause in causes)
+
+    if any_is(MessageLockLostError, MessageAlreadySettled):
+        return LockLost("its lock ran out, or it was settled before")
+    if any_is(MessageNotFoundError):
+        return _Gone(f"{address}: {said}")
+    if any_is(MessageSizeExceededError):
+        return MessageTooLarge(f"{address}: {said}")
+    if any_is(MessagingEntityNotFoundError):
+        return ExchangeMisconfigured(
+            f"{address} does not exist; create it, or name another in BROADSIDE_SERVICEBUS_QUEUE"
+        )
+    if any_is(ClientAuthenticationError):
+        tried = [line for line in str(error).splitlines() if "ManagedIdentityCredential:" in line]
+        why = (tried or [said])[0].strip()
+        return ExchangeMisconfigured(
+            f"{address}: no token for {address.identity}: {why}; give this host a managed identity "
+            "(BROADSIDE_MANAGED_IDENTITY_CLIENT_ID names a user-assigned one), or run az login"
+        )
+    # Behind a custom endpoint the SDK calls a refused token a connection error.
+    refused = any(getattr(cause, "status_code", None) in (401, 403) for cause in causes)
+    if refused or any_is(ServiceBusAuthenticationError, ServiceBusAuthorizationError):
+        fix = f"give it the role '{role}' on the queue"
+        if address.connection_string:
+            right = "Send" if role == _SENDER_ROLE else "Listen"
+            fix = (
+                "copy BROADSIDE_SERVICEBUS_CONNECTION_STRING anew from the portal, of a policy "
+                f"with the right {right}, or use an identity with the role '{role}'"
+            )
+        return ExchangeMisconfigured(f"{address} refuses {address.identity}: {said}; {fix}")
+    if any_is(ssl.SSLCertVerificationError, FileNotFoundError):
+        return ExchangeMisconfigured(
+            f"{address}: its certificate cannot be checked: {said}; "
+            "set BROADSIDE_SERVICEBUS_CA_FILE to its authority's PEM file"
+        )
+    if isinstance(error, ValueError) and address.connection_string:
+        return ExchangeMisconfigured(
+            "BROADSIDE_SERVICEBUS_CONNECTION_STRING is not one: copy it whole from the portal"
+        )
+    return ExchangeUnavailable(f"{address} is not available: {said or type(error).__name__}")

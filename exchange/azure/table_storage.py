@@ -1,0 +1,428 @@
+"""A :class:`~exchange.ports.Table` on Azure Table Storage, by the official SDK.
+
+What the SDK does, and what we add:
+
+- It repeats a request within :class:`TableBounds` when the service throttles (429), is busy or
+  fails (408, 500, 502, 503, 504), waiting as long as its ``Retry-After`` says, and when the
+  connection breaks. That of an insert or a batch it would give up on, so we tell it not to.
+- A repeated write may meet its own first copy, whose answer was lost. So when a *repeated* insert
+  or replace is refused, the row is read, and if it holds what we sent then it is ours. Upserts,
+  batches (of upserts only) and deletes are harmless to repeat.
+- Whoever has been let in once is refused for a passing reason more often than for a wrong setting
+  (a token service that does not answer, a role that is being moved): that is an outage then, in
+  which an agent keeps its results, and no longer a misconfiguration.
+- Numbers keep their kind: an ``int`` always travels as Int64, a ``float`` as Double.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from azure.core import MatchConditions
+from azure.core.exceptions import AzureError
+from azure.data.tables import EdmType, EntityProperty, UpdateMode
+from azure.data.tables.aio import TableClient
+
+from exchange.azure.wire import (
+    Identity,
+    StorageAddress,
+    Transport,
+    check_way_in,
+    code_of,
+    explain_entry,
+    is_final,
+    said_by,
+)
+from exchange.fabric_settings import FabricSettings
+from exchange.limits import batches, check_entity, check_key
+from exchange.messages import TroubleKind
+from exchange.ports import (
+    BATCH_MAX_COUNT,
+    Entity,
+    EntityChanged,
+    EntityExists,
+    EntityNotFound,
+    EntityTooLarge,
+    ExchangeError,
+    ExchangeMisconfigured,
+    ExchangeUnavailable,
+    TableError,
+    Value,
+)
+from exchange.troubles import TroubleLog
+
+if TYPE_CHECKING:
+    from azure.core.credentials_async import AsyncTokenCredential
+
+_ROLE: Final = "Storage Table Data Contributor"
+_PAGE_MAX_COUNT: Final = 1000  # rows the service gives at a time
+_METHODS: Final = frozenset({"GET", "PUT", "POST", "DELETE"})  # that may be sent again
+_NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
+_PRECONDITION_FAILED: Final = 412
+_TOO_LARGE: Final = 413
+_SIZE_CODES: Final = frozenset({"EntityTooLarge", "PropertyValueTooLarge", "RequestBodyTooLarge"})
+_TABLE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{2,62}")
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableBounds:
+    """How long the SDK tries before a call raises :class:`ExchangeUnavailable`.
+
+    The first repeat comes at once, the one after ``n`` more pauses ``backoff_s * 2**n``, at most
+    ``backoff_max_s``: with the defaults a throttling (429, 503) or absent service gets
+    0 + 1.6 + 3.2 + 6.4 s besides the attempts. A ``Retry-After`` takes the pause's place.
+    """
+
+    retries_max_count: int = 4
+    backoff_s: float = 0.8
+    backoff_max_s: float = 10.0
+    attempt_s: float = 15.0  # to connect, and without a byte of the answer
+    call_s: float = 60.0  # one call with all its attempts; a scan's page, a batch's part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableAddress(StorageAddress):
+    """Which table, and who we are."""
+
+    table: str
+
+    def __str__(self) -> str:
+        return f"table {self.table!r}" + f" at {self.endpoint}" * bool(self.endpoint)
+
+
+def open_table(settings: FabricSettings, troubles: TroubleLog | None = None) -> "AzureTable":
+    """The table that ``settings`` name; nothing connects yet. Raises ExchangeMisconfigured."""
+    secret = settings.tables_connection_string
+    address = TableAddress(
+        table=settings.tables_name,
+        endpoint=settings.tables_endpoint or None,
+        connection_string=secret.get_secret_value() if secret else None,
+        client_id=settings.managed_identity_client_id or None,
+        ca_file=settings.tables_ca_file,
+    )
+    if not _TABLE_NAME.fullmatch(address.table):
+        raise ExchangeMisconfigured(
+            f"BROADSIDE_TABLES_NAME={address.table}: a table's name is 3 to 63 letters and digits, "
+            "a letter first"
+        )
+    check_way_in(address, "BROADSIDE_TABLES", host="<account>.table.core.windows.net")
+    table = AzureTable(address, troubles=troubles)
+    if address.connection_string:
+        table.open()  # which is to find it malformed now
+    return table
+
+
+class AzureTable:
+    """One table of a storage account; its connections open at the first call.
+
+    Needs the role *Storage Table Data Contributor* on the table or its account. ``credential``
+    stands in for ``DefaultAzureCredential`` and stays its giver's to close.
+    """
+
+    def __init__(
+        self,
+        address: TableAddress,
+        *,
+        bounds: TableBounds | None = None,
+        credential: "AsyncTokenCredential | None" = None,
+        troubles: TroubleLog | None = None,
+    ) -> None:
+        self._address = address
+        self._bounds = bounds or TableBounds()
+        self._identity = Identity(credential)
+        self._troubles = troubles or TroubleLog()
+        self._client: TableClient | None = None
+        self._let_in = False  # by the service, at least once
+
+    # Rows -----------------------------------------------------------------------------------
+
+    async def insert(self, entity: Entity) -> str:
+        return await self._write(entity, TableClient.create_entity)
+
+    async def upsert(self, entity: Entity) -> str:
+        return await self._write(entity, TableClient.upsert_entity, mode=UpdateMode.REPLACE)
+
+    async def replace(self, entity: Entity, etag: str) -> str:
+        return await self._write(
+            entity,
+            TableClient.update_entity,
+            mode=UpdateMode.REPLACE,
+            etag=etag,
+            match_condition=MatchConditions.IfNotModified,
+        )
+
+    async def _write(
+        self, entity: Entity, write: Callable[..., Awaitable[Mapping[str, Any]]], **options: Any
+    ) -> str:
+        """Carry out one write; returns the row's new ETag."""
+        check_entity(entity)
+        tries = _Tries()
+        try:
+            done = await self._call(
+                lambda client: write(client, _sent(entity), **options, **tries.options), entity
+            )
+        except (EntityExists, EntityChanged):
+            there = await self.get(entity.partition_key, entity.row_key) if tries.repeated else None
+            if there is None or there.etag is None or there.properties != entity.properties:
+                raise
+            return there.etag  # of our own earlier try, whose answer was lost
+        return str(done["etag"])
+
+    async def get(self, partition_key: str, row_key: str) -> Entity | None:
+        check_key(partition_key)
+        check_key(row_key)
+        try:
+            found = await self._call(lambda client: client.get_entity(partition_key, row_key))
+        except EntityNotFound:
+            return None
+        return _entity(found)
+
+    async def scan(
+        self,
+        partition_key: str,
+        *,
+        row_from: str | None = None,
+        row_before: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[Entity]:
+        check_key(partition_key)
+        yielded_count = 0
+        async for page in self._pages(partition_key, row_from, row_before, limit):
+            for found in page:
+                yield _entity(found)
+                yielded_count += 1
+                if yielded_count == limit:
+                    return
+
+    async def _pages(
+        self,
+        partition_key: str,
+        row_from: str | None = None,
+        row_before: str | None = None,
+        limit: int | None = None,
+        *,
+        select: list[str] | None = None,
+    ) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
+        """Rows as the service pages them, by row key."""
+        if limit is not None and limit <= 0:
+            return
+        asked = {"PartitionKey eq": partition_key, "RowKey ge": row_from, "RowKey lt": row_before}
+        query = " and ".join(
+            f"{what} {_quoted(key)}" for what, key in asked.items() if key is not None
+        )
+        pages = (
+            self.open()
+            .query_entities(
+                query,
+                select=select,
+                results_per_page=min(_PAGE_MAX_COUNT, limit or _PAGE_MAX_COUNT),
+            )
+            .by_page()
+        )
+
+        async def next_page(_: TableClient) -> list[Mapping[str, Any]] | None:
+            page = await anext(pages, None)
+            return None if page is None else [row async for row in page]
+
+        while (page := await self._call(next_page)) is not None:
+            yield page
+
+    async def delete(self, partition_key: str, row_key: str) -> bool:
+        check_key(partition_key)
+        check_key(row_key)
+        tries = _Tries()
+        await self._call(
+            lambda client: client.delete_entity(partition_key, row_key, **tries.options)
+        )
+        # The SDK is silent about a 404; a repeat may meet what our own first try has done.
+        return tries.repeated or tries.status != _NOT_FOUND
+
+    # Many rows ------------------------------------------------------------------------------
+
+    async def batch(self, entities: Sequence[Entity]) -> None:
+        for part in batches(entities):
+            await self._transact(
+                [("upsert", _sent(entity), {"mode": UpdateMode.REPLACE}) for entity in part],
+                part[0],
+            )
+
+    async def delete_partition(self, partition_key: str) -> int:
+        check_key(partition_key)
+        deleted_count = 0
+        async for page in self._pages(partition_key, select=["PartitionKey", "RowKey"]):
+            for at in range(0, len(page), BATCH_MAX_COUNT):
+                part = page[at : at + BATCH_MAX_COUNT]
+                try:
+                    await self._transact([("delete", row) for row in part])
+                except EntityNotFound:  # somebody else deletes too, or it was a lost answer
+                    for row in part:
+                        await self.delete(partition_key, row["RowKey"])
+                deleted_count += len(part)
+        return deleted_count
+
+    async def _transact(self, operations: list[Any], entity: Entity | None = None) -> None:
+        await self._call(
+            lambda client: client.submit_transaction(operations, retry_on_methods=_METHODS), entity
+        )
+
+    # Connections ----------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+        await self._identity.close()
+
+    async def _call(
+        self, work: Callable[[TableClient], Awaitable[_T]], entity: Entity | None = None
+    ) -> _T:
+        try:
+            async with asyncio.timeout(self._bounds.call_s):
+                done = await work(self.open())
+        except (AzureError, OSError, TimeoutError) as error:
+            explained = _explain(error, self._address, entity)
+            if isinstance(explained, ExchangeMisconfigured) and self._let_in:
+                raise ExchangeUnavailable(str(explained)) from error
+            self._let_in |= isinstance(explained, TableError)
+            raise explained from error
+        self._let_in = True
+        return done
+
+    def open(self) -> TableClient:
+        """The SDK's client, made when first asked for; it connects at its first call.
+
+        Raises ExchangeMisconfigured.
+        """
+        if self._client is None:
+            try:
+                self._client = self._make_client()
+            except ValueError as error:
+                raise ExchangeMisconfigured(
+                    "BROADSIDE_TABLES_CONNECTION_STRING is not one: copy it whole from the portal"
+                ) from error
+        return self._client
+
+    def _make_client(self) -> TableClient:
+        address, bounds = self._address, self._bounds
+        tries = ("retry_total", "retry_connect", "retry_read", "retry_status")
+        options: dict[str, Any] = {
+            **dict.fromkeys(tries, bounds.retries_max_count),
+            "retry_backoff_factor": bounds.backoff_s,
+            "retry_backoff_max": bounds.backoff_max_s,
+            "transport": Transport(
+                address, bounds.attempt_s, self._troubles, TroubleKind.TABLE_AWAY
+            ),
+        }
+        if address.connection_string:
+            return TableClient.from_connection_string(
+                address.connection_string, address.table, **options
+            )
+        return TableClient(
+            address.endpoint or "",
+            address.table,
+            credential=self._identity.credential(address.client_id),
+            **options,
+        )
+
+
+class _Tries:
+    """What one call of the SDK's tells of its tries."""
+
+    def __init__(self) -> None:
+        self.status: int | None = None  # of the newest answer
+        self._context: Mapping[str, Any] = {}
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """What the call is to be given."""
+        return {
+            "retry_on_methods": _METHODS,
+            "raw_request_hook": self._begin,
+            "raw_response_hook": self._answered,
+        }
+
+    @property
+    def repeated(self) -> bool:
+        """Whether the request was sent more than once; known once the call is over."""
+        return bool(self._context.get("history"))
+
+    def _begin(self, request: Any) -> None:
+        self._context = request.context
+
+    def _answered(self, response: Any) -> None:
+        self.status = response.http_response.status_code
+
+
+# Rows on the wire ---------------------------------------------------------------------------
+
+
+def _sent(entity: Entity) -> dict[str, Any]:
+    """A row as the SDK takes it; to itself an int is 32 bits wide."""
+    properties = {
+        name: (value, EdmType.INT64)
+        if isinstance(value, int) and not isinstance(value, bool)
+        else value
+        for name, value in entity.properties.items()
+    }
+    return {"PartitionKey": entity.partition_key, "RowKey": entity.row_key, **properties}
+
+
+def _entity(found: Mapping[str, Any]) -> Entity:
+    properties = {name: _value(value) for name, value in found.items()}
+    return Entity(
+        partition_key=str(properties.pop("PartitionKey")),
+        row_key=str(properties.pop("RowKey")),
+        properties=properties,
+        etag=found.metadata["etag"],  # type: ignore[attr-defined]  # a TableEntity of the SDK's
+    )
+
+
+def _value(value: Any) -> Value:
+    match value:
+        case EntityProperty():
+            return int(value.value)  # Int64
+        case datetime():  # the SDK's own subclass
+            return datetime.combine(value.date(), value.timetz())
+        case _:
+            kept: Value = value
+            return kept
+
+
+def _quoted(key: str) -> str:
+    """A key in a query."""
+    return "'" + key.replace("'", "''") + "'"
+
+
+# Errors -------------------------------------------------------------------------------------
+
+
+def _explain(error: Exception, address: TableAddress, entity: Entity | None) -> ExchangeError:
+    """The SDK's error as ours: one line that names row or table and, where we know it, the fix."""
+    status, code, said = getattr(error, "status_code", None), code_of(error), said_by(error)
+    row = f"row {entity.partition_key}|{entity.row_key}" if entity else str(address)
+    if code == "TableNotFound":
+        return ExchangeMisconfigured(
+            f"{address} does not exist; create it, or name another in BROADSIDE_TABLES_NAME"
+        )
+    refusal = explain_entry(
+        error, str(address), address, role=_ROLE, ca_setting="BROADSIDE_TABLES_CA_FILE"
+    )
+    if refusal is not None:
+        return refusal
+    if status == _CONFLICT and code == "EntityAlreadyExists":
+        return EntityExists(f"{row}: there is one already")
+    if status == _PRECONDITION_FAILED:
+        return EntityChanged(f"{row}: changed since it was read")
+    if status == _NOT_FOUND:
+        return EntityNotFound(f"{row}: there is none")
+    if status == _TOO_LARGE or code in _SIZE_CODES:
+        return EntityTooLarge(f"{row}: {said}")
+    if is_final(error):
+        return TableError(f"{row}: the service refuses it: {said}")
+    return ExchangeUnavailable(f"{address} is not available: {said}")

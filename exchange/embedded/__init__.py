@@ -1,0 +1,1 @@
+"""The fabric of one host: a queue and a table on SQLite."""

@@ -1,0 +1,533 @@
+"""A queue and a table on SQLite: one host, many processes, no server, durable.
+
+:mod:`exchange.embedded.sqlite` says what "durable" means and what a fork may do. All
+processes of the host read one wall clock, so instants are kept as epoch microseconds.
+"""
+
+import asyncio
+import json
+import random
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from exchange.embedded.sqlite import Database, transaction
+from exchange.limits import batches, check_entity, check_key, check_message
+from exchange.ports import (
+    DeadLetter,
+    Delivery,
+    Entity,
+    EntityChanged,
+    EntityExists,
+    EntityNotFound,
+    ExchangeError,
+    LockLost,
+    Outgoing,
+    QueueCounts,
+    Value,
+)
+
+_POLL_S: Final = (0.05, 0.1)  # a waiting receiver looks this often, jittered
+_SEND_MAX_COUNT: Final = 500  # messages in one transaction, so that a long send lets others in
+_SCAN_PAGE_COUNT: Final = 256
+_PAGE: Final = (
+    "SELECT row_key, etag, properties, binary FROM entity "
+    "WHERE partition_key = :partition AND row_key >= :from ORDER BY row_key LIMIT :limit"
+)
+_PAGE_BEFORE: Final = _PAGE.replace(" ORDER", " AND row_key < :before ORDER")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_QUEUE_APPLICATION: Final = 0x42735155  # "BsQU"
+_QUEUE_LAYOUT: Final = """
+CREATE TABLE message (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+    message_id TEXT NOT NULL,
+    body BLOB NOT NULL,
+    ready_us INTEGER NOT NULL,       -- when it may be received: its enqueue or its lock's end
+    expires_us INTEGER NOT NULL,
+    delivery_count INTEGER NOT NULL DEFAULT 0,
+    lock BLOB,                       -- the holder's token; NULL: nobody's
+    dead_us INTEGER,                 -- set: a dead letter
+    reason TEXT,
+    description TEXT
+);
+CREATE INDEX message_ready ON message (ready_us, sequence) WHERE dead_us IS NULL;
+CREATE TABLE sent (message_id TEXT PRIMARY KEY, sequence INTEGER NOT NULL, sent_us INTEGER NOT NULL)
+    WITHOUT ROWID;
+CREATE INDEX sent_at ON sent (sent_us);
+"""
+
+_READY: Final = (
+    "SELECT sequence FROM message WHERE dead_us IS NULL AND ready_us <= :now "
+    "ORDER BY ready_us, sequence LIMIT 1"
+)
+_HEAD_SPENT: Final = (
+    f"SELECT 1 FROM message WHERE sequence = ({_READY}) "  # noqa: S608 - constants only
+    "AND (expires_us <= :now OR delivery_count >= :deliveries)"
+)
+_LOCK_READY: Final = (
+    "UPDATE message SET lock = :key, ready_us = :now + :lock_us, "  # noqa: S608 - constants only
+    f"delivery_count = delivery_count + 1 WHERE sequence = ({_READY}) "
+    "RETURNING sequence, body, message_id, delivery_count"
+)
+
+_TABLE_APPLICATION: Final = 0x42735442  # "BsTB"
+_TABLE_LAYOUT: Final = """
+CREATE TABLE entity (
+    partition_key TEXT NOT NULL,
+    row_key TEXT NOT NULL,
+    etag TEXT NOT NULL,
+    properties TEXT NOT NULL,        -- JSON, see _encode
+    binary BLOB NOT NULL,            -- its binary values, end to end
+    PRIMARY KEY (partition_key, row_key)
+);
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lock:
+    """What settles a message: its row, while the row still holds this key."""
+
+    sequence: int
+    key: bytes
+
+
+class EmbeddedQueue:
+    """A :class:`~exchange.ports.JobQueue` in ``<data_dir>/queue.sqlite3``.
+
+    A lock is a key in the message's row; ``ready_us`` is the instant at which the row is, or is
+    again, anybody's. Expiry and dead-lettering happen when somebody next looks.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        lock_s: float = 60.0,
+        deliveries_max_count: int = 5,
+        duplicates_s: float = 86_400.0,
+        busy_s: float = 10.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``duplicates_s`` is the detection window; ``clock`` gives epoch seconds."""
+        self._database = Database(
+            data_dir / "queue.sqlite3", _QUEUE_APPLICATION, _QUEUE_LAYOUT, busy_s
+        )
+        self._lock_us = round(lock_s * 1e6)
+        self._deliveries_max_count = deliveries_max_count
+        self._duplicates_us = round(duplicates_s * 1e6)
+        self._clock = clock
+
+    async def send(self, messages: Sequence[Outgoing]) -> Sequence[int]:
+        for message in messages:
+            check_message(message)
+        numbers: list[int] = []
+        for start in range(0, len(messages), _SEND_MAX_COUNT):
+            part = messages[start : start + _SEND_MAX_COUNT]
+            numbers += await self._database.run(self._send, part)
+        return numbers
+
+    async def cancel(self, sequence_numbers: Sequence[int]) -> int:
+        return await self._database.run(self._cancel, sequence_numbers)
+
+    async def receive(self, wait_s: float) -> Delivery | None:
+        deadline_s = time.monotonic() + wait_s
+        while True:
+            locked = self._database.submit(self._lock_one)
+            try:
+                delivery = await asyncio.shield(asyncio.wrap_future(locked))
+            except asyncio.CancelledError:
+                # The thread cannot be stopped: give back what it locks, or the message would
+                # stay hidden for a whole lock time.
+                with suppress(ExchangeError):
+                    if (unseen := await asyncio.wrap_future(locked)) is not None:
+                        await self.abandon(unseen)
+                raise
+            left_s = deadline_s - time.monotonic()
+            if delivery is not None or left_s <= 0:
+                return delivery
+            pause_s = random.uniform(*_POLL_S)  # noqa: S311 - jitter, no secret
+            await asyncio.sleep(min(left_s, pause_s))
+
+    async def complete(self, delivery: Delivery) -> None:
+        await self._settle(delivery, "DELETE FROM message")
+
+    async def abandon(self, delivery: Delivery) -> None:
+        await self._settle(delivery, "UPDATE message SET lock = NULL, ready_us = :now")
+
+    async def renew(self, delivery: Delivery) -> Delivery:
+        now_us = await self._settle(delivery, "UPDATE message SET ready_us = :now + :lock_us")
+        return replace(delivery, locked_until_at=_instant(now_us + self._lock_us))
+
+    async def dead_letter(self, delivery: Delivery, reason: str, description: str) -> None:
+        await self._settle(
+            delivery,
+            "UPDATE message SET lock = NULL, dead_us = :now, reason = :reason, "
+            "description = :description",
+            reason=reason,
+            description=description,
+        )
+
+    async def dead_letters(self, limit: int = 100) -> Sequence[DeadLetter]:
+        return await self._database.run(self._dead_letters, limit)
+
+    async def resend(self, sequence_number: int, expires_at: datetime) -> bool:
+        return await self._database.run(self._resend, sequence_number, _epoch_us(expires_at))
+
+    async def ping(self) -> None:
+        await self._database.run(lambda connection: connection.execute("SELECT 1").fetchone())
+
+    async def counts(self) -> QueueCounts:
+        return await self._database.run(self._counts)
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    # On the worker thread ---------------------------------------------------------------------
+
+    def _now_us(self) -> int:
+        return round(self._clock() * 1e6)
+
+    def _send(self, connection: sqlite3.Connection, messages: Sequence[Outgoing]) -> list[int]:
+        numbers: list[int] = []
+        with transaction(connection):
+            now_us = self._now_us()
+            connection.execute(
+                "DELETE FROM sent WHERE sent_us < ?", (now_us - self._duplicates_us,)
+            )
+            for message in messages:
+                earlier = connection.execute(
+                    "SELECT sequence FROM sent WHERE message_id = ?", (message.message_id,)
+                ).fetchone()
+                if earlier:
+                    numbers.append(earlier[0])
+                    continue
+                enqueue_us = 0 if message.enqueue_at is None else _epoch_us(message.enqueue_at)
+                [(sequence,)] = connection.execute(
+                    "INSERT INTO message (message_id, body, ready_us, expires_us) "
+                    "VALUES (?, ?, ?, ?) RETURNING sequence",
+                    (
+                        message.message_id,
+                        message.body,
+                        max(now_us, enqueue_us),
+                        _epoch_us(message.expires_at),
+                    ),
+                ).fetchall()
+                connection.execute(
+                    "INSERT INTO sent VALUES (?, ?, ?)", (message.message_id, sequence, now_us)
+                )
+                numbers.append(sequence)
+        return numbers
+
+    def _cancel(self, connection: sqlite3.Connection, sequence_numbers: Sequence[int]) -> int:
+        with transaction(connection):
+            now_us = self._now_us()
+            return connection.executemany(
+                "DELETE FROM message WHERE sequence = ? AND dead_us IS NULL AND lock IS NULL "
+                "AND ready_us > ?",
+                [(number, now_us) for number in sequence_numbers],
+            ).rowcount
+
+    def _lock_one(self, connection: sqlite3.Connection) -> Delivery | None:
+        # A glance first: it takes no lock, and nearly always finds nothing.
+        if not connection.execute(_READY, {"now": self._now_us()}).fetchall():
+            return None
+        lock_key = uuid4().bytes
+        with transaction(connection):
+            now_us = self._now_us()  # again: the write lock may have come late
+            if connection.execute(
+                _HEAD_SPENT, {"now": now_us, "deliveries": self._deliveries_max_count}
+            ).fetchall():
+                self._sweep(connection, now_us)
+            rows = connection.execute(
+                _LOCK_READY, {"key": lock_key, "now": now_us, "lock_us": self._lock_us}
+            ).fetchall()
+        for sequence, body, message_id, delivery_count in rows:
+            return Delivery(
+                body=body,
+                message_id=message_id,
+                delivery_count=delivery_count,
+                locked_until_at=_instant(now_us + self._lock_us),
+                token=_Lock(sequence=sequence, key=lock_key),
+            )
+        return None
+
+    def _sweep(self, connection: sqlite3.Connection, now_us: int) -> None:
+        """Set aside what was delivered too often, and drop what has expired."""
+        bounds = {"now": now_us, "deliveries": self._deliveries_max_count}
+        connection.execute(
+            "UPDATE message SET dead_us = ready_us, lock = NULL, "
+            "reason = 'MaxDeliveryCountExceeded', "
+            "description = 'delivered ' || delivery_count || ' times and never settled' "
+            "WHERE dead_us IS NULL AND ready_us <= :now AND delivery_count >= :deliveries "
+            "AND ready_us < expires_us",
+            bounds,
+        )
+        connection.execute(
+            "DELETE FROM message WHERE dead_us IS NULL AND ready_us <= :now AND expires_us <= :now",
+            bounds,
+        )
+
+    async def _settle(self, delivery: Delivery, change: str, **values: Value) -> int:
+        """Apply ``change`` to the message while its lock holds; return the instant used."""
+        if not isinstance(delivery.token, _Lock):
+            raise TypeError(f"message {delivery.message_id}: not a delivery of this queue")
+        return await self._database.run(
+            self._settle_row, delivery.token, delivery.message_id, change, values
+        )
+
+    def _settle_row(
+        self,
+        connection: sqlite3.Connection,
+        lock: _Lock,
+        message_id: str,
+        change: str,
+        values: Mapping[str, Value],
+    ) -> int:
+        now_us = self._now_us()
+        changed = connection.execute(
+            f"{change} WHERE sequence = :sequence AND lock = :key AND ready_us > :now",
+            {
+                "now": now_us,
+                "lock_us": self._lock_us,
+                "sequence": lock.sequence,
+                "key": lock.key,
+                **values,
+            },
+        )
+        if changed.rowcount == 0:
+            raise LockLost(f"message {message_id}: its lock ran out; another receiver will have it")
+        return now_us
+
+    def _dead_letters(self, connection: sqlite3.Connection, limit: int) -> list[DeadLetter]:
+        with transaction(connection):
+            self._sweep(connection, self._now_us())
+        rows = connection.execute(
+            "SELECT sequence, body, message_id, reason, description, dead_us FROM message "
+            "WHERE dead_us IS NOT NULL ORDER BY dead_us, sequence LIMIT ?",
+            (limit,),
+        )
+        return [
+            DeadLetter(
+                sequence_number=sequence,
+                body=body,
+                message_id=message_id,
+                reason=reason,
+                description=description,
+                dead_at=_instant(dead_us),
+            )
+            for sequence, body, message_id, reason, description, dead_us in rows
+        ]
+
+    def _resend(self, connection: sqlite3.Connection, sequence: int, expires_us: int) -> bool:
+        changed = connection.execute(
+            "UPDATE message SET dead_us = NULL, reason = NULL, description = NULL, "
+            "delivery_count = 0, ready_us = ?, expires_us = ? "
+            "WHERE sequence = ? AND dead_us IS NOT NULL",
+            (self._now_us(), expires_us, sequence),
+        )
+        return changed.rowcount > 0
+
+    def _counts(self, connection: sqlite3.Connection) -> QueueCounts:
+        with transaction(connection):
+            now_us = self._now_us()
+            self._sweep(connection, now_us)
+            messages_count, scheduled_count, dead_count = connection.execute(
+                "SELECT count(*), "
+                "count(*) FILTER (WHERE dead_us IS NULL AND lock IS NULL AND ready_us > ?), "
+                "count(dead_us) FROM message",
+                (now_us,),
+            ).fetchone()
+        return QueueCounts(
+            active_count=messages_count - scheduled_count - dead_count,
+            scheduled_count=scheduled_count,
+            dead_count=dead_count,
+        )
+
+
+class EmbeddedTable:
+    """A :class:`~exchange.ports.Table` in ``<data_dir>/table.sqlite3``."""
+
+    def __init__(self, data_dir: Path, *, busy_s: float = 10.0) -> None:
+        self._database = Database(
+            data_dir / "table.sqlite3", _TABLE_APPLICATION, _TABLE_LAYOUT, busy_s
+        )
+
+    async def insert(self, entity: Entity) -> str:
+        check_entity(entity)
+        return await self._database.run(_insert, entity)
+
+    async def upsert(self, entity: Entity) -> str:
+        check_entity(entity)
+        return await self._database.run(_upsert, entity)
+
+    async def replace(self, entity: Entity, etag: str) -> str:
+        check_entity(entity)
+        return await self._database.run(_replace, entity, etag)
+
+    async def get(self, partition_key: str, row_key: str) -> Entity | None:
+        check_key(partition_key)
+        check_key(row_key)
+        rows = await self._database.run(_page, partition_key, row_key, row_key + "\0", 1)
+        return rows[0] if rows else None
+
+    async def scan(
+        self,
+        partition_key: str,
+        *,
+        row_from: str | None = None,
+        row_before: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[Entity]:
+        check_key(partition_key)
+        start, left_count = row_from or "", limit
+        while left_count is None or left_count > 0:
+            page_count = min(_SCAN_PAGE_COUNT, left_count or _SCAN_PAGE_COUNT)
+            rows = await self._database.run(_page, partition_key, start, row_before, page_count)
+            for row in rows:
+                yield row
+            if len(rows) < page_count:
+                return
+            start = rows[-1].row_key + "\0"  # the next possible key: none holds a control character
+            left_count = None if left_count is None else left_count - len(rows)
+
+    async def delete(self, partition_key: str, row_key: str) -> bool:
+        check_key(partition_key)
+        check_key(row_key)
+        return await self._database.run(_delete, partition_key, row_key)
+
+    async def batch(self, entities: Sequence[Entity]) -> None:
+        for part in batches(entities):
+            await self._database.run(_upsert_all, part)
+
+    async def delete_partition(self, partition_key: str) -> int:
+        check_key(partition_key)
+        return await self._database.run(_delete_partition, partition_key)
+
+    async def close(self) -> None:
+        await self._database.close()
+
+
+def _insert(connection: sqlite3.Connection, entity: Entity) -> str:
+    row = _row(entity)
+    try:
+        connection.execute("INSERT INTO entity VALUES (?, ?, ?, ?, ?)", row)
+    except sqlite3.IntegrityError as error:
+        raise EntityExists(f"row {_name(entity)}: there is one already") from error
+    return row[2]
+
+
+def _upsert(connection: sqlite3.Connection, entity: Entity) -> str:
+    row = _row(entity)
+    connection.execute("REPLACE INTO entity VALUES (?, ?, ?, ?, ?)", row)
+    return row[2]
+
+
+def _upsert_all(connection: sqlite3.Connection, entities: Sequence[Entity]) -> None:
+    with transaction(connection):
+        for entity in entities:
+            _upsert(connection, entity)
+
+
+def _replace(connection: sqlite3.Connection, entity: Entity, etag: str) -> str:
+    row = _row(entity)
+    keys = (entity.partition_key, entity.row_key)
+    with transaction(connection):
+        changed = connection.execute(
+            "UPDATE entity SET etag = ?, properties = ?, binary = ? "
+            "WHERE partition_key = ? AND row_key = ? AND etag = ?",
+            (*row[2:], *keys, etag),
+        )
+        if changed.rowcount == 0:
+            if _page(connection, *keys, entity.row_key + "\0", 1):
+                raise EntityChanged(f"row {_name(entity)}: changed since it was read")
+            raise EntityNotFound(f"row {_name(entity)}: there is none")
+    return row[2]
+
+
+def _page(
+    connection: sqlite3.Connection,
+    partition_key: str,
+    row_from: str,
+    row_before: str | None,
+    limit: int,
+) -> list[Entity]:
+    bounds = {"partition": partition_key, "from": row_from, "before": row_before, "limit": limit}
+    rows = connection.execute(_PAGE if row_before is None else _PAGE_BEFORE, bounds)
+    return [
+        Entity(
+            partition_key=partition_key,
+            row_key=row_key,
+            properties=_decode(properties, binary),
+            etag=etag,
+        )
+        for row_key, etag, properties, binary in rows
+    ]
+
+
+def _delete(connection: sqlite3.Connection, partition_key: str, row_key: str) -> bool:
+    deleted = connection.execute(
+        "DELETE FROM entity WHERE partition_key = ? AND row_key = ?", (partition_key, row_key)
+    )
+    return deleted.rowcount > 0
+
+
+def _delete_partition(connection: sqlite3.Connection, partition_key: str) -> int:
+    return connection.execute(
+        "DELETE FROM entity WHERE partition_key = ?", (partition_key,)
+    ).rowcount
+
+
+def _name(entity: Entity) -> str:
+    return f"{entity.partition_key}|{entity.row_key}"
+
+
+def _row(entity: Entity) -> tuple[str, str, str, str, bytes]:
+    """An entity as one row of the database, under a new ETag."""
+    properties, binary = _encode(entity.properties)
+    return entity.partition_key, entity.row_key, uuid4().hex, properties, binary
+
+
+def _encode(properties: Mapping[str, Value]) -> tuple[str, bytes]:
+    """Properties as JSON ``{name: value, or [kind, text or length]}``, and the binary ones."""
+    fields: dict[str, object] = {}
+    binary: list[bytes] = []
+    for name, value in properties.items():
+        match value:
+            case bytes():
+                fields[name] = ["bytes", len(value)]
+                binary.append(value)
+            case datetime():
+                fields[name] = ["instant", value.astimezone(UTC).isoformat()]
+            case _:
+                fields[name] = value
+    return json.dumps(fields), b"".join(binary)
+
+
+def _decode(properties: str, binary: bytes) -> dict[str, Value]:
+    values: dict[str, Value] = {}
+    at = 0
+    for name, field in json.loads(properties).items():
+        match field:
+            case ["bytes", length]:
+                values[name] = binary[at : at + length]
+                at += length
+            case ["instant", text]:
+                values[name] = datetime.fromisoformat(text)
+            case _:
+                values[name] = field
+    return values
+
+
+def _epoch_us(at: datetime) -> int:
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def _instant(epoch_us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=epoch_us)

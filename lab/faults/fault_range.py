@@ -1,0 +1,235 @@
+"""The standing range of the matrix: a lab, Azure's services beside it, a fleet, a coordinator.
+
+Two pairs and a spare client. Table and blobs are behind relays that can misbehave; the broker is a
+process that can die; every agent has a disk that can be full and a clock that can be wrong.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from pydantic import SecretStr
+
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import Role
+from exchange.ports import Outgoing
+from lab import clocks, fleet, network
+from lab.azurite import Azurite
+from lab.errors import LabBroken
+from lab.lab_programs import find_tool
+from lab.namespaces import list_namespaces, list_processes, run
+from lab.relay import Relay
+from lab.servicebus.broker_process import BrokerProcess
+from lab.servicebus.queues import QueueSettings
+from lab.serving import Serving
+from lab.topology import Host, Lab, LabSpec, management_name, switch_namespace
+
+PAIRS_COUNT: Final = 2
+SPARES_COUNT: Final = 1
+QUEUE: Final = "jobs"
+TABLE: Final = "broadside"
+CONTAINER: Final = "broadside-raw"
+ENTRY: Final = "lab.faults.small_disk_agents:run"
+IMPORTS: Final = ("exchange.embedded.sqlite_fabric", "exchange.azure.azure_fabric")
+READY_S: Final = 60.0
+LOCK_S: Final = 10.0  # s, as the range on Azure has it: who dies with a message gives it back
+BEAT_AGE_MAX_S: Final = 6.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Range:
+    """What faults strike; every verb returns once it is done."""
+
+    lab: Lab
+    agents: fleet.Fleet
+    coordinator: Serving
+    broker: BrokerProcess
+    tables: Relay
+    blobs: Relay
+    fabric: Fabric  # past the relays: what the run left, whatever misbehaves
+    loop: asyncio.Runner
+    plans: Mapping[str, fleet.AgentPlan]
+
+    # Agents ---------------------------------------------------------------------------------
+
+    def kill(self, agent_id: str, number: int = signal.SIGKILL) -> None:
+        """A signal to an agent and all it started, as if to its host."""
+        self.agents.kill(agent_id, number)
+
+    def revive(self) -> None:
+        """Start again every agent that has ended."""
+        states = self.agents.states()
+        gone = [
+            plan
+            for name, plan in self.plans.items()
+            if name not in states or states[name].exit_code is not None
+        ]
+        if gone:
+            self.agents.add(gone)
+
+    def agent_pid(self, agent_id: str) -> int:
+        return self.agents.states()[agent_id].pid
+
+    def spool_path(self, agent_id: str) -> Path:
+        return Path(self.plans[agent_id].environment["BROADSIDE_AGENT_SPOOL_DIR"])
+
+    def signal_engines(self, agent_id: str, number: int) -> int:
+        """A signal to the iperf3 processes on an agent's host; how many there were."""
+        inode = list_namespaces(self.lab.spec.prefix)[self.lab.spec.prefix + agent_id]
+        pids = [
+            process.pid
+            for process in list_processes()
+            if process.namespace_inode == inode
+            and any(Path(word).name == "iperf3" for word in process.arguments)  # by a loader, too
+        ]
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return len(pids)
+
+    def set_cables(self, agent_id: str, *, data: bool, management: bool, up: bool) -> None:
+        """Plug an agent's host in, or out: at the switches' end, as one pulls a cable."""
+        prefix, host = self.lab.spec.prefix, self.host(agent_id)
+        ports = []
+        if data:
+            ports.append((switch_namespace(prefix, host.role), f"p{int(agent_id[1:])}"))
+        if management:
+            ports.append((management_name(prefix), agent_id))
+        for namespace, port in ports:
+            state = "up" if up else "down"
+            run([find_tool("ip"), "link", "set", "dev", port, state], namespace=namespace)
+
+    def host(self, agent_id: str) -> Host:
+        return next(host for host in self.lab.hosts if host.name == agent_id)
+
+    # Queue ----------------------------------------------------------------------------------
+
+    def send_raw(self, body: bytes, message_id: str) -> None:
+        """A message of anybody's."""
+        outgoing = Outgoing(
+            body=body,
+            message_id=message_id,
+            expires_at=datetime.fromtimestamp(time.time() + 60, UTC),
+        )
+        self.loop.run(self.fabric.queue.send([outgoing]))
+
+    # Between cells --------------------------------------------------------------------------
+
+    def wait_ready(self) -> None:
+        """Every agent beats, is well and idle. Raises :class:`LabBroken`."""
+        end_s = time.monotonic() + READY_S
+        wrong: list[str] = []
+        while time.monotonic() < end_s:
+            there = {p["agent_id"]: p for p in self.coordinator.get("/v1/presences") or []}
+            wrong = [name for name in self.plans if not _is_well(there.get(name))]
+            if not wrong:
+                return
+            time.sleep(0.2)
+        raise LabBroken(f"not ready within {READY_S:g} s: {', '.join(wrong)}")
+
+
+def _is_well(presence: Mapping[str, object] | None) -> bool:
+    if presence is None or presence["problem"] is not None or presence["state"] != "idle":
+        return False
+    age_s = time.time() - datetime.fromisoformat(str(presence["beat_at"])).timestamp()
+    serves = presence["role"] == Role.CLIENT.value or bool(presence["ports"])
+    return age_s < BEAT_AGE_MAX_S and serves
+
+
+@contextlib.contextmanager
+def standing(prefix: str) -> Iterator[Range]:
+    """A range, gone afterwards. Raises :class:`~lab.errors.LabError`."""
+    spec = LabSpec(pairs_count=PAIRS_COUNT + SPARES_COUNT, prefix=prefix)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="broadside-faults-")))
+        stack.callback(network.down, prefix)
+        lab = network.up(spec)
+        if lab.limits:
+            raise LabBroken(f"faults need a clock per host: {lab.limits[0]}")
+        host = lab.management_address
+        assert host is not None  # noqa: S101 - narrows the type
+        broker, azurite = _services(stack, folder, host)
+        tables = stack.enter_context(Relay(azurite.port, host))
+        blobs = stack.enter_context(Relay(azurite.blob_port, host))
+        environment = {
+            "BROADSIDE_FABRIC": "azure",
+            "BROADSIDE_DATA_DIR": str(folder / "data"),
+            "BROADSIDE_SERVICEBUS_CONNECTION_STRING": broker.connection_string,
+            "BROADSIDE_SERVICEBUS_QUEUE": QUEUE,
+            "BROADSIDE_TABLES_CONNECTION_STRING": azurite.connection_string(
+                f"http://{host}:{tables.port}/lab"
+            ),
+            "BROADSIDE_TABLES_NAME": TABLE,
+            "BROADSIDE_BLOBS_CONNECTION_STRING": azurite.connection_string(
+                blob_endpoint=f"http://{host}:{blobs.port}/lab"
+            ),
+            "BROADSIDE_BLOBS_CONTAINER": CONTAINER,
+        }
+        ledger = {"BROADSIDE_LEDGER": "lab", "BROADSIDE_LEDGER_PATH": str(lab.ledger_path)}
+        coordinator = stack.enter_context(Serving({**environment, **ledger}, folder))
+        hurried = {"BROADSIDE_AGENT_HEARTBEAT_S": "1", "BROADSIDE_AGENT_UPLOAD_S": "1"}
+        spares = {host.name for host in lab.servers[PAIRS_COUNT:]}
+        plans = {
+            plan.agent_id: plan
+            for plan in fleet.plan_agents(lab, {**environment, **hurried})
+            if plan.agent_id not in spares
+        }
+        agents = stack.enter_context(
+            fleet.start(
+                list(plans.values()),
+                prefix=prefix,
+                log_path=folder / "logs",
+                entry=ENTRY,
+                imports=IMPORTS,
+            )
+        )
+        loop = stack.enter_context(asyncio.Runner())
+        fabric = open_fabric(
+            FabricSettings(
+                fabric="azure",
+                servicebus_connection_string=SecretStr(broker.connection_string),
+                tables_connection_string=SecretStr(azurite.connection_string()),
+                blobs_connection_string=SecretStr(azurite.connection_string()),
+            )
+        )
+        stack.callback(lambda: loop.run(fabric.close()))
+        if late := clocks.wait_synced(lab, READY_S):
+            raise LabBroken(f"no good clock within {READY_S:g} s: {', '.join(late)}")
+        made = Range(
+            lab=lab,
+            agents=agents,
+            coordinator=coordinator,
+            broker=broker,
+            tables=tables,
+            blobs=blobs,
+            fabric=fabric,
+            loop=loop,
+            plans=plans,
+        )
+        made.wait_ready()
+        yield made
+
+
+def _services(
+    stack: contextlib.ExitStack, folder: Path, host: str
+) -> tuple[BrokerProcess, Azurite]:
+    for name in ("broker", "azurite"):
+        (folder / name).mkdir()
+    queues = {QUEUE: QueueSettings(lock_s=LOCK_S, max_delivery_count=5)}
+    broker = BrokerProcess(folder / "broker", queues, host=host, sas_key="k")
+    azurite = Azurite(folder / "azurite", host=host)
+    stack.callback(broker.stop)
+    broker.start()
+    stack.callback(azurite.stop)
+    azurite.start()
+    azurite.create_table(TABLE)
+    azurite.create_container(CONTAINER)
+    return broker, azurite

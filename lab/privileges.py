@@ -1,0 +1,318 @@
+"""Who may build a lab: root; or anybody, inside a user namespace of their own; or nobody here.
+
+An ordinary user becomes root of a *world*: a new user, mount, network and process namespace, with
+``/run`` and ``/proc`` of its own. A lab built in it needs no further rights, and cannot outlive
+it: when the world's first process ends, the kernel ends every other. From outside nothing in it
+can be reached over the network, and nothing outside from within.
+
+- :func:`run_inside` becomes a program in a new world that ends with it: for ``demo``.
+- :func:`hold` makes a world that stays, :func:`join` becomes a program in it, :func:`release`
+  ends it: for ``lab up`` and what follows it.
+
+``python -m lab.privileges`` is the other half: a fresh process, because only a single-threaded one
+may change its user namespace. It needs neither ``unshare`` nor ``nsenter``.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, NoReturn
+
+from lab.errors import LabBroken, LabError, NoRights
+from lab.lab_programs import SYSTEM_FOLDERS, find_tool
+
+CLONE_NEWNS: Final = 0x0002_0000  # sched.h
+CLONE_NEWUSER: Final = 0x1000_0000
+CLONE_NEWPID: Final = 0x2000_0000
+CLONE_NEWNET: Final = 0x4000_0000
+MS_NOSUID_NODEV: Final = 0x2 | 0x4  # sys/mount.h
+MS_REC_PRIVATE: Final = 0x4000 | 0x4_0000
+PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+PROBE_TIMEOUT_S: Final = 20.0
+# What systems are known to forbid it by, with the command that allows it.
+SWITCHES: Final = (
+    ("kernel.unprivileged_userns_clone", "0", "1"),  # Debian before 11
+    ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),  # Ubuntu from 23.10
+    ("user.max_user_namespaces", "0", "10000"),
+)
+FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Rights(StrEnum):
+    ROOT = "root"  # build the lab right here
+    USER_NAMESPACE = "user namespace"  # build it in a world of our own
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What this process may do, found by trying."""
+
+    rights: Rights
+    reason: str | None = None  # why there are none: one line with the fix
+
+    def require(self) -> "Finding":
+        """Itself, unless there are no rights: raises :class:`NoRights`."""
+        if self.rights is Rights.NONE:
+            raise NoRights(self.reason)
+        return self
+
+
+def find_rights() -> Finding:
+    """Try to make a network namespace as we are, then in a new world. Takes about 0.1 s."""
+    as_we_are = _try(["probe"])
+    if as_we_are is None:
+        return Finding(rights=Rights.ROOT)
+    in_a_world = _try(["inside", "--", sys.executable, "-c", ""])
+    if in_a_world is None:
+        return Finding(rights=Rights.USER_NAMESPACE)
+    return Finding(
+        rights=Rights.NONE,
+        reason=f"no permission to build network namespaces (as this user: {as_we_are}; in a user "
+        f"namespace: {in_a_world}); {fix()}",
+    )
+
+
+def fix() -> str:
+    """What to do about it: the command for the switch that forbids it, or more rights."""
+    for name, forbids, allows in SWITCHES:
+        with contextlib.suppress(OSError):
+            if Path("/proc/sys", *name.split(".")).read_text().strip() == forbids:
+                return f"run `sudo sysctl -w {name}={allows}`, or run this command with sudo"
+    if os.geteuid() == 0:  # a container's root
+        return "give this container CAP_SYS_ADMIN and CAP_NET_ADMIN (docker run --privileged)"
+    return "run this command with sudo"
+
+
+def is_inside() -> bool:
+    """Whether this process is in a world (or any other user namespace but the machine's)."""
+    first = Path("/proc/self/uid_map").read_text().split()
+    return first != ["0", "0", "4294967295"]
+
+
+def _argv(words: list[str]) -> list[str]:
+    return [sys.executable, "-m", "lab.privileges", *words]
+
+
+def _try(words: list[str]) -> str | None:
+    """None when it worked, else its last line."""
+    try:
+        done = subprocess.run(_argv(words), capture_output=True, text=True, timeout=PROBE_TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode == 0:
+        return None
+    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+
+
+# Worlds -----------------------------------------------------------------------------------------
+
+
+def run_inside(argv: list[str]) -> NoReturn:
+    """Become ``argv`` in a new world: same terminal, signals and exit code."""
+    _become(_argv(["inside", "--", *argv]))
+
+
+def hold(prefix: str) -> None:
+    """Make a world that stays, unless it is there. Raises :class:`NoRights`."""
+    if find_holder(prefix) is None:
+        problem = _try(["hold", _holder_mark(prefix)])
+        if problem is not None:
+            raise NoRights(f"cannot keep a user namespace: {problem}; {fix()}")
+
+
+def join(prefix: str, argv: list[str]) -> NoReturn:
+    """Become ``argv`` in the world that :func:`hold` made. Raises :class:`LabBroken`."""
+    pid = find_holder(prefix)
+    if pid is None:
+        raise LabBroken(f"lab {prefix}: no user namespace is kept for it; run lab up first")
+    _become(_argv(["join", str(pid), "--", *argv]))
+
+
+def release(prefix: str) -> bool:
+    """End the world and every process in it; False when there is none."""
+    pid = find_holder(prefix)
+    if pid is None:
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    while find_holder(prefix) == pid:  # the kernel ends the others first
+        time.sleep(0.01)
+    return True
+
+
+def find_holder(prefix: str) -> int | None:
+    """The first process of the world kept for a lab, seen from outside; None when there is none."""
+    words = f"\0lab.rights\0hold\0{_holder_mark(prefix)}\0".encode()
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            with contextlib.suppress(OSError):
+                if words in (folder / "cmdline").read_bytes():
+                    status = (folder / "status").read_text().splitlines()
+                    ids = next(line.split()[1:] for line in status if line.startswith("NSpid"))
+                    if len(ids) > 1 and ids[-1] == "1":
+                        return int(folder.name)
+    return None
+
+
+def _holder_mark(prefix: str) -> str:
+    return f"--broadside-world={prefix}"
+
+
+def _become(argv: list[str]) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(argv[0], argv)  # noqa: S606 - no shell wanted
+
+
+# The other half: python -m lab.privileges -------------------------------------------------------
+
+
+def main() -> NoReturn:
+    """probe | inside -- ARGV | hold MARK | join PID -- ARGV."""
+    what, *words = sys.argv[1:]
+    argv = words[words.index("--") + 1 :] if "--" in words else []
+    try:
+        match what:
+            case "probe":
+                _check("new network namespace", _libc.unshare(CLONE_NEWNS | CLONE_NEWNET))
+                sys.exit(0)
+            case "inside":
+                _make_world()
+                _run(lambda: _be_first(argv))
+            case "hold":
+                _make_world()
+                _hold()
+            case "join":
+                _enter_world(int(words[0]))
+                _run(lambda: _be_member(argv))
+            case _:
+                sys.exit(f"{what}: not a mode of lab.privileges")
+    except (OSError, LabError) as error:
+        sys.exit(str(error))
+
+
+def _make_world() -> None:
+    """New namespaces for this process and, as to process ids, for its children."""
+    uid, gid = os.getuid(), os.getgid()
+    flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID
+    _check("new user namespace", _libc.unshare(flags))
+    own = Path("/proc/self")
+    (own / "setgroups").write_text("deny")  # the kernel's condition for a gid_map of our own
+    (own / "uid_map").write_text(f"0 {uid} 1")
+    (own / "gid_map").write_text(f"0 {gid} 1")
+
+
+def _enter_world(pid: int) -> None:
+    """Move this process into a world made earlier and, as to process ids, its children."""
+    folder = Path.cwd()
+    with contextlib.ExitStack() as opened:
+        # All are opened first: once in the world, /proc no longer shows that process.
+        descriptors = [
+            opened.enter_context((Path("/proc") / str(pid) / "ns" / kind).open("rb"))
+            for kind in ("user", "mnt", "net", "pid")
+        ]
+        for descriptor in descriptors:
+            _check("join the user namespace", _libc.setns(descriptor.fileno(), 0))
+    os.chdir(folder)
+
+
+def _run(start: Callable[[], NoReturn]) -> NoReturn:
+    """Run ``start`` in a child and end as it does, passing signals on and reaping orphans."""
+    child = os.fork()
+    if child == 0:
+        try:
+            start()
+        except (OSError, LabError) as error:
+            sys.stderr.write(f"{error}\n")
+        os._exit(126)
+    for number in FORWARDED:
+        signal.signal(number, lambda number, _: os.kill(child, number))
+    signal.signal(signal.SIGINT, lambda *_: None)  # a terminal sends it to the child as well
+    ended, status = 0, 0
+    while ended != child:
+        ended, status = os.wait()
+    exit_code = os.waitstatus_to_exitcode(status)
+    sys.exit(exit_code if exit_code >= 0 else 128 - exit_code)
+
+
+def _be_first(argv: list[str]) -> NoReturn:
+    """The first process of a world: it falls when the one outside does, and all others with it."""
+    _prctl_death_signal(signal.SIGKILL)
+    _furnish()
+    _run(lambda: _be_member(argv))
+
+
+def _be_member(argv: list[str]) -> NoReturn:
+    _prctl_death_signal(signal.SIGTERM)
+    os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:{SYSTEM_FOLDERS}"
+    try:
+        os.execvp(argv[0], argv)  # noqa: S606 - no shell wanted
+    except OSError as error:
+        raise LabBroken(f"{argv[0]}: {error.strerror}") from error
+
+
+def _hold() -> NoReturn:
+    """Leave a first process behind that only waits; end when the world is furnished."""
+    read, write = os.pipe()
+    if os.fork() == 0:
+        try:
+            os.close(read)
+            os.setsid()
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the orphans
+            _furnish()
+            null = os.open(os.devnull, os.O_RDWR)
+            for descriptor in range(3):
+                os.dup2(null, descriptor)
+            os.close(write)
+        except (OSError, LabError) as error:
+            os.write(write, str(error).encode())
+            os._exit(126)
+        while True:
+            signal.pause()
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        sys.exit(pipe.read() or 0)
+
+
+def _furnish() -> None:
+    """What a lab expects of a machine: its own /proc, an empty /run, a loopback that is up."""
+    _mount("none", Path("/"), None, MS_REC_PRIVATE)
+    _mount("proc", Path("/proc"), "proc", MS_NOSUID_NODEV)
+    for path in {Path("/run").resolve(), Path("/var/run").resolve()}:
+        _mount("tmpfs", path, "tmpfs", MS_NOSUID_NODEV)
+    Path("/var/run/netns").mkdir()
+    # SIGCHLD may be ignored here, so the exit code may be unknown: the output tells.
+    with subprocess.Popen(
+        [find_tool("ip"), "link", "set", "lo", "up"], stderr=subprocess.PIPE, text=True
+    ) as ip:
+        problem = ip.communicate()[1]
+    if problem:
+        raise LabBroken(f"ip link set lo up: {problem.strip()}")
+
+
+def _mount(source: str, target: Path, kind: str | None, flags: int) -> None:
+    arguments = (source.encode(), os.fsencode(target), kind and kind.encode(), flags, None)
+    _check(f"mount {kind or 'private'} on {target}", _libc.mount(*arguments))
+
+
+def _prctl_death_signal(number: int) -> None:
+    _check("prctl", _libc.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0))
+
+
+def _check(what: str, result: int) -> None:
+    if result:
+        raise OSError(f"{what}: {os.strerror(ctypes.get_errno())}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""A lab that stands with its fleet and a coordinator, and carries cases out."""
+
+import contextlib
+import dataclasses
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from coordinator import scenarios
+from coordinator.cli.lab_commands import free_prefix
+from coordinator.core.judge.summary import RunSummary
+from coordinator.studies.study import Search, Study
+from coordinator.studies.trials import planned_trials
+from lab import clocks, fleet, network, profiles
+from lab.scenarios.busy import Watch
+from lab.scenarios.cases import BEDS, Bed, Case
+from lab.scenarios.facts import Facts, faults
+from lab.scenarios.scenario_table import Row, failed, run_row, study_row
+from lab.serving import READY_S, Serving, wait_for_agents
+from lab.topology import Lab, LabSpec
+
+LEAD_S: Final = 6
+TUNNELS_LEAD_S: Final = 5  # more, for the agents to make their devices
+BUSY_RATIO: Final = 0.9  # of the machine's CPU, or of a core: from here on it may be the limit
+VERDICT_WITHIN_S: Final = 60.0
+FREE_WITHIN_S: Final = 15.0
+STUDY_WITHIN_S: Final = 240.0
+
+
+class Range:
+    """A bed that stands, with its fleet and coordinator."""
+
+    def __init__(self, bed: Bed, lab: Lab, coordinator: Serving) -> None:
+        self.bed, self.lab, self.coordinator = bed, lab, coordinator
+
+    def carry_out(self, case: Case, earlier: Mapping[str, Row]) -> Row:
+        """Run one case and hold it against what is expected."""
+        if case.scenario not in scenarios.names():
+            return failed(case.name, f"there is no scenario {case.scenario}")
+        profiles.apply(self.lab, case.profile)
+        burst_s = case.burst_s
+        in_tunnels = scenarios.load(case.scenario).traffic.encapsulation is not None
+        overrides = {
+            "scale": self.bed.scale,
+            "burst_s": burst_s,
+            "period_s": burst_s + 10,
+            "lead_s": LEAD_S + (TUNNELS_LEAD_S if in_tunnels else 0),
+            "traffic.block_bytes": 32_768,
+            "traffic.probe": "udp",
+            **case.overrides,
+        }
+        if case.scenario.startswith(("http", "ftp")):
+            del overrides["traffic.block_bytes"]
+        body = {"scenario": case.scenario, "overrides": overrides, "by": "lab"}
+        with Watch() as watch:
+            try:
+                row, facts = self._study(case, body) if case.question else self._run(case, body)
+            except (ValueError, TimeoutError) as error:
+                return failed(case.name, str(error))
+        busy = watch.busiest(case.burst_s)
+        row = dataclasses.replace(
+            row,
+            machine_was_busy=(busy.machine_ratio or 0.0) >= BUSY_RATIO,
+            core_was_full=(busy.core_ratio or 0.0) >= BUSY_RATIO,
+        )
+        facts = dataclasses.replace(facts, fell_at_s=profiles.falls(self.lab))
+        return dataclasses.replace(row, faults=tuple(faults(case, row, facts, earlier)))
+
+    def _run(self, case: Case, body: Mapping[str, Any]) -> tuple[Row, Facts]:
+        launched = self._launch(body)
+        summary = self._summary(launched["run_id"], case)
+        spec = scenarios.load(case.scenario, body["overrides"])
+        row = run_row(case.name, summary, spec, case.expected.says)
+        return row, Facts.of_run(summary)
+
+    def _launch(self, body: Mapping[str, Any]) -> Any:
+        """Launch once the agents of the case before are free again."""
+        end_s = time.monotonic() + FREE_WITHIN_S
+        while True:
+            try:
+                return self.coordinator.post("/v1/runs", body)
+            except ValueError as error:
+                if "Not feasible" not in str(error) or time.monotonic() > end_s:
+                    raise
+            time.sleep(0.5)
+
+    def _study(self, case: Case, body: Mapping[str, Any]) -> tuple[Row, Facts]:
+        asked = {**body, "question": case.question}
+        study_id = self.coordinator.post("/v1/studies", asked)["study_id"]
+        end_s = time.monotonic() + STUDY_WITHIN_S
+        while time.monotonic() < end_s:
+            answer = self.coordinator.get(f"/v1/studies/{study_id}")
+            if answer is not None and answer["ended_at"] is not None:
+                study = Study.model_validate(answer)
+                trials = tuple(self._trials(study, case))
+                return study_row(case.name, study, trials), Facts.of_study(study)
+            time.sleep(0.5)
+        raise TimeoutError(f"study {study_id}: no end within {STUDY_WITHIN_S:g} s")
+
+    def _trials(self, study: Study, case: Case) -> Iterator[Row]:
+        """A row for each trial that has a verdict."""
+        if isinstance(study.spec.question, Search):
+            return
+        for trial, result in zip(planned_trials(study.spec.question), study.results, strict=False):
+            if result.run_id is not None:
+                spec = trial.resolve(study.study_id, study.spec)
+                name = ", ".join(f"{what.rpartition('.')[2]} {v}" for what, v in trial.says.items())
+                yield run_row(f"- {name}", self._summary(result.run_id, case), spec)
+
+    def _summary(self, run_id: str, case: Case) -> RunSummary:
+        end_s = time.monotonic() + LEAD_S + TUNNELS_LEAD_S + case.burst_s + VERDICT_WITHIN_S
+        while time.monotonic() < end_s:
+            answer = self.coordinator.get(f"/v1/runs/{run_id}/summary")
+            if answer is not None:
+                return RunSummary.model_validate(answer)
+            time.sleep(0.3)
+        raise TimeoutError(f"run {run_id}: no verdict in time")
+
+
+# Beds ---------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def standing(bed: Bed, prefix: str) -> Iterator[Range]:
+    """A bed with fleet and coordinator, gone afterwards."""
+    spec = LabSpec(
+        pairs_count=bed.pairs_count,
+        prefix=prefix,
+        scale=bed.scale,
+        nic_bits_per_second=bed.nic_bits_per_second,
+        firewall_bits_per_second=bed.firewall_bits_per_second,
+    )
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="broadside-")))
+        stack.callback(network.down, prefix)
+        lab = network.up(spec)
+        environment = {"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": str(folder / "data")}
+        allowed = {"BROADSIDE_AGENT_ALLOW_TUNNELS": "true"}
+        if bed.services is not None:
+            allowed["BROADSIDE_AGENT_SERVICES"] = bed.services
+        own = {
+            "BROADSIDE_LEDGER": "lab",
+            "BROADSIDE_LEDGER_PATH": str(lab.ledger_path),
+            "BROADSIDE_SWITCHES_FILE": str(write_switches(prefix, folder)),
+        }
+        coordinator = stack.enter_context(Serving({**environment, **own}, folder))
+        plans = fleet.plan_agents(lab, {**environment, **allowed})
+        stack.enter_context(fleet.start(plans, prefix=prefix, log_path=folder / "logs"))
+        clocks.wait_synced(lab, READY_S)
+        wait_for_agents(coordinator, len(plans))
+        yield Range(bed, lab, coordinator)
+
+
+def write_switches(prefix: str, folder: Path) -> Path:
+    """The coordinator's switch over the lab's profiles, as an operator would declare one."""
+    states = {
+        name: [sys.executable, "-m", "coordinator", "lab", "profile", name, "--prefix", prefix]
+        for name in ("plain", "idps-alert", "idps-deny")
+    }
+    lines = [f"{name} = {json.dumps(argv)}" for name, argv in states.items()]
+    path = folder / "switches.toml"
+    text = '[idps]\nrest = "plain"\nsettle_s = 1\n[idps.states]\n' + "\n".join(lines) + "\n"
+    path.write_text(text)
+    return path
+
+
+def carry_out(cases: Sequence[Case]) -> Iterator[Row]:
+    """Every case, bed by bed, in order within a bed."""
+    rows: dict[str, Row] = {}
+    for name, bed in BEDS.items():
+        here = [case for case in cases if case.bed == name]
+        if not here:
+            continue
+        with free_prefix() as prefix, standing(bed, prefix) as range_:
+            sys.stderr.write(f"lab {prefix}: {bed.pairs_count} pairs\n")
+            for case in here:
+                rows[case.name] = range_.carry_out(case, rows)
+                yield rows[case.name]

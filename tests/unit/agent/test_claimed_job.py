@@ -1,0 +1,163 @@
+"""Bursts that end before an engine runs; those that run are live tests."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from agent import claimed_job as burst_module
+from agent import control_watch as watch
+from agent.agent_context import Tools
+from agent.claimed_job import ClaimedJob
+from exchange.messages import Claim, ClockReading, ClockSource, Control, JobReport, Outcome, Phase
+from exchange.records import Records, RunHeader
+from tests.unit.agent.doubles import MemoryTable, make_tools
+from tests.unit.agent.jobs import make_job
+
+
+class Bench:
+    """A run of one job, due in a while and armed at once, on a table in memory."""
+
+    def __init__(self) -> None:
+        self.table = MemoryTable()
+        self.records = Records(self.table)
+        self.tools: Tools = make_tools(self.records, control_poll_s=0.01, arm_lead_s=8)
+        self.now = datetime.now(UTC)
+        self.job = make_job(planned_start_at=self.now + timedelta(seconds=8))
+
+    def due_soon(self) -> None:
+        """For a case that waits for the instant."""
+        due_at = datetime.now(UTC) + timedelta(seconds=2)
+        self.job = self.job.model_copy(update={"planned_start_at": due_at})
+
+    async def conduct(self, lease_s: float = 60.0) -> JobReport:
+        header = RunHeader(run_id="run-1", scenario="t", created_at=self.now, created_by="t")
+        control = Control(run_id="run-1", lease_until_at=self.now + timedelta(seconds=lease_s))
+        await self.records.create_run(header, b"{}", control)
+        claim = Claim(
+            job_id=self.job.job_id, agent_id="client-1", phase=Phase.CLAIMED, claimed_at=self.now
+        )
+        return await ClaimedJob(self.job, claim, self.tools).conduct()
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    async def read_clock(socket: str | None) -> ClockReading:
+        return ClockReading(
+            source=ClockSource.CHRONY, read_at=datetime.now(UTC), synchronised=True, bound_s=1e-5
+        )
+
+    monkeypatch.setattr(burst_module, "read_clock", read_clock)
+    for module in (burst_module, watch):
+        monkeypatch.setattr(module, "LAST_LOOK_S", 60)  # the last look is the first
+    return Bench()
+
+
+async def test_a_lapsed_lease_stands_down_before_the_instant(bench: Bench) -> None:
+    report = await bench.conduct(lease_s=-1)
+    assert report.outcome is Outcome.ABANDONED
+    assert "lease lapsed" in (report.reason or "")
+    assert report.reported_at < bench.job.planned_start_at
+    assert (report.engine, report.process_start_at, report.start_method) == (None, None, None)
+
+
+async def test_a_run_without_a_control_row_stands_down(bench: Bench) -> None:
+    claim = Claim(
+        job_id=bench.job.job_id, agent_id="client-1", phase=Phase.CLAIMED, claimed_at=bench.now
+    )
+    report = await ClaimedJob(bench.job, claim, bench.tools).conduct()
+    assert (report.outcome, report.reason) == (Outcome.ABANDONED, "the run has no control row")
+
+
+async def test_an_agent_that_stops_abandons(bench: Bench) -> None:
+    bench.tools.stopping.set()
+    report = await bench.conduct()
+    assert (report.outcome, report.reason) == (Outcome.ABANDONED, "the agent is stopping")
+
+
+async def test_a_clock_over_the_gate_is_refused_with_the_reading(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.job = bench.job.model_copy(update={"clock_bound_max_s": 1e-6})
+    report = await bench.conduct()
+    assert report.outcome is Outcome.REFUSED
+    assert "over the gate" in (report.reason or "")
+    assert report.clock_before is not None
+    assert report.clock_before.bound_s == 1e-5
+
+
+def reading(bound_s: float | None, source: ClockSource = ClockSource.CHRONY) -> ClockReading:
+    at = datetime.now(UTC)
+    return ClockReading(
+        source=source, read_at=at, synchronised=bound_s is not None, bound_s=bound_s
+    )
+
+
+@pytest.mark.parametrize("bound_s", [0.4, None])
+async def test_a_clock_that_steps_after_arming_stands_down_before_the_instant(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, bound_s: float | None
+) -> None:
+    readings = iter([reading(1e-5)])
+
+    async def read_clock(socket: str | None) -> ClockReading:
+        return next(readings, reading(bound_s))
+
+    monkeypatch.setattr(burst_module, "read_clock", read_clock)
+    report = await bench.conduct()
+    assert report.outcome is Outcome.REFUSED
+    assert (report.reason or "").startswith("after arming: clock ")
+    assert report.reported_at < bench.job.planned_start_at
+    assert report.engine is None
+    assert report.clock_before is not None
+    assert report.clock_before.bound_s == bound_s
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_chronyd_that_is_slow_after_arming_is_no_news(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    readings = iter([reading(1e-5)])
+
+    async def read_clock(socket: str | None) -> ClockReading:
+        if (first := next(readings, None)) is not None:
+            return first
+        if not answers and datetime.now(UTC) < bench.job.planned_start_at:
+            await asyncio.sleep(60)
+        return reading(None, ClockSource.UNKNOWN)
+
+    monkeypatch.setattr(burst_module, "read_clock", read_clock)
+    bench.due_soon()
+    report = await bench.conduct()
+    assert report.outcome is Outcome.FAILED  # its engine is not there
+    assert "/nowhere/iperf3" in (report.reason or "")
+    assert report.clock_before is not None
+    assert report.clock_before.bound_s == 1e-5
+
+
+async def test_what_the_engine_cannot_do_is_refused(bench: Bench) -> None:
+    bench.job = make_job(planned_start_at=bench.job.planned_start_at, traffic={"engine": "iperf4"})
+    report = await bench.conduct()
+    assert report.outcome is Outcome.REFUSED
+    assert "iperf4" in (report.reason or "")
+    assert report.clock_before is not None
+
+
+async def test_an_engine_that_cannot_be_executed_fails(bench: Bench) -> None:
+    bench.due_soon()
+    report = await bench.conduct()
+    assert report.outcome is Outcome.FAILED
+    assert "/nowhere/iperf3" in (report.reason or "")
+    claim = (await bench.records.read_claims("run-1", 0))[bench.job.pair_index]
+    assert claim.phase is Phase.ARMED  # without a gate: ready, until the instant came
+
+
+async def test_a_fault_of_ours_still_ends_in_a_report(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(ClaimedJob, "_prepare", broken)
+    report = await bench.conduct()
+    assert report.outcome is Outcome.FAILED
+    assert "ZeroDivisionError" in (report.reason or "")

@@ -1,0 +1,30 @@
+"""Lines out of chunks."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.engine_process import LineCutter
+
+
+@given(st.lists(st.binary(max_size=12).map(lambda raw: raw.replace(b"\xff", b"\n")), max_size=12))
+def test_any_cut_gives_the_same_lines_with_the_arrival_of_their_first_byte(
+    chunks: list[bytes],
+) -> None:
+    cutter = LineCutter()
+    lines = [
+        pair for at_s, chunk in enumerate(chunks) for pair in cutter.cut(chunk, float(at_s))
+    ] + list(cutter.flush())
+    text = b"".join(chunks)
+    assert b"\n".join(line for line, _ in lines) == text.removesuffix(b"\n")
+    arrivals = [float(at_s) for at_s, chunk in enumerate(chunks) for _ in chunk]
+    at = 0
+    for line, at_s in lines:
+        assert at_s == arrivals[at]
+        at += len(line) + 1
+
+
+def test_a_cutter_is_empty_after_its_flush() -> None:
+    cutter = LineCutter()
+    assert list(cutter.cut(b"a\nb", 1.0)) == [(b"a", 1.0)]
+    assert list(cutter.flush()) == [(b"b", 1.0)]
+    assert list(cutter.flush()) == []

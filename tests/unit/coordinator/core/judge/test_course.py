@@ -1,0 +1,68 @@
+"""What broke over a run's bursts, told once."""
+
+from datetime import timedelta
+from itertools import permutations
+
+from coordinator.core.judge.course import BurstCourse, bursts_of, course, describe
+from coordinator.core.measure.disruptions import Disruption, DisruptionKind
+from tests.unit.coordinator.fleet import NOW
+
+ABSENT = DisruptionKind.ABSENT
+
+
+def disruption(
+    burst_index: int,
+    kind: DisruptionKind = ABSENT,
+    pair: str = "pair-008",
+    cause: str = "no agent took the job",
+    length_s: float = 5.0,
+) -> Disruption:
+    start_at = NOW + timedelta(seconds=10 * burst_index)
+    return Disruption(
+        kind=kind,
+        burst_index=burst_index,
+        start_at=start_at,
+        end_at=start_at + timedelta(seconds=length_s),
+        duration_s=length_s,
+        scope="one",
+        pairs_count=1,
+        pairs=(pair,),
+        causes=(cause,),
+    )
+
+
+def burst(index: int, *broken: Disruption) -> BurstCourse:
+    return BurstCourse(
+        index=index,
+        planned_start_at=NOW + timedelta(seconds=10 * index),
+        disruptions=broken,
+        disruptions_count=len(broken),
+    )
+
+
+def test_a_dead_client_is_one_thing_that_broke_however_many_bursts_it_missed() -> None:
+    cut = disruption(2, DisruptionKind.CUT, "pair-006", "c001 fell silent", 3.0)
+    bursts = [
+        burst(2, cut),
+        *(burst(index, disruption(index)) for index in range(3, 8)),
+        burst(8),
+        burst(9, disruption(9), disruption(9, cause="refused")),
+    ]
+    said = course(bursts)
+    assert [(d.kind, bursts_of(d), d.duration_s) for d in said.disruptions] == [
+        (DisruptionKind.CUT, "3", 3.0),
+        (ABSENT, "4 to 8", 25.0),
+        (ABSENT, "10", 5.0),
+        (ABSENT, "10", 5.0),
+    ]
+    assert said.disruptions_count == 4
+    assert said.disruptions[1].end_at == NOW + timedelta(seconds=75)
+    assert "pair-008 never sent for 25.0 s in 5 bursts (no agent took the job)" in describe(
+        said.disruptions[1]
+    )
+
+
+def test_the_order_of_bursts_does_not_matter() -> None:
+    bursts = [burst(index, disruption(index)) for index in (0, 1, 3)]
+    said = {course(order).model_dump_json() for order in permutations(bursts)}
+    assert len(said) == 1

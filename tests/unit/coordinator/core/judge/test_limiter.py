@@ -1,0 +1,220 @@
+"""Who is named as the limit when payload flows down, or both ways at once."""
+
+import pytest
+
+from coordinator.core.judge.limiter import Limiter, LimiterName, find_limiter
+from coordinator.core.judge.reconcile import Reconciliation
+from coordinator.core.measure.aggregate import FlowSummary, HostSummary, PairSummary
+from coordinator.core.measure.align import Basis
+from coordinator.core.measure.completeness import State
+from exchange.messages import Direction, Flow, Traffic
+
+
+def found(
+    traffic: Traffic,
+    *,
+    client_nic: float | None,
+    server_nic: float | None,
+    pushed: bool = False,
+    pair: float = 1e9,
+) -> Limiter:
+    """Who limits four equal pairs over a round trip of 10 ms."""
+    pairs = [
+        PairSummary(
+            pair=f"pair-{index + 1:03d}",
+            pair_index=index,
+            state=State.MEASURED,
+            completeness_ratio=1.0,
+            basis=Basis.RECEIVER,
+            received_bits_per_second=pair,
+            rtt_mean_s=0.01,
+            client_nic_ratio=client_nic,
+            server_nic_ratio=server_nic,
+        )
+        for index in range(4)
+    ]
+    lead = FlowSummary(
+        flow=traffic.direction.flows[0],
+        pair_cov_ratio=0.1 if pushed else 0.01,
+        pair_median_bits_per_second=pair,
+        second_cov_ratio=0.01,
+        rtt_mean_s=0.01,
+        rtt_baseline_s=0.001 if pushed else 0.01,
+        buffer_delay_ratio=9.0 if pushed else 0.0,
+        retransmit_ratio=0.01 if pushed else 0.0,
+    )
+    others = [FlowSummary(flow=Flow.DOWN)] if len(traffic.direction.flows) > 1 else []
+    return find_limiter(
+        traffic,
+        [lead, *others],
+        pairs,
+        HostSummary(nic_max_ratio=client_nic, hosts_count=4),
+        HostSummary(nic_max_ratio=server_nic, hosts_count=4),
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("direction", "client_nic", "server_nic", "firewall"),
+    [
+        (Direction.FORWARD, 0.2, 0.93, True),
+        (Direction.FORWARD, 0.93, 0.03, False),
+        (Direction.REVERSE, 0.03, 0.2, True),
+        (Direction.REVERSE, 0.03, 0.93, False),
+        (Direction.BIDIRECTIONAL, 0.2, 0.2, True),
+        (Direction.BIDIRECTIONAL, 0.2, 0.93, False),
+        (Direction.BIDIRECTIONAL, 0.93, 0.2, False),
+    ],
+)
+def test_room_on_a_nic_that_only_acknowledges_is_no_sign_of_the_firewall(
+    direction: Direction, client_nic: float | None, server_nic: float | None, firewall: bool
+) -> None:
+    traffic = Traffic(direction=direction)
+    limiter = found(traffic, client_nic=client_nic, server_nic=server_nic, pushed=True)
+    assert (limiter.name is LimiterName.FIREWALL) == firewall
+
+
+def test_a_full_sender_is_no_cap_on_one_connection() -> None:
+    down = Traffic(direction=Direction.REVERSE, streams_count=1)
+    assert found(down, client_nic=0.03, server_nic=0.5).name is LimiterName.SINGLE_FLOW
+    assert found(down, client_nic=0.03, server_nic=0.96).name is LimiterName.SERVER_NIC
+
+
+@pytest.mark.parametrize("pair", [0.8e9, 1.6e9])
+def test_both_ways_have_windows_of_their_own(pair: float) -> None:
+    """A window of 1.25 MB over 10 ms is 1 Gbit/s each way, 2 Gbit/s both ways."""
+    traffic = Traffic(
+        direction=Direction.BIDIRECTIONAL, streams_count=4, window_bytes=1_250_000 // 4
+    )
+    limiter = found(traffic, client_nic=0.1, server_nic=0.1, pair=pair)
+    assert (limiter.name is LimiterName.WINDOW) == (pair > 1e9)
+
+
+def test_the_window_that_is_advised_is_for_the_senders_nic() -> None:
+    traffic = Traffic(direction=Direction.REVERSE, streams_count=4, window_bytes=312_500)
+    limiter = found(traffic, client_nic=0.01, server_nic=0.5)
+    assert limiter.name is LimiterName.WINDOW
+    assert "2 Gbit/s" in (limiter.advice or "")
+
+
+SEGMENTS = 30_767  # of 1448 bytes: three seconds at 118.8 Mbit/s
+
+
+def sessions(
+    retransmits_count: int | None,
+    *,
+    streams: int = 2,
+    rate: float = 118.8e6,
+    rtt_s: float = 0.0212,
+    baseline_s: float = 0.0206,
+    window_bytes: int | None = 131_072,
+    pairs: int = 1,
+    retransmit_ratio: float | None = None,
+    mss_bytes: int | None = 1448,
+    share_movement: float | None = None,
+) -> Limiter:
+    """Who limits sessions of full 128 KiB windows over a path of 20 ms, NICs with room."""
+    traffic = Traffic(streams_count=streams, window_bytes=window_bytes)
+    each = [
+        PairSummary(
+            pair=f"pair-{index + 1:03d}",
+            pair_index=index,
+            state=State.MEASURED,
+            completeness_ratio=1.0,
+            basis=Basis.RECEIVER,
+            received_bits_per_second=rate,
+            rtt_mean_s=rtt_s,
+            cwnd_bytes=rate / 8 * rtt_s,
+            client_nic_ratio=rate / 480e6,
+        )
+        for index in range(pairs)
+    ]
+    ratio = retransmit_ratio
+    if ratio is None and retransmits_count is not None:
+        ratio = retransmits_count / SEGMENTS
+    lead = FlowSummary(
+        flow=Flow.UP,
+        pair_cov_ratio=0.1,
+        pair_median_bits_per_second=rate,
+        second_cov_ratio=0.012,
+        share_movement_ratio=share_movement,
+        rtt_mean_s=rtt_s,
+        rtt_baseline_s=baseline_s,
+        buffer_delay_ratio=rtt_s / baseline_s - 1,
+        retransmits_count=retransmits_count,
+        retransmit_ratio=ratio,
+        mss_bytes=mss_bytes,
+    )
+    ledger = Reconciliation(
+        source="lab",
+        layer="ip",
+        grain_s=1.0,
+        basis="rate",
+        overhead_ratio=1.036,
+        overhead_how="recorded",
+        firewall_bits_per_second=rate * 1.036,
+        ledger_cov_ratio=0.005,
+    )
+    hosts = HostSummary(nic_max_ratio=rate / 480e6, hosts_count=pairs)
+    return find_limiter(traffic, [lead], each, hosts, hosts, ledger)
+
+
+@pytest.mark.parametrize("pairs", [1, 4])
+@pytest.mark.parametrize("retransmits", [0, 1, 2])
+def test_a_few_drops_that_could_not_hold_full_windows_leave_the_window_as_the_limit(
+    retransmits: int, pairs: int
+) -> None:
+    limiter = sessions(retransmits, pairs=pairs)
+    assert limiter.name is LimiterName.WINDOW
+    assert ("nothing is dropped" in limiter.evidence[0]) == (retransmits == 0)
+    assert ("too few" in limiter.evidence[0]) == (retransmits > 0)
+
+
+def test_drops_that_could_hold_full_windows_name_neither_them_nor_the_firewall() -> None:
+    """1.22 MSS / (RTT sqrt(p)) is 59.4 Mbit/s at p = 0.00013."""
+    assert sessions(60, pairs=4).name is LimiterName.UNKNOWN
+    assert sessions(60, pairs=4, mss_bytes=8948).name is LimiterName.WINDOW
+    assert sessions(60, pairs=4, mss_bytes=None).name is LimiterName.UNKNOWN
+
+
+def test_whether_anything_was_dropped_is_said_to_be_unknown_where_it_is() -> None:
+    limiter = sessions(None)
+    assert limiter.name is LimiterName.WINDOW
+    assert "whether anything is dropped is unknown" in limiter.evidence[0]
+
+
+@pytest.mark.parametrize(
+    ("rate", "streams", "rtt_s", "baseline_s", "ratio", "name"),
+    [  # as the sweep of sessions showed them in the lab
+        (404.4e6, 8, 0.0256, 0.0207, 2e-5, LimiterName.WINDOW),
+        (407.0e6, 16, 0.0488, 0.0314, 6.8e-4, LimiterName.UNKNOWN),
+        (419.9e6, 16, 0.0449, 0.0310, 1.66e-3, LimiterName.UNKNOWN),
+    ],
+)
+def test_one_pair_shows_no_device_that_pairs_share(
+    rate: float, streams: int, rtt_s: float, baseline_s: float, ratio: float, name: LimiterName
+) -> None:
+    limiter = sessions(
+        20,
+        rate=rate,
+        streams=streams,
+        rtt_s=rtt_s,
+        baseline_s=baseline_s,
+        retransmit_ratio=ratio,
+    )
+    assert limiter.name is name
+
+
+def test_a_device_behind_full_windows_is_still_named_by_its_queue() -> None:
+    assert sessions(60, pairs=4, rtt_s=0.05).name is LimiterName.FIREWALL
+
+
+def test_full_windows_whose_pairs_trade_shares_are_not_what_holds_the_sum() -> None:
+    limiter = sessions(60, pairs=4, share_movement=0.05)
+    assert limiter.name is LimiterName.FIREWALL
+
+
+def test_one_retransmit_is_no_path_that_drops() -> None:
+    """Without a window that was asked for, drops are the only thing that holds a window."""
+    assert sessions(1, window_bytes=None, pairs=4).name is LimiterName.WINDOW
+    assert sessions(40, window_bytes=None, pairs=4).name is LimiterName.FIREWALL

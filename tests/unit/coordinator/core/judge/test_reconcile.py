@@ -1,0 +1,294 @@
+"""Two ledgers held together: lag, bytes over overlaps, residual, named causes."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.core.judge.reconcile import (
+    Missing,
+    Neighbour,
+    Reconciliation,
+    causes,
+    estimate_lag,
+    fleet_curve,
+    reconcile,
+)
+from coordinator.core.judge.summary import measure_burst
+from coordinator.core.measure.completeness import Completeness, State, combine
+from coordinator.core.measure.evidence import FirewallLedger
+from coordinator.core.measure.headers import headers
+from coordinator.core.measure.series import BurstSeries
+from exchange.messages import Protocol
+from tests.synthetic import IP_RATIO, Plant, fleet
+
+HEADERS = headers(Protocol.TCP, [1448])
+NOBODY = Missing(pairs_count=0, share_ratio=0.0, planned_pairs_count=30)
+
+
+def made(plant: Plant) -> tuple[list[BurstSeries], FirewallLedger]:
+    built = fleet(plant)
+    assert built.ledger is not None
+    spec = built.plan.spec
+    return [measure_burst(spec, e, built.now).series for e in built.evidence], built.ledger
+
+
+def held(plant: Plant) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
+    series, ledger = made(plant)
+    return reconcile(series, ledger, HEADERS, [NOBODY] * len(series))
+
+
+MINUTES = Plant(
+    pairs=6, bursts=3, burst_s=280, period_s=300, grain_s=60, ledger_jitter_s=1.5, noise=0.01
+)
+
+
+@pytest.mark.parametrize("lag_s", [-45.0, 0.0, 17.0, 75.0, 140.0, 290.0])
+def test_minute_bins_tell_their_lag_within_five_seconds(lag_s: float) -> None:
+    whole, bursts = held(replace(MINUTES, lag_s=lag_s))
+    assert whole.lag_s is not None
+    assert whole.lag_uncertainty_s is not None
+    assert abs(whole.lag_s - lag_s) <= 5
+    assert whole.residual_ratio == pytest.approx(0, abs=0.003)
+    assert {burst.lag_s for burst in bursts} == {whole.lag_s}
+
+
+def test_second_bins_off_the_grid_agree_within_a_permille() -> None:
+    whole, bursts = held(Plant(pairs=6, burst_s=10, period_s=25))
+    for part in (whole, *bursts):
+        assert part.full_bins_count >= 8
+        assert part.residual_ratio == pytest.approx(0, abs=1e-3)
+        assert part.causes == ()
+    assert whole.overhead_ratio == pytest.approx(IP_RATIO)
+
+
+def test_short_bursts_in_coarse_bins_are_compared_on_bytes() -> None:
+    plant = Plant(pairs=6, bursts=4, burst_s=30, period_s=300, grain_s=60, lag_s=75)
+    whole, bursts = held(plant)
+    assert {part.basis for part in bursts} == {"bytes"}
+    assert whole.residual_ratio == pytest.approx(0, abs=0.01)
+    measured = made(plant)[0][0]
+    assert measured.window is not None
+    rate = measured.received_bytes[slice(*measured.window)].mean() * 8 * IP_RATIO
+    assert bursts[0].firewall_bits_per_second == pytest.approx(rate, rel=0.02)
+
+
+def test_what_was_under_way_at_the_end_is_nobodys_residual() -> None:
+    """A tenth of a second's queue drains past the firewall after receivers have stopped."""
+    series, ledger = made(Plant(pairs=6, bursts=2, burst_s=10, period_s=25, ledger_noise=0.0005))
+    drained = ledger.bytes.copy()
+    sent = []
+    for burst in series:
+        assert burst.window is not None
+        last = burst.start_s + burst.window[1]
+        queue = 0.1 * burst.received_bytes[slice(*burst.window)].mean()
+        drained[np.searchsorted(ledger.start_s, last)] += queue * IP_RATIO
+        (flow,) = burst.flows
+        more = flow.sent_bytes.copy()
+        more[burst.window[0]] += queue
+        sent.append(replace(burst, flows=(replace(flow, sent_bytes=more),)))
+    whole, bursts = reconcile(sent, replace(ledger, bytes=drained), HEADERS, [NOBODY] * 2)
+    assert whole.basis == "rate"
+    for part in (whole, *bursts):
+        assert part.residual_ratio == pytest.approx(0, abs=0.003)
+        assert part.causes == ()
+
+
+def test_unknown_bins_are_not_zero() -> None:
+    series, ledger = made(MINUTES)
+    hollow = ledger.bytes.copy()
+    hollow[np.flatnonzero(hollow > hollow.max() / 2)[2]] = math.nan
+    whole, bursts = reconcile(
+        series, replace(ledger, bytes=hollow), HEADERS, [NOBODY] * len(series)
+    )
+    assert whole.residual_ratio == pytest.approx(0, abs=0.01)
+    assert max(burst.unknown_ratio for burst in bursts) > 0.1
+
+
+def test_a_ledger_of_nothing_known_has_no_residual() -> None:
+    series, ledger = made(MINUTES)
+    empty = replace(ledger, bytes=np.full(len(ledger), math.nan))
+    whole, _ = reconcile(series, empty, HEADERS, [NOBODY] * len(series))
+    assert whole.residual_ratio is None
+    assert whole.lag_s is None
+
+
+def test_an_ambiguous_lag_is_not_claimed() -> None:
+    """Bins that see a steady flow from end to end fit every lag."""
+    series, ledger = made(Plant(pairs=4, bursts=1, burst_s=280, grain_s=60, lag_s=75))
+    flat = slice(8, 11)
+    inside = replace(
+        ledger, start_s=ledger.start_s[flat], end_s=ledger.end_s[flat], bytes=ledger.bytes[flat]
+    )
+    assert not estimate_lag(inside, fleet_curve(series)).known
+
+
+def test_the_order_of_bursts_is_irrelevant() -> None:
+    series, ledger = made(MINUTES)
+    forward = reconcile(series, ledger, HEADERS, [NOBODY] * 3)
+    backward = reconcile(series[::-1], ledger, HEADERS, [NOBODY] * 3)
+    assert forward[0].model_dump() == backward[0].model_dump()
+    assert forward[1] == backward[1][::-1]
+
+
+@pytest.mark.parametrize(
+    ("residual", "foreign_ratio", "missing_ratio", "named"),
+    [
+        (0.002, None, 0.0, None),
+        (0.05, 0.05, 0.0, "foreign-traffic"),
+        (0.034, None, 0.034, "lost-reports"),
+        (0.034, 0.0001, 0.034, "lost-reports"),
+        (-0.1, None, 0.0, "bypass"),
+        (1.0, None, 0.0, "duplicate-counting"),
+        (0.04, None, 0.0, "unknown"),
+    ],
+)
+def test_causes(
+    residual: float, foreign_ratio: float | None, missing_ratio: float, named: str | None
+) -> None:
+    found = causes(
+        residual,
+        0.004,
+        missing=Missing(pairs_count=1, share_ratio=missing_ratio, planned_pairs_count=30),
+        foreign_ratio=foreign_ratio,
+        foreign_bits_per_second=1e9,
+        unknown_ratio=0.0,
+    )
+    assert (found[0].id if found else None) == named
+
+
+def test_header_overhead() -> None:
+    assert headers(Protocol.TCP, [1448]).ip_ratio == pytest.approx(1500 / 1448)
+    assert headers(Protocol.TCP, [1460]).ip_ratio == pytest.approx(1500 / 1460)
+    assert headers(Protocol.TCP, [8948]).ip_ratio == pytest.approx(9000 / 8948)
+    assert headers(Protocol.TCP, [1428], ipv6=True).ip_ratio == pytest.approx(1500 / 1428)
+    assert headers(Protocol.TCP, [1448]).wire_ratio == pytest.approx(1514 / 1448)
+    assert headers(Protocol.TCP, [None]).assumed
+    told = headers(Protocol.TCP, [1448], asked_mss_bytes=9000)
+    assert told.ip_ratio == pytest.approx(1500 / 1448)
+    assert not told.assumed
+    assert headers(Protocol.UDP, [], block_bytes=1400).ip_ratio == pytest.approx(1428 / 1400)
+    assert headers(Protocol.UDP, [], block_bytes=8192).ip_ratio == pytest.approx(8320 / 8192)
+
+
+@pytest.mark.parametrize(
+    ("asked", "path", "ratio"),
+    [
+        (1000, {}, 1040 / 988),
+        (9000, {}, 1500 / 1448),  # more than a 1500-byte path carries
+        (9000, {"mtu_bytes": 9000}, 9000 / 8948),
+        (9000, {"mtu_bytes": 1400}, 1400 / 1348),
+        (1460, {"vxlan": True}, 1500 / 1398),
+        (1372, {"vxlan": True}, (1372 + 40 + 50) / 1360),
+        (1460, {"ipv6": True}, 1500 / 1428),
+    ],
+)
+def test_a_segment_size_that_was_asked_is_no_larger_than_the_path_leaves(
+    asked: int, path: dict[str, Any], ratio: float
+) -> None:
+    """iperf3 repeats what it was asked, so nobody tells what it was."""
+    found = headers(Protocol.TCP, [None], asked_mss_bytes=asked, **path)
+    assert found.ip_ratio == pytest.approx(ratio)
+    assert found.assumed
+    echoed = headers(Protocol.TCP, [asked], asked_mss_bytes=asked, **path)
+    assert echoed == found  # of an older Broadside's record
+
+
+def test_a_series_survives_packing() -> None:
+    series = made(Plant(pairs=5, bursts=1))[0][0]
+    again = BurstSeries.unpack(series.pack())
+    assert again.window == series.window
+    assert (again.received_bytes == series.received_bytes).all()
+    (flow,), (kept,) = series.flows, again.flows
+    np.testing.assert_allclose(
+        kept.pairs_bits_per_second, flow.pairs_bits_per_second, rtol=0, atol=1e6
+    )
+    assert len(series.pack()) < 5 * len(series.coverage_ratio) * 20
+    with pytest.raises(ValueError, match="burst series"):
+        BurstSeries.unpack(b"else")
+
+
+@st.composite
+def parts(draw: st.DrawFn) -> Completeness:
+    return Completeness.of({state: draw(st.integers(0, 10**9)) for state in State})
+
+
+@given(st.lists(parts(), max_size=8), st.integers(0, 8))
+@settings(max_examples=50)
+def test_combining_is_associative(found: list[Completeness], cut: int) -> None:
+    whole = combine(found)
+    assert combine([combine(found[:cut]), combine(found[cut:])]) == whole
+    assert combine(reversed(found)) == whole
+    assert sum(whole.seconds(state) for state in State) == whole.planned_s
+
+
+def beside(series: list[BurstSeries], by_s: int, factor: float) -> list[Neighbour]:
+    """Another run of the same shape, ``by_s`` later and ``factor`` times as large."""
+    return [
+        Neighbour(
+            run_id="other",
+            burst_index=burst.burst_index,
+            start_s=burst.start_s + by_s,
+            received_bytes=burst.received_bytes * factor,
+        )
+        for burst in series
+    ]
+
+
+@pytest.mark.parametrize("by_s", [-20, -12, 5])
+def test_a_run_is_not_held_against_a_larger_neighbour(by_s: int) -> None:
+    """The run before, or one that overlaps, sent four times as much through the same device."""
+    series, ledger = made(Plant(pairs=6, bursts=1, burst_s=10))
+    others = beside(series, by_s, 4.0)
+    theirs = fleet_curve(others).between(ledger.start_s, ledger.end_s) * IP_RATIO
+    both = replace(ledger, bytes=ledger.bytes + theirs)
+    alone, _ = reconcile(series, both, HEADERS, [NOBODY])
+    assert alone.residual_ratio is not None
+    assert abs(alone.residual_ratio) > 0.5  # what the neighbour's bytes do when nobody knows them
+    whole, bursts = reconcile(series, both, HEADERS, [NOBODY], neighbours=others)
+    for part in (whole, *bursts):
+        assert part.lag_s == pytest.approx(0, abs=0.1)
+        assert part.residual_ratio == pytest.approx(0, abs=0.01)
+        assert part.causes == ()
+        assert part.neighbours == ("other",)
+
+
+def test_a_bypassed_run_is_not_found_in_its_neighbours_bytes() -> None:
+    series, ledger = made(Plant(pairs=6, bursts=1, burst_s=10))
+    others = beside(series, -20, 0.6)
+    theirs = fleet_curve(others).between(ledger.start_s, ledger.end_s) * IP_RATIO
+    whole, _ = reconcile(
+        series, replace(ledger, bytes=theirs), HEADERS, [NOBODY], neighbours=others
+    )
+    assert whole.residual_ratio == pytest.approx(-1, abs=0.01)
+    assert whole.causes[0].id == "bypass"
+    planned, _ = reconcile(
+        series,
+        replace(ledger, bytes=theirs),
+        HEADERS,
+        [NOBODY],
+        neighbours=others,
+        bypassed=True,
+    )
+    assert planned.residual_ratio == pytest.approx(0, abs=0.01)
+    assert planned.causes == ()
+
+
+@pytest.mark.parametrize("grain_s", [1.0, 60.0])
+def test_a_run_that_is_to_pass_the_device_by_is_expected_nowhere_in_its_ledger(
+    grain_s: float,
+) -> None:
+    """What others send all the time is no sign of it; what of it crossed all the same is."""
+    plant = Plant(pairs=6, bursts=3, burst_s=60, period_s=120, grain_s=grain_s)
+    series, ledger = made(plant)
+    idle = np.full(len(ledger), 1e9 * grain_s)
+    for share in (0.0, 0.2, 1.0):
+        seen = replace(ledger, bytes=ledger.bytes * share + idle)
+        whole, _ = reconcile(series, seen, HEADERS, [NOBODY] * 3, bypassed=True)
+        assert whole.residual_ratio == pytest.approx(share, abs=0.02)
+        assert whole.residual_uncertainty_ratio is not None
+        assert whole.residual_uncertainty_ratio < 0.05

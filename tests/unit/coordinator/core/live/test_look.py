@@ -1,0 +1,184 @@
+"""What a viewer is told of a burst under way is what the verdict's code says of its seconds."""
+
+import base64
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.core.judge.summary import measure_burst, summarise_run
+from coordinator.core.live.look import (
+    REPORT_LAG_S,
+    UNKNOWN_CELL,
+    Picture,
+    changed_seconds,
+    empty_picture,
+    final_picture,
+    ledger_message,
+    picture_so_far,
+    seconds_message,
+)
+from coordinator.core.measure.evidence import BurstEvidence, PairEvidence, TrackColumns
+from exchange.messages import HostSecond, Track
+from tests.synthetic import Fleet, Plant, fleet
+
+BURST_S = 30
+CLEAN = fleet(Plant(pairs=6, bursts=1, burst_s=BURST_S))
+HURT = fleet(Plant(pairs=8, bursts=1, burst_s=BURST_S, killed=1, late=1, null=1, missing=1))
+
+
+def until(made: Fleet, second: float, *, silent: frozenset[int] = frozenset()) -> BurstEvidence:
+    """What had been reported at a second of the burst; silent pairs said nothing since second 5."""
+    evidence = made.evidence[0]
+    planned_s = evidence.burst.planned_start_at.timestamp()
+
+    def cut(pair: PairEvidence) -> PairEvidence:
+        last_s = planned_s + (5 if pair.pair_index in silent else second)
+
+        def short(track: Track | TrackColumns) -> TrackColumns:
+            assert isinstance(track, TrackColumns)
+            return track.rows(track.first_data_at_s + track.end_s <= last_s)
+
+        return replace(
+            pair,
+            report=None,
+            client_tracks=tuple(map(short, pair.client_tracks)),
+            server_tracks=tuple(map(short, pair.server_tracks)),
+        )
+
+    return replace(evidence, pairs=tuple(map(cut, evidence.pairs)))
+
+
+def so_far(made: Fleet, second: float, **how: frozenset[int]) -> Picture:
+    now = made.plan.bursts[0].planned_start_at + timedelta(seconds=second + 3)
+    return picture_so_far(made.plan, until(made, second, **how), made.ledger, now)
+
+
+def final(made: Fleet) -> Picture:
+    measured = measure_burst(made.plan.spec, made.evidence[0], made.now)
+    summary = summarise_run(made.plan, [measured], made.ledger, made.now)
+    return final_picture(summary, 0, measured.series)
+
+
+def test_a_burst_under_way_is_measured_as_if_it_had_been_planned_so_long() -> None:
+    shown = so_far(CLEAN, 20)
+    assert shown.figures is not None
+    assert not shown.figures.final
+    assert 19 <= shown.known_s <= 20
+    of = shown.figures.summary
+    assert of.completeness_ratio == pytest.approx(1, abs=0.06)
+    assert of.completeness.planned_s == shown.known_s * 6
+    rate = CLEAN.truth.rates[0]
+    assert of.fleet_received_bits_per_second == pytest.approx(rate, rel=0.05)
+    assert of.reconciliation is not None
+    assert shown.figures.trouble == ()
+
+
+def test_seconds_that_are_still_coming_in_are_cells_but_no_sum() -> None:
+    shown = so_far(CLEAN, 20, silent=frozenset({1}))
+    assert shown.known_s >= 19  # one silent pair of six does not hold the others up
+    late = shown.columns.fleet_bits_per_second[shown.known_s :]
+    assert np.isnan(late).all()
+    assert (shown.cells[10:19, 1] == UNKNOWN_CELL).all()
+    assert (shown.cells[10:19, 0] != UNKNOWN_CELL).all()
+
+
+def test_a_fleet_that_falls_silent_goes_missing_and_not_on_for_ever() -> None:
+    everybody = frozenset(range(6))
+    now = CLEAN.plan.bursts[0].planned_start_at + timedelta(seconds=25)
+    shown = picture_so_far(CLEAN.plan, until(CLEAN, 25, silent=everybody), None, now)
+    assert shown.known_s == 25 - REPORT_LAG_S
+    assert shown.figures is not None
+    assert shown.figures.summary.completeness_ratio < 0.4
+
+
+def test_pairs_in_trouble_are_named_with_their_reason() -> None:
+    shown = final(HURT)
+    assert shown.figures is not None
+    said = {each.state.value: each.reason for each in shown.figures.trouble}
+    assert {"late", "null", "missed"} <= said.keys()
+    assert all(said.values())
+    assert shown.figures.summary.pairs == ()  # told by name, not all of them
+
+
+def test_nothing_reported_is_unknown_and_not_zero() -> None:
+    plan = CLEAN.plan
+    shown = picture_so_far(plan, until(CLEAN, -10), None, plan.bursts[0].planned_start_at)
+    assert len(shown) == 0
+    assert shown.figures is None
+    assert changed_seconds(None, empty_picture(plan, plan.bursts[0])) == ()
+
+
+def test_engines_that_say_nothing_are_shown_by_their_hosts_counters() -> None:
+    burst = CLEAN.plan.bursts[0]
+    start_s = burst.planned_start_at.timestamp()
+    host = tuple(
+        HostSecond(
+            start_at_s=start_s + second,
+            end_at_s=start_s + second + 1,
+            nic_rx_bytes=0,
+            nic_tx_bytes=1_000_000,
+            nic_rx_packets_count=0,
+            nic_tx_packets_count=0,
+            nic_drops_count=0,
+            tcp_retransmits_count=0,
+            cpu_busy_ratio=0.1,
+            cpu_busiest_core_ratio=0.1,
+        )
+        for second in range(10)
+    )
+    pairs = tuple(PairEvidence(pair_index=index, client_host=host) for index in range(6))
+    evidence = BurstEvidence(burst=burst, pairs=pairs)
+    shown = picture_so_far(CLEAN.plan, evidence, None, burst.planned_start_at)
+    assert shown.layer == "link"
+    assert shown.columns.fleet_bits_per_second.tolist() == [48e6] * 10
+    assert (shown.cells == 8000).all()
+
+
+def test_only_what_changed_is_told_again() -> None:
+    before, now = so_far(CLEAN, 12), so_far(CLEAN, 15)
+    changed = changed_seconds(before, now)
+    assert changed_seconds(now, now) == ()
+    assert set(changed) >= set(range(before.known_s, now.known_s))
+    assert len(changed) < now.known_s
+
+
+@settings(max_examples=25, deadline=None)
+@given(looks=st.lists(st.floats(1, BURST_S), min_size=1, max_size=4).map(sorted))
+def test_changes_add_up_to_the_whole_picture(looks: list[float]) -> None:
+    """Whoever applies every update holds what a newcomer is told at once."""
+    held: dict[int, bytes] = {}
+    sums: dict[int, float | None] = {}
+    before = None
+    for look in looks:
+        now = so_far(CLEAN, look)
+        message = seconds_message(now, changed_seconds(before, now))
+        cells = base64.b64decode(message.pairs)
+        width = 4 * message.pairs_count
+        for place, second in enumerate(message.second):
+            held[second] = cells[place * width : (place + 1) * width]
+            sums[second] = message.fleet_bits_per_second[place]
+        before = now
+    assert before is not None
+    whole = seconds_message(before, changed_seconds(None, before))
+    assert b"".join(held[second] for second in whole.second) == base64.b64decode(whole.pairs)
+    for second, rate in zip(whole.second, whole.fleet_bits_per_second, strict=True):
+        assert (sums[second] is None) == (rate is None)
+        assert (sums[second] or 0) == pytest.approx(rate or 0, rel=1e-5)
+
+
+def test_the_ledger_comes_in_seconds_of_the_burst_and_unknown_stays_unknown() -> None:
+    assert CLEAN.ledger is not None
+    counted = CLEAN.ledger.bytes.copy()
+    counted[:] = np.nan
+    burst = CLEAN.plan.bursts[0]
+    said = ledger_message(replace(CLEAN.ledger, bytes=counted), burst)
+    assert said.bins
+    assert all(each.bits_per_second is None for each in said.bins)
+    told = ledger_message(CLEAN.ledger, burst).bins
+    inside = [each for each in told if each.from_s >= 5 and each.before_s <= BURST_S - 1]
+    mean = sum(each.bits_per_second or 0 for each in inside) / len(inside)
+    assert mean == pytest.approx(CLEAN.truth.rates[0] * 1500 / 1448, rel=0.05)

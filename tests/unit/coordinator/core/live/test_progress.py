@@ -1,0 +1,55 @@
+"""Progress conserves what was uploaded, on whole seconds from the planned start."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.core.live.progress import progress
+from coordinator.core.plan.spec import Burst
+from exchange.messages import Flow, HostSecond, Interval, Side, Track
+from tests.unit.coordinator.fleet import NOW
+
+BURST = Burst(index=0, planned_start_at=NOW, duration_s=10)
+
+
+def track(first_data_s: float, intervals: list[tuple[float, float, int]]) -> Track:
+    return Track(
+        side=Side.CLIENT,
+        flow=Flow.UP,
+        first_data_at_s=NOW.timestamp() + first_data_s,
+        intervals=tuple(
+            Interval(start_s=begin, end_s=end, transferred_bytes=count)
+            for begin, end, count in intervals
+        ),
+    )
+
+
+@given(
+    first_data_s=st.floats(0, 0.9),
+    counts=st.lists(st.integers(0, 10**10), min_size=1, max_size=9),
+)
+def test_bytes_are_conserved(first_data_s: float, counts: list[int]) -> None:
+    intervals = [(i * 1.0, i + 1.0, count) for i, count in enumerate(counts)]
+    seen = progress("run-1", BURST, [([track(first_data_s, intervals)], [])])
+    total_bits = sum(second.fleet_bits_per_second for second in seen.seconds)
+    assert total_bits == pytest.approx(sum(counts) * 8, rel=1e-9)
+
+
+def test_a_pair_without_intervals_is_shown_by_its_host() -> None:
+    start_s = NOW.timestamp()
+    second = HostSecond(
+        start_at_s=start_s,
+        end_at_s=start_s + 1,
+        nic_rx_bytes=0,
+        nic_tx_bytes=1000,
+        nic_rx_packets_count=0,
+        nic_tx_packets_count=1,
+        nic_drops_count=0,
+        tcp_retransmits_count=0,
+        cpu_busy_ratio=0.5,
+        cpu_busiest_core_ratio=0.5,
+    )
+    seen = progress("run-1", BURST, [([track(0, [(0, 1, 500)])], []), ([], [second])])
+    (first,) = seen.seconds
+    assert first.fleet_bits_per_second == pytest.approx(1500 * 8)
+    assert (first.pairs_count, first.from_host_count) == (2, 1)

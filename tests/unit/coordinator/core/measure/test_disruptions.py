@@ -1,0 +1,310 @@
+"""What was planted is found, dated within a second, and nothing else is."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide import control_problem
+from coordinator.core.judge.course import Course, burst_course, course
+from coordinator.core.judge.summary import (
+    BurstSummary,
+    RunSummary,
+    canonical,
+    measure_burst,
+    summarise_run,
+)
+from coordinator.core.measure.disruptions import (
+    Availability,
+    Disruption,
+    DisruptionKind,
+    combined,
+    judge_levels,
+)
+from coordinator.core.measure.evidence import BurstEvidence
+from exchange.messages import Control, Outcome, pair_name
+from tests.planted import EXPECTED, measure, plant
+from tests.synthetic import START, Break, Fleet, Plant, clock, fleet
+
+QUIET = Plant(
+    pairs=12,
+    bursts=1,
+    burst_s=60,
+    period_s=90,
+    firewall_bits_per_second=None,
+    noise=0.05,
+    start_spread_s=0.2,
+    ramp_s=2.0,
+    clock_offset_s=0.01,
+)
+
+
+def planted(*breaks: Break, **changes: object) -> Fleet:
+    values = {name: getattr(QUIET, name) for name in Plant.__dataclass_fields__}
+    return fleet(Plant(**(values | {"breaks": breaks} | changes)))
+
+
+def course_of(made: Fleet) -> Course:
+    return course(burst_course(burst.summary) for burst in measure(made))
+
+
+def found(made: Fleet) -> tuple[Disruption, ...]:
+    return course_of(made).disruptions
+
+
+def off_s(disruption: Disruption, from_s: float) -> float:
+    """How far a disruption of the first burst is dated from where it was planted."""
+    return abs((disruption.start_at - START).total_seconds() - from_s)
+
+
+def test_a_stall_of_the_whole_fleet_is_one_disruption() -> None:
+    made = planted(Break(burst=0, from_s=31, length_s=4, factor=0.0))
+    [stall] = found(made)
+    assert (stall.kind, stall.scope, stall.pairs_count) == (DisruptionKind.STALL, "all", 12)
+    assert off_s(stall, 31) <= 1
+    assert stall.duration_s == pytest.approx(4, abs=1)
+    assert stall.short_bytes == pytest.approx(12 * 4 * 6e9 / 8, rel=0.1)
+    said = course_of(made).availability
+    assert said == Availability.of(720, 720 - 48, 48)
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    from_s=st.integers(6, 50),
+    length_s=st.integers(2, 8),
+    factor=st.sampled_from([0.0, 0.1, 0.4]),
+    pairs=st.sets(st.integers(0, 11), min_size=1, max_size=5),
+)
+def test_a_break_of_some_pairs_names_and_dates_them(
+    seed: int, from_s: int, length_s: int, factor: float, pairs: set[int]
+) -> None:
+    broken = Break(
+        burst=0, from_s=from_s, length_s=length_s, factor=factor, pairs=tuple(sorted(pairs))
+    )
+    [one] = found(planted(broken, seed=seed))
+    assert one.kind is (DisruptionKind.DROP if factor else DisruptionKind.STALL)
+    assert one.pairs == tuple(f"pair-{index + 1:03d}" for index in sorted(pairs))
+    assert one.scope == ("one" if len(pairs) == 1 else "some")
+    assert off_s(one, from_s) <= 1
+    assert abs((one.end_at - one.start_at).total_seconds() - length_s) <= 1.2
+
+
+def test_a_fall_above_the_floor_is_no_disruption_and_the_floor_can_be_set() -> None:
+    made = planted(Break(burst=0, from_s=20, length_s=5, factor=0.7))
+    assert found(made) == ()
+    strict = made.plan.spec.model_copy(update={"disruption_drop_ratio": 0.2})
+    assert measure_burst(strict, made.evidence[0], made.now).summary.disruptions_count == 1
+
+
+def test_a_new_level_that_lasts_a_minute_becomes_the_median() -> None:
+    seconds = np.full((1, 400), 100.0)
+    seconds[0, 200:] = 30.0
+    levels = judge_levels(seconds, np.ones_like(seconds), 0.5)
+    assert levels.low[0].nonzero()[0].tolist() == list(range(200, 260))
+    assert levels.median[0, -1] == 30.0
+
+
+def test_unknown_seconds_are_a_gap_and_not_a_stall() -> None:
+    rates = np.full((2, 30), 100.0)
+    coverage = np.ones_like(rates)
+    coverage[0, 10:14] = 0.0
+    rates[0, 10:14] = 0.0
+    levels = judge_levels(rates, coverage, 0.5)
+    assert not levels.low.any()
+    assert np.isnan(levels.rates[0, 10:14]).all()
+
+
+def test_a_killed_client_is_a_cut_with_its_name_and_the_rest_is_unknown() -> None:
+    made = planted(killed=1)
+    [cut] = found(made)
+    assert (cut.kind, cut.scope) == (DisruptionKind.CUT, "one")
+    assert off_s(cut, 30) <= 1
+    assert "fell silent: killed, or cut off" in cut.causes[0]
+    said = course_of(made).availability
+    assert said is not None
+    assert (said.down_s, said.unknown_s) == (0, 30)
+
+
+def test_a_broken_engine_is_a_reset_and_its_rest_is_down() -> None:
+    made = planted(killed=1)
+    [evidence] = made.evidence
+    [victim] = [pair for pair in evidence.pairs if pair.report is None]
+    whole = next(pair.report for pair in evidence.pairs if pair.report is not None)
+    broken = whole.model_copy(
+        update={"outcome": Outcome.FAILED, "reason": "Connection reset by peer"}
+    )
+    pairs = tuple(
+        type(pair)(
+            **{name: getattr(pair, name) for name in type(pair).__dataclass_fields__}
+            | {"report": broken}
+        )
+        if pair is victim
+        else pair
+        for pair in evidence.pairs
+    )
+    summary = measure_burst(
+        made.plan.spec, BurstEvidence(burst=evidence.burst, pairs=pairs), made.now
+    ).summary
+    [reset] = summary.disruptions
+    assert reset.kind is DisruptionKind.RESET
+    assert "Connection reset by peer" in reset.causes[0]
+    assert summary.availability is not None
+    assert summary.availability.down_s == 30
+
+
+def test_a_lapsed_lease_is_named_in_the_agents_own_words() -> None:
+    now = datetime(2026, 11, 20, tzinfo=UTC)
+    words = control_problem(Control(run_id="r", lease_until_at=now), now)
+    made = planted(killed=1)
+    cause = _cut_with(made, Outcome.ABANDONED, str(words))
+    assert "lease lapsed" in cause
+
+
+def test_a_moved_clock_is_named() -> None:
+    made = planted(Break(burst=0, from_s=20, length_s=3, factor=0.0, pairs=(0,)))
+    [evidence] = made.evidence
+    pairs = []
+    for pair in evidence.pairs:
+        if pair.pair_index == 0 and pair.report is not None:
+            stepped = pair.report.model_copy(update={"clock_after": clock(0.4, 0.41, START)})
+            fields = {name: getattr(pair, name) for name in type(pair).__dataclass_fields__}
+            pair = type(pair)(**(fields | {"report": stepped}))
+        pairs.append(pair)
+    summary = measure_burst(
+        made.plan.spec, BurstEvidence(burst=evidence.burst, pairs=tuple(pairs)), made.now
+    ).summary
+    assert any("client's clock moved by" in cause for cause in summary.disruptions[0].causes)
+
+
+def test_connections_that_were_opened_again_are_named_and_lose_nothing() -> None:
+    made = planted()
+    [evidence] = made.evidence
+    first, *others = evidence.pairs
+    assert first.report is not None
+    again = {"retries_count": 1, "reason": "unable to connect to server"}
+    first = replace(first, report=first.report.model_copy(update=again))
+    summary = measure_burst(
+        made.plan.spec, replace(evidence, pairs=(first, *others)), made.now
+    ).summary
+    [reconnect] = summary.disruptions
+    name = pair_name(first.pair_index)
+    assert (reconnect.kind, reconnect.pairs) == (DisruptionKind.RECONNECT, (name,))
+    assert "unable to connect to server" in reconnect.causes[0]
+    assert abs((reconnect.start_at - evidence.burst.planned_start_at).total_seconds()) < 30
+    assert summary.availability == Availability.of(720, 720, 0)
+
+
+def test_a_job_that_nobody_took_is_absent_and_unknown() -> None:
+    made = planted(missing=2)
+    [absent] = found(made)
+    assert (absent.kind, absent.pairs_count) == (DisruptionKind.ABSENT, 2)
+    assert absent.causes == ("no agent took the job",)
+    said = course_of(made).availability
+    assert said is not None
+    assert (said.down_s, said.unknown_s) == (0, 120)
+
+
+def test_clean_fleets_raise_under_one_percent_of_false_alarms() -> None:
+    """Every planted kind that breaks nothing, pair-seconds low among pair-seconds seen."""
+    calm = [kind for kind, expected in EXPECTED.items() if expected is None]
+    calm += ["foreign", "bypass", "capped-nic", "slow-firewall", "offered-load", "small-window"]
+    alarmed = 0
+    cases = [(kind, seed) for kind in calm for seed in range(12)]
+    for kind, seed in cases:
+        made = fleet(plant(kind, seed))
+        alarmed += any(burst.summary.disruptions for burst in measure(made))
+    assert alarmed / len(cases) < 0.01, f"{alarmed} of {len(cases)} clean fleets"
+
+
+# The run ----------------------------------------------------------------------------------------
+
+
+def test_drift_is_found_with_an_interval_that_holds_it() -> None:
+    made = planted(bursts=12, burst_s=10, period_s=600, drift_per_hour=-0.05)
+    [rate] = [each for each in course_of(made).trends if each.name == "received"]
+    assert rate.moved
+    assert rate.low_percent_per_hour <= rate.percent_per_hour <= rate.high_percent_per_hour
+    assert rate.percent_per_hour == pytest.approx(-5, abs=1.0)
+
+
+def test_a_steady_run_does_not_drift() -> None:
+    moved = 0
+    for seed in range(20):
+        said = course_of(planted(bursts=10, burst_s=10, period_s=600, seed=seed))
+        moved += any(each.moved for each in said.trends if each.name == "received")
+    assert moved <= 3, "a 95 % interval leaves zero out in about one of twenty"
+
+
+def test_a_run_says_what_broke_and_its_text_is_the_same_again() -> None:
+    breaks = (
+        Break(burst=1, from_s=31, length_s=4, factor=0.0),
+        Break(burst=2, from_s=10, length_s=2, factor=0.3, pairs=(3,)),
+    )
+    made = planted(*breaks, bursts=5)
+    summary = summarise_run(made.plan, measure(made), made.ledger, made.now)
+    again = summarise_run(made.plan, measure(made)[::-1], made.ledger, made.now)
+    assert canonical(summary) == canonical(again)
+    assert summary.course is not None
+    assert [each.burst_index for each in summary.course.disruptions] == [1, 2]
+    [said] = [finding for finding in summary.findings if finding.id == "disruptions"]
+    assert "12:02:01 UTC all 12 pairs stalled for 4" in said.sentence
+
+
+def test_a_summary_of_an_older_broadside_is_still_read() -> None:
+    made = planted()
+    summary = summarise_run(made.plan, measure(made), made.ledger, made.now)
+    older = summary.model_dump(
+        mode="json",
+        exclude={
+            "course": True,
+            "pairs_omitted": True,
+            "bursts": {"__all__": {"availability", "disruptions", "disruptions_count"}},
+        },
+    )
+    read = RunSummary.model_validate(older)
+    assert read.course is None
+    assert read.bursts[0].availability is None
+
+
+def test_many_pairs_leave_the_runs_summary_and_stay_in_the_bursts() -> None:
+    made = fleet(Plant(pairs=400, bursts=8, burst_s=3, period_s=10, ledger=False))
+    bursts = measure(made)
+    summary = summarise_run(made.plan, bursts, None, made.now)
+    assert summary.pairs_omitted
+    assert all(burst.pairs == () for burst in summary.bursts)
+    assert summary.pairs_measured == 400
+    assert len(bursts[0].summary.pairs) == 400
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50)), max_size=6))
+def test_availability_adds_up_in_any_grouping(parts: list[tuple[int, int, int]]) -> None:
+    listed = [Availability.of(up + down + unknown, up, down) for up, down, unknown in parts]
+    whole = combined(listed)
+    assert whole == combined([combined(listed[:2]), combined(listed[2:])])
+    assert whole.up_s + whole.down_s + whole.unknown_s == whole.planned_s
+
+
+def _cut_with(made: Fleet, outcome: Outcome, reason: str) -> str:
+    """The first cause of the killed pair's disruption, had its agent reported so."""
+    [evidence] = made.evidence
+    whole = next(pair.report for pair in evidence.pairs if pair.report is not None)
+    report = whole.model_copy(update={"outcome": outcome, "reason": reason})
+    pairs = tuple(
+        type(pair)(
+            **{name: getattr(pair, name) for name in type(pair).__dataclass_fields__}
+            | {"report": report}
+        )
+        if pair.report is None
+        else pair
+        for pair in evidence.pairs
+    )
+    summary: BurstSummary = measure_burst(
+        made.plan.spec, BurstEvidence(burst=evidence.burst, pairs=pairs), made.now
+    ).summary
+    [cut] = summary.disruptions
+    assert cut.kind is DisruptionKind.CUT
+    assert cut.end_at - cut.start_at == timedelta(seconds=cut.duration_s)
+    return cut.causes[0]

@@ -1,0 +1,168 @@
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.core.judge.summary import BurstSummary, canonical, summarise_burst
+from coordinator.core.measure.evidence import BurstEvidence, PairEvidence, ProbeColumn
+from coordinator.core.measure.latency import find_latency
+from coordinator.core.plan.planner import Infeasible, plan
+from coordinator.core.plan.spec import Burst, RunSpec
+from exchange.messages import Role
+from tests.unit.coordinator.fleet import NOW, presence
+
+AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
+BURST = Burst(index=0, planned_start_at=AT, duration_s=10)
+STEP_S = 0.1
+COUNT = 140  # 2 s before, 10 s during, 2 s after
+
+
+def column(rtt_s: Any = 0.001, **at: float) -> ProbeColumn:
+    values = np.full(COUNT, rtt_s, dtype=np.float64)
+    for place, value in at.items():
+        first, _, last = place.removeprefix("s").partition("_")
+        values[int(first) : int(last)] = value
+    return ProbeColumn(first_at_s=AT.timestamp() - 2, every_s=STEP_S, rtt_s=values)
+
+
+def spec(**changes: Any) -> RunSpec:
+    traffic = {"probe": "udp"}
+    return RunSpec.model_validate({"scenario": "t", "pairs_count": 1, "traffic": traffic} | changes)
+
+
+def test_phases_are_cut_at_the_instant_and_at_the_end() -> None:
+    latency, by_pair = find_latency(BURST, {0: column(s20_120=0.004, s120_140=0.002)})
+    assert latency is not None
+    fleet = latency.fleet
+    assert [p.sent_count for p in (fleet.before, fleet.during, fleet.after)] == [20, 100, 20]
+    assert (fleet.before.p99_s, fleet.during.p50_s, fleet.after.max_s) == (0.001, 0.004, 0.002)
+    assert fleet.buffer_delay_ratio == pytest.approx(3.0)
+    assert by_pair[0] == fleet
+    assert latency.worst_pair == "pair-001"
+
+
+def test_lost_and_unsent_are_apart() -> None:
+    latency, _ = find_latency(BURST, {0: column(s20_25=np.nan, s25_120=-1.0)})
+    assert latency is not None
+    during = latency.fleet.during
+    assert (during.sent_count, during.answered_count, during.loss_ratio) == (5, 0, 1.0)
+    assert during.p99_s is None
+    assert latency.whole_pairs_count == 0
+
+
+def test_no_probes_are_no_latency() -> None:
+    assert find_latency(BURST, {}) == (None, {})
+
+
+def test_a_second_of_slow_or_lost_probes_is_a_spike_and_less_is_none() -> None:
+    quiet, _ = find_latency(BURST, {0: column(s50_59=0.5)})
+    latency, _ = find_latency(
+        BURST, {0: column(s50_60=0.5), 1: column(s55_70=np.nan), 2: column(s100_111=0.0225)}
+    )
+    assert quiet is not None and quiet.spikes == ()
+    assert latency is not None and latency.spikes_count == 2
+    both, alone = latency.spikes
+    assert both.from_at == AT + timedelta(seconds=3)
+    assert both.to_at == AT + timedelta(seconds=5)
+    assert (both.pairs_count, both.rtt_max_s, both.lost_count) == (2, 0.5, 15)
+    assert alone.pairs == ("pair-003",)
+
+
+def test_a_queue_that_stands_all_along_is_no_spike_and_a_second_above_it_is_one() -> None:
+    standing, _ = find_latency(BURST, {0: column(s20_120=0.1)})
+    assert standing is not None and standing.spikes == ()
+    assert standing.fleet.buffer_delay_ratio == pytest.approx(99.0)
+    higher, _ = find_latency(BURST, {0: column(s20_120=0.1, s60_75=0.25)})
+    assert higher is not None
+    (spike,) = higher.spikes
+    assert (spike.to_at - spike.from_at).total_seconds() == pytest.approx(1.5)
+
+
+def test_probes_that_were_not_sent_are_no_part_of_a_spike() -> None:
+    """A client's agent that stalls for 2 s answers late before it and after it."""
+    stalled = column(s50_51=0.2, s51_71=-1.0, s71_72=0.2)
+    halves = column(s50_56=np.nan, s56_58=-1.0, s58_64=np.nan)
+    for probes in (stalled, halves):
+        latency, _ = find_latency(BURST, {0: probes})
+        assert latency is not None and latency.spikes == ()
+
+
+def test_one_probe_that_was_not_sent_hides_no_spike_and_counts_for_nothing() -> None:
+    short, _ = find_latency(BURST, {0: column(s50_60=0.5, s55_56=-1.0)})
+    assert short is not None and short.spikes == ()  # nine bad probes in ten steps
+    latency, _ = find_latency(BURST, {0: column(s50_61=np.nan, s55_56=-1.0)})
+    assert latency is not None
+    (spike,) = latency.spikes
+    assert spike.to_at - spike.from_at == timedelta(seconds=1.1)
+    assert spike.lost_count == 10
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(
+        st.one_of(st.floats(0, 1, width=32), st.just(float("nan")), st.just(-1.0)),
+        min_size=COUNT,
+        max_size=COUNT,
+    ),
+    st.integers(0, 3),
+)
+def test_probes_are_conserved_and_the_order_of_pairs_is_irrelevant(
+    values: list[float], pairs: int
+) -> None:
+    one = ProbeColumn(first_at_s=AT.timestamp() - 2, every_s=STEP_S, rtt_s=np.array(values))
+    probes = {0: one, **{index + 1: column() for index in range(pairs)}}
+    latency, _ = find_latency(BURST, probes)
+    again, _ = find_latency(BURST, dict(reversed(probes.items())))
+    assert latency is not None and latency == again
+    phases = (latency.fleet.before, latency.fleet.during, latency.fleet.after)
+    unsent = sum(value < 0 for value in values)
+    assert sum(phase.sent_count for phase in phases) == COUNT * (1 + pairs) - unsent
+    for phase in phases:
+        known = [phase.p50_s, phase.p90_s, phase.p95_s, phase.p99_s, phase.max_s]
+        assert known == sorted(known, key=lambda value: value or 0.0)
+
+
+def judged(objective: dict[str, float], probes: ProbeColumn | None) -> BurstSummary:
+    evidence = BurstEvidence(burst=BURST, pairs=(PairEvidence(pair_index=0, probes=probes),))
+    return summarise_burst(spec(objective=objective), evidence, None, AT + timedelta(minutes=5))
+
+
+def test_goals_of_probes_fail_or_stay_unproven_and_the_worst_is_named() -> None:
+    slow = judged({"probe_p99_max_s": 0.01}, column(s50_70=0.5))
+    ids = {finding.id: finding.sentence for finding in slow.findings}
+    assert ids["probe-p99-limit"].endswith("is 500 ms, the limit 10 ms")
+    assert "worst pair-001" in ids["latency-under-load"]
+    assert "12:00:03 UTC for 2.0 s on 1 pairs (pair-001)" in ids["latency-spikes"]
+    lossy = judged({"probe_loss_max_ratio": 0.1}, column(s50_70=np.nan))
+    assert "probe-loss-limit" in {finding.id for finding in lossy.findings}
+    silent = judged({"probe_p99_max_s": 0.01}, None)
+    assert "probe-p99-unproven" in {finding.id for finding in silent.findings}
+    assert slow.pairs[0].latency is not None
+    assert BurstSummary.model_validate_json(canonical(slow)) == slow
+
+
+def test_probes_that_nobody_answers_are_said_without_a_goal() -> None:
+    shut = {finding.id: finding for finding in judged({}, column(np.nan)).findings}
+    said = shut["probes-unanswered"]
+    assert said.severity == "warning" and "1 of 1 probed pairs" in said.sentence
+    assert said.next_step is not None and "BROADSIDE_AGENT_ECHO_PORT" in said.next_step
+    dropped = {finding.id: finding for finding in judged({}, column(s22_120=np.nan)).findings}
+    assert "under load" in (dropped["probes-unanswered"].next_step or "")
+    for answered in (column(), column(s20_80=np.nan), column(-1.0)):
+        assert "probes-unanswered" not in {f.id for f in judged({}, answered).findings}
+
+
+def test_goals_without_probes_and_servers_without_an_echo_are_refused_with_the_field() -> None:
+    (unmeasured,) = spec(traffic={}, objective={"probe_p99_max_s": 0.01}).problems()
+    assert unmeasured.startswith("objective.probe_p99_max_s: nothing measures it")
+    (short,) = spec(bursts_count=2, burst_s=30, period_s=36).problems()
+    assert "set at least 38 s" in short
+    fleet = [presence(Role.CLIENT, 1), presence(Role.SERVER, 1)]
+    with pytest.raises(Infeasible, match=r"traffic.probe: 1 of 1 server agents answer no probes"):
+        plan(spec(), fleet, NOW, "run-1")
+    able = [fleet[0], fleet[1].model_copy(update={"echo_port": 5200})]
+    (pair,) = plan(spec(), able, NOW, "run-1").pairs
+    assert pair.endpoint.echo_port == 5200

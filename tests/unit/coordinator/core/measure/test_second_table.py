@@ -1,0 +1,128 @@
+"""Tables of seconds: bytes are conserved at every resolution, and gaps stay gaps."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.core.measure.second_table import Column, TableTooLong, fleet_table, pair_table
+from coordinator.core.measure.series import BurstSeries, FlowSeries
+from exchange.messages import Flow
+
+START_S = 1_800_000_000
+
+
+def series(
+    cells: list[list[float | None]], *, lead_s: int = 1, flows: tuple[Flow, ...] = (Flow.UP,)
+) -> BurstSeries:
+    """Pairs by seconds of received bytes; None is a second nobody spoke of."""
+    rates = np.array([[math.nan if c is None else c * 8 for c in row] for row in cells])
+    known = ~np.isnan(rates)
+    received = np.nansum(rates, axis=0) / 8
+    nothing = np.full(rates.shape[1], math.nan)
+    return BurstSeries(
+        burst_index=0,
+        start_s=START_S - lead_s,
+        planned_start_s=float(START_S),
+        duration_s=rates.shape[1],
+        omit_s=0,
+        window=None,
+        coverage_ratio=known.mean(axis=0),
+        client_cpu_ratio=nothing,
+        server_cpu_ratio=nothing,
+        flows=tuple(
+            FlowSeries(
+                flow=flow,
+                received_bytes=received,
+                sent_bytes=received,
+                proven_bytes=received,
+                pair_p5_bits_per_second=nothing,
+                pair_p50_bits_per_second=nothing,
+                pair_p95_bits_per_second=nothing,
+                retransmits_count=nothing,
+                rtt_mean_s=nothing,
+                pairs_bits_per_second=rates.astype(np.float32),
+            )
+            for flow in flows
+        ),
+    )
+
+
+def column(table: "list[Column] | object", name: str) -> list[float | None]:
+    assert isinstance(table, list)
+    (found,) = [each for each in table if each.name == name]
+    return [None if value != value else value for value in found.values.tolist()]
+
+
+RECEIVED = "received_payload_bits_per_second"
+CELLS = st.lists(st.none() | st.integers(0, 10**9), min_size=1, max_size=60)
+
+
+@given(
+    rows=st.integers(1, 3).flatmap(
+        lambda n: CELLS.flatmap(
+            lambda first: st.tuples(
+                st.just(first),
+                *[
+                    st.lists(
+                        st.none() | st.integers(0, 10**9),
+                        min_size=len(first),
+                        max_size=len(first),
+                    )
+                    for _ in range(n - 1)
+                ],
+            )
+        )
+    ),
+    resolution_s=st.integers(1, 70),
+    lead_s=st.integers(0, 9),
+)
+def test_bytes_are_conserved_at_every_resolution(
+    rows: tuple[list[float | None], ...], resolution_s: int, lead_s: int
+) -> None:
+    made = series([list(row) for row in rows], lead_s=lead_s)
+    table = list(fleet_table(made, resolution_s))
+    rates, known_s = column(table, RECEIVED), column(table, "known_s")
+    total = sum(
+        rate / 8 * seconds
+        for rate, seconds in zip(rates, known_s, strict=True)
+        if rate is not None and seconds is not None
+    )
+    assert total == pytest.approx(float(made.received_bytes.sum()), rel=1e-7, abs=1e-6)
+    begins = column(table, "from_start_s")
+    assert all(begin is not None and begin % resolution_s == 0 for begin in begins)
+
+
+def test_a_second_that_nobody_spoke_of_is_unknown_and_a_stall_is_zero() -> None:
+    table = list(fleet_table(series([[None, 0.0, 5.0], [None, 0.0, None]]), 1))
+    assert column(table, RECEIVED) == [None, 0.0, 40.0]
+    assert column(table, "coverage_ratio") == [0.0, 1.0, 0.5]
+
+
+def test_a_bin_is_the_mean_of_what_is_known_of_it() -> None:
+    table = list(fleet_table(series([[8.0, None, 4.0, None, None, None]], lead_s=0), 3))
+    assert column(table, RECEIVED) == [48.0, None]
+    assert column(table, "known_s") == [2.0, 0.0]
+
+
+def test_flows_stand_one_below_the_other() -> None:
+    table = list(fleet_table(series([[1.0, 2.0]], flows=(Flow.UP, Flow.DOWN)), 1))
+    (flow,) = [each for each in table if each.name == "flow"]
+    assert flow.values.tolist() == ["up", "up", "down", "down"]
+
+
+def test_one_pair_or_all() -> None:
+    made = series([[1.0, None], [2.0, 3.0]])
+    everybody = list(pair_table(made, 1, ["pair-001", "pair-002"], None))
+    assert column(everybody, RECEIVED) == [8.0, None, 16.0, 24.0]
+    one = list(pair_table(made, 1, ["pair-001", "pair-002"], 1))
+    assert column(one, RECEIVED) == [16.0, 24.0]
+
+
+def test_a_table_over_the_limit_says_what_to_do() -> None:
+    made = series([[1.0] * 60_000])
+    with pytest.raises(TableTooLong, match="coarser"):
+        fleet_table(made, 1)
+    assert fleet_table(made, 60)

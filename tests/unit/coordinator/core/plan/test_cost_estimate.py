@@ -1,0 +1,301 @@
+"""What a run would cost, what one has cost, and the burst before which it stops."""
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator import prices, scenarios
+from coordinator.core.live.status import due_at
+from coordinator.core.plan.cost_estimate import Estimate, estimate
+from coordinator.core.plan.meter import STOPPED_BY, Spending, basis, crossing, measure, ran
+from coordinator.core.plan.planner import plan
+from coordinator.core.plan.price import Line
+from coordinator.core.plan.spec import Plan, RunSpec
+from exchange.messages import Control, Presence, Role
+from tests.unit.coordinator.fleet import NOW, fleet, presence
+
+TABLE = prices.load()
+D4_FLEET = [agent.model_copy(update={"vm_size": "Standard_D4_v4"}) for agent in fleet(30)]
+
+
+def spec(scenario: str = "jumbo-1740s", /, **overrides: object) -> RunSpec:
+    return scenarios.load(scenario, {"device": {"sku": "premium"}} | overrides)
+
+
+def line(said: Estimate, item: str) -> Line:
+    (found,) = [each for each in said.bill.lines if each.item.endswith(item)]
+    return found
+
+
+def test_29_minutes_at_180_gbits_cost_about_2200_dollars() -> None:
+    said = estimate(spec(bursts_count=1), D4_FLEET, TABLE)
+    assert line(said, "firewall data").quantity == pytest.approx(39_150)  # 22.5 GB/s x 1740 s
+    assert line(said, "firewall data").usd == pytest.approx(626.4)
+    assert line(said, "peering data").usd == pytest.approx(1566)
+    assert said.bill.total_usd == pytest.approx(2200, rel=0.005)
+    assert said.bill.unknown == ()
+    assert said.bill.total_low_usd is not None
+    assert said.bill.total_low_usd < 2200
+    assert line(said, "capacity units").quantity == pytest.approx(20 * 1780 / 3600)
+    assert line(said, "VMs Standard_D4_v4").usd_each == pytest.approx(0.192)
+    assert line(said, "VMs Standard_D4_v4").quantity == pytest.approx(60 * 1780 / 3600)
+    assert said.charged
+
+
+def test_every_figure_has_a_source_and_what_nobody_read_again_says_so() -> None:
+    said = estimate(spec(), D4_FLEET, TABLE)
+    for each in said.bill.lines:
+        assert each.source
+        assert each.as_of == TABLE.as_of
+    assert line(said, "firewall deployment").note == "unverified here"
+    assert "unverified here" in (line(said, "VMs Standard_D4_v4").note or "")
+
+
+def test_an_unknown_price_is_named_and_not_zero() -> None:
+    said = estimate(spec(), fleet(30), TABLE)
+    machines = line(said, "VMs of unknown size")
+    assert (machines.usd, machines.note) == (None, "price unknown")
+    assert said.bill.unknown == ("60 VMs of unknown size",)
+    assert any("BROADSIDE_AGENT_VM_SIZE" in assumption for assumption in said.assumed)
+
+
+def test_a_lab_run_costs_nothing_and_is_priced_at_real_scale() -> None:
+    real = estimate(spec(), D4_FLEET, TABLE)
+    lab = estimate(spec(scale=100), D4_FLEET, TABLE)
+    assert (lab.charged, lab.not_charged_why) == (False, "a lab run at 1:100 costs nothing")
+    assert lab.bill == real.bill
+    nowhere = estimate(spec(device={}), D4_FLEET, TABLE)
+    assert "without an Azure device" in (nowhere.not_charged_why or "")
+    assert line(nowhere, "firewall deployment").low_usd == pytest.approx(
+        1.25 * real.elapsed_s / 3600
+    )
+    assert line(nowhere, "firewall deployment").usd == pytest.approx(1.75 * real.elapsed_s / 3600)
+
+
+def test_paced_traffic_is_priced_as_offered_and_unpaced_up_to_the_nics() -> None:
+    pace = {"stream_bits_per_second": 10_000_000, "streams_count": 10}
+    paced = spec(traffic=pace)
+    said = estimate(paced, [], TABLE)
+    assert said.ip_bits_per_second == pytest.approx(30 * 10 * 10e6 * 1500 / 1448)
+    capped = [
+        presence(Role.CLIENT, index, nic_bits_per_second=10_000_000_000) for index in range(1, 31)
+    ]
+    wide = estimate(spec(), capped, TABLE)
+    high = line(wide, "firewall data").high_usd
+    assert high == pytest.approx(0.016 * 300 / 8 * 3480)  # 30 NICs of 10 Gbit/s, 2 x 1740 s
+    few = estimate(spec(), capped[:10], TABLE)
+    assert few.ip_bits_per_second == pytest.approx(100e9)
+    assert "under the target" in few.rate_how
+
+
+def test_without_target_pacing_or_caps_the_price_is_unknown() -> None:
+    open_ended = spec("smoke", device={}, objective={}, traffic={"streams_count": 1})
+    said = estimate(open_ended, fleet(2), TABLE)
+    assert said.ip_bits_per_second is None
+    assert line(said, "firewall data").usd is None
+    assert "firewall data" in said.bill.unknown
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"budget_usd": 1000}, "estimated at \\$4,.* over its budget of \\$1,000; raise"),
+        ({"budget_usd": 1000, "scale": 100}, "at real scale"),
+        (
+            {"budget_usd": 1000, "device": {}, "objective": {}},
+            "price is unknown; set objective.target_bits_per_second",
+        ),
+    ],
+)
+def test_a_budget_refuses_with_the_numbers_and_the_fix(
+    overrides: dict[str, object], words: str
+) -> None:
+    asked = spec(**overrides)
+    agents = D4_FLEET if asked.objective.target_bits_per_second else fleet(30)
+    refusal = estimate(asked, agents, TABLE).over_budget
+    assert refusal is not None
+    assert refusal.field == "budget_usd"
+    assert re.search(words, str(refusal)), str(refusal)
+
+
+def test_a_budget_that_is_enough_refuses_nothing() -> None:
+    assert estimate(spec(budget_usd=5000), D4_FLEET, TABLE).over_budget is None
+
+
+# The meter -------------------------------------------------------------------------------------
+
+
+def soak(agents: list[Presence] = D4_FLEET, **overrides: object) -> Plan:
+    asked = spec("soak", bursts_count=10, align_to_period=False, **overrides)
+    return plan(asked, agents, NOW, "run-1")
+
+
+def spending(run: Plan, *payload_bytes: int, running: int | None = None) -> Spending:
+    measured = dict(enumerate(payload_bytes))
+    if running is not None:
+        measured[len(payload_bytes)] = running
+    return Spending(
+        plan=run,
+        basis=basis(run.spec, D4_FLEET),
+        payload_bytes=measured,
+        over=frozenset(range(len(payload_bytes))),
+    )
+
+
+BURST_BYTES = round(90e9 / 8 * 1740 / (1500 / 1448))  # payload of a burst that meets its target
+
+
+def test_a_meter_goes_from_nothing_to_the_estimate() -> None:
+    run = soak()
+    estimated = estimate(run.spec, D4_FLEET, TABLE).bill.total_usd or 0
+    begin = measure(spending(run), TABLE, NOW, None)
+    assert begin.spent.total_usd == 0
+    assert begin.projected.total_usd == pytest.approx(estimated, rel=1e-3)
+    half_at = run.bursts[5].planned_start_at
+    half = measure(spending(run, *[BURST_BYTES] * 5), TABLE, half_at, None)
+    assert half.spent.total_usd == pytest.approx(estimated / 2, rel=0.02)
+    assert half.projected.total_usd == pytest.approx(estimated, rel=1e-3)
+    end_at = run.bursts[-1].planned_end_at + timedelta(days=3)
+    end = measure(spending(run, *[BURST_BYTES] * 10), TABLE, end_at, None)
+    assert end.spent == end.projected
+    assert end.spent.total_usd == pytest.approx(estimated, rel=1e-3)
+
+
+@pytest.mark.parametrize("after_s", [0, 1, 100, 1700, 1799])
+def test_the_wait_for_an_aligned_start_is_in_the_estimate(after_s: int) -> None:
+    asked, now = spec("soak", bursts_count=3), NOW + timedelta(seconds=after_s)
+    assert asked.align_to_period
+    estimated = estimate(asked, D4_FLEET, TABLE, now)
+    budgeted = asked.model_copy(update={"budget_usd": estimated.bill.total_usd})
+    agents = [agent.model_copy(update={"beat_at": now}) for agent in D4_FLEET]
+    run = plan(budgeted, agents, now, "run-1")
+    ends_at = due_at(run.bursts[-1])
+    assert estimated.elapsed_s == (ends_at - now).total_seconds()
+    end = measure(spending(run, *[BURST_BYTES] * 3), TABLE, ends_at, None)
+    assert end.spent.total_usd == pytest.approx(estimated.bill.total_usd, rel=1e-6)
+    assert crossing(spending(run, *[BURST_BYTES] * 2), run.bursts[2], TABLE) is None
+
+
+def test_a_running_burst_counts_what_it_has_sent_and_projects_a_whole_one() -> None:
+    run = soak()
+    now = run.bursts[1].planned_start_at + timedelta(seconds=60)
+    meter = measure(spending(run, BURST_BYTES, running=1000), TABLE, now, None)
+    assert meter.measured_bytes == BURST_BYTES + 1000
+    whole = measure(spending(run, *[BURST_BYTES] * 10), TABLE, NOW + timedelta(days=9), None)
+    assert meter.projected.total_usd == pytest.approx(whole.spent.total_usd, rel=1e-6)
+
+
+def test_a_run_that_was_cancelled_costs_nothing_more() -> None:
+    run = soak(budget_usd=20_000)
+    cancelled_at = run.bursts[2].planned_start_at - timedelta(seconds=10)
+    control = Control(
+        run_id="run-1", lease_until_at=NOW, cancelled_at=cancelled_at, cancelled_by="somebody"
+    )
+    meter = measure(
+        spending(run, BURST_BYTES, BURST_BYTES), TABLE, NOW + timedelta(days=9), control
+    )
+    assert meter.spent == meter.projected
+    assert meter.budget_left_usd == pytest.approx(20_000 - (meter.spent.total_usd or 0))
+    assert meter.stopped is None
+    assert meter.elapsed_s == pytest.approx((cancelled_at - NOW).total_seconds())
+
+
+@given(budget=st.floats(100, 30_000), bursts=st.lists(st.integers(0, 2 * BURST_BYTES), max_size=9))
+def test_a_run_that_stops_when_told_never_crosses_its_budget_by_more_than_a_burst_varies(
+    budget: float, bursts: list[int]
+) -> None:
+    """Where bursts measure what the ones before did, not at all."""
+    run = soak(budget_usd=budget)
+    steady = [bursts[0]] * 10 if bursts and bursts[0] else [BURST_BYTES] * 10
+    ran_count = 1  # the first was within the budget at its launch, or refused
+    for burst in run.bursts[1:]:
+        if crossing(spending(run, *steady[: burst.index]), burst, TABLE) is not None:
+            break
+        ran_count += 1
+    if ran_count > 1:
+        ended_at = run.bursts[ran_count - 1].planned_end_at
+        meter = measure(spending(run, *steady[:ran_count]), TABLE, ended_at, None)
+        assert (meter.spent.total_usd or 0) <= budget * (1 + 1e-9)
+
+
+def test_a_burst_that_would_cross_the_budget_is_named_with_the_numbers() -> None:
+    run = soak(budget_usd=3000)  # a burst is about $1,100
+    assert crossing(spending(run, BURST_BYTES), run.bursts[1], TABLE) is None
+    reason = crossing(spending(run, BURST_BYTES, BURST_BYTES), run.bursts[2], TABLE)
+    assert reason is not None
+    assert reason.startswith("budget: $2,2")
+    assert "burst 3 of 10" in reason
+    assert "over the budget of $3,000" in reason
+
+
+def test_a_burst_that_is_over_and_that_nobody_has_told_of_counts_as_expected() -> None:
+    run = soak(budget_usd=5000)  # a burst is about $1,100
+    told = spending(run, *[BURST_BYTES] * 4)
+    for silent in ({0}, {1, 2}, {0, 1, 2, 3}):
+        kept = {index: sent for index, sent in told.payload_bytes.items() if index not in silent}
+        untold = replace(told, payload_bytes=kept)
+        assert untold.over_ip_bytes.value == pytest.approx(told.over_ip_bytes.value, rel=1e-3)
+        assert crossing(untold, run.bursts[4], TABLE) is not None
+        meter = measure(untold, TABLE, run.bursts[4].planned_start_at, None)
+        assert meter.measured_bytes == (4 - len(silent)) * BURST_BYTES
+    nothing = replace(told, payload_bytes=dict.fromkeys(range(4), 0))
+    assert nothing.over_ip_bytes.value == 0
+
+
+def test_the_budget_ends_the_plan_where_it_stopped_the_run_and_nobody_else_does() -> None:
+    run = soak()
+    at = run.bursts[2].planned_start_at - timedelta(seconds=3)
+    control = Control(run_id="run-1", lease_until_at=NOW, cancelled_at=at, cancelled_by=STOPPED_BY)
+    assert [burst.index for burst in ran(run, control).bursts] == [0, 1]
+    assert ran(run, control.model_copy(update={"cancelled_by": "ada"})) == run
+    assert ran(run, None) == run
+
+
+# A user's own figures ----------------------------------------------------------------------------
+
+
+def test_own_figures_take_the_place_of_the_tables() -> None:
+    own = prices.override(
+        {
+            "name": "ours",
+            "firewall": {"premium": {"gb": 0.01}},
+            "peering": {"usd": 0.0},
+            "vm_hour": {"standard_d4_v4": 0.1},
+        }
+    )
+    said = estimate(spec(bursts_count=1), D4_FLEET, own)
+    assert said.prices == "ours"
+    assert line(said, "firewall data").usd == pytest.approx(391.5)
+    assert line(said, "firewall data").source == "your own figure"
+    assert (line(said, "peering data").usd, line(said, "peering data").low_usd) == (0, 0)
+    assert line(said, "VMs Standard_D4_v4").usd_each == pytest.approx(0.1)
+    assert line(said, "firewall deployment").usd_each == pytest.approx(1.75)  # the table's
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ({"peering": -1}, "prices: peering.usd: .* greater than or equal to 0"),
+        ({"firewal": {}}, "prices: firewal: Extra inputs"),
+        ({"peering": {"usd": "cheap"}}, "prices: peering.usd: .*cheap"),
+    ],
+)
+def test_a_mistake_in_own_figures_is_named(own: dict[str, object], words: str) -> None:
+    with pytest.raises(prices.BadPrices, match=words):
+        prices.override(own)
+
+
+def test_machines_are_priced_by_their_size() -> None:
+    assert TABLE.of_vm("standard_d16s_v5") is not None
+    assert TABLE.of_vm("Standard_D16s_v5") == TABLE.of_vm("standard_d16S_v5")
+    assert getattr(TABLE.of_vm("Standard_D16s_v5"), "usd", None) == pytest.approx(16 * 0.048)
+    assert TABLE.of_vm("Standard_Z1") is None
+    assert TABLE.of_vm(None) is None
+
+
+def test_the_table_is_dated() -> None:
+    assert TABLE.as_of <= datetime.now(UTC).date()

@@ -1,0 +1,125 @@
+"""A plan uses the fleet that is there, or says everything that stands in the way."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.core.plan.planner import Infeasible, first_start, live, plan
+from coordinator.core.plan.spec import RunSpec
+from exchange.messages import Job, Role, Traffic
+from tests.unit.coordinator.fleet import NOW, fleet, presence
+
+
+def spec(**changes: object) -> RunSpec:
+    return RunSpec.model_validate({"scenario": "test", "pairs_count": 2} | changes)
+
+
+def test_pairs_spread_over_servers_before_any_gives_a_second_port() -> None:
+    servers = [presence(Role.SERVER, i, ports=(5201, 5202)) for i in (1, 2, 3)]
+    clients = [presence(Role.CLIENT, i) for i in range(1, 5)]
+    made = plan(spec(pairs_count=4), servers + clients, NOW, "run-1")
+    ends = [(pair.endpoint.agent_id, pair.endpoint.port) for pair in made.pairs]
+    assert ends == [
+        ("server-001", 5201),
+        ("server-002", 5201),
+        ("server-003", 5201),
+        ("server-001", 5202),
+    ]
+
+
+@given(pairs_count=st.integers(1, 40), bursts_count=st.integers(1, 20))
+def test_a_pairing_appears_once_a_burst(pairs_count: int, bursts_count: int) -> None:
+    made = plan(
+        spec(pairs_count=pairs_count, bursts_count=bursts_count), fleet(pairs_count), NOW, "run-1"
+    )
+    jobs = [job for burst in made.bursts for job in made.jobs(burst)]
+    assert len({job.job_id for job in jobs}) == len(jobs) == pairs_count * bursts_count
+    for burst in made.bursts:
+        ends = [(job.endpoint.address, job.endpoint.port) for job in made.jobs(burst)]
+        assert len(set(ends)) == pairs_count
+
+
+def test_every_shortage_is_named_with_what_the_silent_agents_said() -> None:
+    stale = presence(Role.CLIENT, 1, beat_at=NOW - timedelta(seconds=60))
+    unwell = presence(Role.SERVER, 1, problem="iperf3: not found; run make setup")
+    with pytest.raises(Infeasible) as caught:
+        plan(spec(), [stale, unwell, presence(Role.CLIENT, 2)], NOW, "run-1")
+    assert [problem.field for problem in caught.value.problems] == ["pairs_count", "pairs_count"]
+    assert "0 live server agents offer 0 free ports" in str(caught.value)
+    assert "iperf3: not found; run make setup" in str(caught.value)
+    assert "1 client agents are live" in str(caught.value)
+    assert "1 silent for over 15 s" in str(caught.value)
+
+
+def test_a_server_without_a_free_port_is_named() -> None:
+    agents = [*fleet(1), presence(Role.CLIENT, 2), presence(Role.SERVER, 2, ports=())]
+    with pytest.raises(Infeasible, match=r"1 free ports \(none just now at server-002\)") as caught:
+        plan(spec(pairs_count=2), agents, NOW, "run-1")
+    assert caught.value.problems[0].fix.startswith("wait for a test that is under way there")
+
+
+def test_an_agent_that_is_silent_or_unwell_is_not_live() -> None:
+    assert live([presence(Role.CLIENT, 1, problem="no")], NOW) == []
+    assert live([presence(Role.CLIENT, 1, beat_at=NOW - timedelta(seconds=16))], NOW) == []
+    assert len(live(fleet(2), NOW)) == 4
+
+
+@given(period_s=st.integers(10, 3600), lead_s=st.integers(1, 600))
+def test_an_aligned_start_is_the_first_boundary_after_the_lead(period_s: int, lead_s: int) -> None:
+    start_at = first_start(
+        spec(period_s=period_s, lead_s=lead_s, burst_s=1, align_to_period=True), NOW
+    )
+    wait_s = (start_at - NOW).total_seconds()
+    assert start_at.timestamp() % period_s == 0
+    assert lead_s <= wait_s < lead_s + period_s
+
+
+def test_an_unaligned_start_is_a_whole_second() -> None:
+    start_at = first_start(spec(lead_s=10), NOW)
+    assert start_at.microsecond == 0
+    assert 10 <= (start_at - NOW).total_seconds() < 11
+
+
+def test_a_plan_survives_its_own_wire() -> None:
+    made = plan(spec(), fleet(2), NOW, "run-1")
+    assert type(made).model_validate_json(made.model_dump_json()) == made
+    job = next(made.jobs(made.bursts[0]))
+    assert Job.model_validate_json(job.model_dump_json()) == job
+
+
+def test_paced_rates_are_divided_by_the_scale() -> None:
+    traffic = Traffic.model_validate(
+        {"protocol": "udp", "streams_count": 1, "stream_bits_per_second": 1_000_000_000}
+    )
+    made = plan(spec(scale=100, traffic=traffic), fleet(2), NOW, "run-1")
+    assert next(made.jobs(made.bursts[0])).traffic.stream_bits_per_second == 10_000_000
+
+
+def test_the_operator_is_warned_before_paying() -> None:
+    agents = [
+        *[presence(Role.CLIENT, i, nic_bits_per_second=10**9, gate=False) for i in (1, 2)],
+        *[presence(Role.SERVER, i) for i in (1, 2)],
+    ]
+    agents[0] = agents[0].model_copy(update={"clock": None})
+    made = plan(spec(objective={"target_bits_per_second": 180e9}), agents, NOW, "run-1")
+    said = " | ".join(made.warnings)
+    assert "2 clients can send at most 2 Gbit/s, the target is 180 Gbit/s" in said
+    assert "1 client agents are not within 0.05 s now (client-001)" in said
+    assert "2 client agents lack it" in said
+
+
+def test_documented_limits_warn_before_a_flow_or_a_sku_is_the_limit() -> None:
+    agents = [presence(role, i, vm_size="Standard_D4_v4") for role in Role for i in (1, 2)]
+    asked = spec(
+        objective={"target_bits_per_second": 180e9},
+        traffic=Traffic(streams_count=2),
+        device={"sku": "Premium"},
+    )
+    said = " | ".join(plan(asked, agents, NOW, "run-1").warnings)
+    assert "2 clients can send at most 20 Gbit/s" in said
+    assert "4 flows of at most 9 Gbit/s each (premium" in said
+    assert "over what is documented of premium: 100 Gbit/s" in said
+    modest = asked.model_copy(update={"objective": spec().objective})
+    assert plan(modest, agents, NOW, "run-1").warnings == ()

@@ -1,0 +1,345 @@
+"""When schedules fire: real zones over real shifts, and what becomes of each instant."""
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from cronsim import CronSim
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.core.plan.schedule import (
+    DUE_MAX_COUNT,
+    ROWS_MAX_COUNT,
+    BadSchedule,
+    Firing,
+    FiringState,
+    MissedPolicy,
+    Schedule,
+    check,
+    due,
+    ended,
+    first_rows,
+    idle,
+    localise,
+    next_instants,
+    runs_left,
+    settled,
+    too_late,
+)
+from coordinator.core.plan.spec import RunSpec
+
+NOW = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
+SPEC = RunSpec(scenario="smoke")
+
+
+def schedule(cron: str | None = "*/10 * * * *", **changes: object) -> Schedule:
+    values: dict[str, object] = {
+        "name": "nightly",
+        "spec": SPEC,
+        "cron": cron,
+        "created_by": "tester",
+        "created_at": NOW,
+        "from_at": NOW,
+        "settled_at": NOW,
+    }
+    return Schedule.model_validate(values | changes)
+
+
+def local(cron: str, zone: str, from_utc: str, count: int) -> list[str]:
+    """The next local times, with their offsets."""
+    after = datetime.fromisoformat(from_utc).replace(tzinfo=UTC)
+    plan = schedule(cron, timezone=zone, from_at=after, settled_at=after)
+    return [
+        f"{at.astimezone(ZoneInfo(zone)):%d %H:%M %z}" for at in next_instants(plan, after, count)
+    ]
+
+
+def row(at: datetime, state: FiringState, **changes: object) -> Firing:
+    values = {"instant_at": at, "state": state, "noted_at": at}
+    return Firing.model_validate(values | changes)
+
+
+def minutes(*numbers: int) -> list[datetime]:
+    return [NOW.replace(second=0) + timedelta(minutes=number) for number in numbers]
+
+
+# Wall clocks that are put forward and back ---------------------------------------------------
+
+GAPS = {
+    # zone: (a time in the gap, from when, what it becomes, the same time on the day after)
+    "Europe/Amsterdam": ("30 2 * * *", "2026-03-28T12:00", "29 03:00 +0200", "30 02:30 +0200"),
+    "America/New_York": ("30 2 * * *", "2026-03-07T12:00", "08 03:00 -0400", "09 02:30 -0400"),
+    "Australia/Lord_Howe": ("15 2 * * *", "2026-10-03T10:00", "04 02:30 +1100", "05 02:15 +1100"),
+}
+FOLDS = {
+    "Europe/Amsterdam": ("30 2 * * *", "2026-10-24T12:00", "25 02:30 +0200", "26 02:30 +0100"),
+    "America/New_York": ("30 1 * * *", "2026-10-31T12:00", "01 01:30 -0400", "02 01:30 -0500"),
+    "Australia/Lord_Howe": ("45 1 * * *", "2026-04-04T10:00", "05 01:45 +1100", "06 01:45 +1030"),
+}
+
+
+@pytest.mark.parametrize("zone", GAPS)
+def test_a_time_in_the_gap_runs_at_the_first_instant_after_it(zone: str) -> None:
+    cron, after, shifted, next_day = GAPS[zone]
+    assert local(cron, zone, after, 2) == [shifted, next_day]
+
+
+@pytest.mark.parametrize("zone", FOLDS)
+def test_a_time_in_the_fold_runs_once_the_first_time_the_clock_shows_it(zone: str) -> None:
+    cron, after, first, next_day = FOLDS[zone]
+    assert local(cron, zone, after, 2) == [first, next_day]
+
+
+def test_a_time_in_the_fold_does_not_run_again_when_asked_between_its_two_times() -> None:
+    # 02:40 in Amsterdam for the first time, and 02:10 for the second.
+    for after in ("2026-10-25T00:40", "2026-10-25T01:10"):
+        assert local("30 2 * * *", "Europe/Amsterdam", after, 1) == ["26 02:30 +0100"]
+
+
+def test_hourly_runs_follow_the_clock_across_both_shifts() -> None:
+    hourly = "0 * * * *"
+    assert local(hourly, "Europe/Amsterdam", "2026-03-29T00:30", 2) == [
+        "29 03:00 +0200",
+        "29 04:00 +0200",
+    ]
+    assert local(hourly, "Europe/Amsterdam", "2026-10-24T23:30", 3) == [
+        "25 02:00 +0200",
+        "25 02:00 +0100",
+        "25 03:00 +0100",
+    ]
+    assert local(hourly, "America/New_York", "2026-03-08T06:30", 1) == ["08 03:00 -0400"]
+    assert local(hourly, "America/New_York", "2026-11-01T04:30", 3) == [
+        "01 01:00 -0400",
+        "01 01:00 -0500",
+        "01 02:00 -0500",
+    ]
+    # Half an hour's shift: 01:00 comes once, 02:00 comes an hour and a half after it.
+    assert local(hourly, "Australia/Lord_Howe", "2026-04-04T13:30", 3) == [
+        "05 01:00 +1100",
+        "05 02:00 +1030",
+        "05 03:00 +1030",
+    ]
+    assert local(hourly, "Australia/Lord_Howe", "2026-10-03T14:00", 2) == [
+        "04 01:00 +1030",
+        "04 03:00 +1100",
+    ]
+
+
+def test_quarters_run_again_in_a_fold_of_half_an_hour_in_order_of_time() -> None:
+    assert local("*/15 * * * *", "Australia/Lord_Howe", "2026-04-04T14:10", 6) == [
+        "05 01:15 +1100",
+        "05 01:30 +1100",
+        "05 01:45 +1100",
+        "05 01:30 +1030",
+        "05 01:45 +1030",
+        "05 02:00 +1030",
+    ]
+
+
+def test_an_hour_after_a_gap_of_half_an_hour_is_not_lost() -> None:
+    assert local("*/15 3 * * *", "Australia/Lord_Howe", "2026-10-03T10:00", 2) == [
+        "04 03:00 +1100",
+        "04 03:15 +1100",
+    ]
+
+
+def test_times_that_a_gap_pushes_together_run_once() -> None:
+    assert local("0,30 2,3 * * *", "Europe/Amsterdam", "2026-03-29T00:30", 3) == [
+        "29 03:00 +0200",
+        "29 03:30 +0200",
+        "30 02:00 +0200",
+    ]
+
+
+@given(
+    cron=st.sampled_from(["*/7 * * * *", "30 2 * * *", "15,45 1,2 * * *", "0 * * * *"]),
+    zone=st.sampled_from(sorted(GAPS)),
+    after=st.integers(0, 525_600).map(
+        lambda minute: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=minute)
+    ),
+    step=st.integers(1, 5),
+)
+def test_instants_ascend_and_do_not_depend_on_where_one_begins(
+    cron: str, zone: str, after: datetime, step: int
+) -> None:
+    plan = schedule(cron, timezone=zone, from_at=after, settled_at=after)
+    found = next_instants(plan, after, 8)
+    assert found == sorted(set(found))
+    assert all(at > after for at in found)
+    assert next_instants(plan, found[step - 1], 8 - step) == found[step:]
+
+
+def test_a_wall_time_without_an_offset_is_of_the_zone_and_one_in_the_gap_is_refused() -> None:
+    said = localise(datetime.fromisoformat("2026-11-21T02:00"), "Europe/Amsterdam", "at")
+    assert said == datetime(2026, 11, 21, 1, tzinfo=UTC)
+    with_offset = datetime.fromisoformat("2026-11-21T02:00+05:00")
+    assert localise(with_offset, "Europe/Amsterdam", "at").hour == 21
+    with pytest.raises(BadSchedule, match="at: 2027-03-28 02:30 does not exist in Europe/Amsterd"):
+        localise(datetime.fromisoformat("2027-03-28T02:30"), "Europe/Amsterdam", "at")
+
+
+# Mistakes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"cron": "0 25 * * *"}, r"cron: hour '25' in '0 25 \* \* \*' is wrong; give 0-23"),
+        ({"cron": "0 2 * * 9"}, "cron: day-of-week '9'"),
+        ({"cron": "0 2 31 feb *"}, "cron: day-of-month '31'"),
+        ({"cron": "x 2 * * *"}, "cron: minute 'x'"),
+        ({"cron": "0 2 * *"}, "has 4 fields; give five"),
+        ({"cron": "99 0 2 * * *"}, "cron: second '99'"),
+        ({"timezone": "Europe/Amsterdm"}, "did you mean Europe/Amsterdam?"),
+        ({"timezone": "amsterdam"}, "did you mean Europe/Amsterdam?"),
+        ({"timezone": "../etc/passwd"}, "is unknown"),
+        ({"cron": None, "at": NOW - timedelta(seconds=1)}, "at: .* is in the past"),
+        ({"cron": None}, "give one of the two"),
+        ({"at": NOW + timedelta(hours=1)}, "give one of the two"),
+        ({"until_at": NOW + timedelta(minutes=1)}, "until: no instant from now"),
+    ],
+)
+def test_a_mistake_is_one_line_with_field_value_and_fix(
+    changes: dict[str, object], words: str
+) -> None:
+    with pytest.raises(BadSchedule, match=words) as caught:
+        check(schedule(**changes), NOW)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+# What becomes of an instant ----------------------------------------------------------------------
+
+
+def test_an_instant_on_time_waits_for_its_turn_and_one_with_a_row_is_not_due() -> None:
+    plan, now = schedule(), NOW + timedelta(minutes=10)
+    first = due(plan, {}, now)
+    assert first == minutes(10)
+    (made,) = first_rows(plan, first, now)
+    assert (made.state, made.instant_at) == (FiringState.WAITING, minutes(10)[0])
+    assert due(plan, {made.instant_at: made}, now) == []
+
+
+def test_skipping_records_every_missed_instant() -> None:
+    now = NOW + timedelta(minutes=35)
+    rows = first_rows(schedule(), due(schedule(), {}, now), now)
+    assert [made.instant_at for made in rows] == minutes(10, 20, 30)
+    assert {made.state for made in rows} == {FiringState.MISSED}
+
+
+def test_running_late_takes_the_newest_within_the_limit_only() -> None:
+    plan = schedule(missed=MissedPolicy.RUN_LATE, missed_limit_s=600)
+    now = NOW + timedelta(minutes=35)
+    rows = first_rows(plan, due(plan, {}, now), now)
+    assert [made.state.value for made in rows] == ["missed", "missed", "waiting"]
+    assert "runs in its place" in (rows[0].reason or "")
+    strict = plan.model_copy(update={"missed_limit_s": 60})
+    assert {made.state for made in first_rows(strict, minutes(10, 20, 30), now)} == {
+        FiringState.MISSED
+    }
+
+
+def test_a_late_instant_gives_way_to_one_that_is_on_time() -> None:
+    plan = schedule(missed=MissedPolicy.RUN_LATE)
+    now = NOW + timedelta(minutes=30)
+    rows = first_rows(plan, due(plan, {}, now), now)
+    assert [made.state.value for made in rows] == ["missed", "missed", "waiting"]
+
+
+def test_many_missed_instants_share_one_row_and_are_not_due_again() -> None:
+    plan, now = schedule("* * * * *"), NOW + timedelta(minutes=500)
+    instants = due(plan, {}, now)
+    rows = first_rows(plan, instants, now)
+    crowd = rows[0]
+    assert len(rows) == ROWS_MAX_COUNT + 2  # one for the crowd, one that is on time
+    assert sum(made.instants_count for made in rows) == len(instants) == 500
+    stored = {made.instant_at: made for made in rows}
+    assert due(plan, stored, now) == []
+    assert due(plan, {crowd.instant_at: crowd}, now) == [m.instant_at for m in rows[1:]]
+    mark = settled(plan, {crowd.instant_at: crowd}).settled_at
+    assert mark == crowd.until_at == minutes(399)[0]
+
+
+class Counted(CronSim):
+    """Counts the wall times that are looked for."""
+
+    found_count = 0
+
+    def __next__(self) -> datetime:
+        Counted.found_count += 1
+        return super().__next__()
+
+
+def test_a_rare_instant_is_due_and_no_more_are_found_than_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("coordinator.core.plan.schedule.CronSim", Counted)
+    for cron, day in (
+        ("0 2 1 1 *", datetime(2027, 1, 1, 2, tzinfo=UTC)),
+        ("0 2 29 2 *", datetime(2028, 2, 29, 2, tzinfo=UTC)),
+    ):
+        Counted.found_count = 0
+        assert due(schedule(cron), {}, day + timedelta(seconds=5)) == [day]
+        assert Counted.found_count < 5
+
+
+def test_a_cron_ends_with_the_calendar() -> None:
+    found = next_instants(schedule("0 2 1 1 *"), NOW, DUE_MAX_COUNT)
+    assert found[-1] == datetime(9999, 1, 1, 2, tzinfo=UTC)
+
+
+def test_years_of_absence_are_looked_at_in_bounded_steps() -> None:
+    plan = schedule("* * * * *")
+    assert len(due(plan, {}, NOW + timedelta(days=700))) == DUE_MAX_COUNT
+
+
+def test_nothing_of_a_pause_is_due_and_what_came_before_it_is_missed() -> None:
+    paused = schedule(paused_at=NOW + timedelta(minutes=15))
+    now = NOW + timedelta(minutes=16)
+    instants = due(paused, {}, NOW + timedelta(minutes=60))
+    assert instants == minutes(10)
+    assert [made.state for made in first_rows(paused, instants, now)] == [FiringState.MISSED]
+    resumed = schedule(from_at=NOW + timedelta(minutes=45))
+    assert due(resumed, {}, NOW + timedelta(minutes=60)) == minutes(50, 60)
+
+
+def test_an_end_and_a_count_bound_a_schedule() -> None:
+    plan = schedule(until_at=minutes(25)[0], runs_max_count=2)
+    assert next_instants(plan, NOW, 5) == minutes(10, 20)
+    rows = {at: row(at, FiringState.LAUNCHED, run_id="r-1") for at in minutes(10)}
+    assert runs_left(plan, rows) == 1
+    assert runs_left(plan, rows | {at: row(at, FiringState.FIRING) for at in minutes(20)}) == 0
+    assert runs_left(plan, {at: row(at, FiringState.REFUSED) for at in minutes(10)}) == 2
+    done = plan.model_copy(update={"runs_count": 2})
+    assert ended(done, NOW)
+    assert idle(done, NOW + timedelta(days=1))
+    assert not ended(plan, NOW)
+    assert ended(plan, NOW + timedelta(hours=1))
+
+
+def test_a_one_off_fires_once() -> None:
+    plan = schedule(None, at=minutes(10)[0])
+    assert next_instants(plan, NOW, 5) == minutes(10)
+    assert due(plan, {}, NOW + timedelta(minutes=11)) == minutes(10)
+    assert idle(plan, NOW)
+
+
+def test_the_mark_stops_at_what_may_still_change() -> None:
+    rows = {
+        minutes(10)[0]: row(minutes(10)[0], FiringState.LAUNCHED, run_id="r-1"),
+        minutes(20)[0]: row(minutes(20)[0], FiringState.REFUSED),
+        minutes(30)[0]: row(minutes(30)[0], FiringState.WAITING),
+        minutes(40)[0]: row(minutes(40)[0], FiringState.LAUNCHED, run_id="r-4"),
+    }
+    moved = settled(schedule(), rows)
+    assert (moved.settled_at, moved.runs_count, moved.last_run_id) == (minutes(20)[0], 1, "r-1")
+    assert settled(moved, rows) == moved  # again, or by another coordinator: the same
+
+
+def test_a_turn_that_nobody_took_in_time_follows_the_policy() -> None:
+    on_time, late = NOW + timedelta(seconds=59), NOW + timedelta(seconds=90)
+    assert too_late(schedule(), NOW, on_time) is None
+    assert "90 s" in (too_late(schedule(), NOW, late) or "")
+    lenient = schedule(missed=MissedPolicy.RUN_LATE)
+    assert too_late(lenient, NOW, late) is None
+    assert "over the limit" in (too_late(lenient, NOW, NOW + timedelta(hours=2)) or "")

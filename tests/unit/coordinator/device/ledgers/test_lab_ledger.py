@@ -1,0 +1,45 @@
+"""The lab's ledger: cumulative counters become bins; what is damaged is left out."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coordinator.device.ledgers.lab_ledger import LabLedger
+from coordinator.device.ledgers.source import LedgerError
+from exchange.messages import Direction
+
+START, END = datetime.fromtimestamp(1000, UTC), datetime.fromtimestamp(1004, UTC)
+TEXT = """at_s,up_bytes,down_bytes
+990,1,1
+999,100,10
+1000,200,20
+damaged
+1001,50,30
+1002,150,40
+1003,250"""  # the last line is being written
+
+
+@pytest.mark.parametrize(
+    ("direction", "counts"),
+    [
+        (Direction.FORWARD, [100, np.nan, 100]),
+        (Direction.REVERSE, [10, 10, 10]),
+        (Direction.BIDIRECTIONAL, [110, np.nan, 110]),
+    ],
+)
+async def test_the_ways_that_carry_payload_are_read_and_a_reset_is_unknown(
+    tmp_path: Path, direction: Direction, counts: list[float]
+) -> None:
+    path = tmp_path / "ledger.csv"
+    path.write_text(TEXT)
+    ledger = await LabLedger(path).read(START, END, direction)
+    np.testing.assert_array_equal(ledger.bytes, counts)
+    assert ledger.start_s.tolist() == [999, 1000, 1001]
+    assert ledger.layer == "ip"
+
+
+async def test_no_lab_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="No such file or directory; is the lab up"):
+        await LabLedger(tmp_path / "none").read(START, END, Direction.FORWARD)

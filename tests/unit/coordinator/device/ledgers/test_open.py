@@ -1,0 +1,74 @@
+"""Settings choose the source; wrong or half-filled ones are one line that names the field."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.core.measure.evidence import FirewallLedger
+from coordinator.device.ledgers import dump_ledger, load_ledger, open_ledger
+from coordinator.device.ledgers.azure_monitor import AzureMonitorLedger, parse_grain
+from coordinator.device.ledgers.csv_file import CsvLedger
+from coordinator.device.ledgers.lab_ledger import LabLedger
+from coordinator.device.ledgers.prometheus import PrometheusLedger
+from coordinator.device.ledgers.source import LedgerError
+from tests.unit.coordinator.device.ledgers.test_settle import NAN, ledger
+
+FIREWALL = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/azureFirewalls/fw"
+CHOICES: dict[str, tuple[type, dict[str, Any]]] = {
+    "lab": (LabLedger, {"ledger_path": Path("x")}),
+    "csv": (CsvLedger, {"ledger_path": Path("x")}),
+    "prometheus": (PrometheusLedger, {"prometheus_url": "http://p", "prometheus_query": "up"}),
+    "azure-monitor": (AzureMonitorLedger, {"azure_monitor_resource_id": FIREWALL}),
+}
+
+
+def settings(**values: Any) -> CoordinatorSettings:
+    return CoordinatorSettings(**values)
+
+
+def test_none_is_no_source() -> None:
+    assert open_ledger(settings(ledger="none")) is None
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_each_choice_opens_its_source_and_needs_all_it_needs(choice: str) -> None:
+    kind, needed = CHOICES[choice]
+    assert isinstance(open_ledger(settings(ledger=choice, **needed)), kind)
+    for name in needed:
+        rest = {other: value for other, value in needed.items() if other != name}
+        words = f"{name}: not set, but ledger is '{choice}'; set BROADSIDE_{name.upper()}"
+        with pytest.raises(LedgerError, match=words):
+            open_ledger(settings(ledger=choice, **rest))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"azure_monitor_resource_id": "fw"}, "azure_monitor_resource_id 'fw': not a resource id"),
+        ({"azure_monitor_endpoint": "http://x.azure.com"}, "azure_monitor_endpoint .*https only"),
+        ({"azure_monitor_grain": "1m"}, "azure_monitor_grain '1m': not a duration"),
+        ({"azure_monitor_grain": "PT0S"}, "azure_monitor_grain 'PT0S': not a duration"),
+    ],
+)
+def test_a_wrong_setting_of_azure_monitor_is_one_line(values: dict[str, Any], words: str) -> None:
+    chosen = {"ledger": "azure-monitor", "azure_monitor_resource_id": FIREWALL} | values
+    with pytest.raises(LedgerError, match=words):
+        open_ledger(settings(**chosen))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("PT1M", 60), ("PT5S", 5), ("PT1H", 3600), ("P1D", 86_400)]
+)
+def test_grains_are_durations(text: str, seconds: float) -> None:
+    assert parse_grain(text) == seconds
+
+
+def test_what_is_kept_comes_back_unknown_bins_and_notes_too() -> None:
+    kept: FirewallLedger = ledger(1, NAN, 3)
+    back = load_ledger(dump_ledger(kept))
+    np.testing.assert_array_equal(back.bytes, kept.bytes)
+    np.testing.assert_array_equal(back.start_s, kept.start_s)
+    assert (back.source, back.read_at, back.notes) == (kept.source, kept.read_at, kept.notes)

@@ -1,0 +1,161 @@
+"""A table as a run: its bursts, its verdict, and the same text again."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.summary import RunSummary, canonical
+from coordinator.core.plan.spec import Plan
+from coordinator.imports.import_requests import MetricPoint, OriginalTable
+from coordinator.imports.import_runs import stand, summarise
+from coordinator.imports.original_runs import summarise_table
+from coordinator.imports.stored_imports import measure_import, plan_import, stand_import
+from coordinator.scenarios import BadScenario
+from exchange.messages import Outcome
+from tests.unit.coordinator.imports.tables import fleet, parse, row
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+def made(table: OriginalTable) -> tuple[Plan, RunSummary]:
+    plan = plan_import(table, "20261120-000000-original-0000", NOW)
+    return plan, summarise(plan, measure_import(plan, table), NOW)
+
+
+def test_a_whole_table_is_a_whole_run() -> None:
+    plan, summary = made(parse(fleet(3, 4)))
+    assert (len(plan.pairs), len(plan.bursts), plan.spec.period_s) == (3, 4, 300)
+    assert plan.bursts[1].planned_start_at == datetime(2022, 1, 4, 16, 5, tzinfo=UTC)
+    assert summary.verdict is Verdict.PASS
+    assert summary.completeness_ratio == 1
+    assert summary.fleet_received_bits_per_second == 15e9
+    assert summary.fleet_sent_bits_per_second == 15.3e9
+    assert (summary.pairs_measured, summary.pairs_planned) == (3, 3)
+    assert plan.spec.labels["timezone"] == "America/New_York"
+
+
+def test_late_null_and_missing_pairs_keep_their_states() -> None:
+    lines = fleet(9, 4)
+    lines[1] = row(1, 0, second=36)
+    lines[2] = row(2, 0, "null")
+    del lines[3]  # client 3 in the first burst
+    lines += [row(10, 15, "0")]
+    table = parse(lines, pairs_planned=11)
+    plan, summary = made(table)
+    first, last = summary.bursts[0], summary.bursts[-1]
+    states = {pair.pair: pair.state.value for pair in first.pairs}
+    assert states["10.2.0.1"] == "late"
+    assert states["10.2.0.2"] == "null"
+    assert states["10.2.0.3"] == states["10.2.0.10"] == "lost"
+    assert states["unseen-001"] == "missed"
+    assert sum(state == "measured" for state in states.values()) == 6
+    assert first.completeness.planned_s == 11 * 280
+    assert (first.completeness.lost_s, first.completeness.missed_s) == (2 * 280, 280)
+    # Late members are in the fleet's rate, and not in its coverage.
+    assert first.fleet_received_bits_per_second == 7 * 5e9
+    assert first.completeness_ratio == pytest.approx(6 / 11)
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    assert {pair.pair: pair.reason for pair in last.pairs}["10.2.0.10"] == "received 0 bit/s"
+    status = stand(plan, stand_import(table))
+    assert status.bursts[0].outcomes == {
+        Outcome.MEASURED: 6,
+        Outcome.LATE: 1,
+        Outcome.FAILED: 1,
+    }
+    assert (status.bursts[0].reported_count, status.bursts[0].pairs_planned) == (8, 11)
+
+
+def test_the_stored_values_give_the_same_text_again() -> None:
+    metric = tuple(
+        MetricPoint(at=datetime(2022, 1, 4, 16, minute, tzinfo=UTC), bits_per_second=15e9)
+        for minute in range(25)
+    )
+    table = parse(fleet(3, 4)).model_copy(update={"metric": metric, "metric_source": "m.csv"})
+    plan, summary = made(table)
+    kept_plan = Plan.model_validate_json(plan.model_dump_json())
+    kept = OriginalTable.model_validate_json(table.model_dump_json())
+    again = summarise(kept_plan, measure_import(kept_plan, kept), NOW)
+    assert canonical(again) == canonical(summary)
+    assert summary.reconciliation is not None
+    assert summary.bursts[0].firewall_bits_per_second is not None
+
+
+def test_the_order_of_rows_does_not_matter() -> None:
+    lines = fleet(3, 4)
+    table = parse([lines[0], *reversed(lines[1:])])
+    assert made(table)[1] == made(parse(lines))[1]
+
+
+def test_an_instant_without_a_row_is_never_a_pass() -> None:
+    lines = [line for line in fleet(3, 4) if " 11 05 00" not in line]
+    _, summary = made(parse(lines, period_s=300))
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    said = next(finding for finding in summary.findings if finding.id == "import-open")
+    assert "1 planned instants" in said.sentence
+    assert "2022-01-04 16:05:00" in said.sentence
+    shown = summarise_table(parse(lines, period_s=300)).findings
+    assert "bursts-skipped" in {finding.id for finding in shown}
+
+
+def test_removing_rows_never_makes_a_pass_where_the_pairs_are_given() -> None:
+    lines = fleet(4, 3)
+    lines[5] = row(1, 5, "null")  # 11 of 12 pair-seconds: below the floor
+    assert made(parse(lines, pairs_planned=4))[1].verdict is Verdict.INCONCLUSIVE
+    for number in range(1, len(lines)):
+        fewer = [line for other, line in enumerate(lines) if other != number]
+        assert made(parse(fewer, pairs_planned=4))[1].verdict is Verdict.INCONCLUSIVE
+    without = [line for line in lines if not line.startswith("10.2.0.1,")]
+    assert made(parse(without, pairs_planned=4))[1].verdict is Verdict.INCONCLUSIVE
+
+
+def test_without_durations_rates_stand_and_bytes_do_not() -> None:
+    lines = [line.rpartition(",")[0] for line in fleet(3, 4)]
+    table = parse(lines)
+    shown = summarise_table(table)
+    assert {burst.duration_s for burst in shown.bursts} == {None}
+    assert shown.bursts[0].fleet_received_bits_per_second == 15e9
+    _, summary = made(table)
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    assert "duration-unknown" in {finding.id for finding in summary.findings}
+
+
+def test_an_objective_can_be_set_and_decides() -> None:
+    target = {"objective.target_bits_per_second": 15e9, "device.sku": "premium"}
+    table = parse(fleet(3, 4)).model_copy(update={"overrides": target})
+    plan, summary = made(table)
+    assert summary.verdict is Verdict.PASS
+    assert summary.target_bits_per_second == 15e9
+    assert plan.spec.device == {"sku": "premium"}
+    high = {"objective.target_bits_per_second": 30e9}
+    assert made(table.model_copy(update={"overrides": high}))[1].verdict is Verdict.FAIL
+
+
+def test_what_the_table_decides_cannot_be_set() -> None:
+    with pytest.raises(BadScenario, match="pairs_count: an import decides it"):
+        made(parse(fleet(3, 2)).model_copy(update={"overrides": {"pairs_count": 5}}))
+
+
+def test_the_door_refuses_what_cannot_be() -> None:
+    kept = parse(fleet(2, 2)).model_dump(mode="json")
+    for change, words in (
+        ({"rows": []}, "at least 1"),
+        ({"rows": [kept["rows"][0]] * 2}, "has the same"),
+        ({"rows": [{**kept["rows"][0], "started_at": "2022-01-04T16:00:00"}]}, "no time zone"),
+        ({"metric": [{"at": "2022-01-04T16:00:00Z"}]}, "at least two points"),
+        ({"labels": {"": "x"}}, "pattern"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            OriginalTable.model_validate(kept | change)
+
+
+def test_two_series_of_different_fleets_make_one_run() -> None:
+    second = [line.replace(" 2022 11 ", " 2022 15 ") for line in fleet(2, 3)[1:]]
+    renamed = [line.replace("10.2.0.", "10.3.0.") for line in second]
+    plan, summary = made(parse([*fleet(3, 3), *renamed]))
+    assert [burst.pairs_planned for burst in summary.bursts] == [3, 3, 3, 2, 2, 2]
+    assert len(plan.pairs) == 3
+    assert summary.bursts[-1].planned_start_at - summary.bursts[2].planned_start_at == timedelta(
+        hours=4
+    )
+    assert summary.completeness_ratio == 1

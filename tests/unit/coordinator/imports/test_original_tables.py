@@ -1,0 +1,254 @@
+"""Tables as people have them: what is read all the same, and what is refused in one line."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from coordinator.imports import BadFile
+from tests.unit.coordinator.imports.tables import HEADER, NEW_YORK, fleet, parse, row
+
+DATA = Path(__file__).parents[3] / "data" / "original"
+SEED = (DATA / "seed-280s-30clients.csv").read_text(encoding="utf-8")
+
+
+def test_the_seed_is_read_whole() -> None:
+    table = parse(SEED, "seed-280s-30clients.csv")
+    assert len(table.rows) == 179
+    first = table.rows[0]
+    assert (first.client, first.row_number, first.server) == ("10.2.0.10", 2, "10.1.0.28")
+    assert first.started_at == datetime(2022, 1, 4, 16, 30, tzinfo=UTC)
+    assert first.received_bits_per_second == 5613692000
+    assert sum(row.received_bits_per_second is None for row in table.rows) == 5
+    assert [note.id for note in table.notes] == ["pairs-assumed"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: text.replace(",", ";"),
+        lambda text: text.replace(",", "\t"),
+        lambda text: text.replace("PartitionKey,RowKey", "partitionkey , ROWKEY"),
+        lambda text: text + "\n\n,,,,,\n",
+        lambda text: "Results of 4 January,,,,,\n" + text,
+        lambda text: text + 'Grand Total,,"1,082,080,176,000","1,081,095,180,000",,\n',
+        lambda text: text + ",,,76472.87538,,\n",
+        lambda text: text + text.splitlines()[0] + "\n",
+        lambda text: text.replace("5613692000", '"5,613,692,000"').replace("null", ""),
+        lambda text: text.replace("5613692000", "5613692000.0").replace("null", "NULL"),
+    ],
+    ids=[
+        *("crlf", "semicolons", "tabs", "case", "blank rows", "title", "grand total"),
+        *("summary row", "header again", "thousands", "spelling"),
+    ],
+)
+def test_what_varies_does_not_matter(change: object) -> None:
+    assert callable(change)
+    seed = parse(SEED)
+    found = parse(change(SEED))
+    assert [(r.client, r.started_at, r.received_bits_per_second) for r in found.rows] == [
+        (r.client, r.started_at, r.received_bits_per_second) for r in seed.rows
+    ]
+
+
+def test_type_columns_other_columns_and_other_tests_are_set_apart() -> None:
+    header = (
+        "PartitionKey,RowKey,test_type,test_type@type,latency_mean,sent_throughput,"
+        "sent_throughput@type,received_throughput,mean_rtt,mean_rtt@type,duration,colour"
+    )
+    table = parse(
+        [
+            header,
+            '10.2.0.1,01 27 2022 16 00 00,iperf3,String,,"1,806",String,"1,801",66492,Int32,5,red',
+            "10.2.0.2,01 27 2022 16 00 00,vegeta,String,20.5,,,,,,,red",
+            "10.2.0.3,01 27 2022 16 00 00,,,20.5,,,,,,,red",
+            "10.2.0.4,01 27 2022 16 00 00,ethr,String,,7,,7,,,,red",
+            ",,,,,,,,76472.8,,,",
+        ]
+    )
+    (found,) = table.rows
+    assert found.sent_bits_per_second == 1806
+    assert found.rtt_mean_s == pytest.approx(0.066492)
+    assert table.set_apart == {"vegeta": 2, "ethr": 1, "summary or title": 1}
+    notes = {note.id: note.sentence for note in table.notes}
+    assert "colour" in notes["columns-unread"]
+    assert "2 vegeta" in notes["rows-set-apart"]
+
+
+def test_minutes_of_the_later_clients_become_seconds() -> None:
+    lines = ["PartitionKey,RowKey,test_type,sent_throughput,received_throughput,duration"]
+    lines += [f"10.2.0.1,01 27 2022 16 {m:02d} 00,iperf3,2,1,5" for m in (0, 5, 10)]
+    table = parse(lines)
+    assert {found.duration_s for found in table.rows} == {240}
+    assert "duration-minutes" in {note.id for note in table.notes}
+    # Without test_type, or off the multiples, it is seconds.
+    assert {r.duration_s for r in parse([lines[0], lines[1].replace("00 00", "03 00")]).rows} == {5}
+    plain = [line.replace(",test_type", "").replace(",iperf3", "") for line in lines]
+    assert {r.duration_s for r in parse(plain).rows} == {5}
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [
+        ("stats-30sec-30instances.csv", 30),
+        ("seed-280s-30clients.csv", 280),
+        ("30 seconds.csv", 30),
+        ("stats-30instances.csv", None),
+        ("table.csv", None),
+    ],
+)
+def test_a_table_without_durations(name: str, seconds: float | None) -> None:
+    lines = [line.rpartition(",")[0] for line in fleet(2, 3)]
+    assert {found.duration_s for found in parse(lines, name).rows} == {seconds}
+    assert {found.duration_s for found in parse(lines, name, duration_s=31).rows} == {31}
+
+
+def test_a_table_without_a_header_keeps_the_originals_order() -> None:
+    table = parse(
+        [
+            ",,IDPS Alert and Deny,,,,,,,",
+            *(
+                f"10.2.0.{c},01 12 2022 13 10 00,942453343.8,String,929083660.2,String,10.1.0.8,"
+                "String,55,Int64"
+                for c in (11, 12)
+            ),
+            ",,,,8641924697.5,,,,,",
+            ",,IDPS Disabled,,,,,,,",
+            "10.2.0.11,01 12 2022 13 04 00,9227795564,String,9205503893,String,10.1.0.8,String,55,",
+        ]
+    )
+    assert [r.received_bits_per_second for r in table.rows] == [
+        929083660.2, 929083660.2, 9205503893,
+    ]  # fmt: skip
+    assert {r.duration_s for r in table.rows} == {55}
+    assert "no-header" in {note.id for note in table.notes}
+
+
+def test_a_slice_by_time_and_a_zone_by_offset() -> None:
+    first_at = datetime(2022, 1, 4, 16, 0, tzinfo=UTC)
+    table = parse(
+        fleet(2, 6),
+        from_at=first_at + timedelta(minutes=5),
+        before_at=first_at + timedelta(minutes=15),
+    )
+    assert sorted({row.started_at for row in table.rows}) == [
+        first_at + timedelta(minutes=5),
+        first_at + timedelta(minutes=10),
+    ]
+    east = parse(fleet(1, 1), zone=ZoneInfo("Europe/Berlin")).rows[0]
+    assert east.started_at == datetime(2022, 1, 4, 10, 0, tzinfo=UTC)
+
+
+def test_a_start_may_be_written_as_iso_8601() -> None:
+    table = parse([HEADER, "a,2022-01-04T16:00:00Z,2,1,s,280", "b,2022-01-04T16:00:00Z,2,1,s,280"])
+    assert {row.started_at for row in table.rows} == {datetime(2022, 1, 4, 16, 0, tzinfo=UTC)}
+
+
+def shifted(lines: list[str], clients: range, hours: int) -> list[str]:
+    """The same table, with some clients' hour moved."""
+    chosen = {f"10.2.0.{client}" for client in clients}
+    return [
+        line.replace(" 2022 11 ", f" 2022 {11 + hours} ")
+        if line.partition(",")[0] in chosen
+        else line
+        for line in lines
+    ]
+
+
+def test_clients_in_utc_among_local_ones_are_refused() -> None:
+    with pytest.raises(BadFile, match=r"row 2, RowKey: 10.2.0.1 and 2 more clients .* mixes zones"):
+        parse(shifted(fleet(9, 4), range(1, 4), 5))
+
+
+def test_another_fleet_at_another_hour_is_not() -> None:
+    assert parse(shifted(fleet(9, 4), range(1, 4), 4)).rows  # not the zone's distance from UTC
+    assert parse(shifted(fleet(9, 4), range(1, 10), 5)).rows  # all of them
+    again = [*fleet(9, 4), *shifted(fleet(9, 4), range(1, 10), 5)[1:]]
+    assert parse(again).rows  # the same clients, five hours later
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (["a,b,c", "1,2,3"], ["row 1", "PartitionKey", "found: a, b, c"]),
+        ([HEADER.replace("received", "recieved"), row(1, 0)], ["row 1", "received_throughput"]),
+        (["Row Labels,Sum of sent_throughput", "01 04 2022 11 25 00,7"], ["pivot"]),
+        (["PartitionKey,RowKey,test_type,latency_mean", "a,b,vegeta,1"], ["no row", "1 vegeta"]),
+        (["PartitionKey,RowKey,test_type,latency_mean", "a,b,iperf3,1"], ["row 2", "sent_through"]),
+        ([f"{HEADER},duration", row(1, 0)], ["row 1", "duration", "twice"]),
+        ([HEADER], ["no row", "only a header"]),
+        ([*fleet(2, 2), row(1, 5)], ["row 6, RowKey", "row 4 has the same"]),
+        ([HEADER, row(1, 0, "-5")], ["row 2, received_throughput", "-5"]),
+        ([HEADER, row(1, 0, "1e18")], ["row 2, received_throughput", "1e+18", "Tbit/s"]),
+        ([HEADER, row(1, 0, "1e999")], ["row 2, received_throughput", "inf"]),
+        ([HEADER, row(1, 0, "NaN")], ["row 2, received_throughput", "'NaN'", "null"]),
+        ([HEADER, row(1, 0, "fast")], ["row 2, received_throughput", "'fast'"]),
+        ([HEADER, row(1, 0).replace("280", "-1")], ["row 2, duration", "-1"]),
+        ([HEADER, row(1, 0).replace("280", "90000")], ["row 2, duration", "90000"]),
+        ([HEADER, row(1, 0, "4,732,364,067")], ["row 2", "9 cells", "not quoted"]),
+        ([HEADER, row(1, 0)[:40]], ["row 2", "cut"]),
+        ([HEADER, f'"{row(1, 0)}'], ["row 2", "not CSV"]),
+        ([HEADER, row(1, 0).replace("01 04", "13 04")], ["row 2, RowKey", "month"]),
+        ([HEADER, row(1, 0).replace("01 04 2022", "4.1.22")], ["row 2, RowKey", "MM DD YYYY"]),
+        ([HEADER, row(1, 0).replace("2022", "2092")], ["row 2, RowKey", "future"]),
+        ([HEADER, row(1, 0).replace("2022", "1022")], ["row 2, RowKey", "year"]),
+        ([HEADER, ",01 04 2022 11 00 00,2,1,s,280"], ["row 2, PartitionKey"]),
+        ([HEADER, "10.2.0.1,,2,1,s,280"], ["row 2, RowKey", "''"]),
+        (
+            [HEADER, row(1, 0), "b,2022-01-04T16:00:00Z,2,1,s,280"],
+            ["row 3, RowKey", "zone", "no zone", "one zone"],
+        ),
+        (
+            [HEADER, row(1, 30).replace("01 04 2022 11", "11 06 2022 01")],
+            ["row 2, RowKey", "'11 06 2022 01 30 00'", "twice", "UTC-04:00 or UTC-05:00"],
+        ),
+        (
+            [HEADER, row(1, 30).replace("01 04 2022 11", "03 13 2022 02")],
+            ["row 2, RowKey", "'03 13 2022 02 30 00'", "skipped"],
+        ),
+        (
+            [f"{HEADER},Timestamp", f"{row(1, 0)},2022-01-04T11:05:00.5Z"],
+            ["row 2, RowKey", "before it started", "America/New_York"],
+        ),
+    ],
+)
+def test_what_cannot_be_right_is_one_line(lines: list[str], words: list[str]) -> None:
+    with pytest.raises(BadFile) as caught:
+        parse(lines)
+    said = str(caught.value)
+    assert said.startswith("table.csv: ")
+    assert "\n" not in said
+    for word in words:
+        assert word in said
+
+
+def test_an_ambiguous_time_is_read_with_its_offset() -> None:
+    from coordinator.imports.time_text import parse_zone
+
+    line = row(1, 30).replace("01 04 2022 11", "11 06 2022 01")
+    (found,) = parse([HEADER, line], zone=parse_zone("UTC-05:00")).rows
+    assert found.started_at == datetime(2022, 11, 6, 6, 30, tzinfo=UTC)
+
+
+def test_too_few_planned_pairs_are_refused() -> None:
+    with pytest.raises(BadFile, match="--pairs-planned 2, but 3 clients"):
+        parse(fleet(3, 2), pairs_planned=2)
+    assert parse(fleet(3, 2), pairs_planned=4).pairs_planned == 4
+
+
+def test_a_slice_without_rows_is_refused() -> None:
+    with pytest.raises(BadFile, match="no row between"):
+        parse(fleet(1, 1), before_at=datetime(2020, 1, 1, tzinfo=UTC))
+
+
+def test_more_rows_than_a_run_can_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coordinator.imports.original_tables.ROWS_MAX_COUNT", 5)
+    with pytest.raises(BadFile, match="row 7: more than 5 results"):
+        parse(fleet(3, 2))
+
+
+def test_stored_times_of_a_right_clock_are_accepted() -> None:
+    table = parse([f"{HEADER},Timestamp", f"{row(1, 0)},2022-01-04T16:04:41.5Z"], zone=NEW_YORK)
+    assert len(table.rows) == 1

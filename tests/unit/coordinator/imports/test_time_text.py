@@ -1,0 +1,42 @@
+"""Instants as tables spell them."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.imports.time_text import parse_time, parse_zone, to_utc
+
+NEW_YORK = ZoneInfo("America/New_York")
+
+
+def test_zones_have_names_or_offsets() -> None:
+    assert parse_zone("UTC") is UTC
+    assert parse_zone("America/New_York") == NEW_YORK
+    assert parse_zone("UTC-05:00") == timezone(timedelta(hours=-5))
+    assert parse_zone("utc+0530") == timezone(timedelta(hours=5, minutes=30))
+
+
+@pytest.mark.parametrize("text", ["America/NewYork", "Mars", "", "../etc/passwd", "/etc", "UTC+99"])
+def test_other_zones_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no such time zone"):
+        parse_zone(text)
+
+
+@given(st.datetimes(datetime(2000, 1, 2), datetime(2099, 1, 1)))  # noqa: DTZ001 - UTC is next
+def test_a_local_time_is_its_instant_or_refused(naive: datetime) -> None:
+    at = naive.replace(microsecond=0, tzinfo=UTC)
+    local = at.astimezone(NEW_YORK).replace(tzinfo=None)
+    said = parse_time(f"{local:%m %d %Y %H %M %S}")
+    try:
+        assert to_utc(said, NEW_YORK) == at
+    except ValueError as error:
+        assert "twice" in str(error)
+
+
+def test_an_instant_keeps_its_own_zone() -> None:
+    assert to_utc(parse_time("2022-01-04T16:25:00Z"), NEW_YORK) == datetime(
+        2022, 1, 4, 16, 25, tzinfo=UTC
+    )

@@ -1,0 +1,76 @@
+"""A run is judged from all rows that came, also those that came after a burst was closed."""
+
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.core.live.status import due_at
+from coordinator.core.plan.spec import Burst, Plan
+from coordinator.runs.coordinator import Coordinator
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import Control
+from exchange.records import RunHeader
+from tests.synthetic import Plant
+from tests.synthetic import fleet as synthetic
+
+PLANT = Plant(pairs=3, bursts=2, burst_s=10, period_s=60, rows=True, ledger=False)
+
+
+class Clock:
+    """Put forward by hand."""
+
+    def __init__(self, at: datetime) -> None:
+        self.at = at
+
+    def __call__(self) -> datetime:
+        return self.at
+
+
+@pytest.fixture
+async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
+    opened = open_fabric(FabricSettings(data_dir=tmp_path))
+    yield opened
+    await opened.close()
+
+
+# Evidence may hold columns in place of row values: with ``Plant(rows=True)`` it does not.
+async def store_client(fabric: Fabric, plan: Plan, burst: Burst, pair: Any) -> None:
+    records, job = fabric.records, list(plan.jobs(burst))[pair.pair_index]
+    await records.claim(job, pair.claim)
+    await records.save_seconds(job, pair.client_tracks, pair.client_host)
+    await records.save_report(pair.report)
+
+
+async def store_server(fabric: Fabric, pair: Any) -> None:
+    await fabric.records.save_test(pair.server_test, pair.server_tracks, pair.server_host)
+
+
+async def test_rows_that_an_outage_held_up_are_in_the_verdict(fabric: Fabric) -> None:
+    """A server's record of the first burst comes while the second runs."""
+    made = synthetic(PLANT)
+    plan = made.plan
+    header = RunHeader(
+        run_id=plan.run_id, scenario="t", created_at=plan.created_at, created_by="tests"
+    )
+    control = Control(run_id=plan.run_id, lease_until_at=plan.created_at)
+    await fabric.records.create_run(header, plan.model_dump_json().encode(), control)
+    for evidence in made.evidence:
+        for pair in evidence.pairs:
+            await store_client(fabric, plan, evidence.burst, pair)
+            if (evidence.burst.index, pair.pair_index) != (0, 1):
+                await store_server(fabric, pair)
+    clock = Clock(due_at(plan.bursts[0]) + timedelta(seconds=1))
+    coordinator = Coordinator(fabric, now=clock)
+    await coordinator.advance(plan.run_id)
+    assert await coordinator.summary(plan.run_id) is None
+    await store_server(fabric, made.evidence[0].pairs[1])
+    clock.at = due_at(plan.bursts[1]) + timedelta(seconds=1)
+    await coordinator.advance(plan.run_id)
+    summary = await coordinator.summary(plan.run_id)
+    assert summary is not None
+    assert all(pair.joined_by is not None for burst in summary.bursts for pair in burst.pairs)
+    again = await coordinator.recomputed(plan.run_id)
+    assert again.differences == ()

@@ -1,0 +1,95 @@
+"""A dead letter explains itself: what it was, what to do, and whether it can be sent again."""
+
+from datetime import timedelta
+from ipaddress import ip_network
+
+import pytest
+
+from agent.agent_settings import AgentSettings
+from agent.decide import Ending, Poison, check, read_job
+from coordinator.runs.dead_letters import DeadJob, explain, read_dead_job
+from exchange.messages import Claim, Endpoint, Job, Outcome, Phase, Role, Traffic
+from exchange.ports import DeadLetter
+from tests.unit.coordinator.fleet import NOW
+
+JOB = Job(
+    run_id="20261120-120000-smoke-7f3a",
+    burst_index=1,
+    pair_index=2,
+    endpoint=Endpoint(agent_id="server-003", address="10.2.1.3", port=5201),
+    traffic=Traffic(),
+    planned_start_at=NOW + timedelta(seconds=15),
+    duration_s=30,
+)
+CLAIM = Claim(job_id=JOB.job_id, agent_id="client-001", phase=Phase.REPORTED, claimed_at=NOW)
+
+
+def explained(
+    body: bytes, reason: str = "NotAJob", description: str = "", claim: Claim | None = None
+) -> DeadJob:
+    letter = DeadLetter(
+        sequence_number=7, body=body, message_id="m", reason=reason, description=description
+    )
+    return explain(letter, read_dead_job(letter), claim, NOW)
+
+
+def refusal(job: Job, **settings: object) -> str:
+    """The description that an agent with these settings would give."""
+    values = {"role": Role.CLIENT, "agent_id": "client-001"} | settings
+    ending = check(job, AgentSettings.model_validate(values), NOW)
+    assert isinstance(ending, Ending)
+    assert ending.outcome is Outcome.REFUSED
+    return f"client-001: {ending.reason}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes", "words"),
+    [
+        (
+            {"allowed_networks": (ip_network("192.168.0.0/16"),)},
+            {},
+            "BROADSIDE_AGENT_ALLOWED_NETWORKS",
+        ),
+        ({"duration_max_s": 10}, {}, "BROADSIDE_AGENT_DURATION_MAX_S"),
+        ({"bits_per_second_max": 10}, {}, "BROADSIDE_AGENT_BITS_PER_SECOND_MAX"),
+        ({}, {"version": 99}, "install the coordinator's version"),
+    ],
+)
+def test_advice_on_a_refusal_names_the_setting_that_the_agent_meant(
+    settings: dict[str, object], changes: dict[str, object], words: str
+) -> None:
+    job = JOB.model_copy(update=changes)
+    dead = explained(job.model_dump_json().encode(), "Refused", refusal(job, **settings), CLAIM)
+    assert words in dead.advice
+    assert (dead.run_id, dead.pair, dead.target) == (JOB.run_id, "pair-003", "10.2.1.3:5201")
+
+
+@pytest.mark.parametrize("body", [b"not json \xff", b"[]", b'{"version": 1}', b'{"version": 2}'])
+def test_advice_on_poison_follows_the_reason_that_an_agent_gives(body: bytes) -> None:
+    poison = read_job(body)
+    assert isinstance(poison, Poison)
+    dead = explained(body, poison.reason, poison.description)
+    assert ("one version" if poison.reason == "UnsupportedVersion" else "sender") in dead.advice
+    assert dead.run_id is None
+    assert dead.resend_problem is not None
+    assert "not a job" in dead.resend_problem
+
+
+def test_an_unclaimed_job_is_sent_again_only_before_its_instant() -> None:
+    for start_s, may in ((1, True), (0, False), (-1, False)):
+        job = JOB.model_copy(update={"planned_start_at": NOW + timedelta(seconds=start_s)})
+        dead = explained(job.model_dump_json().encode(), "MaxDeliveryCountExceeded")
+        assert (dead.resend_problem is None) is may, start_s
+    assert "missed measurement" in (dead.resend_problem or "")
+    assert "broadside doctor" in dead.advice
+
+
+def test_a_job_on_record_is_not_sent_again() -> None:
+    """Whoever received it would lose the claim and drop it in silence."""
+    dead = explained(JOB.model_dump_json().encode(), "Refused", "client-001: version: x", CLAIM)
+    assert dead.claimed_by == "client-001"
+    assert "client-001 has it on record" in (dead.resend_problem or "")
+
+
+def test_a_foreign_reason_is_said_to_be_one() -> None:
+    assert "does not set messages aside" in explained(b"{}", "Whim").advice

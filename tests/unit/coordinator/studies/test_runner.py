@@ -1,0 +1,447 @@
+"""Studies step by step, on an embedded table and a clock that the test moves: whoever
+carries a study on, each trial is launched once and the device ends at rest."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import PrivateAttr
+
+from coordinator.core.plan.spec import RunSpec
+from coordinator.device.ledgers.lab_ledger import LabLedger
+from coordinator.runs.coordinator import Coordinator, UnknownRun
+from coordinator.studies.runner import (
+    FEASIBLE_WITHIN_S,
+    HOLD_S,
+    QUIET_WITHIN_S,
+    BadStudy,
+    Studies,
+)
+from coordinator.studies.study import AB, Axis, Mode, Question, Search, Study, StudySpec, Sweep
+from coordinator.studies.switch import Switch, SwitchError
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import Protocol, Traffic
+from exchange.rows import make_row
+from tests.unit.coordinator.fleet import NOW, fleet
+
+SPEC = RunSpec.model_validate(
+    {"scenario": "test", "pairs_count": 2, "burst_s": 2, "lead_s": 5, "bursts_count": 1}
+)
+OFF_OR_DENY = AB(a=Mode(name="off"), b=Mode(name="deny"), switch="idps")
+TWO_SIZES = Sweep(axes=(Axis(field="traffic.streams_count", values=(1, 2)),))
+
+
+class Noted(Switch):
+    """A switch that notes what it was put to, and fails for the states in ``broken``."""
+
+    broken: tuple[str, ...] = ()
+    _states_set: list[str] = PrivateAttr(default_factory=list)
+
+    @property
+    def noted(self) -> list[str]:
+        return self._states_set
+
+    async def set(self, state: str) -> None:
+        if state in self.broken:
+            raise SwitchError(f"state {state!r}: exit 1: no")
+        self._states_set.append(state)
+
+
+def a_switch(**changes: Any) -> Noted:
+    states = {"off": ("true",), "deny": ("true",)}
+    return Noted.model_validate({"rest": "off", "states": states} | changes)
+
+
+@dataclass
+class Clock:
+    """An instant that only the test moves."""
+
+    at: datetime = NOW
+
+    def __call__(self) -> datetime:
+        return self.at
+
+
+class Place:
+    """A fabric with two idle pairs, and coordinators that come and go over it."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric, self.clock = fabric, Clock()
+        self.coordinator = Coordinator(fabric, now=self.clock)
+        self.ports_busy_until_at = NOW
+
+    def studies(self, switches: Mapping[str, Switch] | None = None) -> Studies:
+        """A coordinator that knows nothing but the rows."""
+        anew = Coordinator(self.fabric, now=self.clock)
+        return Studies(anew, self.fabric.table, switches, now=self.clock)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Agents say hello, runs that are due are closed."""
+        self.clock.at += timedelta(seconds=seconds)
+        for presence in fleet(2):
+            beat = presence.model_copy(update={"beat_at": self.clock.at})
+            if self.clock.at < self.ports_busy_until_at:
+                beat = beat.model_copy(update={"ports": ()})
+            await self.fabric.records.beat(beat)
+        await self.coordinator.tick()
+
+    async def run_count(self) -> int:
+        return len(await self.coordinator.runs(limit=50))
+
+    async def until_ended(self, study_id: str, *carriers: Studies) -> Study:
+        """Tick whoever carries studies on, a few seconds apart."""
+        for _ in range(100):
+            await self.pass_time(5)
+            for studies in carriers:
+                await studies.tick()
+            study = await carriers[0].read(study_id)
+            if study.ended_at is not None:
+                return study
+        raise AssertionError("the study does not end")
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+    place = Place(fabric)
+    await place.pass_time(0)
+    yield place
+    await fabric.close()
+
+
+def spec(question: Question, **changes: Any) -> StudySpec:
+    return StudySpec(name="test", question=question, spec=SPEC, **changes)
+
+
+async def test_each_trial_runs_once_and_a_conclusion_follows(place: Place) -> None:
+    studies = place.studies()
+    study_id = (await studies.create(spec(TWO_SIZES), by="me")).study_id
+    study = await place.until_ended(study_id, studies)
+    assert [result.run_id for result in study.results] == [f"{study_id}-001", f"{study_id}-002"]
+    assert await place.run_count() == 2
+    assert study.problem is None
+    assert study.conclusion is not None
+    assert "no trial is whole" in study.conclusion.sentence  # nobody took the jobs
+
+
+async def test_a_study_that_cannot_be_carried_on_stops_no_other(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = place.fabric.table
+    await table.insert(make_row("studies", "20200101-unreadable", {"json": "{}"}))
+    studies = place.studies()
+    bad_id = (await studies.create(spec(TWO_SIZES), by="me")).study_id
+    good_id = (await studies.create(spec(TWO_SIZES), by="me")).study_id
+    step = studies._step
+
+    async def faulty(study: Study) -> None:
+        if study.study_id == bad_id:
+            raise ValueError("its run's summary is of another version")
+        await step(study)
+
+    monkeypatch.setattr(studies, "_step", faulty)
+    study = await place.until_ended(good_id, studies)
+    assert len(study.results) == 2
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_whoever_takes_over_after_any_step_goes_on_where_it_stood(
+    place: Place, steps: int
+) -> None:
+    switch = a_switch()
+    first = place.studies({"idps": switch})
+    study_id = (await first.create(spec(OFF_OR_DENY), by="me")).study_id
+    for _ in range(steps):
+        await place.pass_time(5)
+        await first.tick()
+    second = place.studies({"idps": switch})
+    study = await place.until_ended(study_id, second)
+    assert [result.index for result in study.results] == [0, 1, 2, 3]
+    assert await place.run_count() == 4
+    # A state may be set twice by two coordinators, never left out.
+    changes = [b for a, b in zip(["", *switch.noted], switch.noted, strict=False) if a != b]
+    assert changes == ["off", "deny", "off"]
+
+
+async def test_of_two_coordinators_one_takes_the_steps(place: Place) -> None:
+    switch = a_switch()
+    one, other = (place.studies({"idps": switch}) for _ in range(2))
+    study_id = (await one.create(spec(OFF_OR_DENY), by="me")).study_id
+    study = await place.until_ended(study_id, one, other)
+    assert len(study.results) == 4
+    assert switch.noted == ["off", "deny", "off"]
+    assert await place.run_count() == 4
+
+
+async def test_a_coordinator_that_comes_back_does_not_trust_what_it_remembers(
+    place: Place,
+) -> None:
+    switch = a_switch()
+    first, second = (place.studies({"idps": switch}) for _ in range(2))
+    question = OFF_OR_DENY.model_copy(update={"rounds_count": 2})
+    study_id = (await first.create(spec(question), by="me")).study_id
+    await place.pass_time(1)
+    await first.tick()  # off
+    while len((await second.read(study_id)).results) < 3:
+        await place.pass_time(HOLD_S + 1)
+        await second.tick()  # deny, deny
+    await place.until_ended(study_id, first)
+    assert switch.noted == ["off", "deny", "off", "deny", "off"]
+
+
+async def test_another_waits_until_the_hold_has_lapsed(place: Place) -> None:
+    one, other = place.studies(), place.studies()
+    study_id = (await one.create(spec(TWO_SIZES), by="me")).study_id
+    await one.tick()
+    held_by = (await one.read(study_id)).held_by
+    await place.pass_time(HOLD_S - 1)
+    await other.tick()
+    assert (await one.read(study_id)).held_by == held_by
+    await place.pass_time(2)
+    await other.tick()
+    assert (await one.read(study_id)).held_by not in (None, held_by)
+
+
+async def test_a_switch_that_fails_ends_the_study_and_the_device_rests(place: Place) -> None:
+    switch = a_switch(broken=("deny",))
+    studies = place.studies({"idps": switch})
+    study_id = (await studies.create(spec(OFF_OR_DENY), by="me")).study_id
+    study = await place.until_ended(study_id, studies)
+    assert study.problem == "trial 2: state 'deny': exit 1: no"
+    assert len(study.results) == 1
+    assert switch.noted == ["off", "off"]
+    assert await place.run_count() == 1
+
+
+async def test_a_device_that_cannot_be_put_to_rest_is_said(place: Place) -> None:
+    studies = place.studies({"idps": a_switch(broken=("off",))})
+    study_id = (await studies.create(spec(OFF_OR_DENY), by="me")).study_id
+    study = await place.until_ended(study_id, studies)
+    assert study.problem is not None
+    assert "the device was not put back to off: state 'off': exit 1: no" in study.problem
+
+
+async def test_a_cancelled_study_cancels_its_run_and_rests(place: Place) -> None:
+    switch = a_switch()
+    studies = place.studies({"idps": switch})
+    question = OFF_OR_DENY.model_copy(update={"a": Mode(name="deny"), "b": Mode(name="off")})
+    study_id = (await studies.create(spec(question), by="me")).study_id
+    await studies.tick()
+    await studies.cancel(study_id, by="you", reason="enough")
+    study = await place.until_ended(study_id, studies)
+    assert (study.cancelled_by, study.cancel_reason) == ("you", "enough")
+    assert (await place.coordinator.status(f"{study_id}-001")).cancel_reason == "enough"
+    with pytest.raises(UnknownRun):
+        await place.coordinator.status(f"{study_id}-002")
+    assert switch.noted == ["deny", "off"]
+
+
+async def test_two_studies_on_one_switch_take_turns(place: Place) -> None:
+    switch = a_switch()
+    studies = place.studies({"idps": switch})
+    first = (await studies.create(spec(OFF_OR_DENY), by="me")).study_id
+    other = place.studies({"idps": switch})
+    await studies.tick()
+    second = (await other.create(spec(OFF_OR_DENY), by="you")).study_id
+    await other.tick()
+    waits = await other.read(second)
+    assert waits.waits_for == f"study {first}, which has the switch idps"
+    await place.until_ended(first, studies, other)
+    assert switch.noted[:3] == ["off", "deny", "off"]
+    done = await place.until_ended(second, other)
+    assert (done.waits_for, len(done.results)) == (None, 4)
+    assert switch.noted[3:] == ["off", "deny", "off"]
+    assert all(not result.beside_run_ids for result in done.results)
+
+
+async def test_a_study_that_waits_for_its_turn_leaves_the_device_alone_when_it_is_cancelled(
+    place: Place,
+) -> None:
+    switch = a_switch()
+    studies = place.studies({"idps": switch})
+    await studies.create(spec(OFF_OR_DENY), by="me")
+    await studies.tick()
+    second = (await studies.create(spec(OFF_OR_DENY), by="you")).study_id
+    await studies.cancel(second, by="you", reason="too long")
+    await studies.tick()
+    assert (await studies.read(second)).ended_at is not None
+    assert switch.noted == ["off"]
+
+
+async def test_a_trial_that_cannot_run_does_not_switch_the_device(place: Place) -> None:
+    switch = a_switch()
+    studies = place.studies({"idps": switch})
+    question = OFF_OR_DENY.model_copy(
+        update={"b": Mode(name="deny", overrides={"pairs_count": 50})}
+    )
+    study_id = (await studies.create(spec(question), by="me")).study_id
+    study = await place.until_ended(study_id, studies)
+    assert [result.problem is None for result in study.results] == [True, False, False, True]
+    assert switch.noted == ["off"]
+
+
+async def test_the_device_is_switched_when_other_runs_are_over(place: Place) -> None:
+    switch = a_switch()
+    studies = place.studies({"idps": switch})
+    other = await place.coordinator.launch(SPEC, by="you", run_id="other")
+    study_id = (await studies.create(spec(OFF_OR_DENY), by="me")).study_id
+    await studies.tick()
+    until_at = other.bursts[-1].planned_end_at
+    said = f"run other, which sends until {until_at:%H:%M:%SZ}"
+    assert (await studies.read(study_id)).waits_for == said
+    assert switch.noted == []
+    study = await place.until_ended(study_id, studies)
+    assert all(not result.beside_run_ids for result in study.results)
+    assert len(switch.noted) == 3
+
+
+async def test_what_a_study_waited_for_is_gone_when_its_trial_runs(place: Place) -> None:
+    studies = place.studies()
+    place.ports_busy_until_at = NOW + timedelta(seconds=10)
+    await place.pass_time(1)
+    study_id = (await studies.create(spec(TWO_SIZES), by="me")).study_id
+    await studies.tick()
+    assert "0 free ports" in ((await studies.read(study_id)).waits_for or "")
+    await place.pass_time(10)
+    await studies.tick()
+    assert await place.run_count() == 1
+    assert (await studies.read(study_id)).waits_for is None
+
+
+async def test_a_long_run_that_has_the_ports_is_waited_for_as_well(place: Place) -> None:
+    switch = a_switch()
+    studies = place.studies({"idps": switch})
+    long = SPEC.model_copy(update={"burst_s": 3 * int(FEASIBLE_WITHIN_S)})
+    other = await place.coordinator.launch(long, by="you", run_id="other")
+    place.ports_busy_until_at = other.bursts[-1].planned_end_at
+    study_id = (await studies.create(spec(OFF_OR_DENY), by="me")).study_id
+    study = await place.until_ended(study_id, studies)
+    assert [result.problem for result in study.results] == [None] * 4
+
+
+async def test_other_runs_that_do_not_end_are_on_record(place: Place) -> None:
+    switch = a_switch()
+    studies = place.studies({"idps": switch})
+    long = SPEC.model_copy(update={"burst_s": 9 * int(QUIET_WITHIN_S)})
+    await place.coordinator.launch(long, by="you", run_id="other")
+    study_id = (await studies.create(spec(OFF_OR_DENY), by="me")).study_id
+    for _ in range(4 * 2 + 1):
+        await place.pass_time(QUIET_WITHIN_S)
+        await studies.tick()
+    study = await studies.read(study_id)
+    assert ["run other, which sends" in (each.problem or "") for each in study.results] == [
+        True
+    ] * 4
+    assert switch.noted == []
+
+
+async def test_a_run_that_came_during_a_trial_is_named(place: Place) -> None:
+    studies = place.studies({"idps": a_switch()})
+    study_id = (await studies.create(spec(OFF_OR_DENY), by="me")).study_id
+    await place.pass_time(1)
+    await studies.tick()
+    await place.coordinator.launch(SPEC, by="you", run_id="other")
+    study = await place.until_ended(study_id, studies)
+    assert [result.beside_run_ids for result in study.results] == [("other",), (), (), ()]
+    assert study.conclusion is not None
+    assert "trial 1: other runs sent during it: other" in study.conclusion.notes
+
+
+async def test_a_coordinator_that_lacks_the_switch_does_not_go_on_without_it(place: Place) -> None:
+    first = place.studies({"idps": a_switch()})
+    study_id = (await first.create(spec(OFF_OR_DENY), by="me")).study_id
+    study = await place.until_ended(study_id, place.studies())
+    assert study.problem == "trial 1: switch 'idps' is not declared to this coordinator"
+    assert await place.run_count() == 0
+
+
+@pytest.mark.parametrize("stop", [False, True])
+async def test_a_trial_that_the_fleet_cannot_run_is_waited_for_then_on_record(
+    place: Place, stop: bool
+) -> None:
+    question = Sweep(axes=(Axis(field="pairs_count", values=(50, 2)),))
+    studies = place.studies()
+    study_id = (await studies.create(spec(question, stop_on_failure=stop), by="me")).study_id
+    await studies.tick()
+    await place.pass_time(FEASIBLE_WITHIN_S - 1)
+    await studies.tick()
+    waits = await studies.read(study_id)
+    assert waits.results == ()
+    assert "pairs_count: 50 pairs asked" in (waits.waits_for or "")
+    study = await place.until_ended(study_id, studies)
+    problems = [result.problem for result in study.results]
+    assert problems[0] is not None
+    assert "pairs_count" in problems[0]
+    assert problems[1:] == ([] if stop else [None])
+    assert (study.problem is not None) == stop
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        (
+            OFF_OR_DENY.model_copy(update={"switch": "dns"}),
+            "question.switch: 'dns' is not declared",
+        ),
+        (
+            OFF_OR_DENY.model_copy(update={"b": Mode(name="alert")}),
+            "question.switch: 'idps' has no state alert; it has off, deny",
+        ),
+    ],
+)
+async def test_a_study_without_its_switch_is_refused(place: Place, question: AB, said: str) -> None:
+    studies = place.studies({"idps": a_switch()})
+    with pytest.raises(BadStudy, match=said):
+        await studies.create(spec(question), by="me")
+    assert await studies.newest(limit=5) == ([], None)
+
+
+UDP = SPEC.traffic.model_copy(update={"protocol": Protocol.UDP, "stream_bits_per_second": 1})
+
+
+@pytest.mark.parametrize(
+    ("goal", "traffic", "said"),
+    [
+        ("rtt_mean_max_s", UDP, "question.rtt_mean_max_s: iperf3 over udp does not measure it"),
+        (
+            "residual_max_ratio",
+            SPEC.traffic,
+            "question.residual_max_ratio: this coordinator has no",
+        ),
+    ],
+)
+async def test_a_search_for_a_goal_that_nobody_measures_is_refused(
+    place: Place, goal: str, traffic: Traffic, said: str
+) -> None:
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9).model_copy(
+        update={goal: 0.01}
+    )
+    wanted = StudySpec(
+        name="test", question=question, spec=SPEC.model_copy(update={"traffic": traffic})
+    )
+    with pytest.raises(BadStudy, match=said):
+        await place.studies().create(wanted, by="me")
+
+
+@pytest.mark.parametrize("engine", ["http", "https", "ftp"])
+async def test_a_search_needs_an_engine_that_offers_exactly_what_it_is_asked(
+    place: Place, engine: str
+) -> None:
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9)
+    traffic = Traffic(engine=engine)
+    wanted = StudySpec(
+        name="test", question=question, spec=SPEC.model_copy(update={"traffic": traffic})
+    )
+    with pytest.raises(BadStudy, match=rf"^traffic\.engine: {engine} .*set iperf3$"):
+        await place.studies().create(wanted, by="me")
+
+
+async def test_a_search_for_goals_that_are_measured_is_taken(place: Place) -> None:
+    goals = {"rtt_mean_max_s": 0.01, "residual_max_ratio": 0.01}
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9).model_copy(update=goals)
+    coordinator = Coordinator(place.fabric, LabLedger(Path("none")), now=place.clock)
+    studies = Studies(coordinator, place.fabric.table, now=place.clock)
+    assert (await studies.create(spec(question), by="me")).ended_at is None

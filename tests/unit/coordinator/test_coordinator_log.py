@@ -1,0 +1,47 @@
+"""The log's last gate: whatever looks like a credential is starred out."""
+
+import logging
+import sys
+
+import pytest
+
+from coordinator.coordinator_log import Lines, redact
+
+JWT = "eyJhbGciOiJSUzI1NiJ9.eyJhdWQiOiJicm9hZHNpZGUifQ.c2lnbmF0dXJl"
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("token broadside_" + "aB3-_" * 9, "aB3-_aB3"),
+        (f"got {JWT} from a page", "c2lnbmF0dXJl"),
+        ("Authorization: Bearer abc.def", "abc.def"),
+        (
+            "Endpoint=sb://x/;SharedAccessKey=c2VjcmV0;EntityPath=q",
+            "c2VjcmV0",
+        ),
+        ("AccountName=a;AccountKey=bXkta2V5==;TableEndpoint=x", "bXkta2V5"),
+        ("https://a.blob.core.windows.net/c?sv=1&sig=abc%2Fdef&se=2", "abc%2Fdef"),
+    ],
+)
+def test_credentials_are_starred_out(text: str, secret: str) -> None:
+    assert secret in text
+    assert secret not in redact(text)
+    assert "***" in redact(text)
+
+
+def test_plain_text_is_left_alone() -> None:
+    text = "run 20261120-120000-smoke-7f3a launched by broadside_user, signature checked"
+    assert redact(text) == text
+
+
+def test_a_trace_passes_the_same_gate() -> None:
+    try:
+        raise ValueError(f"cannot read {JWT}")
+    except ValueError:
+        record = logging.LogRecord("x", logging.ERROR, "x", 1, "it failed", None, sys.exc_info())
+    record.action = "tick"
+    line = Lines().format(record)
+    assert "ERROR x tick: it failed" in line
+    assert "***jwt***" in line
+    assert JWT not in line

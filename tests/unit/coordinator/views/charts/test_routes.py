@@ -1,0 +1,67 @@
+"""Charts over the API: what there is, light and dark, and why not."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from coordinator.api import create_app
+from coordinator.runs.coordinator import Coordinator
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from tests.unit.coordinator.stored_run import store_run
+from tests.unit.coordinator.views.charts.views import FAULTY
+
+
+@pytest.fixture
+async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+    yield fabric
+    await fabric.close()
+
+
+@pytest.fixture
+async def api(fabric: Fabric) -> AsyncIterator[httpx.AsyncClient]:
+    app = create_app(Coordinator(fabric), tick_s=None)
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://api"
+    ) as client:
+        yield client
+
+
+async def test_every_listed_chart_can_be_read(fabric: Fabric, api: httpx.AsyncClient) -> None:
+    run_id = await store_run(fabric)
+    listed = (await api.get(f"/v1/runs/{run_id}/charts")).json()
+    assert listed["bursts_count"] == FAULTY.bursts
+    grounds = set()
+    for entry in listed["charts"]:
+        for theme in ("light", "dark"):
+            asked = {"theme": theme} | ({"burst": "3"} if entry["kind"] == "burst" else {})
+            answer = await api.get(f"/v1/runs/{run_id}/charts/{entry['name']}", params=asked)
+            assert answer.status_code == 200, answer.text
+            chart = answer.json()
+            assert chart["burst_index"] == (3 if entry["kind"] == "burst" else None)
+            assert chart["figure"]["data"]
+            grounds.add(chart["figure"]["layout"]["paper_bgcolor"])
+    assert len(grounds) == 2
+
+
+async def test_a_burst_can_be_drawn_while_the_run_goes_on(
+    fabric: Fabric, api: httpx.AsyncClient
+) -> None:
+    run_id = await store_run(fabric, bursts_over=1)
+    codes = {
+        asked: (await api.get(f"/v1/runs/{run_id}/charts/{asked}")).status_code
+        for asked in (
+            "throughput",
+            "throughput?burst=1",
+            "throughput?burst=99",
+            "bursts",
+            "nothing",
+            "throughput?theme=pink",
+        )
+    }
+    assert list(codes.values()) == [200, 409, 404, 409, 404, 422]
+    missing = await api.get(f"/v1/runs/{run_id}/charts/troughput")
+    assert "did you mean 'throughput'" in missing.json()["detail"]
+    assert (await api.get("/v1/runs/none/charts/throughput")).status_code == 404

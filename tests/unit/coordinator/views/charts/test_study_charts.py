@@ -1,0 +1,133 @@
+"""Charts of studies: what is marked, what is unknown, and who asks for the wrong one."""
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from coordinator.api import create_app
+from coordinator.runs.coordinator import Coordinator
+from coordinator.studies.study import AB, Axis, Mode, Study, Sweep
+from coordinator.views.charts import NoChart, Theme, UnknownChart
+from coordinator.views.charts.study_charts import STUDY_CHARTS, StudyChart, chart_of, draw_study
+from coordinator.views.charts.svg import alone
+from exchange.fabric import FabricSettings, open_fabric
+from tests.unit.coordinator.studies.samples import (
+    IN_MODES,
+    MODES,
+    STREAMS,
+    SWEEP,
+    SWEPT,
+    results,
+    searched,
+    study,
+)
+
+
+def named(chart: StudyChart) -> dict[str, Any]:
+    return {trace["name"]: trace for trace in chart.figure["data"]}
+
+
+def test_a_sweep_is_a_line_with_its_knee_marked() -> None:
+    traces = named(draw_study("sweep", SWEPT, Theme.LIGHT))
+    assert traces["payload received"]["x"] == list(STREAMS)
+    assert traces["payload received"]["y"] == [1.0, 2.0, 4.0, 8.0, 8.1]
+    assert (traces["knee"]["x"], traces["knee"]["y"]) == ([8.0], [8.0])
+
+
+def test_a_sweep_over_two_fields_has_a_line_for_each_value_of_the_second() -> None:
+    second = Axis(field="traffic.window_bytes", values=(65536, 131072))
+    question = Sweep(axes=(*SWEEP.axes, second))
+    rates = [n * w * 1e4 for n in STREAMS for w in (65536, 131072)]
+    traces = named(draw_study("sweep", study(question, results(*rates)), Theme.DARK))
+    assert set(traces) == {f"traffic.window_bytes = {w}" for w in (65536, 131072)}
+
+
+def test_values_that_are_no_numbers_are_bars_in_order_and_named() -> None:
+    question = Sweep(axes=(Axis(field="traffic.congestion", values=("cubic", "bbr")),))
+    chart = draw_study("sweep", study(question, results(1e9, 2e9)), Theme.LIGHT)
+    trace = named(chart)["payload received"]
+    assert (trace["type"], trace["x"], trace["y"]) == ("bar", [1.0, 2.0], [1.0, 2.0])
+    assert "1 = cubic, 2 = bbr" in chart.figure["layout"]["xaxis"]["title"]["text"]
+
+
+def test_modes_show_payload_and_cpu_and_an_unknown_mode_has_no_bar() -> None:
+    chart = draw_study("modes", IN_MODES, Theme.LIGHT)
+    traces = named(chart)
+    assert traces["payload"]["y"] == [100.0, 90.0, None]
+    assert traces["clients' CPU"]["y"] == [40.0, 40.0, None]
+    assert "servers' CPU" not in traces  # nobody told it
+    assert "3 = deny unknown" in chart.figure["layout"]["xaxis"]["title"]["text"]
+
+
+def test_a_trial_that_is_not_whole_is_not_drawn() -> None:
+    broken = results(10e9, 9e9, 8e9)
+    broken[1] = broken[1].model_copy(update={"completeness_ratio": 0.5})
+    traces = named(draw_study("modes", study(MODES, broken), Theme.LIGHT))
+    assert traces["payload"]["y"] == [100.0, None, 80.0]
+
+
+def test_a_search_parts_what_kept_the_goals_from_what_did_not() -> None:
+    traces = named(draw_study("search", searched(), Theme.LIGHT))
+    assert max(traces["kept the goals"]["x"]) <= 7.1
+    assert min(traces["did not"]["x"]) > 7.0
+
+
+ENGINES = Sweep(
+    axes=(
+        Axis(field="traffic.engine", values=("iperf3", "http")),
+        Axis(field="traffic.streams_count", values=(1, 8)),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [SWEPT, IN_MODES, searched(), study(ENGINES, results(1e9, 2e9, 3e9, None))],
+    ids=chart_of,
+)
+def test_every_chart_can_be_printed(shown: Study) -> None:
+    chart = draw_study(chart_of(shown), shown, Theme.LIGHT)
+    root = ET.fromstring(alone(dict(chart.figure), width=920, height=300))  # noqa: S314 - our own
+    words = {text.text for text in root.iter() if text.text}
+    if chart.figure["layout"]["showlegend"]:
+        assert {trace["name"] for trace in chart.figure["data"]} <= words
+    assert chart.figure["layout"]["yaxis"]["title"]["text"] in words
+
+
+def test_a_chart_that_cannot_be_says_which_can() -> None:
+    with pytest.raises(NoChart, match="the study is a sweep; ask for sweep"):
+        draw_study("modes", SWEPT, Theme.LIGHT)
+    ab = AB(a=Mode(name="off"), b=Mode(name="deny"))
+    with pytest.raises(NoChart, match="ask for modes"):
+        draw_study("sweep", study(ab, results(1e9)), Theme.LIGHT)
+    with pytest.raises(NoChart, match="no whole trial has a rate yet"):
+        draw_study("sweep", study(SWEEP, results(None)), Theme.LIGHT)
+    with pytest.raises(UnknownChart, match="there are: sweep, modes, search"):
+        draw_study("pie", SWEPT, Theme.LIGHT)
+
+
+async def test_charts_over_the_api(tmp_path: Path) -> None:
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+    try:
+        app = create_app(Coordinator(fabric), tick_s=None)
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://api") as api:
+            body = {
+                "scenario": "smoke",
+                "question": {"kind": "sweep", "axes": [{"field": "pairs_count", "values": [1]}]},
+            }
+            study_id = (await api.post("/v1/studies", json=body)).json()["study_id"]
+            codes = [
+                (await api.get(f"/v1/studies/{where}/charts/{name}")).status_code
+                for where, name in (
+                    *((study_id, name) for name in STUDY_CHARTS),
+                    (study_id, "pie"),
+                    ("nothing", "sweep"),
+                )
+            ]
+            assert set(codes) <= {404, 409}
+    finally:
+        await fabric.close()

@@ -1,0 +1,111 @@
+"""Charts drawn without scripts: well-formed, in bounds, with gaps as gaps."""
+
+import base64
+import re
+import xml.etree.ElementTree as ET
+import zlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.views.charts import Theme, catalogue, draw_burst, draw_run
+from coordinator.views.charts.axes import Axis, round_step, span
+from coordinator.views.charts.png import colourise, data_uri
+from coordinator.views.charts.svg import draw, hatches, styles
+from coordinator.views.charts.theme import HEAT
+from tests.unit.coordinator.views.charts.views import burst_view, run_view
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def parsed(text: str) -> ET.Element:
+    named = text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    return ET.fromstring(named)  # noqa: S314  # our own drawing
+
+
+@pytest.mark.parametrize("entry", catalogue(), ids=lambda entry: entry.name)
+@pytest.mark.parametrize("width", [400.0, 920.0])
+def test_every_chart_is_drawn_whole(entry: object, width: float) -> None:
+    name, kind = getattr(entry, "name"), getattr(entry, "kind")  # noqa: B009 - an id function's type
+    chart = (
+        draw_burst(name, burst_view(), Theme.LIGHT)
+        if kind == "burst"
+        else draw_run(name, run_view(), Theme.LIGHT)
+    )
+    root = parsed(draw(dict(chart.figure), width=width, height=280, name="one"))
+    words = [text.text for text in root.iter(f"{SVG}text")]
+    layout = chart.figure["layout"]
+    title = layout["xaxis"]["title"]["text"]
+    assert title in words or set(title.replace(" (", "\n(").split("\n")) <= set(words)
+    assert layout["yaxis"]["title"]["text"] in words
+    if layout["showlegend"]:
+        assert {t["name"] for t in chart.figure["data"] if t["type"] != "heatmap"} <= set(words)
+    classes = {element.get("class") for element in root.iter() if element.get("class")}
+    known = set(re.findall(r"\.([sf]-[a-z-]+)\{", styles(Theme.DARK)))
+    assert {c for c in classes if c is not None and c[:2] in ("s-", "f-")} <= known
+
+
+def test_a_gap_breaks_the_line() -> None:
+    view = burst_view()
+    coverage = view.series.coverage_ratio.copy()
+    coverage[10:12] = 0.0
+    silent = replace(view, series=replace(view.series, coverage_ratio=coverage))
+    chart = draw_burst("throughput", silent, Theme.LIGHT)
+    root = parsed(draw(dict(chart.figure), width=920, height=280, name="one"))
+    fleet = next(
+        path
+        for path in root.iter(f"{SVG}path")
+        if path.get("class") == "s-fleet" and "L" in (path.get("d") or "")
+    )
+    assert (fleet.get("d") or "").count("M") == 2
+
+
+def test_texts_are_escaped() -> None:
+    chart = dict(draw_burst("rtt", burst_view(), Theme.LIGHT).figure)
+    chart["layout"] = chart["layout"] | {"title": {"text": "<script>&"}}
+    assert "<script>" not in draw(chart, width=400, height=200, name="one")
+
+
+def test_every_hatch_is_defined() -> None:
+    chart = draw_run("completeness", run_view(), Theme.LIGHT)
+    used = re.findall(
+        r"url\(#(hatch-\w+)\)", draw(dict(chart.figure), width=400, height=200, name="x")
+    )
+    assert used
+    assert all(f'id="{name}"' in hatches() for name in used)
+
+
+def test_a_heat_map_is_a_png_of_its_cells() -> None:
+    cells = np.array([[0.0, 1.0], [np.nan, 0.5]])
+    pixels = colourise(cells, 1.0, HEAT)
+    assert pixels[1, 0, 3] == 0
+    assert [f"#{r:02x}{g:02x}{b:02x}" for r, g, b, _ in (pixels[0, 0], pixels[0, 1])] == [
+        HEAT[0][1],
+        HEAT[-1][1],
+    ]
+    png = base64.b64decode(data_uri(pixels).partition(",")[2])
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    body = png[png.index(b"IDAT") + 4 : png.index(b"IEND") - 8]
+    rows = zlib.decompress(body)
+    assert len(rows) == 2 * (1 + 2 * 4)
+    assert rows[1:9] == pixels[0].tobytes()
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.integers(2, 12))
+def test_ticks_are_round_few_and_inside(low: float, width: float, most: int) -> None:
+    axis = Axis(low=low, high=low + width, start=0.0, stop=100.0)
+    ticks = axis.ticks(most)
+    assert len(ticks) <= most + 1
+    step = round_step(width / most)
+    for tick in ticks:
+        assert low - step * 1e-6 <= tick <= low + width + step * 1e-6
+        assert -0.01 <= axis.at(tick) <= 100.01
+
+
+def test_an_axis_of_nothing_still_has_a_length() -> None:
+    low, high = span({"rangemode": "tozero"}, [0.0, None])
+    assert low == 0.0
+    assert high > low

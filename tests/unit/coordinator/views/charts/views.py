@@ -1,0 +1,62 @@
+"""Synthetic runs as charts and reports see them."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from coordinator.core.judge.summary import MeasuredBurst, RunSummary, summarise_run
+from coordinator.core.measure.evidence import BurstEvidence, ProbeColumn
+from coordinator.views.charts import BurstView, RunView
+from tests.planted import measure
+from tests.synthetic import Fleet, Plant, fleet
+
+FAULTY = Plant(bursts=4, late=1, null=1, killed=1, missing=1)
+
+
+@functools.cache
+def ended(plant: Plant = FAULTY) -> tuple[Fleet, Sequence[MeasuredBurst], RunSummary]:
+    """A run that is over, with its target at the firewall's cap."""
+    made = fleet(plant, target_bits_per_second=180e9)
+    made = replace(made, evidence=tuple(map(_probed, made.evidence)))
+    measured = measure(made)
+    return made, measured, summarise_run(made.plan, measured, made.ledger, made.now)
+
+
+def _probed(evidence: BurstEvidence) -> BurstEvidence:
+    """The same with probes of every pair that ran: 1 ms idle, 4 to 7 ms under load, one spike."""
+    burst = evidence.burst
+    count = 10 * (burst.duration_s + 4)
+    at_s = np.arange(count) / 10 - 2
+    loaded = (at_s >= 0) & (at_s < burst.duration_s)
+
+    def probes(index: int) -> ProbeColumn:
+        rtt_s = np.where(loaded, 0.004 + index % 4 / 1000, 0.001)
+        if index == 1:
+            rtt_s[(at_s >= 5) & (at_s < 7)] = np.nan
+        first_at_s = burst.planned_start_at.timestamp() - 2
+        return ProbeColumn(first_at_s=first_at_s, every_s=0.1, rtt_s=rtt_s)
+
+    return replace(
+        evidence,
+        pairs=tuple(
+            replace(pair, probes=probes(pair.pair_index)) if pair.report else pair
+            for pair in evidence.pairs
+        ),
+    )
+
+
+def burst_view(plant: Plant = FAULTY, index: int = 0) -> BurstView:
+    made, measured, summary = ended(plant)
+    return BurstView(
+        spec=made.plan.spec,
+        summary=summary.bursts[index],
+        series=measured[index].series,
+        ledger=made.ledger,
+    )
+
+
+def run_view(plant: Plant = FAULTY) -> RunView:
+    made, _, summary = ended(plant)
+    return RunView(spec=made.plan.spec, summary=summary)

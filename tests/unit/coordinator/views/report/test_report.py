@@ -1,0 +1,309 @@
+"""A report says all that makes a test reproducible, in one file that asks nobody for anything."""
+
+import hashlib
+import json
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import httpx
+import pytest
+
+from coordinator import scenarios
+from coordinator.api import create_app
+from coordinator.core.judge.summary import RunSummary
+from coordinator.runs.coordinator import Coordinator, RunNotOver, UnknownRun
+from coordinator.runs.stored import read_fleet
+from coordinator.views.report import Report, Source, build, gather, html
+from coordinator.views.report.stored_source import detailed
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import EngineReport, Pacing
+from tests.synthetic import Plant
+from tests.unit.coordinator.fleet import NOW, fleet
+from tests.unit.coordinator.imports import tables
+from tests.unit.coordinator.stored_run import store_run
+from tests.unit.coordinator.views.charts.views import FAULTY, ended
+
+
+@pytest.fixture
+async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+    yield fabric
+    await fabric.close()
+
+
+async def sourced(fabric: Fabric, plant: Plant = FAULTY) -> Source:
+    return await gather(Coordinator(fabric), await store_run(fabric, plant), NOW)
+
+
+def section(report: Report, name: str) -> str:
+    """All words of one section."""
+    found = next(part for part in report.sections if part.id == name)
+    return found.model_dump_json()
+
+
+class Page(HTMLParser):
+    """What a page would fetch, run and show."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.fetches: list[str] = []
+        self.scripts = 0
+        self.open: list[str] = []
+        self.images = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag == "script"
+        self.images += tag == "svg"
+        for name, value in attrs:
+            if name in ("src", "href", "action", "data", "poster", "srcset") and value:
+                self.fetches.append(value)
+            assert not name.startswith("on")
+
+
+async def test_the_page_is_whole_and_asks_nobody(fabric: Fabric) -> None:
+    source = await sourced(fabric)
+    text = html(build(source), source)
+    page = Page(text)
+    assert page.scripts == 0
+    assert [f for f in page.fetches if not f.startswith(("#", "data:image/png;base64,"))] == []
+    assert "@import" not in text
+    assert not re.search(r"url\((?!#)", text)
+    places = [place for part in build(source).sections for place in part.charts]
+    assert page.images == 2 * len(places) + 1  # each chart wide and narrow, and the hatches
+    assert len(text) < 2_000_000
+
+
+async def test_the_verdict_is_first_and_findings_are_by_weight(fabric: Fabric) -> None:
+    source = await sourced(fabric)
+    report = build(source)
+    text = html(report, source)
+    order = [text.index(mark) for mark in ('class="verdict', 'id="findings"', 'id="figures"')]
+    assert order == sorted(order)
+    assert f"<strong>{source.summary.verdict.value}</strong>" in text
+    weights = [finding.weight for finding in report.findings]
+    assert weights == sorted(weights, reverse=True)
+    places = [text.index(html_text(finding.sentence)) for finding in report.findings]
+    assert places == sorted(places)
+
+
+def html_text(words: str) -> str:
+    return words.replace("&", "&amp;").replace("<", "&lt;").replace("'", "&#39;")
+
+
+async def test_round_trips_are_shown_before_under_and_after_the_load(fabric: Fabric) -> None:
+    report = build(await sourced(fabric))
+    part = next(each for each in report.sections if each.id == "latency")
+    bursts, *phases, spikes = part.tables
+    assert len(bursts.rows) == FAULTY.bursts
+    assert phases[0].rows[0][:4] == ("before", "560", "0.00 %", "1 ms")
+    assert phases[0].rows[2][0] == "after"
+    (_, from_, lasted, pairs, slowest, lost) = spikes.rows[0]
+    assert from_.endswith("12:00:05 UTC")
+    assert (lasted, pairs, slowest, lost) == ("2.0 s", "1 (pair-002)", "none", "20")
+
+
+async def test_every_part_of_a_reproducible_report_is_there(fabric: Fabric) -> None:
+    report = build(await sourced(fabric))
+    said = {part.id: section(report, part.id) for part in report.sections}
+    assert set(said) >= {
+        *("figures", "charts", "method", "planned", "bursts", "pairs", "clocks"),
+        *("reconciliation", "completeness", "course", "configuration", "generators", "device"),
+        *("deviations", "recompute"),
+    }
+    for part, words in {
+        "method": ["MSER", "interpolating cumulative bytes", "never zero", "IP layer"],
+        "planned": ["streams a pair", "asked", "agrees"],
+        "clocks": ["client-0", "server-0", "chrony", "bound before", "bound after"],
+        "reconciliation": ["lag", "header overhead", "residual", "Named causes"],
+        "completeness": ["abandoned", "missed", "null", "pair-027", "no agent took the job"],
+        "deviations": ["NOT met", "300 s", "Reference test", "Traffic mix"],
+        "device": ["SKU", "not stated"],
+        "recompute": [report.summary_sha256, "--recompute"],
+        "configuration": ["traffic.streams_count", "objective.tolerance_ratio", "me"],
+        "generators": ["iperf3 3.18", "10.2.0.4:5201"],
+    }.items():
+        for word in words:
+            assert word in said[part], (part, word)
+
+
+async def test_what_an_engine_did_not_do_as_asked_shows(fabric: Fabric) -> None:
+    plant = Plant(pairs=3, bursts=1)
+    source = await sourced(fabric, plant)
+    reports = dict(source.ends[0].reports)
+    wrong = reports[0].engine
+    assert wrong is not None
+    asked = source.plan.spec.traffic.streams_count
+    said = [wrong.model_copy(update={"streams_count": count}) for count in (asked, asked, 1)]
+    for index, engine in enumerate(said):
+        reports[index] = reports[index].model_copy(update={"engine": engine})
+    object.__setattr__(source.ends[0], "reports", reports)
+    rows = next(p for p in build(source).sections if p.id == "planned").tables[0].rows
+    streams = next(row for row in rows if row[0] == "streams a pair")
+    assert streams[1] == str(asked)
+    assert streams[3] == "NO: 2 of 3"
+
+
+def said_by(source: Source, *engines: EngineReport) -> Source:
+    """The same run with these engines' words in place of the first pairs'."""
+    ends = source.ends[0]
+    reports = {
+        index: report.model_copy(update={"engine": engine})
+        for (index, report), engine in zip(sorted(ends.reports.items()), engines, strict=True)
+    }
+    return replace(source, ends={0: replace(ends, reports=reports)})
+
+
+def rows_of(source: Source, name: str, table: int = 0) -> dict[str, tuple[str, ...]]:
+    part = next(part for part in build(source).sections if part.id == name)
+    return {row[0]: row[1:] for row in part.tables[table].rows}
+
+
+async def test_the_table_and_the_finding_speak_of_the_same_settings(fabric: Fabric) -> None:
+    source = await sourced(fabric, Plant(pairs=3, bursts=1))
+    asked = {
+        "window_bytes": 400_000,
+        "dscp": 46,
+        "stream_bits_per_second": 5_000_000,
+        "mss_bytes": 1400,
+    }
+    traffic = source.plan.spec.traffic.model_copy(update=asked)
+    spec = source.plan.spec.model_copy(update={"traffic": traffic, "scale": 1.0})
+    source = replace(source, plan=source.plan.model_copy(update={"spec": spec}))
+    as_asked = EngineReport(
+        engine="iperf3",
+        window_bytes=425_984,  # more than asked is as asked
+        tos=184,
+        stream_bits_per_second=5_000_000,
+        pacing=Pacing.ENGINE,
+        mss_bytes=1388,  # net of timestamps
+    )
+    clamped = as_asked.model_copy(
+        update={"window_bytes": 212_992, "tos": 0, "stream_bits_per_second": 4_000_000}
+    )
+    failed = clamped.model_copy(update={"error": "it did not run"})
+    rows = rows_of(said_by(source, as_asked, clamped, failed), "planned")
+    assert rows["window, bytes"] == ("400000", "425984 in 1, 212992 in 1", "NO: 1 of 2")
+    assert rows["DSCP"] == ("46", "46 in 1, 0 in 1", "NO: 1 of 2")
+    assert rows["rate a stream"] == ("5 Mbit/s", "5 Mbit/s in 1, 4 Mbit/s in 1", "NO: 1 of 2")
+    assert rows["paced by"] == ("engine", "engine", "yes, 2 of 2")
+    assert rows["segment (MSS), bytes"] == ("1400", "1388", "yes, 2 of 2")
+    assert rows["processes a pair"] == ("1", "1", "yes, 2 of 2")
+    assert rows["congestion control, sender"][2] == "not said"
+
+
+async def test_every_command_line_and_what_it_read_is_shown(fabric: Fabric) -> None:
+    source = await sourced(fabric, Plant(pairs=2, bursts=1))
+    parts = tuple(
+        EngineReport(engine="iperf3", argv=("iperf3", "--port", port)) for port in ("1", "2")
+    )
+    two = parts[0].model_copy(update={"processes": parts})
+    ftp = EngineReport(
+        engine="ftp", argv=("lftp", "-f", "/x/script"), files={"script": "pget -n 64 1000\n"}
+    )
+    told = said_by(source, two, ftp)
+    part = next(part for part in build(told).sections if part.id == "generators")
+    rows = [
+        row for table in part.tables if table.title.startswith("Pair map") for row in table.rows
+    ]
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("pair-001, process 1", "iperf3 --port 1"),
+        ("pair-001, process 2", "iperf3 --port 2"),
+        ("pair-002", "lftp -f /x/script"),
+    ]
+    assert part.code == ("# pair-002: script\npget -n 64 1000\n",)
+
+
+async def test_the_agents_are_told_as_they_were_at_the_launch(fabric: Fabric) -> None:
+    """What an agent says later, after an update or on another VM, is not in the report."""
+    for agent in fleet(2):
+        await fabric.records.beat(agent.model_copy(update={"kernel": "6.1", "vm_size": "D4"}))
+    coordinator = Coordinator(fabric, now=lambda: NOW)
+    plan = await coordinator.launch(scenarios.load("smoke", {"pairs_count": 2}), by="me")
+    for agent in fleet(2):
+        await fabric.records.beat(agent.model_copy(update={"kernel": "6.12"}))
+    source = await sourced(fabric, Plant(pairs=2, bursts=1))
+    kept = replace(source, plan=plan, fleet=await read_fleet(fabric.records, plan.run_id))
+    said = section(build(kept), "generators")
+    assert '"6.1"' in said
+    assert "6.12" not in said
+    assert "D4" in said
+    assert '"server-002"' in said
+
+
+async def test_the_hash_is_of_the_stored_bytes(fabric: Fabric) -> None:
+    source = await sourced(fabric)
+    stored = await fabric.records.read_summary(source.plan.run_id, "run")
+    assert stored is not None
+    assert build(source).summary_sha256 == hashlib.sha256(stored).hexdigest()
+
+
+async def test_the_figures_are_those_of_the_summary(fabric: Fabric) -> None:
+    """The JSON report holds the very summary; nothing is computed twice."""
+    source = await sourced(fabric)
+    report = Report.model_validate_json(build(source).model_dump_json())
+    assert report.summary == ended()[2]
+
+
+async def test_a_run_without_a_ledger_does_not_claim_one(fabric: Fabric) -> None:
+    report = build(await sourced(fabric, Plant(pairs=4, bursts=1, ledger=False)))
+    assert "No firewall ledger was read" in section(report, "reconciliation")
+    assert "reconciliation" not in {place.name for part in report.sections for place in part.charts}
+    assert "none read" in section(report, "figures")
+
+
+def test_of_many_bursts_the_first_the_worst_and_the_last_are_shown() -> None:
+    summary: RunSummary = ended()[2]
+    bursts = [summary.bursts[0].model_copy(update={"index": index}) for index in range(9)]
+    bursts[5] = bursts[5].model_copy(update={"completeness_ratio": 0.1})
+    assert detailed(bursts) == [0, 5, 8]
+    assert detailed(bursts[:2]) == [0, 1]
+
+
+async def test_texts_from_outside_cannot_become_markup(fabric: Fabric) -> None:
+    source = await sourced(fabric, Plant(pairs=3, bursts=1, null=1))
+    evil = "<script>alert(1)</script>\"'"
+    header = source.header.model_copy(update={"created_by": evil, "labels": {evil: evil}})
+    object.__setattr__(source, "header", header)
+    assert Page(html(build(source), source)).scripts == 0
+
+
+async def test_a_run_that_is_not_over_has_no_report(fabric: Fabric) -> None:
+    coordinator = Coordinator(fabric)
+    with pytest.raises(UnknownRun):
+        await gather(coordinator, "nothing", NOW)
+    run_id = await store_run(fabric, bursts_over=1)
+    with pytest.raises(RunNotOver):
+        await gather(coordinator, run_id, NOW)
+
+
+async def test_the_api_serves_html_and_json(fabric: Fabric) -> None:
+    app = create_app(Coordinator(fabric), tick_s=None)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://api") as api:
+        run_id = await store_run(fabric)
+        path = f"/v1/runs/{run_id}/report"
+        page = await api.get(path)
+        assert page.headers["content-type"].startswith("text/html")
+        assert page.text.startswith("<!doctype html>")
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        for asked in ({"headers": {"Accept": "application/json"}}, {"params": {"format": "json"}}):
+            answer = await api.get(path, **asked)  # type: ignore[arg-type]  # one of two arguments
+            assert json.loads(answer.text)["run_id"] == run_id
+        assert (await api.get(path, params={"format": "docx"})).status_code == 422
+        assert (await api.get("/v1/runs/none/report")).status_code == 404
+
+
+async def test_an_imported_table_is_said_to_hold_means_and_no_seconds(fabric: Fabric) -> None:
+    said = "one mean for each pair and burst"
+    assert said not in section(build(await sourced(fabric)), "charts")
+    coordinator = Coordinator(fabric)
+    imported = await coordinator.import_table(tables.parse(tables.fleet(3, 2)))
+    source = await gather(coordinator, imported.run_id, NOW)
+    charts = section(build(source), "charts")
+    assert said in charts
+    assert '"throughput"' in charts
+    assert '"heatmap"' not in charts  # no seconds, so nothing to draw
+    assert said in html(build(source), source)

@@ -1,0 +1,49 @@
+"""A recomputed verdict held against the stored one."""
+
+from datetime import UTC, datetime
+
+from coordinator.core.judge.summary import RunSummary, canonical
+from coordinator.imports.import_runs import summarise
+from coordinator.imports.stored_imports import measure_import, plan_import
+from coordinator.views.answers import DIFFERENCES_MAX_COUNT, hold_against
+from tests.unit.coordinator.imports.tables import fleet, parse
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+def summary(bursts: int = 3) -> RunSummary:
+    table = parse(fleet(3, bursts))
+    plan = plan_import(table, "a", NOW)
+    return summarise(plan, measure_import(plan, table), NOW)
+
+
+def test_the_same_text_is_equal() -> None:
+    held = hold_against(canonical(summary()), summary())
+    assert held.equal
+    assert held.differences == ()
+
+
+def test_each_field_that_differs_is_named() -> None:
+    now = summary()
+    stored = now.model_copy(update={"pairs_measured": 2, "scale": 100.0})
+    held = hold_against(canonical(stored), now)
+    assert not held.equal
+    assert held.differences == ("pairs_measured: 2 stored, 3 now", "scale: 100.0 stored, 1.0 now")
+
+
+def test_lists_of_other_lengths_and_many_differences_stay_short() -> None:
+    held = hold_against(canonical(summary(4)), summary(3))
+    assert any(said.startswith("bursts: ") for said in held.differences)
+    rates = summary()
+    other = rates.model_copy(
+        update={"bursts": tuple(b.model_copy(update={"pairs": ()}) for b in rates.bursts)}
+    )
+    many = hold_against(canonical(other), rates)
+    assert len(many.differences) <= DIFFERENCES_MAX_COUNT
+    assert many.differences_count >= 3
+
+
+def test_another_form_of_the_same_values_is_not_equal() -> None:
+    held = hold_against(canonical(summary()).replace(b":", b": ", 1), summary())
+    assert not held.equal
+    assert "form only" in held.differences[0]

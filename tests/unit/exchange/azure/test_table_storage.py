@@ -1,0 +1,106 @@
+"""Settings choose table and raw store; wrong ones are one line that names the variable."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exchange.azure.blob_storage import BlobRaw, open_raw
+from exchange.azure.service_bus import ServiceBusQueue
+from exchange.azure.table_storage import AzureTable, open_table
+from exchange.fabric import FabricSettings, open_fabric
+from exchange.ports import ExchangeMisconfigured
+from exchange.table_blobs import TableRaw
+
+KEYED = "AccountName=lab;AccountKey=bGFi;TableEndpoint=http://127.0.0.1:1/lab;"
+ENDPOINT = "https://lab.table.core.windows.net"
+BLOBS = "https://lab.blob.core.windows.net"
+
+
+def settings(**values: Any) -> FabricSettings:
+    return FabricSettings(fabric="azure", **values)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, "BROADSIDE_TABLES_CONNECTION_STRING: both missing; set one"),
+        (
+            {"tables_endpoint": ENDPOINT, "tables_connection_string": KEYED},
+            "BROADSIDE_TABLES_CONNECTION_STRING: both set; drop one",
+        ),
+        ({"tables_endpoint": "http://lab"}, "BROADSIDE_TABLES_ENDPOINT=http://lab: .*https only"),
+        ({"tables_endpoint": "lab"}, "BROADSIDE_TABLES_ENDPOINT=lab: .*https only"),
+        ({"tables_endpoint": "https://"}, "BROADSIDE_TABLES_ENDPOINT=https://: .*https only"),
+        ({"tables_connection_string": "lab"}, "BROADSIDE_TABLES_CONNECTION_STRING is not one"),
+        (
+            {"tables_connection_string": "AccountName=lab;TableEndpoint=http://127.0.0.1"},
+            "BROADSIDE_TABLES_CONNECTION_STRING is not one",
+        ),
+        (
+            {"tables_endpoint": ENDPOINT, "tables_name": "my-table"},
+            "BROADSIDE_TABLES_NAME=my-table: .*3 to 63 letters and digits",
+        ),
+    ],
+)
+def test_a_wrong_or_half_filled_set_is_one_line(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(ExchangeMisconfigured, match=words) as caught:
+        open_table(settings(**values))
+    assert "\n" not in str(caught.value)
+    assert "bGFi" not in str(caught.value)
+
+
+async def test_either_way_in_is_enough_and_nothing_connects() -> None:
+    for values in (
+        {"tables_connection_string": KEYED},
+        {"tables_endpoint": ENDPOINT, "tables_ca_file": Path("/nowhere.pem")},
+    ):
+        table = open_table(settings(**values))
+        assert isinstance(table, AzureTable)
+        await table.close()
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (
+            {"blobs_endpoint": BLOBS, "blobs_connection_string": KEYED},
+            "BROADSIDE_BLOBS_CONNECTION_STRING: both set; drop one",
+        ),
+        ({"blobs_endpoint": "http://lab"}, "BROADSIDE_BLOBS_ENDPOINT=http://lab: .*https only"),
+        ({"blobs_connection_string": "lab"}, "BROADSIDE_BLOBS_CONNECTION_STRING is not one"),
+        *(
+            (
+                {"blobs_endpoint": BLOBS, "blobs_container": name},
+                f"BROADSIDE_BLOBS_CONTAINER={name}: .*3 to 63 small letters",
+            )
+            for name in ("Raw", "ra", "raw--output", "-raw", "raw_output")
+        ),
+    ],
+)
+def test_a_blob_account_is_checked_too(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(ExchangeMisconfigured, match=words) as caught:
+        open_raw(settings(**values))
+    assert "\n" not in str(caught.value)
+    assert "bGFi" not in str(caught.value)
+
+
+async def test_the_fabric_is_queue_and_table_and_where_raw_output_goes() -> None:
+    whole = {"servicebus_namespace": "lab.servicebus.windows.net", "tables_endpoint": ENDPOINT}
+    fabric = open_fabric(settings(**whole))
+    assert isinstance(fabric.queue, ServiceBusQueue)
+    assert isinstance(fabric.table, AzureTable)
+    assert isinstance(fabric.raw_store, TableRaw)
+    await fabric.close()
+    fabric = open_fabric(settings(**whole, blobs_endpoint=BLOBS))
+    assert isinstance(fabric.raw_store, BlobRaw)
+    await fabric.close()
+
+
+async def test_a_blob_account_serves_the_embedded_fabric_as_well(tmp_path: Path) -> None:
+    blobs = KEYED.replace("Table", "Blob")
+    fabric = open_fabric(
+        FabricSettings(fabric="embedded", data_dir=tmp_path, blobs_connection_string=blobs)
+    )
+    assert isinstance(fabric.raw_store, BlobRaw)
+    await fabric.close()

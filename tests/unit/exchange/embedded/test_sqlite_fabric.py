@@ -1,0 +1,483 @@
+"""What is SQLite's own about the embedded adapters: its clock, forks, and a disk that says no.
+
+The contract itself is held by ``tests/contract``.
+"""
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    invariant,
+    multiple,
+    rule,
+)
+
+from exchange.embedded.sqlite_fabric import EmbeddedQueue, EmbeddedTable
+from exchange.ports import (
+    Delivery,
+    Entity,
+    ExchangeMisconfigured,
+    ExchangeUnavailable,
+    LockLost,
+    Outgoing,
+)
+
+ROW = Entity(partition_key="part", row_key="row", properties={"n": 1})
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.at_s = 1_790_000_000.0
+
+    def __call__(self) -> float:
+        return self.at_s
+
+    def after(self, seconds: float) -> datetime:
+        return datetime.fromtimestamp(self.at_s + seconds, UTC)
+
+
+def message(message_id: str, clock: Clock, *, lives_s: float = 1000.0) -> Outgoing:
+    return Outgoing(body=b"", message_id=message_id, expires_at=clock.after(lives_s))
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def queue(tmp_path: Path, clock: Clock) -> AsyncIterator[EmbeddedQueue]:
+    queue = EmbeddedQueue(
+        tmp_path, lock_s=60, deliveries_max_count=2, duplicates_s=600, clock=clock
+    )
+    yield queue
+    await queue.close()
+
+
+# Time -----------------------------------------------------------------------------------------
+
+
+async def test_a_lock_ends_at_its_instant(queue: EmbeddedQueue, clock: Clock) -> None:
+    await queue.send([message("a", clock)])
+    delivery = await queue.receive(0)
+    assert delivery is not None
+    assert delivery.locked_until_at == clock.after(60)
+    clock.at_s += 59.999
+    assert await queue.receive(0) is None
+    delivery = await queue.renew(delivery)
+    assert delivery.locked_until_at == clock.after(60)
+    clock.at_s += 60
+    with pytest.raises(LockLost):
+        await queue.complete(delivery)
+    again = await queue.receive(0)
+    assert again is not None
+    assert again.delivery_count == 2
+
+
+async def test_an_id_is_forgotten_after_the_detection_window(
+    queue: EmbeddedQueue, clock: Clock
+) -> None:
+    for after_s, comes in ((0, True), (599, False), (2, True)):
+        clock.at_s += after_s
+        await queue.send([message("a", clock)])
+        delivery = await queue.receive(0)
+        assert (delivery is not None) is comes
+        if delivery is not None:
+            await queue.complete(delivery)
+
+
+async def test_a_soak_of_many_bursts_comes_in_order_of_its_instants(
+    queue: EmbeddedQueue, clock: Clock
+) -> None:
+    bursts = [
+        Outgoing(
+            body=b"",
+            message_id=f"{n:02d}",
+            enqueue_at=clock.after(1800 * n),
+            expires_at=clock.after(1800 * n + 60),
+        )
+        for n in reversed(range(48))
+    ]
+    await queue.send(bursts)
+    got = []
+    for n in range(48):
+        delivery = await queue.receive(0)
+        assert delivery is not None
+        assert await queue.receive(0) is None, "only this burst is due"
+        got.append(delivery.message_id)
+        await queue.complete(delivery)
+        clock.at_s += 1800
+        assert (await queue.counts()).scheduled_count == max(0, 46 - n)
+    assert got == [f"{n:02d}" for n in range(48)]
+
+
+async def test_a_message_past_its_end_is_not_set_aside_however_often_it_came(
+    queue: EmbeddedQueue, clock: Clock
+) -> None:
+    await queue.send([message("a", clock, lives_s=100)])
+    for _ in range(2):
+        assert await queue.receive(0) is not None
+        clock.at_s += 61
+    assert await queue.receive(0) is None
+    assert await queue.dead_letters() == []
+
+
+class QueueLife(RuleBasedStateMachine):
+    """Any order of events: each message is in one place, and settled at most once."""
+
+    held = Bundle("held")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.directory = tempfile.TemporaryDirectory()
+        self.loop = asyncio.new_event_loop()
+        self.queue = EmbeddedQueue(
+            Path(self.directory.name),
+            lock_s=10,
+            deliveries_max_count=3,
+            duplicates_s=600,
+            clock=self.clock,
+        )
+        self.sent: dict[str, float] = {}  # id: its end
+        self.settled: Counter[str] = Counter()
+
+    @rule(seconds=st.sampled_from([0.5, 5, 11]))
+    def wait(self, seconds: float) -> None:
+        self.clock.at_s += seconds
+
+    @rule(
+        number=st.integers(0, 9),
+        later_s=st.sampled_from([None, 3.0]),
+        lives_s=st.sampled_from([4, 60]),
+    )
+    def send(self, number: int, later_s: float | None, lives_s: float) -> None:
+        id_ = str(number)
+        outgoing = Outgoing(
+            body=b"",
+            message_id=id_,
+            expires_at=self.clock.after(lives_s),
+            enqueue_at=None if later_s is None else self.clock.after(later_s),
+        )
+        self.loop.run_until_complete(self.queue.send([outgoing]))
+        self.sent.setdefault(id_, self.clock.at_s + lives_s)
+
+    @rule(target=held)
+    def receive(self) -> object:
+        delivery = self.loop.run_until_complete(self.queue.receive(0))
+        if delivery is None:
+            return multiple()
+        assert self.settled[delivery.message_id] == 0, "settled, and delivered again"
+        assert self.clock.at_s < self.sent[delivery.message_id], "delivered past its end"
+        assert 1 <= delivery.delivery_count <= 3
+        return delivery
+
+    @rule(delivery=consumes(held), how=st.sampled_from(["complete", "abandon", "dead_letter"]))
+    def settle(self, delivery: Delivery, how: str) -> None:
+        reason = ("Test", "set aside") if how == "dead_letter" else ()
+        settling = getattr(self.queue, how)(delivery, *reason)
+        if self.clock.after(0) >= delivery.locked_until_at:
+            with pytest.raises(LockLost):
+                self.loop.run_until_complete(settling)
+        else:
+            self.loop.run_until_complete(settling)
+            self.settled[delivery.message_id] += how != "abandon"
+
+    @invariant()
+    def every_message_is_in_one_place(self) -> None:
+        counts = self.loop.run_until_complete(self.queue.counts())
+        dead = self.loop.run_until_complete(self.queue.dead_letters())
+        assert counts.dead_count == len({letter.message_id for letter in dead})
+        assert counts.active_count is not None
+        assert counts.scheduled_count is not None
+        there = counts.active_count + counts.scheduled_count + counts.dead_count
+        completed = sum(self.settled.values()) - sum(letter.reason == "Test" for letter in dead)
+        assert there + completed <= len(self.sent), "more messages than were sent"
+        assert max(self.settled.values(), default=0) <= 1
+        living = sum(at_s > self.clock.at_s for at_s in self.sent.values())
+        assert there + completed >= living, "a message was lost before its end"
+
+    def teardown(self) -> None:
+        self.loop.run_until_complete(self.queue.close())
+        self.loop.close()
+        self.directory.cleanup()
+
+
+TestQueueLife = QueueLife.TestCase
+TestQueueLife.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+
+async def test_a_cancelled_receive_leaves_no_lock_behind(
+    queue: EmbeddedQueue, tmp_path: Path, clock: Clock
+) -> None:
+    await queue.send([message("a", clock)])
+    receiving = asyncio.create_task(queue.receive(5))
+    await asyncio.sleep(0)  # it has handed its request to the thread
+    receiving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await receiving
+    delivery = await queue.receive(0)
+    assert delivery is not None
+
+
+# Processes ------------------------------------------------------------------------------------
+
+
+def test_an_adapter_opened_before_a_fork_refuses_and_one_opened_after_works(
+    tmp_path: Path,
+) -> None:
+    script = f"""
+import asyncio, os
+from pathlib import Path
+from exchange.embedded.sqlite_fabric import EmbeddedTable
+from exchange.ports import Entity, ExchangeMisconfigured
+
+row = Entity(partition_key="part", row_key="row", properties={{"n": 1}})
+opened, unopened = EmbeddedTable(Path({str(tmp_path)!r})), EmbeddedTable(Path({str(tmp_path)!r}))
+loop = asyncio.new_event_loop()
+loop.run_until_complete(opened.insert(row))
+child = os.fork()
+if child == 0:
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(opened.get("part", "row"))
+    except ExchangeMisconfigured as error:
+        print(error, flush=True)
+    print(loop.run_until_complete(unopened.get("part", "row")).properties, flush=True)
+    loop.run_until_complete(opened.close())
+    loop.run_until_complete(unopened.close())
+    os._exit(0)
+os.waitpid(child, 0)
+print(loop.run_until_complete(opened.get("part", "row")).properties)
+loop.run_until_complete(opened.close())
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    refused, child_read, parent_read = ran.stdout.splitlines()
+    assert "open the fabric after the fork" in refused
+    assert str(tmp_path) in refused
+    assert child_read == parent_read == "{'n': 1}"
+
+
+async def test_a_closed_adapter_says_so(tmp_path: Path) -> None:
+    table = EmbeddedTable(tmp_path)
+    await table.insert(ROW)
+    await table.close()
+    await table.close()
+    with pytest.raises(RuntimeError, match="close"):
+        await table.insert(ROW)
+
+
+# A disk that says no --------------------------------------------------------------------------
+
+
+async def refused(data_dir: Path, error: type[Exception], *told: str, busy_s: float = 0.2) -> None:
+    """Both adapters raise ``error`` in one line that holds the path and each of ``told``."""
+    table, queue = EmbeddedTable(data_dir, busy_s=busy_s), EmbeddedQueue(data_dir, busy_s=busy_s)
+    try:
+        for work in (table.upsert(ROW), queue.send([message("a", Clock())])):
+            with pytest.raises(error) as caught:
+                await work
+            line = str(caught.value)
+            assert "\n" not in line
+            for words in (str(data_dir), *told):
+                assert words in line, line
+    finally:
+        await table.close()
+        await queue.close()
+
+
+async def test_the_directory_is_made_but_not_its_parents(tmp_path: Path) -> None:
+    table = EmbeddedTable(tmp_path / "new")
+    await table.insert(ROW)
+    await table.close()
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700, "runs are nobody else's to read"
+    await refused(
+        tmp_path / "no" / "such", ExchangeMisconfigured, "No such file", "BROADSIDE_DATA_DIR"
+    )
+
+
+async def test_a_file_in_the_directorys_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    await refused(tmp_path / "file", ExchangeMisconfigured, "BROADSIDE_DATA_DIR")
+
+
+@pytest.mark.parametrize("content", [b"not a database, but long enough to look like one" * 99])
+async def test_a_foreign_file_is_named(tmp_path: Path, content: bytes) -> None:
+    for name in ("table.sqlite3", "queue.sqlite3"):
+        (tmp_path / name).write_bytes(content)
+    await refused(tmp_path, ExchangeMisconfigured, "foreign", "move it away")
+
+
+async def test_somebody_elses_database_is_left_alone(tmp_path: Path) -> None:
+    for name in ("table.sqlite3", "queue.sqlite3"):
+        theirs = sqlite3.connect(tmp_path / name)
+        theirs.execute("CREATE TABLE precious (n)")
+        theirs.commit()
+        theirs.close()
+    before = (tmp_path / "table.sqlite3").read_bytes()
+    await refused(tmp_path, ExchangeMisconfigured, "not Broadside's")
+    assert (tmp_path / "table.sqlite3").read_bytes() == before
+
+
+async def test_a_newer_layout_is_named(tmp_path: Path) -> None:
+    await make_both(tmp_path)
+    for name in ("table.sqlite3", "queue.sqlite3"):
+        newer = sqlite3.connect(tmp_path / name)
+        newer.execute("PRAGMA user_version = 99")
+        newer.close()
+    await refused(tmp_path, ExchangeMisconfigured, "version 99", "BROADSIDE_DATA_DIR")
+
+
+async def test_a_corrupt_database_is_named(tmp_path: Path) -> None:
+    await make_both(tmp_path)
+    for name in ("table.sqlite3", "queue.sqlite3"):
+        pages = bytearray((tmp_path / name).read_bytes())
+        pages[4096:] = b"\xa5" * (len(pages) - 4096)
+        (tmp_path / name).write_bytes(pages)
+    await refused(tmp_path, ExchangeMisconfigured, "corrupt", "move it away")
+
+
+async def test_a_lock_held_too_long_is_named(tmp_path: Path) -> None:
+    await make_both(tmp_path)
+    holders = [sqlite3.connect(tmp_path / name) for name in ("table.sqlite3", "queue.sqlite3")]
+    try:
+        for holder in holders:
+            holder.execute("BEGIN IMMEDIATE")
+        await refused(tmp_path, ExchangeUnavailable, "locked by another process for over 0.2 s")
+    finally:
+        for holder in holders:
+            holder.close()
+    await make_both(tmp_path)  # and works again
+
+
+async def make_both(data_dir: Path) -> None:
+    table, queue = EmbeddedTable(data_dir), EmbeddedQueue(data_dir)
+    await table.upsert(ROW)
+    await queue.send([message(os.urandom(8).hex(), Clock())])
+    await table.close()
+    await queue.close()
+
+
+def in_own_mounts(directory: Path, mount_options: str, script: str) -> str:
+    """Run Python with a tmpfs of its own on ``directory``; standard output.
+
+    A mount namespace of its own, so that nothing stays behind; a user namespace where we are not
+    root.
+    """
+    as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    shell = f'mount -t tmpfs -o {mount_options} none "$1" && exec "$2" -c "$3"'
+    ran = subprocess.run(
+        [
+            "unshare",
+            "--mount",
+            *as_root,
+            "sh",
+            "-c",
+            shell,
+            "sh",
+            directory,
+            sys.executable,
+            script,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+FILL = """
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from exchange.embedded.sqlite_fabric import EmbeddedQueue, EmbeddedTable
+from exchange.ports import Entity, ExchangeError, Outgoing
+
+directory = Path({directory!r})
+ends_at = datetime.now(UTC) + timedelta(hours=1)
+table, queue = EmbeddedTable(directory), EmbeddedQueue(directory)
+
+async def put(n):
+    properties = {{"data": bytes(60_000)}}
+    await table.upsert(Entity(partition_key="p", row_key=f"{{n:03d}}", properties=properties))
+
+async def send(n):
+    await queue.send([Outgoing(body=bytes(60_000), message_id=str(n), expires_at=ends_at)])
+
+async def main():
+    ballast = directory / "ballast"
+    ballast.write_bytes(bytes(1_000_000))
+    for n in range(100):
+        try:
+            await {write}(n)
+        except ExchangeError as error:
+            print(type(error).__name__, error)
+            break
+    ballast.unlink()
+    await {write}(999)
+    print(n + 1)
+    print({stored})
+    await table.close()
+    await queue.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "stored"),
+    [
+        ("table", "put", 'len([row async for row in table.scan("p")])'),
+        ("queue", "send", "(await queue.counts()).active_count"),
+    ],
+)
+def test_a_full_disk_is_named_and_what_was_written_stays(
+    tmp_path: Path, name: str, write: str, stored: str
+) -> None:
+    script = FILL.format(directory=str(tmp_path), write=write, stored=stored)
+    error, written_count, stored_count = in_own_mounts(tmp_path, "size=6m", script).splitlines()
+    assert error.startswith(f"ExchangeUnavailable {tmp_path / name}.sqlite3: disk full; free space")
+    assert int(written_count) > 1, "full before the first write: the case shows nothing"
+    assert stored_count == written_count, "all that was acknowledged, and the one after"
+
+
+OPEN = """
+import asyncio
+from pathlib import Path
+from exchange.embedded.sqlite_fabric import EmbeddedTable
+from exchange.ports import Entity, ExchangeError
+
+async def main():
+    table = EmbeddedTable(Path({directory!r}))
+    try:
+        await table.upsert(Entity(partition_key="p", row_key="r", properties={{}}))
+    except ExchangeError as error:
+        print(type(error).__name__, error)
+    await table.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_read_only_directory_is_named(tmp_path: Path) -> None:
+    told = in_own_mounts(tmp_path, "ro", OPEN.format(directory=str(tmp_path)))
+    assert told.startswith("ExchangeMisconfigured ")
+    assert str(tmp_path) in told
+    assert "BROADSIDE_DATA_DIR" in told
