@@ -41,7 +41,6 @@ from schemathesis.specs.openapi.checks import (
 
 from coordinator.api import Guard, create_app
 from coordinator.api.examples import REQUESTS
-from coordinator.api.requests import ScheduleRequest
 from coordinator.auth.principal import Access
 from coordinator.auth.signin import SignIn
 from coordinator.auth.static_tokens import Tokens
@@ -49,6 +48,7 @@ from coordinator.core.plan.schedule import Schedule
 from coordinator.runs.coordinator import Coordinator
 from coordinator.studies.study import Study, StudyRequest
 from coordinator.views.charts import catalogue
+from coordinator.views.requests import ScheduleRequest
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Role
 from exchange.ports import Outgoing

@@ -6,11 +6,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from coordinator import scenarios
-from coordinator.api.cursors import make_cursor, parse_cursor
 from coordinator.api.dependencies import Service
 from coordinator.api.pages import PAGED, Cursor, name_next
 from coordinator.api.problems import PROBLEMS
 from coordinator.core.plan.spec import RunSpec
+from coordinator.views.cursors import make_cursor, parse_cursor
 from exchange.messages import Presence
 
 router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["fleet"])

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import Query, Request, Response
 
-from coordinator.api.cursors import CURSOR_MAX_CHARS
+from coordinator.views.cursors import CURSOR_MAX_CHARS
 
 Cursor = Annotated[
     str | None,

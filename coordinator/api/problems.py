@@ -9,7 +9,6 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from coordinator import scenarios
-from coordinator.api.cursors import BadCursor
 from coordinator.api.formats import NotAcceptable
 from coordinator.core.measure.second_table import TableTooLong
 from coordinator.core.plan.planner import Infeasible
@@ -25,6 +24,7 @@ from coordinator.schedules.firing import NameTaken, UnknownSchedule
 from coordinator.studies.runner import BadStudy, UnknownStudy
 from coordinator.views.burst_answers import NoLedger, UnknownPair
 from coordinator.views.charts import NoChart
+from coordinator.views.cursors import BadCursor
 from coordinator.views.exports import CannotWrite
 from coordinator.views.feeds import TooManyViewers
 from coordinator.views.groups import EmptyGroup

@@ -9,7 +9,6 @@ from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Caller, Service
 from coordinator.api.pages import PAGED, Cursor, name_next
 from coordinator.api.problems import PROBLEMS
-from coordinator.api.requests import CancelRequest, LaunchRequest
 from coordinator.core.judge.comparison import Comparison
 from coordinator.core.judge.course import Course
 from coordinator.core.judge.judge import Verdict
@@ -29,6 +28,7 @@ from coordinator.runs.listing import list_runs as list_page
 from coordinator.runs.retention import Pruned, PruneRequest
 from coordinator.views.answers import Recomputed
 from coordinator.views.groups import CompareRequest
+from coordinator.views.requests import CancelRequest, LaunchRequest
 from exchange.messages import Side, UtcDatetime
 from exchange.records import RunHeader
 

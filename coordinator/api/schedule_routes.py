@@ -5,12 +5,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from coordinator.api.cursors import make_cursor, parse_cursor
 from coordinator.api.dependencies import Caller, Service
 from coordinator.api.pages import PAGED, Cursor, name_next
 from coordinator.api.problems import PROBLEMS
-from coordinator.api.requests import ScheduleRequest
 from coordinator.schedules.firing import Schedules, ScheduleView
+from coordinator.views.cursors import make_cursor, parse_cursor
+from coordinator.views.requests import ScheduleRequest
 
 router = APIRouter(prefix="/v1/schedules", responses=PROBLEMS, tags=["schedules"])
 

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from coordinator.api.dependencies import Caller
 from coordinator.api.pages import PAGED, Cursor, name_next
 from coordinator.api.problems import PROBLEMS
-from coordinator.api.requests import CancelRequest
 from coordinator.studies.runner import Studies
 from coordinator.studies.study import Study, StudyRequest
 from coordinator.views.charts import Theme
 from coordinator.views.charts.study_charts import StudyChart, draw_study
+from coordinator.views.requests import CancelRequest
 
 router = APIRouter(prefix="/v1/studies", responses=PROBLEMS, tags=["studies"])
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from coordinator.api.cursors import BadCursor, make_cursor, parse_cursor
+from coordinator.views.cursors import BadCursor, make_cursor, parse_cursor
 from exchange.messages import Message, UtcDatetime
 from exchange.ports import Table
 from exchange.shelf import Shelf
@@ -49,7 +49,7 @@ class Audit:
         self, now: datetime, *, limit: int, cursor: str | None = None
     ) -> tuple[Sequence[AuditRow], str | None]:
         """Newest first, and the cursor of what follows. Raises
-        :class:`~coordinator.api.cursors.BadCursor`."""
+        :class:`~coordinator.views.cursors.BadCursor`."""
         month, key_from = (_month(now), None) if cursor is None else _parse(cursor)
         rows: list[AuditRow] = []
         oldest = _before(_month(now), MONTHS_BACK)

@@ -6,12 +6,6 @@ from typing import Any, Final
 
 import httpx
 
-from coordinator.api.requests import (
-    CancelRequest,
-    EstimateRequest,
-    LaunchRequest,
-    ScheduleRequest,
-)
 from coordinator.auth.audit import AuditRow
 from coordinator.cli.event_stream import StreamEvent, events_of
 from coordinator.core.judge.comparison import Comparison
@@ -32,6 +26,12 @@ from coordinator.studies.study import Study, StudyRequest
 from coordinator.views.answers import Recomputed
 from coordinator.views.burst_answers import BurstEntry, PairEntry, RunReconciliation, RunVerdict
 from coordinator.views.groups import CompareRequest
+from coordinator.views.requests import (
+    CancelRequest,
+    EstimateRequest,
+    LaunchRequest,
+    ScheduleRequest,
+)
 from exchange.messages import Message, Presence, Side
 from exchange.records import RunHeader
 

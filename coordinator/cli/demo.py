@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coordinator import scenarios
-from coordinator.api.requests import LaunchRequest
 from coordinator.cli import display
 from coordinator.cli.client import ApiError, Client, connect
 from coordinator.cli.connection import Json
@@ -26,6 +25,7 @@ from coordinator.cli.lab_commands import AZURE_NIC_BITS_PER_SECOND, free_prefix
 from coordinator.cli.run_commands import print_json
 from coordinator.cli.verdict import exit_of, show_summary
 from coordinator.core.judge.summary import RunSummary
+from coordinator.views.requests import LaunchRequest
 from exchange.messages import Role
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from coordinator import prices, scenarios
-from coordinator.api.requests import EstimateRequest
 from coordinator.cli import display
 from coordinator.cli.client import Client
 from coordinator.cli.connection import Api, Json, operator_name, run
@@ -16,6 +15,7 @@ from coordinator.core.plan.cost_estimate import Estimate
 from coordinator.core.plan.meter import PriceMeter
 from coordinator.core.plan.price import Bill, usd
 from coordinator.runs.spending import Appraisal
+from coordinator.views.requests import EstimateRequest
 
 
 def estimate(

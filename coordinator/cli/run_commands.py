@@ -7,7 +7,6 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from coordinator import scenarios
-from coordinator.api.requests import LaunchRequest
 from coordinator.cli import display
 from coordinator.cli import watch as watching
 from coordinator.cli.client import Client
@@ -21,6 +20,7 @@ from coordinator.core.judge.course import Course
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.status import RunStatus
 from coordinator.views.answers import Recomputed
+from coordinator.views.requests import LaunchRequest
 from exchange.messages import Message
 
 Plain = Annotated[bool, typer.Option("--plain", help="plain lines, also on a terminal")]

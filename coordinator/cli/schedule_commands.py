@@ -7,7 +7,6 @@ import typer
 from pydantic import ValidationError
 
 from coordinator import scenarios
-from coordinator.api.requests import ScheduleRequest
 from coordinator.cli import display
 from coordinator.cli.client import Client
 from coordinator.cli.connection import Api, Json, operator_name, run
@@ -16,6 +15,7 @@ from coordinator.cli.run_commands import print_json
 from coordinator.core.plan.schedule import BadSchedule, MissedPolicy, Overlap, check
 from coordinator.runs.coordinator import utc_now
 from coordinator.schedules.firing import ScheduleView
+from coordinator.views.requests import ScheduleRequest
 
 app = typer.Typer(
     no_args_is_help=True,

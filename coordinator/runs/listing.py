@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
-from coordinator.api.cursors import make_cursor, parse_cursor
 from coordinator.core.judge.summary import RunSummary
+from coordinator.views.cursors import make_cursor, parse_cursor
 from exchange.messages import Message, UtcDatetime
 from exchange.records import Records, RunHeader, RunOutcome
 
@@ -80,7 +80,7 @@ async def list_runs(
     """Runs that fit, newest first, and the cursor of what follows.
 
     A page may be short, even empty, and yet have a successor: one page looks through a bounded
-    number of rows. Raises :class:`~coordinator.api.cursors.BadCursor`.
+    number of rows. Raises :class:`~coordinator.views.cursors.BadCursor`.
     """
     key_from = None if cursor is None else parse_cursor(cursor, 1)[0]
     found: list[RunHeader] = []

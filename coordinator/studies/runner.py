@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from coordinator.api.cursors import make_cursor, parse_cursor
 from coordinator.core.plan.planner import Infeasible, first_start
 from coordinator.core.plan.spec import RunSpec
 from coordinator.runs.coordinator import Coordinator, RunIsOver, UnknownRun, utc_now
@@ -25,6 +24,7 @@ from coordinator.studies.study import AB, Matrix, Search, Study, StudySpec, Tria
 from coordinator.studies.switch import Switch, SwitchError
 from coordinator.studies.trials import next_trial
 from coordinator.studies.turns import Turns, other_runs
+from coordinator.views.cursors import make_cursor, parse_cursor
 from exchange.engines import engines
 from exchange.messages import Traffic
 from exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table
@@ -153,7 +153,7 @@ class Studies:
     ) -> tuple[Sequence[Study], str | None]:
         """Studies, newest first, and the cursor of what follows; unreadable ones are left out.
 
-        Raises :class:`~coordinator.api.cursors.BadCursor`.
+        Raises :class:`~coordinator.views.cursors.BadCursor`.
         """
         # Ids begin with the instant of creation, so that their order is that of time
         first = None if cursor is None else parse_cursor(cursor, 1)[0]

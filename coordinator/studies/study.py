@@ -7,12 +7,12 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from coordinator import scenarios
-from coordinator.api.requests import LaunchRequest
 from coordinator.core.judge.comparison import Comparison
 from coordinator.core.judge.judge import Verdict
 from coordinator.core.judge.limiter import LimiterName
 from coordinator.core.plan.spec import RunSpec
 from coordinator.studies.trial_engines import with_engine
+from coordinator.views.requests import LaunchRequest
 from exchange.messages import Message, RunId, UtcDatetime
 
 TRIALS_MAX_COUNT: Final = 200

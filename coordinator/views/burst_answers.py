@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from coordinator.api.cursors import BadCursor, make_cursor, parse_cursor
 from coordinator.core.judge.judge import Finding, Verdict
 from coordinator.core.judge.limiter import LimiterName
 from coordinator.core.judge.reconcile import Reconciliation
@@ -15,6 +14,7 @@ from coordinator.core.plan.spec import Layer, Plan
 from coordinator.runs.coordinator import Coordinator, RunNotOver
 from coordinator.runs.evidence_rows import read_rows
 from coordinator.runs.stored import UnknownBurst
+from coordinator.views.cursors import BadCursor, make_cursor, parse_cursor
 from exchange.messages import Endpoint, Message, Outcome, Phase, RunId, UtcDatetime
 
 
@@ -99,7 +99,7 @@ class Span:
 def span_of(cursor: str | None, limit: int, count: int) -> Span:
     """Which of ``count`` things a page holds.
 
-    Raises :class:`~coordinator.api.cursors.BadCursor`.
+    Raises :class:`~coordinator.views.cursors.BadCursor`.
     """
     text = "0" if cursor is None else parse_cursor(cursor, 1)[0]
     if not text.isdecimal() or len(text) > 9:

@@ -20,12 +20,12 @@ import httpx
 import numpy as np
 
 from coordinator.api import create_app
-from coordinator.api.requests import ScheduleRequest
 from coordinator.core.judge.summary import canonical, measure_burst, summarise_run
 from coordinator.core.plan.planner import plan as make_plan
 from coordinator.core.plan.spec import Burst, Plan, RunSpec
 from coordinator.runs.coordinator import Coordinator
 from coordinator.schedules.firing import Schedules
+from coordinator.views.requests import ScheduleRequest
 from exchange.chunks import pack_host, pack_intervals
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import (

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from coordinator.api.cursors import make_cursor
 from coordinator.core.live.status import BurstPhase, BurstRows, due_at
 from coordinator.core.plan.spec import Plan, RunSpec
 from coordinator.runs import leases
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.dispatch import Dispatch
 from coordinator.views.burst_answers import list_bursts
+from coordinator.views.cursors import make_cursor
 from exchange import background
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coordinator.api.cursors import BadCursor, make_cursor, parse_cursor
+from coordinator.views.cursors import BadCursor, make_cursor, parse_cursor
 
 PARTS = st.lists(st.from_regex(r"[A-Za-z0-9._-]{1,50}", fullmatch=True), min_size=1, max_size=3)
 
