@@ -23,7 +23,7 @@ import httpx
 
 from coordinator.coordinator_settings import CoordinatorSettings
 
-API_VERSION: Final = "2025-05-01"  # the first with autoscaleConfiguration
+API_VERSION: Final = "2025-05-01"  # any from 2024-10-01 has autoscaleConfiguration
 PATIENCE_S: Final = 1800.0  # a firewall's scale-out takes 5 to 7 minutes
 POLL_S: Final = 10.0  # when the service does not say
 TRIES_COUNT: Final = 5  # of reading and putting, while somebody else changes it too

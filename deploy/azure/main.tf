@@ -18,8 +18,15 @@ locals {
     BROADSIDE_SERVICEBUS_NAMESPACE = module.exchange.servicebus_host
     BROADSIDE_SERVICEBUS_QUEUE     = module.exchange.queue_name
     BROADSIDE_TABLES_ENDPOINT      = module.exchange.tables_endpoint
-    BROADSIDE_TABLES_NAME          = module.exchange.table_name
+    BROADSIDE_TABLES_NAME          = module.exchange.table_names.results # of a fabric with one table
+    BROADSIDE_TABLES_CONTROL       = module.exchange.table_names.control
+    BROADSIDE_TABLES_RESULTS       = module.exchange.table_names.results
   }
+
+  coordinator_environment = merge(local.exchange_environment, {
+    BROADSIDE_TABLES_PRIVATE         = module.exchange.table_names.private
+    BROADSIDE_AZURE_MONITOR_ENDPOINT = local.cloud.metrics
+  })
 }
 
 resource "azurerm_resource_group" "this" {
@@ -106,6 +113,7 @@ module "exchange" {
   source = "./modules/exchange"
 
   name                  = var.name
+  domains               = { storage = local.cloud.storage, servicebus = local.cloud.servicebus }
   suffix                = local.suffix
   resource_group_name   = azurerm_resource_group.this.name
   location              = var.location
@@ -134,7 +142,7 @@ module "identity" {
   location            = var.location
   tags                = local.tags
   container_id        = module.exchange.container_id
-  table_id            = module.exchange.table_id
+  table_ids           = module.exchange.table_ids
   queue_id            = module.exchange.queue_id
   has_firewall        = local.has_firewall
   firewall_id         = local.firewall_id
@@ -179,6 +187,7 @@ module "fleet" {
   echo_port                      = var.echo_port
   identity_id                    = module.identity.ids[each.value]
   identity_client_id             = module.identity.client_ids[each.value]
+  admin_user_name                = var.admin_user_name
   ssh_public_key                 = var.ssh_public_key
   capabilities                   = local.capabilities
   tunnels_allowed                = var.vxlan_port != null
@@ -207,9 +216,10 @@ module "coordinator" {
   bastion_subnet_id          = module.network.bastion_subnet_id
   identity_id                = module.identity.ids["coordinator"]
   identity_client_id         = module.identity.client_ids["coordinator"]
+  admin_user_name            = var.admin_user_name
   ssh_public_key             = var.ssh_public_key
   encryption_at_host_enabled = var.encryption_at_host_enabled
-  exchange_environment       = local.exchange_environment
+  exchange_environment       = local.coordinator_environment
   firewall_id                = local.firewall_id
   policy_id                  = local.policy_id
   modes_at_rest              = { idps = var.idps_mode, threat = var.threat_intelligence_mode }

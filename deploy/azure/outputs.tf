@@ -26,15 +26,15 @@ output "firewall_id" {
 }
 
 output "fabric" {
-  value       = local.exchange_environment
+  value       = local.coordinator_environment
   description = "Settings with which a coordinator elsewhere would meet these agents."
 }
 
 output "tunnel" {
   value = module.coordinator.bastion_name == null ? null : join(" ", [
-    "az network bastion tunnel --name ${module.coordinator.bastion_name}",
+    "env AZURE_EXTENSION_USE_DYNAMIC_INSTALL=yes_without_prompt az network bastion tunnel --name ${module.coordinator.bastion_name}",
     "--resource-group ${azurerm_resource_group.this.name}",
     "--target-resource-id ${module.coordinator.vm_id} --resource-port 22 --port 2222",
   ])
-  description = "Opens port 2222 of this machine to the coordinator's SSH; then: ssh -p 2222 -L 8080:127.0.0.1:8080 operator@127.0.0.1"
+  description = "Opens port 2222 of this machine to the coordinator's SSH; then: ssh -p 2222 -L 8080:127.0.0.1:8080 <admin_user_name>@127.0.0.1"
 }

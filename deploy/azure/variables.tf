@@ -27,6 +27,34 @@ variable "location" {
   description = "Region of everything; one with availability zones."
 }
 
+variable "cloud" {
+  type        = string
+  default     = "public"
+  description = "Azure cloud: public, usgovernment or china. It decides the host names of storage, Service Bus, metrics and sign-in."
+
+  validation {
+    condition     = contains(["public", "usgovernment", "china"], var.cloud)
+    error_message = "cloud: must be public, usgovernment or china."
+  }
+}
+
+variable "register_resource_providers" {
+  type        = bool
+  default     = true
+  description = "Register the resource providers that the range needs, which asks for Contributor on the subscription; false when your platform team has registered them."
+}
+
+variable "admin_user_name" {
+  type        = string
+  default     = "rangeadmin"
+  description = "Login on every VM. No name that Debian gives to a user or a group: cloud-init's useradd would fail and nobody could log in."
+
+  validation {
+    condition     = can(regex("^[a-z_][a-z0-9_-]{0,31}$", var.admin_user_name)) && !contains(local.taken_names, var.admin_user_name)
+    error_message = "admin_user_name: must be lower-case letters, digits, - and _, and neither a user or group of Debian's own nor a name that Azure refuses (admin, root, user, ...)."
+  }
+}
+
 variable "operator_addresses" {
   type        = list(string)
   description = "Public IPv4 addresses (or CIDRs up to /30) from which the range is deployed: let through the storage account's firewall for the upload of the agents' package."

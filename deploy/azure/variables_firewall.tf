@@ -106,7 +106,7 @@ variable "nva" {
     marketplace     = optional(bool, true) # the image has a plan whose terms must be accepted
     probe_port      = optional(number, 22)
     custom_data     = optional(string) # the vendor's bootstrap, as plain text; no secrets
-    admin_user_name = optional(string, "operator")
+    admin_user_name = optional(string, "rangeadmin")
   })
   default     = null
   description = "The appliance's image and size when appliance is `nva`; see examples/other-appliance.tfvars."
@@ -114,5 +114,10 @@ variable "nva" {
   validation {
     condition     = (var.nva == null) == (var.appliance == "azure-firewall")
     error_message = "nva: set it when appliance is \"nva\", and only then."
+  }
+
+  validation {
+    condition     = var.nva == null || !contains(local.taken_names, try(var.nva.admin_user_name, ""))
+    error_message = "nva.admin_user_name: Azure refuses this name, or the image has a user or group of it."
   }
 }

@@ -43,7 +43,6 @@ SUBNETS: Final[Mapping[tuple[str, str, str], str]] = {
 
 # Doors that stay shut: an argument must be there, and be this.
 SHUT: Final[Mapping[tuple[str, str], Any]] = {
-    ("azurerm_storage_account", "shared_access_key_enabled"): False,
     ("azurerm_storage_account", "allow_nested_items_to_be_public"): False,
     ("azurerm_storage_container", "container_access_type"): "private",
     ("azurerm_servicebus_namespace", "local_auth_enabled"): False,
@@ -51,6 +50,16 @@ SHUT: Final[Mapping[tuple[str, str], Any]] = {
     ("azurerm_linux_virtual_machine_scale_set", "disable_password_authentication"): True,
     ("azurerm_linux_virtual_machine_scale_set", "overprovision"): False,
 }
+
+# Groups of Debian's base-passwd, and names that Azure refuses. cloud-init makes a group of the
+# login's name, so that a login "operator" ends useradd with 9 and nobody can log in.
+TAKEN_LOGINS: Final = frozenset(
+    {
+        "admin", "administrator", "backup", "broadside", "daemon", "games", "guest", "list",
+        "mail", "man", "news", "nobody", "operator", "proxy", "root", "staff", "sudo", "sys",
+        "user", "users",
+    }
+)  # fmt: skip
 
 LOCK_MAX_S: Final = 300
 DUPLICATES_S: Final = (600, 604_800)  # the queue's contract (exchange/ports.py), and Azure's most
@@ -277,6 +286,32 @@ def _tags(range_: Range) -> Iterator[str]:
                 yield f"{module}: {kind}.{name}: has no tags; `broadside down` would not find it"
 
 
+def _tables(range_: Range) -> Iterator[str]:
+    """A table that the provider itself makes needs the account's shared key, for its ACL."""
+    accounts = [block for _, _, block in range_.each("azurerm_storage_account")]
+    if any(block.literal("shared_access_key_enabled") is False for block in accounts):
+        for where, _, _ in range_.each("azurerm_storage_table"):
+            yield (
+                f"{where}: cannot be made, for shared_access_key_enabled is false and the provider "
+                "sets a table's ACL with the key; make it by the Resource Manager"
+            )
+
+
+def _logins(range_: Range) -> Iterator[str]:
+    for kind in ("azurerm_linux_virtual_machine", "azurerm_linux_virtual_machine_scale_set"):
+        for where, module, block in range_.each(kind):
+            name = range_.values.of(module, block.arguments.get("admin_username"))
+            if name in TAKEN_LOGINS:
+                yield f"{where}: admin_username {name!r}: Debian or Azure has taken that name"
+
+
+def _registration(range_: Range) -> Iterator[str]:
+    """azurerm 5 registers no resource provider by itself; in an empty subscription none is."""
+    for name, block in range_.modules[ROOT].providers.items():
+        if name == "azurerm" and "resource_providers_to_register" not in block.arguments:
+            yield "root: provider azurerm: resource_providers_to_register: not said"
+
+
 def _documented(range_: Range) -> Iterator[str]:
     for module in range_.modules.values():
         for what, blocks in (("variable", module.variables), ("output", module.outputs)):
@@ -292,7 +327,10 @@ def _references(range_: Range) -> Iterator[str]:
     """Every variable, local, output and resource that is named is there; calls are complete."""
     for module in range_.modules.values():
         used: set[str] = set()
-        parts = (module.resources, module.data, module.calls, module.outputs, module.locals)
+        parts = (
+            module.resources, module.data, module.calls, module.outputs, module.locals,
+            module.providers,
+        )  # fmt: skip
         for part in parts:
             for text in expressions(part):
                 for found in _REFERENCE.finditer(text):
@@ -348,6 +386,9 @@ RULES: Final[tuple[Callable[[Range], Iterator[str]], ...]] = (
     _tunnels,
     _intrusion_detection,
     _tags,
+    _tables,
+    _logins,
+    _registration,
     _documented,
     _references,
 )

@@ -48,7 +48,8 @@ class FirewallPrices(Message):
 
     gb: Price | None = None  # a GB processed
     deployment_hour: Price | None = None
-    unit_hour: Price | None = None  # a capacity unit
+    unit_hour: Price | None = None  # a capacity unit beyond those that the deployment pays for
+    included_units_count: Annotated[float, Field(ge=0)] = 0
     unit_bits_per_second: Annotated[float, Field(gt=0)] | None = None  # that one unit carries
 
 
@@ -89,6 +90,14 @@ class Span:
     def times(self, factor: float) -> "Span":
         low, value, high = (
             None if part is None else part * factor for part in (self.low, self.value, self.high)
+        )
+        return Span(value=value, low=low, high=high)
+
+    def beyond(self, included: float) -> "Span":
+        """What is left after so much is taken off; never below 0."""
+        low, value, high = (
+            None if part is None else max(0.0, part - included)
+            for part in (self.low, self.value, self.high)
         )
         return Span(value=value, low=low, high=high)
 
@@ -159,6 +168,7 @@ def charge(usage: Usage, prices: Prices) -> Bill:
     else:
         candidates = [prices.firewall.get(usage.sku, FirewallPrices())]
     gigabytes = usage.ip_bytes.times(1 / GB_BYTES)
+    included_count = min((each.included_units_count for each in candidates), default=0.0)
     hours = exactly(usage.hours)
     lines = [
         _line("firewall data", "GB", gigabytes, _either(each.gb for each in candidates)),
@@ -168,7 +178,7 @@ def charge(usage: Usage, prices: Prices) -> Bill:
             _either(each.deployment_hour for each in candidates),
         ),
         _line(
-            "firewall capacity units", "unit-hours", usage.units_count.times(usage.hours),
+            "firewall capacity units", "unit-hours", usage.units_count.beyond(included_count).times(usage.hours),
             _either(each.unit_hour for each in candidates),
         ),
     ]  # fmt: skip

@@ -12,7 +12,7 @@ export DEBIAN_FRONTEND=noninteractive
 # 1. The traffic engines and chrony, from the package alone -----------------------------------------
 echo "deb [trusted=yes] file:$here/debs ./" >"$here/sources.list"
 own_apt() {
-    apt-get -q -oDir::Etc::sourcelist="$here/sources.list" -oDir::Etc::sourceparts=/dev/null \
+    apt-get -q -oDPkg::Lock::Timeout=600 -oDir::Etc::sourcelist="$here/sources.list" -oDir::Etc::sourceparts=/dev/null \
         -oDir::State::lists="$here/lists" -oAPT::Sandbox::User=root -oAcquire::Languages=none "$@"
 }
 mkdir -p "$here/lists/partial"

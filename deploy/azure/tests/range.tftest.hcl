@@ -30,7 +30,7 @@ run "defaults" {
   }
 
   assert {
-    condition     = output.fabric["BROADSIDE_SERVICEBUS_QUEUE"] == "jobs" && output.fabric["BROADSIDE_TABLES_NAME"] == "broadside"
+    condition     = output.fabric["BROADSIDE_SERVICEBUS_QUEUE"] == "jobs" && output.fabric["BROADSIDE_TABLES_NAME"] == "results" && output.fabric["BROADSIDE_TABLES_CONTROL"] == "control"
     error_message = "Agents look for the queue and the table that are made."
   }
 }
@@ -188,6 +188,14 @@ run "a_size_without_a_bandwidth" {
     vm_size = "Standard_X1"
   }
   expect_failures = [var.vm_size]
+}
+
+run "a_login_that_debian_has_taken" {
+  command = plan
+  variables {
+    admin_user_name = "operator"
+  }
+  expect_failures = [var.admin_user_name]
 }
 
 run "two_zones_in_one_placement_group" {

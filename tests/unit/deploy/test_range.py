@@ -77,8 +77,10 @@ PLANTED = [
     ("examples/soak.tfvars", 'firewall_tier      = "Standard"', 'firewall_tier = "Gold"', "firewall_tier 'Gold'"),
     ("examples/soak.tfvars", "instances ", "instance_count ", "there is no variable instance_count"),
     # doors
-    (STORAGE, "shared_access_key_enabled        = false", "shared_access_key_enabled = true", "must be False"),
-    (STORAGE, "  shared_access_key_enabled        = false # managed identities only\n", "", "not said"),
+    (STORAGE, 'resource "azurerm_storage_container"', 'resource "azurerm_storage_table" "t" {\n  name = "t"\n  storage_account_id = azurerm_storage_account.this.id\n}\n\nresource "azurerm_storage_container"', "cannot be made"),
+    ("variables.tf", 'default     = "rangeadmin"', 'default     = "operator"', "has taken that name"),
+    (COORDINATOR, "admin_username                  = var.admin_user_name", 'admin_username                  = "staff"', "has taken that name"),
+    ("versions.tf", "  resource_providers_to_register ", "  # ", "not said"),
     (QUEUE, "local_auth_enabled            = false", "local_auth_enabled = true", "must be False"),
     (COORDINATOR, '    private_ip_address_allocation = "Dynamic"', '    private_ip_address_allocation = "Dynamic"\n    public_ip_address_id = azurerm_public_ip.bastion[0].id', "no VM has a public address"),
     (FLEET, "      subnet_id = var.subnet_id\n", '      subnet_id = var.subnet_id\n\n      public_ip_address {\n        name = "p"\n      }\n', "no VM has a public address"),
@@ -149,9 +151,17 @@ def test_the_queue_cuts_no_message_short() -> None:
     assert ttl_s >= service_bus._TTL_MAX_MS / 1000
 
 
-def test_the_table_has_the_name_that_agents_look_for() -> None:
-    table = hcl.load(FILES)["modules/exchange"].resources["azurerm_storage_table", "broadside"]
-    assert table.arguments["name"] == FabricSettings.model_fields["tables_name"].default
+def test_the_tables_have_names_that_the_service_takes() -> None:
+    tables = hcl.load(FILES)["modules/exchange"].locals["tables"]
+    assert set(tables) == {"control", "results", "private"}
+    for name in tables.values():
+        assert re.fullmatch(r"[A-Za-z][A-Za-z0-9]{2,62}", name), name
+    assert len(set(tables.values())) == 3
+
+
+def test_the_logins_that_the_rules_know_are_refused_by_terraform_too() -> None:
+    taken = hcl.load(FILES)[hcl.ROOT].locals["taken_names"]
+    assert set(taken) >= rules.TAKEN_LOGINS
 
 
 def test_the_rules_know_the_port_of_tunnels() -> None:
@@ -172,14 +182,15 @@ def test_every_agent_setting_that_a_vm_is_told_exists() -> None:
 
     known = {f"BROADSIDE_AGENT_{name.upper()}" for name in AgentSettings.model_fields}
     known |= {f"BROADSIDE_{name.upper()}" for name in FabricSettings.model_fields}
-    assert set(told("modules/fleet/main.tf")) <= known
+    assert set(told("modules/fleet/main.tf")) - COORDINATORS <= known | TABLES
 
 
 def test_every_coordinator_setting_that_a_vm_is_told_exists() -> None:
     from coordinator.coordinator_settings import CoordinatorSettings
 
     settings = {*CoordinatorSettings.model_fields, *FabricSettings.model_fields}
-    assert set(told("modules/coordinator/main.tf")) <= {f"BROADSIDE_{n.upper()}" for n in settings}
+    known = {f"BROADSIDE_{name.upper()}" for name in settings}
+    assert set(told("modules/coordinator/main.tf")) <= known | TABLES
 
 
 def test_the_notebooks_range_has_what_each_of_its_scenarios_wants() -> None:
@@ -208,6 +219,11 @@ def test_terraform_tells_what_the_command_line_asks_for() -> None:
     assert {"firewall_id", "tunnel", "fabric"} <= outputs.keys()  # what the runbook asks for
 
 
+# The names of three tables, told beside that of the one that holds all until the code reads them.
+TABLES = {f"BROADSIDE_TABLES_{what}" for what in ("CONTROL", "RESULTS", "PRIVATE")}
+COORDINATORS = {"BROADSIDE_TABLES_PRIVATE", "BROADSIDE_AZURE_MONITOR_ENDPOINT"}
+
+
 def told(path: str) -> Iterator[str]:
     for text in (FILES[path], FILES["main.tf"]):
         for line in text.splitlines():
@@ -220,12 +236,12 @@ def told(path: str) -> Iterator[str]:
 
 
 def test_no_identity_has_a_role_that_is_wider_than_its_one_thing() -> None:
-    """Data roles on one container, one table, one queue; metrics of one firewall."""
+    """Data roles on one container, three tables, one queue; metrics of one firewall."""
     modules = hcl.load(FILES)
     scopes = {
         "Storage Blob Data Reader": "${var.container_id}",
         "Storage Blob Data Contributor": "${azurerm_storage_container.agent.id}",
-        "Storage Table Data Contributor": "${var.table_id}",
+        "${each.value.role}": "${var.table_ids[each.value.table]}",
         "Azure Service Bus Data Receiver": "${var.queue_id}",
         "Azure Service Bus Data Sender": "${var.queue_id}",
         "Monitoring Reader": "${var.firewall_id}",
@@ -240,6 +256,25 @@ def test_no_identity_has_a_role_that_is_wider_than_its_one_thing() -> None:
         for scope in [arguments["scope"]]
     ]
     assert set(given) == set(scopes.items())
+
+
+def test_agents_write_results_and_read_control_and_see_nothing_private() -> None:
+    text = FILES["modules/identity/main.tf"]
+    given = {
+        (identity, table, role)
+        for many, one, table_of, table, role in re.findall(
+            r'for (table|fleet) in [^:]*: "[^"]*" => \{ identity = ("?\w+"?), table = ("?)(\w+)"?, '
+            r'role = "([^"]*)"',
+            text,
+        )
+        for identity in [one.strip('"')]
+        for _ in [many, table_of]
+    }
+    assert given == {
+        ("coordinator", "table", "Storage Table Data Contributor"),
+        ("fleet", "control", "Storage Table Data Reader"),
+        ("fleet", "results", "Storage Table Data Contributor"),
+    }
 
 
 def test_the_one_role_of_our_own_reads_and_writes_a_policy_and_no_rules() -> None:
@@ -355,9 +390,10 @@ def test_the_readme_tells_the_prices_of_the_table() -> None:
     told = (ROOT / "README.md").read_text()
     assert f"| {premium['deployment_hour']['usd']:.2f} |" in told
     assert f"| {fleet_usd:.2f} |" in told
-    assert f"| {20 * premium['unit_hour']['usd']:.2f} |" in told
+    units_usd = (20 - premium["included_units_count"]) * premium["unit_hour"]["usd"]
+    assert f"| {units_usd:.2f} |" in told
     with_fleet_usd = base_usd + fleet_usd + 0.20
-    with_units_usd = with_fleet_usd + 20 * premium["unit_hour"]["usd"]
+    with_units_usd = with_fleet_usd + units_usd
     assert f"**{base_usd:.2f} / {with_fleet_usd:.2f} / {with_units_usd:.2f}**" in told
     minute_usd = 60 * 180 / 8 * (premium["gb"]["usd"] + prices["peering"]["usd"])
     assert f"**{minute_usd:.0f} a minute**" in told

@@ -45,7 +45,7 @@ resource "azurerm_linux_virtual_machine" "this" {
   resource_group_name             = var.resource_group_name
   location                        = var.location
   size                            = var.size
-  admin_username                  = "operator"
+  admin_username                  = var.admin_user_name
   disable_password_authentication = true
   network_interface_ids           = [azurerm_network_interface.this.id]
   custom_data                     = module.boot.custom_data
@@ -56,7 +56,7 @@ resource "azurerm_linux_virtual_machine" "this" {
   tags                            = var.tags
 
   admin_ssh_key {
-    username   = "operator"
+    username   = var.admin_user_name
     public_key = var.ssh_public_key
   }
 

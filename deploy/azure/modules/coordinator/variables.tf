@@ -58,6 +58,11 @@ variable "identity_client_id" {
   description = "That identity's client id."
 }
 
+variable "admin_user_name" {
+  type        = string
+  description = "Login."
+}
+
 variable "ssh_public_key" {
   type        = string
   description = "The operator's key."

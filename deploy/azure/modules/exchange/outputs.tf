@@ -4,7 +4,7 @@ output "servicebus_id" {
 }
 
 output "servicebus_host" {
-  value       = "${azurerm_servicebus_namespace.this.name}.servicebus.windows.net"
+  value       = "${azurerm_servicebus_namespace.this.name}.${var.domains.servicebus}"
   description = "BROADSIDE_SERVICEBUS_NAMESPACE."
 }
 
@@ -28,14 +28,15 @@ output "tables_endpoint" {
   description = "BROADSIDE_TABLES_ENDPOINT."
 }
 
-output "table_name" {
-  value       = azurerm_storage_table.broadside.name
-  description = "BROADSIDE_TABLES_NAME."
+output "table_names" {
+  value       = local.tables
+  description = "Names of the tables, by what they are for: control, results, private."
 }
 
-output "table_id" {
-  value       = azurerm_storage_table.broadside.resource_manager_id
-  description = "Scope of the table's roles."
+output "table_ids" {
+  value       = { for what, name in local.tables : what => "${azurerm_storage_account.this.id}/tableServices/default/tables/${name}" }
+  description = "Scopes of the tables' roles."
+  depends_on  = [azurerm_resource_group_template_deployment.tables]
 }
 
 output "container_id" {

@@ -2,9 +2,9 @@
 
 locals {
   endpoints = var.private_endpoints ? {
-    blob       = { resource = azurerm_storage_account.this.id, group = "blob", zone = "privatelink.blob.core.windows.net" }
-    table      = { resource = azurerm_storage_account.this.id, group = "table", zone = "privatelink.table.core.windows.net" }
-    servicebus = { resource = azurerm_servicebus_namespace.this.id, group = "namespace", zone = "privatelink.servicebus.windows.net" }
+    blob       = { resource = azurerm_storage_account.this.id, group = "blob", zone = "privatelink.blob.${var.domains.storage}" }
+    table      = { resource = azurerm_storage_account.this.id, group = "table", zone = "privatelink.table.${var.domains.storage}" }
+    servicebus = { resource = azurerm_servicebus_namespace.this.id, group = "namespace", zone = "privatelink.${var.domains.servicebus}" }
   } : {}
 
   links = merge([

@@ -1,4 +1,4 @@
-# The table of presences, claims and results, and the container with the agents' package.
+# The account of the tables (tables.tf), and the container with the agents' package.
 
 resource "azurerm_storage_account" "this" {
   #checkov:skip=CKV_AZURE_59:open to the operator's address alone (network_rules), for the upload of the package
@@ -37,12 +37,6 @@ resource "azurerm_storage_account" "this" {
   sas_policy {
     expiration_period = "00.01:00:00"
   }
-}
-
-resource "azurerm_storage_table" "broadside" {
-  #checkov:skip=CKV2_AZURE_20:a log line a read costs more than the table; metrics are kept (modules/observe)
-  name               = "broadside"
-  storage_account_id = azurerm_storage_account.this.id
 }
 
 resource "azurerm_storage_container" "agent" {

@@ -18,6 +18,11 @@ variable "location" {
   description = "Region."
 }
 
+variable "domains" {
+  type        = object({ storage = string, servicebus = string })
+  description = "What host names of storage and Service Bus end in, in this cloud."
+}
+
 variable "tags" {
   type        = map(string)
   description = "Tags."

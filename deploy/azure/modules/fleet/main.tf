@@ -33,7 +33,7 @@ resource "azurerm_linux_virtual_machine_scale_set" "this" {
   sku                             = var.size
   instances                       = var.instances
   computer_name_prefix            = var.role
-  admin_username                  = "operator"
+  admin_username                  = var.admin_user_name
   disable_password_authentication = true
   custom_data                     = module.boot.custom_data
   # A VM too many that Azure takes away again would have taken a job with it.
@@ -52,7 +52,7 @@ resource "azurerm_linux_virtual_machine_scale_set" "this" {
   tags                         = var.tags
 
   admin_ssh_key {
-    username   = "operator"
+    username   = var.admin_user_name
     public_key = var.ssh_public_key
   }
 

@@ -20,14 +20,22 @@ resource "azurerm_role_assignment" "package" {
   description          = "Fetch the package at boot."
 }
 
-resource "azurerm_role_assignment" "table" {
-  for_each = azurerm_user_assigned_identity.this
+locals {
+  table_roles = merge(
+    { for table in ["control", "results", "private"] : "coordinator-${table}" => { identity = "coordinator", table = table, role = "Storage Table Data Contributor" } },
+    { for fleet in ["clients", "servers"] : "${fleet}-control" => { identity = fleet, table = "control", role = "Storage Table Data Reader" } },
+    { for fleet in ["clients", "servers"] : "${fleet}-results" => { identity = fleet, table = "results", role = "Storage Table Data Contributor" } },
+  )
+}
 
-  scope                = var.table_id
-  role_definition_name = "Storage Table Data Contributor"
-  principal_id         = each.value.principal_id
+resource "azurerm_role_assignment" "table" {
+  for_each = local.table_roles
+
+  scope                = var.table_ids[each.value.table]
+  role_definition_name = each.value.role
+  principal_id         = azurerm_user_assigned_identity.this[each.value.identity].principal_id
   principal_type       = "ServicePrincipal"
-  description          = "Presences, claims, control rows and results."
+  description          = "Plans, reports and seconds in the table ${each.value.table}."
 }
 
 resource "azurerm_role_assignment" "receive" {

@@ -23,9 +23,9 @@ variable "container_id" {
   description = "Container of the agents' package."
 }
 
-variable "table_id" {
-  type        = string
-  description = "The one table."
+variable "table_ids" {
+  type        = map(string)
+  description = "The tables control, results and private."
 }
 
 variable "queue_id" {

@@ -79,7 +79,9 @@ resource "azurerm_network_security_rule" "allow" {
   source_address_prefix       = each.value.from
   source_port_range           = "*"
   destination_address_prefix  = each.value.to
-  destination_port_ranges     = each.value.ports
+  # One port, or every port, is the singular's; the plural takes no "*".
+  destination_port_range  = length(each.value.ports) == 1 ? each.value.ports[0] : null
+  destination_port_ranges = length(each.value.ports) > 1 ? each.value.ports : null
 }
 
 resource "azurerm_network_security_rule" "deny" {

@@ -1,0 +1,30 @@
+# Three tables, for rights are given by table: what agents read, what they write, and what is not
+# theirs. Made by the Resource Manager: azurerm_storage_table speaks to the table service with the
+# account's shared key, and those are off.
+
+locals {
+  tables = {
+    control = "control" # plans and control rows: agents read
+    results = "results" # presences, claims, reports, seconds: agents write
+    private = "private" # tokens, schedules, studies, audit: the coordinator's alone
+  }
+}
+
+resource "azurerm_resource_group_template_deployment" "tables" {
+  name                = "${var.name}-tables"
+  resource_group_name = var.resource_group_name
+  deployment_mode     = "Incremental"
+  tags                = var.tags
+
+  template_content = jsonencode({
+    "$schema"      = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
+    contentVersion = "1.0.0.0"
+    resources = [
+      for name in values(local.tables) : {
+        type       = "Microsoft.Storage/storageAccounts/tableServices/tables"
+        apiVersion = "2025-06-01"
+        name       = "${azurerm_storage_account.this.name}/default/${name}"
+      }
+    ]
+  })
+}
