@@ -178,7 +178,8 @@ def charge(usage: Usage, prices: Prices) -> Bill:
             _either(each.deployment_hour for each in candidates),
         ),
         _line(
-            "firewall capacity units", "unit-hours", usage.units_count.beyond(included_count).times(usage.hours),
+            "firewall capacity units", "unit-hours",
+            usage.units_count.beyond(included_count).times(usage.hours),
             _either(each.unit_hour for each in candidates),
         ),
     ]  # fmt: skip
