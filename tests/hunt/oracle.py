@@ -1,0 +1,67 @@
+"""Whether a verdict is wrong, by the truth alone.
+
+A fair reader may choose a window or a set of pairs, so every rate has a high and a low reading: a
+pass is wrong where even the high one misses, a fail where even the low one holds. Between is grey.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from tests.hunt.planting import Case
+from tests.hunt.worlds import COVERAGE_FLOOR, Truth
+
+HAIR: Final = 0.005  # of the limit: what a ledger's own noise may hide of the device's rate
+STRETCH: Final = 0.97  # of the limit: a planted stretch under it is under it
+COMPLETE_ENOUGH: Final = COVERAGE_FLOOR - 0.02
+COVERED_ENOUGH: Final = 0.5  # of bursts' time that a promised ledger tells of
+OVER_GATE: Final = 0.3  # of hosts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """What may be concluded of a case."""
+
+    wrong_to_pass: tuple[str, ...]  # why; empty: a pass is right, or may be
+    unseen: bool  # no source in the evidence can tell
+    wrong_to_fail: bool
+    goodness: float  # under 1 a pass is wrong: smallest of every bound's share
+    badness: float  # over 1 a fail is wrong
+
+    @property
+    def is_right_to_pass(self) -> bool:
+        return not self.wrong_to_pass
+
+
+def rule(case: Case, truth: Truth) -> Ruling:
+    """Hold a truth against every bound that a pass vouches for."""
+    limit = truth.limit
+    received = min(burst.received_high for burst in truth.bursts) / limit
+    through = min(burst.through_high for burst in truth.bursts) / limit
+    stretch = min(burst.stretch_low for burst in truth.bursts) / limit / STRETCH
+    complete = sum(burst.completeness for burst in truth.bursts) / len(truth.bursts)
+    bounds = {
+        "rate": received,
+        "stretch": stretch,
+        "completeness": complete / COMPLETE_ENOUGH,
+        "clocks-unread": 1.0 if truth.clocks_read else 0.99,
+        "clock-gate": 1.0 if truth.over_gate < OVER_GATE else 0.99,
+        "receivers-unheard": 1.0 if truth.receivers_seconds else 0.99,
+    }
+    if truth.ledger_promised:
+        bounds["ledger-absent"] = truth.ledger_cover / COVERED_ENOUGH
+    if truth.ledger_promised or truth.ledger_cover > 0.9:
+        bounds["through"] = through / (1 - HAIR)
+    reasons = tuple(sorted(name for name, share in bounds.items() if share < 1))
+    low = min(min(burst.received_low, burst.through_low) for burst in truth.bursts) / limit
+    shaped = stretch < 1.1
+    return Ruling(
+        wrong_to_pass=reasons,
+        unseen=reasons == ("through",)
+        and all(
+            burst.apparent_high >= 0.99 * limit or burst.through_high >= limit * (1 - HAIR)
+            for burst in truth.bursts
+        ),
+        wrong_to_fail=low >= 1 and not shaped and not case.forged,
+        goodness=min(bounds.values()),
+        badness=low if not shaped and not case.forged else 0.0,
+    )

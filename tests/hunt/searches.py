@@ -1,0 +1,226 @@
+"""The searches: at random, by climbing from what is nearest to a wrong verdict, by tampering."""
+
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from tests.hunt.engine import FAIL, PASS, Conclusion, Gap, Measured, World, conclude, difference
+from tests.hunt.oracle import Ruling, rule
+from tests.hunt.planting import KINDS, MOVES, Case, draw, moved
+from tests.hunt.tampering import TAMPERS, tampered
+from tests.hunt.worlds import NOT_RUN, Truth, build
+
+KIND_NAMES: Final = tuple(KINDS)
+TAMPERS_A_CASE: Final = 2
+WORK_MAX: Final = 30_000  # pair-seconds of one case
+STEPS: Final = 12  # of one climb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """Whether a stated 95 % interval holds the truth."""
+
+    what: str
+    inside: bool
+    half_ratio: float  # half width / truth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flip:
+    """A tampering that turned another verdict into a pass."""
+
+    tamper: str
+    untrue: bool  # and that pass is wrong by the truth as well
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One case, tried."""
+
+    case: Case
+    verdict: str
+    findings: tuple[str, ...]
+    ruling: Ruling
+    margin: float  # carried / limit
+    intervals: tuple[Interval, ...] = ()
+    stated: int = 0  # intervals that could be stated, whether they were or not
+    limiter: str = "unknown"
+    limiter_confidence: float | None = None
+    limiter_right: bool = True
+    apart: bool | None = None
+    tampered: int = 0
+    flips: tuple[Flip, ...] = ()
+    error: str | None = None
+    cpu_s: float = 0.0
+
+    @property
+    def wrong_pass(self) -> bool:
+        return self.verdict == PASS and bool(self.ruling.wrong_to_pass) and not self.ruling.unseen
+
+    @property
+    def unseen_pass(self) -> bool:
+        return self.verdict == PASS and self.ruling.unseen
+
+    @property
+    def wrong_fail(self) -> bool:
+        return self.verdict == FAIL and self.ruling.wrong_to_fail
+
+
+def work(case: Case) -> int:
+    return case.pairs * case.bursts * case.burst_s
+
+
+def attempt(case: Case, *, tampers: int = TAMPERS_A_CASE) -> Row:
+    """Build a case, hear the engine, hold its word against the truth, and tamper."""
+    begun = time.process_time()
+    world, truth = build(case)
+    told = conclude(world)
+    ruling = rule(case, truth)
+    row = Row(
+        case=case,
+        verdict=told.verdict,
+        findings=told.findings,
+        ruling=ruling,
+        margin=_margin(truth),
+        intervals=tuple(_intervals(case, truth, told)),
+        limiter=told.limiter,
+        limiter_confidence=told.limiter_confidence,
+        limiter_right=told.limiter in truth.limiters,
+        apart=_apart(case, told),
+        error=told.error,
+    )
+    if told.verdict not in (PASS, "error") and tampers and not case.forged:
+        flips, tried = _flips(case, world, ruling, tampers)
+        row = replace(row, flips=flips, tampered=tried)
+    return replace(row, cpu_s=time.process_time() - begun)
+
+
+def _margin(truth: Truth) -> float:
+    return float(np.mean([burst.through_low for burst in truth.bursts])) / truth.limit
+
+
+# Tampering ------------------------------------------------------------------------------------
+
+
+def _flips(case: Case, world: World, ruling: Ruling, count: int) -> tuple[tuple[Flip, ...], int]:
+    seed = zlib.crc32(f"{case.kind} {case.seed}".encode())
+    names = np.random.default_rng(seed).permutation(list(TAMPERS))[:count]
+    flips = []
+    tried = 0
+    for name in names:
+        other = tampered(str(name), world, np.random.default_rng(seed))
+        if other is None:
+            continue
+        tried += 1
+        if conclude(other).verdict == PASS:
+            flips.append(Flip(tamper=str(name), untrue=bool(ruling.wrong_to_pass), seed=seed))
+    return tuple(flips), tried
+
+
+def flips_of(case: Case, tamper: str, seed: int) -> bool:
+    """Whether this one tampering still turns another verdict into a pass."""
+    world, _ = build(case)
+    if conclude(world).verdict in (PASS, "error"):
+        return False
+    other = tampered(tamper, world, np.random.default_rng(seed))
+    return other is not None and conclude(other).verdict == PASS
+
+
+# Intervals -------------------------------------------------------------------------------------
+
+
+def _holds(what: str, told: Measured, truth: float, scale: float) -> Iterator[Interval]:
+    if told.value is None or told.half_width is None or not scale:
+        return
+    inside = abs(told.value - truth) <= told.half_width
+    yield Interval(what=what, inside=inside, half_ratio=told.half_width / abs(scale))
+
+
+def _intervals(case: Case, truth: Truth, told: Conclusion) -> Iterator[Interval]:
+    """Of cases in which the figure's truth is beyond argument."""
+    harmed = any(getattr(case, fate) for fate in (*NOT_RUN, "late", "lost", "killed", "unheard"))
+    odd = harmed or case.forged or case.clientless or case.gap_pairs or case.lost_bursts
+    shaped = case.head_share or case.fall_at < 1 or case.dip_share
+    if not odd and not shaped and case.receivers_seconds:
+        if not case.shift:
+            yield from _holds("rate", told.rate, truth.level, truth.level)
+        for burst, measured in zip(truth.bursts, told.burst_rates, strict=False):
+            yield from _holds("burst", measured, burst.level, burst.level)
+    disturbed = case.bursty or case.in_bursts or case.other_runs or case.duplicate or case.resets
+    if not odd and not disturbed and truth.residual is not None:
+        yield from _holds("residual", told.residual, truth.residual, 1.0)
+        if not case.lag_drift_s:
+            yield from _holds("lag", told.lag, truth.lag_s, max(1.0, case.grain_s))
+    gap = _gap(case, told)
+    if gap is not None:
+        yield from _holds("difference", gap.difference, truth.level * case.shift, truth.level)
+
+
+def _gap(case: Case, told: Conclusion) -> Gap | None:
+    if case.kind != "compare" or len(told.bursts) < 2:
+        return None
+    return difference(told.bursts[::2], told.bursts[1::2])
+
+
+def _apart(case: Case, told: Conclusion) -> bool | None:
+    gap = _gap(case, told)
+    return None if gap is None else gap.apart
+
+
+# Climbing --------------------------------------------------------------------------------------
+
+
+def climb(case: Case, seed: int, *, towards: str) -> list[Row]:
+    """From a right pass (or fail), to worse truths that the engine still passes (or fails)."""
+    rng = np.random.default_rng([seed, 2])
+    row = attempt(case, tampers=0)
+    rows = [row]
+    for _ in range(STEPS):
+        other = moved(row.case, rng)
+        if work(other) > WORK_MAX:
+            continue
+        tried = attempt(other, tampers=0)
+        rows.append(tried)
+        if tried.wrong_pass or tried.wrong_fail:
+            break
+        if tried.verdict == towards and _nearer(tried, row, towards):
+            row = tried
+    return rows
+
+
+def _nearer(new: Row, old: Row, towards: str) -> bool:
+    if towards == PASS:
+        return new.ruling.goodness <= old.ruling.goodness and not new.ruling.unseen
+    return new.ruling.badness >= old.ruling.badness
+
+
+def is_wrong(row: Row) -> bool:
+    return row.wrong_pass or row.wrong_fail or row.verdict == "error"
+
+
+def simplest(case: Case, *, tries: int = 80) -> Case:
+    """The same wrong verdict with as many parameters as usual as it keeps."""
+    wanted = attempt(case, tampers=0)
+    if not is_wrong(wanted):
+        return case
+    plain = Case(kind=case.kind, seed=case.seed)
+    for name in [*MOVES, "layer", "limiter", "mss", "streams", "ledger_layer", "tolerance"][:tries]:
+        if getattr(case, name) == getattr(plain, name):
+            continue
+        other = case.evolve(**{name: getattr(plain, name)})
+        if other.burst_s >= other.period_s or work(other) > WORK_MAX:
+            continue
+        row = attempt(other, tampers=0)
+        if row.verdict == wanted.verdict and is_wrong(row):
+            case = other
+    return case
+
+
+def random_case(number: int, seed: int) -> Case:
+    """The n-th case of a hunt: kinds in turn, so that each is tried as often."""
+    return draw(KIND_NAMES[number % len(KIND_NAMES)], seed * 1_000_003 + number)

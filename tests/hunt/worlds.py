@@ -1,0 +1,1021 @@
+"""From a case to what would be on record of it, and to what truly happened.
+
+True time is UTC. A pair sends piecewise constant payload from its start on; what of it crosses the
+device is counted there, with whatever else crosses, into bins whose labels run behind by the lag.
+Hosts stamp by clocks of their own. Nothing here knows how the engine reads any of it.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exchange.messages import (
+    Claim,
+    ClockReading,
+    ClockSource,
+    Direction,
+    Endpoint,
+    EngineReport,
+    Flow,
+    FlowTotals,
+    JobReport,
+    Outcome,
+    Phase,
+    Protocol,
+    ServerTest,
+    Side,
+    StartMethod,
+    Traffic,
+)
+from tests.hunt.engine import (
+    Burst,
+    End,
+    FirewallLedger,
+    HostColumns,
+    Layer,
+    Neighbour,
+    Objective,
+    Pair,
+    Plan,
+    Record,
+    RunSpec,
+    TrackColumns,
+    World,
+)
+from tests.hunt.planting import Case, Rng
+
+Floats = NDArray[np.float64]
+START_S: Final = 1_795_000_000.0  # 2026-11-18
+COVERAGE_FLOOR: Final = 0.95
+CLOCK_GATE_S: Final = 0.05
+BLOCK_BYTES: Final = 131_072
+CUT_SHARE: Final = 0.25  # of a burst, the longest ramp that any reader would leave out
+NOT_RUN: Final = ("null", "missing", "busy")
+NIC_LOAD: Final = 0.985  # of its cap, where it is full
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurstTruth:
+    """One burst as it was: rates in bit/s at the objective's layer, by every fair reading."""
+
+    received_high: float  # what the fleet received: the most generous window and set of pairs
+    received_low: float
+    through_high: float  # of it, through the device
+    through_low: float
+    apparent_high: float  # what a perfect reader of the ledger would take for it
+    stretch_low: float  # the lowest planted stretch that lasts, through the device
+    completeness: float  # of planned pair-seconds on record
+    level: float  # payload bit/s, mean of the process without its noise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """What really happened, and what was promised of it."""
+
+    limit: float  # bit/s at the objective's layer: under it no pass
+    bursts: tuple[BurstTruth, ...]
+    level: float  # payload bit/s: mean of the process over bursts without their scatter
+    residual: float | None  # through the device / on record - 1, both at the ledger's layer
+    lag_s: float
+    limiters: frozenset[str]  # right names
+    ledger_promised: bool
+    ledger_cover: float  # share of bursts' time that the ledger tells of
+    clocks_read: bool
+    over_gate: float  # share of hosts that told a bound over the gate
+    receivers_seconds: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class _Fleet:
+    """Pairs in truth; arrays are (bursts, pairs, seconds) unless said otherwise."""
+
+    rates: Floats  # payload bit/s
+    bounds: Floats  # (seconds + 1,) of engine time
+    starts_s: Floats  # (bursts, pairs) epoch s of the first byte
+    spans_s: Floats  # (bursts, pairs) s that it sent; 0: never
+    fates: list[list[str]]
+    crossing: Floats  # (pairs,) share of its bytes through the device
+    levels: Floats  # (bursts,) payload bit/s
+    rtt_s: float
+    equal: bool
+
+    def cumulated(self, burst: int, pair: int) -> tuple[Floats, Floats]:
+        """Knots of one pair's bytes over true time."""
+        span = int(self.spans_s[burst, pair])
+        bounds = self.bounds[: span + 1]
+        amounts = self.amounts(burst, pair)
+        return self.starts_s[burst, pair] + bounds, np.concatenate(([0.0], np.cumsum(amounts)))
+
+    def amounts(self, burst: int, pair: int) -> Floats:
+        span = int(self.spans_s[burst, pair])
+        width = np.diff(self.bounds[: span + 1])
+        return np.asarray(np.round(self.rates[burst, pair, :span] / 8 * width))
+
+
+def _noise(rng: Rng, shape: tuple[int, ...], rho: float) -> Floats:
+    """Standard normal AR(1) along the last axis, from its stationary distribution."""
+    told = rng.standard_normal(shape)
+    if rho > 0:
+        fresh = np.sqrt(1 - rho * rho)
+        for second in range(1, shape[-1]):
+            told[..., second] = rho * told[..., second - 1] + fresh * told[..., second]
+    return told
+
+
+def _shape(case: Case, seconds: int) -> Floats:
+    """Share of the rate that stays, a second."""
+    at = (np.arange(seconds) + 0.5) / seconds
+    shape = np.ones(seconds)
+    if case.ramp_s:
+        shape *= np.minimum(1.0, (np.arange(seconds) + 0.5) / case.ramp_s)
+    shape[at < case.head_share] *= case.head_level
+    shape[at >= case.fall_at] *= case.fall_level
+    shape[(at >= case.dip_at) & (at < case.dip_at + case.dip_share)] *= case.dip_level
+    return shape
+
+
+def _is_shaped(case: Case) -> bool:
+    head = case.head_share > 0 and case.head_level < 1
+    fall = case.fall_at < 1 and case.fall_level < 1
+    return head or fall or (case.dip_share > 0 and case.dip_level < 1)
+
+
+def _fates(case: Case, rng: Rng) -> list[list[str]]:
+    names = ("late", "null", "missing", "lost", "killed", "unheard", "clientless", "busy")
+    order, place = rng.permutation(case.pairs), 0
+    fates = [[""] * case.pairs for _ in range(case.bursts)]
+    hit = rng.permutation(case.bursts)[: max(1, round(case.fate_bursts * case.bursts))]
+    for name in names:
+        for pair in order[place : place + getattr(case, name)]:
+            for burst in hit:
+                fates[burst][pair] = name
+        place += getattr(case, name)
+    for burst in rng.permutation(case.bursts)[: case.lost_bursts]:
+        fates[burst] = ["lost"] * case.pairs
+    return fates
+
+
+def _sent(case: Case, rng: Rng) -> _Fleet:
+    bursts, pairs, seconds = case.bursts, case.pairs, case.burst_s
+    fates = _fates(case, rng)
+    equal = case.limiter in ("offered", "client-nic", "window", "single-flow", "policer")
+    weights = np.ones(pairs) if equal else 1 + 0.15 * rng.standard_normal(pairs).clip(-2, 2)
+    each = 1.485e9 if case.limiter == "single-flow" else case.pair_gigabits * 1e9
+    total = each * pairs
+    quiet = 0.08 if equal else 1.0
+    own = 1 + case.noise * quiet * _noise(rng, (bursts, pairs, seconds), case.rho)
+    common = 1 + case.common_noise * _noise(rng, (bursts, 1, seconds), case.rho)
+    wanted = np.maximum(weights[:, None] * own, 0.0)
+    runs = np.array([[fate not in NOT_RUN for fate in row] for row in fates])
+    if case.limiter == "device":  # pairs trade shares of one limit
+        heard = wanted * runs[:, :, None]
+        sums = heard.sum(axis=1, keepdims=True)
+        share = runs.mean(axis=1)[:, None, None]
+        rates = np.where(sums > 0, heard / np.maximum(sums, 1e-9), 0.0) * total * share
+    else:
+        rates = wanted / weights.sum() * total
+    factor = 1 + case.scatter * rng.standard_normal(bursts)
+    shifted = np.where(np.arange(bursts) % 2 == 1, 1 + case.shift, 1.0)
+    rates = np.maximum(rates * common, 0.0) * (factor * shifted)[:, None, None]
+    shaped = rng.permutation(bursts)[: max(1, round(case.shape_bursts * bursts))]
+    rates[shaped] *= _shape(case, seconds)
+    jitter = rng.uniform(-2e-3, 2e-3, seconds + 1)
+    jitter[[0, -1]] = 0
+    spans = np.where(runs, float(seconds), 0.0)
+    starts = _planned(case)[:, None] + rng.uniform(0, case.start_spread_s, (bursts, pairs))
+    for burst, row in enumerate(fates):
+        for pair, fate in enumerate(row):
+            if fate == "late":
+                starts[burst, pair] += rng.uniform(1.5, min(60, 1.5 + seconds))
+            if fate == "killed":
+                spans[burst, pair] = max(1, seconds // 2)
+    return _Fleet(
+        rates=rates,
+        bounds=np.arange(seconds + 1) + jitter,
+        starts_s=starts,
+        spans_s=spans,
+        fates=fates,
+        crossing=_crossing(case, rng),
+        levels=total * factor * shifted * runs.mean(axis=1),
+        rtt_s=float(rng.uniform(0.0003, 0.02)),
+        equal=equal,
+    )
+
+
+def _planned(case: Case) -> Floats:
+    return START_S + 3600 + case.period_s * np.arange(case.bursts, dtype=np.float64)
+
+
+def _crossing(case: Case, rng: Rng) -> Floats:
+    """Share of each pair's bytes that crosses the device; the mean is 1 - bypass."""
+    left = case.bypass * case.pairs
+    crossing = np.ones(case.pairs)
+    if not case.bypass_pairs:
+        return np.full(case.pairs, 1 - case.bypass)
+    for pair in rng.permutation(case.pairs):
+        taken = min(1.0, left)
+        crossing[pair] -= taken
+        left -= taken
+    return crossing
+
+
+def header_ratio(case: Case, layer: str) -> float:
+    """Bytes at a layer for each byte of payload: TCP over IPv4, with timestamps but for 1460."""
+    if layer == "payload":
+        return 1.0
+    outer = 40 if case.mss == 1460 else 52
+    frame = 14 if layer == "wire" else 0
+    return (case.mss + outer + frame) / case.mss * (1 + case.header_slack)
+
+
+def _carried(fleet: _Fleet, burst: int, weights: Floats, begin_s: float, end_s: float) -> float:
+    """Payload bit/s of weighted pairs in a span of true time."""
+    if end_s <= begin_s:
+        return 0.0
+    total = 0.0
+    for pair in np.flatnonzero((weights > 0) & (fleet.spans_s[burst] > 0)):
+        at, cumulative = fleet.cumulated(burst, int(pair))
+        begun, ended = np.interp([begin_s, end_s], at, cumulative)
+        total += float(weights[pair]) * float(ended - begun)
+    return total * 8 / (end_s - begin_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Readings:
+    high: float
+    low: float
+    plain: float  # all that ran, over the common window
+
+
+def _read(case: Case, fleet: _Fleet, burst: int, weights: Floats) -> _Readings:
+    """Every fair reading of what weighted pairs carried in one burst."""
+    planned_s = float(_planned(case)[burst])
+    ran = fleet.spans_s[burst] > 0
+    whole = np.array([fate not in (*NOT_RUN, "late", "killed") for fate in fleet.fates[burst]])
+    anyone = weights * ran
+    asked = _carried(fleet, burst, anyone, planned_s, planned_s + case.burst_s)
+    if not (whole & ran).any():
+        return _Readings(high=asked, low=0.0, plain=asked)
+    begun = float(fleet.starts_s[burst][whole].max())
+    ended = float((fleet.starts_s[burst] + fleet.spans_s[burst])[whole].min())
+    plain = _carried(fleet, burst, anyone, begun, ended)
+    strict = _carried(fleet, burst, weights * whole, begun, ended)
+    told = [asked, plain, strict]
+    if case.ramp_s or (case.head_share and case.head_level < 1):
+        cuts = np.linspace(0, CUT_SHARE * case.burst_s, 8)[1:]
+        told += [_carried(fleet, burst, anyone, begun + float(cut), ended) for cut in cuts]
+    return _Readings(high=max(told), low=min(asked, strict), plain=plain)
+
+
+def _stretches(case: Case, fleet: _Fleet, burst: int, weights: Floats) -> float:
+    """The lowest rate of a planted fall, dip or slow head that lasts; inf: there is none."""
+    seconds = case.burst_s
+    spans = []
+    if case.head_level < 1 and case.head_share >= 0.3:
+        spans.append((0.0, case.head_share))
+    if case.fall_level < 1 and case.fall_at <= 0.8:
+        spans.append((case.fall_at, 1.0))
+    if case.dip_level < 1 and case.dip_share >= 0.2:
+        spans.append((case.dip_at, min(1.0, case.dip_at + case.dip_share)))
+    zero = float(np.median(fleet.starts_s[burst]))
+    weights = weights * np.array(
+        [fate not in (*NOT_RUN, "late", "killed") for fate in fleet.fates[burst]]
+    )
+    lasting = [(a * seconds, b * seconds) for a, b in spans if (b - a) * seconds >= 5]
+    return min(
+        (_carried(fleet, burst, weights, zero + a + 0.5, zero + b - 0.5) for a, b in lasting),
+        default=np.inf,
+    )
+
+
+def build(case: Case) -> tuple[World, Truth]:
+    """What is on record of a case, and the truth of it."""
+    rng = case.rng()
+    fleet = _sent(case, rng)
+    clocks = _Clocks.of(case, rng)
+    fleet.starts_s -= clocks.true_s[:, :, 0]  # agents start by their own clocks
+    ratio = header_ratio(case, case.layer)
+    everything, crossing = np.ones(case.pairs), fleet.crossing
+    received = [_read(case, fleet, burst, everything) for burst in range(case.bursts)]
+    through = [_read(case, fleet, burst, crossing) for burst in range(case.bursts)]
+    carried = float(np.mean([reading.plain for reading in received])) * ratio
+    limit = (carried or case.pair_gigabits * 1e9 * case.pairs) / case.margin
+    plan = _plan(case, fleet, limit)
+    others = _others(case, rng, float(fleet.levels.mean()))
+    foreign = _Foreign.of(case, rng, float(fleet.levels.mean()), others)
+    ledger, cover = _ledger(case, rng, fleet, foreign)
+    ends, records = [], []
+    for burst in plan.bursts:
+        made = _records(case, rng, fleet, clocks, plan, burst)
+        ends.append(made[0])
+        records.append(made[1])
+    world = World(
+        plan=plan,
+        ends=tuple(ends),
+        records=tuple(records),
+        ledger=ledger,
+        ledger_promised=case.promised,
+        neighbours=others if case.others_known else (),
+        nic_bits_per_second=_nic(case, fleet) if case.caps_known else None,
+        mtu_bytes=(case.mss + 52 if case.mss != 1460 else 1500) if case.mss_told else None,
+        now=plan.bursts[-1].planned_end_at + timedelta(seconds=max(900.0, case.quiet_s)),
+    )
+    level_ratio = header_ratio(case, case.ledger_layer)
+    truth = Truth(
+        limit=limit,
+        bursts=tuple(
+            BurstTruth(
+                received_high=received[burst].high * ratio,
+                received_low=received[burst].low * ratio,
+                through_high=through[burst].high * ratio,
+                through_low=through[burst].low * ratio,
+                apparent_high=through[burst].high * ratio
+                + foreign.taken_for_fleet(case, burst) / level_ratio * ratio,
+                stretch_low=_stretches(case, fleet, burst, crossing) * ratio,
+                completeness=_completeness(case, fleet, burst),
+                level=float(fleet.levels[burst]),
+            )
+            for burst in range(case.bursts)
+        ),
+        level=_level(case, fleet),
+        residual=-_bypassed(case, fleet) if case.ledger else None,
+        lag_s=case.lag_s,
+        limiters=_limiters(case),
+        ledger_promised=case.promised,
+        ledger_cover=cover,
+        clocks_read=case.readings != "none",
+        over_gate=float(np.mean(clocks.bounds_s > CLOCK_GATE_S)),
+        receivers_seconds=case.receivers_seconds,
+    )
+    return world, truth
+
+
+def _level(case: Case, fleet: _Fleet) -> float:
+    each = 1.485e9 if case.limiter == "single-flow" else case.pair_gigabits * 1e9
+    runs = np.mean([[fate not in NOT_RUN for fate in row] for row in fleet.fates])
+    return float(each * case.pairs * runs)
+
+
+def _bypassed(case: Case, fleet: _Fleet) -> float:
+    """Share of the fleet's bytes that did not cross."""
+    sent = crossed = 0.0
+    for burst in range(case.bursts):
+        for pair in range(case.pairs):
+            amount = float(fleet.amounts(burst, pair).sum())
+            sent += amount
+            crossed += amount * float(fleet.crossing[pair])
+    return 1 - crossed / sent if sent else 0.0
+
+
+def _completeness(case: Case, fleet: _Fleet, burst: int) -> float:
+    """Planned pair-seconds that anybody has on record as they were to be, at most."""
+    seen = 0.0
+    for pair, fate in enumerate(fleet.fates[burst]):
+        if fate in (*NOT_RUN, "lost", "late"):
+            continue
+        gap = case.gap_s if case.gap_both and pair < case.gap_pairs else 0
+        seen += max(0.0, float(fleet.spans_s[burst, pair]) - gap)
+    return seen / (case.pairs * case.burst_s)
+
+
+def _limiters(case: Case) -> frozenset[str]:
+    name = case.limiter
+    if name == "device":
+        return frozenset({"firewall"})
+    if name == "client-nic" and not (case.caps_known and case.counters_known):
+        return frozenset({"client-nic", "unknown"})
+    if name.endswith("-cpu") and not case.counters_known:
+        return frozenset({name, "unknown"})
+    known = {"offered": "offered-load", "none": "unknown", "policer": "unknown"}
+    return frozenset({known.get(name, name)})
+
+
+def _nic(case: Case, fleet: _Fleet) -> float:
+    each = float(fleet.levels.mean()) / case.pairs * header_ratio(case, "wire")
+    return each / NIC_LOAD if case.limiter == "client-nic" else 3 * each
+
+
+# What the device counts ----------------------------------------------------------------------
+
+
+def _others(case: Case, rng: Rng, level: float) -> tuple[Neighbour, ...]:
+    """Bursts of other runs, somewhere about ours, a few of them at the very same time."""
+    planned = _planned(case)
+    found = []
+    for number in range(case.other_runs):
+        at = float(rng.uniform(planned[0] - 120, planned[-1] + case.burst_s + 60))
+        if rng.random() < 0.3:
+            at = float(rng.choice(planned))
+        found.append(
+            Neighbour(
+                run_id=f"other-{number}",
+                burst_index=0,
+                start_s=int(at),
+                received_bytes=np.full(case.burst_s, case.other_level * level / 8),
+            )
+        )
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Foreign:
+    """What else crosses the device, bit/s at the ledger's layer on a grid of one second."""
+
+    start_s: float
+    rate: Floats
+    untold: Floats  # of it, what nobody told of
+
+    @classmethod
+    def of(cls, case: Case, rng: Rng, level: float, others: tuple[Neighbour, ...]) -> "_Foreign":
+        planned = _planned(case)
+        start_s = float(np.floor(planned[0] - case.quiet_s - 700))
+        end_s = planned[-1] + case.burst_s + case.quiet_s + 700
+        count = int(end_s - start_s)
+        ratio = header_ratio(case, case.ledger_layer)
+        full = level * ratio
+        untold = np.zeros(count)
+        if case.foreign:
+            steady = 1 + 0.02 * _noise(rng, (count,), 0.5)
+            untold += case.foreign * full * np.maximum(steady, 0.0)
+        if case.bursty:
+            untold += case.bursty * full * _on_off(case, rng, count)
+        at = start_s + np.arange(count)
+        if case.in_bursts:
+            inside = np.zeros(count, np.bool_)
+            for begun in planned:
+                inside |= (at >= np.floor(begun)) & (at < np.ceil(begun + case.burst_s))
+            untold[inside] += case.in_bursts * full
+        told = np.zeros(count)
+        for other in others:
+            place = int(other.start_s - start_s)
+            told[place : place + len(other.received_bytes)] += other.received_bytes[
+                : max(0, count - place)
+            ] * (8 * ratio)
+        rate = untold + told
+        return cls(start_s=start_s, rate=rate, untold=untold if case.others_known else rate)
+
+    def between(self, edges_s: Floats) -> Floats:
+        """Bytes between neighbouring instants of true time."""
+        at = self.start_s + np.arange(len(self.rate) + 1)
+        total = np.concatenate(([0.0], np.cumsum(self.rate / 8)))
+        return np.diff(np.interp(edges_s, at, total))
+
+    def taken_for_fleet(self, case: Case, burst: int) -> float:
+        """Bit/s in a burst beyond the level outside of bursts: nothing tells it from the fleet."""
+        at = self.start_s + np.arange(len(self.rate)) + 0.5
+        planned = _planned(case)
+        outside = np.ones(len(at), np.bool_)
+        for begun in planned:
+            outside &= (at < begun - 1) | (at > begun + case.burst_s + 1)
+        outside &= (at > planned[0] - case.quiet_s) & (
+            at < planned[-1] + case.burst_s + case.quiet_s
+        )
+        inside = (at > planned[burst]) & (at < planned[burst] + case.burst_s)
+        if outside.sum() < case.grain_s:
+            return 0.0  # no quiet time: whoever cannot know the level is not to pass
+        more = float(self.untold[inside].mean()) - float(self.untold[outside].mean())
+        return max(0.0, more)
+
+
+def _on_off(case: Case, rng: Rng, count: int) -> Floats:
+    """Mean 1: full or nothing, exponential spells."""
+    off_s = case.bursty_on_s * (1 - case.bursty_duty) / case.bursty_duty
+    told = np.zeros(count)
+    at, on = 0.0, bool(rng.random() < case.bursty_duty)
+    while at < count:
+        spell = 1 + float(rng.exponential(case.bursty_on_s if on else off_s))
+        if on:
+            told[int(at) : int(at + spell)] = 1 / case.bursty_duty
+        at, on = at + spell, not on
+    return told
+
+
+def _ledger(
+    case: Case, rng: Rng, fleet: _Fleet, foreign: _Foreign
+) -> tuple[FirewallLedger | None, float]:
+    """The device's count, and the share of bursts' time that it tells of."""
+    if not case.ledger:
+        return None, 0.0
+    planned, grain = _planned(case), case.grain_s
+    begin = planned[0] - case.quiet_s - case.phase * grain
+    end = planned[-1] + case.burst_s + case.quiet_s + case.lag_s
+    count = max(2, int(np.ceil((end - begin) / grain)) + 1)
+    labels = begin + grain * np.arange(count + 1, dtype=np.float64)
+    drift = case.lag_drift_s * (np.arange(count + 1) / count - 0.5)
+    jitter = rng.uniform(-1, 1, count + 1) * min(case.ledger_jitter_s, 0.3 * grain)
+    edges = np.maximum.accumulate(labels - case.lag_s - drift + jitter)
+    total = np.zeros(count + 1)
+    for burst in range(case.bursts):
+        for pair in range(case.pairs):
+            if fleet.crossing[pair] <= 0 or (
+                fleet.spans_s[burst, pair] <= 0 and fleet.fates[burst][pair] != "busy"
+            ):
+                continue
+            at, cumulative = _crossed(fleet, burst, pair)
+            first, last = np.searchsorted(edges, [at[0], at[-1]])
+            share = float(fleet.crossing[pair])
+            total[first:last] += np.interp(edges[first:last], at, cumulative) * share
+            total[last:] += cumulative[-1] * share
+    passed = np.diff(total) * header_ratio(case, case.ledger_layer) + foreign.between(edges)
+    passed *= 1 + case.ledger_noise * rng.standard_normal(count)
+    if case.duplicate:
+        passed *= 2
+    busy = np.flatnonzero(passed > 0.2 * passed.max())
+    for place in rng.permutation(busy)[: case.resets]:
+        passed[place] *= float(rng.uniform(0, 0.6))
+    if case.holes:
+        passed[rng.random(count) < case.holes] = np.nan
+    if case.unread_bins:
+        passed[-case.unread_bins :] = 0.0 if case.unread_zero else np.nan
+    from_s = labels[0] + case.cover_from * (labels[-1] - labels[0])
+    to_s = labels[0] + case.cover_to * (labels[-1] - labels[0])
+    kept = (labels[:-1] >= from_s - 1e-6) & (labels[1:] <= to_s + 1e-6)
+    if kept.sum() < 1:
+        return None, 0.0
+    known = kept & ~np.isnan(passed)
+    told = np.zeros(count)
+    for begun in planned:
+        told += np.clip(
+            np.minimum(edges[1:], begun + case.burst_s) - np.maximum(edges[:-1], begun), 0, None
+        )
+    ledger = FirewallLedger(
+        source="planted",
+        layer=("ip" if case.ledger_layer == "ip" else "wire") if case.layer_said else "unknown",
+        start_s=labels[:-1][kept],
+        end_s=labels[1:][kept],
+        bytes=passed[kept],
+        grain_s=grain,
+        read_at=_at(labels[-1] + 60),
+        lag_hint_s=case.lag_s if case.lag_hint else None,
+    )
+    return ledger, float(told[known].sum() / (case.bursts * case.burst_s))
+
+
+def _crossed(fleet: _Fleet, burst: int, pair: int) -> tuple[Floats, Floats]:
+    """A pair's bytes over true time; of a busy server those of the other run's test."""
+    if fleet.fates[burst][pair] != "busy":
+        return fleet.cumulated(burst, pair)
+    amounts = _stolen(fleet, burst, pair)
+    return fleet.starts_s[burst, pair] + fleet.bounds, np.concatenate(([0.0], np.cumsum(amounts)))
+
+
+def _stolen(fleet: _Fleet, burst: int, pair: int) -> Floats:
+    """What another run's client sent to this pair's server."""
+    heard = fleet.rates[burst].max(axis=0)
+    level = heard if heard.any() else np.full(len(heard), 1e9)
+    return np.asarray(np.round(level / 8 * np.diff(fleet.bounds)))
+
+
+# What agents leave on record --------------------------------------------------------------------
+
+
+def _at(epoch_s: float) -> datetime:
+    return datetime.fromtimestamp(epoch_s, UTC)
+
+
+def _plan(case: Case, fleet: _Fleet, limit: float) -> Plan:
+    each = float(fleet.rates.mean()) / case.streams
+    traffic = Traffic(
+        streams_count=case.streams,
+        direction=Direction(case.direction),
+        stream_bits_per_second=max(1, round(each)) if case.limiter == "offered" else None,
+    )
+    spec = RunSpec(
+        scenario="hunted",
+        pairs_count=case.pairs,
+        bursts_count=case.bursts,
+        burst_s=case.burst_s,
+        period_s=case.period_s,
+        traffic=traffic,
+        objective=Objective(
+            target_bits_per_second=limit / (1 - case.tolerance),
+            layer=Layer(case.layer),
+            tolerance_ratio=case.tolerance,
+            coverage_floor_ratio=COVERAGE_FLOOR,
+            residual_max_ratio=case.residual_max,
+        ),
+        clock_bound_max_s=CLOCK_GATE_S,
+        device={"sku": "standard"} if case.limiter == "single-flow" else {},
+    )
+    pairs = tuple(
+        Pair(
+            index=index,
+            endpoint=Endpoint(
+                agent_id=f"server-{index}", address=f"10.2.0.{index + 4}", port=5201 + index
+            ),
+        )
+        for index in range(case.pairs)
+    )
+    bursts = tuple(
+        Burst(index=index, planned_start_at=_at(float(at)), duration_s=case.burst_s)
+        for index, at in enumerate(_planned(case))
+    )
+    created_at = bursts[0].planned_start_at - timedelta(seconds=30)
+    return Plan(run_id="hunted", created_at=created_at, spec=spec, pairs=pairs, bursts=bursts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Clocks:
+    """Clocks of hosts, (bursts, pairs, 2): client and server."""
+
+    true_s: Floats  # ahead of UTC
+    told_s: Floats
+    after_s: Floats  # true, at the burst's end
+    told_after_s: Floats
+    bounds_s: Floats
+
+    @classmethod
+    def of(cls, case: Case, rng: Rng) -> "_Clocks":
+        shape = (case.bursts, case.pairs, 2)
+        steady = rng.uniform(-1, 1, (1, case.pairs, 2)) * case.offset_s
+        bounds = np.broadcast_to(case.bound_s * rng.uniform(0.5, 1, (1, case.pairs, 2)), shape)
+        honest = steady + 0.2 * bounds * rng.uniform(-1, 1, shape)
+        told = honest + 0.5 * bounds * rng.uniform(-1, 1, shape)
+        lies = np.zeros(shape)
+        liars = rng.random(case.pairs) < case.lie_share
+        lies[:, liars, 0] = case.lie_s * rng.choice([-1.0, 1.0], int(liars.sum()))
+        steps = np.where(rng.random((1, case.pairs, 2)) < case.step_share, case.step_s, 0.0)
+        true = honest + lies
+        return cls(
+            true_s=true,
+            told_s=told,
+            after_s=true + steps,
+            told_after_s=told + steps,
+            bounds_s=bounds,
+        )
+
+    def reading(
+        self, burst: int, pair: int, side: int, at: datetime, *, after: bool
+    ) -> ClockReading:
+        told = self.told_after_s if after else self.told_s
+        return ClockReading(
+            source=ClockSource.CHRONY,
+            read_at=at,
+            synchronised=True,
+            offset_s=float(told[burst, pair, side]),
+            bound_s=float(self.bounds_s[burst, pair, side]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Path:
+    """What a sender's kernel shows, a second."""
+
+    rtt_s: Floats
+    retransmits: Floats
+    cwnd_bytes: Floats
+
+
+def _path(case: Case, rng: Rng, fleet: _Fleet, amounts: Floats) -> _Path:
+    seconds = len(amounts)
+    base = fleet.rtt_s
+    segments = amounts / case.mss
+    rtt = base * (1 + 0.05 * rng.random(seconds))
+    lost, room = 0.0, 3.0
+    if case.limiter == "device":
+        rtt, lost, room = rtt + rng.uniform(0.002, 0.008), 3e-4, 1.2
+    elif case.limiter == "client-nic":
+        rtt, room = rtt + rng.uniform(0.001, 0.004), 1.3
+    elif case.limiter in ("policer", "single-flow"):
+        lost, room = 1e-3, 1.2
+    elif case.limiter == "window":
+        room = 1.0
+    return _Path(
+        rtt_s=rtt,
+        retransmits=rng.poisson(np.maximum(lost * segments, 0)).astype(np.float64),
+        cwnd_bytes=np.maximum(amounts * rtt * room, 1.0) * (1 + 0.01 * rng.random(seconds)),
+    )
+
+
+def _track(
+    side: Side, flow: Flow, zero_s: float, bounds: Floats, amounts: Floats, path: _Path | None
+) -> TrackColumns:
+    unknown = np.full(len(amounts), np.nan, np.float32)
+    return TrackColumns(
+        side=side,
+        flow=flow,
+        first_data_at_s=zero_s,
+        start_s=bounds[:-1],
+        end_s=bounds[1:],
+        transferred_bytes=amounts,
+        omitted=np.zeros(len(amounts), np.bool_),
+        retransmits_count=unknown if path is None else path.retransmits.astype(np.float32),
+        rtt_s=unknown if path is None else path.rtt_s.astype(np.float32),
+        cwnd_bytes=unknown if path is None else path.cwnd_bytes.astype(np.float32),
+        packets_count=unknown,
+        lost_count=unknown,
+    )
+
+
+def _host(
+    case: Case, rng: Rng, side: Side, stamps_s: Floats, tx: Floats, rx: Floats
+) -> HostColumns | None:
+    if not case.counters_known:
+        return None
+    wire = header_ratio(case, "wire")
+    count = len(tx)
+    pressed = case.limiter == f"{side.value}-cpu"
+    cpu = rng.uniform(0.93, 0.99, count) if pressed else rng.uniform(0.15, 0.5, count)
+    core = rng.uniform(0.985, 1.0, count) if pressed else np.minimum(0.9, cpu * 1.5)
+    return HostColumns(
+        start_at_s=stamps_s[:-1],
+        end_at_s=stamps_s[1:],
+        nic_rx_bytes=np.round(rx * wire + tx * 0.002),
+        nic_tx_bytes=np.round(tx * wire + rx * 0.002),
+        drops_count=np.zeros(count, np.float32),
+        cpu_busy_ratio=cpu.astype(np.float32),
+        cpu_busiest_core_ratio=core.astype(np.float32),
+    )
+
+
+def _flows(case: Case) -> tuple[tuple[Flow, float], ...]:
+    flows = Direction(case.direction).flows
+    return tuple((flow, 1 / len(flows)) for flow in flows)
+
+
+def _records(
+    case: Case, rng: Rng, fleet: _Fleet, clocks: _Clocks, plan: Plan, burst: Burst
+) -> tuple[dict[int, End], tuple[Record, ...]]:
+    ends: dict[int, End] = {}
+    records: list[Record] = []
+    forgers = set(rng.permutation(case.pairs)[: case.forged].tolist())
+    for pair in plan.pairs:
+        end, record = _pair(case, rng, fleet, clocks, plan, burst, pair)
+        if record is not None and pair.index in forgers:
+            record = forged(record, case.forge, case.forge_by)
+        ends[pair.index] = end
+        if record is not None:
+            records.append(record)
+    return ends, tuple(records)
+
+
+def _pair(
+    case: Case,
+    rng: Rng,
+    fleet: _Fleet,
+    clocks: _Clocks,
+    plan: Plan,
+    burst: Burst,
+    pair: Pair,
+) -> tuple[End, Record | None]:
+    """Both ends' account of one pair in one burst."""
+    b, p = burst.index, pair.index
+    fate = fleet.fates[b][p]
+    if fate == "missing":
+        return End(), None
+    job_id = f"{plan.run_id}.{b:05d}.{p:05d}"
+    cookie = f"cookie-{b}-{p}"
+    read = case.readings
+    before = {
+        side: clocks.reading(b, p, side, burst.planned_start_at, after=False)
+        if read in ("all", "before")
+        else None
+        for side in (0, 1)
+    }
+    after = {
+        side: clocks.reading(b, p, side, burst.planned_end_at, after=True)
+        if read == "all"
+        else None
+        for side in (0, 1)
+    }
+    claim = Claim(
+        job_id=job_id,
+        agent_id=f"client-{p}",
+        phase=Phase.RUNNING,
+        claimed_at=burst.planned_start_at - timedelta(seconds=8),
+        cookie=None if fate == "busy" else cookie,
+        clock=before[0],
+    )
+    failed = _failed(case, plan, burst, job_id, p, fate, before[0])
+    if fate == "null":
+        return End(claim=claim, report=failed), None
+    start_s, span = float(fleet.starts_s[b, p]), int(fleet.spans_s[b, p])
+    if fate == "busy":
+        amounts, span = _stolen(fleet, b, p), case.burst_s
+    else:
+        amounts = fleet.amounts(b, p)
+    bounds = fleet.bounds[: span + 1]
+    zeros = (start_s + clocks.true_s[b, p, 0], start_s + clocks.true_s[b, p, 1] + fleet.rtt_s / 2)
+    client_tracks: list[TrackColumns] = []
+    server_tracks: list[TrackColumns] = []
+    totals = []
+    buffered = min(case.streams * 262_144.0, float(amounts.sum()) * 0.02)
+    for flow, share in _flows(case):
+        arrived = np.round(amounts * share)
+        left = arrived.copy()
+        left[0] += buffered * share
+        path = _path(case, rng, fleet, left)
+        sends = Side.CLIENT if flow is Flow.UP else Side.SERVER
+        for side, tracks in ((Side.CLIENT, client_tracks), (Side.SERVER, server_tracks)):
+            sent = side is sends
+            zero_s = zeros[0 if side is Side.CLIENT else 1]
+            tracks.append(
+                _track(
+                    side, flow, zero_s, bounds, left if sent else arrived, path if sent else None
+                )
+            )
+        totals.append(
+            FlowTotals(
+                flow=flow,
+                sent_bytes=int(left.sum()),
+                sent_s=float(span),
+                received_bytes=int(arrived.sum()) + int(rng.integers(2)) * BLOCK_BYTES,
+                received_s=float(span),
+                retransmits_count=int(path.retransmits.sum()),
+                rtt_min_s=fleet.rtt_s,
+                rtt_mean_s=float(path.rtt_s.mean()),
+            )
+        )
+    up = amounts * sum(share for flow, share in _flows(case) if flow is Flow.UP)
+    down = amounts - up
+    stamps = [_stamps(zeros[side], bounds, clocks, b, p, side) for side in (0, 1)]
+    client_host = _host(case, rng, Side.CLIENT, stamps[0], up, down)
+    server_host = _host(case, rng, Side.SERVER, stamps[1], down, up)
+    engine = EngineReport(
+        engine="iperf3",
+        version="3.18",
+        cookie=cookie,
+        protocol=Protocol.TCP,
+        direction=Direction(case.direction),
+        streams_count=case.streams,
+        duration_s=case.burst_s,
+        mss_bytes=case.mss if case.mss_told else None,
+        totals=tuple(totals),
+    )
+    error_s = zeros[0] - burst.planned_start_at.timestamp()
+    report = JobReport(
+        job_id=job_id,
+        run_id=plan.run_id,
+        burst_index=b,
+        pair_index=p,
+        agent_id=f"client-{p}",
+        outcome=Outcome.LATE if error_s > plan.spec.late_after_s else Outcome.MEASURED,
+        reason="late" if error_s > plan.spec.late_after_s else None,
+        planned_start_at=burst.planned_start_at,
+        start_method=StartMethod.GATE,
+        process_start_at=burst.planned_start_at - timedelta(seconds=3),
+        first_data_at=_at(zeros[0]),
+        start_error_s=error_s,
+        ended_at=_at(zeros[0] + span),
+        engine=engine,
+        clock_before=before[0],
+        clock_after=after[0],
+        reported_at=burst.planned_end_at + timedelta(seconds=2),
+    )
+    test = ServerTest(
+        agent_id=pair.endpoint.agent_id,
+        endpoint=pair.endpoint,
+        client_address=f"10.{9 if fate == 'busy' else 1}.0.{p + 4}",
+        started_at=_at(zeros[1] - 2),
+        first_data_at=_at(zeros[1]),
+        ended_at=_at(zeros[1] + span),
+        engine=engine,
+        clock_before=before[1],
+        clock_after=after[1],
+    )
+    if fate == "busy":
+        test = test.model_copy(
+            update={"engine": engine.model_copy(update={"cookie": f"other-{b}-{p}"})}
+        )
+    elif p < case.strange_cookies:
+        test = test.model_copy(
+            update={"engine": engine.model_copy(update={"cookie": f"strange-{b}-{p}"})}
+        )
+    record = Record(
+        test=test,
+        tracks=tuple(server_tracks) if case.receivers_seconds else (),
+        host=server_host if server_host is not None else _no_host(),
+    )
+    end = End(claim=claim, report=report, tracks=tuple(client_tracks), host=client_host)
+    if p < case.gap_pairs and case.gap_s:
+        at = int(rng.integers(0, max(1, span - case.gap_s)))
+        record = replace(record, tracks=_without(record.tracks, at, case.gap_s))
+        if case.gap_both:
+            end = replace(end, tracks=_without(end.tracks, at, case.gap_s))
+    match fate:
+        case "busy":
+            return End(claim=claim, report=failed), record
+        case "lost":
+            return End(claim=claim), None
+        case "killed":
+            return replace(end, report=None), record
+        case "unheard":
+            return end, None
+        case "clientless":
+            return End(claim=claim), record
+    return end, record
+
+
+def _failed(
+    case: Case,
+    plan: Plan,
+    burst: Burst,
+    job_id: str,
+    pair: int,
+    fate: str,
+    clock: ClockReading | None,
+) -> JobReport:
+    """A client's account of an engine that sent nothing."""
+    why = (
+        "the server is busy running a test. try again later"
+        if fate == "busy"
+        else "unable to connect to server"
+    )
+    return JobReport(
+        job_id=job_id,
+        run_id=plan.run_id,
+        burst_index=burst.index,
+        pair_index=pair,
+        agent_id=f"client-{pair}",
+        outcome=Outcome.FAILED,
+        reason=why,
+        planned_start_at=burst.planned_start_at,
+        engine=EngineReport(engine="iperf3", version="3.18", error=why, exit_code=1),
+        clock_before=clock,
+        clock_after=clock,
+        reported_at=burst.planned_start_at + timedelta(seconds=2),
+    )
+
+
+def _stamps(
+    zero_s: float, bounds: Floats, clocks: _Clocks, burst: int, pair: int, side: int
+) -> Floats:
+    """When a host read its counters, by its own clock, which may step in mid-burst."""
+    step_s = float(clocks.after_s[burst, pair, side] - clocks.true_s[burst, pair, side])
+    stamps = zero_s + bounds
+    if step_s:
+        stamps = stamps + np.where(np.arange(len(bounds)) > len(bounds) // 2, step_s, 0.0)
+    return stamps
+
+
+def _no_host() -> HostColumns:
+    none, single = np.zeros(0), np.zeros(0, np.float32)
+    return HostColumns(
+        start_at_s=none,
+        end_at_s=none,
+        nic_rx_bytes=none,
+        nic_tx_bytes=none,
+        drops_count=single,
+        cpu_busy_ratio=single,
+        cpu_busiest_core_ratio=single,
+    )
+
+
+def _without(tracks: tuple[TrackColumns, ...], at: int, length: int) -> tuple[TrackColumns, ...]:
+    kept = []
+    for track in tracks:
+        keep = np.ones(len(track), np.bool_)
+        keep[at : at + length] = False
+        kept.append(track.rows(keep))
+    return tuple(kept)
+
+
+# Forgery ------------------------------------------------------------------------------------------
+
+
+def forged(record: Record, how: str, by: float) -> Record:
+    """A server's record whose rows were rewritten. What its client says stays as it was."""
+    tracks = tuple(_forged_track(track, how, by) for track in record.tracks)
+    if how != "times":
+        return replace(record, tracks=tracks)
+    engine = record.test.engine
+    totals = tuple(
+        total.model_copy(update={"received_bytes": int((total.received_bytes or 0) * by)})
+        for total in engine.totals
+    )
+    test = record.test.model_copy(update={"engine": engine.model_copy(update={"totals": totals})})
+    return replace(record, test=test, tracks=tracks)
+
+
+def _forged_track(track: TrackColumns, how: str, by: float) -> TrackColumns:
+    amounts = track.transferred_bytes.copy()
+    start, end = track.start_s.copy(), track.end_s.copy()
+    some = np.arange(len(amounts)) % 5 == 1
+    changes: dict[str, Any] = {}
+    match how:
+        case "times":
+            changes["transferred_bytes"] = np.round(amounts * by)
+        case "huge":
+            amounts[len(amounts) // 2] = 1e15
+            changes["transferred_bytes"] = amounts
+        case "negative":
+            amounts[some] *= -1
+            changes["transferred_bytes"] = amounts
+        case "nan":
+            amounts[some] = np.nan
+            changes["transferred_bytes"] = amounts
+        case "reverse":
+            start[some], end[some] = end[some], start[some]
+            changes |= {"start_s": start, "end_s": end}
+        case "repeat":
+            twice = track.rows(np.repeat(np.arange(len(amounts)), 2))
+            half = np.linspace(start[0], end[-1], 2 * len(amounts) + 1)
+            return replace(twice, start_s=half[:-1], end_s=half[1:])
+        case "shift":
+            changes["first_data_at_s"] = track.first_data_at_s + by
+        case _:
+            raise ValueError(f"forge: {how} is not one")
+    return replace(track, **changes)
