@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from coordinator.core.compare import Group, compare, observe
-from coordinator.core.evidence import (
+from coordinator.core.judge.comparison import Group, compare, observe
+from coordinator.core.judge.reconcile import Neighbour
+from coordinator.core.judge.summary import BurstSummary, RunSummary, measure_burst, summarise_run
+from coordinator.core.measure.evidence import (
     BurstEvidence,
     FirewallLedger,
     HostColumns,
@@ -21,9 +23,7 @@ from coordinator.core.evidence import (
     join_tests,
     track_columns,
 )
-from coordinator.core.reconcile import Neighbour
-from coordinator.core.runs import Burst, Layer, Objective, Pair, Plan, RunSpec
-from coordinator.core.summary import BurstSummary, RunSummary, measure_burst, summarise_run
+from coordinator.core.plan.spec import Burst, Layer, Objective, Pair, Plan, RunSpec
 from exchange.messages import Claim, JobReport, ServerTest, Track
 
 __all__ = [
