@@ -11,7 +11,6 @@ from coordinator.cli.event_stream import StreamEvent, events_of
 from coordinator.core.judge.comparison import Comparison
 from coordinator.core.judge.course import Course
 from coordinator.core.judge.summary import RunSummary
-from coordinator.core.live.progress import Progress
 from coordinator.core.live.status import RunStatus
 from coordinator.core.plan.meter import PriceMeter
 from coordinator.imports.import_answers import ImportedRecordings
@@ -78,9 +77,6 @@ class Client:
                     yield event
         except httpx.HTTPError as error:
             raise self._silence(error) from error
-
-    async def progress(self, run_id: str) -> Progress:
-        return Progress.model_validate(await self._call("GET", f"/v1/runs/{run_id}/progress"))
 
     async def summary(self, run_id: str) -> RunSummary | None:
         """None while the run goes on."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coordinator import scenarios
-from coordinator.cli import display
+from coordinator.cli import display, watch
 from coordinator.cli.client import ApiError, Client, connect
 from coordinator.cli.connection import Json
 from coordinator.cli.exits import Exit, stop
@@ -261,7 +261,7 @@ async def _follow(
         first_start_at = status.bursts[0].planned_start_at
         killer = asyncio.create_task(_kill_one(agents, first_start_at, options, steps))
         try:
-            return await display.follow(client, status.run_id, quiet=quiet)
+            return await watch.follow(client, status.run_id, plain=True, quiet=quiet)
         finally:
             killer.cancel()
 

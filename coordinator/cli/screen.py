@@ -1,4 +1,4 @@
-"""The full-screen picture of a run, for a terminal of any size. Pure."""
+"""The picture of a run, for a terminal of any size, or in one line. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -41,6 +41,48 @@ def draw(watched: Watched, width: int, height: int, now: datetime, problem: str 
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return Text("\n").join(lines)
+
+
+def line(watched: Watched, now: datetime, width: int = 60) -> str:
+    """Where a run stands, in one line; ``now`` is the coordinator's time."""
+    status = watched.status
+    if status is None:
+        return "waiting for the coordinator"
+    burst = status.burst
+    said = f"{status.run_id}: {status.state}, burst {burst.index + 1}/{status.bursts_count}"
+    rates = _whole(watched)
+    match burst.phase:
+        case BurstPhase.PLANNED | BurstPhase.ARMING:
+            wait_s = (burst.planned_start_at - now).total_seconds()
+            said += f", armed {burst.armed_count}/{status.pairs_count}, fires in {wait_s:.0f} s"
+        case BurstPhase.RUNNING if rates:
+            newest, top = max(rates), max(rates.values()) or 1.0
+            blocks = [_EIGHTHS[round(rates[second] / top * 8)] for second in sorted(rates)[-width:]]
+            said += f", second {newest + 1}: {''.join(blocks)} {rate(rates[newest])} "
+            said += watched.shown_layer
+        case BurstPhase.COLLECTING | BurstPhase.OVER:
+            said += f", reported {burst.reported_count}/{burst.claimed_count}"
+    if status.state not in (RunState.FINISHED, RunState.CANCELLED):
+        said += f", ETA {max(0.0, (status.ends_at - now).total_seconds()):.0f} s"
+    return f"{said}; no news: {status.problem}" if status.problem else said
+
+
+def stands(watched: Watched) -> object:
+    """What must change before a new line is worth printing."""
+    if watched.status is None:
+        return None
+    status, burst = watched.status, watched.status.burst
+    moved = (burst.index, burst.phase, burst.armed_count, burst.reported_count)
+    return status.state, status.problem, *moved, len(_whole(watched))
+
+
+def _whole(watched: Watched) -> Mapping[int, float]:
+    """The fleet's rate in the seconds that stand; where engines are mute, in all."""
+    return {
+        second: value
+        for second, value in watched.rates().items()
+        if value is not None and second < watched.known_s
+    }
 
 
 def _title(watched: Watched, status: LiveStatus) -> Text:

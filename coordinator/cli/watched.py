@@ -37,6 +37,7 @@ class Watched:
     rtt: dict[int, float | None] = field(default_factory=dict)
     pairs_bits_per_second: NDArray[np.float64] | None = None  # newest known second; NaN unknown
     newest_second: int | None = None
+    known_s: int = 0  # seconds below this one stand
     layer: str = "payload"
     over: bool = False
     burst_index: int = 0
@@ -75,11 +76,12 @@ class Watched:
         if burst_index != self.burst_index:
             self.burst_index = burst_index
             self.figures = self.ledger = self.pairs_bits_per_second = self.newest_second = None
+            self.known_s = 0
             self.findings, self.fleet, self.coverage, self.rtt = {}, {}, {}, {}
 
     def _take_seconds(self, seconds: LiveSeconds) -> None:
         self._turn_to(seconds.burst_index)
-        self.layer = seconds.layer
+        self.layer, self.known_s = seconds.layer, seconds.known_s
         self.fleet |= dict(zip(seconds.second, seconds.fleet_bits_per_second, strict=True))
         self.coverage |= dict(zip(seconds.second, seconds.coverage_ratio, strict=True))
         self.rtt |= dict(zip(seconds.second, seconds.rtt_mean_s, strict=True))

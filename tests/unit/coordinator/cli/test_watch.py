@@ -15,7 +15,7 @@ from coordinator.api import create_app
 from coordinator.cli.client import ApiError, Client
 from coordinator.cli.event_stream import events_of
 from coordinator.cli.in_process import InProcessTransport
-from coordinator.cli.screen import FOOTER, draw
+from coordinator.cli.screen import FOOTER, draw, line, stands
 from coordinator.cli.watched import Watched
 from coordinator.core.live.look import UNKNOWN_CELL, LiveSeconds, LiveStatus
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState
@@ -126,6 +126,24 @@ def test_the_chart_shows_rates_gaps_and_the_target() -> None:
     each = len(columns) // 30
     assert columns[2 * each] == "·"  # second 2 is a gap, not a zero
     assert columns[3 * each] == "█"
+
+
+def test_a_line_says_where_a_run_stands() -> None:
+    watched = Watched()
+    assert line(watched, NOW) == "waiting for the coordinator"
+    watched.take("status", status(BurstPhase.ARMING, RunState.ARMING).model_dump_json())
+    assert line(watched, NOW) == "r1: arming, burst 1/1, armed 2/3, fires in 10 s, ETA 65 s"
+    armed = stands(watched)
+    watched = running()
+    assert stands(watched) != armed
+    assert line(watched, START) == (
+        "r1: running, burst 1/1, second 4: ▃▅█ 300 Mbit/s payload, ETA 55 s"
+    )
+    watched.known_s = 2  # what is still coming in is no dip
+    assert "second 2: ▄█ 200 Mbit/s payload" in line(watched, START)
+    over = status(BurstPhase.COLLECTING, RunState.COLLECTING, problem="the table is away")
+    watched.take("status", over.model_dump_json())
+    assert line(watched, START).endswith(", reported 0/3, ETA 55 s; no news: the table is away")
 
 
 def test_a_pair_of_which_nothing_is_known_is_no_zero() -> None:
