@@ -183,7 +183,7 @@ def test_it_fits_into_any_terminal(width: int, height: int, pairs: int) -> None:
 
 async def test_events_are_read_as_the_standard_says() -> None:
     async def stream() -> AsyncIterator[str]:
-        for line in (
+        for said in (
             ": beat",
             "",
             "id: 7",
@@ -194,7 +194,7 @@ async def test_events_are_read_as_the_standard_says() -> None:
             "data: x",
             "",
         ):
-            yield line
+            yield said
 
     found = [event async for event in events_of(stream())]
     assert [(e.name, e.data, e.id) for e in found] == [
