@@ -18,6 +18,7 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 
 from coordinator.views.charts.theme import HEAT, PALETTES, Theme
+from coordinator.views.page_words import page_words
 
 FOLDER: Final = Path(__file__).parents[2] / "dashboards" / "web"
 _TYPES: Final = {
@@ -29,6 +30,7 @@ _TYPES: Final = {
 _COMPRESSED_FROM_BYTES: Final = 1400  # below it one packet carries the file anyway
 PLOTLY: Final = "plotly.min.js"
 PALETTE: Final = "palette.css"
+WORDS: Final = "words.js"
 # Plotly fills one empty <style> through the CSSOM, which is no inline style: this is the digest of
 # the empty text. It also sets style attributes, which can restyle its own drawing and run nothing.
 _EMPTY_STYLE: Final = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
@@ -74,6 +76,7 @@ def site() -> Site:
     paths = sorted(FOLDER.glob("*")) if FOLDER.is_dir() else []
     texts = {path.name: path.read_bytes() for path in paths if path.suffix in _TYPES}
     texts[PALETTE] = palette().encode()
+    texts[WORDS] = page_words().encode()
     plotly = find_plotly()
     digest = hashlib.sha256(str(plotly and plotly.stat().st_size).encode())
     for name, text in texts.items():

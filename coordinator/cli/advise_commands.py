@@ -6,6 +6,7 @@ import typer
 
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.quantities import parse_rate, parse_size, parse_time
+from coordinator.core import words
 
 app = typer.Typer(help="Arithmetic that saves a burst.", no_args_is_help=True)
 
@@ -43,7 +44,7 @@ def window(
         typer.echo(advice.model_dump_json(indent=2))
         return
     typer.echo(
-        f"{advice.bits_per_second / 1e9:.4g} Gbit/s of payload over {advice.rtt_s * 1e3:.4g} ms: "
+        f"{words.rate(advice.bits_per_second)} of payload over {words.time(advice.rtt_s)}: "
         f"{advice.bdp_bytes} bytes in flight (BDP)"
     )
     typer.echo(advice.sentence)

@@ -14,6 +14,7 @@ from coordinator.cli.exits import Exit, stop
 from coordinator.cli.import_commands import zone_of
 from coordinator.cli.run_commands import print_json, resolve_run
 from coordinator.cli.suggest import near
+from coordinator.core import words
 from coordinator.core.judge.comparison import Comparison, Metric
 from coordinator.imports.time_text import parse_time, parse_zone, to_utc
 from coordinator.views.groups import CompareRequest, Selection
@@ -197,7 +198,7 @@ def _cells(metric: Metric) -> list[str]:
 
 def _said(unit: str, value: float) -> str:
     if unit.startswith("bit/s"):
-        return display.rate(value)
+        return words.rate(value)
     if unit.startswith("s,"):
-        return f"{value * 1e3:.3g} ms"
-    return f"{value:.3g}"
+        return words.time(value)
+    return words.number(value)

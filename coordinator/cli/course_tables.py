@@ -2,7 +2,8 @@
 
 from rich.console import Console
 
-from coordinator.cli.display import UNWRAPPED_WIDTH, ratio, table
+from coordinator.cli.display import UNWRAPPED_WIDTH, table
+from coordinator.core import words
 from coordinator.core.judge.course import Course, bursts_of
 from coordinator.core.measure.disruptions import Disruption, gravity
 
@@ -37,8 +38,8 @@ def _availability(course: Course) -> tuple[list[str], list[list[str]]]:
     assert said is not None  # noqa: S101 - the caller looked
     return ["up", "of what is known", "planned", "down", "unknown"], [
         [
-            ratio(said.up_ratio),
-            ratio(said.known_ratio),
+            words.ratio(said.up_ratio),
+            words.ratio(said.known_ratio),
             f"{said.planned_s} pair-seconds",
             str(said.down_s),
             str(said.unknown_s),
@@ -69,7 +70,7 @@ def _disruptions(course: Course) -> tuple[list[str], list[list[str]]]:
             each.kind.value,
             _who(each),
             f"{each.duration_s:.1f} s",
-            _bytes(each.short_bytes),
+            words.size(each.short_bytes),
             "; ".join(each.causes),
         ]
         for each in sorted(gravest, key=lambda each: each.start_at)
@@ -81,13 +82,3 @@ def _who(disruption: Disruption) -> str:
         return f"all {disruption.pairs_count} pairs"
     more = disruption.pairs_count - 3
     return ", ".join(disruption.pairs[:3]) + (f" and {more} more" if more > 0 else "")
-
-
-def _bytes(count: float | None) -> str:
-    """Decimal bytes with their unit, or `unknown`."""
-    if count is None:
-        return "unknown"
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count:.0f} B"

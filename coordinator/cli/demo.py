@@ -24,6 +24,7 @@ from coordinator.cli.exits import Exit, stop
 from coordinator.cli.lab_commands import AZURE_NIC_BITS_PER_SECOND, free_prefix
 from coordinator.cli.run_commands import print_json
 from coordinator.cli.verdict import exit_of, show_summary
+from coordinator.core import words
 from coordinator.core.judge.summary import RunSummary
 from coordinator.views.requests import LaunchRequest
 from exchange.messages import Role
@@ -183,7 +184,7 @@ def _standing_lab(options: DemoOptions, prefix: str, steps: display.Steps) -> It
         else:
             steps.say(
                 f"building the lab: {options.pairs_count} clients, {options.pairs_count} servers, "
-                f"a firewall of {display.rate(spec.firewall_bits_per_second)} at 1:{options.scale}"
+                f"a firewall of {words.rate(spec.firewall_bits_per_second)} at 1:{options.scale}"
             )
             lab = network.up(spec)
         for limit in lab.limits:

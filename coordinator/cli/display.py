@@ -7,9 +7,6 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from coordinator.views.words import rate as rate
-from coordinator.views.words import ratio as ratio
-
 UNWRAPPED_WIDTH = 1000  # columns
 
 

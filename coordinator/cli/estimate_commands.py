@@ -11,6 +11,7 @@ from coordinator.cli.client import Client
 from coordinator.cli.connection import Api, Json, operator_name, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.run_commands import RunArgument, print_json, resolve_run
+from coordinator.core import words
 from coordinator.core.plan.cost_estimate import Estimate
 from coordinator.core.plan.meter import PriceMeter
 from coordinator.core.plan.price import Bill, usd
@@ -61,7 +62,7 @@ def price(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
         return
     if not meter.charged:
         typer.echo(f"{meter.not_charged_why}; the figures are what it would cost at real scale")
-    typer.echo(f"spent: {_total(meter.spent)}, of {meter.real_ip_bytes / 1e9:,.1f} GB at IP")
+    typer.echo(f"spent: {_total(meter.spent)}, of {words.size(meter.real_ip_bytes)} at IP")
     typer.echo(f"at its end: {_total(meter.projected)}")
     _show_bill(meter.projected)
     if meter.budget_usd is not None:
@@ -76,7 +77,7 @@ def _show(said: Appraisal) -> None:
     typer.echo(_headline(price))
     _show_bill(price.bill)
     typer.echo(
-        f"{price.traffic_s:g} s of traffic at {display.rate(price.ip_bits_per_second)} IP "
+        f"{price.traffic_s:g} s of traffic at {words.rate(price.ip_bits_per_second)} IP "
         f"({price.rate_how}), over {price.elapsed_s / 3600:.2f} h"
     )
     typer.echo(f"prices: {price.prices}, {price.prices_as_of}, {price.region}")

@@ -14,6 +14,7 @@ from coordinator.cli.client import Client
 from coordinator.cli.connection import Api, Json, operator_name, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.run_commands import print_json
+from coordinator.core import words
 from coordinator.core.judge.judge import Finding
 from coordinator.core.measure.original_bursts import OriginalBurst
 from coordinator.imports import BadFile
@@ -216,9 +217,9 @@ def _burst_cells(burst: OriginalBurst) -> list[str]:
         str(len(burst.late_pairs)),
         str(len(burst.null_pairs)),
         str(burst.pairs_planned - burst.pairs_measured - len(burst.null_pairs)),
-        display.rate(burst.fleet_received_bits_per_second),
-        display.rate(held.firewall_bits_per_second if held else None),
-        display.ratio(held.residual_ratio if held else None),
+        words.rate(burst.fleet_received_bits_per_second),
+        words.rate(held.firewall_bits_per_second if held else None),
+        words.ratio(held.residual_ratio if held else None),
     ]
 
 
@@ -231,10 +232,10 @@ def _file_cells(result: FileResult) -> list[str]:
         result.state.value,
         result.version or "unknown",
         traffic,
-        display.rate(result.sent_bits_per_second),
-        display.rate(result.received_bits_per_second),
+        words.rate(result.sent_bits_per_second),
+        words.rate(result.received_bits_per_second),
         "unknown" if result.retransmits is None else str(result.retransmits),
-        "unknown" if result.rtt_mean_s is None else f"{result.rtt_mean_s * 1e3:.3g} ms",
+        words.time(result.rtt_mean_s),
     ]
 
 

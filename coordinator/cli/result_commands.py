@@ -12,6 +12,7 @@ from coordinator.cli.client import Client
 from coordinator.cli.connection import Api, Json, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.run_commands import RunArgument, print_json, resolve_run
+from coordinator.core import words
 from coordinator.runs.listing import ListedState, RunGroups, state_of
 from coordinator.views.burst_answers import BurstEntry, PairEntry, RunReconciliation
 from exchange.messages import Presence
@@ -110,7 +111,7 @@ def list_runs(
                 header.created_by,
                 _verdict(header) or "not over",
                 "" if header.outcome is None else _received(header),
-                "" if header.outcome is None else display.ratio(header.outcome.completeness_ratio),
+                "" if header.outcome is None else words.ratio(header.outcome.completeness_ratio),
             ]
             for header in found
         ],
@@ -126,7 +127,7 @@ def _verdict(header: RunHeader) -> str | None:
 
 def _received(header: RunHeader) -> str:
     outcome = header.outcome
-    return display.rate(None if outcome is None else outcome.fleet_received_bits_per_second)
+    return words.rate(None if outcome is None else outcome.fleet_received_bits_per_second)
 
 
 def aggregate(
@@ -159,12 +160,10 @@ def aggregate(
                 str(group.runs_count),
                 ", ".join(f"{count} {verdict}" for verdict, count in group.verdicts.items()),
                 *(
-                    display.rate(getattr(group.received, f"{name}_bits_per_second", None))
+                    words.rate(getattr(group.received, f"{name}_bits_per_second", None))
                     for name in ("mean", "median", "min", "max")
                 ),
-                display.ratio(
-                    None if group.completeness is None else group.completeness.mean_ratio
-                ),
+                words.ratio(None if group.completeness is None else group.completeness.mean_ratio),
             ]
             for group in found.groups
         ],
@@ -192,8 +191,8 @@ def bursts(run_id: RunArgument, limit: Limit = 100, api: Api = None, as_json: Js
                 f"{entry.status.planned_start_at:%Y-%m-%d %H:%M:%S}",
                 entry.status.phase.value,
                 f"{shown.pairs_measured}/{shown.pairs_planned}" if shown else "",
-                display.rate(shown.fleet_received_bits_per_second) if shown else "",
-                display.rate(shown.firewall_bits_per_second) if shown else "",
+                words.rate(shown.fleet_received_bits_per_second) if shown else "",
+                words.rate(shown.firewall_bits_per_second) if shown else "",
                 shown.limiter.value if shown else "",
                 shown.verdict.value if shown else "",
             ]
@@ -228,8 +227,8 @@ def pairs(
                 entry.client_agent_id or "nobody",
                 f"{entry.endpoint.agent_id} {entry.endpoint.address}:{entry.endpoint.port}",
                 shown.state.value if shown else (entry.outcome or entry.phase or "waiting"),
-                display.rate(shown.received_bits_per_second) if shown else "",
-                display.ratio(shown.completeness_ratio) if shown else "",
+                words.rate(shown.received_bits_per_second) if shown else "",
+                words.ratio(shown.completeness_ratio) if shown else "",
                 (shown.reason if shown else entry.reason) or "",
             ]
             for entry in found
@@ -289,9 +288,9 @@ def reconciliation(run_id: RunArgument, api: Api = None, as_json: Json = False) 
         [
             [
                 name,
-                display.rate(part.firewall_bits_per_second),
-                display.ratio(part.residual_ratio),
-                display.ratio(part.residual_uncertainty_ratio),
+                words.rate(part.firewall_bits_per_second),
+                words.ratio(part.residual_ratio),
+                words.ratio(part.residual_uncertainty_ratio),
                 "unknown" if part.lag_s is None else f"{part.lag_s:.1f} s",
                 "; ".join(cause.sentence for cause in part.causes),
             ]
@@ -321,9 +320,7 @@ def agents(api: Api = None, as_json: Json = False) -> None:
                 f"{presence.beat_at:%Y-%m-%d %H:%M:%SZ}",
                 presence.address,
                 presence.engine_version or "none",
-                "unknown"
-                if presence.clock is None or presence.clock.bound_s is None
-                else f"{presence.clock.bound_s * 1e3:.2f} ms",
+                words.time(None if presence.clock is None else presence.clock.bound_s),
                 presence.problem or "",
             ]
             for presence in found

@@ -16,6 +16,7 @@ from coordinator.cli.exits import Exit, stop
 from coordinator.cli.hard_end import read_end
 from coordinator.cli.suggest import complete_field, complete_run, complete_scenario
 from coordinator.cli.verdict import exit_of, show_summary
+from coordinator.core import words
 from coordinator.core.judge.course import Course
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.status import RunStatus
@@ -231,7 +232,7 @@ def list_scenarios(
                 str(spec.pairs_count),
                 str(spec.traffic.streams_count),
                 f"{spec.bursts_count} x {spec.burst_s} s every {spec.period_s} s",
-                display.rate(spec.objective.target_bits_per_second)
+                words.rate(spec.objective.target_bits_per_second)
                 if spec.objective.target_bits_per_second
                 else "none",
                 spec.description,

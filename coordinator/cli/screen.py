@@ -11,7 +11,7 @@ from rich.text import Text
 from coordinator.cli.watched import Watched
 from coordinator.core.live.look import LiveStatus
 from coordinator.core.live.status import BurstPhase, RunState
-from coordinator.views.words import count, milliseconds, rate, ratio
+from coordinator.core.words import count, rate, ratio, time
 
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 _STYLES: Final = {"problem": "bold red", "warning": "yellow", "note": "dim"}
@@ -156,8 +156,8 @@ def _facts(watched: Watched, width: int) -> list[Text]:
         resent = [f.retransmits_count for f in summary.flows if f.retransmits_count is not None]
         facts += [
             ("complete", ratio(summary.completeness_ratio, 1)),
-            ("start spread", milliseconds(summary.start_spread_s)),
-            ("RTT", milliseconds(rtt)),
+            ("start spread", time(summary.start_spread_s)),
+            ("RTT", time(rtt)),
             ("resent", count(sum(resent)) if resent else "unknown"),
             ("CPU", f"{ratio(cpu[0], 0)} / {ratio(cpu[1], 0)}"),
         ]

@@ -16,6 +16,7 @@ from coordinator.cli.exits import Exit, stop
 from coordinator.cli.quantities import parse_rate, parse_time
 from coordinator.cli.report_commands import save_chart
 from coordinator.cli.run_commands import print_json
+from coordinator.core import words
 from coordinator.studies.study import (
     AB,
     Axis,
@@ -332,9 +333,9 @@ def _row(study: Study, result: TrialResult) -> list[str]:
         str(result.index + 1),
         what + mark,
         _rate(result),
-        "unknown" if firewall is None else display.rate(firewall),
-        "unknown" if rtt_s is None else f"{rtt_s * 1e3:.3g} ms",
-        " / ".join("unknown" if cost is None else f"{cost:.3g}" for cost in costs),
+        words.rate(firewall),
+        words.time(rtt_s),
+        " / ".join(words.number(cost) for cost in costs),
         result.limiter.value,
         result.problem or (result.verdict.value if result.verdict else "unknown"),
     ]
@@ -346,8 +347,7 @@ def _is_knee(study: Study, result: TrialResult) -> bool:
 
 
 def _rate(result: TrialResult) -> str:
-    rate = result.received_bits_per_second
-    return "unknown" if rate is None else display.rate(rate)
+    return words.rate(result.received_bits_per_second)
 
 
 def _stands(study: Study) -> str:

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from rich.console import Console
 
 from coordinator.cli.course_tables import show_course
-from coordinator.cli.display import rate, ratio, table
+from coordinator.cli.display import table
 from coordinator.cli.exits import Exit
+from coordinator.core import words
 from coordinator.core.judge.judge import Verdict
 from coordinator.core.judge.summary import RunSummary
 
@@ -46,7 +47,12 @@ def _figures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
     """Each figure as measured and, in a scaled lab, as it stands for."""
 
     def both(name: str, layer: str, measured: float | None, real: float | None) -> list[str]:
-        return [name, layer, rate(measured), *([rate(real)] if summary.scale != 1 else [])]
+        return [
+            name,
+            layer,
+            words.rate(measured),
+            *([words.rate(real)] if summary.scale != 1 else []),
+        ]
 
     held = summary.reconciliation
     columns = ["", "layer", "measured", *(["stands for"] if summary.scale != 1 else [])]
@@ -77,9 +83,9 @@ def _figures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
         ),
     ]
     rows += [
-        ["completeness", "", ratio(summary.completeness_ratio)],
+        ["completeness", "", words.ratio(summary.completeness_ratio)],
         ["pairs measured", "", f"{summary.pairs_measured} of {summary.pairs_planned}"],
-        ["start spread", "", _milliseconds(summary.start_spread_s)],
+        ["start spread", "", words.time(summary.start_spread_s)],
         ["limiter", "", summary.limiter.value],
     ]
     rows += [
@@ -92,19 +98,19 @@ def _figures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
     ]
     if summary.probe_loss_ratio is not None:
         said = (
-            f"p50 {_milliseconds(summary.probe_p50_s, 2)}, p99 "
-            f"{_milliseconds(summary.probe_p99_s, 2)}, lost {ratio(summary.probe_loss_ratio)}"
+            f"p50 {words.time(summary.probe_p50_s)}, p99 "
+            f"{words.time(summary.probe_p99_s)}, lost {words.ratio(summary.probe_loss_ratio)}"
         )
         rows.append(["probes under load", "", said])
     if held is not None:
-        uncertainty = ratio(held.residual_uncertainty_ratio)
+        uncertainty = words.ratio(held.residual_uncertainty_ratio)
         rows[4:4] = [
             ["lag", "", "unknown" if held.lag_s is None else f"{held.lag_s:.1f} s"],
             ["header overhead", "", f"{held.overhead_ratio:.4f}"],
             [
                 "residual, bypassed" if held.bypassed else "residual",
                 held.layer,
-                f"{ratio(held.residual_ratio)} +- {uncertainty}",
+                f"{words.ratio(held.residual_ratio)} +- {uncertainty}",
             ],
         ]
     return columns, rows
@@ -120,11 +126,11 @@ def _bursts(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
             str(burst.index + 1),
             f"{burst.planned_start_at:{stamp}}",
             f"{burst.pairs_measured}/{burst.pairs_planned}",
-            ratio(burst.completeness_ratio, 1),
-            ratio(burst.availability.up_ratio if burst.availability else None, 1),
-            rate(burst.fleet_received_bits_per_second),
-            rate(burst.firewall_bits_per_second),
-            _milliseconds(burst.start_spread_s),
+            words.ratio(burst.completeness_ratio, 1),
+            words.ratio(burst.availability.up_ratio if burst.availability else None, 1),
+            words.rate(burst.fleet_received_bits_per_second),
+            words.rate(burst.firewall_bits_per_second),
+            words.time(burst.start_spread_s),
             burst.verdict.value,
         ]
         for burst in summary.bursts
@@ -135,7 +141,7 @@ def _latency(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
     """Round trips of the fleet's probes, phase by phase; a line a burst."""
 
     def told(values: Iterable[float | None], times: float) -> str:
-        return " / ".join("unknown" if v is None else f"{v * times:.3g}" for v in values)
+        return " / ".join(words.number(None if v is None else v * times) for v in values)
 
     lines = []
     for burst in summary.bursts:
@@ -151,7 +157,7 @@ def _latency(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
                     for name in ("p50_s", "p90_s", "p99_s")
                 ),
                 told((phase.loss_ratio for phase in phases), 100),
-                ratio(fleet.buffer_delay_ratio, 0),
+                words.ratio(fleet.buffer_delay_ratio, 0),
                 str(burst.latency.spikes_count),
             ]
         )
@@ -168,7 +174,3 @@ def _measures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
         said = [f"{values[name]:.5g}" if name in values else "unknown" for name in names]
         lines.append([str(burst.index + 1), *said])
     return ["", *(f"{name} ({told[name]})" for name in names)], lines
-
-
-def _milliseconds(seconds: float | None, digits: int = 0) -> str:
-    return "unknown" if seconds is None else f"{seconds * 1000:.{digits}f} ms"

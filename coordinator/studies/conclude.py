@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
+from coordinator.core import words
 from coordinator.core.judge.comparison import Comparison
-from coordinator.core.judge.judge import gbits
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.plan.spec import RunSpec
 from coordinator.studies.knee import POINTS_MIN_COUNT, is_enough, knee_index
@@ -183,7 +183,7 @@ def _bent(field: str, points: Sequence[_Point]) -> tuple[Knee | None, str]:
     if index is None:
         most = max(points, key=lambda point: point.bits_per_second)
         said = "no knee" if is_enough(values) else f"a knee is unknown: {_TOO_FEW}"
-        rate = gbits(most.bits_per_second)
+        rate = words.rate(most.bits_per_second)
         return None, f"{said}; most at {most.value:g}: {rate} of payload"
     knee = Knee(
         field=field,
@@ -192,15 +192,15 @@ def _bent(field: str, points: Sequence[_Point]) -> tuple[Knee | None, str]:
         share_ratio=rates[index] / max(rates),
     )
     return knee, (
-        f"the knee is at {knee.value:g}, with {gbits(knee.received_bits_per_second)} of payload, "
-        f"{knee.share_ratio:.0%} of the most"
+        f"the knee is at {knee.value:g}, with {words.rate(knee.received_bits_per_second)} of "
+        f"payload, {knee.share_ratio:.0%} of the most"
     )
 
 
 def _ranked(axis: Axis, points: Sequence[_Point]) -> str:
     """Values that are no numbers, the highest rate first; those without a whole trial last."""
     ranked = sorted(points, key=lambda point: point.bits_per_second, reverse=True)
-    parts = [f"{point.value} {gbits(point.bits_per_second)}" for point in ranked]
+    parts = [f"{point.value} {words.rate(point.bits_per_second)}" for point in ranked]
     there = [point.value for point in points]
     parts += [f"{value} unknown" for value in axis.values if value not in there]
     return f"most with {parts[0]} of payload; then {', '.join(parts[1:]) or 'no other'}"
@@ -217,7 +217,7 @@ def _searched(
     answer = found(question, spec, results)
     goals = [f"a shortfall of at most {question.shortfall_max_ratio:.2%}"]
     if question.rtt_mean_max_s is not None:
-        goals.append(f"a mean RTT of at most {question.rtt_mean_max_s * 1e3:g} ms")
+        goals.append(f"a mean RTT of at most {words.time(question.rtt_mean_max_s)}")
     if question.residual_max_ratio is not None:
         goals.append(f"a residual of at most {question.residual_max_ratio:.2%}")
     kept = " and ".join(goals)
@@ -227,12 +227,13 @@ def _searched(
     elif highest is None and answer.lowest_failing_why is not Why.BROKE:
         sentence = f"no rate is known to keep {kept}; {_failing(answer)}"
     elif highest is None:
-        sentence = f"no rate from {gbits(question.min_bits_per_second)} of payload kept {kept}"
+        sentence = f"no rate from {words.rate(question.min_bits_per_second)} of payload kept {kept}"
     elif failing is None:
-        sentence = f"{gbits(highest)} of payload, the most that was asked for, kept {kept}"
+        sentence = f"{words.rate(highest)} of payload, the most that was asked for, kept {kept}"
     else:
         sentence = (
-            f"{gbits(highest)} of payload is the highest rate that kept {kept}; {_failing(answer)}"
+            f"{words.rate(highest)} of payload is the highest rate that kept {kept}; "
+            f"{_failing(answer)}"
         )
     if len(results) >= question.trials_max_count:
         notes = (*notes, f"ended after trials_max_count = {question.trials_max_count} trials")
@@ -241,7 +242,7 @@ def _searched(
 
 def _failing(answer: Found) -> str:
     """What is known of the lowest rate that counts as failing."""
-    rate = gbits(answer.lowest_failing_bits_per_second or 0.0)
+    rate = words.rate(answer.lowest_failing_bits_per_second or 0.0)
     match answer.lowest_failing_why:
         case Why.UNMEASURED:
             return f"{rate} was not measured"
@@ -285,8 +286,8 @@ def _alternated(
         else ""
     )
     sentence = (
-        f"{b} {verb} {size} of throughput against {a}: {gbits(metric.b_mean * scale)} against "
-        f"{gbits(metric.a_mean * scale)} of payload{apart}{thin}"
+        f"{b} {verb} {size} of throughput against {a}: {words.rate(metric.b_mean * scale)} against "
+        f"{words.rate(metric.a_mean * scale)} of payload{apart}{thin}"
     )
     return Conclusion(sentence=sentence, comparison=comparison, notes=notes)
 
@@ -306,6 +307,6 @@ def _in_modes(
         only = f"only {', '.join(means)} has a whole trial" if means else _NONE_WHOLE
         return Conclusion(sentence=f"the modes cannot be compared: {only}", notes=notes)
     ranked = sorted(means.items(), key=lambda item: item[1], reverse=True)
-    parts = [f"{name} {gbits(rate)}" for name, rate in ranked]
+    parts = [f"{name} {words.rate(rate)}" for name, rate in ranked]
     parts += [f"{name} unknown" for name in silent]
     return Conclusion(sentence="payload by mode: " + ", ".join(parts), notes=notes)

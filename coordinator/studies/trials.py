@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, assert_never
 
+from coordinator.core import words
 from coordinator.core.plan.spec import RunSpec
 from coordinator.studies.search import next_offer
 from coordinator.studies.study import (
@@ -79,7 +80,7 @@ def says(study: StudySpec, result: TrialResult) -> Mapping[str, str]:
     if not isinstance(question, Search):
         return planned_trials(question)[result.index].says
     offer = result.offered_bits_per_second
-    return {} if offer is None else {"offered": f"{offer / 1e9:.4g} Gbit/s"}
+    return {} if offer is None else {"offered": words.rate(offer)}
 
 
 def trials_count(study: StudySpec) -> int:

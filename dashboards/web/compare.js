@@ -10,7 +10,7 @@ const NAMES = {
   sent_bits_per_second: ["Sent, payload", rate],
   rtt_s: ["Round-trip time", seconds],
   retransmit_ratio: ["Retransmitted, of segments", (value) => percent(value, 3)],
-  cpu_per_gigabit: ["CPU a Gbit/s of a pair", (value) => digits(value, 3)],
+  cpu_per_gigabit: ["CPU a Gbit/s of a pair", digits],
 };
 
 export function compareView(main, [query]) {
@@ -87,7 +87,7 @@ export function compareView(main, [query]) {
 function shown(found, a, b) {
   const half = (say, value) => (known(value) ? ` ± ${say(value)}` : "");
   const rows = found.metrics.map((metric) => {
-    const [name, say] = NAMES[metric.name] ?? [metric.name, (value) => digits(value)];
+    const [name, say] = NAMES[metric.name] ?? [metric.name, digits];
     const change = known(metric.ratio) ? percent(metric.ratio - 1, 2, true) : "unknown";
     return [
       name,

@@ -1,52 +1,35 @@
-// Figures as people read them: decimal rates with their unit, unknown as "unknown", times in UTC.
+// Figures as people read them. The rule is the coordinator's (core/words.py), and so are the units,
+// which it serves as words.js: four significant digits in the decimal unit that fits.
 
-const RATES = [
-  [1e12, "Tbit/s"],
-  [1e9, "Gbit/s"],
-  [1e6, "Mbit/s"],
-  [1e3, "kbit/s"],
-  [1, "bit/s"],
-];
-
-const UNKNOWN = "unknown";
+import { DIGITS, SCALES, UNKNOWN } from "./words.js";
 
 export const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
 
-export function rateUnit(bitsPerSecond) {
-  const size = Math.abs(bitsPerSecond ?? 0);
-  return RATES.find(([unit]) => size >= unit) ?? RATES.at(-1);
+function unitOf(value, scale) {
+  const size = Math.abs(Number((value ?? 0).toPrecision(DIGITS)));
+  if (size === 0) return scale.find(([, unit]) => unit === 1);
+  return scale.find(([, unit]) => size >= unit) ?? scale.at(-1);
 }
 
-export function digits(value, count = 4) {
-  if (!known(value)) return UNKNOWN;
-  if (value === 0) return "0";
-  const whole = Math.floor(Math.log10(Math.abs(value))) + 1;
-  return value.toFixed(Math.max(0, Math.min(6, count - whole)));
+export const rateUnit = (bitsPerSecond) => unitOf(bitsPerSecond, SCALES.rate);
+
+export const digits = (value) =>
+  known(value) ? String(Number(value.toPrecision(DIGITS))) : UNKNOWN;
+
+function parts(value, scale) {
+  if (!known(value)) return [UNKNOWN, ""];
+  const [unit, size] = unitOf(value, scale);
+  return [digits(value / size), unit];
 }
 
-export function rateParts(bitsPerSecond, count = 4) {
-  if (!known(bitsPerSecond)) return [UNKNOWN, ""];
-  const [size, unit] = rateUnit(bitsPerSecond);
-  return [digits(bitsPerSecond / size, count), unit];
-}
-
-export function rate(bitsPerSecond, count = 4) {
-  return rateParts(bitsPerSecond, count).filter(Boolean).join(" ");
-}
+export const rateParts = (bitsPerSecond) => parts(bitsPerSecond, SCALES.rate);
+export const rate = (bitsPerSecond) => rateParts(bitsPerSecond).filter(Boolean).join(" ");
+export const seconds = (value) => parts(value, SCALES.time).filter(Boolean).join(" ");
 
 export function percent(ratio, places = 2, signed = false) {
   if (!known(ratio)) return UNKNOWN;
-  const text = (Math.abs(ratio) * 100).toFixed(places);
-  const sign = ratio < 0 && Number(text) !== 0 ? "−" : signed && Number(text) !== 0 ? "+" : "";
-  return `${sign}${text} %`;
-}
-
-export function seconds(value) {
-  if (!known(value)) return UNKNOWN;
-  const size = Math.abs(value);
-  if (size < 1e-3) return `${digits(value * 1e6, 3)} µs`;
-  if (size < 1) return `${digits(value * 1e3, 3)} ms`;
-  return size < 100 ? `${digits(value, 3)} s` : span(value);
+  const text = (ratio * 100).toFixed(places);
+  return `${signed && ratio >= 0 ? "+" : ""}${text} %`;
 }
 
 export function span(value) {
@@ -60,7 +43,7 @@ export function span(value) {
 }
 
 export const count = (value) =>
-  known(value) ? Math.round(value).toLocaleString("en").replaceAll(",", " ") : UNKNOWN;
+  known(value) ? Math.round(value).toLocaleString("en").replaceAll(",", "\u202f") : UNKNOWN;
 
 export function instant(text) {
   if (!text) return UNKNOWN;

@@ -55,7 +55,7 @@ export function runView(main, [runId, burstNumber], { operator }) {
   const cursor = new Cursor(() => drawSoon());
   const headline = new Headline();
   const heat = new HeatMap(cursor);
-  const plain = (value) => digits(value, 4);
+  const plain = (value) => digits(value);
   const charts = {
     throughput: new LineChart({
       title: "Fleet throughput",
@@ -74,7 +74,7 @@ export function runView(main, [runId, burstNumber], { operator }) {
     cpu: new LineChart({
       title: "CPU of the hosts",
       unit: "% of all cores, mean",
-      format: (v) => `${digits(v, 3)} %`,
+      format: (v) => `${digits(v)} %`,
       cursor,
       height: 120,
       minTop: 100 / 1.06,
@@ -82,7 +82,7 @@ export function runView(main, [runId, burstNumber], { operator }) {
     rtt: new LineChart({
       title: "Round-trip time",
       unit: "ms, mean over pairs",
-      format: (v) => `${digits(v, 3)} ms`,
+      format: (v) => `${digits(v)} ms`,
       cursor,
       height: 120,
     }),

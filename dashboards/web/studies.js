@@ -163,7 +163,7 @@ export function studyView(main, [studyId], { operator }) {
         rate(result.firewall_bits_per_second),
         seconds(result.rtt_mean_s),
         [result.client_cpu_s_per_gigabyte, result.server_cpu_s_per_gigabyte]
-          .map((cost) => digits(cost, 3))
+          .map((cost) => digits(cost))
           .join(" / "),
         result.limiter,
         result.problem ?? (result.verdict ? verdictBadge(result.verdict) : "unknown"),

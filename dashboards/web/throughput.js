@@ -9,7 +9,7 @@ export function throughputUnit({ data, status, figures }) {
   const factor = layerFactor(data, status, figures);
   let top = status.target_bits_per_second ?? 0;
   for (const value of data.series("fleet_bits_per_second", factor)) if (value > top) top = value;
-  const [size, unit] = rateUnit(top || 1e6);
+  const [unit, size] = rateUnit(top || 1e6);
   const layer = data.layer === "link" ? "link layer, senders' NICs" : LAYERS[status.target_layer];
   const pair = rateUnit(data.topBitsPerSecond || 1e6);
   return {

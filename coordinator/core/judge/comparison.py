@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.judge.judge import gbits
+from coordinator.core import words
 from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.measure.aggregate import figure
 from coordinator.core.measure.cpu_cost import per_gigabyte
@@ -90,21 +90,21 @@ _FIGURES: Final = (
         words="payload received",
         unit="bit/s of payload, receiver",
         read=lambda seen: seen.received_bits_per_second,
-        say=gbits,
+        say=words.rate,
     ),
     _Figure(
         name="sent_bits_per_second",
         words="payload sent",
         unit="bit/s of payload, sender",
         read=lambda seen: seen.sent_bits_per_second,
-        say=gbits,
+        say=words.rate,
     ),
     _Figure(
         name="rtt_s",
         words="round-trip time",
         unit="s, mean of bursts' means",
         read=lambda seen: seen.rtt_s,
-        say=lambda value: f"{value * 1e3:.3g} ms",
+        say=words.time,
     ),
     _Figure(
         name="retransmit_ratio",
@@ -139,7 +139,7 @@ _FIGURES: Final = (
         words="99th percentile of probes under load",
         unit="s, 99th percentile of probes under load",
         read=lambda seen: seen.probe_p99_s,
-        say=lambda value: f"{value * 1e3:.3g} ms",
+        say=words.time,
     ),
 )
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final, Literal
 
+from coordinator.core import words
 from coordinator.core.judge.limiter import Limiter, LimiterName
 from coordinator.core.judge.reconcile import Reconciliation
 from coordinator.core.measure.aggregate import CliffSummary, FlowSummary, PairSummary, Window
@@ -80,13 +81,6 @@ def worse(verdicts: Iterable[Verdict]) -> Verdict:
     if Verdict.FAIL in said:
         return Verdict.FAIL
     return Verdict.PASS if said == {Verdict.PASS} else Verdict.INCONCLUSIVE
-
-
-def gbits(bits_per_second: float) -> str:
-    """``1.74 Gbit/s`` or, under 0.1 Gbit/s, ``17.4 Mbit/s``."""
-    if abs(bits_per_second) >= 1e8:
-        return f"{bits_per_second / 1e9:.4g} Gbit/s"
-    return f"{bits_per_second / 1e6:.4g} Mbit/s"
 
 
 def judge(spec: RunSpec, burst: BurstFigures) -> tuple[Verdict, tuple[Finding, ...]]:
@@ -171,7 +165,7 @@ def _rate(spec: RunSpec, burst: BurstFigures) -> _Check:
             )
         ]
     rate = burst.received_bits_per_second * factor
-    said = f"{gbits(rate)} at the {layer} layer"
+    said = f"{words.rate(rate)} at the {layer} layer"
     if target is None:
         return Verdict.PASS, [
             Finding(
@@ -187,7 +181,7 @@ def _rate(spec: RunSpec, burst: BurstFigures) -> _Check:
     share = rate / target
     compared = (
         f"the fleet received {said} over {burst.window.window_s} s, {share:.1%} of the target "
-        f"of {gbits(target)} (tolerance {spec.objective.tolerance_ratio:.0%})"
+        f"of {words.rate(target)} (tolerance {spec.objective.tolerance_ratio:.0%})"
     )
     whole = (
         burst.completeness.completeness_ratio >= WHOLE_RATIO and burst.proven_ratio >= WHOLE_RATIO
@@ -205,7 +199,7 @@ def _rate(spec: RunSpec, burst: BurstFigures) -> _Check:
                     severity="problem",
                     weight=85,
                     sentence=f"{compared}; the {unseen_s} unseen pair-seconds could make up the "
-                    f"{gbits(needed - rate)} that it falls short",
+                    f"{words.rate(needed - rate)} that it falls short",
                     next_step="run again with every pair",
                 )
             ]
@@ -229,7 +223,7 @@ def _rate(spec: RunSpec, burst: BurstFigures) -> _Check:
                 severity="problem",
                 weight=80,
                 sentence=f"{compared}, but rows are missing, and over the worst window that they "
-                f"leave open receivers saw {gbits(worst)}",
+                f"leave open receivers saw {words.rate(worst)}",
                 next_step="run again with every pair",
             )
         ]
@@ -460,7 +454,7 @@ def _unanswered_finding(pairs: Sequence[PairSummary]) -> list[Finding]:
 
 
 def _said(name: str, value: float) -> str:
-    return f"{value * 1e3:.4g} ms" if name == "rtt" else f"{value:.3%}"
+    return words.time(value) if name == "rtt" else f"{value:.3%}"
 
 
 def _residual(spec: RunSpec, burst: BurstFigures) -> _Check:
@@ -504,7 +498,7 @@ def _residual(spec: RunSpec, burst: BurstFigures) -> _Check:
     said = (
         f"the firewall's ledger and the fleet's differ by {held.residual_ratio:+.2%} "
         f"(+-{held.residual_uncertainty_ratio or 0.0:.2%}) of "
-        f"{(held.expected_bytes or 0.0) / 1e9:.4g} GB at its layer"
+        f"{words.size(held.expected_bytes)} at its layer"
     )
     if abs(held.residual_ratio) > limit + (held.residual_uncertainty_ratio or 0.0) or reach > limit:
         return Verdict.INCONCLUSIVE, [
@@ -533,7 +527,7 @@ def _crossed(spec: RunSpec, held: Reconciliation, crossed_ratio: float) -> _Chec
     said = (
         f"above its idle level the ledger {held.source} shows {crossed_ratio:+.2%} "
         f"(+-{held.residual_uncertainty_ratio or 0.0:.2%}) of the fleet's "
-        f"{(held.expected_bytes or 0.0) / 1e9:.4g} GB"
+        f"{words.size(held.expected_bytes)}"
     )
     if max(0.0, crossed_ratio) + held.unknown_ratio <= limit:
         return Verdict.PASS, [
@@ -627,8 +621,8 @@ def _observations(spec: RunSpec, burst: BurstFigures) -> list[Finding]:
                 severity="problem",
                 weight=74,
                 sentence=f"at {burst.cliff.at:%H:%M:%S} UTC the fleet fell by {fall:.0%}, from "
-                f"{gbits(burst.cliff.before_bits_per_second)} to "
-                f"{gbits(burst.cliff.after_bits_per_second)} of payload, and stayed there",
+                f"{words.rate(burst.cliff.before_bits_per_second)} to "
+                f"{words.rate(burst.cliff.after_bits_per_second)} of payload, and stayed there",
                 next_step="look at what the firewall and the hosts logged at that second",
             )
         )
@@ -640,8 +634,8 @@ def _observations(spec: RunSpec, burst: BurstFigures) -> list[Finding]:
                 kind="context",
                 severity="warning",
                 weight=45,
-                sentence=f"{gbits(late)} of the fleet's payload came from late pairs; it is in "
-                "the fleet's rate, not in its coverage",
+                sentence=f"{words.rate(late)} of the fleet's payload came from late pairs; it is "
+                "in the fleet's rate, not in its coverage",
             )
         )
     if burst.limiter.name is not LimiterName.UNKNOWN:

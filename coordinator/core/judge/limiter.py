@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from coordinator.core import words
 from coordinator.core.judge.documented_limits import DOCUMENTED, Limits
 from coordinator.core.judge.reconcile import Reconciliation
 from coordinator.core.measure.aggregate import FlowSummary, HostSummary, PairSummary, figure
@@ -194,7 +195,7 @@ def _offered_load(scene: Scene) -> Limiter | None:
         name=LimiterName.OFFERED_LOAD,
         confidence_ratio=figure(0.97 * share) or 0.0,
         evidence=(
-            f"{len(full)} of {len(scene.pairs)} pairs carry the {offered / 1e6:.4g} Mbit/s asked",
+            f"{len(full)} of {len(scene.pairs)} pairs carry the {words.rate(offered)} asked",
         ),
         advice="raise the rate that is asked, or leave it out",
     )
@@ -364,7 +365,7 @@ def _window(scene: Scene) -> Limiter | None:
     return Limiter(
         name=LimiterName.WINDOW,
         confidence_ratio=figure(0.85 * _share(scene, held)) or 0.0,
-        evidence=(f"{seen} (RTT {rtt_s * 1e3:.3g} ms) and {dropped}",),
+        evidence=(f"{seen} (RTT {words.time(rtt_s)}) and {dropped}",),
         advice=_window_advice(scene, held, rtt_s),
     )
 
@@ -386,8 +387,8 @@ def _window_advice(scene: Scene, held: Sequence[PairSummary], rtt_s: float) -> s
     product = wanted / 8 * rtt_s
     each = product / scene.traffic.streams_count
     return (
-        f"the bandwidth-delay product at {wanted / 1e9:.3g} Gbit/s and {rtt_s * 1e3:.3g} ms is "
-        f"{product / 1e6:.3g} MB a pair: set window_bytes to at least {each / 1e3:.0f} kB a "
+        f"the bandwidth-delay product at {words.rate(wanted)} and {words.time(rtt_s)} is "
+        f"{words.size(product)} a pair: set window_bytes to at least {words.size(each)} a "
         "stream (and tcp_rmem/tcp_wmem to allow it), or use more streams"
     )
 
@@ -402,11 +403,11 @@ def _single_flow(scene: Scene) -> Limiter | None:
         return None
     each = lead.pair_median_bits_per_second / streams
     known = scene.limits.flow.get(scene.sku or "")
-    alone = f"{len(scene.pairs)} pairs carry the same {each / 1e9:.3g} Gbit/s a stream"
+    alone = f"{len(scene.pairs)} pairs carry the same {words.rate(each)} a stream"
     if known is not None:
         cap = known.bits_per_second / scene.scale
         documented = (
-            f"{scene.sku} carries {known.bits_per_second / 1e9:.3g} Gbit/s in one TCP connection "
+            f"{scene.sku} carries {words.rate(known.bits_per_second)} in one TCP connection "
             f"({known.source}, {known.as_of})"
         )
         if 0.8 * cap <= each <= 1.1 * cap:
@@ -475,8 +476,8 @@ def _firewall(scene: Scene) -> Limiter | None:
     if scene.queued and lead.rtt_mean_s is not None and lead.rtt_baseline_s is not None:
         confidence += 0.15
         evidence.append(
-            f"a queue stands in the path: RTT {lead.rtt_mean_s * 1e3:.3g} ms against "
-            f"{lead.rtt_baseline_s * 1e3:.3g} ms at best"
+            f"a queue stands in the path: RTT {words.time(lead.rtt_mean_s)} against "
+            f"{words.time(lead.rtt_baseline_s)} at best"
         )
     if scene.drops:
         confidence += 0.15
@@ -491,7 +492,7 @@ def _firewall(scene: Scene) -> Limiter | None:
     ):
         confidence += 0.1
         evidence.append(
-            f"its own ledger is flat at {held.firewall_bits_per_second / 1e9:.4g} Gbit/s "
+            f"its own ledger is flat at {words.rate(held.firewall_bits_per_second)} "
             f"(CoV {held.ledger_cov_ratio:.1%})"
         )
     if documented is not None:
@@ -515,6 +516,6 @@ def _documented(scene: Scene) -> str | None:
     if abs(held.firewall_bits_per_second / (known.bits_per_second / scene.scale) - 1) >= 0.1:
         return None
     return (
-        f"{scene.sku} is documented for {known.bits_per_second / 1e9:.4g} Gbit/s "
+        f"{scene.sku} is documented for {words.rate(known.bits_per_second)} "
         f"({known.source}, {known.as_of})"
     )

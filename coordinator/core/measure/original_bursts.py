@@ -15,7 +15,8 @@ from typing import Final, Literal
 
 import numpy as np
 
-from coordinator.core.judge.judge import Finding, gbits, order, residual_causes
+from coordinator.core import words
+from coordinator.core.judge.judge import Finding, order, residual_causes
 from coordinator.core.judge.reconcile import Missing, Reconciliation, reconcile
 from coordinator.core.measure.aggregate import figure
 from coordinator.core.measure.completeness import Completeness, State, combine
@@ -604,5 +605,5 @@ def _findings(
 
 def _shortfall(burst: OriginalBurst) -> str:
     rate = burst.fleet_received_bits_per_second
-    said = "nothing received" if rate is None else gbits(rate)
+    said = "nothing received" if rate is None else words.rate(rate)
     return f"{burst.pairs_measured}/{burst.pairs_planned} ({said})"

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from coordinator.core import words
 from coordinator.core.judge.documented_limits import DOCUMENTED
 from coordinator.core.measure.headers import segment_max_bytes
 from coordinator.core.plan.endurance import control_warning, hard_end_problem
@@ -354,8 +355,8 @@ def _reach_warnings(spec: RunSpec, clients: Sequence[Presence]) -> Iterator[str]
         reach = sum(sorted(caps, reverse=True)[: spec.pairs_count])
         if reach < target:
             yield (
-                f"pairs_count: {spec.pairs_count} clients can send at most {reach / 1e9:.3g} "
-                f"Gbit/s, the target is {target / 1e9:.3g} Gbit/s"
+                f"pairs_count: {spec.pairs_count} clients can send at most {words.rate(reach)}, "
+                f"the target is {words.rate(target)}"
             )
     sku = spec.device.get("sku", "").lower()
     flow = DOCUMENTED.flow.get(sku)
@@ -363,14 +364,14 @@ def _reach_warnings(spec: RunSpec, clients: Sequence[Presence]) -> Iterator[str]
     if flow is not None and flows_count * flow.bits_per_second / spec.scale < target:
         yield (
             f"traffic.streams_count: {flows_count} flows of at most "
-            f"{flow.bits_per_second / 1e9:.3g} Gbit/s each ({sku}, {flow.source}, {flow.as_of}) "
-            f"cannot reach {target * spec.scale / 1e9:.3g} Gbit/s; use more streams or pairs"
+            f"{words.rate(flow.bits_per_second)} each ({sku}, {flow.source}, {flow.as_of}) "
+            f"cannot reach {words.rate(target * spec.scale)}; use more streams or pairs"
         )
     device = DOCUMENTED.firewall.get(sku)
     if device is not None and device.bits_per_second / spec.scale < target:
         yield (
-            f"objective.target_bits_per_second: {target * spec.scale / 1e9:.3g} Gbit/s is over "
-            f"what is documented of {sku}: {device.bits_per_second / 1e9:.3g} Gbit/s "
+            f"objective.target_bits_per_second: {words.rate(target * spec.scale)} is over "
+            f"what is documented of {sku}: {words.rate(device.bits_per_second)} "
             f"({device.source}, {device.as_of})"
         )
 

@@ -3,6 +3,7 @@
 import math
 from fractions import Fraction
 
+from coordinator.core import words
 from exchange.messages import Message
 
 
@@ -54,7 +55,7 @@ def advise_window(
         sessions_count=count,
         sentence=(
             f"one session needs a window of {_bytes(bdp_bytes)}; with {_bytes(window_bytes)} it "
-            f"reaches at most {session / 1e6:.4g} Mbit/s of payload, so the rate needs "
+            f"reaches at most {words.rate(session)} of payload, so the rate needs "
             f"{count} session{'s' if count > 1 else ''}"
         ),
     )

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from coordinator.core.words import RATES, unit_of
 from coordinator.views.charts.theme import PALETTES, Colour, Theme
 
 # Plotly's dialect is open-ended JSON, so its parts are plain dictionaries.
@@ -30,10 +31,8 @@ class Unit:
 def rate_unit(bits_per_second: Iterable[float | None]) -> Unit:
     """The decimal unit in which the largest rate reads well."""
     top = max((abs(v) for v in bits_per_second if v is not None and math.isfinite(v)), default=0.0)
-    for name, size in (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
-        if top >= size:
-            return Unit(name=name, size=size)
-    return Unit(name="bit/s", size=1.0)
+    name, size = unit_of(top, RATES)
+    return Unit(name=name, size=size)
 
 
 def time_unit(length_s: float) -> Unit:

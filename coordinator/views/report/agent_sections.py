@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from coordinator.core.measure.asked import Setting, settings
+from coordinator.core.words import rate, time
 from coordinator.views.report.document import Section, Table
 from coordinator.views.report.stored_source import READ_MAX, Source
-from coordinator.views.words import microseconds, milliseconds, rate
 from exchange.messages import ClockReading, JobReport, Presence, ServerTest
 
 _NOTHING: Final = "nobody said"
@@ -70,17 +70,17 @@ def planned_section(source: Source) -> Section:
         *(_setting_row(field, by_field[field]) for field in _SETTINGS),
         (
             "start",
-            f"the instant, within {milliseconds(spec.late_after_s)}",
-            f"largest error {milliseconds(max(starts, default=None))}",
+            f"the instant, within {time(spec.late_after_s)}",
+            f"largest error {time(max(starts, default=None))}",
             "yes"
             if starts and not any(b.late_pairs for b in source.summary.bursts)
             else "see pairs",
         ),
         (
             "clock bound",
-            f"at most {milliseconds(spec.clock_bound_max_s)}",
+            f"at most {time(spec.clock_bound_max_s)}",
             "largest "
-            + milliseconds(
+            + time(
                 max(
                     (b.clock_bound_max_s for b in source.summary.bursts if b.clock_bound_max_s),
                     default=None,
@@ -121,7 +121,7 @@ def clocks_section(source: Source) -> Section:
     for test in _tests(source):
         servers.setdefault(test.agent_id, []).append((test.clock_before, test.clock_after))
     rows = [
-        (agent, role, *_clock_cells(readings), _range_ms(starts.get(agent, [])))
+        (agent, role, *_clock_cells(readings), _range(starts.get(agent, [])))
         for role, agents in (("client", clients), ("server", servers))
         for agent, readings in sorted(agents.items())
     ]
@@ -137,7 +137,7 @@ def clocks_section(source: Source) -> Section:
                 "delay / 2 for "
                 "chrony (RFC 5905, root distance), the kernel's maxerror for adjtimex. Over "
                 "the gate of "
-                f"{milliseconds(source.plan.spec.clock_bound_max_s)} an agent stands down."
+                f"{time(source.plan.spec.clock_bound_max_s)} an agent stands down."
             ),
         )
         if rows
@@ -177,10 +177,10 @@ def _clock_cells(
     sources = sorted({_source(reading) for reading in known})
     return (
         "; ".join(sources) or "unknown",
-        microseconds(_largest(reading.offset_s for reading in before)),
-        microseconds(_largest(reading.bound_s for reading in before)),
-        microseconds(_largest(reading.offset_s for reading in after)),
-        microseconds(_largest(reading.bound_s for reading in after)),
+        time(_largest(reading.offset_s for reading in before)),
+        time(_largest(reading.bound_s for reading in before)),
+        time(_largest(reading.offset_s for reading in after)),
+        time(_largest(reading.bound_s for reading in after)),
     )
 
 
@@ -196,12 +196,12 @@ def _largest(values: Iterable[float | None]) -> float | None:
     return max((v for v in values if v is not None), key=abs, default=None)
 
 
-def _range_ms(values: Sequence[float]) -> str:
+def _range(values: Sequence[float]) -> str:
     if not values:
         return "unknown"
     if len(values) == 1:
-        return milliseconds(values[0])
-    return f"{min(values) * 1e3:.3g} to {max(values) * 1e3:.3g} ms"
+        return time(values[0])
+    return f"{time(min(values))} to {time(max(values))}"
 
 
 def configuration_section(source: Source) -> Section:

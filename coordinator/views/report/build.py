@@ -3,6 +3,7 @@
 from coordinator.core.judge.judge import Verdict
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.plan.spec import Layer
+from coordinator.core.words import rate, ratio
 from coordinator.views.charts import catalogue
 from coordinator.views.report import agent_sections as agents
 from coordinator.views.report import course_sections as course
@@ -12,7 +13,6 @@ from coordinator.views.report import ledger_section as ledgers
 from coordinator.views.report import method_sections as method
 from coordinator.views.report.document import ChartPlace, Report, Section
 from coordinator.views.report.stored_source import Source
-from coordinator.views.words import rate, ratio
 
 
 def build(source: Source) -> Report:

@@ -4,9 +4,9 @@ from coordinator.core.judge.course import bursts_of
 from coordinator.core.measure.disruptions import Disruption
 from coordinator.core.measure.trend import Trend
 from coordinator.core.plan.price import Bill
+from coordinator.core.words import count, dollars, instant, rate, ratio, size, time
 from coordinator.views.report.document import Section, Table
 from coordinator.views.report.stored_source import Source
-from coordinator.views.words import count, dollars, instant, milliseconds, rate, ratio, size
 
 
 def course_sections(source: Source) -> tuple[Section, ...]:
@@ -83,7 +83,7 @@ def _median(trend: Trend) -> str:
         case "received":
             return rate(trend.median)
         case "rtt":
-            return milliseconds(trend.median)
+            return time(trend.median)
         case "retransmits":
             return ratio(trend.median, 4)
         case _:

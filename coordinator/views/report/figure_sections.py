@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.measure.aggregate import FlowSummary, PairSummary
 from coordinator.core.measure.completeness import State
+from coordinator.core.words import count, instant, rate, ratio, time
 from coordinator.views.report.document import Section, Table
 from coordinator.views.report.stored_source import Source
-from coordinator.views.words import count, instant, milliseconds, rate, ratio
 
 STATES = {
     State.MEASURED: "ran on time, and its second is on record",
@@ -71,18 +71,18 @@ def headline_section(source: Source) -> Section:
         "completeness": ratio(summary.completeness_ratio),
         "pairs measured in every burst": f"{summary.pairs_measured} of {summary.pairs_planned}",
         "bursts": f"{len(summary.bursts)} of {summary.bursts_planned}",
-        "start spread, worst burst": milliseconds(summary.start_spread_s),
-        "start error, p99 and largest": f"{milliseconds(summary.start_error_p99_s)}, "
-        f"{milliseconds(summary.start_error_max_s)}",
-        "round trip, mean": milliseconds(summary.rtt_mean_s),
+        "start spread, worst burst": time(summary.start_spread_s),
+        "start error, p99 and largest": f"{time(summary.start_error_p99_s)}, "
+        f"{time(summary.start_error_max_s)}",
+        "round trip, mean": time(summary.rtt_mean_s),
         "segments sent again": f"{count(summary.retransmits_count)} "
         f"({ratio(summary.retransmit_ratio, 3)} of those sent)",
         "CPU, mean of clients and servers": f"{ratio(summary.client_cpu_mean_ratio, 0)}, "
         f"{ratio(summary.server_cpu_mean_ratio, 0)}",
         **(
             {
-                "probes under load, p50 and p99": f"{milliseconds(summary.probe_p50_s)}, "
-                f"{milliseconds(summary.probe_p99_s)} ({ratio(summary.probe_loss_ratio)} lost)"
+                "probes under load, p50 and p99": f"{time(summary.probe_p50_s)}, "
+                f"{time(summary.probe_p99_s)} ({ratio(summary.probe_loss_ratio)} lost)"
             }
             if summary.probe_loss_ratio is not None
             else {}
@@ -203,8 +203,8 @@ def bursts_section(source: Source) -> Section:
                         rate(burst.fleet_received_bits_per_second),
                         rate(burst.fleet_ip_bits_per_second),
                         rate(burst.firewall_bits_per_second),
-                        milliseconds(burst.start_spread_s),
-                        milliseconds(burst.clock_bound_max_s),
+                        time(burst.start_spread_s),
+                        time(burst.clock_bound_max_s),
                         burst.verdict.value,
                     )
                     for burst in source.summary.bursts
@@ -271,12 +271,12 @@ def _pair_cells(pair: PairSummary) -> tuple[str, ...]:
         pair.server_agent_id or "unknown",
         state,
         ratio(pair.completeness_ratio, 1),
-        milliseconds(pair.start_error_s),
+        time(pair.start_error_s),
         rate(pair.received_bits_per_second),
         ratio(pair.share_ratio, 1),
         ratio(pair.cov_ratio, 1),
         count(pair.retransmits_count),
-        milliseconds(pair.rtt_mean_s),
+        time(pair.rtt_mean_s),
         ratio(pair.client_cpu_ratio, 0),
         ratio(pair.client_nic_ratio, 0),
         f"{pair.basis.value}{joined}",
@@ -307,7 +307,7 @@ def _pairs_over_run(bursts: Sequence[BurstSummary]) -> Table:
                 other or "none",
                 rate(sum(rates) / len(rates)) if rates else "unknown",
                 f"{rate(min(rates))} to {rate(max(rates))}" if rates else "unknown",
-                milliseconds(worst),
+                time(worst),
             )
         )
     return Table(

@@ -6,9 +6,9 @@ from typing import Final
 from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.measure.latency import Latency
 from coordinator.core.measure.roundtrips import PhaseLatency
+from coordinator.core.words import count, instant, ratio, time
 from coordinator.views.report.document import Section, Table
 from coordinator.views.report.stored_source import Source
-from coordinator.views.words import count, instant, milliseconds, ratio
 
 SPIKES_MAX: Final = 100  # rows; a soak may have thousands
 _PROBES: Final = (
@@ -66,13 +66,13 @@ def _burst_cells(burst: BurstSummary, seen: Latency) -> tuple[str, ...]:
     return (
         str(burst.index + 1),
         f"{seen.pairs_count} ({seen.whole_pairs_count} whole)",
-        milliseconds(fleet.before.p50_s),
-        milliseconds(fleet.during.p50_s),
-        milliseconds(fleet.during.p99_s),
+        time(fleet.before.p50_s),
+        time(fleet.during.p50_s),
+        time(fleet.during.p99_s),
         ratio(fleet.during.loss_ratio),
         ratio(fleet.buffer_delay_ratio, 0),
         seen.worst_pair or "unknown",
-        milliseconds(seen.worst_p99_s),
+        time(seen.worst_p99_s),
         count(seen.spikes_count),
     )
 
@@ -84,7 +84,7 @@ def _phases(burst: BurstSummary, seen: Latency) -> Table:
             name,
             count(phase.sent_count),
             ratio(phase.loss_ratio),
-            *(milliseconds(time_s) for time_s in times),
+            *(time(time_s) for time_s in times),
         )
 
     fleet = seen.fleet
@@ -107,6 +107,6 @@ def _spikes(burst: BurstSummary, seen: Latency) -> Iterator[tuple[str, ...]]:
             instant(spike.from_at),
             f"{(spike.to_at - spike.from_at).total_seconds():.1f} s",
             f"{spike.pairs_count} ({', '.join(spike.pairs)}{more})",
-            "none" if spike.rtt_max_s is None else milliseconds(spike.rtt_max_s),
+            "none" if spike.rtt_max_s is None else time(spike.rtt_max_s),
             count(spike.lost_count),
         )

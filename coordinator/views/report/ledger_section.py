@@ -1,9 +1,9 @@
 """The section that holds the firewall's ledger against the fleet's. Pure."""
 
 from coordinator.core.judge.reconcile import Reconciliation
+from coordinator.core.words import instant, rate, ratio, signed_ratio, size
 from coordinator.views.report.document import Section, Table
 from coordinator.views.report.stored_source import Source
-from coordinator.views.words import instant, rate, ratio, signed_ratio, size
 
 _HOW = {
     "recorded": "from the segment sizes that the engines recorded",

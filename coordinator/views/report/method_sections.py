@@ -8,9 +8,9 @@ from coordinator.core.judge.limiter import FLAT_COV_RATIO
 from coordinator.core.measure.aggregate import SUSTAIN_S
 from coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
 from coordinator.core.plan.spec import Layer
+from coordinator.core.words import rate, ratio, time
 from coordinator.views.report.document import Section, Table
 from coordinator.views.report.stored_source import Source
-from coordinator.views.words import milliseconds, rate, ratio
 from exchange.messages import Protocol
 
 # What a reproducible report names of the device, and what it is called in `device`.
@@ -75,7 +75,7 @@ def method_section(source: Source) -> Section:
             (
                 f"Coverage. A pair counts as measured with {ratio(PAIR_FLOOR_RATIO, 0)} of its "
                 "seconds "
-                f"on record and data within {milliseconds(spec.late_after_s)} of the instant. "
+                f"on record and data within {time(spec.late_after_s)} of the instant. "
                 "Below "
                 f"{ratio(spec.objective.coverage_floor_ratio, 1)} of all planned pair-seconds "
                 "nothing "

@@ -7,11 +7,11 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from coordinator.core.words import instant
 from coordinator.views.charts import BurstView, NoChart, RunView, Theme, draw_burst, draw_run
 from coordinator.views.charts.svg import draw, hatches, styles
 from coordinator.views.report.document import ChartPlace, Report
 from coordinator.views.report.stored_source import Source
-from coordinator.views.words import instant
 
 WIDE, NARROW = 920, 400  # px, the two drawings of each chart
 _HERE = Path(__file__).parent

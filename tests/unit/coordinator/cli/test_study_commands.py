@@ -14,5 +14,5 @@ def test_the_table_has_each_trials_cost_at_both_ends_and_says_what_is_unknown(
     print_study(study(SWEEP, told), as_json=False)
     printed = capsys.readouterr().out
     assert "CPU-s/GB, client / server" in printed
-    assert "1.25 / unknown" in printed
-    assert "1.25 / 0.5" in printed
+    assert "1.254 / unknown" in printed
+    assert "1.254 / 0.5" in printed

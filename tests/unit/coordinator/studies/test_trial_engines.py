@@ -89,7 +89,7 @@ def test_engines_are_ranked_and_have_no_knee() -> None:
     study = swept(scenarios.load(SMOKE), engine=("http", "iperf3", "ftp"))
     said = conclude(study, results(0.9e9, 1.2e9, None))
     assert said.sentence == (
-        "traffic.engine: most with iperf3 1.2 Gbit/s of payload; then http 0.9 Gbit/s, ftp unknown"
+        "traffic.engine: most with iperf3 1.2 Gbit/s of payload; then http 900 Mbit/s, ftp unknown"
     )
     assert said.knees == ()
     assert "http: runs with traffic.direction: reverse" in said.notes

@@ -573,7 +573,9 @@ def test_the_devices_sku_brings_its_documented_flow_cap_to_the_limiter() -> None
     spec = made.plan.spec.model_copy(update={"device": device})
     found = summarise(replace(made, plan=made.plan.model_copy(update={"spec": spec})))
     assert found.limiter is LimiterName.SINGLE_FLOW
-    assert any("premium-idps-deny carries 0.6" in line for line in found.limiter_details.evidence)
+    assert any(
+        "premium-idps-deny carries 600 Mbit/s" in line for line in found.limiter_details.evidence
+    )
     unnamed = summarise(made).limiter_details
     assert unnamed.confidence_ratio < found.limiter_details.confidence_ratio
 

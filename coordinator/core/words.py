@@ -1,0 +1,81 @@
+"""How quantities read to a person: the one formatter of sentences, tables, report and page.
+
+Rates, sizes and times have four significant digits and the decimal unit that fits; unknown is
+said, never shown as zero. The page gets :data:`SCALES` and follows the same rule (``format.js``; a
+test holds both to the same words).
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+Scale = Sequence[tuple[str, float]]  # a unit and its size, the largest first
+
+DIGITS: Final = 4  # significant ones
+UNKNOWN: Final = "unknown"
+RATES: Final = (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0))
+SIZES: Final = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
+TIMES: Final = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
+SCALES: Final[Mapping[str, Scale]] = {"rate": RATES, "size": SIZES, "time": TIMES}
+
+
+def unit_of(value: float, scale: Scale) -> tuple[str, float]:
+    """The unit, and its size, in which a value reads well; zero reads in the base unit."""
+    size = abs(float(f"{value:.{DIGITS}g}"))
+    if not size:
+        return next(unit for unit in scale if unit[1] == 1)
+    return next((unit for unit in scale if size >= unit[1]), scale[-1])
+
+
+def number(value: float | None) -> str:
+    """A number to four significant digits, or `unknown`."""
+    return UNKNOWN if value is None else f"{float(f'{value:.{DIGITS}g}'):.15g}"
+
+
+def rate(bits_per_second: float | None) -> str:
+    """A decimal rate with its unit, or `unknown`."""
+    return _scaled(bits_per_second, RATES)
+
+
+def size(count_bytes: float | None) -> str:
+    """Bytes in decimal units, or `unknown`."""
+    return _scaled(count_bytes, SIZES)
+
+
+def time(seconds: float | None) -> str:
+    """A time in s, ms or µs, or `unknown`."""
+    return _scaled(seconds, TIMES)
+
+
+def _scaled(value: float | None, scale: Scale) -> str:
+    if value is None:
+        return UNKNOWN
+    name, each = unit_of(value, scale)
+    return f"{number(value / each)} {name}"
+
+
+def ratio(value: float | None, digits: int = 2) -> str:
+    """A ratio as a percentage, or `unknown`."""
+    return UNKNOWN if value is None else f"{value * 100:.{digits}f} %"
+
+
+def signed_ratio(value: float | None, digits: int = 2) -> str:
+    """A ratio as a percentage with its sign, or `unknown`."""
+    return UNKNOWN if value is None else f"{value * 100:+.{digits}f} %"
+
+
+def instant(at: datetime | None) -> str:
+    """An instant to the second, UTC, or `unknown`."""
+    return UNKNOWN if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def count(value: int | None) -> str:
+    """A whole number with thousands apart, or `unknown`."""
+    return UNKNOWN if value is None else f"{value:,}".replace(",", "\u202f")
+
+
+def dollars(usd: float | None) -> str:
+    """US dollars, or `unknown`."""
+    if usd is None:
+        return UNKNOWN
+    return f"USD {usd:,.2f}" if usd >= 1 or usd == 0 else f"USD {usd:.3g}"
