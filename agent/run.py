@@ -87,9 +87,7 @@ async def main(settings: AgentSettings, fabric_settings: FabricSettings | None =
         loop.add_signal_handler(number, stopping.set)
     try:
         host = find_host(settings)
-        # Roles shared the folder above in older versions.
-        older = settings.spool_path.parent if settings.spool_dir is None else None
-        spool = Spool(settings.spool_path, settings.spool_max_bytes, older=older)
+        spool = Spool(settings.spool_path, settings.spool_max_bytes)
         sweep(settings.agent_id)
         sweep_tunnels(mark_of(settings.agent_id, settings.role))
         fabric = open_fabric(fabric_settings)

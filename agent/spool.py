@@ -53,11 +53,8 @@ class Spool:
     event loop, raw output by a thread: a lock holds room and files together.
     """
 
-    def __init__(self, folder: Path, max_bytes: int, *, older: Path | None = None) -> None:
-        """What lies in ``older`` is taken along once, when the folder is new.
-
-        Raises ``OSError`` when the folder cannot be made or read.
-        """
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        """Raises ``OSError`` when the folder cannot be made or read."""
         self._folder = folder
         self._max_bytes = max_bytes
         self._lock = threading.RLock()
@@ -66,18 +63,10 @@ class Spool:
         self._refused: dict[Path, int] = {}  # oldest first
         self._given_up_count = 0
         self._number = 0
-        if not folder.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            if older is not None:
-                self._adopt(older)
+        folder.mkdir(parents=True, exist_ok=True)
         self._load()
         while self.size_bytes > max_bytes and self._drop_refused():
             pass
-
-    def _adopt(self, older: Path) -> None:
-        for path in sorted(older.glob("[0-9]*.r[ao]w")):
-            with contextlib.suppress(FileNotFoundError):  # the agent of the other role has it
-                path.rename(self._folder / path.name)
 
     def _load(self) -> None:
         """Find what a process before this one left, wherever it was killed."""

@@ -205,19 +205,6 @@ class Records:
         rows = self._table.scan("runs", row_from=_OPEN, row_before=_AFTER_OPEN)
         return [row.row_key.removeprefix(_OPEN) async for row in rows][::-1]
 
-    async def open_again(self) -> None:
-        """Give every run without an outcome its row among the open ones: an older Broadside gave
-        none. Reads the whole list."""
-        known = set(await self.list_open())
-        async for row in self._table.scan("runs", row_before=_OPEN):
-            try:
-                header = parse_row(RunHeader, row)
-            except RecordUnreadable as error:
-                log.warning("run left out: %s", error, extra={"action": "unreadable"})
-                continue
-            if header.outcome is None and header.run_id not in known:
-                await self._table.upsert(_open_row(header.run_id))
-
     async def drop_open(self, run_id: str) -> None:
         """The run is not to be looked after any more."""
         await self._table.delete("runs", f"{_OPEN}{run_id}")
@@ -575,12 +562,7 @@ class Records:
 
     async def read_raw(self, run_id: str, burst_index: int, pair_index: int) -> bytes | None:
         """What the client end's engine printed, or None."""
-        found = await self._find_raw(_raw_name(run_id, burst_index, pair_index))
-        if found is not None:
-            return found
-        # As it was before raw output had folders of its own.
-        partition = _burst_partition(run_id, burst_index)
-        return await read_document(self._table, partition, f"raw.client.{pair_index:05d}")
+        return await self._find_raw(_raw_name(run_id, burst_index, pair_index))
 
     async def _find_raw(self, name: RawName) -> bytes | None:
         for store in self._raw_stores:
@@ -835,5 +817,4 @@ def _parse_queued(row: Entity) -> QueuedBurst:
     except RecordUnreadable as error:
         raise RecordUnreadable(f"row {row_name(row)}: numbers: {error}") from error
     numbers = tuple(n for n in columns["numbers"] if n is not None)
-    moved = columns.get("moved", [None] * len(numbers))  # older rows do not say
-    return QueuedBurst(numbers=numbers, moved=tuple(moved))
+    return QueuedBurst(numbers=numbers, moved=tuple(columns["moved"]))

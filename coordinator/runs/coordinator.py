@@ -122,7 +122,6 @@ class Coordinator:
         self._now = now
         self.prices = prices or load_prices()
         self._under_way: set[str] = set()  # runs that the last tick looked after
-        self._opened_again = False  # whether runs of an older Broadside are among the open ones
         self._taken_off: set[str] = set()  # cancelled runs whose messages are off the queue
         self._failing: dict[str, str] = {}  # what the last look at a run ended with
         self._late_until_at = now()  # until then rows that an outage held up may still come
@@ -518,9 +517,6 @@ class Coordinator:
                 self._failing.pop(run_id, None)
         if outage is not None:
             raise outage
-        if not self._opened_again:
-            await self._records.open_again()
-            self._opened_again = True
 
     def _say(self, run_id: str, error: Exception) -> None:
         """Log what failed for a run, once: it is tried again at every look."""

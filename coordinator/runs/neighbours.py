@@ -78,7 +78,7 @@ class Neighbours:
 
 
 async def read_neighbours(records: Records, run_id: str) -> Neighbours:
-    """Those that a run was judged beside; none for runs of an older Broadside."""
+    """Those that a run was judged beside; none without a firewall's figures."""
     document = await records.read_summary(run_id, NEIGHBOURS)
     return Neighbours() if document is None else Neighbours.load(document)
 

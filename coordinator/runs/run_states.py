@@ -44,7 +44,7 @@ class ClosedBurst(Message):
     status: BurstStatus
     course: BurstCourse
     open_ends_count: int = 0  # pairs whose server's record was not whole
-    payload_bytes: int | None = None  # that it sent; None: measured by an older Broadside
+    payload_bytes: int | None = None  # that it sent; None: not told
 
     @property
     def whole(self) -> bool:

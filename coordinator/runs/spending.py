@@ -199,7 +199,7 @@ class Budgets:
         return held[burst.index]
 
     async def _basis(self, plan: Plan) -> Basis:
-        """As kept at the launch; a run of an older Broadside rests on the fleet of now."""
+        """As kept at the launch; an import rests on the fleet of now."""
         document = await self._records.read_summary(plan.run_id, "price")
         if document is not None:
             return Basis.model_validate_json(document)
@@ -216,7 +216,7 @@ class Budgets:
         closed = await self._records.read_closed(run_id, ClosedBurst, from_index=fresh[0])
         for index in fresh:
             told = closed[index].payload_bytes if index in closed else None
-            if told is None:  # an import, or measured by an older Broadside: told by its seconds
+            if told is None:  # an import: told by its seconds
                 series = await read_series(self._records, run_id, index, with_pairs=False)
                 told = None if series is None else series.payload_bytes
             if told is not None:

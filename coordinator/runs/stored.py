@@ -136,6 +136,6 @@ def dump_fleet(presences: Sequence[Presence]) -> bytes:
 
 
 async def read_fleet(records: Records, run_id: str) -> tuple[Presence, ...]:
-    """The agents at the launch; none for imports and for runs of an older Broadside."""
+    """The agents at the launch; none for imports."""
     document = await records.read_summary(run_id, FLEET)
     return () if document is None else _PRESENCES.validate_json(zlib.decompress(document))

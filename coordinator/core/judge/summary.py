@@ -113,7 +113,7 @@ class BurstSummary(Message):
     limiter_details: Limiter = UNKNOWN  # its confidence, evidence and advice
     verdict: Verdict = Verdict.INCONCLUSIVE
     findings: tuple[Finding, ...] = ()
-    availability: Availability | None = None  # None: of an older Broadside, or without seconds
+    availability: Availability | None = None  # None: without seconds
     disruptions: tuple[Disruption, ...] = ()  # in time order, the gravest of them
     disruptions_count: int = 0  # how many there were
     silent_controls_count: int = 0  # pairs whose control connection was idle for over 4 minutes
@@ -122,7 +122,7 @@ class BurstSummary(Message):
     measures: tuple[MeasureSummary, ...] = ()  # what the engine tells beside bytes, all pairs
     differences: tuple[Difference, ...] = ()  # what engines did otherwise than asked
     unsteady_clocks: UnsteadyClocks | None = None  # None: every clock held, as far as is known
-    client_cpu: CpuCost | None = None  # None: of an older Broadside, or not told
+    client_cpu: CpuCost | None = None  # None: not told
     server_cpu: CpuCost | None = None
     latency: Latency | None = None  # of probes; None: there were none
     pairs: tuple[PairSummary, ...] = ()  # see RunSummary.pairs_omitted
@@ -182,7 +182,7 @@ class RunSummary(Message):
     limiter: LimiterName = LimiterName.UNKNOWN
     limiter_details: Limiter = UNKNOWN  # its confidence, evidence and advice
     findings: tuple[Finding, ...] = ()
-    course: Course | None = None  # None: of an older Broadside
+    course: Course | None = None  # set by summarise_run
     pairs_omitted: bool = False  # bursts' pairs are in their own documents only: there are many
     bursts: tuple[BurstSummary, ...] = ()
 

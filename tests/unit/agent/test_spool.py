@@ -397,16 +397,3 @@ async def test_a_refused_row_leaves_the_newer_one_of_its_key(
     monkeypatch.setattr(table, "upsert", picky_upsert)
     await results.drain()
     assert table.rows["burst.run-1.00000", "chunk.0"].properties == {"n": 2}
-
-
-async def test_what_an_older_version_left_above_is_sent_once(tmp_path: Path) -> None:
-    above = tmp_path / "agent"
-    table, _, results = spooled(above)
-    table.away = True
-    await results.upsert(row("report"))
-    table.away = False
-    client, server = (Spool(above / role, 10**6, older=above) for role in ("client", "server"))
-    assert (len(client), len(server)) == (1, 0)
-    await SpooledTable(table, client).drain()
-    assert table.written == ["report"]
-    assert len(Spool(above, 10**6)) == 0
