@@ -23,7 +23,6 @@ from tests.hunt.tally import report
 FOUND: Final = Path(__file__).parent / "found"
 CHUNK: Final = 8
 CLIMB_SHARE: Final = 0.25  # of the time
-FIXTURES_A_KIND: Final = 1
 
 
 def _tried(seed: int, numbers: Sequence[int]) -> list[Row]:
@@ -94,24 +93,30 @@ def hunt(
         if minutes is None:
             starts = islice(starts, max(1, len(rows) // 40))
         climbed = _pooled(pool, _climbed, starts, workers, begun_s + whole_s)
-    return rows, climbed
+    return sorted(rows, key=_place), climbed
 
 
-def keep(rows: Sequence[Row], folder: Path) -> list[Path]:
+def _place(row: Row) -> int:
+    return row.case.seed
+
+
+def keep(rows: Sequence[Row], folder: Path, workers: int) -> list[Path]:
     """Write a fixture of each kind of wrong verdict, made simpler first."""
     folder.mkdir(parents=True, exist_ok=True)
-    kept: dict[str, int] = {}
-    paths = []
+    chosen: dict[str, tuple[Row, dict[str, Any]]] = {}
     for row in rows:
         for name, document in _fixtures(row):
-            kept[name] = kept.get(name, 0) + 1
-            if kept[name] > FIXTURES_A_KIND:
-                continue
-            if "tamper" not in document:
-                document["case"] = simplest(row.case).document()
-            path = folder / f"{name}-{row.case.seed}.json"
-            path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", "utf-8")
-            paths.append(path)
+            chosen.setdefault(name, (row, document))
+    plain = [(name, row) for name, (row, document) in chosen.items() if "tamper" not in document]
+    with ProcessPoolExecutor(workers) as pool:
+        simpler = pool.map(simplest, [row.case for _, row in plain])
+        for (name, _), case in zip(plain, simpler, strict=True):
+            chosen[name][1]["case"] = case.document()
+    paths = []
+    for name, (row, document) in chosen.items():
+        path = folder / f"{name}-{row.case.seed}.json"
+        path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", "utf-8")
+        paths.append(path)
     return paths
 
 
@@ -162,7 +167,7 @@ def main() -> int:
         f"{tampered} tamperings in {took_s:.0f} s ({cpu_s / max(1, len(everything)):.3f} CPU-s a "
         f"case): {wrong} wrong passes, {fails} wrong fails, {flips} flips, {errors} errors\n"
     )
-    for path in keep(everything, asked.found):
+    for path in keep(everything, asked.found, asked.workers):
         out.write(f"   written: {path}\n")
     return 1 if wrong or flips or errors else 0
 

@@ -14,6 +14,7 @@ HAIR: Final = 0.005  # of the limit: what a ledger's own noise may hide of the d
 STRETCH: Final = 0.97  # of the limit: a planted stretch under it is under it
 COMPLETE_ENOUGH: Final = COVERAGE_FLOOR - 0.02
 COVERED_ENOUGH: Final = 0.5  # of bursts' time that a promised ledger tells of
+CROSSED_MAX: Final = 0.1  # of a reference's bytes
 OVER_GATE: Final = 0.3  # of hosts
 
 
@@ -49,11 +50,18 @@ def rule(case: Case, truth: Truth) -> Ruling:
     }
     if truth.ledger_promised:
         bounds["ledger-absent"] = truth.ledger_cover / COVERED_ENOUGH
-    if truth.ledger_promised or truth.ledger_cover > 0.9:
+    if case.reference:
+        bounds["crossed"] = CROSSED_MAX / max(1 - case.bypass, 1e-9)
+    elif truth.ledger_promised or truth.ledger_cover > 0.9:
         bounds["through"] = through / (1 - HAIR)
     reasons = tuple(sorted(name for name, share in bounds.items() if share < 1))
-    low = min(min(burst.received_low, burst.through_low) for burst in truth.bursts) / limit
-    shaped = stretch < 1.1
+    lows = [
+        burst.received_low if case.reference else min(burst.received_low, burst.through_low)
+        for burst in truth.bursts
+    ]
+    low = min(lows) / limit
+    shaped = min(burst.moment_low for burst in truth.bursts) < limit
+    odd = shaped or bool(case.forged) or (case.reference and case.bypass < 1)
     return Ruling(
         wrong_to_pass=reasons,
         unseen=reasons == ("through",)
@@ -61,7 +69,7 @@ def rule(case: Case, truth: Truth) -> Ruling:
             burst.apparent_high >= 0.99 * limit or burst.through_high >= limit * (1 - HAIR)
             for burst in truth.bursts
         ),
-        wrong_to_fail=low >= 1 and not shaped and not case.forged,
+        wrong_to_fail=low >= 1 and not odd,
         goodness=min(bounds.values()),
-        badness=low if not shaped and not case.forged else 0.0,
+        badness=0.0 if odd else low,
     )

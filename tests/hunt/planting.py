@@ -22,6 +22,10 @@ class Case:
     burst_s: int = 30
     period_s: int = 60
     streams: int = 8
+    omit_s: int = 0  # the engine's own warm-up
+    interval_s: float = 1.0  # between the engine's readings
+    scale: float = 1.0  # real rates are this many times the lab's
+    reference: bool = False  # declared to pass the device by
     direction: str = "forward"
     pair_gigabits: float = 2.0  # Gbit/s of payload that a pair carries
     # What is to be proven ------------------------------------------------------------------
@@ -38,6 +42,7 @@ class Case:
     common_noise: float = 0.004  # relative, the fleet's sum a second
     rho: float = 0.0  # AR(1) of both
     scatter: float = 0.002  # relative, between bursts
+    climb: float = 0.0  # by which the first burst is under the last: a device that scales out
     shift: float = 0.0  # of every other burst: two groups of bursts that differ by so much
     # Shape ---------------------------------------------------------------------------------
     ramp_s: float = 0.0
@@ -65,6 +70,7 @@ class Case:
     gap_s: int = 0
     gap_both: bool = False
     receivers_seconds: bool = True  # servers' seconds are on record
+    doubled_pairs: int = 0  # whose rows were all stored twice
     lost_bursts: int = 0  # ran, nothing on record
     # Clocks --------------------------------------------------------------------------------
     offset_s: float = 0.002  # true offsets of hosts, told within the bound
@@ -98,6 +104,7 @@ class Case:
     bypass: float = 0.0  # share of the fleet's bytes
     bypass_pairs: bool = True  # whole pairs, as far as that goes
     foreign: float = 0.0  # steady, of the fleet's rate
+    foreign_trend: float = 0.0  # of the fleet's rate, by which that rises over the run
     bursty: float = 0.0  # mean, of the fleet's rate; comes and goes
     bursty_on_s: float = 20.0
     bursty_duty: float = 0.3
@@ -186,6 +193,8 @@ def _base(rng: Rng) -> dict[str, Any]:
         "pairs": int(pick(rng, 1, 2, 3, 4, 5, 6, 8, 12)) if rng.random() < 0.93 else 30,
         "pair_gigabits": _between(rng, 0.2, 8),
         "streams": int(pick(rng, 1, 4, 8, 64)),
+        "scale": float(pick(rng, 1, 1, 1, 100)),
+        "omit_s": int(pick(rng, 0, 0, 0, 0, 0, 3)),
         "margin": _margin(rng),
         "tolerance": float(pick(rng, 0.0, 0.02, 0.05)),
         "layer": str(pick(rng, "ip", "ip", "payload")),
@@ -199,7 +208,7 @@ def _base(rng: Rng) -> dict[str, Any]:
         "ledger_noise": _between(rng, 0, 0.004),
         "ledger_layer": str(pick(rng, "ip", "ip", "wire")),
         "mss": int(pick(rng, 1448, 1448, 1460, 1338, 8948)),
-        "header_slack": _between(rng, 0, 0.002),
+        "header_slack": _between(rng, 0, 0.0003),
         "ramp_s": float(pick(rng, 0.0, 0.0, 1.0, 2.0)),
     } | _timing(rng)
 
@@ -219,7 +228,9 @@ def _kind(name: str) -> Callable[[Draw], Draw]:
 def draw(kind: str, seed: int) -> Case:
     """A case of one kind."""
     rng = np.random.default_rng([seed, zlib.crc32(kind.encode()), 1])
-    return Case(**(_base(rng) | dict(KINDS[kind](rng)) | {"kind": kind, "seed": seed}))
+    chosen = _base(rng) | dict(KINDS[kind](rng)) | {"kind": kind, "seed": seed}
+    chosen["period_s"] = max(chosen["period_s"], chosen["burst_s"] + chosen["omit_s"] + 6)
+    return Case(**chosen)
 
 
 def _few(rng: Rng, pairs: int) -> int:
@@ -244,7 +255,7 @@ def _clean(rng: Rng) -> Mapping[str, Any]:
         "grain_s": float(pick(rng, 1, 1, 10)),
         "lag_s": _between(rng, 0, 5),
         "ledger_layer": "ip",
-        "header_slack": _between(rng, 0, 0.001),
+        "header_slack": _between(rng, 0, 0.0002),
     }
 
 
@@ -521,6 +532,69 @@ def _cookies(rng: Rng) -> Mapping[str, Any]:
     return {"pairs": pairs, "strange_cookies": _few(rng, pairs), "margin": _margin(rng)}
 
 
+@_kind("readings")
+def _readings(rng: Rng) -> Mapping[str, Any]:
+    """An engine that reads more or less often than each second; rows that were stored twice."""
+    return {
+        "interval_s": float(pick(rng, 0.5, 1.0, 2.0, 5.0)),
+        "burst_s": int(pick(rng, 10, 30, 60)),
+        "period_s": 90,
+        "grain_s": 1.0,
+        "lag_s": _between(rng, 0, 3),
+        "omit_s": int(pick(rng, 0, 5)),
+        "doubled_pairs": int(pick(rng, 0, 1, 4)),
+        "ramp_s": 0.0,
+        "margin": _margin(rng),
+    }
+
+
+@_kind("credit")
+def _credit(rng: Rng) -> Mapping[str, Any]:
+    """A token bucket's credit, or a first part that is faster: what lasts is under the limit."""
+    return {
+        "head_share": _between(rng, 0.05, 0.5),
+        "head_level": _between(rng, 1.1, 3),
+        "margin": _between(rng, 0.97, 1.2),
+    }
+
+
+@_kind("scaling-out")
+def _scaling_out(rng: Rng) -> Mapping[str, Any]:
+    """Bursts that grow while the device adds instances; the last or the mean is enough."""
+    return {
+        "bursts": int(pick(rng, 3, 5, 8)),
+        "burst_s": int(pick(rng, 20, 30, 60)),
+        "period_s": 90,
+        "grain_s": 5.0,
+        "lag_s": _between(rng, 0, 5),
+        "climb": _between(rng, 0.02, 0.8),
+        "margin": _between(rng, 0.98, 1.4),
+    }
+
+
+@_kind("bypass-trend")
+def _bypass_trend(rng: Rng) -> Mapping[str, Any]:
+    """Foreign traffic that rises or falls over the run, with or without a bypass."""
+    share = float(pick(rng, 0.0, _between(rng, 0.05, 0.5)))
+    return dict(_bypass(rng)) | {
+        "bypass": share,
+        "foreign": round(max(share, 0.1) * float(rng.uniform(0.8, 1.2)), 4),
+        "foreign_trend": _between(rng, -0.3, 0.5),
+    }
+
+
+@_kind("reference")
+def _reference(rng: Rng) -> Mapping[str, Any]:
+    """A run that is declared to pass the device by, and does, or does not."""
+    return {
+        "reference": True,
+        "bypass": float(pick(rng, 1.0, 1.0, _between(rng, 0.0, 0.95))),
+        "bypass_pairs": bool(rng.random() < 0.5),
+        "foreign": float(pick(rng, 0.0, _between(rng, 0.02, 0.5))),
+        "margin": _between(rng, 0.97, 1.1),
+    }
+
+
 @_kind("clocks")
 def _clocks(rng: Rng) -> Mapping[str, Any]:
     trouble: dict[str, Any] = pick(
@@ -555,6 +629,7 @@ def _headers(rng: Rng) -> Mapping[str, Any]:
     return {
         "mss": int(pick(rng, 536, 1200, 1338, 1448, 8948)),
         "mss_told": False,
+        "header_slack": _between(rng, 0, 0.002),
         "layer": "ip",
         "ledger_layer": str(pick(rng, "ip", "wire")),
         "layer_said": bool(rng.random() < 0.5),
@@ -679,7 +754,7 @@ MOVES: Final[dict[str, tuple[float, float, bool]]] = {
     "scatter": (0, 0.05, False),
     "ramp_s": (0, 15, False),
     "head_share": (0, 0.6, False),
-    "head_level": (0, 1, False),
+    "head_level": (0, 2, False),
     "fall_at": (0.3, 1, False),
     "fall_level": (0.1, 1, False),
     "dip_at": (0, 0.8, False),
@@ -717,12 +792,16 @@ MOVES: Final[dict[str, tuple[float, float, bool]]] = {
     "unread_bins": (0, 4, True),
     "bypass": (0, 0.6, False),
     "foreign": (0, 0.8, False),
+    "foreign_trend": (-0.5, 0.5, False),
+    "climb": (0, 0.8, False),
+    "omit_s": (0, 6, True),
+    "doubled_pairs": (0, 5, True),
     "bursty": (0, 0.6, False),
     "bursty_on_s": (2, 300, False),
     "bursty_duty": (0.05, 0.9, False),
     "other_runs": (0, 5, True),
     "other_level": (0, 2, False),
-    "header_slack": (0, 0.004, False),
+    "header_slack": (0, 0.001, False),
     "forged": (0, 5, True),
 }
 
@@ -739,7 +818,7 @@ def moved(case: Case, rng: Rng) -> Case:
     if "grain_s" in changes:
         changes["grain_s"] = float(changes["grain_s"])
     burst_s = changes.get("burst_s", case.burst_s)
-    changes["period_s"] = max(case.period_s, burst_s + 6)
+    changes["period_s"] = max(case.period_s, burst_s + case.omit_s + 6)
     if rng.random() < 0.3:
         changes["seed"] = int(rng.integers(1 << 40))
     return case.evolve(**changes)

@@ -72,7 +72,7 @@ class Row:
 
 
 def work(case: Case) -> int:
-    return case.pairs * case.bursts * case.burst_s
+    return round(case.pairs * case.bursts * (case.omit_s + case.burst_s) / case.interval_s)
 
 
 def attempt(case: Case, *, tampers: int = TAMPERS_A_CASE) -> Row:
@@ -147,11 +147,19 @@ def _intervals(case: Case, truth: Truth, told: Conclusion) -> Iterator[Interval]
     odd = harmed or case.forged or case.clientless or case.gap_pairs or case.lost_bursts
     shaped = case.head_share or case.fall_at < 1 or case.dip_share
     if not odd and not shaped and case.receivers_seconds:
-        if not case.shift:
+        if not case.shift and not case.climb:
             yield from _holds("rate", told.rate, truth.level, truth.level)
         for burst, measured in zip(truth.bursts, told.burst_rates, strict=False):
             yield from _holds("burst", measured, burst.level, burst.level)
-    disturbed = case.bursty or case.in_bursts or case.other_runs or case.duplicate or case.resets
+    disturbed = (
+        case.reference
+        or case.foreign_trend
+        or case.bursty
+        or case.in_bursts
+        or case.other_runs
+        or case.duplicate
+        or case.resets
+    )
     if not odd and not disturbed and truth.residual is not None:
         yield from _holds("residual", told.residual, truth.residual, 1.0)
         if not case.lag_drift_s:

@@ -66,7 +66,8 @@ class BurstTruth:
     through_high: float  # of it, through the device
     through_low: float
     apparent_high: float  # what a perfect reader of the ledger would take for it
-    stretch_low: float  # the lowest planted stretch that lasts, through the device
+    stretch_low: float  # the lowest planted stretch that lasts, through the device; inf: none
+    moment_low: float  # and of those that do not last
     completeness: float  # of planned pair-seconds on record
     level: float  # payload bit/s, mean of the process without its noise
 
@@ -90,12 +91,12 @@ class Truth:
 
 @dataclass(slots=True, kw_only=True)
 class _Fleet:
-    """Pairs in truth; arrays are (bursts, pairs, seconds) unless said otherwise."""
+    """Pairs in truth; arrays are (bursts, pairs, readings) unless said otherwise."""
 
     rates: Floats  # payload bit/s
-    bounds: Floats  # (seconds + 1,) of engine time
+    bounds: Floats  # (readings + 1,) s since the first byte
     starts_s: Floats  # (bursts, pairs) epoch s of the first byte
-    spans_s: Floats  # (bursts, pairs) s that it sent; 0: never
+    spans: Floats  # (bursts, pairs) readings that it sent in; 0: never
     fates: list[list[str]]
     crossing: Floats  # (pairs,) share of its bytes through the device
     levels: Floats  # (bursts,) payload bit/s
@@ -104,13 +105,13 @@ class _Fleet:
 
     def cumulated(self, burst: int, pair: int) -> tuple[Floats, Floats]:
         """Knots of one pair's bytes over true time."""
-        span = int(self.spans_s[burst, pair])
+        span = int(self.spans[burst, pair])
         bounds = self.bounds[: span + 1]
         amounts = self.amounts(burst, pair)
         return self.starts_s[burst, pair] + bounds, np.concatenate(([0.0], np.cumsum(amounts)))
 
     def amounts(self, burst: int, pair: int) -> Floats:
-        span = int(self.spans_s[burst, pair])
+        span = int(self.spans[burst, pair])
         width = np.diff(self.bounds[: span + 1])
         return np.asarray(np.round(self.rates[burst, pair, :span] / 8 * width))
 
@@ -125,22 +126,16 @@ def _noise(rng: Rng, shape: tuple[int, ...], rho: float) -> Floats:
     return told
 
 
-def _shape(case: Case, seconds: int) -> Floats:
-    """Share of the rate that stays, a second."""
-    at = (np.arange(seconds) + 0.5) / seconds
-    shape = np.ones(seconds)
+def _shape(case: Case, middles_s: Floats) -> Floats:
+    """Share of the rate that stays, at instants since a pair's first byte."""
+    at = (middles_s - case.omit_s) / case.burst_s  # under 0: warm-up
+    shape = np.ones(len(at))
     if case.ramp_s:
-        shape *= np.minimum(1.0, (np.arange(seconds) + 0.5) / case.ramp_s)
-    shape[at < case.head_share] *= case.head_level
+        shape *= np.minimum(1.0, middles_s / case.ramp_s)
+    shape[(at >= 0) & (at < case.head_share)] *= case.head_level
     shape[at >= case.fall_at] *= case.fall_level
     shape[(at >= case.dip_at) & (at < case.dip_at + case.dip_share)] *= case.dip_level
     return shape
-
-
-def _is_shaped(case: Case) -> bool:
-    head = case.head_share > 0 and case.head_level < 1
-    fall = case.fall_at < 1 and case.fall_level < 1
-    return head or fall or (case.dip_share > 0 and case.dip_level < 1)
 
 
 def _fates(case: Case, rng: Rng) -> list[list[str]]:
@@ -159,15 +154,17 @@ def _fates(case: Case, rng: Rng) -> list[list[str]]:
 
 
 def _sent(case: Case, rng: Rng) -> _Fleet:
-    bursts, pairs, seconds = case.bursts, case.pairs, case.burst_s
+    bursts, pairs = case.bursts, case.pairs
+    bounds = _bounds(case, rng)
+    readings = len(bounds) - 1
     fates = _fates(case, rng)
     equal = case.limiter in ("offered", "client-nic", "window", "single-flow", "policer")
     weights = np.ones(pairs) if equal else 1 + 0.15 * rng.standard_normal(pairs).clip(-2, 2)
     each = 1.485e9 if case.limiter == "single-flow" else case.pair_gigabits * 1e9
     total = each * pairs
     quiet = 0.08 if equal else 1.0
-    own = 1 + case.noise * quiet * _noise(rng, (bursts, pairs, seconds), case.rho)
-    common = 1 + case.common_noise * _noise(rng, (bursts, 1, seconds), case.rho)
+    own = 1 + case.noise * quiet * _noise(rng, (bursts, pairs, readings), case.rho)
+    common = 1 + case.common_noise * _noise(rng, (bursts, 1, readings), case.rho)
     wanted = np.maximum(weights[:, None] * own, 0.0)
     runs = np.array([[fate not in NOT_RUN for fate in row] for row in fates])
     if case.limiter == "device":  # pairs trade shares of one limit
@@ -178,31 +175,42 @@ def _sent(case: Case, rng: Rng) -> _Fleet:
     else:
         rates = wanted / weights.sum() * total
     factor = 1 + case.scatter * rng.standard_normal(bursts)
+    if case.climb and bursts > 1:
+        factor *= 1 - case.climb * (1 - np.arange(bursts) / (bursts - 1))
     shifted = np.where(np.arange(bursts) % 2 == 1, 1 + case.shift, 1.0)
     rates = np.maximum(rates * common, 0.0) * (factor * shifted)[:, None, None]
     shaped = rng.permutation(bursts)[: max(1, round(case.shape_bursts * bursts))]
-    rates[shaped] *= _shape(case, seconds)
-    jitter = rng.uniform(-2e-3, 2e-3, seconds + 1)
-    jitter[[0, -1]] = 0
-    spans = np.where(runs, float(seconds), 0.0)
+    rates[shaped] *= _shape(case, (bounds[1:] + bounds[:-1]) / 2)
+    spans = np.where(runs, float(readings), 0.0)
     starts = _planned(case)[:, None] + rng.uniform(0, case.start_spread_s, (bursts, pairs))
     for burst, row in enumerate(fates):
         for pair, fate in enumerate(row):
             if fate == "late":
-                starts[burst, pair] += rng.uniform(1.5, min(60, 1.5 + seconds))
+                starts[burst, pair] += rng.uniform(1.5, min(60, 1.5 + case.burst_s))
             if fate == "killed":
-                spans[burst, pair] = max(1, seconds // 2)
+                spans[burst, pair] = max(1, readings // 2)
     return _Fleet(
         rates=rates,
-        bounds=np.arange(seconds + 1) + jitter,
+        bounds=bounds,
         starts_s=starts,
-        spans_s=spans,
+        spans=spans,
         fates=fates,
         crossing=_crossing(case, rng),
         levels=total * factor * shifted * runs.mean(axis=1),
         rtt_s=float(rng.uniform(0.0003, 0.02)),
         equal=equal,
     )
+
+
+def _bounds(case: Case, rng: Rng) -> Floats:
+    """When an engine reads, s since the first byte: on its interval, a little off."""
+    whole_s = case.omit_s + case.burst_s
+    count = max(1, round(whole_s / case.interval_s))
+    bounds = np.linspace(0, whole_s, count + 1)
+    bounds[1:-1] += rng.uniform(-2e-3, 2e-3, count - 1)
+    if case.omit_s and count > 1:
+        bounds[int(np.argmin(np.abs(bounds - case.omit_s)))] = case.omit_s
+    return bounds
 
 
 def _planned(case: Case) -> Floats:
@@ -236,7 +244,7 @@ def _carried(fleet: _Fleet, burst: int, weights: Floats, begin_s: float, end_s: 
     if end_s <= begin_s:
         return 0.0
     total = 0.0
-    for pair in np.flatnonzero((weights > 0) & (fleet.spans_s[burst] > 0)):
+    for pair in np.flatnonzero((weights > 0) & (fleet.spans[burst] > 0)):
         at, cumulative = fleet.cumulated(burst, int(pair))
         begun, ended = np.interp([begin_s, end_s], at, cumulative)
         total += float(weights[pair]) * float(ended - begun)
@@ -252,15 +260,15 @@ class _Readings:
 
 def _read(case: Case, fleet: _Fleet, burst: int, weights: Floats) -> _Readings:
     """Every fair reading of what weighted pairs carried in one burst."""
-    planned_s = float(_planned(case)[burst])
-    ran = fleet.spans_s[burst] > 0
+    planned_s = float(_planned(case)[burst]) + case.omit_s
+    ran = fleet.spans[burst] > 0
     whole = np.array([fate not in (*NOT_RUN, "late", "killed") for fate in fleet.fates[burst]])
     anyone = weights * ran
     asked = _carried(fleet, burst, anyone, planned_s, planned_s + case.burst_s)
     if not (whole & ran).any():
         return _Readings(high=asked, low=0.0, plain=asked)
-    begun = float(fleet.starts_s[burst][whole].max())
-    ended = float((fleet.starts_s[burst] + fleet.spans_s[burst])[whole].min())
+    begun = float(fleet.starts_s[burst][whole].max()) + case.omit_s
+    ended = float(fleet.starts_s[burst][whole].min()) + case.omit_s + case.burst_s
     plain = _carried(fleet, burst, anyone, begun, ended)
     strict = _carried(fleet, burst, weights * whole, begun, ended)
     told = [asked, plain, strict]
@@ -270,23 +278,32 @@ def _read(case: Case, fleet: _Fleet, burst: int, weights: Floats) -> _Readings:
     return _Readings(high=max(told), low=min(asked, strict), plain=plain)
 
 
-def _stretches(case: Case, fleet: _Fleet, burst: int, weights: Floats) -> float:
-    """The lowest rate of a planted fall, dip or slow head that lasts; inf: there is none."""
+def _stretches(case: Case, fleet: _Fleet, burst: int, weights: Floats, *, lasting: bool) -> float:
+    """The lowest rate of a planted fall, dip or slow head, or of those that last; inf: none."""
     seconds = case.burst_s
     spans = []
-    if case.head_level < 1 and case.head_share >= 0.3:
+    if case.head_level > 1 and case.head_share > 0:
+        spans.append((case.head_share, 1.0))
+    if case.head_level < 1 and case.head_share >= (0.3 if lasting else 0.01):
         spans.append((0.0, case.head_share))
-    if case.fall_level < 1 and case.fall_at <= 0.8:
+    if case.fall_level < 1 and case.fall_at <= (0.8 if lasting else 0.99):
         spans.append((case.fall_at, 1.0))
-    if case.dip_level < 1 and case.dip_share >= 0.2:
+    if case.dip_level < 1 and case.dip_share >= (0.2 if lasting else 0.01):
         spans.append((case.dip_at, min(1.0, case.dip_at + case.dip_share)))
-    zero = float(np.median(fleet.starts_s[burst]))
+    zero = float(np.median(fleet.starts_s[burst])) + case.omit_s
     weights = weights * np.array(
         [fate not in (*NOT_RUN, "late", "killed") for fate in fleet.fates[burst]]
     )
-    lasting = [(a * seconds, b * seconds) for a, b in spans if (b - a) * seconds >= 5]
+    least_s = 5.0 if lasting else 0.0
+    edge_s = 0.5 if lasting else 0.0
     return min(
-        (_carried(fleet, burst, weights, zero + a + 0.5, zero + b - 0.5) for a, b in lasting),
+        (
+            _carried(
+                fleet, burst, weights, zero + a * seconds + edge_s, zero + b * seconds - edge_s
+            )
+            for a, b in spans
+            if (b - a) * seconds >= least_s
+        ),
         default=np.inf,
     )
 
@@ -332,9 +349,10 @@ def build(case: Case) -> tuple[World, Truth]:
                 received_low=received[burst].low * ratio,
                 through_high=through[burst].high * ratio,
                 through_low=through[burst].low * ratio,
-                apparent_high=through[burst].high * ratio
+                apparent_high=through[burst].high * ratio * (2 if case.duplicate else 1)
                 + foreign.taken_for_fleet(case, burst) / level_ratio * ratio,
-                stretch_low=_stretches(case, fleet, burst, crossing) * ratio,
+                stretch_low=_stretches(case, fleet, burst, crossing, lasting=True) * ratio,
+                moment_low=_stretches(case, fleet, burst, crossing, lasting=False) * ratio,
                 completeness=_completeness(case, fleet, burst),
                 level=float(fleet.levels[burst]),
             )
@@ -377,8 +395,9 @@ def _completeness(case: Case, fleet: _Fleet, burst: int) -> float:
         if fate in (*NOT_RUN, "lost", "late"):
             continue
         gap = case.gap_s if case.gap_both and pair < case.gap_pairs else 0
-        seen += max(0.0, float(fleet.spans_s[burst, pair]) - gap)
-    return seen / (case.pairs * case.burst_s)
+        sent_s = float(fleet.bounds[int(fleet.spans[burst, pair])])
+        seen += max(0.0, sent_s - gap)
+    return seen / (case.pairs * float(fleet.bounds[-1]))
 
 
 def _limiters(case: Case) -> frozenset[str]:
@@ -437,16 +456,20 @@ class _Foreign:
         ratio = header_ratio(case, case.ledger_layer)
         full = level * ratio
         untold = np.zeros(count)
-        if case.foreign:
+        if case.foreign or case.foreign_trend:
             steady = 1 + 0.02 * _noise(rng, (count,), 0.5)
-            untold += case.foreign * full * np.maximum(steady, 0.0)
+            along = (start_s + np.arange(count) - planned[0]) / max(1.0, planned[-1] - planned[0])
+            level_at = case.foreign + case.foreign_trend * np.clip(along, -0.2, 1.2)
+            untold += full * np.maximum(level_at, 0.0) * np.maximum(steady, 0.0)
         if case.bursty:
             untold += case.bursty * full * _on_off(case, rng, count)
         at = start_s + np.arange(count)
         if case.in_bursts:
             inside = np.zeros(count, np.bool_)
             for begun in planned:
-                inside |= (at >= np.floor(begun)) & (at < np.ceil(begun + case.burst_s))
+                inside |= (at >= np.floor(begun)) & (
+                    at < np.ceil(begun + case.omit_s + case.burst_s)
+                )
             untold[inside] += case.in_bursts * full
         told = np.zeros(count)
         for other in others:
@@ -469,11 +492,11 @@ class _Foreign:
         planned = _planned(case)
         outside = np.ones(len(at), np.bool_)
         for begun in planned:
-            outside &= (at < begun - 1) | (at > begun + case.burst_s + 1)
+            outside &= (at < begun - 1) | (at > begun + case.omit_s + case.burst_s + 1)
         outside &= (at > planned[0] - case.quiet_s) & (
             at < planned[-1] + case.burst_s + case.quiet_s
         )
-        inside = (at > planned[burst]) & (at < planned[burst] + case.burst_s)
+        inside = (at > planned[burst]) & (at < planned[burst] + case.omit_s + case.burst_s)
         if outside.sum() < case.grain_s:
             return 0.0  # no quiet time: whoever cannot know the level is not to pass
         more = float(self.untold[inside].mean()) - float(self.untold[outside].mean())
@@ -501,7 +524,7 @@ def _ledger(
         return None, 0.0
     planned, grain = _planned(case), case.grain_s
     begin = planned[0] - case.quiet_s - case.phase * grain
-    end = planned[-1] + case.burst_s + case.quiet_s + case.lag_s
+    end = planned[-1] + case.omit_s + case.burst_s + case.quiet_s + case.lag_s
     count = max(2, int(np.ceil((end - begin) / grain)) + 1)
     labels = begin + grain * np.arange(count + 1, dtype=np.float64)
     drift = case.lag_drift_s * (np.arange(count + 1) / count - 0.5)
@@ -511,7 +534,7 @@ def _ledger(
     for burst in range(case.bursts):
         for pair in range(case.pairs):
             if fleet.crossing[pair] <= 0 or (
-                fleet.spans_s[burst, pair] <= 0 and fleet.fates[burst][pair] != "busy"
+                fleet.spans[burst, pair] <= 0 and fleet.fates[burst][pair] != "busy"
             ):
                 continue
             at, cumulative = _crossed(fleet, burst, pair)
@@ -539,8 +562,12 @@ def _ledger(
     told = np.zeros(count)
     for begun in planned:
         told += np.clip(
-            np.minimum(edges[1:], begun + case.burst_s) - np.maximum(edges[:-1], begun), 0, None
+            np.minimum(edges[1:], begun + case.omit_s + case.burst_s)
+            - np.maximum(edges[:-1], begun),
+            0,
+            None,
         )
+    whole_s = case.bursts * (case.omit_s + case.burst_s)
     ledger = FirewallLedger(
         source="planted",
         layer=("ip" if case.ledger_layer == "ip" else "wire") if case.layer_said else "unknown",
@@ -551,7 +578,7 @@ def _ledger(
         read_at=_at(labels[-1] + 60),
         lag_hint_s=case.lag_s if case.lag_hint else None,
     )
-    return ledger, float(told[known].sum() / (case.bursts * case.burst_s))
+    return ledger, float(told[known].sum() / whole_s)
 
 
 def _crossed(fleet: _Fleet, burst: int, pair: int) -> tuple[Floats, Floats]:
@@ -581,8 +608,15 @@ def _plan(case: Case, fleet: _Fleet, limit: float) -> Plan:
     traffic = Traffic(
         streams_count=case.streams,
         direction=Direction(case.direction),
-        stream_bits_per_second=max(1, round(each)) if case.limiter == "offered" else None,
+        omit_s=case.omit_s,
+        interval_s=case.interval_s,
+        stream_bits_per_second=max(1, round(each * case.scale))
+        if case.limiter == "offered"
+        else None,
     )
+    device = {"sku": "standard"} if case.limiter == "single-flow" else {}
+    if case.reference:
+        device["path"] = "bypass"
     spec = RunSpec(
         scenario="hunted",
         pairs_count=case.pairs,
@@ -591,14 +625,15 @@ def _plan(case: Case, fleet: _Fleet, limit: float) -> Plan:
         period_s=case.period_s,
         traffic=traffic,
         objective=Objective(
-            target_bits_per_second=limit / (1 - case.tolerance),
+            target_bits_per_second=limit * case.scale / (1 - case.tolerance),
             layer=Layer(case.layer),
             tolerance_ratio=case.tolerance,
             coverage_floor_ratio=COVERAGE_FLOOR,
             residual_max_ratio=case.residual_max,
         ),
         clock_bound_max_s=CLOCK_GATE_S,
-        device={"sku": "standard"} if case.limiter == "single-flow" else {},
+        scale=case.scale,
+        device=device,
     )
     pairs = tuple(
         Pair(
@@ -610,7 +645,12 @@ def _plan(case: Case, fleet: _Fleet, limit: float) -> Plan:
         for index in range(case.pairs)
     )
     bursts = tuple(
-        Burst(index=index, planned_start_at=_at(float(at)), duration_s=case.burst_s)
+        Burst(
+            index=index,
+            planned_start_at=_at(float(at)),
+            duration_s=case.burst_s,
+            omit_s=case.omit_s,
+        )
         for index, at in enumerate(_planned(case))
     )
     created_at = bursts[0].planned_start_at - timedelta(seconds=30)
@@ -710,6 +750,20 @@ def _track(
     )
 
 
+def _warmed(case: Case, track: TrackColumns) -> TrackColumns:
+    """As an engine tells it: its time begins anew when the warm-up is over."""
+    warm = track.end_s <= case.omit_s + 1e-6
+    if not case.omit_s or not warm.any():
+        return track
+    begun = float(track.end_s[warm][-1])
+    return replace(
+        track,
+        omitted=warm,
+        start_s=np.where(warm, track.start_s, track.start_s - begun),
+        end_s=np.where(warm, track.end_s, track.end_s - begun),
+    )
+
+
 def _host(
     case: Case, rng: Rng, side: Side, stamps_s: Floats, tx: Floats, rx: Floats
 ) -> HostColumns | None:
@@ -792,12 +846,13 @@ def _pair(
     failed = _failed(case, plan, burst, job_id, p, fate, before[0])
     if fate == "null":
         return End(claim=claim, report=failed), None
-    start_s, span = float(fleet.starts_s[b, p]), int(fleet.spans_s[b, p])
+    start_s, span = float(fleet.starts_s[b, p]), int(fleet.spans[b, p])
     if fate == "busy":
-        amounts, span = _stolen(fleet, b, p), case.burst_s
+        amounts, span = _stolen(fleet, b, p), len(fleet.bounds) - 1
     else:
         amounts = fleet.amounts(b, p)
     bounds = fleet.bounds[: span + 1]
+    sent_s = float(bounds[-1])
     zeros = (start_s + clocks.true_s[b, p, 0], start_s + clocks.true_s[b, p, 1] + fleet.rtt_s / 2)
     client_tracks: list[TrackColumns] = []
     server_tracks: list[TrackColumns] = []
@@ -821,9 +876,9 @@ def _pair(
             FlowTotals(
                 flow=flow,
                 sent_bytes=int(left.sum()),
-                sent_s=float(span),
+                sent_s=sent_s,
                 received_bytes=int(arrived.sum()) + int(rng.integers(2)) * BLOCK_BYTES,
-                received_s=float(span),
+                received_s=sent_s,
                 retransmits_count=int(path.retransmits.sum()),
                 rtt_min_s=fleet.rtt_s,
                 rtt_mean_s=float(path.rtt_s.mean()),
@@ -859,7 +914,7 @@ def _pair(
         process_start_at=burst.planned_start_at - timedelta(seconds=3),
         first_data_at=_at(zeros[0]),
         start_error_s=error_s,
-        ended_at=_at(zeros[0] + span),
+        ended_at=_at(zeros[0] + sent_s),
         engine=engine,
         clock_before=before[0],
         clock_after=after[0],
@@ -871,7 +926,7 @@ def _pair(
         client_address=f"10.{9 if fate == 'busy' else 1}.0.{p + 4}",
         started_at=_at(zeros[1] - 2),
         first_data_at=_at(zeros[1]),
-        ended_at=_at(zeros[1] + span),
+        ended_at=_at(zeros[1] + sent_s),
         engine=engine,
         clock_before=before[1],
         clock_after=after[1],
@@ -890,6 +945,9 @@ def _pair(
         host=server_host if server_host is not None else _no_host(),
     )
     end = End(claim=claim, report=report, tracks=tuple(client_tracks), host=client_host)
+    if p < case.doubled_pairs:
+        record = replace(record, tracks=_twice(record.tracks))
+        end = replace(end, tracks=_twice(end.tracks))
     if p < case.gap_pairs and case.gap_s:
         at = int(rng.integers(0, max(1, span - case.gap_s)))
         record = replace(record, tracks=_without(record.tracks, at, case.gap_s))
@@ -962,6 +1020,10 @@ def _no_host() -> HostColumns:
         cpu_busy_ratio=single,
         cpu_busiest_core_ratio=single,
     )
+
+
+def _twice(tracks: tuple[TrackColumns, ...]) -> tuple[TrackColumns, ...]:
+    return tuple(track.rows(np.repeat(np.arange(len(track)), 2)) for track in tracks)
 
 
 def _without(tracks: tuple[TrackColumns, ...], at: int, length: int) -> tuple[TrackColumns, ...]:
