@@ -28,6 +28,7 @@ import sys
 import zlib
 from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Final, cast
 
@@ -188,11 +189,36 @@ def pack(columns: Mapping[str, Column]) -> bytes:
     return _MAGIC + struct.pack("<BI", _VERSION, zlib.crc32(body)) + body
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedColumn:
+    """One column, inflated and not yet summed up: what a decoder of either kind starts from.
+
+    The known values are ``low + step * word``, or with ``order`` 1 the differences from one to the
+    next, ``first`` being the first.
+    """
+
+    rows_count: int
+    mask: bytes = b""  # a byte a row, 0 where the value is unknown; empty: all are known
+    order: int = 0
+    first: int = 0
+    low: int = 0
+    step: int = 1
+    words: bytes | None = None  # little-endian, 8 bytes each; None: every value is unknown
+
+
 def unpack(packed: bytes) -> dict[str, list[int | None]]:
     """The columns that :func:`pack` was given, as lists.
 
     Raises :class:`~exchange.ports.RecordUnreadable` for anything that is not a whole chunk of a
     version known here.
+    """
+    return {name: _listed(column) for name, column in unpack_columns(packed).items()}
+
+
+def unpack_columns(packed: bytes) -> dict[str, PackedColumn]:
+    """The columns of a chunk for who decodes them without a Python integer a second.
+
+    Raises as :func:`unpack` does.
     """
     if packed[:3] != _MAGIC or len(packed) < _PREFIX.size:
         raise RecordUnreadable(f"chunk of {len(packed)} bytes: not a Broadside chunk")
@@ -207,6 +233,21 @@ def unpack(packed: bytes) -> dict[str, list[int | None]]:
         return _columns(packed, _PREFIX.size, _PREFIX.size + header_bytes)
     except (ValueError, TypeError, IndexError, OverflowError, zlib.error) as error:
         raise RecordUnreadable(f"chunk of {len(packed)} bytes: malformed ({error})") from error
+
+
+def _listed(column: PackedColumn) -> list[int | None]:
+    if column.words is None:
+        return [None] * column.rows_count
+    words = array("Q", column.words)
+    if sys.byteorder == "big":
+        words.byteswap()
+    low, step = column.low, column.step
+    series = words.tolist() if (low, step) == (0, 1) else [low + step * word for word in words]
+    values = list(accumulate(series, initial=column.first)) if column.order else series
+    if column.mask:
+        known = iter(values)
+        return [next(known) if present else None for present in column.mask]
+    return cast(list[int | None], values)
 
 
 def _scaled(value: float, unit: float) -> int:
@@ -261,7 +302,7 @@ def _deflated(plane: bytes) -> bytes:
     return shorter if len(shorter) < len(plane) else plane
 
 
-def _columns(packed: bytes, header_at: int, planes_at: int) -> dict[str, list[int | None]]:
+def _columns(packed: bytes, header_at: int, planes_at: int) -> dict[str, PackedColumn]:
     inflate = zlib.decompressobj()
     header = inflate.decompress(packed[header_at:planes_at], _HEADER_MAX_BYTES)
     rows_count, described = json.loads(header)
@@ -279,30 +320,33 @@ def _columns(packed: bytes, header_at: int, planes_at: int) -> dict[str, list[in
             raise ValueError(f"a plane of {len(plane)} values in place of {count}")
         return plane
 
-    columns: dict[str, list[int | None]] = {}
+    columns: dict[str, PackedColumn] = {}
     for name, *described_column in described:
         if not described_column:
-            columns[name] = [None] * rows_count
+            columns[name] = PackedColumn(rows_count=rows_count)
             continue
         mask_length, order, first, low, step, lengths = described_column
+        if order not in (0, 1):
+            raise ValueError(f"column {name}: order {order}")
+        for value in map(operator.index, (first, low, step)):
+            if abs(value) >= 2**64:
+                raise ValueError(f"column {name}: {value} does not fit 64 bits")
         mask = take(mask_length, rows_count) if mask_length else b""
-        known_count = rows_count - mask.count(0)
-        offsets_count = known_count - order
-        raw = bytearray(8 * offsets_count)
+        words_count = rows_count - mask.count(0) - order
+        if words_count < 0:
+            raise ValueError(f"column {name}: a first value, and no row for it")
+        raw = bytearray(8 * words_count)
         for k, length in enumerate(lengths):
-            raw[k::8] = take(length, offsets_count)
-        words = array("Q", bytes(raw))
-        if sys.byteorder == "big":
-            words.byteswap()
-        series = words.tolist() if (low, step) == (0, 1) else [low + step * word for word in words]
-        values = list(accumulate(series, initial=first)) if order else series
-        if len(values) != known_count:
-            raise ValueError(f"column {name}: {len(values)} values in place of {known_count}")
-        if mask:
-            known = iter(values)
-            columns[name] = [next(known) if present else None for present in mask]
-        else:
-            columns[name] = cast(list[int | None], values)
+            raw[k::8] = take(length, words_count)
+        columns[name] = PackedColumn(
+            rows_count=rows_count,
+            mask=mask,
+            order=order,
+            first=first,
+            low=low,
+            step=step,
+            words=bytes(raw),
+        )
     if at != len(packed):
         raise ValueError(f"{len(packed) - at} bytes too many")
     return columns

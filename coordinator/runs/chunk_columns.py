@@ -5,7 +5,7 @@ against 0.6 ms for 480 host seconds), and a burst of a thousand pairs has seven 
 The columns are equal, to the bit, to those made from row values.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,9 @@ from coordinator.core.measure.evidence import (
     disjoint_host,
     disjoint_track,
 )
-from exchange.chunks import CPU_RATIO_UNITS, MICROSECONDS, unpack
+from exchange.chunks import CPU_RATIO_UNITS, MICROSECONDS, PackedColumn, unpack_columns
 from exchange.ports import RecordUnreadable
 from exchange.second_rows import PackedChunk, PackedEnd, PackedTrack
-
-_Columns = Mapping[str, Sequence[int | None]]
 
 
 def end_columns(end: PackedEnd) -> tuple[tuple[TrackColumns, ...], HostColumns]:
@@ -36,6 +34,8 @@ def _track(track: PackedTrack) -> TrackColumns:
     start_s, end_s = _bounds(chunks)
 
     def singles(name: str, unit: float = 1.0) -> Singles:
+        if all(chunk.unknown(name) for chunk in chunks):
+            return np.broadcast_to(np.float32(np.nan), len(start_s))  # without memory of its own
         return _joined([chunk.floats(name) / unit for chunk in chunks]).astype(np.float32)
 
     return disjoint_track(
@@ -83,24 +83,50 @@ class _Chunk:
 
     def __init__(self, chunk: PackedChunk) -> None:
         self._row = chunk.row
-        self._columns: _Columns = chunk.read(unpack)
+        self._columns = chunk.read(unpack_columns)
+
+    def unknown(self, name: str) -> bool:
+        """Whether no value of the column is known."""
+        return self._column(name).words is None
 
     def floats(self, name: str) -> Floats:
-        return np.array(self._column(name), np.float64)
+        column = self._column(name)
+        if column.words is None:
+            return np.full(column.rows_count, np.nan)
+        known = _integers(column, column.words).astype(np.float64)
+        if not column.mask:
+            return known
+        values = np.full(column.rows_count, np.nan)
+        values[np.frombuffer(column.mask, np.bool_)] = known
+        return values
 
     def bounds_us(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Start and end of each reading, in whole microseconds."""
-        try:
-            gaps, spans = (np.array(self._column(name), np.int64) for name in ("gap_us", "span_us"))
-        except TypeError as error:
-            raise RecordUnreadable(f"row {self._row}: an instant is unknown") from error
+        gaps, spans = self._instants("gap_us"), self._instants("span_us")
         ends = np.cumsum(gaps + spans)
         return ends - spans, ends
 
-    def _column(self, name: str) -> Sequence[int | None]:
+    def _instants(self, name: str) -> NDArray[np.int64]:
+        column = self._column(name)
+        if column.mask or (column.words is None and column.rows_count):
+            raise RecordUnreadable(f"row {self._row}: an instant is unknown")
+        return _integers(column, column.words or b"")
+
+    def _column(self, name: str) -> PackedColumn:
         if name not in self._columns:
             raise RecordUnreadable(f"row {self._row}: a chunk without a column {name}")
         return self._columns[name]
+
+
+def _integers(column: PackedColumn, words: bytes) -> NDArray[np.int64]:
+    """The known values. Sums run modulo 2^64: what was packed fits 64 bits, steps may not."""
+    step, low, first = (
+        np.array([value % 2**64], np.uint64) for value in (column.step, column.low, column.first)
+    )
+    series = np.frombuffer(words, "<u8").astype(np.uint64) * step + low
+    if column.order:
+        series = np.cumsum(np.concatenate((first, series)))
+    return series.view(np.int64)
 
 
 def _bounds(chunks: Sequence[_Chunk]) -> tuple[Floats, Floats]:
@@ -110,4 +136,4 @@ def _bounds(chunks: Sequence[_Chunk]) -> tuple[Floats, Floats]:
 
 
 def _joined(parts: Sequence[NDArray[Any]]) -> Floats:
-    return np.concatenate(parts).astype(np.float64) if parts else np.zeros(0)
+    return np.concatenate(parts).astype(np.float64, copy=False) if parts else np.zeros(0)

@@ -132,7 +132,9 @@ def disjoint_track(raw: TrackColumns) -> TrackColumns:
         if start[~omitted].min() < warm_up_s - OVERLAP_S:
             start = np.where(omitted, start, start + warm_up_s)
             end = np.where(omitted, end, end + warm_up_s)
-    return replace(raw, start_s=start, end_s=end).rows(_disjoint(start, end))
+    ordered = raw if start is raw.start_s else replace(raw, start_s=start, end_s=end)
+    keep = _disjoint(start, end)
+    return ordered if keep is None else ordered.rows(keep)
 
 
 def host_columns(host: Sequence[HostSecond] | HostColumns) -> HostColumns:
@@ -162,11 +164,20 @@ def host_columns(host: Sequence[HostSecond] | HostColumns) -> HostColumns:
 def disjoint_host(raw: HostColumns) -> HostColumns:
     """Columns as a host's rows came, put in order; repeated rows count once."""
     keep = _disjoint(raw.start_at_s, raw.end_at_s)
+    if keep is None:
+        return raw
     return replace(raw, **{item.name: getattr(raw, item.name)[keep] for item in fields(raw)})
 
 
-def _disjoint(start: Floats, end: Floats) -> NDArray[np.intp]:
-    """Indices of rows in time order, without empty, repeated and overlapping ones."""
+def _disjoint(start: Floats, end: Floats) -> NDArray[np.intp] | None:
+    """Indices of rows in time order, without empty, repeated and overlapping ones; None where
+    the rows are so already, and need no copy."""
+    if (
+        (end > start).all()
+        and (start[1:] > start[:-1]).all()
+        and (start[1:] >= np.maximum.accumulate(end)[:-1] - OVERLAP_S).all()
+    ):
+        return None
     order = np.lexsort((-end, start))
     order = order[end[order] > start[order]]
     if len(order) < 2:
