@@ -56,7 +56,7 @@ from coordinator.runs.raw_output import read_raw
 from coordinator.runs.replacements import Replacements
 from coordinator.runs.retention import Pruned, PruneRequest, prune
 from coordinator.runs.run_states import RunStates
-from coordinator.runs.stored import FLEET, dump_fleet, read_ledger
+from coordinator.runs.stored import FLEET, dump_fleet, read_fleet, read_ledger
 from coordinator.views.answers import Recomputed, hold_against
 from coordinator.views.groups import CompareRequest, Run, Selection, compare_runs
 from exchange.background import keep_going
@@ -373,7 +373,8 @@ class Coordinator:
             summary = await self.summary(run_id)
             if summary is None:
                 raise RunNotOver(run_id)
-            runs.append(Run(plan=await self.read_plan(run_id), summary=summary))
+            plan, fleet = await self.read_plan(run_id), await read_fleet(self._records, run_id)
+            runs.append(Run(plan=plan, summary=summary, fleet=fleet))
         return runs
 
     async def progress(self, run_id: str) -> Progress:

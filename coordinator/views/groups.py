@@ -8,10 +8,11 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from coordinator.core.judge.comparison import Comparison, Group, compare, observe
+from coordinator.core.judge.conditions import conditions_of
 from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.plan.spec import Plan
 from coordinator.imports.original_runs import SCENARIO as TABLE_SCENARIO
-from exchange.messages import Message, RunId, UtcDatetime
+from exchange.messages import Message, Presence, RunId, UtcDatetime
 
 # Labels that say nothing of what was measured.
 NOT_CONDITIONS: Final = ("timezone", "study", "trial")
@@ -46,6 +47,7 @@ class Run:
 
     plan: Plan
     summary: RunSummary
+    fleet: Sequence[Presence] = ()  # the agents at its launch; empty: imported
 
 
 def compare_runs(
@@ -92,7 +94,7 @@ def _group(
     return Group(
         name=name,
         observations=tuple(observe(burst) for burst in bursts),
-        conditions={**_merged([_conditions(run.plan) for run in runs]), **said},
+        conditions={**_merged([_conditions(run) for run in runs]), **said},
     )
 
 
@@ -114,32 +116,12 @@ def _labels(runs: Sequence[Run]) -> Mapping[str, str]:
     return _merged([{**run.plan.spec.device, **run.plan.spec.labels} for run in runs])
 
 
-def _conditions(plan: Plan) -> Mapping[str, str]:
+def _conditions(run: Run) -> Mapping[str, str]:
     """What a run fixed, as far as it is known: a table does not say how traffic was made."""
-    spec, traffic = plan.spec, plan.spec.traffic
-    known: dict[str, object] = {
-        "scenario": spec.scenario,
-        "pairs": spec.pairs_count,
-        "burst_s": spec.burst_s,
-    }
-    if spec.scale != 1:
-        known["scale"] = f"1:{spec.scale:g}"
-    if spec.scenario != TABLE_SCENARIO:
-        known |= {
-            "engine": traffic.engine,
-            "streams": traffic.streams_count,
-            "protocol": traffic.protocol.value,
-            "direction": traffic.direction.value,
-            **{
-                name: value
-                for name in (
-                    *("stream_bits_per_second", "block_bytes", "window_bytes", "mss_bytes"),
-                    "congestion",
-                )
-                if (value := getattr(traffic, name)) is not None
-            },
-        }
-    return {name: str(value) for name, value in known.items()}
+    said = conditions_of(run.plan, run.fleet)
+    if run.plan.spec.scenario != TABLE_SCENARIO:
+        return said
+    return {name: text for name, text in said.items() if not name.startswith("traffic.")}
 
 
 def _merged(parts: Sequence[Mapping[str, str]]) -> Mapping[str, str]:

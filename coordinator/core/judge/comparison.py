@@ -8,12 +8,10 @@ from typing import Final
 import numpy as np
 
 from coordinator.core import words
-from coordinator.core.judge.summary import BurstSummary, RunSummary
+from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.measure.aggregate import figure
 from coordinator.core.measure.cpu_cost import per_gigabyte
-from coordinator.core.measure.original_bursts import OriginalBurst
 from coordinator.core.measure.steady import Mean, batch_mean, t95
-from coordinator.core.plan.spec import RunSpec
 from exchange.messages import Message
 
 ENOUGH_COUNT: Final = 3  # bursts of a group under which an interval rests on single seconds
@@ -267,39 +265,6 @@ def _sentence(
     return "; ".join(parts)
 
 
-def group_of_run(name: str, run: RunSummary, spec: RunSpec) -> Group:
-    """A run's bursts as one group, under the conditions that its specification fixed."""
-    return Group(
-        name=name,
-        observations=tuple(observe(burst) for burst in run.bursts),
-        conditions=conditions_of(spec),
-    )
-
-
-def conditions_of(spec: RunSpec) -> Mapping[str, str]:
-    """What two runs should have in common to be compared: traffic, pairs, lengths, device."""
-    traffic = spec.traffic
-    return {
-        "scenario": spec.scenario,
-        "pairs": str(spec.pairs_count),
-        "burst": f"{spec.burst_s} s",
-        "scale": f"1:{spec.scale:g}",
-        "engine": traffic.engine,
-        **{f"engine {name}": str(value) for name, value in sorted(traffic.options.items())},
-        "protocol": traffic.protocol.value,
-        "direction": traffic.direction.value,
-        "streams": str(traffic.streams_count),
-        "processes": str(traffic.processes_count),
-        "stream rate": str(traffic.stream_bits_per_second or "unlimited"),
-        "window": str(traffic.window_bytes or "default"),
-        "mss": str(traffic.mss_bytes or "default"),
-        "congestion": traffic.congestion or "default",
-        "encapsulation": "none" if traffic.encapsulation is None else "vxlan",
-        "dscp": "default" if traffic.dscp is None else str(traffic.dscp),
-        **{f"device {name}": value for name, value in spec.device.items()},
-    }
-
-
 def observe(burst: BurstSummary) -> Observation:
     """One burst of a run."""
     received = burst.fleet_received_bits_per_second
@@ -317,13 +282,4 @@ def observe(burst: BurstSummary) -> Observation:
         client_cpu_s_per_gigabyte=per_gigabyte(burst.client_cpu),
         server_cpu_s_per_gigabyte=per_gigabyte(burst.server_cpu),
         probe_p99_s=None if burst.latency is None else burst.latency.fleet.during.p99_s,
-    )
-
-
-def observe_original(burst: OriginalBurst) -> Observation:
-    """One burst of an imported table."""
-    return Observation(
-        received_bits_per_second=burst.fleet_received_bits_per_second,
-        sent_bits_per_second=burst.fleet_sent_bits_per_second,
-        rtt_s=burst.rtt_mean_s,
     )

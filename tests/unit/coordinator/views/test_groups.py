@@ -1,6 +1,7 @@
 """Groups of bursts to compare: who is in, and what else differs."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from coordinator.views.groups import CompareRequest, EmptyGroup, Run, Selection,
 from tests.unit.coordinator.imports.tables import fleet, parse, row
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
+DATA = Path(__file__).parents[3] / "data" / "original"
 FIRST = datetime(2022, 1, 4, 16, 0, tzinfo=UTC)
 
 
@@ -49,6 +51,18 @@ def test_a_burst_that_holds_the_split_is_in_neither(at: datetime, counts: tuple[
     assert (found.metrics[0].a_count, found.metrics[0].b_count) == counts
 
 
+def test_idps_on_and_off_of_the_originals_table_are_told_apart() -> None:
+    table = (DATA / "seed-idps-on-off-1client.csv").read_text()
+    whole = [run(table.splitlines())]
+    found = compare_runs(split(datetime(2022, 1, 13, 15, 49, tzinfo=UTC)), whole, whole)
+    metrics = {metric.name: metric for metric in found.metrics}
+    received, rtt = metrics["received_bits_per_second"], metrics["rtt_s"]
+    assert (received.a_count, received.b_count) == (35, 10)
+    assert (round(received.a_mean / 1e9, 2), round(received.b_mean / 1e9, 2)) == (5.27, 9.21)
+    assert (round(rtt.a_mean * 1e3), round(rtt.b_mean * 1e3, 1)) == (109, 7.9)
+    assert received.apart and rtt.apart
+
+
 def test_a_change_is_told() -> None:
     whole = [run([fleet(1, 1)[0], *halves()])]
     found = compare_runs(split(FIRST + timedelta(minutes=20)), whole, whole)
@@ -76,12 +90,12 @@ def test_what_differs_besides_the_label_is_said() -> None:
     assert found.conditions_differ == (
         "label idps: off against deny",
         "label mtu: unknown against 9000",
-        "pairs: 3 against 2",
+        "pairs_count: 3 against 2",
     )
     named = request.model_copy(update={"label": "idps"})
     assert compare_runs(named, off, other).conditions_differ == (
         "label mtu: unknown against 9000",
-        "pairs: 3 against 2",
+        "pairs_count: 3 against 2",
     )
     assert "conditions differ" in found.sentence
 

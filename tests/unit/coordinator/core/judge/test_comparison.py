@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.judge.comparison import Group, Observation, compare, group_of_run
+from coordinator.core.judge.comparison import Group, Observation, compare, observe
+from coordinator.core.judge.conditions import conditions_of
 from coordinator.core.judge.summary import measure_burst, summarise_run
 from tests.synthetic import Plant, fleet
 
@@ -98,7 +99,13 @@ def test_runs_compare_by_their_bursts() -> None:
         )
         bursts = [measure_burst(built.plan.spec, e, built.now) for e in built.evidence]
         run = summarise_run(built.plan, bursts, built.ledger, built.now)
-        groups.append(group_of_run(f"x{slow}", run, built.plan.spec))
+        groups.append(
+            Group(
+                name=f"x{slow}",
+                observations=tuple(map(observe, run.bursts)),
+                conditions=conditions_of(built.plan, ()),
+            )
+        )
     found = compare(*groups)
     assert found.conditions_differ == ()
     by_name = {metric.name: metric for metric in found.metrics}

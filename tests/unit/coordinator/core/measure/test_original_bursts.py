@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from coordinator.core.judge.comparison import Group, compare, observe_original
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.original_bursts import (
     OriginalRow,
@@ -106,21 +105,6 @@ def test_the_order_of_rows_is_irrelevant() -> None:
     shuffled = BURSTS_280.copy()
     random.Random(1).shuffle(shuffled)
     assert summarise_original(shuffled, metric()) == summarise_original(BURSTS_280, metric())
-
-
-def test_idps_on_and_off_are_told_apart() -> None:
-    bursts = infer_bursts(rows("seed-idps-on-off-1client.csv"))
-    between = datetime(2022, 1, 13, 15, 49, tzinfo=UTC)
-    on = tuple(observe_original(b) for b in bursts if b.planned_start_at < between)
-    off = tuple(observe_original(b) for b in bursts if b.planned_start_at > between)
-    assert (len(on), len(off)) == (35, 10)
-    found = compare(Group(name="on", observations=on), Group(name="off", observations=off))
-    metrics = {metric.name: metric for metric in found.metrics}
-    received, rtt = metrics["received_bits_per_second"], metrics["rtt_s"]
-    assert (round(received.a_mean / 1e9, 2), round(received.b_mean / 1e9, 2)) == (5.27, 9.21)
-    assert (round(rtt.a_mean * 1e3), round(rtt.b_mean * 1e3, 1)) == (109, 7.9)
-    assert received.apart
-    assert rtt.apart
 
 
 def test_a_schedule_can_be_given() -> None:

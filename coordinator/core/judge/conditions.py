@@ -1,0 +1,79 @@
+"""What two runs must have in common to be compared: every field, but those that are named here."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pydantic import BaseModel
+
+from coordinator.core.plan.plain_fields import plain_fields
+from coordinator.core.plan.spec import Plan
+from exchange.messages import Presence
+
+# Fields of a specification in which runs may differ and yet measure the same, and why.
+NO_CONDITIONS: Final[Mapping[str, str]] = {
+    "description": "words for people",
+    "labels": "people's words: groups compare them, but for the one that is meant to differ",
+    "device": "what a launch says of the device: groups compare it as they do labels",
+    "bursts_count": "how often was measured, not what; an interval's width says it",
+    "period_s": "when was measured",
+    "align_to_period": "when was measured",
+    "lead_s": "when was measured",
+    "objective": "what was asked of the figures, not of the traffic",
+    "late_after_s": "which starts count; late pairs are findings of their own run",
+    "clock_bound_max_s": "which agents stand down; they are missing pairs of their own run",
+    "disruption_drop_ratio": "what is called a disruption",
+    "lease_s": "how long agents go on without a coordinator",
+    "unattended_s": "how long agents go on without a coordinator",
+    "unattended_until_at": "how long agents go on without a coordinator",
+    "budget_usd": "what it may cost",
+}
+# Fields of an agent's presence in which two fleets may differ and yet be the same, and why.
+NO_FLEET_CONDITIONS: Final[Mapping[str, str]] = {
+    "agent_id": "a name; what the host is, is compared",
+    "role": "each role is compared with its like",
+    "address": "a name",
+    "nic": "a name; its cap and its MTU are compared",
+    "beat_at": "of the moment",
+    "started_at": "of the moment",
+    "state": "of the moment",
+    "ports": "of the moment",
+    "busy_ports": "of the moment",
+    "clock": "of the moment; each burst's clock bounds are judged",
+    "problem": "of the moment",
+    "echo_port": "a name",
+    "engine_version": "the engine that the run used is compared",
+    "engines": "the engine that the run used is compared",
+}
+NO_ENGINE_CONDITIONS: Final[Mapping[str, str]] = {
+    "name": "the traffic's own field",
+    "ports": "of the moment",
+    "problem": "of the moment",
+}
+
+
+def conditions_of(plan: Plan, fleet: Sequence[Presence]) -> Mapping[str, str]:
+    """Each condition by its field's dotted name; ``fleet`` are the agents at the launch."""
+    said = _kept(plan.spec, NO_CONDITIONS)
+    said["scale"] = f"1:{plan.spec.scale:g}"
+    return {**said, **_fleet(plan.spec.traffic.engine, fleet)}
+
+
+def _fleet(engine: str, fleet: Sequence[Presence]) -> Mapping[str, str]:
+    """What the hosts of each role are: of every field all values that there are."""
+    values: dict[str, set[str]] = {}
+    for agent in fleet:
+        state = agent.engine(engine)
+        said = _kept(agent, NO_FLEET_CONDITIONS)
+        for name, text in _kept(state, NO_ENGINE_CONDITIONS).items() if state else ():
+            said[f"engine.{name}"] = text
+        for name, text in said.items():
+            values.setdefault(f"{agent.role.value}.{name}", set()).add(text)
+    return {name: ", ".join(sorted(texts)) for name, texts in values.items()}
+
+
+def _kept(value: BaseModel, exceptions: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: text
+        for name, text in plain_fields(value).items()
+        if name.partition(".")[0] not in exceptions
+    }

@@ -1,0 +1,34 @@
+"""Every field of a value by its dotted name, as plain text: from the type, never from a list."""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from pydantic import BaseModel
+
+NOT_SET: Final = "not set"
+
+
+def plain_fields(value: BaseModel) -> Mapping[str, str]:
+    """``{"burst_s": "30", "traffic.dscp": "not set", "device.sku": "premium"}``.
+
+    Values inside others and mappings are opened; one that may be absent says also that it is set.
+    """
+    said: dict[str, str] = {}
+    for name, field in type(value).model_fields.items():
+        inner = getattr(value, name)
+        if isinstance(inner, BaseModel):
+            if field.default is None:
+                said[name] = "set"
+            said |= {f"{name}.{key}": text for key, text in plain_fields(inner).items()}
+        elif isinstance(inner, Mapping):
+            said |= {f"{name}.{key}": _text(each) for key, each in inner.items()}
+        else:
+            said[name] = _text(inner)
+    return said
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return NOT_SET
+    return str(value.value) if isinstance(value, Enum) else str(value)
