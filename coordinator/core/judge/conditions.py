@@ -3,11 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pydantic import BaseModel
-
 from coordinator.core.plan.plain_fields import plain_fields
 from coordinator.core.plan.spec import Plan
-from exchange.messages import Presence
+from exchange.messages import Message, Presence
 
 # Fields of a specification in which runs may differ and yet measure the same, and why.
 NO_CONDITIONS: Final[Mapping[str, str]] = {
@@ -71,7 +69,7 @@ def _fleet(engine: str, fleet: Sequence[Presence]) -> Mapping[str, str]:
     return {name: ", ".join(sorted(texts)) for name, texts in values.items()}
 
 
-def _kept(value: BaseModel, exceptions: Mapping[str, str]) -> dict[str, str]:
+def _kept(value: Message, exceptions: Mapping[str, str]) -> dict[str, str]:
     return {
         name: text
         for name, text in plain_fields(value).items()

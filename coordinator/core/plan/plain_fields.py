@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from pydantic import BaseModel
+from exchange.messages import Message
 
 NOT_SET: Final = "not set"
 
 
-def plain_fields(value: BaseModel) -> Mapping[str, str]:
+def plain_fields(value: Message) -> Mapping[str, str]:
     """``{"burst_s": "30", "traffic.dscp": "not set", "device.sku": "premium"}``.
 
     Values inside others and mappings are opened; one that may be absent says also that it is set.
@@ -17,7 +17,7 @@ def plain_fields(value: BaseModel) -> Mapping[str, str]:
     said: dict[str, str] = {}
     for name, field in type(value).model_fields.items():
         inner = getattr(value, name)
-        if isinstance(inner, BaseModel):
+        if isinstance(inner, Message):
             if field.default is None:
                 said[name] = "set"
             said |= {f"{name}.{key}": text for key, text in plain_fields(inner).items()}
