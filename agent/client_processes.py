@@ -125,5 +125,4 @@ def _one(exits: list[Exit]) -> Exit:
         started_at_s=min(exit_.started_at_s for exit_ in exits),
         ended_at_s=max(exit_.ended_at_s for exit_ in exits),
         stopped=stops[0] if stops else None,
-        error=next((exit_.error for exit_ in exits if exit_.error), None),
     )

@@ -192,8 +192,6 @@ def _why_late(job: Job, release: Release | None) -> str:
 
 
 def _failure(reading: Reading, exit_: Exit) -> str | None:
-    if exit_.error is not None:
-        return exit_.error
     if exit_.stopped is not None:
         return "the engine did not end and was stopped at its deadline: did the path go silent?"
     if reading.report.error is not None:

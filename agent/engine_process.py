@@ -123,12 +123,11 @@ def _try_iperf3(name: str) -> Iperf3:
 class Exit:
     """How an engine process ended. Expected endings are values: this never is an exception."""
 
-    exit_code: int | None  # negative: killed by that signal; None: it never ran
+    exit_code: int | None  # negative: killed by that signal; None: not known
     stderr: str  # the last 64 KiB
     started_at_s: float  # epoch s at which it was spawned
     ended_at_s: float  # epoch s
     stopped: str | None = None  # why we stopped it: "deadline", or stop's reason
-    error: str | None = None  # why it could not be run, in one line
     cpu_s: float | None = None  # s, user and system, of it and the children that it waited for
 
 
@@ -259,35 +258,6 @@ class EngineProcess:
         if self._pipes.exit_code is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
-
-
-async def run_engine(
-    argv: Sequence[str],
-    *,
-    on_line: OnLine,
-    deadline_at_s: float | None,
-    hard_stop_at_s: float | None = None,
-    env: Mapping[str, str] | None = None,
-) -> Exit:
-    """Spawn and wait; an engine that cannot be executed is an :class:`Exit` with ``error``."""
-    started_at_s = time.time()
-    try:
-        process = await EngineProcess.spawn(
-            argv,
-            on_line=on_line,
-            deadline_at_s=deadline_at_s,
-            hard_stop_at_s=hard_stop_at_s,
-            env=env,
-        )
-    except EngineUnusable as error:
-        return Exit(
-            exit_code=None,
-            stderr="",
-            started_at_s=started_at_s,
-            ended_at_s=time.time(),
-            error=str(error),
-        )
-    return await process.wait()
 
 
 class LineCutter:

@@ -216,7 +216,7 @@ class ServedPort:
         if is_test(reading) or exit_.stopped is not None or lived_s >= HEALTHY_S:
             self._set_problem(None)
             return True
-        why = reading.report.error or exit_.error or exit_.stderr.strip() or "it ended at once"
+        why = reading.report.error or exit_.stderr.strip() or "it ended at once"
         fix = "; free the port or set BROADSIDE_AGENT_PORTS" if "in use" in why else ""
         self._set_problem(f"port {self.port}: {why}{fix}")
         return False

@@ -93,12 +93,6 @@ def fix() -> str:
     return "run this command with sudo"
 
 
-def is_inside() -> bool:
-    """Whether this process is in a world (or any other user namespace but the machine's)."""
-    first = Path("/proc/self/uid_map").read_text().split()
-    return first != ["0", "0", "4294967295"]
-
-
 def _argv(words: list[str]) -> list[str]:
     return [sys.executable, "-m", "lab.privileges", *words]
 

@@ -83,11 +83,6 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     return _TEMPLATE.sub(filled, kept)
 
 
-def files_of(cloud_config: str) -> dict[str, str]:
-    """The files that a cloud-config writes, by path."""
-    return {each["path"]: each["content"] for each in yaml.safe_load(cloud_config)["write_files"]}
-
-
 def faults(cloud_config: str) -> Iterator[str]:
     """What is wrong with a rendered cloud-config, one line each."""
     if not cloud_config.startswith("#cloud-config\n"):

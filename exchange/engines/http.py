@@ -293,12 +293,10 @@ class ResultReader:
         self._words: dict[str, str] = {}  # an error of each kind, in vegeta's own words
         self._requests_count = 0
         self._received_bytes = 0
-        self._unread_count = 0
 
     def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
         result = read_result(line)
         if result is None:
-            self._unread_count += bool(line.strip())
             return ()
         self._requests_count += 1
         self._received_bytes += result.body_bytes

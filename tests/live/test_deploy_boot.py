@@ -27,6 +27,7 @@ from exchange.messages import Presence
 from tests.live.machine import Machine, system_python, why_not
 from tests.live.ports import free_port
 from tests.live.site import BROADSIDE, ROOT, call, wait_for
+from tests.unit.deploy.written import files_of
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
 
@@ -34,7 +35,7 @@ FOLDER = tools.AZURE / "modules" / "boot"
 UV = ROOT / ".tools" / "uv" / "bin" / "uv"
 UNIT = "broadside-agent.service"
 SERVER_UNIT = "broadside-agent-server.service"
-COORDINATOR_UNIT = "broadside-coordinator.runs.coordinator"
+COORDINATOR_UNIT = "broadside-coordinator.service"
 API_PORT = free_port()
 SERVICES = {"http", "https", "ftp"}
 
@@ -86,13 +87,13 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def machine_files(client: boot.Boot, server: boot.Boot, **coordinator: str) -> dict[str, str]:
     """What the three kinds of VM are told, as three units of one machine."""
-    files = boot.files_of(boot.render(FOLDER, client))
+    files = files_of(boot.render(FOLDER, client))
     told = boot.Boot(service="coordinator", environment=FABRIC | coordinator)
     for config, unit, named in (
         (server, SERVER_UNIT, "server"),
         (told, COORDINATOR_UNIT, "coordinator"),
     ):
-        other = boot.files_of(boot.render(FOLDER, config))
+        other = files_of(boot.render(FOLDER, config))
         text = other[f"/etc/systemd/system/broadside-{config.service}.service"]
         environment = "/etc/broadside/environment"
         files[f"/etc/systemd/system/{unit}"] = text.replace(environment, f"/etc/broadside/{named}")
@@ -360,7 +361,7 @@ def fetch(tmp_path: Path, azure: str, sha256: str) -> "subprocess.CompletedProce
         bundle_url=f"{azure}/agent/bundle.tar.gz",
         bundle_sha256=sha256,
     )
-    files = boot.files_of(boot.render(FOLDER, config))
+    files = files_of(boot.render(FOLDER, config))
     for name in ("/usr/local/lib/broadside/fetch.py", "/etc/broadside/bundle.json"):
         (tmp_path / Path(name).name).write_text(files[name])
     return subprocess.run(

@@ -11,22 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from agent import gate
 from agent.engine_process import (
-    EngineMissing,
-    EngineTooOld,
     EngineUnusable,
     Iperf3,
-    find_iperf3,
-    run_engine,
 )
-from agent.gate import explain_no_gate, find_gate
+from agent.gate import find_gate
 from agent.sockets import read_ports
-from exchange.engines.iperf3_text import Version, streams_json
+from exchange.engines.iperf3_text import streams_json
 from exchange.engines.reading import StartBasis
 from exchange.messages import Direction, Protocol, Traffic
 from tests.live.engines import carried_bytes, engines, start_client, start_server, until
 from tests.live.ports import free_port
+from tests.unit.agent.engine_runs import run_engine
 
 pytestmark = pytest.mark.live
 
@@ -367,69 +363,6 @@ async def test_loud_standard_error_and_long_lines_block_nobody() -> None:
     assert (exit_.exit_code, exit_.stopped) == (0, None)
 
 
-async def test_what_cannot_run_is_a_value() -> None:
-    exit_ = await run_engine(("/nowhere/iperf3",), on_line=ignore, deadline_at_s=None)
-    assert exit_.exit_code is None
-    assert exit_.error is not None
-    assert "/nowhere/iperf3" in exit_.error and "make setup" in exit_.error
-
-
-# Finding -----------------------------------------------------------------------------------------
-
-
-def script(path: Path, text: str) -> str:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return str(path)
-
-
-def test_a_setting_wins(engine: Iperf3) -> None:
-    assert find_iperf3(engine.binary[0]) == engine
-    assert engine.preloadable
-
-
-def test_missing_old_and_strange_ones_are_told_apart(tmp_path: Path) -> None:
-    old = script(tmp_path / "old", "echo 'iperf 3.7 (cJSON 1.5.2)'")
-    with pytest.raises(EngineTooOld, match=r"old is 3\.7, need 3\.9 or newer; .*apt-get install"):
-        find_iperf3(old)
-    with pytest.raises(EngineMissing, match=r"none at /nowhere/iperf3; run make setup"):
-        find_iperf3("/nowhere/iperf3")
-    strange = script(tmp_path / "strange", "echo 'cannot load libfoo' >&2; exit 127")
-    with pytest.raises(EngineUnusable, match="does not tell its version: 'cannot load libfoo'"):
-        find_iperf3(strange)
-    plain = tmp_path / "plain"
-    plain.write_text("no program")
-    with pytest.raises(EngineUnusable, match="may not be executed"):
-        find_iperf3(str(plain))
-    garbage = tmp_path / "garbage"
-    garbage.write_bytes(b"\x7fELF no program")
-    garbage.chmod(0o755)
-    with pytest.raises(EngineUnusable, match="does not run"):
-        find_iperf3(str(garbage))
-
-
-def test_an_engine_that_the_gate_cannot_enter_is_no_reason_to_fail(tmp_path: Path) -> None:
-    """As a statically linked one: it never hears of LD_PRELOAD."""
-    closed = script(tmp_path / "closed", 'unset LD_PRELOAD\nexec iperf3 "$@"')
-    found = find_iperf3(closed)
-    assert found.version >= Version(3, 9)
-    assert not found.preloadable
-
-
-def test_a_gate_is_found_where_it_was_built(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    library = find_gate()
-    assert library is not None
-    monkeypatch.setattr(gate, "__file__", str(tmp_path / "gate.py"))
-    assert find_gate() is None
-    assert "was not built" in explain_no_gate()
-    (tmp_path / library.name).touch()
-    assert find_gate() == tmp_path / library.name
-    assert "does not take hold" in explain_no_gate()
-    split = tmp_path / "my checkout"
-    split.mkdir()
-    (split / library.name).touch()
-    monkeypatch.setattr(gate, "__file__", str(split / "gate.py"))
-    assert find_gate() is None
-    assert "spaces" in explain_no_gate()
+async def test_what_cannot_run_says_so() -> None:
+    with pytest.raises(EngineUnusable, match=r"/nowhere/iperf3.*make setup"):
+        await run_engine(("/nowhere/iperf3",), on_line=ignore, deadline_at_s=None)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from agent.cpu import group_cpu_s, host_cpu_s, parse_process_time, with_cpu
-from agent.engine_process import run_engine
 from exchange.engines.merge import merge
 from exchange.messages import Flow, HostSecond, Interval
+from tests.unit.agent.engine_runs import run_engine
 from tests.unit.agent.jobs import make_reading
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")

@@ -187,7 +187,6 @@ def test_data_before_the_instant_is_no_measurement() -> None:
     ("given", "words"),
     [
         ({"exit_": {"stopped": "deadline"}}, "at its deadline"),
-        ({"exit_": {"error": "cannot run it"}}, "cannot run it"),
         ({"reading": {"first_data_at_s": None}}, "no telling"),
     ],
 )

@@ -25,6 +25,7 @@ from deploy.check.values import Values
 from exchange.engines import engines
 from exchange.fabric import FabricSettings
 from exchange.messages import Vxlan
+from tests.unit.deploy.written import files_of
 from tests.unit.test_structure import imported_names
 
 READ = Schema.read(SCHEMA)
@@ -301,7 +302,7 @@ def rendered_switches() -> str:
 
 def test_the_coordinators_switches_are_read_and_their_commands_understood(tmp_path: Path) -> None:
     config = boot.Boot(service="coordinator", environment={}, switches=rendered_switches())
-    written = boot.files_of(boot.render(FOLDER, config))["/etc/broadside/switches.toml"]
+    written = files_of(boot.render(FOLDER, config))["/etc/broadside/switches.toml"]
     (tmp_path / "switches.toml").write_text(written)
     switches = read_switches(tmp_path / "switches.toml")
     assert {name: switch.rest for name, switch in switches.items()} == {
@@ -324,7 +325,7 @@ def test_the_coordinators_switches_are_read_and_their_commands_understood(tmp_pa
 
 def test_without_switches_there_is_no_file_of_them() -> None:
     config = boot.Boot(service="coordinator", environment={})
-    assert "/etc/broadside/switches.toml" not in boot.files_of(boot.render(FOLDER, config))
+    assert "/etc/broadside/switches.toml" not in files_of(boot.render(FOLDER, config))
 
 
 # First boot ---------------------------------------------------------------------------------------
@@ -334,7 +335,7 @@ AGENT = boot.Boot(service="agent", environment={"BROADSIDE_AGENT_ROLE": "client"
 
 
 def test_a_rendered_cloud_config_holds_its_files_whole() -> None:
-    files = boot.files_of(boot.render(FOLDER, AGENT))
+    files = files_of(boot.render(FOLDER, AGENT))
     for path, source in (
         ("/etc/broadside/chrony.conf", "chrony.conf"),
         ("/etc/sysctl.d/90-broadside.conf", "sysctl.conf"),

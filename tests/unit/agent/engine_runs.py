@@ -1,0 +1,20 @@
+"""An engine from its start to its end."""
+
+from collections.abc import Mapping, Sequence
+
+from agent.engine_process import EngineProcess, Exit, OnLine
+
+
+async def run_engine(
+    argv: Sequence[str],
+    *,
+    on_line: OnLine,
+    deadline_at_s: float | None,
+    hard_stop_at_s: float | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Exit:
+    """Spawn and wait. Raises ``EngineUnusable`` where it cannot be executed."""
+    process = await EngineProcess.spawn(
+        argv, on_line=on_line, deadline_at_s=deadline_at_s, hard_stop_at_s=hard_stop_at_s, env=env
+    )
+    return await process.wait()
