@@ -29,8 +29,8 @@ test: tools ## everything: lint, types, deploy-check, unit, contract, live
 	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" $(ARGS)
 	@$(BIN)/pytest -m alone $(ARGS)
 
-lint: setup ## ruff: rules and format; hadolint and a compose parser: Docker files
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+lint: setup ## ruff: rules and format; vulture: dead code; hadolint and a compose parser: Docker files
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/vulture
 	@$(BIN)/hadolint deploy/docker/Dockerfile && $(BIN)/python deploy/docker/lint.py
 
 types: setup ## mypy, strict
