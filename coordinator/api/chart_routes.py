@@ -8,8 +8,7 @@ from fastapi import APIRouter, Query
 from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Service
 from coordinator.api.problems import PROBLEMS
-from coordinator.runs.coordinator import RunNotOver
-from coordinator.runs.stored import read_burst_view, read_run_view
+from coordinator.refusals import RunNotOver
 from coordinator.views.charts import (
     Chart,
     ChartEntry,
@@ -19,6 +18,7 @@ from coordinator.views.charts import (
     draw_run,
     kind_of,
 )
+from coordinator.views.charts.stored_views import read_burst_view, read_run_view
 from exchange.messages import Message, RunId
 
 router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["charts"], route_class=ConditionalRoute)

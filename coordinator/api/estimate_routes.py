@@ -6,8 +6,9 @@ from fastapi import APIRouter, Depends, Request
 
 from coordinator.api.dependencies import Service
 from coordinator.api.problems import PROBLEMS
+from coordinator.core.plan.cost_estimate import Appraisal
 from coordinator.core.plan.meter import PriceMeter
-from coordinator.runs.spending import Appraisal, Budgets
+from coordinator.runs.spending import Budgets
 from coordinator.views.requests import EstimateRequest
 
 router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["prices"])

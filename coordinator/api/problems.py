@@ -15,19 +15,29 @@ from coordinator.core.plan.planner import Infeasible
 from coordinator.core.plan.schedule import BadSchedule
 from coordinator.imports import BadFile
 from coordinator.prices import BadPrices
-from coordinator.runs.coordinator import NoRaw, RunIsOver, RunNotOver, UnknownRun
+from coordinator.refusals import (
+    BadStudy,
+    BurstNotOver,
+    EmptyGroup,
+    KeyReused,
+    LaunchUnderWay,
+    NameTaken,
+    NoLedger,
+    NoRaw,
+    RunIsOver,
+    RunNotOver,
+    TooManyViewers,
+    UnknownBurst,
+    UnknownPair,
+    UnknownRun,
+    UnknownSchedule,
+    UnknownStudy,
+)
 from coordinator.runs.dead_letters import CannotResend, UnknownDeadLetter
-from coordinator.runs.launches import KeyReused, LaunchUnderWay
 from coordinator.runs.listing import BadGrouping
-from coordinator.runs.stored import BurstNotOver, UnknownBurst
-from coordinator.schedules.firing import NameTaken, UnknownSchedule
-from coordinator.studies.runner import BadStudy, UnknownStudy
-from coordinator.views.burst_answers import NoLedger, UnknownPair
 from coordinator.views.charts import NoChart
 from coordinator.views.cursors import BadCursor
 from coordinator.views.exports import CannotWrite
-from coordinator.views.feeds import TooManyViewers
-from coordinator.views.groups import EmptyGroup
 from exchange.messages import Message
 from exchange.ports import ExchangeError
 

@@ -10,7 +10,7 @@ from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Service
 from coordinator.api.estimate_routes import There
 from coordinator.api.problems import PROBLEMS
-from coordinator.runs.coordinator import RunNotOver
+from coordinator.refusals import RunNotOver
 from coordinator.runs.stored import read_series, whole_summary
 from coordinator.views.exports import Format, make_tables, write
 from coordinator.views.report import build, gather, html
@@ -46,7 +46,9 @@ async def read_report(
     accept: Annotated[str | None, Header(max_length=1000)] = None,
 ) -> Response:
     """The report of a run that is over: one file without scripts or addresses, or its values."""
-    source = await gather(coordinator, run_id, coordinator.now(), lambda: budgets.read(run_id))
+    source = await gather(
+        coordinator.fabric.records, run_id, coordinator.now(), lambda: budgets.read(run_id)
+    )
     chosen = format or _accepted(accept)
     report = await asyncio.to_thread(build, source)
     if chosen is ReportFormat.JSON:

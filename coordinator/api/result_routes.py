@@ -15,13 +15,10 @@ from coordinator.api.pages import PAGED, Cursor, name_next
 from coordinator.api.problems import PROBLEMS
 from coordinator.core.measure.second_table import Column, fleet_table, pair_table
 from coordinator.core.measure.series import BurstSeries
-from coordinator.runs.stored import BurstNotOver, UnknownBurst, read_series
+from coordinator.refusals import BurstNotOver, UnknownBurst, UnknownPair
+from coordinator.runs.stored import read_series
+from coordinator.views.answers import BurstEntry, PairEntry, RunReconciliation, RunVerdict
 from coordinator.views.burst_answers import (
-    BurstEntry,
-    PairEntry,
-    RunReconciliation,
-    RunVerdict,
-    UnknownPair,
     list_bursts,
     list_pairs,
     read_burst,

@@ -15,7 +15,7 @@ from coordinator.core.judge.judge import Verdict
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.progress import Progress
 from coordinator.core.live.status import RunStatus
-from coordinator.runs.coordinator import RunNotOver
+from coordinator.refusals import RunNotOver
 from coordinator.runs.launches import KEY_MAX_CHARS, forget_launches, launch_once
 from coordinator.runs.listing import (
     BadGrouping,
@@ -27,8 +27,7 @@ from coordinator.runs.listing import (
 from coordinator.runs.listing import list_runs as list_page
 from coordinator.runs.retention import Pruned, PruneRequest
 from coordinator.views.answers import Recomputed
-from coordinator.views.groups import CompareRequest
-from coordinator.views.requests import CancelRequest, LaunchRequest
+from coordinator.views.requests import CancelRequest, CompareRequest, LaunchRequest
 from exchange.messages import Side, UtcDatetime
 from exchange.records import RunHeader
 

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from coordinator.api.dependencies import Caller, Service
 from coordinator.api.pages import PAGED, Cursor, name_next
 from coordinator.api.problems import PROBLEMS
-from coordinator.schedules.firing import Schedules, ScheduleView
+from coordinator.schedules.firing import Schedules
+from coordinator.views.answers import ScheduleView
 from coordinator.views.cursors import make_cursor, parse_cursor
 from coordinator.views.requests import ScheduleRequest
 

@@ -8,7 +8,8 @@ from pydantic import TypeAdapter
 from coordinator.auth.audit import AuditRow
 from coordinator.cli import display
 from coordinator.cli.client import Client
-from coordinator.cli.connection import Api, Json, run
+from coordinator.cli.connection import run
+from coordinator.cli.options import Api, Json
 
 
 def audit(

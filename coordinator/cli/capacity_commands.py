@@ -11,8 +11,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from coordinator.cli.connection import Json
 from coordinator.cli.exits import Exit, stop
+from coordinator.cli.options import Json
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.device.capacity import (
     Capacity,
@@ -53,7 +53,7 @@ def show(firewall: Firewall = None, records: Records = None, as_json: Json = Fal
         found, before = opened.read(), record.read()
         observed = opened.observed(datetime.now(UTC))
     if as_json:
-        from coordinator.cli.run_commands import print_json
+        from coordinator.cli.options import print_json
 
         print_json(
             {

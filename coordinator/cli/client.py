@@ -12,6 +12,7 @@ from coordinator.core.judge.comparison import Comparison
 from coordinator.core.judge.course import Course
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.status import RunStatus
+from coordinator.core.plan.cost_estimate import Appraisal
 from coordinator.core.plan.meter import PriceMeter
 from coordinator.imports.import_answers import ImportedRecordings
 from coordinator.imports.import_requests import OriginalTable, Recordings
@@ -19,14 +20,18 @@ from coordinator.imports.original_runs import ImportedTable
 from coordinator.runs.dead_letters import DeadJob
 from coordinator.runs.listing import RunGroups
 from coordinator.runs.retention import Pruned, PruneRequest
-from coordinator.runs.spending import Appraisal
-from coordinator.schedules.firing import ScheduleView
 from coordinator.studies.study import Study, StudyRequest
-from coordinator.views.answers import Recomputed
-from coordinator.views.burst_answers import BurstEntry, PairEntry, RunReconciliation, RunVerdict
-from coordinator.views.groups import CompareRequest
+from coordinator.views.answers import (
+    BurstEntry,
+    PairEntry,
+    Recomputed,
+    RunReconciliation,
+    RunVerdict,
+    ScheduleView,
+)
 from coordinator.views.requests import (
     CancelRequest,
+    CompareRequest,
     EstimateRequest,
     LaunchRequest,
     ScheduleRequest,

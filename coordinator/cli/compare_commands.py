@@ -9,15 +9,14 @@ import typer
 
 from coordinator.cli import display
 from coordinator.cli.client import Client
-from coordinator.cli.connection import Api, Json, run
+from coordinator.cli.connection import resolve_run, run
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.import_commands import zone_of
-from coordinator.cli.run_commands import print_json, resolve_run
+from coordinator.cli.options import Api, Json, print_json, zone_of
 from coordinator.cli.suggest import near
 from coordinator.core import words
 from coordinator.core.judge.comparison import Comparison, Metric
 from coordinator.imports.time_text import parse_time, parse_zone, to_utc
-from coordinator.views.groups import CompareRequest, Selection
+from coordinator.views.requests import CompareRequest, Selection
 from exchange.records import RunHeader
 
 _LOOKED_AT_COUNT: Final = 1000  # newest runs among which labels are looked up

@@ -6,9 +6,9 @@ import functools
 import getpass
 import inspect
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from typing import Annotated, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import httpx
 import typer
@@ -16,6 +16,7 @@ import typer
 from coordinator.cli.client import ApiError, Client, connect
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.in_process import InProcessTransport
+from coordinator.cli.options import Token
 from coordinator.cli.suggest import with_suggestion
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.device.ledgers import LedgerError, open_ledger
@@ -26,24 +27,8 @@ from coordinator.studies.switch import SwitchError, read_switches
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.ports import ExchangeError
 
-Api = Annotated[
-    str | None,
-    typer.Option(
-        "--api",
-        metavar="URL",
-        envvar="BROADSIDE_API",
-        help="a coordinator's address; without it the command works on the fabric itself",
-    ),
-]
-Token = Annotated[
-    str | None,
-    typer.Option(
-        "--token",
-        envvar="BROADSIDE_TOKEN",
-        help="bearer token for --api; keep it in the environment: process lists show arguments",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="print JSON on standard output, nothing else")]
+_RUNS_COMPLETED: Final = 20
+_COMPLETION_S: Final = 2.0  # s that a pressed Tab may take
 
 T = TypeVar("T")
 
@@ -139,3 +124,33 @@ def run(api: str | None, work: Callable[[Client], Awaitable[T]], *, drive: bool 
         stop(str(error), Exit.USAGE if usage else Exit.CANNOT_RUN)
     except (ExchangeError, LedgerError, SwitchError, BadPrices) as error:
         stop(str(error), Exit.CANNOT_RUN)
+
+
+def complete_run(context: typer.Context, incomplete: str) -> Sequence[str]:
+    """The newest runs, and `last`; nothing where the coordinator does not answer at once."""
+
+    async def newest() -> list[str]:
+        async with coordinator_client(context.params.get("api")) as client:
+            return [header.run_id for header in await client.runs(_RUNS_COMPLETED)]
+
+    found: list[str] = []
+    # A shell that asks for words must not be answered with a traceback, whatever is wrong.
+    with contextlib.suppress(Exception):
+        found = asyncio.run(asyncio.wait_for(newest(), _COMPLETION_S))
+    return [word for word in ("last", *found) if word.startswith(incomplete)]
+
+
+RunArgument = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="run id, or `last`", autocompletion=complete_run),
+]
+
+
+async def resolve_run(client: Client, run_id: str) -> str:
+    """The id that a person means: `last` is the newest run's."""
+    if run_id != "last":
+        return run_id
+    newest = await client.runs(1)
+    if not newest:
+        stop("no run yet; launch one with `broadside launch smoke`", Exit.CANNOT_RUN)
+    return newest[0].run_id

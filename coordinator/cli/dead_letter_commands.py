@@ -6,8 +6,8 @@ import typer
 
 from coordinator.cli import display
 from coordinator.cli.client import Client
-from coordinator.cli.connection import Api, Json, run
-from coordinator.cli.run_commands import print_json
+from coordinator.cli.connection import run
+from coordinator.cli.options import Api, Json, print_json
 from coordinator.runs.dead_letters import DeadJob
 
 app = typer.Typer(

@@ -19,10 +19,9 @@ import typer
 from coordinator import scenarios
 from coordinator.cli import display, watch
 from coordinator.cli.client import ApiError, Client, connect
-from coordinator.cli.connection import Json
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.lab_commands import AZURE_NIC_BITS_PER_SECOND, free_prefix
-from coordinator.cli.run_commands import print_json
+from coordinator.cli.options import Json, print_json
 from coordinator.cli.verdict import exit_of, show_summary
 from coordinator.core import words
 from coordinator.core.judge.summary import RunSummary

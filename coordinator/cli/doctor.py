@@ -12,9 +12,9 @@ import numpy as np
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from coordinator.cli.connection import Json
 from coordinator.cli.exits import Exit
 from coordinator.cli.lab_commands import lab_checks
+from coordinator.cli.options import Json
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.device.ledgers import LedgerBusy, LedgerError, open_ledger
 from exchange.checks import Check

@@ -8,14 +8,13 @@ import typer
 from coordinator import prices, scenarios
 from coordinator.cli import display
 from coordinator.cli.client import Client
-from coordinator.cli.connection import Api, Json, operator_name, run
+from coordinator.cli.connection import RunArgument, operator_name, resolve_run, run
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.run_commands import RunArgument, print_json, resolve_run
+from coordinator.cli.options import Api, Json, print_json
 from coordinator.core import words
-from coordinator.core.plan.cost_estimate import Estimate
+from coordinator.core.plan.cost_estimate import Appraisal, Estimate
 from coordinator.core.plan.meter import PriceMeter
 from coordinator.core.plan.price import Bill, usd
-from coordinator.runs.spending import Appraisal
 from coordinator.views.requests import EstimateRequest
 
 

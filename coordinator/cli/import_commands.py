@@ -11,9 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 from coordinator import scenarios
 from coordinator.cli import display
 from coordinator.cli.client import Client
-from coordinator.cli.connection import Api, Json, operator_name, run
+from coordinator.cli.connection import operator_name, run
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.run_commands import print_json
+from coordinator.cli.options import Api, Json, print_json, zone_of
 from coordinator.core import words
 from coordinator.core.judge.judge import Finding
 from coordinator.core.measure.original_bursts import OriginalBurst
@@ -23,7 +23,7 @@ from coordinator.imports.import_requests import LabelValues, Recordings, Recordi
 from coordinator.imports.iperf3_files import read_recordings
 from coordinator.imports.original_runs import ImportedTable
 from coordinator.imports.original_tables import Reading, read_original
-from coordinator.imports.time_text import parse_time, parse_zone, to_utc
+from coordinator.imports.time_text import parse_time, to_utc
 
 FINDINGS_SHOWN_COUNT = 20
 
@@ -164,14 +164,6 @@ def iperf3(
     _say_findings(imported.findings)
     said = imported.verdict.value if imported.verdict else "none"
     typer.echo(f"\nrun {imported.run_id}: {said}; see `broadside verdict last`")
-
-
-def zone_of(text: str) -> tzinfo:
-    """The zone that ``--timezone`` names; a mistake ends the command."""
-    try:
-        return parse_zone(text)
-    except ValueError as error:
-        stop(f"--timezone {text!r}: {error}", Exit.USAGE)
 
 
 def _time(option: str, text: str | None, zone: tzinfo) -> datetime | None:

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from coordinator.cli.connection import Json
 from coordinator.cli.exits import Exit, stop
+from coordinator.cli.options import Json
 from exchange.checks import Check
 
 PREFIX = "bs"  # of every namespace and interface of `lab up`'s lab
@@ -77,7 +77,7 @@ def up(
     except LabError as error:
         stop(str(error), Exit.CANNOT_RUN)
     if as_json:
-        from coordinator.cli.run_commands import print_json
+        from coordinator.cli.options import print_json
 
         print_json(
             {
@@ -151,7 +151,7 @@ def down(as_json: Json = False) -> None:
     except LabError as error:
         stop(str(error), Exit.CANNOT_RUN)
     if as_json:
-        from coordinator.cli.run_commands import print_json
+        from coordinator.cli.options import print_json
 
         print_json(
             [

@@ -8,9 +8,9 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from coordinator.cli.client import Client
-from coordinator.cli.connection import Api, Json, run
+from coordinator.cli.connection import RunArgument, resolve_run, run
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.run_commands import RunArgument, print_json, resolve_run
+from coordinator.cli.options import Api, Json, print_json
 from coordinator.cli.suggest import complete_chart
 from coordinator.views.charts import Theme
 from coordinator.views.exports import TABLES, Format

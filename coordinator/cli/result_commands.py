@@ -9,12 +9,12 @@ from pydantic import TypeAdapter
 
 from coordinator.cli import display
 from coordinator.cli.client import Client
-from coordinator.cli.connection import Api, Json, run
+from coordinator.cli.connection import RunArgument, resolve_run, run
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.run_commands import RunArgument, print_json, resolve_run
+from coordinator.cli.options import Api, Json, print_json
 from coordinator.core import words
 from coordinator.runs.listing import ListedState, RunGroups, state_of
-from coordinator.views.burst_answers import BurstEntry, PairEntry, RunReconciliation
+from coordinator.views.answers import BurstEntry, PairEntry, RunReconciliation
 from exchange.messages import Presence
 from exchange.records import RunHeader
 

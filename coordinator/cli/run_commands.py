@@ -1,6 +1,5 @@
 """The commands of a run: launch, watch, list, show, verdict, abort; and the scenarios."""
 
-import json
 from datetime import UTC, datetime
 from typing import Annotated, Any, NoReturn
 
@@ -10,11 +9,12 @@ from coordinator import scenarios
 from coordinator.cli import display
 from coordinator.cli import watch as watching
 from coordinator.cli.client import Client
-from coordinator.cli.connection import Api, Json, operator_name, run
+from coordinator.cli.connection import RunArgument, operator_name, resolve_run, run
 from coordinator.cli.course_tables import show_course
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.hard_end import read_end
-from coordinator.cli.suggest import complete_field, complete_run, complete_scenario
+from coordinator.cli.options import Api, Json, Plain, print_json
+from coordinator.cli.suggest import complete_field, complete_scenario
 from coordinator.cli.verdict import exit_of, show_summary
 from coordinator.core import words
 from coordinator.core.judge.course import Course
@@ -22,13 +22,6 @@ from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.status import RunStatus
 from coordinator.views.answers import Recomputed
 from coordinator.views.requests import LaunchRequest
-from exchange.messages import Message
-
-Plain = Annotated[bool, typer.Option("--plain", help="plain lines, also on a terminal")]
-RunArgument = Annotated[
-    str,
-    typer.Argument(metavar="RUN", help="run id, or `last`", autocompletion=complete_run),
-]
 
 
 def launch(
@@ -242,14 +235,6 @@ def list_scenarios(
     )
 
 
-def print_json(value: Message | Any) -> None:
-    """One JSON document on standard output."""
-    if isinstance(value, Message):
-        typer.echo(value.model_dump_json(indent=2))
-    else:
-        typer.echo(json.dumps(value, indent=2))
-
-
 def _finish(result: RunStatus | RunSummary, *, as_json: bool) -> None:
     if as_json:
         print_json(result)
@@ -259,16 +244,6 @@ def _finish(result: RunStatus | RunSummary, *, as_json: bool) -> None:
         typer.echo(result.run_id)
     if isinstance(result, RunSummary):
         raise typer.Exit(exit_of(result))
-
-
-async def resolve_run(client: Client, run_id: str) -> str:
-    """The id that a person means: `last` is the newest run's."""
-    if run_id != "last":
-        return run_id
-    newest = await client.runs(1)
-    if not newest:
-        stop("no run yet; launch one with `broadside launch smoke`", Exit.CANNOT_RUN)
-    return newest[0].run_id
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -9,12 +9,12 @@ from pydantic import ValidationError
 from coordinator import scenarios
 from coordinator.cli import display
 from coordinator.cli.client import Client
-from coordinator.cli.connection import Api, Json, operator_name, run
+from coordinator.cli.connection import operator_name, run
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.run_commands import print_json
+from coordinator.cli.options import Api, Json, print_json
 from coordinator.core.plan.schedule import BadSchedule, MissedPolicy, Overlap, check
 from coordinator.runs.coordinator import utc_now
-from coordinator.schedules.firing import ScheduleView
+from coordinator.views.answers import ScheduleView
 from coordinator.views.requests import ScheduleRequest
 
 app = typer.Typer(

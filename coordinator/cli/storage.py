@@ -8,9 +8,9 @@ from pydantic import ValidationError
 
 from coordinator.cli import display
 from coordinator.cli.client import Client
-from coordinator.cli.connection import Api, Json, run
+from coordinator.cli.connection import RunArgument, resolve_run, run
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.run_commands import RunArgument, print_json, resolve_run
+from coordinator.cli.options import Api, Json, print_json
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.runs.retention import Pruned, PruneRequest
 from exchange.messages import Side

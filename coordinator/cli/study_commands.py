@@ -11,11 +11,11 @@ from pydantic import ValidationError
 from coordinator import scenarios
 from coordinator.cli import display
 from coordinator.cli.client import Client
-from coordinator.cli.connection import Api, Json, operator_name, run
+from coordinator.cli.connection import operator_name, run
 from coordinator.cli.exits import Exit, stop
+from coordinator.cli.options import Api, Json, print_json
 from coordinator.cli.quantities import parse_rate, parse_time
 from coordinator.cli.report_commands import save_chart
-from coordinator.cli.run_commands import print_json
 from coordinator.core import words
 from coordinator.studies.study import (
     AB,

@@ -1,21 +1,16 @@
 """What a person may have meant, and what a shell may complete."""
 
-import asyncio
-import contextlib
 import difflib
 import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 import httpx
-import typer
 
 from coordinator.cli.client import ApiError, Client
 
 _UNKNOWN_RUN: Final = re.compile(r"run (\S+): no such run")
 _RUNS_LOOKED_AT: Final = 200
-_RUNS_COMPLETED: Final = 20
-_COMPLETION_S: Final = 2.0  # s that a pressed Tab may take
 
 
 def near(wanted: str, known: Iterable[str]) -> str | None:
@@ -39,21 +34,6 @@ async def with_suggestion(client: Client, error: ApiError) -> ApiError:
     meant = near(unknown[1], known)
     hint = f"did you mean {meant}?" if meant else "list them with `broadside runs`"
     return ApiError(f"run {unknown[1]}: no such run; {hint}", error.status)
-
-
-def complete_run(context: typer.Context, incomplete: str) -> Sequence[str]:
-    """The newest runs, and `last`; nothing where the coordinator does not answer at once."""
-    from coordinator.cli.connection import coordinator_client
-
-    async def newest() -> list[str]:
-        async with coordinator_client(context.params.get("api")) as client:
-            return [header.run_id for header in await client.runs(_RUNS_COMPLETED)]
-
-    found: list[str] = []
-    # A shell that asks for words must not be answered with a traceback, whatever is wrong.
-    with contextlib.suppress(Exception):
-        found = asyncio.run(asyncio.wait_for(newest(), _COMPLETION_S))
-    return [word for word in ("last", *found) if word.startswith(incomplete)]
 
 
 def complete_scenario(incomplete: str) -> Sequence[str]:

@@ -17,8 +17,9 @@ from pydantic import TypeAdapter, ValidationError
 from coordinator.auth.principal import Access
 from coordinator.auth.static_tokens import Token, Tokens, TokenTaken, UnknownToken
 from coordinator.cli import display
-from coordinator.cli.connection import Json, operator_name
+from coordinator.cli.connection import operator_name
 from coordinator.cli.exits import Exit, stop
+from coordinator.cli.options import Json
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import Identifier
 from exchange.ports import ExchangeError, Table

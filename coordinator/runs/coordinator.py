@@ -45,6 +45,7 @@ from coordinator.imports.stored_imports import (
     save_import,
 )
 from coordinator.prices import load as load_prices
+from coordinator.refusals import NoRaw, RunIsOver, RunNotOver, UnknownRun
 from coordinator.runs.closing import Closing
 from coordinator.runs.dead_letter_queue import DeadLetters
 from coordinator.runs.dispatch import Dispatch
@@ -58,7 +59,8 @@ from coordinator.runs.retention import Pruned, PruneRequest, prune
 from coordinator.runs.run_states import RunStates
 from coordinator.runs.stored import FLEET, dump_fleet, read_fleet, read_ledger
 from coordinator.views.answers import Recomputed, hold_against
-from coordinator.views.groups import CompareRequest, Run, Selection, compare_runs
+from coordinator.views.groups import Run, compare_runs
+from coordinator.views.requests import CompareRequest, Selection
 from exchange.background import keep_going
 from exchange.fabric import Fabric
 from exchange.messages import Control, Presence, Side, TroubleKind
@@ -69,22 +71,6 @@ log = logging.getLogger(__name__)
 
 _QUEUE_WITHIN_S: Final = 2.0  # s that one look queues a run's jobs for: others wait for theirs
 _RUN_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")  # as in exchange.messages
-
-
-class UnknownRun(Exception):
-    """There is no run of that id."""
-
-
-class RunNotOver(Exception):
-    """The run goes on, and what was asked needs its summary."""
-
-
-class RunIsOver(Exception):
-    """The run has its verdict: there is nothing left to stop."""
-
-
-class NoRaw(Exception):
-    """No engine's raw output is kept for what was asked; says why."""
 
 
 class Companion(Protocol):
@@ -362,7 +348,7 @@ class Coordinator:
         """Two groups of bursts side by side.
 
         Raises :class:`UnknownRun`, :class:`RunNotOver` and
-        :class:`~coordinator.views.groups.EmptyGroup`.
+        :class:`~coordinator.refusals.EmptyGroup`.
         """
         a, b = [await self._runs_of(selection) for selection in (request.a, request.b)]
         return compare_runs(request, a, b)

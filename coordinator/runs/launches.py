@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from coordinator.core.plan.spec import RunSpec
-from coordinator.runs.coordinator import Coordinator, UnknownRun, new_run_id
+from coordinator.refusals import KeyReused, LaunchUnderWay, UnknownRun
+from coordinator.runs.coordinator import Coordinator, new_run_id
 from exchange.messages import Message, RunId, UtcDatetime
 from exchange.ports import EntityExists, Table
 from exchange.shelf import Shelf
@@ -21,14 +22,6 @@ KEY_MAX_CHARS: Final = 255
 _APPEARS_S: Final = 10.0  # s within which a run that another request is storing shows
 _LOOK_S: Final = 0.1
 _DIED_AFTER: Final = timedelta(seconds=60)  # an attempt so old that stored no run is dead
-
-
-class KeyReused(Exception):
-    """An idempotency key came with another request than the first time."""
-
-
-class LaunchUnderWay(Exception):
-    """Another request with the same key has not ended yet."""
 
 
 class Launched(Message):

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from coordinator.core.live.progress import Progress, progress
-from coordinator.core.plan.cost_estimate import Estimate, estimate
+from coordinator.core.plan.cost_estimate import Appraisal, estimate
 from coordinator.core.plan.meter import (
     STOPPED_BY,
     Basis,
@@ -25,31 +25,23 @@ from coordinator.core.plan.meter import (
     crossing,
     measure,
 )
-from coordinator.core.plan.planner import Infeasible, Problem, live
+from coordinator.core.plan.planner import Infeasible, live
 from coordinator.core.plan.planner import plan as make_plan
 from coordinator.core.plan.price import Prices
 from coordinator.core.plan.spec import Burst, Plan, RunSpec
+from coordinator.refusals import RunIsOver, UnknownRun
 from coordinator.runs.chunk_columns import end_columns
-from coordinator.runs.coordinator import Coordinator, RunIsOver, UnknownRun
+from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.run_states import ClosedBurst
 from coordinator.runs.stored import SUMMARY, read_series
 from exchange.background import Lanes
-from exchange.messages import Control, Message
+from exchange.messages import Control
 from exchange.ports import ExchangeError
 
 log = logging.getLogger(__name__)
 
 DECIDE_S: Final = 3.0  # s before a burst: time enough to reach agents that wait for the instant
 LOOK_S: Final = 1.0  # s between looks at the runs that have a budget, at most
-
-
-class Appraisal(Message):
-    """What launching a run now would mean."""
-
-    feasible: bool  # on the fleet that is there, and within its budget
-    problems: tuple[Problem, ...] = ()
-    warnings: tuple[str, ...] = ()
-    price: Estimate
 
 
 class Budgets:
@@ -66,7 +58,7 @@ class Budgets:
         self._done: set[str] = set()  # runs without a budget, or that are over
 
     async def read(self, run_id: str) -> PriceMeter:
-        """What a run has cost so far. Raises :class:`~coordinator.runs.coordinator.UnknownRun`."""
+        """What a run has cost so far. Raises :class:`~coordinator.refusals.UnknownRun`."""
         plan = await self._coordinator.read_plan(run_id)
         control = await self._records.read_control(run_id)
         if run_id not in self._judged and await self._records.read_summary(run_id, SUMMARY):

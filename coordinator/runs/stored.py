@@ -17,9 +17,7 @@ from pydantic import TypeAdapter
 from coordinator.core.judge.summary import BurstSummary, MeasuredBurst, RunSummary
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.series import BurstSeries
-from coordinator.core.plan.spec import Plan
 from coordinator.device.ledgers import load_ledger
-from coordinator.views.charts import BurstView, RunView
 from exchange.messages import Presence
 from exchange.records import Records
 
@@ -28,18 +26,6 @@ LEDGER: Final = "ledger"
 FLEET: Final = "fleet"  # agents as they were at the launch
 
 _PRESENCES: Final = TypeAdapter(tuple[Presence, ...])
-
-
-class NotThere(Exception):
-    """What was asked of a burst is not stored; the message is one line for a person."""
-
-
-class UnknownBurst(NotThere):
-    """The run has no burst of that index."""
-
-
-class BurstNotOver(NotThere):
-    """Nothing is stored of the burst yet."""
 
 
 async def read_measured(
@@ -81,41 +67,6 @@ async def read_ledger(records: Records, run_id: str) -> FirewallLedger | None:
     """The firewall's figures as they were when the run was judged."""
     document = await records.read_summary(run_id, LEDGER)
     return None if document is None else load_ledger(document)
-
-
-async def read_burst_view(records: Records, plan: Plan, burst_index: int) -> BurstView:
-    """One burst for charts: judged where the run is over.
-
-    Raises :class:`UnknownBurst`, :class:`BurstNotOver`.
-    """
-    count = len(plan.bursts)
-    if not 0 <= burst_index < count:
-        raise UnknownBurst(
-            f"burst {burst_index}: run {plan.run_id} has {count}, counted from 0 to {count - 1}"
-        )
-    measured, summary, ledger = await asyncio.gather(
-        read_measured(records, plan.run_id, burst_index),
-        read_run_summary(records, plan.run_id),
-        read_ledger(records, plan.run_id),
-    )
-    if measured is None:
-        raise BurstNotOver(f"burst {burst_index} of run {plan.run_id} is not over yet")
-    judged = [] if summary is None else [b for b in summary.bursts if b.index == burst_index]
-    chosen = judged[0] if judged else measured.summary
-    if not chosen.pairs:  # of many pairs, summaries of runs keep none
-        chosen = chosen.model_copy(update={"pairs": measured.summary.pairs})
-    return BurstView(
-        spec=plan.spec,
-        summary=chosen,
-        series=measured.series,
-        ledger=ledger,
-    )
-
-
-async def read_run_view(records: Records, plan: Plan) -> RunView | None:
-    """A run for charts, without its seconds; None while it goes on."""
-    summary = await read_run_summary(records, plan.run_id)
-    return None if summary is None else RunView(spec=plan.spec, summary=summary)
 
 
 async def whole_summary(records: Records, run_id: str, summary: RunSummary) -> RunSummary:

@@ -27,7 +27,7 @@ import socket
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 from coordinator.core.plan.cost_estimate import OverBudget
 from coordinator.core.plan.planner import Infeasible
@@ -49,8 +49,8 @@ from coordinator.core.plan.schedule import (
     too_late,
 )
 from coordinator.core.plan.spec import Plan, RunSpec
-from coordinator.runs.coordinator import RunIsOver, UnknownRun
-from exchange.messages import Message, UtcDatetime
+from coordinator.refusals import NameTaken, RunIsOver, UnknownRun, UnknownSchedule
+from coordinator.views.answers import ScheduleView
 from exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table
 from exchange.shelf import Shelf
 
@@ -65,23 +65,6 @@ _REASON_MAX_CHARS: Final = 500
 _WINDOW: Final = timedelta(hours=1)  # of history, read in one go at first
 _WINDOW_MIN: Final = timedelta(seconds=HISTORY_COUNT)  # instants are whole seconds
 _WINDOW_ROWS_MAX_COUNT: Final = 4 * HISTORY_COUNT
-
-
-class UnknownSchedule(Exception):
-    """There is no schedule of that name."""
-
-
-class NameTaken(Exception):
-    """There is a schedule of that name already."""
-
-
-class ScheduleView(Message):
-    """A schedule as it stands."""
-
-    schedule: Schedule
-    state: Literal["active", "paused", "ended"]
-    next_at: tuple[UtcDatetime, ...]  # the next five instants, or as many as it has runs left
-    history: tuple[Firing, ...] = ()  # the newest fifty, oldest first; only of one that is read
 
 
 class Runs(Protocol):

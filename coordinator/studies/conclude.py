@@ -27,7 +27,7 @@ from coordinator.studies.study import (
 )
 from coordinator.studies.trial_engines import differences
 from coordinator.studies.trials import planned_trials
-from coordinator.views.groups import CompareRequest, Selection
+from coordinator.views.requests import CompareRequest, Selection
 
 _NONE_WHOLE: Final = "no trial is whole; see the notes and each trial's own verdict"
 _TOO_FEW: Final = f"it takes {POINTS_MIN_COUNT} values or more, each once"

@@ -17,7 +17,8 @@ from typing import Final
 
 from coordinator.core.plan.planner import Infeasible, first_start
 from coordinator.core.plan.spec import RunSpec
-from coordinator.runs.coordinator import Coordinator, RunIsOver, UnknownRun, utc_now
+from coordinator.refusals import BadStudy, RunIsOver, UnknownRun, UnknownStudy
+from coordinator.runs.coordinator import Coordinator, utc_now
 from coordinator.scenarios import ScenarioError
 from coordinator.studies.conclude import comparison_wanted, conclude, result_of
 from coordinator.studies.study import AB, Matrix, Search, Study, StudySpec, Trial, TrialResult
@@ -35,14 +36,6 @@ FEASIBLE_WITHIN_S: Final = 60.0  # s for agents of the trial before to be idle a
 QUIET_WITHIN_S: Final = 1800.0  # s for other runs to end before the device is switched
 
 log = logging.getLogger(__name__)
-
-
-class UnknownStudy(Exception):
-    """There is no study of that id."""
-
-
-class BadStudy(Exception):
-    """A study cannot be carried out; the message names the field, the value and the fix."""
 
 
 class Busy(Exception):

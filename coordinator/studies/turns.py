@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from coordinator.runs.coordinator import Coordinator, UnknownRun
+from coordinator.refusals import UnknownRun
+from coordinator.runs.coordinator import Coordinator
 from exchange.messages import Message, RunId, UtcDatetime
 from exchange.ports import EntityExists, RecordUnreadable, Table
 from exchange.shelf import Shelf

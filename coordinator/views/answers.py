@@ -1,11 +1,18 @@
 """What the API answers beside the core's own values."""
 
 import json
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, Literal
 
-from coordinator.core.judge.summary import RunSummary, canonical
-from exchange.messages import Message
+from coordinator.core.judge.judge import Finding, Verdict
+from coordinator.core.judge.limiter import LimiterName
+from coordinator.core.judge.reconcile import Reconciliation
+from coordinator.core.judge.summary import BurstSummary, RunSummary, canonical
+from coordinator.core.live.status import BurstStatus
+from coordinator.core.measure.aggregate import PairSummary
+from coordinator.core.plan.schedule import Firing, Schedule
+from coordinator.core.plan.spec import Layer
+from exchange.messages import Endpoint, Message, Outcome, Phase, RunId, UtcDatetime
 
 DIFFERENCES_MAX_COUNT: Final = 20
 
@@ -49,3 +56,66 @@ def _differences(where: str, stored: object, now: object) -> Iterator[str]:
 def _said(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+class BurstEntry(Message):
+    """One burst: where it stands and, once it is over, what it showed."""
+
+    status: BurstStatus
+    summary: BurstSummary | None = None  # without its pairs: they have a list of their own
+
+
+class PairEntry(Message):
+    """One pair of one burst: what was planned, who took it, and what it showed."""
+
+    pair_index: int
+    pair: str
+    endpoint: Endpoint
+    client_agent_id: str | None = None  # None: nobody took the job
+    phase: Phase | None = None
+    outcome: Outcome | None = None  # as the client said; None: it has not reported
+    reason: str | None = None
+    summary: PairSummary | None = None  # None: the burst is not over
+
+
+class RunVerdict(Message):
+    """A verdict with what it rests on, without the figures of single bursts."""
+
+    run_id: RunId
+    verdict: Verdict
+    computed_at: UtcDatetime
+    scale: float
+    target_bits_per_second: float | None  # as measured (at scale), at target_layer
+    target_layer: Layer
+    fleet_received_bits_per_second: float | None  # payload
+    fleet_ip_bits_per_second: float | None  # IP
+    firewall_bits_per_second: float | None  # at the ledger's layer
+    completeness_ratio: float
+    limiter: LimiterName
+    bursts: Mapping[Verdict, int]  # how many bursts ended with each verdict
+    findings: tuple[Finding, ...]
+
+
+class BurstReconciliation(Message):
+    """One burst's ledgers held together."""
+
+    burst_index: int
+    planned_start_at: UtcDatetime
+    reconciliation: Reconciliation | None  # None: no bin of the ledger touches it
+
+
+class RunReconciliation(Message):
+    """A run's ledgers held together: as a whole, and burst by burst."""
+
+    run_id: RunId
+    reconciliation: Reconciliation
+    bursts: tuple[BurstReconciliation, ...]
+
+
+class ScheduleView(Message):
+    """A schedule as it stands."""
+
+    schedule: Schedule
+    state: Literal["active", "paused", "ended"]
+    next_at: tuple[UtcDatetime, ...]  # the next five instants, or as many as it has runs left
+    history: tuple[Firing, ...] = ()  # the newest fifty, oldest first; only of one that is read

@@ -4,80 +4,21 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from coordinator.core.judge.judge import Finding, Verdict
-from coordinator.core.judge.limiter import LimiterName
-from coordinator.core.judge.reconcile import Reconciliation
+from coordinator.core.judge.judge import Verdict
 from coordinator.core.judge.summary import BurstSummary, RunSummary
-from coordinator.core.live.status import BurstStatus
-from coordinator.core.measure.aggregate import PairSummary
-from coordinator.core.plan.spec import Layer, Plan
-from coordinator.runs.coordinator import Coordinator, RunNotOver
+from coordinator.core.plan.spec import Plan
+from coordinator.refusals import NoLedger, RunNotOver, UnknownBurst
+from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.evidence_rows import read_rows
-from coordinator.runs.stored import UnknownBurst
+from coordinator.views.answers import (
+    BurstEntry,
+    BurstReconciliation,
+    PairEntry,
+    RunReconciliation,
+    RunVerdict,
+)
 from coordinator.views.cursors import BadCursor, make_cursor, parse_cursor
-from exchange.messages import Endpoint, Message, Outcome, Phase, RunId, UtcDatetime
-
-
-class NoLedger(Exception):
-    """There was no firewall's ledger to hold the fleet's against."""
-
-
-class UnknownPair(Exception):
-    """The run has no such pair."""
-
-
-class BurstEntry(Message):
-    """One burst: where it stands and, once it is over, what it showed."""
-
-    status: BurstStatus
-    summary: BurstSummary | None = None  # without its pairs: they have a list of their own
-
-
-class PairEntry(Message):
-    """One pair of one burst: what was planned, who took it, and what it showed."""
-
-    pair_index: int
-    pair: str
-    endpoint: Endpoint
-    client_agent_id: str | None = None  # None: nobody took the job
-    phase: Phase | None = None
-    outcome: Outcome | None = None  # as the client said; None: it has not reported
-    reason: str | None = None
-    summary: PairSummary | None = None  # None: the burst is not over
-
-
-class RunVerdict(Message):
-    """A verdict with what it rests on, without the figures of single bursts."""
-
-    run_id: RunId
-    verdict: Verdict
-    computed_at: UtcDatetime
-    scale: float
-    target_bits_per_second: float | None  # as measured (at scale), at target_layer
-    target_layer: Layer
-    fleet_received_bits_per_second: float | None  # payload
-    fleet_ip_bits_per_second: float | None  # IP
-    firewall_bits_per_second: float | None  # at the ledger's layer
-    completeness_ratio: float
-    limiter: LimiterName
-    bursts: Mapping[Verdict, int]  # how many bursts ended with each verdict
-    findings: tuple[Finding, ...]
-
-
-class BurstReconciliation(Message):
-    """One burst's ledgers held together."""
-
-    burst_index: int
-    planned_start_at: UtcDatetime
-    reconciliation: Reconciliation | None  # None: no bin of the ledger touches it
-
-
-class RunReconciliation(Message):
-    """A run's ledgers held together: as a whole, and burst by burst."""
-
-    run_id: RunId
-    reconciliation: Reconciliation
-    bursts: tuple[BurstReconciliation, ...]
+from exchange.messages import Phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,8 +37,9 @@ from coordinator.core.live.status import BurstPhase, RunStatus
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.plan.spec import Burst, Plan
 from coordinator.device.ledgers import LedgerError
-from coordinator.runs.coordinator import Coordinator, UnknownRun
-from coordinator.runs.stored import UnknownBurst, read_measured
+from coordinator.refusals import TooManyViewers, UnknownBurst, UnknownRun
+from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.stored import read_measured
 from exchange.ports import ExchangeError
 
 log = logging.getLogger(__name__)
@@ -49,10 +50,6 @@ LINGER_S: Final = 60.0  # s for which a feed that nobody follows can be taken up
 VIEWERS_MAX_COUNT: Final = 200
 LEDGER_POLL_S: Final = 2.0  # s between two readings of the firewall's figures, at least
 SECONDS_A_MESSAGE: Final = 120  # of a thousand pairs: 640 kB
-
-
-class TooManyViewers(Exception):
-    """This coordinator serves as many event streams as it may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,42 +3,19 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Final
-
-from pydantic import Field
+from typing import Final
 
 from coordinator.core.judge.comparison import Comparison, Group, compare, observe
 from coordinator.core.judge.conditions import conditions_of
 from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.plan.spec import Plan
 from coordinator.imports.original_runs import SCENARIO as TABLE_SCENARIO
-from exchange.messages import Message, Presence, RunId, UtcDatetime
+from coordinator.refusals import EmptyGroup
+from coordinator.views.requests import CompareRequest, Selection
+from exchange.messages import Presence
 
 # Labels that say nothing of what was measured.
 NOT_CONDITIONS: Final = ("timezone", "study", "trial")
-
-
-class EmptyGroup(Exception):
-    """A group has no burst; the message is one line for a person."""
-
-
-class Selection(Message):
-    """Bursts of one or more runs: those wholly between two instants, where they are given."""
-
-    name: str | None = Field(default=None, max_length=200)
-    run_ids: tuple[RunId, ...] = Field(min_length=1, max_length=200)
-    from_at: UtcDatetime | None = None  # bursts that start after it
-    before_at: UtcDatetime | None = None  # bursts that end by it
-
-
-class CompareRequest(Message):
-    """Two groups of bursts."""
-
-    a: Selection
-    b: Selection
-    label: Annotated[str, Field(max_length=41)] | None = Field(
-        default=None, description="the label or device field that is meant to differ"
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

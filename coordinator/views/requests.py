@@ -10,7 +10,7 @@ from coordinator import prices, scenarios
 from coordinator.core.plan.price import Prices
 from coordinator.core.plan.schedule import MissedPolicy, Overlap, Schedule, localise
 from coordinator.core.plan.spec import RunSpec
-from exchange.messages import Message
+from exchange.messages import Message, RunId, UtcDatetime
 
 
 class LaunchRequest(Message):
@@ -97,3 +97,22 @@ class ScheduleRequest(LaunchRequest):
             from_at=now,
             settled_at=now,
         )
+
+
+class Selection(Message):
+    """Bursts of one or more runs: those wholly between two instants, where they are given."""
+
+    name: str | None = Field(default=None, max_length=200)
+    run_ids: tuple[RunId, ...] = Field(min_length=1, max_length=200)
+    from_at: UtcDatetime | None = None  # bursts that start after it
+    before_at: UtcDatetime | None = None  # bursts that end by it
+
+
+class CompareRequest(Message):
+    """Two groups of bursts."""
+
+    a: Selection
+    b: Selection
+    label: Annotated[str, Field(max_length=41)] | None = Field(
+        default=None, description="the label or device field that is meant to differ"
+    )

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from coordinator.core.live.status import RunStatus
-from coordinator.runs.coordinator import Coordinator, UnknownRun, utc_now
+from coordinator.refusals import TooManyViewers, UnknownRun
+from coordinator.runs.coordinator import Coordinator, utc_now
 from coordinator.scenarios import load
-from coordinator.views.feeds import Event, Feed, Feeds, TooManyViewers
+from coordinator.views.feeds import Event, Feed, Feeds
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import (
     AgentState,
@@ -183,7 +184,7 @@ async def test_a_coordinator_that_stops_lets_its_viewers_go(coordinator: Countin
 async def test_streams_are_bounded_and_only_of_what_is_there(
     coordinator: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from coordinator.runs.stored import UnknownBurst
+    from coordinator.refusals import UnknownBurst
 
     run_id = await launched(coordinator)
     feeds = Feeds(coordinator)

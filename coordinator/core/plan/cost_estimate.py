@@ -246,3 +246,12 @@ def _ip_ratio(spec: RunSpec) -> float:
         block_bytes=traffic.block_bytes,
         vxlan=traffic.encapsulation is not None,
     ).ip_ratio
+
+
+class Appraisal(Message):
+    """What launching a run now would mean."""
+
+    feasible: bool  # on the fleet that is there, and within its budget
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[str, ...] = ()
+    price: Estimate

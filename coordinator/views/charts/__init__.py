@@ -5,12 +5,12 @@ The live page hands them to plotly, the report draws them itself
 needs plotly.
 """
 
+from coordinator.refusals import NoChart
 from coordinator.views.charts.catalogue import (
     CHARTS,
     Chart,
     ChartEntry,
     Kind,
-    NoChart,
     UnknownChart,
     catalogue,
     draw_burst,

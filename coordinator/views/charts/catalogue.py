@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from coordinator.refusals import NoChart
 from coordinator.views.charts import burst_charts as bursts
 from coordinator.views.charts import ledger_charts as ledgers
 from coordinator.views.charts import pair_charts as pairs
@@ -21,10 +22,6 @@ from coordinator.views.charts.theme import Theme
 from exchange.messages import Message
 
 Kind = Literal["burst", "run"]
-
-
-class NoChart(Exception):
-    """A chart cannot be drawn of this run; the message is one line for a person."""
 
 
 class UnknownChart(NoChart):

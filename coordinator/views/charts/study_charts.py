@@ -4,10 +4,11 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from coordinator.refusals import NoChart
 from coordinator.studies.search import loss_ratio
 from coordinator.studies.study import AB, Matrix, Search, Study, Sweep, TrialResult
 from coordinator.studies.trials import planned_trials
-from coordinator.views.charts.catalogue import NoChart, UnknownChart
+from coordinator.views.charts.catalogue import UnknownChart
 from coordinator.views.charts.figure import (
     Figure,
     Trace,

@@ -14,16 +14,10 @@ from coordinator.core.measure.evidence import HOLD_MAX_S, FirewallLedger, join_t
 from coordinator.core.plan.meter import PriceMeter
 from coordinator.core.plan.spec import Burst, Plan
 from coordinator.imports.original_runs import SCENARIO as TABLES_SCENARIO
-from coordinator.runs.coordinator import Coordinator, RunNotOver, UnknownRun
-from coordinator.runs.stored import (
-    SUMMARY,
-    BurstNotOver,
-    read_burst_view,
-    read_fleet,
-    read_ledger,
-    whole_summary,
-)
+from coordinator.refusals import BurstNotOver, RunNotOver, UnknownRun
+from coordinator.runs.stored import SUMMARY, read_fleet, read_ledger, whole_summary
 from coordinator.views.charts import BurstView
+from coordinator.views.charts.stored_views import read_burst_view
 from exchange.messages import JobReport, Presence, ServerTest
 from exchange.records import Records, RunHeader
 
@@ -68,13 +62,12 @@ class _Record:
 
 
 async def gather(
-    coordinator: Coordinator,
+    records: Records,
     run_id: str,
     now: datetime,
     read_price: Callable[[], Awaitable[PriceMeter]] | None = None,
 ) -> Source:
     """Read a run. Raises :class:`UnknownRun`, :class:`RunNotOver`."""
-    records = coordinator.fabric.records
     stored, document = await asyncio.gather(
         records.read_run(run_id), records.read_summary(run_id, SUMMARY)
     )
@@ -82,7 +75,7 @@ async def gather(
         raise UnknownRun(run_id)
     if document is None:
         raise RunNotOver(run_id)
-    plan = await coordinator.read_plan(run_id)
+    plan = Plan.model_validate_json(stored[1])
     summary = RunSummary.model_validate_json(document)
     views = []
     for burst_index in detailed(summary.bursts):

@@ -12,14 +12,9 @@ from pydantic import PrivateAttr
 
 from coordinator.core.plan.spec import RunSpec
 from coordinator.device.ledgers.lab_ledger import LabLedger
-from coordinator.runs.coordinator import Coordinator, UnknownRun
-from coordinator.studies.runner import (
-    FEASIBLE_WITHIN_S,
-    HOLD_S,
-    QUIET_WITHIN_S,
-    BadStudy,
-    Studies,
-)
+from coordinator.refusals import BadStudy, UnknownRun
+from coordinator.runs.coordinator import Coordinator
+from coordinator.studies.runner import FEASIBLE_WITHIN_S, HOLD_S, QUIET_WITHIN_S, Studies
 from coordinator.studies.study import AB, Axis, Mode, Question, Search, Study, StudySpec, Sweep
 from coordinator.studies.switch import Switch, SwitchError
 from exchange.fabric import Fabric, FabricSettings, open_fabric

@@ -7,7 +7,9 @@ import pytest
 
 from coordinator.imports.import_runs import summarise
 from coordinator.imports.stored_imports import measure_import, plan_import
-from coordinator.views.groups import CompareRequest, EmptyGroup, Run, Selection, compare_runs
+from coordinator.refusals import EmptyGroup
+from coordinator.views.groups import Run, compare_runs
+from coordinator.views.requests import CompareRequest, Selection
 from tests.unit.coordinator.imports.tables import fleet, parse, row
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)

@@ -14,7 +14,8 @@ import pytest
 from coordinator import scenarios
 from coordinator.api import create_app
 from coordinator.core.judge.summary import RunSummary
-from coordinator.runs.coordinator import Coordinator, RunNotOver, UnknownRun
+from coordinator.refusals import RunNotOver, UnknownRun
+from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.stored import read_fleet
 from coordinator.views.report import Report, Source, build, gather, html
 from coordinator.views.report.stored_source import detailed
@@ -35,7 +36,7 @@ async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
 
 
 async def sourced(fabric: Fabric, plant: Plant = FAULTY) -> Source:
-    return await gather(Coordinator(fabric), await store_run(fabric, plant), NOW)
+    return await gather(fabric.records, await store_run(fabric, plant), NOW)
 
 
 def section(report: Report, name: str) -> str:
@@ -272,12 +273,11 @@ async def test_texts_from_outside_cannot_become_markup(fabric: Fabric) -> None:
 
 
 async def test_a_run_that_is_not_over_has_no_report(fabric: Fabric) -> None:
-    coordinator = Coordinator(fabric)
     with pytest.raises(UnknownRun):
-        await gather(coordinator, "nothing", NOW)
+        await gather(fabric.records, "nothing", NOW)
     run_id = await store_run(fabric, bursts_over=1)
     with pytest.raises(RunNotOver):
-        await gather(coordinator, run_id, NOW)
+        await gather(fabric.records, run_id, NOW)
 
 
 async def test_the_api_serves_html_and_json(fabric: Fabric) -> None:
@@ -301,7 +301,7 @@ async def test_an_imported_table_is_said_to_hold_means_and_no_seconds(fabric: Fa
     assert said not in section(build(await sourced(fabric)), "charts")
     coordinator = Coordinator(fabric)
     imported = await coordinator.import_table(tables.parse(tables.fleet(3, 2)))
-    source = await gather(coordinator, imported.run_id, NOW)
+    source = await gather(fabric.records, imported.run_id, NOW)
     charts = section(build(source), "charts")
     assert said in charts
     assert '"throughput"' in charts

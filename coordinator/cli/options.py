@@ -1,0 +1,53 @@
+"""Options that commands share, and the JSON that ``--json`` prints."""
+
+import json
+from datetime import tzinfo
+from typing import Annotated, Any
+
+import typer
+
+from coordinator.cli.exits import Exit, stop
+from coordinator.imports.time_text import parse_zone
+from exchange.messages import Message
+
+Api = Annotated[
+    str | None,
+    typer.Option(
+        "--api",
+        metavar="URL",
+        envvar="BROADSIDE_API",
+        help="a coordinator's address; without it the command works on the fabric itself",
+    ),
+]
+
+
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        envvar="BROADSIDE_TOKEN",
+        help="bearer token for --api; keep it in the environment: process lists show arguments",
+    ),
+]
+
+
+Json = Annotated[bool, typer.Option("--json", help="print JSON on standard output, nothing else")]
+
+
+Plain = Annotated[bool, typer.Option("--plain", help="plain lines, also on a terminal")]
+
+
+def print_json(value: Message | Any) -> None:
+    """One JSON document on standard output."""
+    if isinstance(value, Message):
+        typer.echo(value.model_dump_json(indent=2))
+    else:
+        typer.echo(json.dumps(value, indent=2))
+
+
+def zone_of(text: str) -> tzinfo:
+    """The zone that ``--timezone`` names; a mistake ends the command."""
+    try:
+        return parse_zone(text)
+    except ValueError as error:
+        stop(f"--timezone {text!r}: {error}", Exit.USAGE)

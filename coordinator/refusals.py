@@ -1,0 +1,77 @@
+"""What callers ask for in vain, by kind; the message is one line for a person, or an id.
+
+Raised anywhere below the API, which makes a problem document of each; apart from their rooms, so
+that whoever only tells them to somebody needs none of those.
+"""
+
+
+class UnknownRun(Exception):
+    """There is no run of that id."""
+
+
+class RunNotOver(Exception):
+    """The run goes on, and what was asked needs its summary."""
+
+
+class RunIsOver(Exception):
+    """The run has its verdict: there is nothing left to stop."""
+
+
+class NoRaw(Exception):
+    """No engine's raw output is kept for what was asked; says why."""
+
+
+class KeyReused(Exception):
+    """An idempotency key came with another request than the first time."""
+
+
+class LaunchUnderWay(Exception):
+    """Another request with the same key has not ended yet."""
+
+
+class NotThere(Exception):
+    """What was asked of a burst is not stored; the message is one line for a person."""
+
+
+class UnknownBurst(NotThere):
+    """The run has no burst of that index."""
+
+
+class BurstNotOver(NotThere):
+    """Nothing is stored of the burst yet."""
+
+
+class UnknownSchedule(Exception):
+    """There is no schedule of that name."""
+
+
+class NameTaken(Exception):
+    """There is a schedule of that name already."""
+
+
+class UnknownStudy(Exception):
+    """There is no study of that id."""
+
+
+class BadStudy(Exception):
+    """A study cannot be carried out; the message names the field, the value and the fix."""
+
+
+class NoLedger(Exception):
+    """There was no firewall's ledger to hold the fleet's against."""
+
+
+class UnknownPair(Exception):
+    """The run has no such pair."""
+
+
+class TooManyViewers(Exception):
+    """This coordinator serves as many event streams as it may."""
+
+
+class EmptyGroup(Exception):
+    """A group has no burst; the message is one line for a person."""
+
+
+class NoChart(Exception):
+    """A chart cannot be drawn of this run; the message is one line for a person."""

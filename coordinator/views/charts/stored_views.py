@@ -1,0 +1,44 @@
+"""Reads what is stored of a run as charts need it."""
+
+import asyncio
+
+from coordinator.core.plan.spec import Plan
+from coordinator.refusals import BurstNotOver, UnknownBurst
+from coordinator.runs.stored import read_ledger, read_measured, read_run_summary
+from coordinator.views.charts.chart_inputs import BurstView, RunView
+from exchange.records import Records
+
+
+async def read_burst_view(records: Records, plan: Plan, burst_index: int) -> BurstView:
+    """One burst for charts: judged where the run is over.
+
+    Raises :class:`UnknownBurst`, :class:`BurstNotOver`.
+    """
+    count = len(plan.bursts)
+    if not 0 <= burst_index < count:
+        raise UnknownBurst(
+            f"burst {burst_index}: run {plan.run_id} has {count}, counted from 0 to {count - 1}"
+        )
+    measured, summary, ledger = await asyncio.gather(
+        read_measured(records, plan.run_id, burst_index),
+        read_run_summary(records, plan.run_id),
+        read_ledger(records, plan.run_id),
+    )
+    if measured is None:
+        raise BurstNotOver(f"burst {burst_index} of run {plan.run_id} is not over yet")
+    judged = [] if summary is None else [b for b in summary.bursts if b.index == burst_index]
+    chosen = judged[0] if judged else measured.summary
+    if not chosen.pairs:  # of many pairs, summaries of runs keep none
+        chosen = chosen.model_copy(update={"pairs": measured.summary.pairs})
+    return BurstView(
+        spec=plan.spec,
+        summary=chosen,
+        series=measured.series,
+        ledger=ledger,
+    )
+
+
+async def read_run_view(records: Records, plan: Plan) -> RunView | None:
+    """A run for charts, without its seconds; None while it goes on."""
+    summary = await read_run_summary(records, plan.run_id)
+    return None if summary is None else RunView(spec=plan.spec, summary=summary)
