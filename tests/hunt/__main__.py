@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.hunt.engine import FAIL, PASS
-from tests.hunt.searches import Row, attempt, climb, random_case, simplest
+from tests.hunt.searches import KIND_NAMES, Row, attempt, climb, random_case, replay, simplest
 from tests.hunt.tally import report
 
 FOUND: Final = Path(__file__).parent / "found"
@@ -25,8 +25,8 @@ CHUNK: Final = 8
 CLIMB_SHARE: Final = 0.25  # of the time
 
 
-def _tried(seed: int, numbers: Sequence[int]) -> list[Row]:
-    return [attempt(random_case(number, seed)) for number in numbers]
+def _tried(seed: int, kinds: Sequence[str], numbers: Sequence[int]) -> list[Row]:
+    return [attempt(random_case(number, seed, kinds)) for number in numbers]
 
 
 def _climbed(starts: Sequence[tuple[Row, int, str]]) -> list[Row]:
@@ -57,10 +57,12 @@ def _pooled(
             rows += future.result()
 
 
-def _chunks(seed: int, cases: int | None) -> Iterator[tuple[int, list[int]]]:
+def _chunks(
+    seed: int, kinds: Sequence[str], cases: int | None
+) -> Iterator[tuple[int, Sequence[str], list[int]]]:
     numbers = count() if cases is None else iter(range(cases))
     while chunk := list(islice(numbers, CHUNK)):
-        yield seed, chunk
+        yield seed, kinds, chunk
 
 
 def _starts(rows: Sequence[Row]) -> Iterator[tuple[list[tuple[Row, int, str]]]]:
@@ -81,14 +83,19 @@ def _starts(rows: Sequence[Row]) -> Iterator[tuple[list[tuple[Row, int, str]]]]:
 
 
 def hunt(
-    *, seed: int, minutes: float | None, cases: int | None, workers: int
+    *,
+    seed: int,
+    minutes: float | None,
+    cases: int | None,
+    workers: int,
+    kinds: Sequence[str] = KIND_NAMES,
 ) -> tuple[list[Row], list[Row]]:
     """Rows at random, and rows of climbs."""
     begun_s = time.monotonic()
     whole_s = float("inf") if minutes is None else minutes * 60
     with ProcessPoolExecutor(workers) as pool:
         until_s = begun_s + whole_s * (1 - CLIMB_SHARE)
-        rows = _pooled(pool, _tried, _chunks(seed, cases), workers, until_s)
+        rows = _pooled(pool, _tried, _chunks(seed, kinds, cases), workers, until_s)
         starts = _starts(rows)
         if minutes is None:
             starts = islice(starts, max(1, len(rows) // 40))
@@ -136,6 +143,16 @@ def _fixtures(row: Row) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"flip-{name}", told
 
 
+def replayed(paths: Sequence[Path]) -> int:
+    """Say of each found case whether its verdict is wrong still."""
+    wrong = 0
+    for path in paths:
+        still = replay(json.loads(path.read_text("utf-8")))
+        wrong += still is not None
+        sys.stdout.write(f"{path.name}: {still or 'right'}\n")
+    return 1 if wrong else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.hunt", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="time for all searches")
@@ -143,13 +160,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--found", type=Path, default=FOUND, help="where fixtures are written")
+    parser.add_argument("--only", action="append", choices=KIND_NAMES, help="a kind of case")
+    parser.add_argument("--replay", type=Path, nargs="+", help="found cases, in place of a hunt")
     asked = parser.parse_args()
+    if asked.replay:
+        return replayed(asked.replay)
     begun_s = time.monotonic()
     rows, climbed = hunt(
         seed=asked.seed,
         minutes=None if asked.cases else asked.minutes,
         cases=asked.cases,
         workers=asked.workers,
+        kinds=asked.only or KIND_NAMES,
     )
     took_s = time.monotonic() - begun_s
     everything = [*rows, *climbed]

@@ -7,10 +7,13 @@ pass is wrong where even the high one misses, a fail where even the low one hold
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from tests.hunt.planting import Case
-from tests.hunt.worlds import COVERAGE_FLOOR, Truth
+from tests.hunt.worlds import COVERAGE_FLOOR, BurstTruth, Truth
 
 HAIR: Final = 0.005  # of the limit: what a ledger's own noise may hide of the device's rate
+FILLED: Final = 0.99  # of the limit: no ledger's reader is sure of the last per cent
 STRETCH: Final = 0.97  # of the limit: a planted stretch under it is under it
 COMPLETE_ENOUGH: Final = COVERAGE_FLOOR - 0.02
 COVERED_ENOUGH: Final = 0.5  # of bursts' time that a promised ledger tells of
@@ -44,9 +47,9 @@ def rule(case: Case, truth: Truth) -> Ruling:
         "rate": received,
         "stretch": stretch,
         "completeness": complete / COMPLETE_ENOUGH,
-        "clocks-unread": 1.0 if truth.clocks_read else 0.99,
-        "clock-gate": 1.0 if truth.over_gate < OVER_GATE else 0.99,
-        "receivers-unheard": 1.0 if truth.receivers_seconds else 0.99,
+        "clocks-unread": np.inf if truth.clocks_read else 0.99,
+        "clock-gate": np.inf if truth.over_gate < OVER_GATE else 0.99,
+        "receivers-unheard": np.inf if truth.receivers_seconds else 0.99,
     }
     if truth.ledger_promised:
         bounds["ledger-absent"] = truth.ledger_cover / COVERED_ENOUGH
@@ -66,10 +69,16 @@ def rule(case: Case, truth: Truth) -> Ruling:
         wrong_to_pass=reasons,
         unseen=reasons == ("through",)
         and all(
-            burst.apparent_high >= 0.99 * limit or burst.through_high >= limit * (1 - HAIR)
+            burst.through_high >= limit * (1 - HAIR) or _is_made_up_for(burst, limit)
             for burst in truth.bursts
         ),
         wrong_to_fail=low >= 1 and not odd,
         goodness=min(bounds.values()),
         badness=0.0 if odd else low,
     )
+
+
+def _is_made_up_for(burst: BurstTruth, limit: float) -> bool:
+    """Whether what else crossed in the burst alone fills what its own bytes lack."""
+    filled = burst.apparent_high - burst.through_high
+    return burst.apparent_high >= FILLED * limit and filled >= (1 - FILLED) * limit

@@ -26,6 +26,8 @@ class Case:
     interval_s: float = 1.0  # between the engine's readings
     scale: float = 1.0  # real rates are this many times the lab's
     reference: bool = False  # declared to pass the device by
+    udp: bool = False
+    loss: float = 0.0  # of datagrams
     direction: str = "forward"
     pair_gigabits: float = 2.0  # Gbit/s of payload that a pair carries
     # What is to be proven ------------------------------------------------------------------
@@ -129,8 +131,9 @@ class Case:
         usual = {field.name: field.default for field in fields(self)}
         return {name: told for name, told in asdict(self).items() if told != usual[name]}
 
-    def rng(self) -> Rng:
-        return np.random.default_rng([self.seed, zlib.crc32(self.kind.encode())])
+    def rng(self, part: str) -> Rng:
+        """Chance of one part's own, so that a parameter of another leaves it as it is."""
+        return np.random.default_rng([self.seed, zlib.crc32(f"{self.kind} {part}".encode())])
 
 
 def pick(rng: Rng, *choices: Any) -> Any:
@@ -252,6 +255,7 @@ def _clean(rng: Rng) -> Mapping[str, Any]:
         "rho": float(pick(rng, 0.0, 0.3)),
         "scatter": _between(rng, 0, 0.001),
         "ramp_s": 0.0,
+        "start_spread_s": _between(rng, 0.005, 0.04),
         "grain_s": float(pick(rng, 1, 1, 10)),
         "lag_s": _between(rng, 0, 5),
         "ledger_layer": "ip",
@@ -548,6 +552,21 @@ def _readings(rng: Rng) -> Mapping[str, Any]:
     }
 
 
+@_kind("udp")
+def _udp(rng: Rng) -> Mapping[str, Any]:
+    """Paced datagrams, some lost before the device; what was sent is more than what came."""
+    return {
+        "udp": True,
+        "loss": float(pick(rng, 0.0, _between(rng, 0.0005, 0.2))),
+        "limiter": "offered",
+        "mss": int(pick(rng, 1400, 1470, 8900)),
+        "header_slack": 0.0,
+        "ramp_s": 0.0,
+        "omit_s": 0,
+        "margin": _margin(rng),
+    }
+
+
 @_kind("credit")
 def _credit(rng: Rng) -> Mapping[str, Any]:
     """A token bucket's credit, or a first part that is faster: what lasts is under the limit."""
@@ -809,7 +828,9 @@ MOVES: Final[dict[str, tuple[float, float, bool]]] = {
 def moved(case: Case, rng: Rng) -> Case:
     """A neighbour of a case: one to three parameters a little, or much, elsewhere."""
     changes: dict[str, Any] = {}
-    for name in rng.choice(list(MOVES), size=int(rng.integers(1, 4)), replace=False):
+    planted = case.document()
+    names = [name for name in MOVES if name in planted or rng.random() < 0.2] or list(MOVES)
+    for name in rng.choice(names, size=min(len(names), int(rng.integers(1, 4))), replace=False):
         low, high, whole = MOVES[str(name)]
         now = float(getattr(case, str(name)))
         step = (high - low) * float(rng.choice([0.02, 0.1, 0.4])) * float(rng.standard_normal())

@@ -2,9 +2,9 @@
 
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -229,6 +229,20 @@ def simplest(case: Case, *, tries: int = 80) -> Case:
     return case
 
 
-def random_case(number: int, seed: int) -> Case:
+def random_case(number: int, seed: int, kinds: Sequence[str] = KIND_NAMES) -> Case:
     """The n-th case of a hunt: kinds in turn, so that each is tried as often."""
-    return draw(KIND_NAMES[number % len(KIND_NAMES)], seed * 1_000_003 + number)
+    return draw(kinds[number % len(kinds)], seed * 1_000_003 + number)
+
+
+def replay(document: Mapping[str, Any]) -> str | None:
+    """What is wrong with a found case still; None: nothing."""
+    case = Case(**document["case"])
+    if "tamper" in document:
+        flips = flips_of(case, document["tamper"], document["tamper_seed"])
+        return f"{document['tamper']} turns it into a pass" if flips else None
+    row = attempt(case, tampers=0)
+    if row.error:
+        return f"raises {row.error}"
+    if row.wrong_pass:
+        return f"passes without {', '.join(row.ruling.wrong_to_pass)}"
+    return "fails though it held" if row.wrong_fail else None

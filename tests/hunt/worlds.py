@@ -153,11 +153,11 @@ def _fates(case: Case, rng: Rng) -> list[list[str]]:
     return fates
 
 
-def _sent(case: Case, rng: Rng) -> _Fleet:
+def _sent(case: Case) -> _Fleet:
     bursts, pairs = case.bursts, case.pairs
-    bounds = _bounds(case, rng)
+    rng, bounds = case.rng("noise"), _bounds(case, case.rng("bounds"))
     readings = len(bounds) - 1
-    fates = _fates(case, rng)
+    fates = _fates(case, case.rng("fates"))
     equal = case.limiter in ("offered", "client-nic", "window", "single-flow", "policer")
     weights = np.ones(pairs) if equal else 1 + 0.15 * rng.standard_normal(pairs).clip(-2, 2)
     each = 1.485e9 if case.limiter == "single-flow" else case.pair_gigabits * 1e9
@@ -174,14 +174,15 @@ def _sent(case: Case, rng: Rng) -> _Fleet:
         rates = np.where(sums > 0, heard / np.maximum(sums, 1e-9), 0.0) * total * share
     else:
         rates = wanted / weights.sum() * total
-    factor = 1 + case.scatter * rng.standard_normal(bursts)
+    factor = 1 + case.scatter * case.rng("scatter").standard_normal(bursts)
     if case.climb and bursts > 1:
         factor *= 1 - case.climb * (1 - np.arange(bursts) / (bursts - 1))
     shifted = np.where(np.arange(bursts) % 2 == 1, 1 + case.shift, 1.0)
     rates = np.maximum(rates * common, 0.0) * (factor * shifted)[:, None, None]
-    shaped = rng.permutation(bursts)[: max(1, round(case.shape_bursts * bursts))]
+    shaped = case.rng("shape").permutation(bursts)[: max(1, round(case.shape_bursts * bursts))]
     rates[shaped] *= _shape(case, (bounds[1:] + bounds[:-1]) / 2)
     spans = np.where(runs, float(readings), 0.0)
+    rng = case.rng("starts")
     starts = _planned(case)[:, None] + rng.uniform(0, case.start_spread_s, (bursts, pairs))
     for burst, row in enumerate(fates):
         for pair, fate in enumerate(row):
@@ -195,7 +196,7 @@ def _sent(case: Case, rng: Rng) -> _Fleet:
         starts_s=starts,
         spans=spans,
         fates=fates,
-        crossing=_crossing(case, rng),
+        crossing=_crossing(case, case.rng("crossing")),
         levels=total * factor * shifted * runs.mean(axis=1),
         rtt_s=float(rng.uniform(0.0003, 0.02)),
         equal=equal,
@@ -231,10 +232,10 @@ def _crossing(case: Case, rng: Rng) -> Floats:
 
 
 def header_ratio(case: Case, layer: str) -> float:
-    """Bytes at a layer for each byte of payload: TCP over IPv4, with timestamps but for 1460."""
+    """Bytes at a layer for each byte of payload: over IPv4; TCP with timestamps but for 1460."""
     if layer == "payload":
         return 1.0
-    outer = 40 if case.mss == 1460 else 52
+    outer = 28 if case.udp else 40 if case.mss == 1460 else 52
     frame = 14 if layer == "wire" else 0
     return (case.mss + outer + frame) / case.mss * (1 + case.header_slack)
 
@@ -310,9 +311,8 @@ def _stretches(case: Case, fleet: _Fleet, burst: int, weights: Floats, *, lastin
 
 def build(case: Case) -> tuple[World, Truth]:
     """What is on record of a case, and the truth of it."""
-    rng = case.rng()
-    fleet = _sent(case, rng)
-    clocks = _Clocks.of(case, rng)
+    fleet = _sent(case)
+    clocks = _Clocks.of(case, case.rng("clocks"))
     fleet.starts_s -= clocks.true_s[:, :, 0]  # agents start by their own clocks
     ratio = header_ratio(case, case.layer)
     everything, crossing = np.ones(case.pairs), fleet.crossing
@@ -321,10 +321,11 @@ def build(case: Case) -> tuple[World, Truth]:
     carried = float(np.mean([reading.plain for reading in received])) * ratio
     limit = (carried or case.pair_gigabits * 1e9 * case.pairs) / case.margin
     plan = _plan(case, fleet, limit)
-    others = _others(case, rng, float(fleet.levels.mean()))
-    foreign = _Foreign.of(case, rng, float(fleet.levels.mean()), others)
-    ledger, cover = _ledger(case, rng, fleet, foreign)
+    others = _others(case, case.rng("others"), float(fleet.levels.mean()))
+    foreign = _Foreign.of(case, case.rng("foreign"), float(fleet.levels.mean()), others)
+    ledger, cover = _ledger(case, case.rng("ledger"), fleet, foreign)
     ends, records = [], []
+    rng = case.rng("records")
     for burst in plan.bursts:
         made = _records(case, rng, fleet, clocks, plan, burst)
         ends.append(made[0])
@@ -604,15 +605,16 @@ def _at(epoch_s: float) -> datetime:
 
 
 def _plan(case: Case, fleet: _Fleet, limit: float) -> Plan:
-    each = float(fleet.rates.mean()) / case.streams
+    each = float(fleet.rates.mean()) / case.streams / (1 - case.loss)
+    paced = case.udp or case.limiter == "offered"
     traffic = Traffic(
         streams_count=case.streams,
         direction=Direction(case.direction),
+        protocol=Protocol.UDP if case.udp else Protocol.TCP,
+        block_bytes=case.mss if case.udp else None,
         omit_s=case.omit_s,
         interval_s=case.interval_s,
-        stream_bits_per_second=max(1, round(each * case.scale))
-        if case.limiter == "offered"
-        else None,
+        stream_bits_per_second=max(1, round(each * case.scale)) if paced else None,
     )
     device = {"sku": "standard"} if case.limiter == "single-flow" else {}
     if case.reference:
@@ -750,6 +752,20 @@ def _track(
     )
 
 
+def _datagrams(case: Case, track: TrackColumns, told: Floats, sent: Floats) -> TrackColumns:
+    """Counts in place of what TCP knows; lost ones are known to the receiver alone."""
+    unknown = np.full(len(track), np.nan, np.float32)
+    receives = told is not sent
+    return replace(
+        track,
+        retransmits_count=unknown,
+        rtt_s=unknown,
+        cwnd_bytes=unknown,
+        packets_count=np.round(sent / case.mss).astype(np.float32),
+        lost_count=np.round((sent - told) / case.mss).astype(np.float32) if receives else unknown,
+    )
+
+
 def _warmed(case: Case, track: TrackColumns) -> TrackColumns:
     """As an engine tells it: its time begins anew when the warm-up is over."""
     warm = track.end_s <= case.omit_s + 1e-6
@@ -861,27 +877,33 @@ def _pair(
     for flow, share in _flows(case):
         arrived = np.round(amounts * share)
         left = arrived.copy()
-        left[0] += buffered * share
+        if case.udp:
+            left = np.round(left / (1 - case.loss))
+        else:
+            left[0] += buffered * share
         path = _path(case, rng, fleet, left)
         sends = Side.CLIENT if flow is Flow.UP else Side.SERVER
         for side, tracks in ((Side.CLIENT, client_tracks), (Side.SERVER, server_tracks)):
             sent = side is sends
             zero_s = zeros[0 if side is Side.CLIENT else 1]
-            tracks.append(
-                _track(
-                    side, flow, zero_s, bounds, left if sent else arrived, path if sent else None
-                )
-            )
+            told = left if sent else arrived
+            track = _track(side, flow, zero_s, bounds, told, path if sent else None)
+            if case.udp:
+                track = _datagrams(case, track, told, left)
+            tracks.append(_warmed(case, track))
         totals.append(
             FlowTotals(
                 flow=flow,
                 sent_bytes=int(left.sum()),
                 sent_s=sent_s,
-                received_bytes=int(arrived.sum()) + int(rng.integers(2)) * BLOCK_BYTES,
+                received_bytes=int(arrived.sum())
+                + (0 if case.udp else int(rng.integers(2)) * BLOCK_BYTES),
                 received_s=sent_s,
-                retransmits_count=int(path.retransmits.sum()),
-                rtt_min_s=fleet.rtt_s,
-                rtt_mean_s=float(path.rtt_s.mean()),
+                retransmits_count=None if case.udp else int(path.retransmits.sum()),
+                rtt_min_s=None if case.udp else fleet.rtt_s,
+                rtt_mean_s=None if case.udp else float(path.rtt_s.mean()),
+                packets_count=round(left.sum() / case.mss) if case.udp else None,
+                lost_count=round((left - arrived).sum() / case.mss) if case.udp else None,
             )
         )
     up = amounts * sum(share for flow, share in _flows(case) if flow is Flow.UP)
@@ -893,11 +915,13 @@ def _pair(
         engine="iperf3",
         version="3.18",
         cookie=cookie,
-        protocol=Protocol.TCP,
+        protocol=Protocol.UDP if case.udp else Protocol.TCP,
+        block_bytes=case.mss if case.udp else None,
+        omit_s=case.omit_s,
         direction=Direction(case.direction),
         streams_count=case.streams,
         duration_s=case.burst_s,
-        mss_bytes=case.mss if case.mss_told else None,
+        mss_bytes=case.mss if case.mss_told and not case.udp else None,
         totals=tuple(totals),
     )
     error_s = zeros[0] - burst.planned_start_at.timestamp()
