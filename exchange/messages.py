@@ -204,9 +204,6 @@ def _parse_word(value: object, info: ValidationInfo) -> object:
 EngineName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,32}$")]
 
 
-PROBE_GOALS: Final = frozenset({"probe_p99_max_s", "probe_loss_max_ratio"})
-
-
 class Traffic(Message):
     """What one pair sends during one burst. Rates and sizes are per stream where it says so.
 
@@ -256,11 +253,10 @@ class Traffic(Message):
         return tuple(problems(self))
 
     @property
-    def measurable_goals(self) -> frozenset[str]:
-        """The goals of an objective, by field name, that engine and probes can answer."""
+    def measures(self) -> frozenset[str]:
+        """What its engine tells beside bytes: rtt, retransmits, loss, success, latency."""
         engine = find_engine(self.engine)
-        measured = frozenset() if engine is None else engine.measures(self)
-        return measured if self.probe is None else measured | PROBE_GOALS
+        return frozenset() if engine is None else engine.measures(self)
 
     @property
     def offered_bits_per_second(self) -> int | None:

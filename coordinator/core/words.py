@@ -7,7 +7,8 @@ test holds both to the same words).
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from enum import StrEnum
+from typing import Final, assert_never
 
 Scale = Sequence[tuple[str, float]]  # a unit and its size, the largest first
 
@@ -17,6 +18,36 @@ RATES: Final = (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1
 SIZES: Final = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
 TIMES: Final = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
 SCALES: Final[Mapping[str, Scale]] = {"rate": RATES, "size": SIZES, "time": TIMES}
+
+
+class Unit(StrEnum):
+    """What a figure is counted in."""
+
+    RATE = "bit/s"
+    TIME = "s"
+    RATIO = "ratio"
+    COUNT = "count"
+    CPU = "CPU-s/GB"
+    NUMBER = "1"
+
+
+def say(unit: Unit, value: float | None, digits: int = 2) -> str:
+    """A figure of that unit; ``digits`` are the decimals of a percentage."""
+    match unit:
+        case Unit.RATE:
+            return rate(value)
+        case Unit.TIME:
+            return time(value)
+        case Unit.RATIO:
+            return ratio(value, digits)
+        case Unit.COUNT:
+            return count(value)
+        case Unit.CPU:
+            return UNKNOWN if value is None else f"{number(value)} {unit}"
+        case Unit.NUMBER:
+            return number(value)
+        case _:
+            assert_never(unit)
 
 
 def unit_of(value: float, scale: Scale) -> tuple[str, float]:
@@ -69,9 +100,9 @@ def instant(at: datetime | None) -> str:
     return UNKNOWN if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def count(value: int | None) -> str:
+def count(value: float | None) -> str:
     """A whole number with thousands apart, or `unknown`."""
-    return UNKNOWN if value is None else f"{value:,}".replace(",", "\u202f")
+    return UNKNOWN if value is None else f"{value:,.0f}".replace(",", "\u202f")
 
 
 def dollars(usd: float | None) -> str:

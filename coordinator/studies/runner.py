@@ -106,7 +106,7 @@ class Studies:
                 f"search offers; set {' or '.join(exact)}"
             )
         rtt_max_s = question.rtt_mean_max_s
-        if rtt_max_s is not None and "rtt_mean_max_s" not in traffic.measurable_goals:
+        if rtt_max_s is not None and "rtt" not in traffic.measures:
             raise BadStudy(
                 f"question.rtt_mean_max_s: {traffic.engine} over {traffic.protocol.value} does "
                 "not measure it; drop it, or use an engine that does (docs/engines.md)"

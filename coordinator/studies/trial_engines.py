@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from coordinator.core.plan.spec import GOALS, RunSpec
+from coordinator.core.goals import GOALS, PROBES
+from coordinator.core.plan.spec import RunSpec
 from exchange.engines.port import EVERY_ENGINE
-from exchange.messages import PROBE_GOALS, Traffic, find_engine
+from exchange.messages import Traffic, find_engine
 
 
 def with_engine(spec: RunSpec, name: str) -> Mapping[str, Any]:
@@ -25,8 +26,9 @@ def with_engine(spec: RunSpec, name: str) -> Mapping[str, Any]:
     traffic = {"engine": name} | {
         field: value for field, value in values["traffic"].items() if field in wished & takes
     }
-    measured = engine.measures(Traffic.model_validate(traffic)) | PROBE_GOALS
-    objective = values["objective"] | dict.fromkeys(set(GOALS) - measured)
+    measured = engine.measures(Traffic.model_validate(traffic)) | {PROBES}
+    unanswered = [goal.bound for goal in GOALS if goal.needs not in measured]
+    objective = values["objective"] | dict.fromkeys(unanswered)
     return {**values, "traffic": traffic, "objective": objective}
 
 

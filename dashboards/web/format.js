@@ -32,6 +32,15 @@ export function percent(ratio, places = 2, signed = false) {
   return `${signed && ratio >= 0 ? "+" : ""}${text} %`;
 }
 
+// A figure of a registered unit, as words.say of the coordinator.
+export function told(unit, value, places = 2) {
+  if (unit === "bit/s") return rate(value);
+  if (unit === "s") return seconds(value);
+  if (unit === "ratio") return percent(value, places);
+  if (unit === "count") return count(value);
+  return known(value) && unit !== "1" ? `${digits(value)} ${unit}` : digits(value);
+}
+
 export function span(value) {
   const total = Math.max(0, Math.round(value));
   if (total < 100) return `${total} s`;

@@ -2,7 +2,8 @@
 
 import { read, readIfThere, send } from "./api.js";
 import { announce, fill, h, notice } from "./dom.js";
-import { known, rate, span } from "./format.js";
+import { known, rate, span, told } from "./format.js";
+import { GOALS } from "./words.js";
 import { priceLines } from "./price.js";
 
 const FIELDS = [
@@ -181,6 +182,15 @@ export function launchView(main, [wanted], { operator }) {
               "of pair-seconds; below it nothing is a pass",
             )
           : null,
+        Object.entries(GOALS)
+          .filter(([bound]) => known(spec?.objective[bound]))
+          .flatMap(([bound, goal]) =>
+            fact(
+              "Goal",
+              `${goal.isFloor ? "at least" : "at most"} ${told(goal.unit, spec.objective[bound], 3)}`,
+              goal.words,
+            ),
+          ),
       ),
     ];
     try {

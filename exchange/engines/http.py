@@ -109,7 +109,7 @@ class Http(Engine):
             yield "traffic.options.verify: http has no certificate; drop it, or use engine https"
 
     def measures(self, traffic: Traffic) -> frozenset[str]:
-        return frozenset({"success_min_ratio", "latency_p99_max_s"})
+        return frozenset({"success", "latency"})
 
     def offered_bits_per_second(self, traffic: Traffic) -> int | None:
         options = _options(traffic)

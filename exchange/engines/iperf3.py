@@ -85,8 +85,8 @@ class Iperf3(Engine):
 
     def measures(self, traffic: Traffic) -> frozenset[str]:
         if traffic.protocol is Protocol.UDP:
-            return frozenset({"loss_max_ratio"})
-        return frozenset({"rtt_mean_max_s", "retransmit_max_ratio"})
+            return frozenset({"loss"})
+        return frozenset({"rtt", "retransmits"})
 
     def client(self, ask: ClientAsk) -> Launch:
         job, tool = ask.job, ask.tools["iperf3"]

@@ -235,7 +235,7 @@ class Engine(ABC):
 
     @abstractmethod
     def measures(self, traffic: Traffic) -> frozenset[str]:
-        """The goals of an objective, by field name, that its figures can answer."""
+        """What a goal may bound that it tells: rtt, retransmits, loss, success, latency."""
 
     def offered_bits_per_second(self, traffic: Traffic) -> int | None:
         """Payload asked of one pair, all flows; None: as fast as it goes."""

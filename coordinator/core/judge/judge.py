@@ -9,11 +9,12 @@ Three rules make a pass mean something:
 - a limit that was not measured for every pair is not met.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Final, Literal, assert_never
 
 from coordinator.core import words
+from coordinator.core.goals import GOALS, Goal, Teller
 from coordinator.core.judge.limiter import Limiter, LimiterName
 from coordinator.core.judge.reconcile import Reconciliation
 from coordinator.core.measure.aggregate import CliffSummary, FlowSummary, PairSummary, Window
@@ -140,7 +141,7 @@ def _coverage(spec: RunSpec, burst: BurstFigures) -> _Check:
                 severity="problem",
                 weight=89,
                 sentence=f"{steady_ratio:.1%} of the planned pair-seconds were measured by clocks "
-                f"that stayed within the gate of {_said('rtt', spec.clock_bound_max_s)}; a verdict "
+                f"that stayed within the gate of {words.time(spec.clock_bound_max_s)}; a verdict "
                 f"needs {floor:.1%}, the rest cannot be placed in time",
                 next_step="mend the clocks that the findings below name, then run again",
             )
@@ -233,146 +234,59 @@ def _rate(spec: RunSpec, burst: BurstFigures) -> _Check:
 
 
 def _limits(spec: RunSpec, burst: BurstFigures) -> _Check:
-    """The optional limits; one that was not measured for every pair is not met."""
-    objective = spec.objective
-    findings = []
-    verdicts = [Verdict.PASS]
+    """The goals that were set; one that was not measured for every pair is not met."""
     count = len(burst.pairs)
     whole = burst.completeness.completeness_ratio >= WHOLE_RATIO
-    for flow in burst.flows:
-        for name, label, limit, value, pairs in (
-            ("rtt", "mean RTT", objective.rtt_mean_max_s, flow.rtt_mean_s, flow.rtt_pairs_count),
-            (
-                "retransmits",
-                "share of segments sent again",
-                objective.retransmit_max_ratio,
-                flow.retransmit_ratio,
-                flow.sent_pairs_count,
-            ),
-            (
-                "loss",
-                "share of datagrams lost",
-                objective.loss_max_ratio,
-                flow.loss_ratio,
-                flow.loss_pairs_count,
-            ),
-        ):
-            if limit is None:
-                continue
-            if value is not None and value > limit:
+    verdicts, findings = [Verdict.PASS], []
+    for goal in GOALS:
+        bound = getattr(spec.objective, goal.bound)
+        for where, value, told_count in () if bound is None else _told(goal, burst):
+            if value is not None and goal.broken_by(value, bound):
                 verdicts.append(Verdict.FAIL)
                 findings.append(
                     Finding(
-                        id=f"{name}-limit",
+                        id=f"{goal.id}-limit",
                         kind="verdict",
                         severity="problem",
                         weight=90,
-                        sentence=f"{flow.flow}: the {label} is {_said(name, value)}, the limit "
-                        f"{_said(name, limit)}",
-                        next_step="lower the load, or look for the queue that builds",
+                        sentence=f"{where}the {goal.words} is {goal.say(value)}, "
+                        f"the limit {goal.say(bound)}",
+                        next_step=goal.next_step,
                     )
                 )
-            elif value is None or pairs < count or not whole:
+            elif value is None or told_count < count or not whole:
                 verdicts.append(Verdict.INCONCLUSIVE)
                 findings.append(
                     Finding(
-                        id=f"{name}-unproven",
+                        id=f"{goal.id}-unproven",
                         kind="verdict",
                         severity="problem",
                         weight=70,
-                        sentence=f"{flow.flow}: the {label} was seen for {pairs} of {count} "
-                        f"pairs; its limit of {_said(name, limit)} needs all of them",
+                        sentence=f"{where}the {goal.words} {goal.teller} {told_count} of {count} "
+                        f"pairs; its limit of {goal.say(bound)} needs all of them",
                         next_step="run again with every pair",
                     )
                 )
-    for label, name, limit, is_floor in (
-        ("share of requests that succeeded", "success_ratio", objective.success_min_ratio, True),
-        ("99th percentile of latency", "latency_p99", objective.latency_p99_max_s, False),
-    ):
-        if limit is None:
-            continue
-        found = find(burst.measures, name)
-        said = _said("rtt" if name == "latency_p99" else name, limit)
-        if found is not None and (found.value < limit if is_floor else found.value > limit):
-            verdicts.append(Verdict.FAIL)
-            told = _said("rtt" if name == "latency_p99" else name, found.value)
-            findings.append(
-                Finding(
-                    id=f"{name.replace('_', '-')}-limit",
-                    kind="verdict",
-                    severity="problem",
-                    weight=90,
-                    sentence=f"the {label} is {told}, the limit {said}",
-                    next_step="lower the load, or look at the errors by kind",
-                )
-            )
-        elif found is None or found.pairs_count < count or not whole:
-            verdicts.append(Verdict.INCONCLUSIVE)
-            findings.append(
-                Finding(
-                    id=f"{name.replace('_', '-')}-unproven",
-                    kind="verdict",
-                    severity="problem",
-                    weight=70,
-                    sentence=f"the {label} was told by {0 if found is None else found.pairs_count} "
-                    f"of {count} pairs; its limit of {said} needs all of them",
-                    next_step="run again with every pair",
-                )
-            )
-    probed_verdict, probed = _probes(spec, burst, whole=whole)
-    return worse([*verdicts, probed_verdict]), [*findings, *probed]
-
-
-def _probes(spec: RunSpec, burst: BurstFigures, *, whole: bool) -> _Check:
-    """Goals of latency and loss under load, which need every pair's probes."""
-    seen, objective, count = burst.latency, spec.objective, len(burst.pairs)
-    during = None if seen is None else seen.fleet.during
-    told_count = 0 if seen is None else seen.whole_pairs_count
-    verdicts, findings = [Verdict.PASS], []
-    for name, kind, label, limit, value in (
-        (
-            "probe-p99",
-            "rtt",
-            "99th percentile of probes' round trips under load",
-            objective.probe_p99_max_s,
-            during and during.p99_s,
-        ),
-        (
-            "probe-loss",
-            "loss",
-            "share of probes lost under load",
-            objective.probe_loss_max_ratio,
-            during and during.loss_ratio,
-        ),
-    ):
-        if limit is None:
-            continue
-        if isinstance(value, float) and value > limit:
-            verdicts.append(Verdict.FAIL)
-            findings.append(
-                Finding(
-                    id=f"{name}-limit",
-                    kind="verdict",
-                    severity="problem",
-                    weight=90,
-                    sentence=f"the {label} is {_said(kind, value)}, the limit {_said(kind, limit)}",
-                    next_step="lower the load, or look for the queue that builds",
-                )
-            )
-        elif not isinstance(value, float) or told_count < count or not whole:
-            verdicts.append(Verdict.INCONCLUSIVE)
-            findings.append(
-                Finding(
-                    id=f"{name}-unproven",
-                    kind="verdict",
-                    severity="problem",
-                    weight=70,
-                    sentence=f"the {label} was probed whole for {told_count} of {count} pairs; "
-                    f"its limit of {_said(kind, limit)} needs all of them",
-                    next_step="run again with every pair",
-                )
-            )
     return worse(verdicts), findings
+
+
+def _told(goal: Goal, burst: BurstFigures) -> Iterator[tuple[str, float | None, int]]:
+    """Whose figure it is, the figure, and how many pairs told it."""
+    match goal.teller:
+        case Teller.FLOW:
+            for flow in burst.flows:
+                yield f"{flow.flow}: ", getattr(flow, goal.figure), getattr(flow, goal.pairs_count)
+        case Teller.MEASURE:
+            found = find(burst.measures, goal.figure)
+            yield ("", None, 0) if found is None else ("", found.value, found.pairs_count)
+        case Teller.PROBE:
+            seen = burst.latency
+            if seen is None:
+                yield "", None, 0
+            else:
+                yield "", getattr(seen.fleet.during, goal.figure), seen.whole_pairs_count
+        case _:
+            assert_never(goal.teller)
 
 
 def _latency_findings(seen: Latency | None) -> list[Finding]:
@@ -380,7 +294,7 @@ def _latency_findings(seen: Latency | None) -> list[Finding]:
     if seen is None or seen.fleet.during.p99_s is None:
         return []
     idle, during = seen.fleet.before, seen.fleet.during
-    against = "" if idle.p50_s is None else f" (idle {_said('rtt', idle.p50_s)})"
+    against = "" if idle.p50_s is None else f" (idle {words.time(idle.p50_s)})"
     delay = seen.fleet.buffer_delay_ratio
     lost = f", {during.loss_ratio:.2%} lost" if during.loss_ratio else ""
     findings = [
@@ -389,13 +303,13 @@ def _latency_findings(seen: Latency | None) -> list[Finding]:
             kind="context",
             severity="note",
             weight=38,
-            sentence=f"probes of {seen.pairs_count} pairs took {_said('rtt', during.p50_s or 0.0)}"
-            f"{against}, p99 {_said('rtt', during.p99_s or 0.0)}{lost} under load"
+            sentence=f"probes of {seen.pairs_count} pairs took {words.time(during.p50_s or 0.0)}"
+            f"{against}, p99 {words.time(during.p99_s or 0.0)}{lost} under load"
             + ("" if delay is None else f"; buffer delay {delay:.0%}")
             + (
                 ""
                 if seen.worst_pair is None
-                else f"; worst {seen.worst_pair}, p99 {_said('rtt', seen.worst_p99_s or 0.0)}"
+                else f"; worst {seen.worst_pair}, p99 {words.time(seen.worst_p99_s or 0.0)}"
             ),
         )
     ]
@@ -404,7 +318,7 @@ def _latency_findings(seen: Latency | None) -> list[Finding]:
             seen.spikes,
             key=lambda spike: (spike.pairs_count, (spike.to_at - spike.from_at).total_seconds()),
         )
-        slow = "no answer" if worst.rtt_max_s is None else f"up to {_said('rtt', worst.rtt_max_s)}"
+        slow = "no answer" if worst.rtt_max_s is None else f"up to {words.time(worst.rtt_max_s)}"
         times = "once" if seen.spikes_count == 1 else f"{seen.spikes_count} times"
         findings.append(
             Finding(
@@ -451,10 +365,6 @@ def _unanswered_finding(pairs: Sequence[PairSummary]) -> list[Finding]:
             "the firewall and the servers' own rules, and see in the agents' logs that it is bound",
         )
     ]
-
-
-def _said(name: str, value: float) -> str:
-    return words.time(value) if name == "rtt" else f"{value:.3%}"
 
 
 def _residual(spec: RunSpec, burst: BurstFigures) -> _Check:

@@ -8,8 +8,8 @@ from typing import Annotated, Final
 
 from pydantic import Field, StringConstraints
 
+from coordinator.core.goals import GOALS, PROBES
 from exchange.messages import (
-    PROBE_GOALS,
     Endpoint,
     Job,
     Message,
@@ -49,16 +49,6 @@ class Objective(Message):
     probe_p99_max_s: Annotated[float, Field(gt=0)] | None = None  # of all pairs' probes
     probe_loss_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
     residual_max_ratio: Annotated[float, Field(gt=0, le=1)] = 0.05  # fleet against firewall
-
-
-GOALS: Final = (  # fields of an objective that not every engine's figures can answer
-    "rtt_mean_max_s",
-    "retransmit_max_ratio",
-    "loss_max_ratio",
-    "success_min_ratio",
-    "latency_p99_max_s",
-    *sorted(PROBE_GOALS),
-)
 
 
 class RunSpec(Message):
@@ -102,16 +92,21 @@ class RunSpec(Message):
         )
 
     def _unmeasured_goals(self) -> Iterator[str]:
-        measured = self.traffic.measurable_goals
+        measured = self.traffic.measures | ({PROBES} if self.traffic.probe is not None else set())
+        there = ", ".join(goal.bound for goal in GOALS if goal.needs in measured) or "none"
         for goal in GOALS:
-            if getattr(self.objective, goal) is None or goal in measured:
+            if getattr(self.objective, goal.bound) is None or goal.needs in measured:
                 continue
-            if goal in PROBE_GOALS:
-                yield f"objective.{goal}: nothing measures it without probes; set traffic.probe=udp"
+            if goal.needs == PROBES:
+                yield (
+                    f"objective.{goal.bound}: nothing measures it without probes; "
+                    "set traffic.probe=udp"
+                )
             else:
                 yield (
-                    f"objective.{goal}: {self.traffic.engine} over {self.traffic.protocol.value} "
-                    "does not measure it; drop it, or use an engine that does (docs/engines.md)"
+                    f"objective.{goal.bound}: {self.traffic.engine} over "
+                    f"{self.traffic.protocol.value} does not measure it; drop it, or use an "
+                    f"engine that does (docs/engines.md); goals that it can answer: {there}"
                 )
 
     def _short_period(self) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from coordinator.core.goals import goals_set
 from coordinator.core.judge.documented_limits import DOCUMENTED
 from coordinator.core.judge.limiter import FLAT_COV_RATIO
 from coordinator.core.measure.aggregate import SUSTAIN_S
@@ -47,6 +48,7 @@ def method_section(source: Source) -> Section:
             "connections are opened before it and held by a start gate, or, where the gate cannot "
             "be used, the engine is executed at the instant (see the start method below)."
         )
+    goals = "; ".join(goals_set(spec.objective)) or "no further goal"
     return Section(
         id="method",
         title="Method",
@@ -85,7 +87,7 @@ def method_section(source: Source) -> Section:
             ),
             (
                 "Verdict. Pass needs the coverage, the target less its tolerance of "
-                f"{ratio(spec.objective.tolerance_ratio, 0)}, every limit that was set, and, "
+                f"{ratio(spec.objective.tolerance_ratio, 0)}, {goals}, and, "
                 "where a "
                 "firewall ledger was read, a residual of at most "
                 f"{ratio(spec.objective.residual_max_ratio, 1)}. Every burst must pass for the "

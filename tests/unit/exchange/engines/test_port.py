@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import exchange.engines
-from coordinator.core.plan.spec import GOALS
+from coordinator.core.goals import GOALS
 from exchange.engines import engines, problems
 from exchange.engines.port import (
     EVERY_ENGINE,
@@ -47,7 +47,7 @@ def test_its_own_defaults_are_fit_to_launch(engine: Engine) -> None:
     assert traffic.problems() == ()
     assert engine.honours | EVERY_ENGINE <= set(Traffic.model_fields)
     assert set(engine.defaults) <= set(Traffic.model_fields)
-    assert engine.measures(traffic) <= set(GOALS)
+    assert engine.measures(traffic) <= {goal.needs for goal in GOALS}
     assert engine.title
     assert len(engine.title) < 90
 

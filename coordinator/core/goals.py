@@ -1,0 +1,137 @@
+"""Every goal once: the bound that a run may be given, what it bounds, and what tells that.
+
+Of every goal the same rule holds (:mod:`coordinator.core.judge.judge`): broken by what was seen is
+a failure; not seen for every pair is inconclusive, never met. A launch is refused where nothing in
+the run can tell it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from coordinator.core.words import Unit, say
+
+
+class Teller(StrEnum):
+    """What tells a goal's figure; the words are those of a finding."""
+
+    FLOW = "was seen for"  # each flow's own figures over the window
+    MEASURE = "was told by"  # what the engine tells beside bytes
+    PROBE = "was probed whole for"  # probes of all pairs while loaded
+
+
+_QUEUE: Final = "lower the load, or look for the queue that builds"
+_ERRORS: Final = "lower the load, or look at the errors by kind"
+PROBES: Final = "probes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """A bound on one figure of every burst."""
+
+    bound: str  # the field of an Objective
+    id: str  # of its findings: ``rtt-limit``, ``rtt-unproven``
+    words: str
+    unit: Unit
+    needs: str  # what an engine says that it measures, or probes
+    teller: Teller
+    figure: str  # by its name at the teller
+    pairs_count: str = "pairs_count"  # how many pairs told it, by its name at the teller
+    is_floor: bool = False  # at least, instead of at most
+    next_step: str = _QUEUE
+
+    def broken_by(self, value: float, bound: float) -> bool:
+        return value < bound if self.is_floor else value > bound
+
+    def say(self, value: float) -> str:
+        return say(self.unit, value, 3)
+
+
+GOALS: Final = (
+    Goal(
+        bound="rtt_mean_max_s",
+        id="rtt",
+        words="mean RTT",
+        unit=Unit.TIME,
+        needs="rtt",
+        teller=Teller.FLOW,
+        figure="rtt_mean_s",
+        pairs_count="rtt_pairs_count",
+    ),
+    Goal(
+        bound="retransmit_max_ratio",
+        id="retransmits",
+        words="share of segments sent again",
+        unit=Unit.RATIO,
+        needs="retransmits",
+        teller=Teller.FLOW,
+        figure="retransmit_ratio",
+        pairs_count="sent_pairs_count",
+    ),
+    Goal(
+        bound="loss_max_ratio",
+        id="loss",
+        words="share of datagrams lost",
+        unit=Unit.RATIO,
+        needs="loss",
+        teller=Teller.FLOW,
+        figure="loss_ratio",
+        pairs_count="loss_pairs_count",
+    ),
+    Goal(
+        bound="success_min_ratio",
+        id="success-ratio",
+        words="share of requests that succeeded",
+        unit=Unit.RATIO,
+        needs="success",
+        teller=Teller.MEASURE,
+        figure="success_ratio",
+        is_floor=True,
+        next_step=_ERRORS,
+    ),
+    Goal(
+        bound="latency_p99_max_s",
+        id="latency-p99",
+        words="99th percentile of latency",
+        unit=Unit.TIME,
+        needs="latency",
+        teller=Teller.MEASURE,
+        figure="latency_p99",
+        next_step=_ERRORS,
+    ),
+    Goal(
+        bound="probe_p99_max_s",
+        id="probe-p99",
+        words="99th percentile of probes' round trips under load",
+        unit=Unit.TIME,
+        needs=PROBES,
+        teller=Teller.PROBE,
+        figure="p99_s",
+    ),
+    Goal(
+        bound="probe_loss_max_ratio",
+        id="probe-loss",
+        words="share of probes lost under load",
+        unit=Unit.RATIO,
+        needs=PROBES,
+        teller=Teller.PROBE,
+        figure="loss_ratio",
+    ),
+)
+# Fields of an Objective that bound no figure of :data:`GOALS`, and what judges by them.
+JUDGED_APART: Final[Mapping[str, str]] = {
+    "target_bits_per_second": "the fleet's rate, with every window that missing rows leave open",
+    "layer": "the target's",
+    "tolerance_ratio": "the target's",
+    "residual_max_ratio": "the firewall's ledger against the fleet's",
+    "coverage_floor_ratio": "how much must have been seen for any verdict",
+}
+
+
+def goals_set(objective: object) -> Iterator[str]:
+    """The goals that an Objective sets, in words."""
+    for goal in GOALS:
+        bound = getattr(objective, goal.bound)
+        if bound is not None:
+            yield f"{goal.words} at {'least' if goal.is_floor else 'most'} {goal.say(bound)}"

@@ -1,0 +1,59 @@
+"""A goal that nothing judges cannot exist, and one that nothing measured is never met."""
+
+from dataclasses import replace
+
+import pytest
+
+from coordinator.core.goals import GOALS, JUDGED_APART, PROBES, Goal
+from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.summary import RunSummary, summarise_run
+from coordinator.core.plan.spec import Objective, RunSpec
+from exchange.engines import engines
+from exchange.messages import Traffic
+from tests.planted import measure
+from tests.synthetic import Fleet, Plant, fleet
+
+STRICT = {True: 2.0, False: -1.0}  # by is_floor: nothing keeps these
+
+
+def summarise(made: Fleet) -> RunSummary:
+    return summarise_run(made.plan, measure(made), made.ledger, made.now)
+
+
+def test_every_field_of_an_objective_is_a_goal_or_judged_apart() -> None:
+    bounds = [goal.bound for goal in GOALS]
+    assert sorted([*bounds, *JUDGED_APART]) == sorted(Objective.model_fields)
+    assert len({goal.id for goal in GOALS}) == len(GOALS)
+
+
+def test_every_goal_can_be_measured_by_some_engine_or_by_probes() -> None:
+    told = {PROBES}
+    for name in engines():
+        for protocol in ("tcp", "udp"):
+            told |= Traffic.model_validate({"engine": name, "protocol": protocol}).measures
+    assert {goal.needs for goal in GOALS} == told
+
+
+@pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.bound)
+def test_a_goal_is_judged_and_without_its_figure_is_inconclusive(goal: Goal) -> None:
+    made = fleet(Plant(pairs=2))
+    assert summarise(made).verdict is Verdict.PASS
+    objective = made.plan.spec.objective.model_copy(update={goal.bound: STRICT[goal.is_floor]})
+    spec = made.plan.spec.model_copy(update={"objective": objective})
+    found = summarise(replace(made, plan=made.plan.model_copy(update={"spec": spec})))
+    told = goal.needs in spec.traffic.measures
+    ending, verdict = ("limit", Verdict.FAIL) if told else ("unproven", Verdict.INCONCLUSIVE)
+    assert found.verdict is verdict
+    assert f"{goal.id}-{ending}" in {finding.id for finding in found.findings}
+
+
+@pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.bound)
+def test_a_launch_is_refused_where_nothing_measures_the_goal(goal: Goal) -> None:
+    def said(traffic: Traffic) -> list[str]:
+        objective = Objective.model_validate({goal.bound: 0.5})
+        spec = RunSpec(scenario="x", traffic=traffic, objective=objective)
+        return [line for line in spec.problems() if line.startswith("objective.")]
+
+    [problem] = said(Traffic(engine="ftp"))
+    assert problem.startswith(f"objective.{goal.bound}: ")
+    assert ("traffic.probe=udp" if goal.needs == PROBES else "that it can answer: none") in problem
