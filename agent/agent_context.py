@@ -11,7 +11,7 @@ from agent.engine_process import Iperf3
 from agent.host import Host
 from agent.installed_engines import InstalledEngine, installed_iperf3, unknown_engine
 from exchange.messages import EngineReport
-from exchange.records import Records
+from exchange.records import AgentRecords, BurstRecords
 from exchange.troubles import TroubleLog
 
 
@@ -23,8 +23,8 @@ class Tools:
     host: Host
     engine: Iperf3
     gate: Path | None  # None: engines are started at the instant
-    records: Records  # of the bare table: what is worth something only now
-    results: Records  # of the spooled table: what is worth keeping
+    records: AgentRecords  # of the bare tables: what is worth something only now
+    results: BurstRecords  # of the spooled table: what is worth keeping
     troubles: TroubleLog  # what this agent lived through
     host_log: HostLog
     stopping: asyncio.Event  # set when the agent is told to stop

@@ -285,7 +285,9 @@ class ClaimedJob:
         """
         tools, now_s = self._tools, asyncio.get_running_loop().time
         watch = ControlWatch(instant_s=self._instant_s)
-        reads = ControlReads(lambda: tools.records.read_control(self._job.run_id), tools.stopping)
+        reads = ControlReads(
+            lambda: tools.records.runs.read_control(self._job.run_id), tools.stopping
+        )
         try:
             while True:
                 reads.ask()
@@ -366,7 +368,7 @@ class ClaimedJob:
 
         async def save() -> None:
             async with asyncio.timeout(CLAIM_TIMEOUT_S):
-                await self._tools.records.save_claim(self._job, self._claim)
+                await self._tools.records.bursts.save_claim(self._job, self._claim)
 
         await safely(save(), "mark", self._context)
 

@@ -45,7 +45,9 @@ class ClientTunnel:
         while time.time() < until_s:
             with contextlib.suppress(ExchangeError, TimeoutError):
                 async with asyncio.timeout(TABLE_TIMEOUT_S):
-                    problem = await self._tools.records.read_tunnel_answer(self._server_id, tunnel)
+                    problem = await self._tools.records.fleet.read_tunnel_answer(
+                        self._server_id, tunnel
+                    )
                 if problem:
                     raise TunnelFailed(f"{self._server_id}: {problem}")
                 if problem is not None:
@@ -57,7 +59,7 @@ class ClientTunnel:
         """Whose tunnel stands in the way, as far as the rows tell."""
         with contextlib.suppress(ExchangeError, TimeoutError):
             async with asyncio.timeout(TABLE_TIMEOUT_S):
-                rows = await self._tools.records.read_tunnels(self._server_id)
+                rows = await self._tools.records.fleet.read_tunnels(self._server_id)
             for row in rows:
                 if row.opened_by != self._job.job_id and clash(row, self._tunnel):
                     return f": {row.opened_by} has tunnel {row.vni} there"
@@ -84,7 +86,7 @@ class ClientTunnel:
             await self._end.close()
         with contextlib.suppress(ExchangeError, TimeoutError):  # its silence says the same
             async with asyncio.timeout(TABLE_TIMEOUT_S):
-                await self._tools.records.drop_tunnel(self._server_id, self._tunnel)
+                await self._tools.records.fleet.drop_tunnel(self._server_id, self._tunnel)
 
     async def _hold(self) -> None:
         """Say again and again that the tunnel is wanted; a slow write holds up no later one."""
@@ -97,4 +99,4 @@ class ClientTunnel:
         with contextlib.suppress(ExchangeError, TimeoutError):
             async with asyncio.timeout(TABLE_TIMEOUT_S):
                 row: Tunnel = self._tunnel.model_copy(update={"beat": beat})
-                await self._tools.records.save_tunnel(self._server_id, row)
+                await self._tools.records.fleet.save_tunnel(self._server_id, row)

@@ -16,7 +16,7 @@ from agent.engine_process import Iperf3
 from agent.host import Host
 from exchange.messages import AgentState, ClockReading, EngineState, Presence
 from exchange.ports import ExchangeError
-from exchange.records import Records
+from exchange.records import FleetRecords
 
 CLOCK_AGE_MAX_S: Final = 30.0  # s after which a good clock reading is taken anew
 BEAT_GAP_MIN_S: Final = 0.5  # s between beats, however often the state changes
@@ -87,7 +87,7 @@ def _own_version() -> str:
 class Heart:
     """Beats at least every ``heartbeat_s`` seconds, and soon after each change."""
 
-    records: Records  # of the bare table: a stale beat is worth nothing, so none is spooled
+    fleet: FleetRecords  # of the bare table: a stale beat is worth nothing, so none is spooled
     settings: AgentSettings
     host: Host
     stopping: asyncio.Event
@@ -110,7 +110,7 @@ class Heart:
         await self._refresh_clock()
         try:
             async with asyncio.timeout(BEAT_TIMEOUT_S):
-                await self.records.beat(
+                await self.fleet.beat(
                     describe(
                         self.settings,
                         self.host,
@@ -128,7 +128,7 @@ class Heart:
         """Take the row away, so that nobody waits for this agent."""
         try:
             async with asyncio.timeout(BEAT_TIMEOUT_S):
-                await self.records.leave(self.settings.role, self.settings.agent_id)
+                await self.fleet.leave(self.settings.role, self.settings.agent_id)
         except (ExchangeError, TimeoutError) as error:
             log.warning("no goodbye: %s", error or "timeout", extra={"action": "leave_failed"})
 

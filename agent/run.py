@@ -34,7 +34,7 @@ from exchange.background import keep_going
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Role
 from exchange.ports import ExchangeMisconfigured, ExchangeUnavailable
-from exchange.records import Records
+from exchange.records import BurstRecords
 
 EXIT_STOPPED: Final = 0  # it was told to stop
 EXIT_USAGE: Final = 3  # a setting is wrong
@@ -112,11 +112,11 @@ async def main(settings: AgentSettings, fabric_settings: FabricSettings | None =
 async def _be_agent(
     settings: AgentSettings, host: Host, fabric: Fabric, spool: Spool, stopping: asyncio.Event
 ) -> None:
-    spooled = SpooledTable(fabric.table, spool, fabric.troubles)
+    spooled = SpooledTable(fabric.results, spool, fabric.troubles)
     spooled_raw = SpooledRaw(fabric.raw_store, spool, fabric.troubles)
     host_log = HostLog(keep_s=settings.duration_max_s + 120)
     heart = Heart(
-        records=fabric.records,
+        fleet=fabric.agent_records.fleet,
         settings=settings,
         host=host,
         stopping=stopping,
@@ -139,8 +139,8 @@ async def _be_agent(
                 host=host,
                 engine=engine,
                 gate=_find_gate(settings, engine),
-                records=fabric.records,
-                results=Records(spooled, spooled_raw),
+                records=fabric.agent_records,
+                results=BurstRecords(spooled, spooled_raw),
                 troubles=fabric.troubles,
                 host_log=host_log,
                 stopping=stopping,

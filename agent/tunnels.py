@@ -80,7 +80,7 @@ class TunnelKeeper:
         """Make what is newly asked for, and take away what nobody holds any more."""
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
-                rows = await self.tools.records.read_tunnels(self.tools.settings.agent_id)
+                rows = await self.tools.records.fleet.read_tunnels(self.tools.settings.agent_id)
         except (ExchangeError, TimeoutError):
             self._read_at_s = 0.0
             return
@@ -157,12 +157,12 @@ class TunnelKeeper:
         """Take away what is left of its rows: what a dead client asked for, what came too late."""
         with contextlib.suppress(ExchangeError, TimeoutError):
             async with asyncio.timeout(READ_TIMEOUT_S):
-                await self.tools.records.drop_tunnel(self.tools.settings.agent_id, tunnel)
+                await self.tools.records.fleet.drop_tunnel(self.tools.settings.agent_id, tunnel)
 
     async def _answer(self, tunnel: Tunnel, problem: str) -> None:
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
-                await self.tools.records.answer_tunnel(
+                await self.tools.records.fleet.answer_tunnel(
                     self.tools.settings.agent_id, tunnel, problem
                 )
         except (ExchangeError, TimeoutError) as error:  # its client gives up in time

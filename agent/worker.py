@@ -132,10 +132,10 @@ class Worker:
         """
         for _ in range(CLAIM_TRIES - 1):
             try:
-                return await self.tools.records.claim(job, claim)
+                return await self.tools.records.bursts.claim(job, claim)
             except ExchangeError:
                 await asyncio.sleep(CLAIM_PAUSE_S)
-        return await self.tools.records.claim(job, claim)
+        return await self.tools.records.bursts.claim(job, claim)
 
     async def _conduct(self, job: Job, claim: Claim) -> None:
         log.info(

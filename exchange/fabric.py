@@ -1,50 +1,61 @@
-"""Settings in, a fabric out: the queue, the table and the raw store that this deployment uses.
+"""Settings in, a fabric out: the queue, the tables and the raw store that this deployment uses.
 
 Adapters are imported when they are chosen, so that an agent on one host loads no Azure SDK.
 """
 
 import importlib
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from exchange.fabric_settings import FabricSettings
 from exchange.ports import ExchangeMisconfigured, JobQueue, RawStore, Table
-from exchange.records import Records
+from exchange.records import AgentRecords, Records
 from exchange.table_blobs import TableRaw
 from exchange.troubles import TroubleLog
 
 __all__ = ["Fabric", "FabricSettings", "open_fabric"]
 
+TABLES: Final = ("control", "results", "private")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
-    """A queue, a table, what keeps raw output, and the records in them."""
+    """A queue, three tables, what keeps raw output, and the records in them.
+
+    Who may do what in which table: :mod:`exchange.records`.
+    """
 
     queue: JobQueue
-    table: Table
-    raw: RawStore | None = None  # None: the table keeps it
+    control: Table
+    results: Table
+    private: Table
+    raw: RawStore | None = None  # None: the table of results keeps it
     troubles: TroubleLog = field(default_factory=TroubleLog)  # what the adapters lived through
 
     @property
     def raw_store(self) -> RawStore:
-        return self.raw or TableRaw(self.table)
+        return self.raw or TableRaw(self.results)
+
+    @property
+    def agent_records(self) -> AgentRecords:
+        """An agent's part: nothing of it touches the private table."""
+        return AgentRecords(control=self.control, results=self.results, raw=self.raw)
 
     @property
     def records(self) -> Records:
-        return Records(self.table, self.raw)
+        return Records(
+            control=self.control, results=self.results, private=self.private, raw=self.raw
+        )
 
     async def close(self) -> None:
         """Release all; locks held on messages are left to run out."""
-        try:
-            await self.queue.close()
-        finally:
-            try:
-                await self.table.close()
-            finally:
-                if self.raw is not None:
-                    await self.raw.close()
+        async with AsyncExitStack() as stack:
+            for place in (self.raw, self.private, self.results, self.control, self.queue):
+                if place is not None:
+                    stack.push_async_callback(place.close)
 
 
 def open_fabric(settings: FabricSettings | None = None) -> Fabric:
@@ -71,17 +82,20 @@ def open_fabric(settings: FabricSettings | None = None) -> Fabric:
                     duplicates_s=settings.queue_duplicates_s,
                     busy_s=settings.storage_wait_s,
                 ),
-                table=EmbeddedTable(settings.data_dir, busy_s=settings.storage_wait_s),
                 raw=raw,
                 troubles=troubles,
+                **{
+                    name: EmbeddedTable(settings.data_dir, name, busy_s=settings.storage_wait_s)
+                    for name in TABLES
+                },
             )
         case "azure":
             azure = _azure("BROADSIDE_FABRIC=azure")
             return Fabric(
                 queue=azure.open_queue(settings, troubles),
-                table=azure.open_table(settings, troubles),
                 raw=raw,
                 troubles=troubles,
+                **{name: azure.open_table(settings, name, troubles) for name in TABLES},
             )
 
 

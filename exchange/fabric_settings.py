@@ -17,7 +17,7 @@ class FabricSettings(BaseSettings):
         description="`embedded`: SQLite, one host; `azure`: Service Bus and Table Storage",
     )
     data_dir: Path = Field(
-        Path(".broadside"), description="directory of the embedded fabric's two database files"
+        Path(".broadside"), description="directory of the embedded fabric's database files"
     )
     queue_lock_s: float = Field(
         10.0, gt=0, le=300, description="seconds in which a receiver must settle a message"
@@ -53,14 +53,24 @@ class FabricSettings(BaseSettings):
     tables_connection_string: SecretStr | None = Field(
         None, description="in place of the endpoint: the storage account's connection string"
     )
-    tables_name: str = Field("broadside", description="the table's name in its account")
+    tables_control: str = Field(
+        "control", description="the table of plans and control rows: agents only read it"
+    )
+    tables_results: str = Field(
+        "results", description="the table of presences, claims, reports and seconds"
+    )
+    tables_private: str = Field(
+        "private",
+        description="the table of tokens, schedules, studies, verdicts and audit: an agent needs "
+        "no right on it",
+    )
     tables_ca_file: Path | None = Field(
         None, description="PEM file of the authority behind that endpoint's certificate"
     )
     blobs_endpoint: str | None = Field(
         None,
         description="`https://<account>.blob.core.windows.net`, entered with an identity, to keep "
-        "engines' raw output in; default: the table keeps it",
+        "engines' raw output in; default: the table of results keeps it",
     )
     blobs_connection_string: SecretStr | None = Field(
         None, description="in place of the endpoint: the storage account's connection string"

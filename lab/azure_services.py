@@ -20,7 +20,6 @@ from lab.servicebus.queues import QueueSettings
 from lab.topology import Lab
 
 QUEUE: Final = "jobs"
-TABLE: Final = "broadside"
 CONTAINER: Final = "broadside-raw"
 RESOURCE_ID: Final = (
     "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/lab"
@@ -59,7 +58,7 @@ def standing(lab: Lab, folder: Path, direction: Direction) -> Iterator[AzureInMi
             raise LabBroken(str(error)) from error
         stack.callback(azurite.stop)
         azurite.start()
-        azurite.create_table(TABLE)
+        azurite.create_tables()
         azurite.create_container(CONTAINER)
         ledger: dict[str, str] = {}
         if lab.ledger_path is not None:
@@ -89,7 +88,6 @@ def standing(lab: Lab, folder: Path, direction: Direction) -> Iterator[AzureInMi
                 "BROADSIDE_SERVICEBUS_CONNECTION_STRING": broker.connection_string,
                 "BROADSIDE_SERVICEBUS_QUEUE": QUEUE,
                 "BROADSIDE_TABLES_CONNECTION_STRING": azurite.connection_string(),
-                "BROADSIDE_TABLES_NAME": TABLE,
                 "BROADSIDE_BLOBS_CONNECTION_STRING": azurite.connection_string(),
                 "BROADSIDE_BLOBS_CONTAINER": CONTAINER,
             },

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from exchange.fabric import TABLES
 from lab.errors import LabBroken, ToolMissing
 from lab.offspring import die_with_parent
 
@@ -119,17 +120,19 @@ class Azurite:
             f"BlobEndpoint={blob_endpoint or self.blob_endpoint};"
         )
 
-    def create_table(self, name: str, *, authority: Path | None = None) -> None:
-        """Make an empty table; ``authority`` vouches for the certificate. Raises SDK errors."""
+    def create_tables(self, *names: str, authority: Path | None = None) -> None:
+        """Make empty tables, those of a fabric without names; ``authority`` vouches for the
+        certificate. Raises SDK errors."""
         from azure.data.tables import TableServiceClient
 
         with TableServiceClient.from_connection_string(
             self.connection_string(), connection_verify=str(authority) if authority else True
         ) as service:
-            service.create_table(name)
+            for name in names or TABLES:
+                service.create_table(name)
 
     def create_container(self, name: str, *, authority: Path | None = None) -> None:
-        """Make an empty blob container, as :meth:`create_table` a table."""
+        """Make an empty blob container, as :meth:`create_tables` a table."""
         from azure.storage.blob import BlobServiceClient
 
         with BlobServiceClient.from_connection_string(

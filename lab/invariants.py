@@ -35,8 +35,12 @@ async def read_stored(records: Records, plan: Plan, summary: RunSummary) -> Stor
     return Stored(
         plan=plan,
         summary=summary,
-        claims={b.index: await records.read_claims(plan.run_id, b.index) for b in plan.bursts},
-        reports={b.index: await records.read_reports(plan.run_id, b.index) for b in plan.bursts},
+        claims={
+            b.index: await records.bursts.read_claims(plan.run_id, b.index) for b in plan.bursts
+        },
+        reports={
+            b.index: await records.bursts.read_reports(plan.run_id, b.index) for b in plan.bursts
+        },
     )
 
 

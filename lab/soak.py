@@ -158,7 +158,7 @@ async def _sending_client(data: FabricSettings, run_id: str, burst_index: int) -
     """A client that sends in a burst: a spare may be busy too, with a pair of the next one."""
     fabric = open_fabric(data)
     try:
-        claims = await fabric.records.read_claims(run_id, burst_index)
+        claims = await fabric.records.bursts.read_claims(run_id, burst_index)
     finally:
         await fabric.close()
     sending = [claim.agent_id for claim in claims.values() if claim.phase is Phase.RUNNING]

@@ -52,7 +52,7 @@ from coordinator.views.requests import ScheduleRequest
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Role
 from exchange.ports import Outgoing
-from exchange.shelf import Shelf
+from exchange.records.shelf import Shelf
 from tests.stored import store_run
 from tests.unit.coordinator.fleet import presence
 
@@ -97,13 +97,13 @@ class Tally:
 def application(folder: Path) -> Iterator[tuple[FastAPI, Fabric, dict[str, str]]]:
     """An application over stored runs, with a viewer's and an operator's token."""
     fabric = open_fabric(FabricSettings(data_dir=folder / "data"))
-    tokens = Tokens(fabric.table)
+    tokens = Tokens(fabric.private)
 
     async def prepare() -> dict[str, str]:
         await store(fabric)
         for role in Role:
             for index in (1, 2):
-                await fabric.records.beat(presence(role, index, beat_at=datetime.now(UTC)))
+                await fabric.records.fleet.beat(presence(role, index, beat_at=datetime.now(UTC)))
         return {
             access.value: await tokens.add(access.value, access, by="fuzz", now=datetime.now(UTC))
             for access in (Access.VIEWER, Access.OPERATOR)
@@ -124,10 +124,10 @@ async def store(fabric: Fabric) -> None:
     now = datetime.now(UTC)
     asked = StudyRequest.model_validate(REQUESTS["POST", "/v1/studies"])
     study = Study(study_id=STUDY, spec=asked.study(), created_at=now, created_by="fuzz")
-    await Shelf(fabric.table, "studies", Study).put(STUDY, study)
+    await Shelf(fabric.private, "studies", Study).put(STUDY, study)
     nightly = ScheduleRequest.model_validate(REQUESTS["POST", "/v1/schedules"])
     schedule = nightly.schedule(by="fuzz", now=now)
-    await Shelf(fabric.table, "schedules", Schedule).put(schedule.name, schedule)
+    await Shelf(fabric.private, "schedules", Schedule).put(schedule.name, schedule)
     if not await fabric.queue.dead_letters(1):
         letter = Outgoing(body=b"{}", message_id=secrets.token_hex(4), expires_at=now + _HOUR)
         await fabric.queue.send([letter])

@@ -14,7 +14,7 @@ from coordinator.device.ledgers import dump_ledger
 from coordinator.runs.listing import outcome_of
 from exchange.fabric import Fabric
 from exchange.messages import Control
-from exchange.records import RunHeader
+from exchange.records import Document, RunHeader
 from tests.synthetic import Fleet, Plant, fleet
 
 SMALL = Plant(pairs=4, bursts=2, burst_s=20, period_s=40, missing=1)
@@ -47,17 +47,17 @@ async def store_run(
     over = bursts[:bursts_over]
     plan = made.plan.model_copy(update={"run_id": run_id, "created_at": created_at})
     ended = bursts_over is None
-    documents = {}
+    documents: dict[tuple[Document, int | None], bytes] = {}
     for part in over:
-        documents[f"burst.{part.summary.index:05d}"] = canonical(part.summary)
-        documents[f"series.{part.summary.index:05d}"] = part.series.pack()
+        documents[Document.BURST, part.summary.index] = canonical(part.summary)
+        documents[Document.SERIES, part.summary.index] = part.series.pack()
     if ended:
         summary = summary.model_copy(update={"run_id": run_id})
-        documents["run"] = canonical(summary)
+        documents[Document.RUN, None] = canonical(summary)
         if made.ledger is not None:
-            documents["ledger"] = dump_ledger(made.ledger)
-    for name, document in documents.items():
-        await fabric.records.save_summary(run_id, name, document)
+            documents[Document.LEDGER, None] = dump_ledger(made.ledger)
+    for (document, index), content in documents.items():
+        await fabric.records.private.save_document(run_id, document, content, index)
     header = RunHeader(
         run_id=run_id,
         scenario=plan.spec.scenario,
@@ -68,5 +68,5 @@ async def store_run(
     control = Control(run_id=run_id, lease_until_at=created_at + timedelta(seconds=60))
     await fabric.records.create_run(header, plan.model_dump_json().encode(), control)
     if ended and told:
-        await fabric.records.save_outcome(run_id, outcome_of(summary, cancelled=False))
+        await fabric.records.private.save_outcome(run_id, outcome_of(summary, cancelled=False))
     return run_id

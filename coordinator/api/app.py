@@ -70,16 +70,16 @@ def create_app(
     )
     app.state.coordinator = coordinator
     app.state.feeds = Feeds(coordinator)
-    app.state.studies = Studies(coordinator, coordinator.fabric.table, switches or {})
+    app.state.studies = Studies(coordinator, coordinator.fabric.private, switches or {})
     coordinator.companions.append(app.state.studies)
     app.state.budgets = Budgets(coordinator)
     coordinator.companions.append(app.state.budgets)
-    app.state.schedules = Schedules(coordinator.fabric.table, coordinator, now=coordinator.now)
+    app.state.schedules = Schedules(coordinator.fabric.private, coordinator, now=coordinator.now)
     if tick_s is not None:  # a command that ends with its own run fires nobody else's
         coordinator.companions.append(app.state.schedules)
     app.state.ticks = tick_s is not None
     app.state.figures = Figures()
-    app.state.audit = Audit(coordinator.fabric.table)
+    app.state.audit = Audit(coordinator.fabric.private)
     guard = guard or Guard()
     app.state.needs_token = guard.sign_in is not None
     app.add_middleware(Door, guard=dataclasses.replace(guard, audit=guard.audit or app.state.audit))

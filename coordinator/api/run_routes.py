@@ -208,7 +208,7 @@ async def prune_runs(request: PruneRequest, coordinator: Service) -> Pruned:
     """Forget old runs; by default only say which would go."""
     pruned = await coordinator.prune(request)
     if not pruned.dry_run:
-        await forget_launches(coordinator.fabric.table, pruned.before_at)
+        await forget_launches(coordinator.fabric.private, pruned.before_at)
     return pruned
 
 

@@ -9,10 +9,10 @@ from typing import Final
 from coordinator.views.cursors import BadCursor, make_cursor, parse_cursor
 from exchange.messages import Message, UtcDatetime
 from exchange.ports import Table
-from exchange.shelf import Shelf
+from exchange.records.keys import audit_shelf, newest_first
+from exchange.records.shelf import Shelf
 
 MONTHS_BACK: Final = 24  # months that a reading goes back
-_INVERTED_FROM_MS: Final = 9_999_999_999_999  # as in exchange.records: newest first
 
 
 class AuditRow(Message):
@@ -30,14 +30,14 @@ class AuditRow(Message):
 
 
 class Audit:
-    """Audit rows in a fabric's table, one shelf a month."""
+    """Audit rows in a fabric's private table, one shelf a month."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
 
     async def begin(self, row: AuditRow) -> str:
         """Keep a write before it is done; returns the row's key."""
-        key = f"{_INVERTED_FROM_MS - _epoch_ms(row.at):013d}.{secrets.token_hex(4)}"
+        key = f"{newest_first(row.at)}.{secrets.token_hex(4)}"
         await self._shelf(_month(row.at)).create(key, row)
         return key
 
@@ -63,11 +63,7 @@ class Audit:
         return rows, None
 
     def _shelf(self, month: str) -> Shelf[AuditRow]:
-        return Shelf(self._table, f"audit.{month}", AuditRow)
-
-
-def _epoch_ms(at: datetime) -> int:
-    return round(at.timestamp() * 1000)
+        return Shelf(self._table, audit_shelf(month), AuditRow)
 
 
 def _month(at: datetime) -> str:

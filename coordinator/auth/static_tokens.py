@@ -15,7 +15,8 @@ from typing import Final, Literal
 from coordinator.auth.principal import Access, NotSignedIn, Principal
 from exchange.messages import Identifier, Message, UtcDatetime
 from exchange.ports import EntityExists, EntityNotFound, Table
-from exchange.shelf import Shelf
+from exchange.records.keys import TOKENS
+from exchange.records.shelf import Shelf
 
 PREFIX: Final = "broadside_"  # lets secret scanners and people tell what it is
 _RANDOM_BYTES: Final = 32
@@ -59,7 +60,7 @@ class Tokens:
     """The tokens in a fabric's table."""
 
     def __init__(self, table: Table, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
-        self._shelf = Shelf(table, "tokens", Token)
+        self._shelf = Shelf(table, TOKENS, Token)
         self._monotonic_s = monotonic_s
         self._cached: Sequence[Token] = ()
         self._read_s: float | None = None  # monotonic; None: never

@@ -103,7 +103,7 @@ async def fabric_checks() -> tuple[list[Check], list[str]]:
         send, receive, table, raw = await asyncio.gather(
             _tried("queue send", lambda: try_send(fabric.queue), reach),
             _tried("queue receive", lambda: try_listen(fabric.queue), reach),
-            _tried("table", lambda: try_table(fabric.table), reach),
+            _tried("table", lambda: try_tables(fabric), reach),
             _tried("raw output", lambda: try_raw(fabric.raw), reach),
         )
         return [send, receive, table, raw], await _servers(fabric) if table.ok else []
@@ -135,7 +135,14 @@ async def try_listen(queue: JobQueue) -> str:
     )
 
 
-async def try_table(table: Table) -> str:
+async def try_tables(fabric: Fabric) -> str:
+    """Prove the right to write each of the tables, which have rights of their own."""
+    for table in (fabric.control, fabric.results, fabric.private):
+        await try_table(table)
+    return "in each of the three tables a row was written, read and removed"
+
+
+async def try_table(table: Table) -> None:
     now = datetime.now(UTC)
     probe = Entity(partition_key="doctor", row_key=uuid4().hex, properties={"at": now})
     await table.insert(probe)
@@ -143,13 +150,12 @@ async def try_table(table: Table) -> str:
     await table.delete(probe.partition_key, probe.row_key)
     if there is None or there.properties != probe.properties:
         raise ExchangeUnavailable("a row that was just written does not read back")
-    return "a row was written, read and removed"
 
 
 async def try_raw(raw: RawStore | None) -> str:
     """Prove the right to keep what engines print."""
     if raw is None:
-        return "the table keeps it: no blob account is set"
+        return "the table of results keeps it: no blob account is set"
     probe, text = RawName(folder="doctor", file=uuid4().hex), b"doctor"
     await raw.save(probe, text)
     there = await raw.read(probe)
@@ -168,7 +174,7 @@ async def _tried(name: str, work: Callable[[], Awaitable[str]], reach: str) -> C
 
 async def _servers(fabric: Fabric) -> list[str]:
     try:
-        presences = await fabric.records.read_presences()
+        presences = await fabric.records.fleet.read_presences()
     except ExchangeError:  # foreign rows: that is for the coordinator to say
         return []
     return sorted({p.address for p in presences if p.role is Role.SERVER})

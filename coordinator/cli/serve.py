@@ -80,7 +80,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
         ledger = open_ledger(settings)
         prices = load_prices(settings.prices)
         switches = read_switches(settings.switches_file)
-        sign_in = open_sign_in(door, fabric.table)
+        sign_in = open_sign_in(door, fabric.private)
     except (ExchangeError, LedgerError, SignInMisconfigured, SwitchError, BadPrices) as error:
         stop(str(error), Exit.CANNOT_RUN)
     guard = Guard(

@@ -136,7 +136,7 @@ def _run(work: Callable[[Table], Awaitable[T]]) -> T:
     async def with_table() -> T:
         fabric = open_fabric(FabricSettings())
         try:
-            return await work(fabric.table)
+            return await work(fabric.private)
         finally:
             await fabric.close()
 

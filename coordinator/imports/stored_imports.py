@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final, assert_never
+from typing import assert_never
 
 from pydantic import TypeAdapter
 
@@ -16,9 +16,7 @@ from coordinator.imports.import_runs import ImportedState, Measured, stand, summ
 from coordinator.imports.original_runs import measure_table, plan_table, stand_table
 from coordinator.imports.recordings import measure_recordings, plan_recordings, stand_recordings
 from exchange.messages import Control
-from exchange.records import Records, RunHeader
-
-DOCUMENT: Final = "import"  # name of the document that holds an import's values
+from exchange.records import Document, Records, RunHeader
 
 _IMPORTED: TypeAdapter[Imported] = TypeAdapter(Imported)
 
@@ -59,20 +57,22 @@ def stand_import(imported: Imported) -> Sequence[ImportedState]:
 async def save_import(records: Records, plan: Plan, imported: Imported) -> RunSummary:
     """Store an import as a run that is over; nothing of it shows before all is stored."""
 
-    def computed() -> tuple[RunSummary, Mapping[str, bytes]]:
+    def computed() -> tuple[RunSummary, Mapping[tuple[Document, int | None], bytes]]:
         measured = measure_import(plan, imported)
         summary = summarise(plan, measured, plan.created_at)
-        documents = {DOCUMENT: imported.model_dump_json().encode()}
+        documents: dict[tuple[Document, int | None], bytes] = {
+            (Document.IMPORT, None): imported.model_dump_json().encode()
+        }
         if measured.ledger is not None:
-            documents["ledger"] = dump_ledger(measured.ledger)
+            documents[Document.LEDGER, None] = dump_ledger(measured.ledger)
         for part in measured.bursts:
-            documents[f"series.{part.summary.index:05d}"] = part.series.pack()
-            documents[f"burst.{part.summary.index:05d}"] = canonical(part.summary)
-        return summary, documents | {"run": canonical(summary)}
+            documents[Document.SERIES, part.summary.index] = part.series.pack()
+            documents[Document.BURST, part.summary.index] = canonical(part.summary)
+        return summary, documents | {(Document.RUN, None): canonical(summary)}
 
     summary, documents = await asyncio.to_thread(computed)
-    for name, document in documents.items():
-        await records.save_summary(plan.run_id, name, document)
+    for (document, burst_index), content in documents.items():
+        await records.private.save_document(plan.run_id, document, content, burst_index)
     header = RunHeader(
         run_id=plan.run_id,
         scenario=plan.spec.scenario,
@@ -87,7 +87,7 @@ async def save_import(records: Records, plan: Plan, imported: Imported) -> RunSu
 
 async def load_import(records: Records, run_id: str) -> Imported | None:
     """The values of an imported run; None for a run of our own."""
-    document = await records.read_summary(run_id, DOCUMENT)
+    document = await records.private.read_document(run_id, Document.IMPORT)
     return None if document is None else _IMPORTED.validate_json(document)
 
 

@@ -26,12 +26,12 @@ from coordinator.core.plan.spec import Burst, Plan
 from coordinator.device.ledgers import dump_ledger
 from coordinator.device.ledgers.settle import Settling, Span
 from coordinator.runs.evidence_rows import read_evidence
-from coordinator.runs.neighbours import NEIGHBOURS, Neighbours, find_neighbours, read_neighbours
+from coordinator.runs.neighbours import Neighbours, find_neighbours, read_neighbours
 from coordinator.runs.own_troubles import keep_troubles, read_troubles
 from coordinator.runs.run_states import RunStates
-from coordinator.runs.stored import LEDGER, SUMMARY, read_ledger, read_measured
+from coordinator.runs.stored import read_ledger, read_measured
 from exchange.messages import Control, Outcome, Trouble
-from exchange.records import Judging, Records
+from exchange.records import Document, Judging, Records
 from exchange.troubles import TroubleLog
 
 _SENT: Final = (Outcome.MEASURED, Outcome.LATE, Outcome.ABANDONED)
@@ -90,11 +90,11 @@ class Closing:
         """Measure a burst and close it, or close it again."""
         burst = evidence.burst
         measured = await _measured(plan, evidence)
-        await self._records.save_summary(
-            plan.run_id, f"series.{burst.index:05d}", measured.series.pack()
+        await self._records.private.save_document(
+            plan.run_id, Document.SERIES, measured.series.pack(), burst.index
         )
-        await self._records.save_summary(
-            plan.run_id, f"burst.{burst.index:05d}", canonical(measured.summary)
+        await self._records.private.save_document(
+            plan.run_id, Document.BURST, canonical(measured.summary), burst.index
         )
         await self._states.close(
             plan,
@@ -127,7 +127,7 @@ class Closing:
         """
         now = self._now()
         hold = Judging(by=self._me, until_at=now + timedelta(seconds=JUDGING_S))
-        if not await self._records.hold_judging(plan.run_id, hold, now):
+        if not await self._records.private.hold_judging(plan.run_id, hold, now):
             return None
         ledger, beside = await read_ledger(self._records, plan.run_id), Neighbours()
         if ledger is not None:
@@ -137,14 +137,14 @@ class Closing:
             if settled is None:
                 return None
             ledger, beside = settled
-        control = await self._records.read_control(plan.run_id)
+        control = await self._records.runs.read_control(plan.run_id)
         part = ran(plan, control)
         bursts = [await self._settled(part, burst) for burst in part.bursts]
         troubles = await keep_troubles(self._records, plan, self._troubles, self._now())
         summary = await asyncio.to_thread(
             _summarise, plan, control, bursts, ledger, beside, troubles, self._now()
         )
-        await self._records.save_summary(plan.run_id, SUMMARY, canonical(summary))
+        await self._records.private.save_document(plan.run_id, Document.RUN, canonical(summary))
         log.info("verdict %s", summary.verdict, extra={"action": "judge", "run_id": plan.run_id})
         return summary
 
@@ -169,14 +169,14 @@ class Closing:
             return None
         ledger = beside.cut(ledger)
         # The ledger last: whoever finds it finds what it is to be read beside.
-        await self._records.save_summary(plan.run_id, NEIGHBOURS, beside.dump())
-        await self._records.save_summary(plan.run_id, LEDGER, dump_ledger(ledger))
+        await self._records.private.save_document(plan.run_id, Document.NEIGHBOURS, beside.dump())
+        await self._records.private.save_document(plan.run_id, Document.LEDGER, dump_ledger(ledger))
         del self._at_rest[plan.run_id]
         return ledger, beside
 
     async def judge_again(self, plan: Plan, computed_at: datetime) -> RunSummary:
         """The verdict from the stored rows alone; nothing is written."""
-        control = await self._records.read_control(plan.run_id)
+        control = await self._records.runs.read_control(plan.run_id)
         part = ran(plan, control)
         bursts = [
             await _measured(plan, await read_evidence(self._records, plan, burst))
@@ -191,7 +191,7 @@ class Closing:
 
     async def ledger_span(self, plan: Plan) -> Span:
         """What of the firewall's ledger a run needs."""
-        control = await self._records.read_control(plan.run_id)
+        control = await self._records.runs.read_control(plan.run_id)
         cancelled_at = control.cancelled_at if control else None
         begun_at, ends_at = plan.bursts[0].planned_start_at, plan.bursts[-1].planned_end_at
         margin = timedelta(seconds=LEDGER_MARGIN_S)

@@ -57,7 +57,7 @@ from coordinator.runs.raw_output import read_raw
 from coordinator.runs.replacements import Replacements
 from coordinator.runs.retention import Pruned, PruneRequest, prune
 from coordinator.runs.run_states import RunStates
-from coordinator.runs.stored import FLEET, dump_fleet, read_fleet, read_ledger
+from coordinator.runs.stored import dump_fleet, read_fleet, read_ledger
 from coordinator.views.answers import Recomputed, hold_against
 from coordinator.views.groups import Run, compare_runs
 from coordinator.views.requests import CompareRequest, Selection
@@ -65,7 +65,7 @@ from exchange.background import keep_going
 from exchange.fabric import Fabric
 from exchange.messages import Control, Presence, Side, TroubleKind
 from exchange.ports import ExchangeError, ExchangeUnavailable
-from exchange.records import RunHeader
+from exchange.records import Document, RunHeader
 
 log = logging.getLogger(__name__)
 
@@ -156,8 +156,8 @@ class Coordinator:
         )
         control = Control(run_id=plan.run_id, lease_until_at=first_lease_until(plan))
         rests_on = basis(spec, fleet).model_dump_json().encode()
-        await self._records.save_summary(run_id, "price", rests_on)
-        await self._records.save_summary(run_id, FLEET, dump_fleet(fleet))
+        await self._records.private.save_document(run_id, Document.PRICE, rests_on)
+        await self._records.private.save_document(run_id, Document.FLEET, dump_fleet(fleet))
         document = plan.model_dump_json().encode()
         await self._records.create_run(header, document, control, listed=listed)
         return plan
@@ -169,7 +169,7 @@ class Coordinator:
     async def _plan(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
         """The run on the fleet that is there, and that fleet. Raises Infeasible, OverBudget."""
         now = self._now()
-        presences = await self._records.read_presences()
+        presences = await self._records.fleet.read_presences()
         plan, fleet = make_plan(spec, presences, now, run_id), live(presences, now)
         over_budget = estimate(spec, fleet, self.prices, now).over_budget
         if over_budget is not None:
@@ -189,7 +189,7 @@ class Coordinator:
         if stored is None:
             raise UnknownRun(run_id)
         header, plan = stored[0], Plan.model_validate_json(stored[1])
-        await self._records.show_run(header)
+        await self._records.private.show_run(header)
         self._plans[run_id] = plan
         log.info("run launched", extra={"action": "launch", "run_id": run_id})
         self._leases.hold(plan)
@@ -206,7 +206,7 @@ class Coordinator:
         except UnknownRun:
             return datetime.min.replace(tzinfo=UTC)
         now, last = self._now(), plan.bursts[-1]
-        control = await self._records.read_control(run_id)
+        control = await self._records.runs.read_control(run_id)
         cancelled_at = control.cancelled_at if control else None
         if now < due_at(last):
             if cancelled_at is None and now < last.planned_end_at:
@@ -223,11 +223,14 @@ class Coordinator:
         :class:`RunIsOver`.
         """
         plan = await self.read_plan(run_id)
-        control = await self._records.read_control(run_id)
+        control = await self._records.runs.read_control(run_id)
         cancelled = control is not None and control.cancelled_at is not None
-        if not cancelled and await self._records.read_summary(run_id, "run") is not None:
+        if (
+            not cancelled
+            and await self._records.private.read_document(run_id, Document.RUN) is not None
+        ):
             raise RunIsOver(run_id)
-        await self._records.cancel_run(run_id, at=self._now(), by=by, reason=reason)
+        await self._records.runs.cancel_run(run_id, at=self._now(), by=by, reason=reason)
         self._leases.release(run_id)
         await self._dispatch.take_off(plan)
         log.info("run cancelled", extra={"action": "cancel", "run_id": run_id})
@@ -275,7 +278,7 @@ class Coordinator:
         plan = await asyncio.to_thread(plan_import, imported, run_id, now)
         summary = await save_import(self._records, plan, imported)
         self._plans[run_id] = plan
-        await self._records.save_outcome(run_id, outcome_of(summary, cancelled=False))
+        await self._records.private.save_outcome(run_id, outcome_of(summary, cancelled=False))
         log.info("run imported", extra={"action": "import", "run_id": run_id})
         return summary
 
@@ -330,7 +333,7 @@ class Coordinator:
     async def summary(self, run_id: str) -> RunSummary | None:
         """The stored verdict, or None while the run goes on. Raises :class:`UnknownRun`."""
         await self.read_plan(run_id)
-        document = await self._records.read_summary(run_id, "run")
+        document = await self._records.private.read_document(run_id, Document.RUN)
         return None if document is None else RunSummary.model_validate_json(document)
 
     async def recomputed(self, run_id: str) -> Recomputed:
@@ -339,7 +342,7 @@ class Coordinator:
         Raises :class:`UnknownRun`, :class:`RunNotOver`.
         """
         summary = await self.recompute(run_id)
-        stored = await self._records.read_summary(run_id, "run")
+        stored = await self._records.private.read_document(run_id, Document.RUN)
         if summary is None or stored is None:
             raise RunNotOver(run_id)
         return hold_against(stored, summary)
@@ -398,7 +401,7 @@ class Coordinator:
 
     async def runs(self, *, limit: int, before_at: datetime | None = None) -> list[RunHeader]:
         """The newest runs."""
-        return [h async for h in self._records.list_runs(limit=limit, before_at=before_at)]
+        return [h async for h in self._records.private.list_runs(limit=limit, before_at=before_at)]
 
     @property
     def has_ledger(self) -> bool:
@@ -407,10 +410,10 @@ class Coordinator:
 
     async def open_runs(self) -> Sequence[str]:
         """The ids of all runs without a verdict, however old; the newest first."""
-        return await self._records.list_open()
+        return await self._records.private.list_open()
 
     async def presences(self) -> Sequence[Presence]:
-        return await self._records.read_presences()
+        return await self._records.fleet.read_presences()
 
     # What viewers are told (coordinator.views.feeds) ------------------------------------------
 
@@ -495,7 +498,7 @@ class Coordinator:
             try:
                 await self.advance(run_id)
             except UnknownRun:  # pruned meanwhile
-                await self._records.drop_open(run_id)
+                await self._records.private.drop_open(run_id)
             except Exception as error:  # one run must not stop the care for the others
                 self._say(run_id, error)
                 if isinstance(error, ExchangeUnavailable):
@@ -572,7 +575,9 @@ class Coordinator:
 
     async def _tell_outcome(self, summary: RunSummary) -> None:
         """Let the list of runs say how one ended: the last thing to do for a run."""
-        control = await self._records.read_control(summary.run_id)
+        control = await self._records.runs.read_control(summary.run_id)
         cancelled = control is not None and control.cancelled_at is not None
-        await self._records.save_outcome(summary.run_id, outcome_of(summary, cancelled=cancelled))
+        await self._records.private.save_outcome(
+            summary.run_id, outcome_of(summary, cancelled=cancelled)
+        )
         self._under_way.discard(summary.run_id)

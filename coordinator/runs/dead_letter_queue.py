@@ -64,7 +64,7 @@ class DeadLetters:
             if job is not None:
                 burst = (job.run_id, job.burst_index)
                 if burst not in claims:
-                    claims[burst] = await self._records.read_claims(*burst)
+                    claims[burst] = await self._records.bursts.read_claims(*burst)
                 claim = claims[burst].get(job.pair_index)
             explained.append(explain(letter, job, claim, now))
         return explained

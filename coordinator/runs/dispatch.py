@@ -53,8 +53,8 @@ class Dispatch:
         async with turn:
             if plan.run_id in self._done:
                 return
-            queued = await self._records.read_queued(plan.run_id)
-            moves = await self._records.read_moves(plan.run_id, Move)
+            queued = await self._records.private.read_queued(plan.run_id)
+            moves = await self._records.runs.read_moves(plan.run_id, Move)
             for burst in plan.bursts:
                 now = self._now()
                 if burst.index in queued or burst.planned_start_at <= now:
@@ -69,7 +69,7 @@ class Dispatch:
                     ]
                 )
                 moved = [_since(meant.get(pair.index)) for pair in plan.pairs]
-                await self._records.save_queued(plan.run_id, burst.index, numbers, moved)
+                await self._records.private.save_queued(plan.run_id, burst.index, numbers, moved)
                 if await self._is_cancelled(plan.run_id):
                     await self._queue.cancel(numbers)
                     break
@@ -78,7 +78,7 @@ class Dispatch:
             self._done.add(plan.run_id)
 
     async def _is_cancelled(self, run_id: str) -> bool:
-        control = await self._records.read_control(run_id)
+        control = await self._records.runs.read_control(run_id)
         return control is not None and control.cancelled_at is not None
 
     async def move(self, plan: Plan, moves: Sequence[Move]) -> None:
@@ -93,7 +93,7 @@ class Dispatch:
         if turn.locked() or asked <= self._carried.get(plan.run_id, frozenset()):
             return  # what is queued just now without them gets them at the next look
         async with turn:
-            queued = await self._records.read_queued(plan.run_id)
+            queued = await self._records.private.read_queued(plan.run_id)
             to_come = [burst for burst in plan.bursts if burst.planned_start_at > self._now()]
             for burst in to_come:
                 there = queued.get(burst.index)
@@ -112,7 +112,7 @@ class Dispatch:
                     [_outgoing(job, now, meant[job.pair_index]) for job in lacking.values()]
                 )
                 await self._queue.cancel([there.numbers[place] for place in lacking])
-                await self._records.save_moved(
+                await self._records.private.save_moved(
                     plan.run_id,
                     burst.index,
                     {
@@ -128,7 +128,7 @@ class Dispatch:
 
     async def take_off(self, plan: Plan) -> int:
         """Cancel the messages of a cancelled run's bursts to come; how many were still there."""
-        queued = await self._records.read_queued(plan.run_id)
+        queued = await self._records.private.read_queued(plan.run_id)
         now = self._now()
         to_come = {burst.index for burst in plan.bursts if burst.planned_start_at > now}
         numbers = [

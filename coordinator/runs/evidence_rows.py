@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
 
 import numpy as np
 
@@ -27,9 +26,7 @@ from coordinator.core.plan.moves import Move, pairs_in
 from coordinator.core.plan.spec import Burst, Plan
 from coordinator.runs.chunk_columns import end_columns
 from exchange.messages import ServerTest
-from exchange.records import ALL_PAIRS, Records
-
-CAPS: Final = "caps"  # name of the document beside the plan
+from exchange.records import ALL_PAIRS, Document, Records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +45,8 @@ async def read_rows(
 ) -> BurstRows:
     """Claims and reports of a burst, of all its pairs or of some."""
     claims, reports = await asyncio.gather(
-        records.read_claims(run_id, burst_index, pairs),
-        records.read_reports(run_id, burst_index, pairs),
+        records.bursts.read_claims(run_id, burst_index, pairs),
+        records.bursts.read_reports(run_id, burst_index, pairs),
     )
     return BurstRows(claims=claims, reports=reports)
 
@@ -59,9 +56,9 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
     ``RecordUnreadable``."""
     rows, control, caps, moves = await asyncio.gather(
         read_rows(records, plan.run_id, burst.index),
-        records.read_control(plan.run_id),
+        records.runs.read_control(plan.run_id),
         _read_caps(records, plan),
-        records.read_moves(plan.run_id, Move),
+        records.runs.read_moves(plan.run_id, Move),
     )
     planned = pairs_in(plan, moves, burst.index)
     # A run that is cancelled later cuts nothing of a burst that was over, nor of its summary.
@@ -69,11 +66,11 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
     cut = control if cancelled_at is not None and cancelled_at < burst.planned_end_at else None
     clients = {
         pair_index: await asyncio.to_thread(end_columns, end)
-        async for pair_index, end in records.stream_seconds(plan.run_id, burst.index)
+        async for pair_index, end in records.bursts.stream_seconds(plan.run_id, burst.index)
     }
     probes = {}
     if plan.spec.traffic.probe is not None:
-        async for pair_index, told in records.stream_probes(plan.run_id, burst.index):
+        async for pair_index, told in records.bursts.stream_probes(plan.run_id, burst.index):
             probes[pair_index] = ProbeColumn(
                 first_at_s=told.first_at_s,
                 every_s=told.every_s,
@@ -82,7 +79,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
     begin_at = burst.planned_start_at - timedelta(seconds=HOLD_MAX_S)
     ports = {(pair.endpoint.address, port) for pair in planned for port in pair.endpoint.ports}
     tests = []
-    async for test, end in records.stream_tests(begin_at, burst.planned_end_at):
+    async for test, end in records.bursts.stream_tests(begin_at, burst.planned_end_at):
         if (test.endpoint.address, test.endpoint.port) in ports:  # else another run's
             tracks, host = await asyncio.to_thread(end_columns, end)
             tests.append(TestColumns(test=test, tracks=tracks, host=host))
@@ -122,11 +119,11 @@ async def _read_caps(records: Records, plan: Plan) -> Mapping[str, int | None]:
 
     Kept with the run: a summary that is computed again must rest on the same figures.
     """
-    document = await records.read_summary(plan.run_id, CAPS)
+    document = await records.private.read_document(plan.run_id, Document.CAPS)
     if document is None:
-        presences = await records.read_presences()
+        presences = await records.fleet.read_presences()
         caps = {p.agent_id: p.nic_bits_per_second for p in presences}
         document = json.dumps(caps, sort_keys=True).encode()
-        await records.save_summary(plan.run_id, CAPS, document)
+        await records.private.save_document(plan.run_id, Document.CAPS, document)
     kept: dict[str, int | None] = json.loads(document)
     return kept

@@ -16,7 +16,8 @@ from coordinator.refusals import KeyReused, LaunchUnderWay, UnknownRun
 from coordinator.runs.coordinator import Coordinator, new_run_id
 from exchange.messages import Message, RunId, UtcDatetime
 from exchange.ports import EntityExists, Table
-from exchange.shelf import Shelf
+from exchange.records.keys import LAUNCHES
+from exchange.records.shelf import Shelf
 
 KEY_MAX_CHARS: Final = 255
 _APPEARS_S: Final = 10.0  # s within which a run that another request is storing shows
@@ -48,7 +49,7 @@ async def launch_once(
     Raises what :meth:`~coordinator.runs.coordinator.Coordinator.launch` raises, :class:`KeyReused`,
     :class:`LaunchUnderWay`.
     """
-    shelf = _shelf(coordinator.fabric.table)
+    shelf = _shelf(coordinator.fabric.private)
     row = hashlib.sha256(f"{caller}\0{key}".encode()).hexdigest()
     mine = Launched(
         run_id=new_run_id(spec.scenario, now),
@@ -111,4 +112,4 @@ async def forget_launches(table: Table, before_at: datetime) -> int:
 
 
 def _shelf(table: Table) -> Shelf[Launched]:
-    return Shelf(table, "launches", Launched)
+    return Shelf(table, LAUNCHES, Launched)

@@ -93,7 +93,7 @@ class Leases:
     async def _renew(self, run_id: str, held: _Held) -> None:
         now = self._now()
         try:
-            control: Control = await self._records.renew_lease(run_id, now + held.lease)
+            control: Control = await self._records.runs.renew_lease(run_id, now + held.lease)
         except EntityNotFound:  # pruned meanwhile
             self.release(run_id)
             return

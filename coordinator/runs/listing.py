@@ -85,7 +85,9 @@ async def list_runs(
     key_from = None if cursor is None else parse_cursor(cursor, 1)[0]
     found: list[RunHeader] = []
     looked_at = 0
-    async for key, header in records.scan_runs(key_from=key_from, before_at=wanted.before_at):
+    async for key, header in records.private.scan_runs(
+        key_from=key_from, before_at=wanted.before_at
+    ):
         if wanted.from_at is not None and header.created_at < wanted.from_at:
             return found, None
         if len(found) == limit or looked_at == _ROWS_LOOKED_AT:
@@ -147,7 +149,7 @@ async def aggregate_runs(records: Records, wanted: RunFilter, group_by: str) -> 
     group_of = _grouping(group_by)
     groups: defaultdict[str | None, list[RunHeader]] = defaultdict(list)
     count, truncated = 0, False
-    async for _, header in records.scan_runs(before_at=wanted.before_at):
+    async for _, header in records.private.scan_runs(before_at=wanted.before_at):
         if wanted.from_at is not None and header.created_at < wanted.from_at:
             break
         if not wanted.fits(header):

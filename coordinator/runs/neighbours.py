@@ -19,15 +19,13 @@ from coordinator.core.judge.reconcile import Neighbour
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.plan.spec import Burst, Plan
 from coordinator.device.ledgers.settle import Span
-from coordinator.imports.stored_imports import DOCUMENT as IMPORT
 from coordinator.runs.stored import read_series
 from exchange.messages import Flow
 from exchange.ports import ExchangeUnavailable
-from exchange.records import Records
+from exchange.records import Document, Records
 
 log = logging.getLogger(__name__)
 
-NEIGHBOURS: Final = "neighbours"  # name of the document beside the plan
 OLDER_LOOKED_AT: Final = 200  # runs created before a span among which neighbours are sought
 
 
@@ -79,7 +77,7 @@ class Neighbours:
 
 async def read_neighbours(records: Records, run_id: str) -> Neighbours:
     """Those that a run was judged beside; none without a firewall's figures."""
-    document = await records.read_summary(run_id, NEIGHBOURS)
+    document = await records.private.read_document(run_id, Document.NEIGHBOURS)
     return Neighbours() if document is None else Neighbours.load(document)
 
 
@@ -121,7 +119,7 @@ async def _others(records: Records, span: Span) -> AsyncIterator[str]:
     """Runs that may have sent in a span: created in it, soon before it, or open still."""
     looked_at = {span.run_id}
     older_count = 0
-    async for _, header in records.scan_runs(before_at=span.before_at):
+    async for _, header in records.private.scan_runs(before_at=span.before_at):
         if header.created_at < span.from_at:
             older_count += 1
             if older_count > OLDER_LOOKED_AT:
@@ -129,7 +127,7 @@ async def _others(records: Records, span: Span) -> AsyncIterator[str]:
         if header.run_id not in looked_at:
             looked_at.add(header.run_id)
             yield header.run_id
-    for run_id in await records.list_open():
+    for run_id in await records.private.list_open():
         if run_id not in looked_at:
             yield run_id
 
@@ -143,9 +141,9 @@ async def _read_one(
 ) -> tuple[list[Neighbour], datetime | None]:
     """One other run's bursts in the span, and when the first began that is not measured yet."""
     bursts = _inside(await read_plan(run_id), span)
-    if not bursts or await records.read_summary(run_id, IMPORT) is not None:
+    if not bursts or await records.private.read_document(run_id, Document.IMPORT) is not None:
         return [], None
-    control = await records.read_control(run_id)
+    control = await records.runs.read_control(run_id)
     stopped_at = control.cancelled_at if control else None
     found: list[Neighbour] = []
     unmeasured_at: datetime | None = None

@@ -16,13 +16,12 @@ from pydantic import TypeAdapter
 from coordinator.core.plan.spec import Plan
 from exchange.messages import Trouble
 from exchange.ports import ExchangeError, JobQueue
-from exchange.records import Records
+from exchange.records import Document, Records
 from exchange.troubles import TroubleLog
 
 LOOK_S: Final = 2.0  # s between two looks at the queue
 
 _TROUBLES: Final = TypeAdapter(tuple[Trouble, ...])
-_NAME: Final = "troubles"  # the document beside the plan
 
 
 async def watch_queue(queue: JobQueue, is_needed: Callable[[], bool]) -> None:
@@ -38,15 +37,17 @@ async def keep_troubles(
     records: Records, plan: Plan, log: TroubleLog, now: datetime
 ) -> tuple[Trouble, ...]:
     """Store what happened since a run's launch, once: it must recompute to the same bytes."""
-    kept = await records.read_summary(plan.run_id, _NAME)
+    kept = await records.private.read_document(plan.run_id, Document.TROUBLES)
     if kept is not None:
         return _TROUBLES.validate_json(kept)
     troubles = log.between(plan.created_at, now)
     if troubles:
-        await records.save_summary(plan.run_id, _NAME, _TROUBLES.dump_json(troubles))
+        await records.private.save_document(
+            plan.run_id, Document.TROUBLES, _TROUBLES.dump_json(troubles)
+        )
     return troubles
 
 
 async def read_troubles(records: Records, run_id: str) -> tuple[Trouble, ...]:
-    kept = await records.read_summary(run_id, _NAME)
+    kept = await records.private.read_document(run_id, Document.TROUBLES)
     return () if kept is None else _TROUBLES.validate_json(kept)

@@ -18,14 +18,14 @@ async def read_raw(
     the join that the burst itself is measured by.
     """
     if side is Side.CLIENT:
-        return await records.read_raw(plan.run_id, burst_index, pair_index)
+        return await records.bursts.read_raw(plan.run_id, burst_index, pair_index)
     burst = plan.bursts[burst_index]
     claims, reports, tests = await asyncio.gather(
-        records.read_claims(plan.run_id, burst_index),
-        records.read_reports(plan.run_id, burst_index),
-        records.read_tests(
+        records.bursts.read_claims(plan.run_id, burst_index),
+        records.bursts.read_reports(plan.run_id, burst_index),
+        records.bursts.read_tests(
             burst.planned_start_at - timedelta(seconds=HOLD_MAX_S), burst.planned_end_at
         ),
     )
     found = join_tests(burst, plan.pairs, claims, reports, tests).records.get(pair_index)
-    return None if found is None else await records.read_server_raw(found.test)
+    return None if found is None else await records.bursts.read_server_raw(found.test)

@@ -55,7 +55,7 @@ class Replacements:
         if looked_at is not None and now - looked_at < timedelta(seconds=LOOK_EVERY_S):
             return []
         self._looked_at[plan.run_id] = now
-        moves = await self._records.read_moves(plan.run_id, Move)
+        moves = await self._records.runs.read_moves(plan.run_id, Move)
         made = await self._choose(plan, moves)
         resumed = [move for move in moves if now - move.moved_at >= timedelta(seconds=RESUME_S)]
         if made or resumed:
@@ -68,9 +68,9 @@ class Replacements:
         if burst is None or self._is_just_back():
             return []
         made = []
-        presences = await self._records.read_presences()
+        presences = await self._records.fleet.read_presences()
         for move in choose_moves(plan, moves, presences, burst.index, self._now()):
-            row = await self._records.save_move(
+            row = await self._records.runs.save_move(
                 plan.run_id, move.from_burst_index, move.pair_index, move
             )
             if row:

@@ -57,7 +57,7 @@ async def prune(records: Records, request: PruneRequest, now: datetime) -> Prune
     old: list[tuple[RunHeader, int]] = []
     unreadable: list[str] = []
     tests_until_at = before_at
-    newest_first = [header async for header in records.list_runs(limit=_RUNS_MAX_COUNT)]
+    newest_first = [header async for header in records.private.list_runs(limit=_RUNS_MAX_COUNT)]
     for header in reversed(newest_first):
         if header.created_at >= before_at:
             break
@@ -78,7 +78,7 @@ async def prune(records: Records, request: PruneRequest, now: datetime) -> Prune
     rows_count = 0
     if not request.dry_run:
         for hour_at in hours:
-            rows_count += await records.delete_tests(hour_at)
+            rows_count += await records.bursts.delete_tests(hour_at)
         for header, bursts_count in old:
             rows_count += await records.delete_run(header, bursts_count)
     return Pruned(
@@ -109,7 +109,7 @@ async def _hours_with_tests(
     count = max(0, (until_at - first_at) // _HOUR)
     for start in range(0, count, _HOURS_AT_ONCE):
         hours = [first_at + n * _HOUR for n in range(start, min(start + _HOURS_AT_ONCE, count))]
-        having = await asyncio.gather(*(records.has_tests(hour_at) for hour_at in hours))
+        having = await asyncio.gather(*(records.bursts.has_tests(hour_at) for hour_at in hours))
         for hour_at, has in zip(hours, having, strict=True):
             if has:
                 yield hour_at

@@ -30,7 +30,7 @@ from coordinator.core.plan.spec import Burst, Plan
 from coordinator.runs.chunk_columns import end_columns
 from coordinator.runs.evidence_rows import read_rows
 from exchange.messages import Message
-from exchange.records import Records
+from exchange.records import Document, Records
 
 RUNS_KEPT: Final = 64  # runs whose closed bursts stay in memory, the last looked at
 COMPLETE_KEPT: Final = 4  # bursts that all have reported, and that are not closed yet
@@ -84,7 +84,7 @@ class RunStates:
         first = 0
         while first in known:
             first += 1
-        known |= await self._records.read_closed(run_id, ClosedBurst, from_index=first)
+        known |= await self._records.private.read_closed(run_id, ClosedBurst, from_index=first)
         return known
 
     async def close(
@@ -99,7 +99,7 @@ class RunStates:
         """Keep what a burst that was just measured comes to."""
         rows, control = await asyncio.gather(
             read_rows(self._records, plan.run_id, burst.index),
-            self._records.read_control(plan.run_id),
+            self._records.runs.read_control(plan.run_id),
         )
         stands = derive(plan, control, {burst.index: rows}, self._now()).bursts[burst.index]
         closed = ClosedBurst(
@@ -108,7 +108,7 @@ class RunStates:
             open_ends_count=open_ends_count,
             payload_bytes=payload_bytes,
         )
-        await self._records.save_closed(plan.run_id, burst.index, closed)
+        await self._records.private.save_closed(plan.run_id, burst.index, closed)
         self._closed.setdefault(plan.run_id, {})[burst.index] = closed
         return closed
 
@@ -120,9 +120,9 @@ class RunStates:
     async def status(self, plan: Plan) -> RunStatus:
         """Where the run stands."""
         control, closed, moves = await asyncio.gather(
-            self._records.read_control(plan.run_id),
+            self._records.runs.read_control(plan.run_id),
             self.closed(plan.run_id),
-            self._records.read_moves(plan.run_id, Move),
+            self._records.runs.read_moves(plan.run_id, Move),
         )
         now = self._now()
         visible_at = now + timedelta(seconds=VISIBLE_S)
@@ -189,14 +189,16 @@ class RunStates:
 
     async def _read_progress(self, plan: Plan, burst: Burst) -> Progress:
         began_s = time.monotonic()
-        packed = await self._records.read_summary(plan.run_id, f"series.{burst.index:05d}")
+        packed = await self._records.private.read_document(
+            plan.run_id, Document.SERIES, burst.index
+        )
         if packed is not None:
             series = await asyncio.to_thread(BurstSeries.unpack, packed)
             said = progress_of_series(plan.run_id, burst, series)
         else:
             ends = [
                 await asyncio.to_thread(end_columns, end)
-                async for _, end in self._records.stream_seconds(plan.run_id, burst.index)
+                async for _, end in self._records.bursts.stream_seconds(plan.run_id, burst.index)
             ]
             said = await asyncio.to_thread(progress, plan.run_id, burst, ends)
         now_s = time.monotonic()

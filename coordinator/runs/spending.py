@@ -33,10 +33,11 @@ from coordinator.refusals import RunIsOver, UnknownRun
 from coordinator.runs.chunk_columns import end_columns
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.run_states import ClosedBurst
-from coordinator.runs.stored import SUMMARY, read_series
+from coordinator.runs.stored import read_series
 from exchange.background import Lanes
 from exchange.messages import Control
 from exchange.ports import ExchangeError
+from exchange.records import Document
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +61,10 @@ class Budgets:
     async def read(self, run_id: str) -> PriceMeter:
         """What a run has cost so far. Raises :class:`~coordinator.refusals.UnknownRun`."""
         plan = await self._coordinator.read_plan(run_id)
-        control = await self._records.read_control(run_id)
-        if run_id not in self._judged and await self._records.read_summary(run_id, SUMMARY):
+        control = await self._records.runs.read_control(run_id)
+        if run_id not in self._judged and await self._records.private.read_document(
+            run_id, Document.RUN
+        ):
             self._judged.add(run_id)
             self._bytes[run_id] = {}  # for the verdict, bursts are measured again that had gaps
         begun = self._begun(plan, control)
@@ -72,7 +75,7 @@ class Budgets:
     async def appraise(self, spec: RunSpec, prices: Prices) -> Appraisal:
         """What launching a run now would mean; nothing is stored."""
         now = self._now()
-        presences = await self._records.read_presences()
+        presences = await self._records.fleet.read_presences()
         price = estimate(spec, live(presences, now), prices, now)
         faults = [] if price.over_budget is None else [price.over_budget]
         warnings: tuple[str, ...] = ()
@@ -122,7 +125,7 @@ class Budgets:
         """Cancel what is to come of a run that would cross its budget in its next burst."""
         plan = await self._coordinator.read_plan(run_id)
         to_come = [burst for burst in plan.bursts if burst.planned_start_at > self._now()]
-        control = await self._records.read_control(run_id)
+        control = await self._records.runs.read_control(run_id)
         cancelled = control is not None and control.cancelled_at is not None
         if plan.spec.budget_usd is None or cancelled or not to_come:
             self._done.add(run_id)
@@ -184,7 +187,7 @@ class Budgets:
                 return _sent_bytes(await self._coordinator.progress(plan.run_id))
             ends = [
                 await asyncio.to_thread(end_columns, end)
-                async for _, end in self._records.stream_seconds(plan.run_id, burst.index)
+                async for _, end in self._records.bursts.stream_seconds(plan.run_id, burst.index)
             ]
             said = await asyncio.to_thread(progress, plan.run_id, burst, ends)
             held[burst.index] = _sent_bytes(said)
@@ -192,10 +195,10 @@ class Budgets:
 
     async def _basis(self, plan: Plan) -> Basis:
         """As kept at the launch; an import rests on the fleet of now."""
-        document = await self._records.read_summary(plan.run_id, "price")
+        document = await self._records.private.read_document(plan.run_id, Document.PRICE)
         if document is not None:
             return Basis.model_validate_json(document)
-        presences = await self._records.read_presences()
+        presences = await self._records.fleet.read_presences()
         return basis(plan.spec, live(presences, self._now()))
 
     async def _measured_bytes(self, plan: Plan, begun: Sequence[Burst]) -> dict[int, int]:
@@ -205,7 +208,7 @@ class Budgets:
         fresh = [b.index for b in begun if b.index not in known and b.planned_end_at <= now]
         if not fresh:
             return known
-        closed = await self._records.read_closed(run_id, ClosedBurst, from_index=fresh[0])
+        closed = await self._records.private.read_closed(run_id, ClosedBurst, from_index=fresh[0])
         for index in fresh:
             told = closed[index].payload_bytes if index in closed else None
             if told is None:  # an import: told by its seconds

@@ -19,11 +19,7 @@ from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.series import BurstSeries
 from coordinator.device.ledgers import load_ledger
 from exchange.messages import Presence
-from exchange.records import Records
-
-SUMMARY: Final = "run"  # names of a run's documents
-LEDGER: Final = "ledger"
-FLEET: Final = "fleet"  # agents as they were at the launch
+from exchange.records import Document, Records
 
 _PRESENCES: Final = TypeAdapter(tuple[Presence, ...])
 
@@ -36,8 +32,8 @@ async def read_measured(
     Without pairs the series lack their matrix, nearly all of the memory.
     """
     summary, series = await asyncio.gather(
-        records.read_summary(run_id, f"burst.{burst_index:05d}"),
-        records.read_summary(run_id, f"series.{burst_index:05d}"),
+        records.private.read_document(run_id, Document.BURST, burst_index),
+        records.private.read_document(run_id, Document.SERIES, burst_index),
     )
     if summary is None or series is None:
         return None
@@ -51,7 +47,7 @@ async def read_series(
     records: Records, run_id: str, burst_index: int, *, with_pairs: bool = True
 ) -> BurstSeries | None:
     """A burst's seconds; None while it is not over."""
-    packed = await records.read_summary(run_id, f"series.{burst_index:05d}")
+    packed = await records.private.read_document(run_id, Document.SERIES, burst_index)
     if packed is None:
         return None
     return await asyncio.to_thread(BurstSeries.unpack, packed, with_pairs=with_pairs)
@@ -59,13 +55,13 @@ async def read_series(
 
 async def read_run_summary(records: Records, run_id: str) -> RunSummary | None:
     """A run's verdict; None while it goes on."""
-    document = await records.read_summary(run_id, SUMMARY)
+    document = await records.private.read_document(run_id, Document.RUN)
     return None if document is None else RunSummary.model_validate_json(document)
 
 
 async def read_ledger(records: Records, run_id: str) -> FirewallLedger | None:
     """The firewall's figures as they were when the run was judged."""
-    document = await records.read_summary(run_id, LEDGER)
+    document = await records.private.read_document(run_id, Document.LEDGER)
     return None if document is None else load_ledger(document)
 
 
@@ -88,5 +84,5 @@ def dump_fleet(presences: Sequence[Presence]) -> bytes:
 
 async def read_fleet(records: Records, run_id: str) -> tuple[Presence, ...]:
     """The agents at the launch; none for imports."""
-    document = await records.read_summary(run_id, FLEET)
+    document = await records.private.read_document(run_id, Document.FLEET)
     return () if document is None else _PRESENCES.validate_json(zlib.decompress(document))

@@ -52,7 +52,8 @@ from coordinator.core.plan.spec import Plan, RunSpec
 from coordinator.refusals import NameTaken, RunIsOver, UnknownRun, UnknownSchedule
 from coordinator.views.answers import ScheduleView
 from exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table
-from exchange.shelf import Shelf
+from exchange.records.keys import SCHEDULES, fired_shelf
+from exchange.records.shelf import Shelf
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ class Schedules:
 
     def __init__(self, table: Table, runs: Runs, *, now: Callable[[], datetime]) -> None:
         self._table = table
-        self._shelf = Shelf(table, "schedules", Schedule)
+        self._shelf = Shelf(table, SCHEDULES, Schedule)
         self._runs = runs
         self._now = now
         self._me = f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(2)}"
@@ -344,7 +345,7 @@ class Schedules:
             raise UnknownSchedule(name) from error
 
     def _fired(self, name: str) -> Shelf[Firing]:
-        return Shelf(self._table, f"fired.{name}", Firing)
+        return Shelf(self._table, fired_shelf(name), Firing)
 
     def _view(
         self, schedule: Schedule, rows: Mapping[datetime, Firing] = MappingProxyType({})

@@ -29,7 +29,8 @@ from coordinator.views.cursors import make_cursor, parse_cursor
 from exchange.engines import engines
 from exchange.messages import Traffic
 from exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table
-from exchange.shelf import Shelf
+from exchange.records.keys import STUDIES
+from exchange.records.shelf import Shelf
 
 HOLD_S: Final = 30.0  # s without a word until another coordinator takes a study over
 FEASIBLE_WITHIN_S: Final = 60.0  # s for agents of the trial before to be idle again
@@ -54,7 +55,7 @@ class Studies:
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._coordinator = coordinator
-        self._shelf = Shelf(table, "studies", Study)
+        self._shelf = Shelf(table, STUDIES, Study)
         self._switches = switches or {}
         self._now = now
         self._name = secrets.token_hex(6)

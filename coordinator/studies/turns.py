@@ -13,10 +13,10 @@ from coordinator.refusals import UnknownRun
 from coordinator.runs.coordinator import Coordinator
 from exchange.messages import Message, RunId, UtcDatetime
 from exchange.ports import EntityExists, RecordUnreadable, Table
-from exchange.shelf import Shelf
+from exchange.records.keys import SWITCHES
+from exchange.records.shelf import Shelf
 
 RUNS_LOOKED_AT: Final = 200  # newest runs, beside all open ones, among which others are sought
-_PARTITION: Final = "switches"
 
 Span = tuple[datetime, datetime]
 
@@ -34,7 +34,7 @@ class Turns:
     """Gives switches to studies. A row stays: that of a study that is over holds nobody up."""
 
     def __init__(self, table: Table, is_open: Callable[[str], Awaitable[bool]]) -> None:
-        self._shelf = Shelf(table, _PARTITION, Turn)
+        self._shelf = Shelf(table, SWITCHES, Turn)
         self._is_open = is_open
 
     async def take(self, switch: str, study_id: str, now: datetime) -> str:

@@ -19,6 +19,7 @@ from coordinator.views.answers import (
 )
 from coordinator.views.cursors import BadCursor, make_cursor, parse_cursor
 from exchange.messages import Phase
+from exchange.records import Document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +161,10 @@ async def _burst_summaries(
     else:
         records = coordinator.fabric.records
         documents = await asyncio.gather(
-            *(records.read_summary(run_id, f"burst.{index:05d}") for index in span.indices)
+            *(
+                records.private.read_document(run_id, Document.BURST, index)
+                for index in span.indices
+            )
         )
         found = [BurstSummary.model_validate_json(text) for text in documents if text is not None]
     return {burst.index: burst.model_copy(update={"pairs": ()}) for burst in found}
@@ -171,5 +175,5 @@ async def _full_summary(
 ) -> BurstSummary | None:
     """One burst with its pairs."""
     records = coordinator.fabric.records
-    document = await records.read_summary(run_id, f"burst.{burst_index:05d}")
+    document = await records.private.read_document(run_id, Document.BURST, burst_index)
     return None if document is None else BurstSummary.model_validate_json(document)

@@ -1,8 +1,9 @@
-"""Waits until the emulators answer, and makes the table: ``emulators_ready.py HEALTH_URL``."""
+"""Waits until the emulators answer, and makes the tables: ``emulators_ready.py HEALTH_URL``."""
 
 import sys
 import time
 import urllib.request
+from contextlib import suppress
 from typing import Final
 
 from azure.core.exceptions import ResourceExistsError
@@ -26,18 +27,17 @@ def wait_for(url: str) -> None:
             time.sleep(1)
 
 
-def make_table(settings: FabricSettings) -> None:
-    """Create the table that the settings name, unless it is there."""
+def make_tables(settings: FabricSettings) -> None:
+    """Create the tables that the settings name, unless they are there."""
     secret = settings.tables_connection_string
     if secret is None:
         sys.exit("BROADSIDE_TABLES_CONNECTION_STRING: not set; name the emulator")
     with TableServiceClient.from_connection_string(secret.get_secret_value()) as service:
-        try:
-            service.create_table(settings.tables_name)
-        except ResourceExistsError:
-            return
+        for name in (settings.tables_control, settings.tables_results, settings.tables_private):
+            with suppress(ResourceExistsError):
+                service.create_table(name)
 
 
 if __name__ == "__main__":
     wait_for(sys.argv[1])
-    make_table(FabricSettings())
+    make_tables(FabricSettings())

@@ -25,7 +25,7 @@ async def agent() -> str | None:
     agent_id = os.environ.get("BROADSIDE_AGENT_AGENT_ID") or socket.gethostname()
     fabric = open_fabric()
     try:
-        presences = await fabric.records.read_presences()
+        presences = await fabric.records.fleet.read_presences()
     finally:
         await fabric.close()
     for presence in presences:

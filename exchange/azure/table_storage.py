@@ -96,11 +96,16 @@ class TableAddress(StorageAddress):
         return f"table {self.table!r}" + f" at {self.endpoint}" * bool(self.endpoint)
 
 
-def open_table(settings: FabricSettings, troubles: TroubleLog | None = None) -> "AzureTable":
-    """The table that ``settings`` name; nothing connects yet. Raises ExchangeMisconfigured."""
+def open_table(
+    settings: FabricSettings, what: str, troubles: TroubleLog | None = None
+) -> "AzureTable":
+    """The table of control, results or private; nothing connects yet.
+
+    Raises ExchangeMisconfigured.
+    """
     secret = settings.tables_connection_string
     address = TableAddress(
-        table=settings.tables_name,
+        table=getattr(settings, f"tables_{what}"),
         endpoint=settings.tables_endpoint or None,
         connection_string=secret.get_secret_value() if secret else None,
         client_id=settings.managed_identity_client_id or None,
@@ -108,8 +113,8 @@ def open_table(settings: FabricSettings, troubles: TroubleLog | None = None) -> 
     )
     if not _TABLE_NAME.fullmatch(address.table):
         raise ExchangeMisconfigured(
-            f"BROADSIDE_TABLES_NAME={address.table}: a table's name is 3 to 63 letters and digits, "
-            "a letter first"
+            f"BROADSIDE_TABLES_{what.upper()}={address.table}: a table's name is "
+            "3 to 63 letters and digits, a letter first"
         )
     check_way_in(address, "BROADSIDE_TABLES", host="<account>.table.core.windows.net")
     table = AzureTable(address, troubles=troubles)
@@ -121,7 +126,8 @@ def open_table(settings: FabricSettings, troubles: TroubleLog | None = None) -> 
 class AzureTable:
     """One table of a storage account; its connections open at the first call.
 
-    Needs the role *Storage Table Data Contributor* on the table or its account. ``credential``
+    Needs the role *Storage Table Data Contributor* on the table or its account; an agent's on that
+    of control is *Storage Table Data Reader*. ``credential``
     stands in for ``DefaultAzureCredential`` and stays its giver's to close.
     """
 
@@ -139,6 +145,9 @@ class AzureTable:
         self._troubles = troubles or TroubleLog()
         self._client: TableClient | None = None
         self._let_in = False  # by the service, at least once
+
+    def __str__(self) -> str:
+        return str(self._address)
 
     # Rows -----------------------------------------------------------------------------------
 
@@ -408,7 +417,8 @@ def _explain(error: Exception, address: TableAddress, entity: Entity | None) -> 
     row = f"row {entity.partition_key}|{entity.row_key}" if entity else str(address)
     if code == "TableNotFound":
         return ExchangeMisconfigured(
-            f"{address} does not exist; create it, or name another in BROADSIDE_TABLES_NAME"
+            f"{address} does not exist; create it, or name another in "
+            "BROADSIDE_TABLES_CONTROL, _RESULTS or _PRIVATE"
         )
     refusal = explain_entry(
         error, str(address), address, role=_ROLE, ca_setting="BROADSIDE_TABLES_CA_FILE"

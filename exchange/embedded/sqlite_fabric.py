@@ -352,11 +352,11 @@ class EmbeddedQueue:
 
 
 class EmbeddedTable:
-    """A :class:`~exchange.ports.Table` in ``<data_dir>/table.sqlite3``."""
+    """A :class:`~exchange.ports.Table` in ``<data_dir>/<name>.sqlite3``."""
 
-    def __init__(self, data_dir: Path, *, busy_s: float = 10.0) -> None:
+    def __init__(self, data_dir: Path, name: str, *, busy_s: float = 10.0) -> None:
         self._database = Database(
-            data_dir / "table.sqlite3", _TABLE_APPLICATION, _TABLE_LAYOUT, busy_s
+            data_dir / f"{name}.sqlite3", _TABLE_APPLICATION, _TABLE_LAYOUT, busy_s
         )
 
     async def insert(self, entity: Entity) -> str:

@@ -165,7 +165,7 @@ def _await_phase(site: Range, plan: Plan, phase: Phase, *, early_s: float) -> Sc
 
 
 def _claim(site: Range, plan: Plan) -> Claim | None:
-    return site.loop.run(site.fabric.records.read_claims(plan.run_id, 0)).get(0)
+    return site.loop.run(site.fabric.records.bursts.read_claims(plan.run_id, 0)).get(0)
 
 
 def _await_summary(site: Range, plan: Plan) -> RunSummary:

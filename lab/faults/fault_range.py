@@ -35,7 +35,6 @@ from lab.topology import Host, Lab, LabSpec, management_name, switch_namespace
 PAIRS_COUNT: Final = 2
 SPARES_COUNT: Final = 1
 QUEUE: Final = "jobs"
-TABLE: Final = "broadside"
 CONTAINER: Final = "broadside-raw"
 ENTRY: Final = "lab.faults.small_disk_agents:run"
 IMPORTS: Final = ("exchange.embedded.sqlite_fabric", "exchange.azure.azure_fabric")
@@ -167,7 +166,6 @@ def standing(prefix: str) -> Iterator[Range]:
             "BROADSIDE_TABLES_CONNECTION_STRING": azurite.connection_string(
                 f"http://{host}:{tables.port}/lab"
             ),
-            "BROADSIDE_TABLES_NAME": TABLE,
             "BROADSIDE_BLOBS_CONNECTION_STRING": azurite.connection_string(
                 blob_endpoint=f"http://{host}:{blobs.port}/lab"
             ),
@@ -230,6 +228,6 @@ def _services(
     broker.start()
     stack.callback(azurite.stop)
     azurite.start()
-    azurite.create_table(TABLE)
+    azurite.create_tables()
     azurite.create_container(CONTAINER)
     return broker, azurite

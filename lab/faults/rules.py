@@ -49,7 +49,7 @@ def read_evidence(
     records = site.fabric.records
     from_at = plan.created_at
     stored = site.loop.run(read_stored(records, plan, summary))
-    tests = site.loop.run(records.read_tests(from_at, datetime.now(UTC)))
+    tests = site.loop.run(records.bursts.read_tests(from_at, datetime.now(UTC)))
     recomputed = site.coordinator.get(f"/v1/runs/{plan.run_id}/recomputed") or {}
     ledger_path = site.lab.ledger_path
     assert ledger_path is not None  # noqa: S101 - the range is a lab

@@ -29,10 +29,10 @@ from exchange.messages import (
     Traffic,
 )
 from exchange.ports import Outgoing
-from exchange.records import Records
 from exchange.second_rows import CHUNK_S
 from tests.contract.adapters import Place
 from tests.contract.processes import in_processes
+from tests.one_table import records_in
 from tests.unit.exchange.flows import ten_gigabit_flow
 
 JOBS_COUNT: Final = 1_000
@@ -101,7 +101,7 @@ async def enqueue(place: Place) -> float:
 async def claim_jobs(place: Place, number: int) -> tuple[int, float, float]:
     """An agent's first steps, over and over: receive, claim, settle; jobs, start and end."""
     queue, table = place.open_queue(), place.open_table()
-    records = Records(table)
+    records = records_in(table)
     claimed_count, started_s = 0, time.time()
     ended_s = started_s
     while (delivery := await queue.receive(0.5)) is not None:
@@ -112,7 +112,7 @@ async def claim_jobs(place: Place, number: int) -> tuple[int, float, float]:
             phase=Phase.CLAIMED,
             claimed_at=datetime.now(UTC),
         )
-        claimed_count += await records.claim(taken, claim)
+        claimed_count += await records.bursts.claim(taken, claim)
         await queue.complete(delivery)
         ended_s = time.time()
     await queue.close()
@@ -134,17 +134,17 @@ async def wait_idle(place: Place, _: int) -> float:
 async def upload(place: Place, number: int, *, every_s: float) -> list[float]:
     """Rewrite a half-full open chunk, flow and host, over and over; seconds of each time."""
     table = place.open_table()
-    records = Records(table)
+    records = records_in(table)
     flow = ten_gigabit_flow(CHUNK_S // 2, seed=number)
     track = Track(
         side=Side.CLIENT, flow=Flow.UP, first_data_at_s=AT.timestamp() + 3600, intervals=flow
     )
     host = host_seconds(CHUNK_S // 2)
-    await records.read_control("bench")  # open it
+    await records.runs.read_control("bench")  # open it
     await asyncio.sleep(every_s * number / UPLOADERS_COUNT)  # a real fleet is not in step either
     taken_s, until_s = [], time.perf_counter() + UPLOADING_S
     while (started_s := time.perf_counter()) < until_s:
-        await records.save_seconds(job(number), [track], host)
+        await records.bursts.save_seconds(job(number), [track], host)
         taken_s.append(time.perf_counter() - started_s)
         await asyncio.sleep(max(0.0, every_s - taken_s[-1]))
     await table.close()

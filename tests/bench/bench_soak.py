@@ -40,7 +40,7 @@ from exchange.messages import (
     Traffic,
 )
 from exchange.ports import Entity, Value
-from exchange.records import RunHeader
+from exchange.records import Document, RunHeader
 from exchange.rows import cut_properties
 from exchange.second_rows import CHUNK_S
 from tests.synthetic import Plant, fleet
@@ -97,7 +97,7 @@ async def bench(folder: Path, pairs: int, bursts: int) -> Floors:
     try:
         there = [each.model_copy(update={"beat_at": clock.at}) for each in presences(pairs)]
         for presence in there:
-            await fabric.records.beat(presence)
+            await fabric.records.fleet.beat(presence)
         began_s = time.perf_counter()
         made = make_plan(spec, there, clock.at, "soak-1")
         document = made.model_dump_json().encode()
@@ -139,7 +139,9 @@ async def bench(folder: Path, pairs: int, bursts: int) -> Floors:
             firing.cancel()
             [ended] = await asyncio.gather(firing, return_exceptions=True)
             assert isinstance(ended, asyncio.CancelledError), ended
-            rows = (await Schedules(fabric.table, coordinator, now=clock.now).read("often")).history
+            rows = (
+                await Schedules(fabric.private, coordinator, now=clock.now).read("often")
+            ).history
             print(f"a schedule came due {len(rows)} times meanwhile")
             print((await timed("tick at rest", coordinator.tick))[0])
     finally:
@@ -149,7 +151,7 @@ async def bench(folder: Path, pairs: int, bursts: int) -> Floors:
 
 async def fire(coordinator: Coordinator, clock: Clock) -> None:
     """Let a schedule come due every ten seconds of the clock, which goes on by one a look."""
-    schedules = Schedules(coordinator.fabric.table, coordinator, now=clock.now)
+    schedules = Schedules(coordinator.fabric.private, coordinator, now=clock.now)
     asked = ScheduleRequest(name="often", cron="*/10 * * * * *", scenario="smoke")
     await schedules.add(asked.schedule(by="bench", now=clock.at))
     while True:
@@ -167,7 +169,7 @@ async def launch(coordinator: Coordinator, fabric: Fabric, spec: RunSpec) -> Pla
         """What an agent's look at its control row costs meanwhile."""
         while True:
             began_s = time.perf_counter()
-            await fabric.records.read_control("nothing")
+            await fabric.records.runs.read_control("nothing")
             asked.append(time.perf_counter() - began_s)
             await asyncio.sleep(0.05)
 
@@ -203,7 +205,7 @@ async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinato
     measured = []
     for burst in plan.bursts:
         partition = f"burst.{plan.run_id}.{burst.index:05d}"
-        await fabric.table.batch(list(rows(plan, burst, engine, partition)))
+        await fabric.results.batch(list(rows(plan, burst, engine, partition)))
         summary = one.summary.model_copy(
             update={"index": burst.index, "planned_start_at": burst.planned_start_at}
         )
@@ -215,10 +217,12 @@ async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinato
                 "planned_start_s": burst.planned_start_at.timestamp(),
             }
         )
-        await fabric.records.save_summary(
-            plan.run_id, f"burst.{burst.index:05d}", canonical(summary)
+        await fabric.records.private.save_document(
+            plan.run_id, Document.BURST, canonical(summary), burst.index
         )
-        await fabric.records.save_summary(plan.run_id, f"series.{burst.index:05d}", series.pack())
+        await fabric.records.private.save_document(
+            plan.run_id, Document.SERIES, series.pack(), burst.index
+        )
         measured.append(type(one)(summary=summary, series=series))
         clock.at = burst.planned_end_at + timedelta(seconds=20)
         if burst is not plan.bursts[-1]:
@@ -227,7 +231,7 @@ async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinato
     began_s = time.perf_counter()
     summary_of_run = summarise_run(plan, measured, None, clock.at)
     document = canonical(summary_of_run)
-    await fabric.records.save_summary(plan.run_id, "run", document)
+    await fabric.records.private.save_document(plan.run_id, Document.RUN, document)
     print(
         f"run judged: {time.perf_counter() - began_s:.1f} s, summary {len(document) / 1e6:.2f} MB"
     )
@@ -238,7 +242,7 @@ async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinato
             created_at=plan.created_at - timedelta(days=1, seconds=index),
             created_by="bench",
         )
-        control = (await fabric.records.read_control(plan.run_id)) or None
+        control = (await fabric.records.runs.read_control(plan.run_id)) or None
         assert control is not None
         old = plan.model_copy(update={"run_id": header.run_id})
         small = summary_of_run.model_copy(update={"run_id": header.run_id, "bursts": ()})
@@ -247,7 +251,7 @@ async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinato
             old.model_dump_json().encode(),
             control.model_copy(update={"run_id": header.run_id}),
         )
-        await fabric.records.save_summary(header.run_id, "run", canonical(small))
+        await fabric.records.private.save_document(header.run_id, Document.RUN, canonical(small))
     began_s = time.perf_counter()
     await coordinator.tick()
     print(f"first tick over {OLD_RUNS_COUNT} old runs: {time.perf_counter() - began_s:.1f} s")

@@ -67,7 +67,7 @@ def _embedded_queue(place: Place) -> JobQueue:
 
 
 def _embedded_table(place: Place) -> Table:
-    return EmbeddedTable(Path(place.address), busy_s=30)
+    return EmbeddedTable(Path(place.address), "results", busy_s=30)
 
 
 def _servicebus_place(request: pytest.FixtureRequest) -> Place:
@@ -91,7 +91,7 @@ def _servicebus_queue(place: Place) -> JobQueue:
 def _azurite_place(request: pytest.FixtureRequest) -> Place:
     azurite = request.getfixturevalue("azurite")
     name = f"t{uuid4().hex[:8]}"
-    azurite.create_table(name)
+    azurite.create_tables(name)
     address = f"{name} {azurite.connection_string()}"
     return Place(adapter="azurite", address=address, lock_s=0, deliveries_max_count=0)
 

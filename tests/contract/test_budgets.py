@@ -15,10 +15,10 @@ from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.run_states import ClosedBurst
 from coordinator.runs.spending import DECIDE_S, LOOK_S, Budgets
 from exchange.embedded.sqlite_fabric import EmbeddedQueue
-from exchange.fabric import Fabric
 from exchange.messages import Control, Flow, Interval, Side, Track
 from exchange.ports import Table
-from exchange.records import Records
+from exchange.records import Document, PrivateRecords, RunRecords
+from tests.one_table import fabric_in
 from tests.unit.coordinator.fleet import NOW, fleet
 
 SOAK = RunSpec.model_validate(
@@ -54,9 +54,9 @@ async def coordinator(
         tmp_path / "queue", lock_s=60, deliveries_max_count=5, duplicates_s=600, busy_s=30
     )
     clock = Clock()
-    made = Coordinator(Fabric(queue=queue, table=table), now=lambda: clock.at)
+    made = Coordinator(fabric_in(queue, table), now=lambda: clock.at)
     for agent in fleet(1):
-        await made.fabric.records.beat(agent)
+        await made.fabric.records.fleet.beat(agent)
     vars(made)["clock"] = clock
     yield made
     await queue.close()
@@ -70,9 +70,9 @@ def put_forward(coordinator: Coordinator, seconds: float) -> None:
 async def send(coordinator: Coordinator, run_id: str, burst_index: int, payload: float) -> None:
     """Let a burst that nobody ran have measured so much."""
     records = coordinator.fabric.records
-    closed = (await records.read_closed(run_id, ClosedBurst))[burst_index]
+    closed = (await records.private.read_closed(run_id, ClosedBurst))[burst_index]
     sent = closed.model_copy(update={"payload_bytes": round(payload)})
-    await records.save_closed(run_id, burst_index, sent)
+    await records.private.save_closed(run_id, burst_index, sent)
 
 
 async def test_a_run_above_its_budget_is_refused_before_anything_is_stored(
@@ -137,7 +137,7 @@ async def upload(coordinator: Coordinator, plan: Plan, burst_index: int, payload
         intervals=seconds,
     )
     [job] = plan.jobs(burst)
-    await coordinator.fabric.records.save_seconds(job, [track], [])
+    await coordinator.fabric.records.bursts.save_seconds(job, [track], [])
 
 
 async def test_bursts_that_are_over_and_not_measured_count(coordinator: Coordinator) -> None:
@@ -168,19 +168,19 @@ async def test_a_run_whose_rows_do_not_answer_keeps_no_other_from_its_end(
     for burst_index in range(2):
         await upload(coordinator, plan, burst_index, 0.4 * GIGABYTE)
     put_forward(coordinator, (plan.bursts[2].planned_start_at - NOW).total_seconds() - 2)
-    read, cancel, stopped = Records.read_control, coordinator.cancel, asyncio.Event()
+    read, cancel, stopped = RunRecords.read_control, coordinator.cancel, asyncio.Event()
 
     async def told(run_id: str, *, by: str, reason: str) -> None:
         await cancel(run_id, by=by, reason=reason)
         stopped.set()
 
-    async def stuck(records: Records, run_id: str) -> Control | None:
+    async def stuck(records: RunRecords, run_id: str) -> Control | None:
         if run_id == "stuck":
             await asyncio.Event().wait()
         return await read(records, run_id)
 
     monkeypatch.setattr(coordinator, "cancel", told)
-    monkeypatch.setattr(Records, "read_control", stuck)
+    monkeypatch.setattr(RunRecords, "read_control", stuck)
     monkeypatch.setattr(spending, "LOOK_S", 0.1)
     async with asyncio.timeout(10):
         await Budgets(coordinator).tick()
@@ -225,7 +225,7 @@ async def test_a_burst_that_was_measured_again_for_the_verdict_is_added_up_again
         async def unknown(*_: object) -> None:
             return None
 
-        before.setattr(Records, "read_summary", unknown)
+        before.setattr(PrivateRecords, "read_document", unknown)
         assert (await budgets.read(plan.run_id)).measured_bytes == 7
     await send(coordinator, plan.run_id, 0, 0.3 * GIGABYTE)
     assert (await budgets.read(plan.run_id)).measured_bytes == pytest.approx(0.3 * GIGABYTE)
@@ -241,16 +241,19 @@ async def test_what_a_run_has_cost_is_read_without_its_seconds(
     put_forward(coordinator, (plan.bursts[-1].planned_end_at - NOW).total_seconds() + 30)
     await coordinator.advance(plan.run_id)
     assert await coordinator.summary(plan.run_id) is not None
-    read, names = Records.read_summary, []
+    read, names = PrivateRecords.read_document, []
 
-    async def told(records: Records, run_id: str, name: str) -> bytes | None:
-        names.append(name)
-        return await read(records, run_id, name)
+    async def told(
+        records: PrivateRecords, run_id: str, document: Document, *of: int
+    ) -> bytes | None:
+        names.append(document)
+        return await read(records, run_id, document, *of)
 
-    monkeypatch.setattr(Records, "read_summary", told)
+    monkeypatch.setattr(PrivateRecords, "read_document", told)
     meter = await Budgets(coordinator).read(plan.run_id)
     assert meter.measured_bytes == pytest.approx(0.2 * GIGABYTE)
-    assert [name for name in names if name.startswith("series.")] == []
+    assert names
+    assert Document.SERIES not in names
 
 
 async def test_what_an_older_broadside_measured_is_added_up_from_its_seconds(
@@ -261,9 +264,9 @@ async def test_what_an_older_broadside_measured_is_added_up_from_its_seconds(
     put_forward(coordinator, (plan.bursts[-1].planned_end_at - NOW).total_seconds() + 30)
     await coordinator.advance(plan.run_id)
     records = coordinator.fabric.records
-    for index, closed in (await records.read_closed(plan.run_id, ClosedBurst)).items():
+    for index, closed in (await records.private.read_closed(plan.run_id, ClosedBurst)).items():
         older = closed.model_copy(update={"payload_bytes": None})
-        await records.save_closed(plan.run_id, index, older)
+        await records.private.save_closed(plan.run_id, index, older)
     meter = await Budgets(coordinator).read(plan.run_id)
     assert meter.measured_bytes == pytest.approx(0.1 * GIGABYTE)
 

@@ -44,9 +44,9 @@ from exchange.ports import (
     RecordUnreadable,
     Table,
 )
-from exchange.records import Judging, QueuedBurst, Records, RunHeader, RunOutcome
-from exchange.rows import make_row
+from exchange.records import Document, Judging, QueuedBurst, Records, RunHeader, RunOutcome
 from exchange.second_rows import CHUNK_S, PairSeconds
+from tests.one_table import read_seconds, records_in
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ENDPOINT = Endpoint(agent_id="server-1", address="10.2.1.1", port=5201)
@@ -126,7 +126,7 @@ def watched(table: Table) -> Watched:
 
 @pytest.fixture
 def records(watched: Watched) -> Records:
-    return Records(watched)
+    return records_in(watched)
 
 
 def header(run_id: str, created_at: datetime = AT) -> RunHeader:
@@ -210,7 +210,7 @@ def host(count: int, *, before_count: int = 5, seed: int = 2) -> tuple[HostSecon
 
 
 async def run_ids(records: Records, **bounds: object) -> Sequence[str]:
-    return [header.run_id async for header in records.list_runs(**bounds)]  # type: ignore[arg-type]  # bounds by name, from the cases below
+    return [header.run_id async for header in records.private.list_runs(**bounds)]  # type: ignore[arg-type]  # bounds by name, from the cases below
 
 
 # Runs -----------------------------------------------------------------------------------------
@@ -219,9 +219,9 @@ async def run_ids(records: Records, **bounds: object) -> Sequence[str]:
 async def test_a_run_is_read_as_it_was_created(records: Records) -> None:
     await records.create_run(header("run-1"), b'{"pairs": 30}', control("run-1"))
     assert await records.read_run("run-1") == (header("run-1"), b'{"pairs": 30}')
-    assert await records.read_control("run-1") == control("run-1")
+    assert await records.runs.read_control("run-1") == control("run-1")
     assert await records.read_run("run-2") is None
-    assert await records.read_control("run-2") is None
+    assert await records.runs.read_control("run-2") is None
 
 
 async def test_a_run_id_is_taken_once(records: Records) -> None:
@@ -254,12 +254,12 @@ async def test_a_run_is_open_until_it_has_its_outcome(records: Records) -> None:
     for run_id in ("run-1", "run-2", "run-3"):
         await records.create_run(header(run_id), b"", control(run_id))
     await records.create_run(header("run-4"), b"", control("run-4"), listed=False)
-    assert await records.list_open() == ["run-3", "run-2", "run-1"]
-    await records.save_outcome("run-2", OVER)
-    await records.show_run(header("run-2"))  # late, and again
-    assert await records.list_open() == ["run-3", "run-1"]
+    assert await records.private.list_open() == ["run-3", "run-2", "run-1"]
+    await records.private.save_outcome("run-2", OVER)
+    await records.private.show_run(header("run-2"))  # late, and again
+    assert await records.private.list_open() == ["run-3", "run-1"]
     await records.delete_run(header("run-3"), 0)
-    assert await records.list_open() == ["run-1"]
+    assert await records.private.list_open() == ["run-1"]
     assert sorted(await run_ids(records)) == ["run-1", "run-2"]
 
 
@@ -282,43 +282,45 @@ async def test_a_creation_that_dies_midway_shows_no_half_run(
 async def test_a_lease_moves_forward_only(records: Records) -> None:
     await records.create_run(header("run-1"), b"", control("run-1"))
     later_at = AT + timedelta(minutes=5)
-    assert (await records.renew_lease("run-1", later_at)).lease_until_at == later_at
-    assert (await records.renew_lease("run-1", AT)).lease_until_at == later_at
-    assert await records.read_control("run-1") == Control(run_id="run-1", lease_until_at=later_at)
+    assert (await records.runs.renew_lease("run-1", later_at)).lease_until_at == later_at
+    assert (await records.runs.renew_lease("run-1", AT)).lease_until_at == later_at
+    assert await records.runs.read_control("run-1") == Control(
+        run_id="run-1", lease_until_at=later_at
+    )
 
 
 async def test_the_first_cancel_wins(records: Records) -> None:
     await records.create_run(header("run-1"), b"", control("run-1"))
-    first = await records.cancel_run("run-1", at=AT, by="ann", reason="wrong target")
+    first = await records.runs.cancel_run("run-1", at=AT, by="ann", reason="wrong target")
     assert (first.cancelled_at, first.cancelled_by) == (AT, "ann")
     later_at = AT + timedelta(seconds=1)
-    assert await records.cancel_run("run-1", at=later_at, by="bob", reason="me too") == first
-    assert await records.read_control("run-1") == first
+    assert await records.runs.cancel_run("run-1", at=later_at, by="bob", reason="me too") == first
+    assert await records.runs.read_control("run-1") == first
 
 
 async def test_an_unknown_run_has_no_control(records: Records) -> None:
     with pytest.raises(EntityNotFound, match="run-9"):
-        await records.renew_lease("run-9", AT)
+        await records.runs.renew_lease("run-9", AT)
     with pytest.raises(EntityNotFound, match="run-9"):
-        await records.cancel_run("run-9", at=AT, by="ann", reason="")
+        await records.runs.cancel_run("run-9", at=AT, by="ann", reason="")
 
 
 async def test_a_naive_instant_never_reaches_the_control_row(records: Records) -> None:
     await records.create_run(header("run-1"), b"", control("run-1"))
     with pytest.raises(ValueError, match="cancelled_at"):
-        await records.cancel_run("run-1", at=datetime(2026, 1, 1), by="ann", reason="")  # noqa: DTZ001 - the case
-    assert await records.read_control("run-1") == control("run-1")
+        await records.runs.cancel_run("run-1", at=datetime(2026, 1, 1), by="ann", reason="")  # noqa: DTZ001 - the case
+    assert await records.runs.read_control("run-1") == control("run-1")
 
 
 async def test_a_renewal_keeps_a_concurrent_cancel(records: Records) -> None:
     await records.create_run(header("run-1"), b"", control("run-1"))
     until_at = [AT + timedelta(minutes=n) for n in range(2, 8)]
     await asyncio.gather(
-        *(records.renew_lease("run-1", at) for at in until_at[:3]),
-        records.cancel_run("run-1", at=AT, by="ann", reason="stop"),
-        *(records.renew_lease("run-1", at) for at in until_at[3:]),
+        *(records.runs.renew_lease("run-1", at) for at in until_at[:3]),
+        records.runs.cancel_run("run-1", at=AT, by="ann", reason="stop"),
+        *(records.runs.renew_lease("run-1", at) for at in until_at[3:]),
     )
-    stored = await records.read_control("run-1")
+    stored = await records.runs.read_control("run-1")
     assert stored is not None
     assert (stored.cancelled_at, stored.lease_until_at) == (AT, until_at[-1])
 
@@ -331,48 +333,51 @@ async def test_an_endless_conflict_is_given_up(records: Records, watched: Watche
 
     watched.before_replace = conflict
     with pytest.raises(ExchangeUnavailable, match="run-1"):
-        await records.renew_lease("run-1", AT + timedelta(hours=1))
+        await records.runs.renew_lease("run-1", AT + timedelta(hours=1))
 
 
 async def test_one_coordinator_judges_until_it_falls_silent(records: Records) -> None:
     until_at = AT + timedelta(seconds=30)
     holds = [Judging(by=f"c{index}", until_at=until_at) for index in range(4)]
-    taken = await asyncio.gather(*(records.hold_judging("run-1", hold, AT) for hold in holds))
+    taken = await asyncio.gather(
+        *(records.private.hold_judging("run-1", hold, AT) for hold in holds)
+    )
     assert sum(taken) == 1
     first = holds[taken.index(True)]
     other = Judging(by="other", until_at=until_at + timedelta(seconds=30))
-    assert not await records.hold_judging("run-1", other, until_at - timedelta(seconds=1))
-    assert await records.hold_judging("run-1", first, until_at - timedelta(seconds=1))
-    assert await records.hold_judging("run-1", other, until_at)
-    assert not await records.hold_judging("run-1", first, until_at)
+    assert not await records.private.hold_judging("run-1", other, until_at - timedelta(seconds=1))
+    assert await records.private.hold_judging("run-1", first, until_at - timedelta(seconds=1))
+    assert await records.private.hold_judging("run-1", other, until_at)
+    assert not await records.private.hold_judging("run-1", first, until_at)
 
 
 async def test_sequence_numbers_are_kept_by_burst(records: Records) -> None:
     numbers = [2**40 + 7 * n for n in range(1_000)]
     await records.create_run(header("run-1"), b"", control("run-1"))
-    await records.save_queued("run-1", 0, [0, 0])
-    await records.save_queued("run-1", 12, numbers)
-    await records.save_queued("run-1", 13, [])
-    await records.save_queued("run-1", 0, [8, 9])  # a twin's, later
-    queued = await records.read_queued("run-1")
+    await records.private.save_queued("run-1", 0, [0, 0])
+    await records.private.save_queued("run-1", 12, numbers)
+    await records.private.save_queued("run-1", 13, [])
+    await records.private.save_queued("run-1", 0, [8, 9])  # a twin's, later
+    queued = await records.private.read_queued("run-1")
     assert {index: burst.numbers for index, burst in queued.items()} == {
         0: (0, 0),
         12: tuple(numbers),
         13: (),
     }
     assert queued[0].moved == (None, None)
-    assert await records.read_queued("run-2") == {}
+    assert await records.private.read_queued("run-2") == {}
 
 
 async def test_messages_of_moved_pairs_are_noted_by_whoever_sends_them(
     records: Records, watched: Watched
 ) -> None:
-    await records.save_queued("run-1", 3, [1, 2, 3], [None, 2, None])
+    await records.private.save_queued("run-1", 3, [1, 2, 3], [None, 2, None])
     await asyncio.gather(
-        records.save_moved("run-1", 3, {0: (10, 1)}), records.save_moved("run-1", 3, {2: (12, 3)})
+        records.private.save_moved("run-1", 3, {0: (10, 1)}),
+        records.private.save_moved("run-1", 3, {2: (12, 3)}),
     )
-    await records.save_moved("run-1", 3, {1: (99, 1)})  # an older move's
-    [queued] = (await records.read_queued("run-1")).values()
+    await records.private.save_moved("run-1", 3, {1: (99, 1)})  # an older move's
+    [queued] = (await records.private.read_queued("run-1")).values()
     assert queued == QueuedBurst(numbers=(10, 2, 12), moved=(1, 2, 3))
 
     def conflict() -> None:
@@ -380,26 +385,28 @@ async def test_messages_of_moved_pairs_are_noted_by_whoever_sends_them(
 
     watched.before_replace = conflict
     with pytest.raises(ExchangeUnavailable, match="run-1"):
-        await records.save_moved("run-1", 3, {0: (11, 2)})
+        await records.private.save_moved("run-1", 3, {0: (11, 2)})
 
 
 @pytest.mark.parametrize("size", [0, 10, 70_000, 1_000_000, 9_000_000])
 async def test_a_summary_of_any_size_comes_back(records: Records, size: int) -> None:
     document = random.Random(size).randbytes(size)
-    await records.save_summary("run-1", "burst-0", document)
-    assert await records.read_summary("run-1", "burst-0") == document
-    assert await records.read_summary("run-1", "burst") is None
-    await records.save_summary("run-1", "burst-0", b"shorter")
-    assert await records.read_summary("run-1", "burst-0") == b"shorter"
+    await records.private.save_document("run-1", Document.RUN, document)
+    assert await records.private.read_document("run-1", Document.RUN) == document
+    assert await records.private.read_document("run-1", Document.BURST) is None
+    await records.private.save_document("run-1", Document.RUN, b"shorter")
+    assert await records.private.read_document("run-1", Document.RUN) == b"shorter"
 
 
-async def test_summary_names_may_look_alike(records: Records) -> None:
-    names = ["a", "a.000", "a.001", "ab"]
-    for name in names:
-        await records.save_summary("run-1", name, random.Random(name).randbytes(1_000_000))
-    for name in names:
-        stored = await records.read_summary("run-1", name)
-        assert stored == random.Random(name).randbytes(1_000_000), name
+async def test_a_document_of_a_burst_is_no_other_bursts(records: Records) -> None:
+    places = [(Document.SERIES, None), (Document.SERIES, 0), (Document.BURST, 0)]
+    for document, index in places:
+        await records.private.save_document(
+            "run-1", document, f"{document} {index}".encode(), index
+        )
+    for document, index in places:
+        stored = await records.private.read_document("run-1", document, index)
+        assert stored == f"{document} {index}".encode()
 
 
 @pytest.mark.parametrize("writes_count", range(4))
@@ -409,49 +416,51 @@ async def test_a_half_written_document_is_absent_or_found_out(
     old, new = random.Random(4).randbytes(3_000_000), random.Random(5).randbytes(3_000_000)
     watched.writes_left = writes_count
     with pytest.raises(Died):
-        await records.save_summary("run-1", "s", new)
-    assert await records.read_summary("run-1", "s") is None
+        await records.private.save_document("run-1", Document.RUN, new)
+    assert await records.private.read_document("run-1", Document.RUN) is None
     watched.writes_left = None
-    await records.save_summary("run-1", "s", old)
+    await records.private.save_document("run-1", Document.RUN, old)
     watched.writes_left = writes_count
     with pytest.raises(Died):
-        await records.save_summary("run-1", "s", new)
+        await records.private.save_document("run-1", Document.RUN, new)
     if writes_count == 0:
-        assert await records.read_summary("run-1", "s") == old
+        assert await records.private.read_document("run-1", Document.RUN) == old
     else:
-        with pytest.raises(RecordUnreadable, match=r"run-1\|summary\.s"):
-            await records.read_summary("run-1", "s")
+        with pytest.raises(RecordUnreadable, match=r"run-1\|summary\.run"):
+            await records.private.read_document("run-1", Document.RUN)
     watched.writes_left = None
-    await records.save_summary("run-1", "s", new)
-    assert await records.read_summary("run-1", "s") == new
+    await records.private.save_document("run-1", Document.RUN, new)
+    assert await records.private.read_document("run-1", Document.RUN) == new
 
 
 # Jobs -----------------------------------------------------------------------------------------
 
 
 async def test_a_job_is_claimed_once(records: Records) -> None:
-    assert await records.claim(job(), claim("client-1"))
-    assert not await records.claim(job(), claim("client-2"))
+    assert await records.bursts.claim(job(), claim("client-1"))
+    assert not await records.bursts.claim(job(), claim("client-2"))
     again_at = AT + timedelta(seconds=1)
-    assert not await records.claim(job(), claim("client-1", again_at)), "an earlier delivery has it"
-    assert await records.read_claims("run-1", 0) == {0: claim("client-1")}
+    assert not await records.bursts.claim(job(), claim("client-1", again_at)), (
+        "an earlier delivery has it"
+    )
+    assert await records.bursts.read_claims("run-1", 0) == {0: claim("client-1")}
 
 
 async def test_the_same_claim_whose_answer_was_lost_still_holds(records: Records) -> None:
-    assert await records.claim(job(), claim("client-1"))
-    assert await records.claim(job(), claim("client-1"))
+    assert await records.bursts.claim(job(), claim("client-1"))
+    assert await records.bursts.claim(job(), claim("client-1"))
 
 
 async def test_claims_and_reports_are_read_by_pair(records: Records) -> None:
     for pair_index in (2, 0, 11):
-        assert await records.claim(job(pair_index), claim())
+        assert await records.bursts.claim(job(pair_index), claim())
         armed = claim().model_copy(update={"phase": Phase.ARMED, "armed_at": AT})
-        await records.save_claim(job(pair_index), armed)
-    assert await records.claim(job(0, burst_index=1), claim())
-    claims = await records.read_claims("run-1", 0)
+        await records.bursts.save_claim(job(pair_index), armed)
+    assert await records.bursts.claim(job(0, burst_index=1), claim())
+    claims = await records.bursts.read_claims("run-1", 0)
     assert list(claims) == [0, 2, 11]
-    assert list(await records.read_claims("run-1", 0, range(1, 11))) == [2]
-    assert list(await records.read_claims("run-1", 0, range(2, 12))) == [2, 11]
+    assert list(await records.bursts.read_claims("run-1", 0, range(1, 11))) == [2]
+    assert list(await records.bursts.read_claims("run-1", 0, range(2, 12))) == [2, 11]
     assert {c.phase for c in claims.values()} == {Phase.ARMED}
 
     def report(pair_index: int, outcome: Outcome) -> JobReport:
@@ -467,13 +476,13 @@ async def test_claims_and_reports_are_read_by_pair(records: Records) -> None:
             reported_at=AT,
         )
 
-    await records.save_report(report(3, Outcome.ABANDONED))
-    await records.save_report(report(3, Outcome.MEASURED))
-    await records.save_report(report(1, Outcome.MISSED))
-    assert list(await records.read_reports("run-1", 0, range(2))) == [1]
-    reports = await records.read_reports("run-1", 0)
+    await records.bursts.save_report(report(3, Outcome.ABANDONED))
+    await records.bursts.save_report(report(3, Outcome.MEASURED))
+    await records.bursts.save_report(report(1, Outcome.MISSED))
+    assert list(await records.bursts.read_reports("run-1", 0, range(2))) == [1]
+    reports = await records.bursts.read_reports("run-1", 0)
     assert reports == {1: report(1, Outcome.MISSED), 3: report(3, Outcome.MEASURED)}
-    assert await records.read_reports("run-1", 1) == {}
+    assert await records.bursts.read_reports("run-1", 1) == {}
 
 
 async def test_a_1740_s_burst_is_at_most_eight_rows_a_pair(
@@ -481,28 +490,28 @@ async def test_a_1740_s_burst_is_at_most_eight_rows_a_pair(
 ) -> None:
     up, down = track(1740), track(1740, flow=Flow.DOWN, seed=9)
     seen = host(1740 + 60 + 30, before_count=30)  # a minute of engine warm-up, and the margins
-    await records.save_seconds(job(), [up, down], seen)
+    await records.bursts.save_seconds(job(), [up, down], seen)
     server = [replace(up, side=Side.SERVER), replace(down, side=Side.SERVER)]
-    await records.save_test(server_test(), server, seen)
+    await records.bursts.save_test(server_test(), server, seen)
     chunks = [key for key in watched.written if "chunk" in key]
     assert len(chunks) <= 8
-    [seconds] = await records.read_seconds("run-1", 0)
+    [seconds] = await read_seconds(records, "run-1", 0)
     assert seconds == PairSeconds(pair_index=0, tracks=(up, down), host=seen)
-    [test] = await records.read_tests(AT, AT + timedelta(seconds=1))
+    [test] = await records.bursts.read_tests(AT, AT + timedelta(seconds=1))
     assert (test.test, test.tracks, test.host) == (server_test(), tuple(server), seen)
 
 
 async def test_seconds_of_many_pairs_stay_apart(records: Records) -> None:
-    await records.save_seconds(job(7), [track(700, seed=7)], host(700, seed=7))
-    await records.save_seconds(job(2), [track(3, seed=2)], ())
-    await records.save_seconds(job(30), (), host(3, seed=30))
-    await records.save_seconds(job(2, burst_index=1), [track(5)], ())
-    assert await records.read_seconds("run-1", 0) == [
+    await records.bursts.save_seconds(job(7), [track(700, seed=7)], host(700, seed=7))
+    await records.bursts.save_seconds(job(2), [track(3, seed=2)], ())
+    await records.bursts.save_seconds(job(30), (), host(3, seed=30))
+    await records.bursts.save_seconds(job(2, burst_index=1), [track(5)], ())
+    assert await read_seconds(records, "run-1", 0) == [
         PairSeconds(pair_index=2, tracks=(track(3, seed=2),), host=()),
         PairSeconds(pair_index=7, tracks=(track(700, seed=7),), host=host(700, seed=7)),
         PairSeconds(pair_index=30, tracks=(), host=host(3, seed=30)),
     ]
-    assert await records.read_seconds("run-1", 2) == []
+    assert await read_seconds(records, "run-1", 2) == []
 
 
 async def test_live_uploads_add_up_to_one_whole_save(records: Records, watched: Watched) -> None:
@@ -511,29 +520,29 @@ async def test_live_uploads_add_up_to_one_whole_save(records: Records, watched: 
     for count in range(7, 1741, 7):  # every 7 s; the host's readings come 4 s behind
         sofar = replace(whole, intervals=whole.intervals[:count])
         watched.written.clear()
-        await records.save_seconds(job(), [sofar], seen[: max(0, count + 1)], from_s=from_s)
+        await records.bursts.save_seconds(job(), [sofar], seen[: max(0, count + 1)], from_s=from_s)
         closed_rewrites_count += len(watched.written) - 1
         from_s = sofar.intervals[-1].end_s
     assert closed_rewrites_count <= 2 * (1740 // CHUNK_S), "a live upload rewrites the open chunk"
-    await records.save_seconds(job(), [whole], seen, from_s=from_s)
-    [seconds] = await records.read_seconds("run-1", 0)
+    await records.bursts.save_seconds(job(), [whole], seen, from_s=from_s)
+    [seconds] = await read_seconds(records, "run-1", 0)
     assert seconds == PairSeconds(pair_index=0, tracks=(whole,), host=seen)
 
 
 async def test_a_later_estimate_of_the_first_data_counts(records: Records) -> None:
     early = track(CHUNK_S - 10)
-    await records.save_seconds(job(), [early], ())
+    await records.bursts.save_seconds(job(), [early], ())
     late = replace(track(CHUNK_S + 30), first_data_at_s=early.first_data_at_s - 0.004)
-    await records.save_seconds(job(), [late], (), from_s=CHUNK_S + 20.0)
-    [seconds] = await records.read_seconds("run-1", 0)
+    await records.bursts.save_seconds(job(), [late], (), from_s=CHUNK_S + 20.0)
+    [seconds] = await read_seconds(records, "run-1", 0)
     assert seconds.tracks[0].first_data_at_s == late.first_data_at_s
 
 
 async def test_omitted_seconds_keep_their_place_before_the_test(records: Records) -> None:
     warm_up = tuple(replace(interval, omitted=True) for interval in intervals(3, seed=3))
     whole = replace(track(20), intervals=warm_up + intervals(20))
-    await records.save_seconds(job(), [whole], ())
-    [seconds] = await records.read_seconds("run-1", 0)
+    await records.bursts.save_seconds(job(), [whole], ())
+    [seconds] = await read_seconds(records, "run-1", 0)
     assert seconds.tracks == (whole,)
 
 
@@ -547,44 +556,44 @@ async def test_tenth_seconds_of_the_worst_noise_still_fit(records: Records) -> N
         for interval in fine.intervals
     )
     fine = replace(fine, intervals=wild)
-    await records.save_seconds(job(), [fine], ())
-    [seconds] = await records.read_seconds("run-1", 0)
+    await records.bursts.save_seconds(job(), [fine], ())
+    [seconds] = await read_seconds(records, "run-1", 0)
     assert seconds.tracks == (fine,)
 
 
 async def test_raw_output_comes_back_over_many_rows(records: Records, watched: Watched) -> None:
     text = random.Random(8).randbytes(12_000_000)
-    await records.save_raw("run-1", 0, 4, text)
+    await records.bursts.save_raw("run-1", 0, 4, text)
     assert len(watched.written) > 1
-    assert await records.read_raw("run-1", 0, 4) == text
-    assert await records.read_raw("run-1", 0, 5) is None
+    assert await records.bursts.read_raw("run-1", 0, 4) == text
+    assert await records.bursts.read_raw("run-1", 0, 5) is None
 
 
 async def test_a_servers_raw_output_lies_under_its_test(table: Table, records: Records) -> None:
-    await records.save_test(server_test(), [track(10, side=Side.SERVER)], host(10))
-    await records.save_server_raw(server_test(), b"what the server saw")
-    assert await records.read_server_raw(server_test()) == b"what the server saw"
+    await records.bursts.save_test(server_test(), [track(10, side=Side.SERVER)], host(10))
+    await records.bursts.save_server_raw(server_test(), b"what the server saw")
+    assert await records.bursts.read_server_raw(server_test()) == b"what the server saw"
     other = server_test(AT + timedelta(milliseconds=1))
-    assert await records.read_server_raw(other) is None
-    assert len(await records.read_tests(AT, AT + timedelta(hours=1))) == 1
-    assert await records.delete_tests(AT) == 2  # the test and its seconds
-    assert await records.read_server_raw(server_test()) is None
+    assert await records.bursts.read_server_raw(other) is None
+    assert len(await records.bursts.read_tests(AT, AT + timedelta(hours=1))) == 1
+    assert await records.bursts.delete_tests(AT) == 2  # the test and its seconds
+    assert await records.bursts.read_server_raw(server_test()) is None
 
 
 async def test_raw_output_is_found_wherever_it_is(
     table: Table, records: Records, raw: RawStore
 ) -> None:
-    """In the raw store, and in the table from before the exchange had one."""
-    with_store = Records(table, raw)
-    await records.save_raw("run-1", 0, 1, b"old")
-    await with_store.save_raw("run-1", 0, 0, b"new")
+    """In the store of today, and in the table from before there was one."""
+    with_store = records_in(table, raw)
+    await records.bursts.save_raw("run-1", 0, 1, b"old")
+    await with_store.bursts.save_raw("run-1", 0, 0, b"new")
     for pair_index, text in enumerate([b"new", b"old"]):
-        assert await with_store.read_raw("run-1", 0, pair_index) == text
-    assert await with_store.read_raw("run-1", 0, 2) is None
+        assert await with_store.bursts.read_raw("run-1", 0, pair_index) == text
+    assert await with_store.bursts.read_raw("run-1", 0, 2) is None
     await with_store.create_run(header("run-1"), b"plan", control("run-1"))
     await with_store.delete_run(header("run-1"), 1)
     for pair_index in range(2):
-        assert await with_store.read_raw("run-1", 0, pair_index) is None
+        assert await with_store.bursts.read_raw("run-1", 0, pair_index) is None
 
 
 # Server ends ----------------------------------------------------------------------------------
@@ -594,28 +603,28 @@ async def test_tests_are_found_by_their_start_over_hours_and_agents(records: Rec
     starts = [AT + timedelta(minutes=20 * n, microseconds=n) for n in range(9)]  # three hours
     for at in starts:
         for agent_id in ("server-1", "server.chunk.1"):
-            await records.save_test(
+            await records.bursts.save_test(
                 server_test(at, agent_id), [track(600, side=Side.SERVER)], host(600)
             )
-    found = await records.read_tests(starts[1], starts[7])
+    found = await records.bursts.read_tests(starts[1], starts[7])
     assert [(t.test.started_at, t.test.agent_id) for t in found] == [
         (at, agent_id) for at in starts[1:7] for agent_id in ("server-1", "server.chunk.1")
     ]
     assert all(t.tracks == (track(600, side=Side.SERVER),) for t in found)
     after_all_at = starts[8] + timedelta(microseconds=1)
-    assert await records.read_tests(after_all_at, AT + timedelta(days=1)) == []
-    assert await records.read_tests(starts[7], starts[1]) == []
-    assert len(await records.read_tests(AT, AT + timedelta(days=1))) == 18
+    assert await records.bursts.read_tests(after_all_at, AT + timedelta(days=1)) == []
+    assert await records.bursts.read_tests(starts[7], starts[1]) == []
+    assert len(await records.bursts.read_tests(AT, AT + timedelta(days=1))) == 18
 
 
 async def test_a_test_is_saved_again_under_its_own_key(records: Records) -> None:
     running = server_test()
-    await records.save_test(running, (), ())
-    await records.save_test(running, [track(10, side=Side.SERVER)], host(10))
+    await records.bursts.save_test(running, (), ())
+    await records.bursts.save_test(running, [track(10, side=Side.SERVER)], host(10))
     ended = running.model_copy(update={"ended_at": AT + timedelta(seconds=30)})
     whole = track(30, side=Side.SERVER)
-    await records.save_test(ended, [whole], host(30), from_s=10.0)
-    [stored] = await records.read_tests(AT, AT + timedelta(hours=1))
+    await records.bursts.save_test(ended, [whole], host(30), from_s=10.0)
+    [stored] = await records.bursts.read_tests(AT, AT + timedelta(hours=1))
     assert (stored.test, stored.tracks, stored.host) == (ended, (whole,), host(30))
 
 
@@ -627,33 +636,33 @@ async def test_a_deleted_run_leaves_nothing_and_its_neighbours_everything(
 ) -> None:
     for run_id in ("run-1", "run-10"):
         await records.create_run(header(run_id), b"plan", control(run_id))
-        await records.save_queued(run_id, 0, [1, 2])
-        await records.save_summary(run_id, "run", b"summary")
+        await records.private.save_queued(run_id, 0, [1, 2])
+        await records.private.save_document(run_id, Document.RUN, b"summary")
         for burst_index in range(2):
             a_job = job(burst_index=burst_index).model_copy(update={"run_id": run_id})
-            assert await records.claim(a_job, claim())
-            await records.save_seconds(a_job, [track(10)], host(10))
-            await records.save_raw(run_id, burst_index, 0, b"raw")
+            assert await records.bursts.claim(a_job, claim())
+            await records.bursts.save_seconds(a_job, [track(10)], host(10))
+            await records.bursts.save_raw(run_id, burst_index, 0, b"raw")
     rows_count = await records.delete_run(header("run-1"), 2)
     assert rows_count == 5 + 2 * 2 + 1  # of the run, of each burst, in the list
     bursts = [f"{kind}.run-1.{n:05d}" for kind in ("burst", "raw") for n in range(2)]
     for partition in ("run.run-1", *bursts):
         assert [row async for row in table.scan(partition)] == []
-    assert [h.run_id async for h in records.list_runs()] == ["run-10"]
+    assert [h.run_id async for h in records.private.list_runs()] == ["run-10"]
     assert await records.read_run("run-10") is not None
-    assert await records.read_raw("run-10", 1, 0) == b"raw"
+    assert await records.bursts.read_raw("run-10", 1, 0) == b"raw"
     assert await records.delete_run(header("run-1"), 2) == 0
 
 
 async def test_an_hours_tests_go_at_once(records: Records) -> None:
     later_at = AT + timedelta(hours=1)
     for at in (AT, later_at):
-        await records.save_test(server_test(at), [track(10, side=Side.SERVER)], host(10))
-    assert await records.has_tests(AT)
-    assert not await records.has_tests(AT - timedelta(hours=1))
-    assert await records.delete_tests(AT) == 2
-    assert not await records.has_tests(AT)
-    assert await records.has_tests(later_at)
+        await records.bursts.save_test(server_test(at), [track(10, side=Side.SERVER)], host(10))
+    assert await records.bursts.has_tests(AT)
+    assert not await records.bursts.has_tests(AT - timedelta(hours=1))
+    assert await records.bursts.delete_tests(AT) == 2
+    assert not await records.bursts.has_tests(AT)
+    assert await records.bursts.has_tests(later_at)
 
 
 # Presence -------------------------------------------------------------------------------------
@@ -672,26 +681,26 @@ def presence(agent_id: str, role: Role = Role.CLIENT) -> Presence:
 
 
 async def test_agents_come_beat_and_leave(records: Records) -> None:
-    await records.beat(presence("a"))
-    await records.beat(presence("a", Role.SERVER))
+    await records.fleet.beat(presence("a"))
+    await records.fleet.beat(presence("a", Role.SERVER))
     later = presence("a").model_copy(update={"beat_at": AT + timedelta(seconds=5)})
-    await records.beat(later)
-    assert await records.read_presences() == [later, presence("a", Role.SERVER)]
-    await records.leave(Role.SERVER, "a")
-    await records.leave(Role.SERVER, "never-there")
-    assert await records.read_presences() == [later]
+    await records.fleet.beat(later)
+    assert await records.fleet.read_presences() == [later, presence("a", Role.SERVER)]
+    await records.fleet.leave(Role.SERVER, "a")
+    await records.fleet.leave(Role.SERVER, "never-there")
+    assert await records.fleet.read_presences() == [later]
 
 
 async def test_one_agent_of_another_version_does_not_hide_the_fleet(
     records: Records, table: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await records.beat(presence("a"))
+    await records.fleet.beat(presence("a"))
     foreign = '{"agent_id": "b", "hair": "long"}'
     await table.insert(
         Entity(partition_key="presence", row_key="client.b", properties={"json": foreign})
     )
     with caplog.at_level(logging.WARNING, "exchange.records"):
-        assert await records.read_presences() == [presence("a")]
+        assert await records.fleet.read_presences() == [presence("a")]
     assert "client.b" in caplog.text
 
 
@@ -704,22 +713,27 @@ async def test_an_unreadable_row_is_named(records: Records, table: Table) -> Non
 
     await table.insert(burst_row("claim.00000", json='{"job_id": 1}'))
     with pytest.raises(RecordUnreadable, match=r"claim\.00000.*Claim"):
-        await records.read_claims("run-1", 0)
+        await records.bursts.read_claims("run-1", 0)
     await table.insert(burst_row("report.00000"))
     with pytest.raises(RecordUnreadable, match=r"report\.00000.*JobReport"):
-        await records.read_reports("run-1", 0)
+        await records.bursts.read_reports("run-1", 0)
     await table.insert(burst_row("chunk.client.00000.000", host_0=b"nonsense"))
     with pytest.raises(RecordUnreadable, match=r"chunk\.client\.00000\.000.*not a Broadside chunk"):
-        await records.read_seconds("run-1", 0)
-    await records.save_seconds(job(), [track(3)], ())
+        await read_seconds(records, "run-1", 0)
+    await records.bursts.save_seconds(job(), [track(3)], ())
     stored = await table.get("burst.run-1.00000", "chunk.client.00000.000")
     assert stored is not None
     packed = stored.properties["client_up_0"]
     assert isinstance(packed, bytes)
     await table.upsert(burst_row("chunk.client.00000.000", client_up_0=packed))
     with pytest.raises(RecordUnreadable, match="first_data_at"):
-        await records.read_seconds("run-1", 0)
-    raw = make_row("raw.run-1.00000", "client.00000.000", {"part_0": b"x"})
-    await table.insert(raw)
+        await read_seconds(records, "run-1", 0)
+    await table.insert(
+        Entity(
+            partition_key="raw.run-1.00000",
+            row_key="client.00000.000",
+            properties={"part_0": b"x"},
+        )
+    )
     with pytest.raises(RecordUnreadable, match="rows_count"):
-        await records.read_raw("run-1", 0, 0)
+        await records.bursts.read_raw("run-1", 0, 0)

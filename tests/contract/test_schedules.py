@@ -18,8 +18,10 @@ from exchange.embedded.sqlite_fabric import EmbeddedQueue
 from exchange.fabric import Fabric
 from exchange.messages import AgentState, Presence, Role
 from exchange.ports import Entity
+from exchange.records import Document
 from exchange.rows import make_row, message_row
 from tests.contract.adapters import Place
+from tests.one_table import fabric_in
 from tests.unit.coordinator.fleet import presence
 
 BEGIN = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
@@ -68,7 +70,7 @@ class Site:
         for role in (Role.CLIENT, Role.SERVER):
             told = {"beat_at": self.clock.at, "state": AgentState.IDLE} | changes
             agent: Presence = presence(role, 1, **told)
-            await self.twins[0].fabric.records.beat(agent)
+            await self.twins[0].fabric.records.fleet.beat(agent)
 
     async def race(self, seconds: float = 0) -> None:
         """Put the clock forward, and let both look at once, twice."""
@@ -95,12 +97,12 @@ async def site(table_place: Place, tmp_path: Path) -> AsyncIterator[Site]:
         queue = EmbeddedQueue(
             tmp_path / "queue", lock_s=60, deliveries_max_count=5, duplicates_s=600, busy_s=30
         )
-        fabric = Fabric(queue=queue, table=table_place.open_table())
+        fabric = fabric_in(queue, table_place.open_table())
         coordinator = Coordinator(fabric, now=clock.now)
         return Twin(
             fabric=fabric,
             coordinator=coordinator,
-            schedules=Schedules(fabric.table, coordinator, now=clock.now),
+            schedules=Schedules(fabric.private, coordinator, now=clock.now),
         )
 
     site = Site(clock=clock, twins=(twin(), twin()))
@@ -144,7 +146,7 @@ async def test_schedules_of_one_instant_do_not_wait_for_each_others_jobs(
         assert [row.state for row in await site.history(name)] == [FiringState.LAUNCHED]
     await coordinator.tick()
     for run_id in await site.run_ids():
-        assert list(await site.twins[0].fabric.records.read_queued(run_id)) == [0]
+        assert list(await site.twins[0].fabric.records.private.read_queued(run_id)) == [0]
 
 
 async def test_a_schedule_ends_after_its_runs(site: Site) -> None:
@@ -161,7 +163,7 @@ async def test_a_schedule_ends_after_its_runs(site: Site) -> None:
 
 
 async def test_a_schedule_that_cannot_be_read_stops_no_other(site: Site) -> None:
-    table = site.twins[0].fabric.table
+    table = site.twins[0].fabric.private
     await table.insert(make_row("schedules", "another", {"json": '{"name": "another"}'}))
     await site.add()
     await site.race(seconds=60)
@@ -227,7 +229,7 @@ async def test_what_a_dead_coordinator_had_stored_goes_with_an_instant_that_is_m
     await heir.schedules.tick()
     assert await site.states() == ["missed"]
     assert await records.read_run(hidden[0]) is None
-    assert await records.read_control(hidden[0]) is None
+    assert await records.runs.read_control(hidden[0]) is None
 
 
 async def test_a_coordinator_that_was_only_slow_does_not_launch_a_second_run(
@@ -259,13 +261,17 @@ async def test_a_coordinator_that_was_only_slow_does_not_launch_a_second_run(
     (won,) = await site.run_ids()
     records = heir.fabric.records
     assert await records.read_run(hidden[0]) is None  # dropped by who took over
-    await records.save_summary(hidden[0], "price", b"{}")  # what the slow one was writing still
+    await records.private.save_document(
+        hidden[0], Document.PRICE, b"{}"
+    )  # what the slow one was writing still
     go_on.set()
     await firing
     await site.race(seconds=1)
     assert await site.run_ids() == [won]
     assert [row.run_id for row in await site.history()] == [won]
-    assert await records.read_summary(hidden[0], "price") is None  # and by itself, once it knows
+    assert (
+        await records.private.read_document(hidden[0], Document.PRICE) is None
+    )  # and by itself, once it knows
 
 
 async def test_a_run_of_a_schedule_that_is_removed_while_it_fires_is_dropped(
@@ -295,7 +301,7 @@ async def test_of_a_long_history_only_the_newest_rows_are_read(
 ) -> None:
     instants = [BEGIN - timedelta(seconds=apart_s * back) for back in reversed(range(1500))]
     await site.add(created_at=instants[0])
-    table = site.twins[0].fabric.table
+    table = site.twins[0].fabric.private
     fired = [
         Firing(instant_at=at, state=FiringState.MISSED, noted_at=at, reason="nobody")
         for at in instants
@@ -331,7 +337,7 @@ async def test_overlap_skips_queues_or_cancels(site: Site) -> None:
         FiringState.WAITING,
         f"run {first['queue']} is not over",
     )
-    control = await site.twins[0].fabric.records.read_control(first["cancel"] or "")
+    control = await site.twins[0].fabric.records.runs.read_control(first["cancel"] or "")
     assert control is not None
     assert control.cancelled_by == "schedule cancel"
     assert "schedule cancel: its instant 2026-11-20 12:02:00Z is due" in (

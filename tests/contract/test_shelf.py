@@ -6,7 +6,7 @@ import pytest
 
 from exchange.messages import Message
 from exchange.ports import EntityExists, EntityNotFound, RecordUnreadable, Table
-from exchange.shelf import Shelf
+from exchange.records.shelf import Shelf
 
 
 class Score(Message):

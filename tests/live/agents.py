@@ -22,6 +22,7 @@ from exchange.messages import Control, Job, JobReport, Presence
 from exchange.ports import Outgoing
 from exchange.records import RunHeader
 from exchange.second_rows import PairSeconds, TestSeconds
+from tests.one_table import read_seconds
 
 REPORT_WITHIN_S: Final = 25.0
 START_S: Final = 3.5  # s from launch to the instant: room to claim and arm on busy cores
@@ -199,7 +200,7 @@ class Range:
         deadline_s = time.monotonic() + within_s
         latest: Presence | None = None
         while time.monotonic() < deadline_s:
-            for latest in await self.fabric.records.read_presences():
+            for latest in await self.fabric.records.fleet.read_presences():
                 if latest.agent_id == agent_id and ready(latest):
                     return latest
             await asyncio.sleep(0.1)
@@ -253,7 +254,7 @@ class Range:
         """Wait for a job's report."""
         deadline_s = time.monotonic() + within_s
         while time.monotonic() < deadline_s:
-            reports = await self.fabric.records.read_reports(job.run_id, job.burst_index)
+            reports = await self.fabric.records.bursts.read_reports(job.run_id, job.burst_index)
             if job.pair_index in reports:
                 return reports[job.pair_index]
             await asyncio.sleep(0.1)
@@ -264,7 +265,7 @@ class Range:
         """Wait until a job is claimed, or until its client uploaded so many intervals."""
         async with asyncio.timeout(REPORT_WITHIN_S):
             while True:
-                claims = await self.fabric.records.read_claims(job.run_id, job.burst_index)
+                claims = await self.fabric.records.bursts.read_claims(job.run_id, job.burst_index)
                 seconds = await self.seconds(job) if intervals_count else None
                 seen = max((len(t.intervals) for t in seconds.tracks), default=0) if seconds else 0
                 if claims and seen >= intervals_count:
@@ -277,13 +278,13 @@ class Range:
         """
         async with asyncio.timeout(REPORT_WITHIN_S):
             while True:
-                claims = await self.fabric.records.read_claims(job.run_id, job.burst_index)
+                claims = await self.fabric.records.bursts.read_claims(job.run_id, job.burst_index)
                 if any(getattr(claim, instant) is not None for claim in claims.values()):
                     return
                 await asyncio.sleep(0.05)
 
     async def seconds(self, job: Job) -> PairSeconds | None:
-        found = await self.fabric.records.read_seconds(job.run_id, job.burst_index)
+        found = await read_seconds(self.fabric.records, job.run_id, job.burst_index)
         return found[0] if found else None
 
     async def tests(
@@ -294,7 +295,7 @@ class Range:
         found: list[TestSeconds] = []
         while time.monotonic() < deadline_s:
             now = datetime.now(UTC)
-            tests = await self.fabric.records.read_tests(now - timedelta(minutes=5), now)
+            tests = await self.fabric.records.bursts.read_tests(now - timedelta(minutes=5), now)
             found = [t for t in tests if t.test.endpoint.port == port and ready(t)]
             if found:
                 return found[-1]

@@ -28,7 +28,6 @@ from exchange.messages import (
     StartMethod,
     Track,
 )
-from exchange.records import Records
 from tests.live.agents import (
     AgentProcess,
     Range,
@@ -38,6 +37,7 @@ from tests.live.agents import (
     until,
 )
 from tests.live.ports import free_port
+from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable, make_tools
 
 pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
@@ -147,10 +147,10 @@ async def test_a_job_is_measured_at_both_ends(pair: Pair) -> None:
     assert (received.side, received.flow) == (Side.SERVER, Flow.UP)
     assert_seconds_carry(received, totals.received_bytes)
 
-    raw = await site.fabric.records.read_raw(job.run_id, 0, 0)
+    raw = await site.fabric.records.bursts.read_raw(job.run_id, 0, 0)
     assert raw is not None
     assert b"sum_received" in raw
-    claim = (await site.fabric.records.read_claims(job.run_id, 0))[0]
+    claim = (await site.fabric.records.bursts.read_claims(job.run_id, 0))[0]
     assert claim.phase is Phase.REPORTED
     assert None not in (claim.armed_at, claim.running_at, claim.clock)
 
@@ -176,7 +176,7 @@ async def test_cancelled_before_the_instant_sends_nothing(pair: Pair) -> None:
     await site.presence("server-1", lambda presence: presence.ports == (port,))
     job = await site.launch(port)
     await site.reached(job, "armed_at")
-    await site.fabric.records.cancel_run(
+    await site.fabric.records.runs.cancel_run(
         job.run_id, at=datetime.now(UTC), by="ann", reason="too dear"
     )
     report = await site.report(job)
@@ -194,7 +194,9 @@ async def test_cancelled_while_running_stops_within_five_seconds(pair: Pair) -> 
     await site.reached(job, "running_at")
     await asyncio.sleep(2.0)
     cancelled_at = datetime.now(UTC)
-    await site.fabric.records.cancel_run(job.run_id, at=cancelled_at, by="ann", reason="enough")
+    await site.fabric.records.runs.cancel_run(
+        job.run_id, at=cancelled_at, by="ann", reason="enough"
+    )
     report = await site.report(job)
     assert (report.outcome, report.reason) == (Outcome.ABANDONED, "cancelled by ann: enough")
     assert report.ended_at is not None
@@ -247,12 +249,12 @@ async def test_a_lapsed_lease_stops_a_running_burst(site: Range, any_engine: Ipe
     assert dead[refused.job_id].reason == "Refused"
     assert "192.0.2.99" in dead[refused.job_id].description
     assert "claim_lost" in site.words("client-l")
-    (claim,) = (await site.fabric.records.read_claims(late.run_id, 0)).values()
+    (claim,) = (await site.fabric.records.bursts.read_claims(late.run_id, 0)).values()
     assert (await site.report(late)).reported_at < report.reported_at  # not written again
     assert claim.phase is Phase.REPORTED
     for agent in site.agents:
         assert agent.stop() == 0
-    assert await site.fabric.records.read_presences() == []
+    assert await site.fabric.records.fleet.read_presences() == []
 
 
 async def test_a_busy_server_is_tried_again_until_it_is_free(
@@ -288,12 +290,12 @@ async def test_nothing_is_lost_while_the_table_is_away(site: Range, any_engine: 
     await site.presence("server-o", lambda presence: presence.ports == (port,))
     job = await site.launch(port, duration_s=6)
     await site.under_way(job, intervals_count=1)
-    table = sqlite3.connect(site.fabric_settings.data_dir / "table.sqlite3", isolation_level=None)
+    table = sqlite3.connect(site.fabric_settings.data_dir / "results.sqlite3", isolation_level=None)
     table.execute("BEGIN IMMEDIATE")
     try:
         spools = [site.folder / f"spool-{agent_id}" for agent_id in ("client-o", "server-o")]
         await until(lambda: all(any(spool.glob("*.row")) for spool in spools), within_s=40)
-        assert await site.fabric.records.read_reports(job.run_id, 0) == {}
+        assert await site.fabric.records.bursts.read_reports(job.run_id, 0) == {}
     finally:
         table.rollback()
         table.close()
@@ -329,7 +331,7 @@ async def test_without_an_engine_no_job_is_taken(site: Range, any_engine: Iperf3
     assert presence.engine_version is None
     job = await site.launch(free_port(), starts_in_s=1.0)
     await asyncio.sleep(1.0)
-    assert await site.fabric.records.read_claims(job.run_id, 0) == {}
+    assert await site.fabric.records.bursts.read_claims(job.run_id, 0) == {}
     client.kill()
 
 
@@ -362,8 +364,8 @@ async def test_a_killed_client_leaves_the_servers_record_and_no_engine(
     (track,) = test.tracks
     assert len(track.intervals) >= 2
     assert sum(i.transferred_bytes for i in track.intervals) > 2_000_000
-    assert await site.fabric.records.read_reports(job.run_id, 0) == {}
-    claim = (await site.fabric.records.read_claims(job.run_id, 0))[0]
+    assert await site.fabric.records.bursts.read_reports(job.run_id, 0) == {}
+    claim = (await site.fabric.records.bursts.read_claims(job.run_id, 0))[0]
     assert claim.phase is Phase.RUNNING
     await site.presence("server-k", lambda presence: presence.ports == (port,))
     server.stop()
@@ -432,7 +434,7 @@ async def test_a_server_that_is_to_listen_elsewhere_is_not_free_until_it_does(
 ) -> None:
     """A tunnel has come or gone: nobody may be sent to the server that is on its way out."""
     port = free_port()
-    tools = replace(make_tools(Records(MemoryTable())), engine=any_engine)
+    tools = replace(make_tools(records_in(MemoryTable())), engine=any_engine)
     served = ServedPort(port=port, tools=tools, begun=asyncio.Event())
     serving = asyncio.create_task(served.serve())
 

@@ -273,8 +273,8 @@ async def test_a_path_that_is_no_run_id_is_unknown(http: httpx.AsyncClient) -> N
 
 async def test_metrics_are_the_documented_ones(fabric: Fabric, http: httpx.AsyncClient) -> None:
     await store_run(fabric, RUN)
-    await fabric.records.beat(presence(Role.CLIENT, 1, beat_at=datetime.now(UTC)))
-    await fabric.records.beat(presence(Role.SERVER, 1))
+    await fabric.records.fleet.beat(presence(Role.CLIENT, 1, beat_at=datetime.now(UTC)))
+    await fabric.records.fleet.beat(presence(Role.SERVER, 1))
     answer = await get(http, "/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
     families = {f.name: f for f in text_string_to_metric_families(answer.text)}
@@ -313,7 +313,7 @@ async def test_a_list_tells_how_a_run_ended_after_a_coordinator_that_died_before
 ) -> None:
     await store_run(fabric, RUN, told=False)
     await Coordinator(fabric).tick()
-    (told,) = [header async for _, header in fabric.records.scan_runs()]
+    (told,) = [header async for _, header in fabric.records.private.scan_runs()]
     assert told.outcome is not None
     assert told.outcome.verdict == measured(SMALL)[2].verdict.value
 
@@ -323,7 +323,7 @@ async def test_every_example_request_works_and_every_answer_keeps_its_form(
 ) -> None:
     for role in Role:
         for index in (1, 2):
-            await fabric.records.beat(presence(role, index, beat_at=datetime.now(UTC)))
+            await fabric.records.fleet.beat(presence(role, index, beat_at=datetime.now(UTC)))
     app = create_app(Coordinator(fabric), tick_s=None)
     transport = httpx.ASGITransport(app)
     named: dict[str, str] = {}

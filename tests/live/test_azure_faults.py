@@ -52,7 +52,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     try:
         broker.start()
         azurite.start()
-        azurite.create_table("broadside")
+        azurite.create_tables()
         azurite.create_container("broadside-raw")
         with Relay(azurite.port) as relay, Site(folder / "site") as site:
             address = f"http://127.0.0.1:{relay.port}/lab"

@@ -46,7 +46,7 @@ def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
 @pytest.fixture
 def name(azurite: Azurite) -> str:
     fresh = f"t{uuid4().hex[:8]}"
-    azurite.create_table(fresh)
+    azurite.create_tables(fresh)
     return fresh
 
 
@@ -213,7 +213,7 @@ def secured(
     folder = tmp_path_factory.mktemp("secured")
     process = Azurite(folder, tls=(certificates.chain, certificates.key))
     process.start()
-    process.create_table("secured", authority=certificates.authority)
+    process.create_tables("secured", authority=certificates.authority)
     yield process
     process.stop()
 

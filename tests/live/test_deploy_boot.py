@@ -148,13 +148,13 @@ def notebook(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[M
 def presences(machine: Machine) -> dict[str, Presence]:
     """Who says that it is there."""
     folder = machine.state / "fabric"
-    if not (folder / "table.sqlite3").exists():  # whoever makes it owns it: that is not us
+    if not (folder / "results.sqlite3").exists():  # whoever makes it owns it: that is not us
         return {}
 
     async def read() -> dict[str, Presence]:
         fabric = open_fabric(FabricSettings(fabric="embedded", data_dir=folder))
         try:
-            return {each.agent_id: each for each in await fabric.records.read_presences()}
+            return {each.agent_id: each for each in await fabric.records.fleet.read_presences()}
         finally:
             await fabric.close()
 

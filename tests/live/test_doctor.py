@@ -51,7 +51,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
     process = Azurite(tmp_path_factory.mktemp("azurite"))
     process.start()
-    process.create_table("broadside")
+    process.create_tables()
     process.create_container("broadside-raw")
     yield process
     process.stop()

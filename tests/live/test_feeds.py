@@ -57,7 +57,7 @@ async def launched(coordinator: Coordinator) -> str:
     )
     for index in range(2):
         for role in Role:
-            await coordinator.fabric.records.beat(
+            await coordinator.fabric.records.fleet.beat(
                 Presence(
                     agent_id=f"{role}{index}",
                     role=role,
@@ -81,7 +81,7 @@ async def upload(coordinator: Coordinator, run_id: str, until_s: int) -> None:
     plan = await coordinator.read_plan(run_id)
     burst = plan.bursts[0]
     for job in plan.jobs(burst):
-        await coordinator.fabric.records.save_seconds(job, (_track(job, until_s),), ())
+        await coordinator.fabric.records.bursts.save_seconds(job, (_track(job, until_s),), ())
 
 
 def _track(job: Job, until_s: int) -> Track:

@@ -165,7 +165,7 @@ def test_a_run_recomputes_until_a_row_is_gone(site: Site) -> None:
         again = site.run("verdict", "last", "--recompute", "--json", *place)
         assert again.stdout == stored.stdout, again.stderr
         assert again.returncode == stored.returncode
-    with sqlite3.connect(site.folder / "data" / "table.sqlite3") as table:
+    with sqlite3.connect(site.folder / "data" / "results.sqlite3") as table:
         (name,) = table.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE '%row_key%'"
         ).fetchone()

@@ -24,10 +24,10 @@ async def seen(fabric: Fabric, *servers: int, silent: int | None = None) -> None
     """Say which servers there are; a silent one was heard of a minute ago."""
     now = datetime.now(UTC)
     for index in (1, 2):
-        await fabric.records.beat(presence(Role.CLIENT, index, beat_at=now))
+        await fabric.records.fleet.beat(presence(Role.CLIENT, index, beat_at=now))
     for index in servers:
         beat_at = now - timedelta(seconds=60 if index == silent else 0)
-        await fabric.records.beat(presence(Role.SERVER, index, beat_at=beat_at))
+        await fabric.records.fleet.beat(presence(Role.SERVER, index, beat_at=beat_at))
 
 
 async def jobs_at(data_path: Path, in_s: float) -> list[Job]:
@@ -50,7 +50,7 @@ async def test_a_dead_servers_jobs_go_to_a_spare_once(tmp_path: Path) -> None:
         await seen(fabric, 1, 2, 3, silent=2)
         await one.advance(plan.run_id)
         await twin.advance(plan.run_id)
-        [move] = await fabric.records.read_moves(plan.run_id, Move)
+        [move] = await fabric.records.runs.read_moves(plan.run_id, Move)
         assert (move.left_agent_id, move.endpoint.agent_id) == ("server-002", "server-003")
         assert move.from_burst_index == 1, "the first burst's jobs may be an agent's already"
         assert await fabric.queue.counts() == before, "each new message took an old one's place"
@@ -75,7 +75,7 @@ async def test_a_cancel_while_bursts_are_queued_leaves_none_behind(tmp_path: Pat
         await Dispatch(fabric.queue, fabric.records, one.now).queue_bursts(plan)
         counts = await fabric.queue.counts()
         assert (counts.scheduled_count, counts.active_count) == (0, 0)
-        control = await fabric.records.read_control(plan.run_id)
+        control = await fabric.records.runs.read_control(plan.run_id)
     finally:
         await fabric.close()
     assert control is not None
@@ -91,9 +91,9 @@ async def test_an_unattended_run_has_its_hard_end_from_the_start_and_keeps_it(
         coordinator = Coordinator(fabric)
         spec = SOAK.model_copy(update={"unattended_s": 600})
         plan = await coordinator.launch(spec, by="test")
-        first = await fabric.records.read_control(plan.run_id)
+        first = await fabric.records.runs.read_control(plan.run_id)
         await coordinator.advance(plan.run_id)
-        later = await fabric.records.read_control(plan.run_id)
+        later = await fabric.records.runs.read_control(plan.run_id)
     finally:
         await fabric.close()
     expected = Control(run_id=plan.run_id, lease_until_at=plan.created_at + timedelta(seconds=600))

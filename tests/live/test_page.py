@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 from coordinator.studies.study import Study, StudySpec
 from exchange.fabric import FabricSettings, open_fabric
-from exchange.shelf import Shelf
+from exchange.records.shelf import Shelf
 from lab import clocks, fleet
 from lab.topology import LabSpec
 from tests.live.labs import built, needs_root, new_prefix
@@ -101,7 +101,7 @@ async def keep_studies(data: Path) -> None:
     going = Study(study_id=GOING, spec=waiting, created_at=now, created_by="me", results=first)
     fabric = open_fabric(FabricSettings(data_dir=data))
     try:
-        shelf = Shelf(fabric.table, "studies", Study)
+        shelf = Shelf(fabric.private, "studies", Study)
         for each in (over, going):
             await shelf.put(each.study_id, each)
     finally:

@@ -41,7 +41,7 @@ async def _beat(site: Site, stopped: threading.Event) -> None:
     fabric = open_fabric(FabricSettings(data_dir=Path(site.environment["BROADSIDE_DATA_DIR"])))
     while not stopped.is_set():
         for role in (Role.CLIENT, Role.SERVER):
-            await fabric.records.beat(presence(role, 1, beat_at=datetime.now(UTC)))
+            await fabric.records.fleet.beat(presence(role, 1, beat_at=datetime.now(UTC)))
         await asyncio.sleep(1)
     await fabric.close()
 

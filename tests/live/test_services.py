@@ -158,7 +158,7 @@ async def test_downloads_at_a_rate_of_requests_over_tls(pair: Pair) -> None:
     (latency,) = report.engine.distributions
     assert (latency.name, latency.unit) == ("latency", "s")
     assert sum(latency.counts.values()) == count
-    raw = await pair.range.fabric.records.read_raw(job.run_id, 0, 0)
+    raw = await pair.range.fabric.records.bursts.read_raw(job.run_id, 0, 0)
     assert raw is not None
     assert len(raw.splitlines()) == count
 
@@ -201,7 +201,7 @@ async def test_a_cancelled_download_stops_within_five_seconds(pair: Pair) -> Non
     engines = pair.client.children()
     assert engines
     cancelled_at = datetime.now(UTC)
-    await pair.range.fabric.records.cancel_run(
+    await pair.range.fabric.records.runs.cancel_run(
         job.run_id, at=cancelled_at, by="ann", reason="enough"
     )
     report = await pair.range.report(job)

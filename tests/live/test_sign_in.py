@@ -46,7 +46,7 @@ class Api:
     """An application with sign-in on, and callers of every kind."""
 
     def __init__(self, fabric: Fabric, settings: SignInSettings, **guard: Any) -> None:
-        self.tokens = Tokens(fabric.table)
+        self.tokens = Tokens(fabric.private)
         trust = entra_trust(settings)
         sign_in = SignIn(self.tokens, None if trust is None else Entra(trust))
         self.app: FastAPI = create_app(

@@ -113,7 +113,9 @@ async def test_plain_lines_outlive_a_killed_coordinator(tmp_path: Path) -> None:
         now = datetime.now(UTC)
         for agent in fleet(2):
             clock = agent.clock and agent.clock.model_copy(update={"read_at": now})
-            await fabric.records.beat(agent.model_copy(update={"beat_at": now, "clock": clock}))
+            await fabric.records.fleet.beat(
+                agent.model_copy(update={"beat_at": now, "clock": clock})
+            )
         spec = scenarios.load("smoke", {"pairs_count": 2, "lead_s": 600})
         plan = await Coordinator(fabric).launch(spec, by="me")
         await fabric.close()
@@ -141,7 +143,9 @@ async def test_leaving_a_run_does_not_abort_it(tmp_path: Path) -> None:
         now = datetime.now(UTC)
         for agent in fleet(2):
             clock = agent.clock and agent.clock.model_copy(update={"read_at": now})
-            await fabric.records.beat(agent.model_copy(update={"beat_at": now, "clock": clock}))
+            await fabric.records.fleet.beat(
+                agent.model_copy(update={"beat_at": now, "clock": clock})
+            )
         spec = scenarios.load("smoke", {"pairs_count": 2, "lead_s": 600})
         plan = await Coordinator(fabric).launch(spec, by="me")
         for by_key in (True, False):
@@ -156,7 +160,7 @@ async def test_leaving_a_run_does_not_abort_it(tmp_path: Path) -> None:
             assert f"left {plan.run_id} without aborting it" in said
             assert "broadside serve" in said  # nobody else looks after it, and it says so
             assert "Traceback" not in said
-        control = await fabric.records.read_control(plan.run_id)
+        control = await fabric.records.runs.read_control(plan.run_id)
         await fabric.close()
         assert control is not None
         assert control.cancelled_at is None

@@ -15,11 +15,11 @@ from coordinator.core.plan.meter import PriceMeter
 from coordinator.core.plan.spec import Burst, Plan
 from coordinator.imports.original_runs import SCENARIO as TABLES_SCENARIO
 from coordinator.refusals import BurstNotOver, RunNotOver, UnknownRun
-from coordinator.runs.stored import SUMMARY, read_fleet, read_ledger, whole_summary
+from coordinator.runs.stored import read_fleet, read_ledger, whole_summary
 from coordinator.views.charts import BurstView
 from coordinator.views.charts.stored_views import read_burst_view
 from exchange.messages import JobReport, Presence, ServerTest
-from exchange.records import Records, RunHeader
+from exchange.records import Document, Records, RunHeader
 
 DETAILED_MAX: Final = 3  # bursts whose seconds and pairs are shown
 READ_MAX: Final = 200  # bursts whose agents' own reports are read: clocks, engine settings
@@ -69,7 +69,7 @@ async def gather(
 ) -> Source:
     """Read a run. Raises :class:`UnknownRun`, :class:`RunNotOver`."""
     stored, document = await asyncio.gather(
-        records.read_run(run_id), records.read_summary(run_id, SUMMARY)
+        records.read_run(run_id), records.private.read_document(run_id, Document.RUN)
     )
     if stored is None:
         raise UnknownRun(run_id)
@@ -83,7 +83,7 @@ async def gather(
             views.append(await read_burst_view(records, plan, burst_index))
         except BurstNotOver:  # pruned, or never measured: the tables say so
             continue
-    imported = await records.read_summary(run_id, "import") is not None
+    imported = await records.private.read_document(run_id, Document.IMPORT) is not None
     ends = {}
     for burst in () if imported else plan.bursts[:READ_MAX]:
         ends[burst.index] = await _ends(records, plan, burst)
@@ -122,13 +122,13 @@ def detailed(bursts: Sequence[BurstSummary]) -> list[int]:
 
 async def _ends(records: Records, plan: Plan, burst: Burst) -> Ends:
     claims, reports = await asyncio.gather(
-        records.read_claims(plan.run_id, burst.index),
-        records.read_reports(plan.run_id, burst.index),
+        records.bursts.read_claims(plan.run_id, burst.index),
+        records.bursts.read_reports(plan.run_id, burst.index),
     )
     opened_at = burst.planned_start_at - timedelta(seconds=HOLD_MAX_S)
     tests = [
         _Record(test=test)
-        async for test, _ in records.stream_tests(opened_at, burst.planned_end_at)
+        async for test, _ in records.bursts.stream_tests(opened_at, burst.planned_end_at)
     ]
     join = join_tests(burst, plan.pairs, claims, reports, tests)
     return Ends(

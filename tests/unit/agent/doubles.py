@@ -35,7 +35,7 @@ def make_tools(records: Records, **settings: Any) -> Tools:
         engine=Iperf3(binary=("/nowhere/iperf3",), version=Version(3, 18), preloadable=False),
         gate=None,
         records=records,
-        results=records,
+        results=records.bursts,
         troubles=TroubleLog(),
         host_log=HostLog(keep_s=10),
         stopping=asyncio.Event(),

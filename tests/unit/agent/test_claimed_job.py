@@ -10,7 +10,8 @@ from agent import control_watch as watch
 from agent.agent_context import Tools
 from agent.claimed_job import ClaimedJob
 from exchange.messages import Claim, ClockReading, ClockSource, Control, JobReport, Outcome, Phase
-from exchange.records import Records, RunHeader
+from exchange.records import RunHeader
+from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable, make_tools
 from tests.unit.agent.jobs import make_job
 
@@ -20,7 +21,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.table = MemoryTable()
-        self.records = Records(self.table)
+        self.records = records_in(self.table)
         self.tools: Tools = make_tools(self.records, control_poll_s=0.01, arm_lead_s=8)
         self.now = datetime.now(UTC)
         self.job = make_job(planned_start_at=self.now + timedelta(seconds=8))
@@ -147,7 +148,7 @@ async def test_an_engine_that_cannot_be_executed_fails(bench: Bench) -> None:
     report = await bench.conduct()
     assert report.outcome is Outcome.FAILED
     assert "/nowhere/iperf3" in (report.reason or "")
-    claim = (await bench.records.read_claims("run-1", 0))[bench.job.pair_index]
+    claim = (await bench.records.bursts.read_claims("run-1", 0))[bench.job.pair_index]
     assert claim.phase is Phase.ARMED  # without a gate: ready, until the instant came
 
 

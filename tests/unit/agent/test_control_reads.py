@@ -14,7 +14,8 @@ from agent.control_watch import LAST_WORD_S
 from agent.engine_process import KILL_AFTER_S
 from exchange.messages import Claim, Control, Phase
 from exchange.ports import ExchangeUnavailable
-from exchange.records import Records
+from exchange.records import RunRecords
+from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable, make_tools
 from tests.unit.agent.jobs import INSTANT_AT, INSTANT_S, make_job
 
@@ -36,7 +37,7 @@ class SkippingLoop(asyncio.SelectorEventLoop):
         super()._run_once()  # type: ignore[misc]
 
 
-class SlowControl(Records):
+class SlowControl(RunRecords):
     """A run's control row, each read of which takes a while; times in s after the instant."""
 
     def __init__(self, read_s: float, *, lease_s: float = 60.0) -> None:
@@ -78,7 +79,10 @@ def guarded(
     monkeypatch.setattr(time, "time", lambda: INSTANT_S + loop.time())
 
     async def watch() -> tuple[str, float]:
-        guard: Coroutine[Any, Any, str] = ClaimedJob(job, claim, make_tools(records))._watch_run()
+        all_records = records_in(MemoryTable())
+        all_records.runs = records
+        claimed = ClaimedJob(job, claim, make_tools(all_records))
+        guard: Coroutine[Any, Any, str] = claimed._watch_run()
         async with asyncio.timeout(3600):
             return await guard, loop.time()
 

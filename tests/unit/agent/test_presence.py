@@ -12,7 +12,8 @@ from agent.host import Host
 from agent.presence import Condition, Heart, describe
 from exchange.engines.iperf3_text import Version
 from exchange.messages import AgentState, ClockReading, ClockSource, Role
-from exchange.records import Records
+from exchange.records import FleetRecords
+from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable
 from tests.unit.agent.jobs import INSTANT_AT, make_settings
 
@@ -51,7 +52,7 @@ async def test_the_heart_survives_a_table_that_is_away_and_spools_nothing(
     monkeypatch.setattr(presence_module, "read_clock", read_clock)
     table = MemoryTable()
     heart = Heart(
-        records=Records(table),
+        fleet=FleetRecords(table),
         settings=make_settings(),
         host=HOST,
         condition=lambda: Condition(problem="no engine"),
@@ -63,12 +64,12 @@ async def test_the_heart_survives_a_table_that_is_away_and_spools_nothing(
     await heart.say_goodbye()
     table.away = False
     await heart.beat()
-    (row,) = await Records(table).read_presences()
+    (row,) = await records_in(table).fleet.read_presences()
     assert (row.agent_id, row.problem) == ("client-1", "no engine")
     assert row.clock is not None
     assert row.clock.source is ClockSource.UNKNOWN
     await heart.say_goodbye()
-    assert await Records(table).read_presences() == []
+    assert await records_in(table).fleet.read_presences() == []
 
 
 def test_log_lines_carry_action_and_job() -> None:

@@ -14,7 +14,7 @@ from agent.sockets import PortView
 from exchange.engines import engines
 from exchange.engines.port import DaemonReader, Tool
 from exchange.engines.reading import Reading
-from exchange.records import Records
+from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable, make_tools
 from tests.unit.agent.jobs import make_reading, make_settings
 
@@ -46,7 +46,7 @@ def test_a_wrong_service_says_what_would_be_right(settings: dict[str, Any], said
 
 
 def test_a_presence_tells_free_ports_problems_and_whose_certificate() -> None:
-    tools = make_tools(Records(MemoryTable()))
+    tools = make_tools(records_in(MemoryTable()))
     installed = InstalledEngine(engine=engines()["https"], tools=NGINX)
     ports = [DaemonPort(port=port, installed=installed, tools=tools) for port in (8443, 8444)]
     broken = DaemonPort(
@@ -65,7 +65,7 @@ def test_connections_without_a_daemon_of_ours_are_nobodys_session() -> None:
     port = DaemonPort(
         port=8080,
         installed=InstalledEngine(engine=engines()["http"], tools=NGINX),
-        tools=make_tools(Records(MemoryTable())),
+        tools=make_tools(records_in(MemoryTable())),
     )
     port.look(PortView(listening=True, tcp_count=3, left_count=0, udp_count=0), 100.0)
     assert (port.free, port.busy) == (False, False)
@@ -92,7 +92,7 @@ async def test_a_session_costs_from_the_last_idle_look_to_the_last_before_the_st
 ) -> None:
     used_s = 0.25
     monkeypatch.setattr("agent.daemon.group_cpu_s", lambda _: used_s)
-    records = Records(MemoryTable())
+    records = records_in(MemoryTable())
     port = DaemonPort(
         port=8080,
         installed=InstalledEngine(engine=engines()["http"], tools=NGINX),
@@ -115,7 +115,7 @@ async def test_a_session_costs_from_the_last_idle_look_to_the_last_before_the_st
     port.look(view(connected=False), 99.0)
     await session(100.0, 0.25, 3.25, stopped=False)
     await session(200.0, 3.25, 7.75, stopped=True)
-    told = [test async for test, _ in records.stream_tests(at(0), at(3600))]
+    told = [test async for test, _ in records.bursts.stream_tests(at(0), at(3600))]
     assert [test.engine.cpu_s for test in told] == [3.0, 4.5]
 
 

@@ -22,8 +22,8 @@ from exchange.ports import (
     ExchangeUnavailable,
     Value,
 )
-from exchange.records import Records
 from exchange.troubles import TroubleLog
+from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable
 from tests.unit.exchange.embedded.test_sqlite_fabric import in_own_mounts
 
@@ -116,13 +116,13 @@ async def test_a_report_that_waited_says_so_when_it_leaves(tmp_path: Path) -> No
     test = ServerTest(
         agent_id="s1", endpoint=endpoint, started_at=at, engine=engine, troubles=(open_,)
     )
-    records = Records(results)
-    await records.save_report(report)
-    await records.save_test(test, (), ())
+    records = records_in(results)
+    await records.bursts.save_report(report)
+    await records.bursts.save_test(test, (), ())
     table.away = False
     await results.drain()
-    late = (await Records(table).read_reports("run-1", 0))[0]
-    [served] = await Records(table).read_tests(at, at + timedelta(hours=1))
+    late = (await records_in(table).bursts.read_reports("run-1", 0))[0]
+    [served] = await records_in(table).bursts.read_tests(at, at + timedelta(hours=1))
     assert late.delivered_at is not None
     for told in (late.troubles, served.test.troubles):
         assert [trouble.to_at is not None for trouble in told] == [True]

@@ -21,7 +21,7 @@ from agent.tunnel import (
 from agent.tunnels import SILENT_S, TunnelKeeper
 from exchange.messages import Role, Tunnel, tunnel_of
 from exchange.ports import Entity
-from exchange.records import Records
+from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable, make_tools
 from tests.unit.agent.jobs import make_job
 
@@ -130,7 +130,7 @@ class Server:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1000.0
         self.table = MemoryTable()
-        self.records = Records(self.table)
+        self.records = records_in(self.table)
         self.ends: list[End] = []
         self.bound: list[str | None] = []
         self.restart()
@@ -156,16 +156,16 @@ class Server:
         for _ in range(int(seconds)):
             self.now_s += 1.0
             for row in beating:
-                await self.records.save_tunnel(
+                await self.records.fleet.save_tunnel(
                     "server-1", row.model_copy(update={"beat": int(self.now_s)})
                 )
             await self.keeper.look()
 
     async def answer(self, row: Tunnel) -> str | None:
-        return await self.records.read_tunnel_answer("server-1", row)
+        return await self.records.fleet.read_tunnel_answer("server-1", row)
 
     async def drop(self, row: Tunnel) -> None:
-        await self.records.drop_tunnel("server-1", row)
+        await self.records.fleet.drop_tunnel("server-1", row)
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ async def test_a_tunnel_stands_while_its_client_speaks_and_while_the_table_is_aw
     await server.look(3)
     assert server.standing == [False]  # and what its client left is not opened again
     assert server.bound[-1] is None
-    assert await server.records.read_tunnels("server-1") == []
+    assert await server.records.fleet.read_tunnels("server-1") == []
 
 
 async def test_a_tunnel_stands_while_packets_come_out_of_it(server: Server) -> None:
@@ -227,7 +227,7 @@ async def test_the_next_bursts_tunnel_takes_the_place_of_a_dead_clients(server: 
     await server.look(2, beating=[old])
     await server.look(SILENT_S + 1, beating=[new])
     assert server.standing == [False, True]
-    assert await server.records.read_tunnels("server-1") == [
+    assert await server.records.fleet.read_tunnels("server-1") == [
         new.model_copy(update={"beat": int(server.now_s)})
     ]
 
@@ -236,8 +236,8 @@ async def test_what_an_earlier_servers_agent_was_asked_is_believed_when_it_is_as
     server: Server,
 ) -> None:
     left, alive = tunnel(), tunnel(burst_index=1)
-    await server.records.save_tunnel("server-1", left)
-    await server.records.save_tunnel("server-1", alive)
+    await server.records.fleet.save_tunnel("server-1", left)
+    await server.records.fleet.save_tunnel("server-1", alive)
     server.restart()
     await server.look()
     assert server.standing == []
@@ -245,7 +245,7 @@ async def test_what_an_earlier_servers_agent_was_asked_is_believed_when_it_is_as
     assert server.standing == [True]
     assert await server.answer(alive) == ""
     assert await server.answer(left) is None
-    assert [row.opened_by for row in await server.records.read_tunnels("server-1")] == [
+    assert [row.opened_by for row in await server.records.fleet.read_tunnels("server-1")] == [
         alive.opened_by
     ]
 
@@ -255,10 +255,10 @@ async def test_a_write_that_lands_after_the_end_opens_nothing(server: Server) ->
     await server.look(2, beating=[row])
     await server.drop(row)
     await server.look()
-    await server.records.save_tunnel("server-1", row)
+    await server.records.fleet.save_tunnel("server-1", row)
     await server.look(SILENT_S + 2)
     assert server.standing == [False]
-    assert await server.records.read_tunnels("server-1") == []
+    assert await server.records.fleet.read_tunnels("server-1") == []
 
 
 @pytest.mark.parametrize(
@@ -286,14 +286,14 @@ async def test_a_client_that_waited_in_vain_says_for_whom(monkeypatch: pytest.Mo
         return End()
 
     monkeypatch.setattr("agent.client_tunnel.TunnelEnd.open", opened)
-    records = Records(MemoryTable())
-    await records.save_tunnel("server-1", tunnel())
+    records = records_in(MemoryTable())
+    await records.fleet.save_tunnel("server-1", tunnel())
     late = make_job(traffic=VXLAN, burst_index=1)  # its instant is long past
     client_tunnel = ClientTunnel(late, make_tools(records))
     with pytest.raises(TunnelFailed, match=r"in time: run-1.00000.00002 has tunnel 4098 there"):
         await client_tunnel.open()
     await client_tunnel.close()
-    assert await records.read_tunnels("server-1") == [tunnel()]
+    assert await records.fleet.read_tunnels("server-1") == [tunnel()]
 
 
 async def test_a_slow_write_holds_up_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,15 +311,15 @@ async def test_a_slow_write_holds_up_no_later_one(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("agent.client_tunnel.TunnelEnd.open", opened)
     monkeypatch.setattr("agent.client_tunnel.BEAT_S", 0)
-    records = Records(SlowTable())
+    records = records_in(SlowTable())
     soon = datetime.now(UTC) + timedelta(minutes=1)
     job = make_job(traffic=VXLAN, planned_start_at=soon)
     row = tunnel()
-    await records.answer_tunnel("server-1", row, "")
+    await records.fleet.answer_tunnel("server-1", row, "")
     client_tunnel = ClientTunnel(job, make_tools(records))
     await client_tunnel.open()
     for _ in range(20):
         await asyncio.sleep(0)
-    (asked,) = await records.read_tunnels("server-1")
+    (asked,) = await records.fleet.read_tunnels("server-1")
     await client_tunnel.close()
     assert asked.beat > 3

@@ -8,7 +8,7 @@ from agent import worker as worker_module
 from agent.worker import Worker
 from exchange.messages import Claim, Job, JobReport, Outcome, Phase
 from exchange.ports import Entity, ExchangeUnavailable
-from exchange.records import Records
+from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryQueue, MemoryTable, make_tools
 from tests.unit.agent.jobs import make_job
 
@@ -19,7 +19,7 @@ class Bench:
     def __init__(self, **settings: Any) -> None:
         self.queue = MemoryQueue()
         self.table = MemoryTable()
-        self.records = Records(self.table)
+        self.records = records_in(self.table)
         self.worker = Worker(queue=self.queue, tools=make_tools(self.records, **settings))
 
     async def take(self, body: bytes, message_id: str = "m1") -> None:
@@ -33,7 +33,7 @@ class Bench:
         await asyncio.gather(work, idle)
 
     async def report(self) -> JobReport:
-        return (await self.records.read_reports("run-1", 0))[2]
+        return (await self.records.bursts.read_reports("run-1", 0))[2]
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ async def test_a_refused_job_is_claimed_and_reported_before_it_is_dead_lettered(
     assert report.outcome is Outcome.REFUSED
     assert report.reason is not None
     assert bench.table.written[:2] == ["claim.00002", "report.00002"]
-    claim = (await bench.records.read_claims("run-1", 0))[2]
+    claim = (await bench.records.bursts.read_claims("run-1", 0))[2]
     assert claim.phase is Phase.REPORTED
 
 
@@ -87,11 +87,11 @@ async def test_a_second_delivery_loses_and_writes_nothing(bench: Bench) -> None:
         phase=Phase.RUNNING,
         claimed_at=datetime.now(UTC),
     )
-    await bench.records.claim(job, other)
+    await bench.records.bursts.claim(job, other)
     await bench.take(job.model_dump_json().encode())
     assert bench.queue.settled == [("complete", "m1")]
-    assert await bench.records.read_reports("run-1", 0) == {}
-    assert await bench.records.read_claims("run-1", 0) == {2: other}
+    assert await bench.records.bursts.read_reports("run-1", 0) == {}
+    assert await bench.records.bursts.read_claims("run-1", 0) == {2: other}
 
 
 async def test_a_claim_whose_answer_was_lost_is_ours(

@@ -4,7 +4,7 @@ from coordinator.core.judge.summary import canonical
 from coordinator.device.ledgers import dump_ledger
 from exchange.fabric import Fabric
 from exchange.messages import Control
-from exchange.records import RunHeader
+from exchange.records import Document, RunHeader
 from tests.synthetic import Plant
 from tests.unit.coordinator.views.charts.views import FAULTY, ended
 
@@ -15,22 +15,22 @@ async def store_run(
     """The run's id; with ``bursts_over`` only so many of its bursts are, and no verdict."""
     made, measured, summary = ended(plant)
     run_id = made.plan.run_id
-    documents = {}
+    documents: dict[tuple[Document, int | None], bytes] = {}
     for part in measured[:bursts_over]:
-        documents[f"burst.{part.summary.index:05d}"] = canonical(part.summary)
-        documents[f"series.{part.summary.index:05d}"] = part.series.pack()
+        documents[Document.BURST, part.summary.index] = canonical(part.summary)
+        documents[Document.SERIES, part.summary.index] = part.series.pack()
     if bursts_over is None:
         if made.ledger is not None:
-            documents["ledger"] = dump_ledger(made.ledger)
-        documents["run"] = canonical(summary)
-    for name, document in documents.items():
-        await fabric.records.save_summary(run_id, name, document)
+            documents[Document.LEDGER, None] = dump_ledger(made.ledger)
+        documents[Document.RUN, None] = canonical(summary)
+    for (document, index), content in documents.items():
+        await fabric.records.private.save_document(run_id, document, content, index)
     for evidence in made.evidence[:bursts_over]:
         for pair in evidence.pairs:
             if pair.report is not None:
-                await fabric.records.save_report(pair.report)
+                await fabric.records.bursts.save_report(pair.report)
             if pair.server_test is not None:
-                await fabric.records.save_test(pair.server_test, (), ())
+                await fabric.records.bursts.save_test(pair.server_test, (), ())
     await fabric.records.create_run(
         RunHeader(
             run_id=run_id, scenario="synthetic", created_at=made.plan.created_at, created_by="me"

@@ -22,6 +22,7 @@ from exchange.embedded.sqlite_fabric import EmbeddedTable
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control, Endpoint, EngineReport, ServerTest
 from exchange.records import Records, RunHeader
+from tests.one_table import records_in
 from tests.unit.coordinator.fleet import NOW, fleet
 
 DAY = timedelta(days=1)
@@ -50,30 +51,30 @@ async def store(records: Records, plan: Plan) -> None:
     control = Control(run_id=plan.run_id, lease_until_at=plan.created_at)
     await records.create_run(header, plan.model_dump_json().encode(), control)
     for burst in plan.bursts:
-        await records.save_raw(plan.run_id, burst.index, 0, RAW)
+        await records.bursts.save_raw(plan.run_id, burst.index, 0, RAW)
     test = ServerTest(
         agent_id="server-001",
         endpoint=Endpoint(agent_id="server-001", address="10.2.1.1", port=5201),
         started_at=plan.bursts[0].planned_start_at,
         engine=EngineReport(engine="iperf3"),
     )
-    await records.save_test(test, (), ())
+    await records.bursts.save_test(test, (), ())
 
 
 @pytest.fixture
 async def table(tmp_path: Path) -> AsyncIterator[EmbeddedTable]:
-    table = EmbeddedTable(tmp_path)
+    table = EmbeddedTable(tmp_path, "results")
     yield table
     await table.close()
 
 
 @pytest.fixture
 def records(table: EmbeddedTable) -> Records:
-    return Records(table)
+    return records_in(table)
 
 
 async def names(records: Records) -> Sequence[str]:
-    return [header.run_id async for header in records.list_runs()]
+    return [header.run_id async for header in records.private.list_runs()]
 
 
 # Forgetting -------------------------------------------------------------------------------------
@@ -91,9 +92,9 @@ async def test_old_runs_are_listed_first_and_removed_when_asked(records: Records
     done = await prune(records, PruneRequest(older_than_days=30, dry_run=False), NOW)
     assert (done.runs, done.tests_hours) == (shown.runs, shown.tests_hours)
     assert await names(records) == ["run-1", "run-29"]
-    assert await records.read_raw("run-31", 1, 0) is None
-    assert await records.read_raw("run-29", 1, 0) == RAW
-    tests = await records.read_tests(NOW - 200 * DAY, NOW)
+    assert await records.bursts.read_raw("run-31", 1, 0) is None
+    assert await records.bursts.read_raw("run-29", 1, 0) == RAW
+    tests = await records.bursts.read_tests(NOW - 200 * DAY, NOW)
     assert [(NOW - found.test.started_at) // DAY for found in tests] == [29, 1]
     again = await prune(records, PruneRequest(older_than_days=30, dry_run=False), NOW)
     assert (again.runs, again.tests_hours, again.rows_count) == ((), (), 0)
@@ -166,7 +167,7 @@ async def ask(fabric: Fabric, method: str, path: str, **arguments: object) -> ht
 async def test_raw_output_comes_back_to_the_byte(fabric: Fabric) -> None:
     await store(fabric.records, planned("run-1", NOW))
     whole = b'{\n\t"start":\t{}\n}'
-    await fabric.records.save_raw("run-1", 1, 1, whole)
+    await fabric.records.bursts.save_raw("run-1", 1, 1, whole)
     for pair in ("pair-001", "1"):
         answer = await ask(fabric, "GET", f"/v1/runs/run-1/raw/{pair}")
         assert (answer.status_code, answer.content) == (200, RAW)
@@ -197,7 +198,7 @@ async def test_output_that_is_not_there_says_why(fabric: Fabric, path: str, word
 async def test_a_pruned_run_does_not_stop_the_coordinators_loop(fabric: Fabric) -> None:
     """Another coordinator may have taken a run's rows between our list and our look."""
     await store(fabric.records, planned("run-1", NOW))
-    await fabric.table.delete_partition("run.run-1")
+    await fabric.private.delete_partition("run.run-1")
     await Coordinator(fabric).tick()
 
 
@@ -213,9 +214,9 @@ def test_the_command_line_lists_by_default_and_removes_when_told(
         return result.stdout
 
     async def store_one() -> None:
-        table = EmbeddedTable(tmp_path)
-        await store(Records(table), planned("run-1", NOW - 400 * DAY))
-        await table.close()
+        fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+        await store(fabric.records, planned("run-1", NOW - 400 * DAY))
+        await fabric.close()
 
     asyncio.run(store_one())
     assert call("raw", "last", "1", "--burst", "2") == RAW.decode()

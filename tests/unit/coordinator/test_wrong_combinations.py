@@ -107,7 +107,7 @@ async def launch_over_api(folder: Path, agents: list[Presence], body: object) ->
     fabric = open_fabric(FabricSettings(data_dir=folder))
     try:
         for each in agents:
-            await fabric.records.beat(each)
+            await fabric.records.fleet.beat(each)
         api = create_app(Coordinator(fabric), tick_s=None)
         transport = httpx.ASGITransport(app=api)
         async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:

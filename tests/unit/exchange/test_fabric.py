@@ -29,14 +29,15 @@ async def test_opening_touches_nothing_and_the_first_call_makes_the_files(
     monkeypatch.setenv("BROADSIDE_DATA_DIR", str(tmp_path / "data"))
     fabric = open_fabric()
     assert isinstance(fabric.queue, EmbeddedQueue)
-    assert isinstance(fabric.table, EmbeddedTable)
+    for table in (fabric.control, fabric.results, fabric.private):
+        assert isinstance(table, EmbeddedTable)
     assert not (tmp_path / "data").exists()
-    await fabric.table.insert(Entity(partition_key="p", row_key="r", properties={}))
+    await fabric.control.insert(Entity(partition_key="p", row_key="r", properties={}))
     assert await fabric.queue.receive(0) is None
-    assert await fabric.records.read_presences() == []
+    assert await fabric.records.fleet.read_presences() == []
     await fabric.close()
     names = {path.name for path in (tmp_path / "data").iterdir()}
-    assert names == {"queue.sqlite3", "table.sqlite3"}
+    assert names == {"queue.sqlite3", "control.sqlite3", "results.sqlite3"}
 
 
 @pytest.mark.parametrize(

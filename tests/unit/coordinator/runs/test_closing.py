@@ -39,13 +39,13 @@ async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
 # Evidence may hold columns in place of row values: with ``Plant(rows=True)`` it does not.
 async def store_client(fabric: Fabric, plan: Plan, burst: Burst, pair: Any) -> None:
     records, job = fabric.records, list(plan.jobs(burst))[pair.pair_index]
-    await records.claim(job, pair.claim)
-    await records.save_seconds(job, pair.client_tracks, pair.client_host)
-    await records.save_report(pair.report)
+    await records.bursts.claim(job, pair.claim)
+    await records.bursts.save_seconds(job, pair.client_tracks, pair.client_host)
+    await records.bursts.save_report(pair.report)
 
 
 async def store_server(fabric: Fabric, pair: Any) -> None:
-    await fabric.records.save_test(pair.server_test, pair.server_tracks, pair.server_host)
+    await fabric.records.bursts.save_test(pair.server_test, pair.server_tracks, pair.server_host)
 
 
 async def test_rows_that_an_outage_held_up_are_in_the_verdict(fabric: Fabric) -> None:

@@ -19,7 +19,7 @@ from exchange import background
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control
 from exchange.ports import ExchangeUnavailable, Outgoing, QueueError
-from exchange.records import Records, RunHeader, RunOutcome
+from exchange.records import RunHeader, RunOutcome, RunRecords
 from tests.unit.coordinator.fleet import NOW, fleet
 
 SOAK = RunSpec(scenario="soak", pairs_count=1, bursts_count=2, burst_s=10, period_s=60, lead_s=30)
@@ -53,7 +53,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
     opened = open_fabric(FabricSettings(data_dir=tmp_path))
     for agent in fleet(2):
-        await opened.records.beat(agent)
+        await opened.records.fleet.beat(agent)
     yield opened
     await opened.close()
 
@@ -71,11 +71,11 @@ async def store_over(fabric: Fabric, run_id: str, created_at: datetime) -> None:
     header = RunHeader(
         run_id=run_id, scenario="t", created_at=created_at, created_by="tests", outcome=over
     )
-    await fabric.records.show_run(header)
+    await fabric.records.private.show_run(header)
 
 
 async def lease_until(fabric: Fabric, plan: Plan) -> datetime:
-    control = await fabric.records.read_control(plan.run_id)
+    control = await fabric.records.runs.read_control(plan.run_id)
     assert control is not None
     return control.lease_until_at
 
@@ -199,7 +199,7 @@ async def test_many_bursts_are_queued_over_several_looks(fabric: Fabric, clock: 
     dispatch = Dispatch(fabric.queue, fabric.records, clock)
     for expected in ([0], [0, 1], [0, 1]):
         await dispatch.queue_bursts(plan, within_s=0)
-        assert list(await fabric.records.read_queued(plan.run_id)) == expected
+        assert list(await fabric.records.private.read_queued(plan.run_id)) == expected
 
 
 async def test_a_launch_that_takes_long_keeps_no_other_run_waiting(
@@ -279,14 +279,14 @@ async def test_a_control_row_that_cannot_be_read_costs_no_other_its_lease(
     coordinator = Coordinator(fabric, now=clock)
     await coordinator.launch(SOAK, by="tests", run_id="bad")
     good = await coordinator.launch(SOAK, by="tests", run_id="good")
-    renew = Records.renew_lease
+    renew = RunRecords.renew_lease
 
-    async def renewed(records: Records, run_id: str, until_at: datetime) -> Control:
+    async def renewed(records: RunRecords, run_id: str, until_at: datetime) -> Control:
         if run_id == "bad":
             raise ValueError("its row is no row")
         return await renew(records, run_id, until_at)
 
-    monkeypatch.setattr(Records, "renew_lease", renewed)
+    monkeypatch.setattr(RunRecords, "renew_lease", renewed)
     clock.forward(20)
     await coordinator._leases.renew()
     assert await lease_until(fabric, good) == clock.at + timedelta(seconds=SOAK.lease_s)
@@ -298,9 +298,9 @@ def renewed(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> dict[str, asyncio.
     monkeypatch.setattr(leases, "LOOK_S", 0.05)
     asked = {name: asyncio.Event() for name in ("bad", "good")}
     counts = dict.fromkeys(asked, 0)
-    renew = Records.renew_lease
+    renew = RunRecords.renew_lease
 
-    async def counted(records: Records, run_id: str, until_at: datetime) -> Control:
+    async def counted(records: RunRecords, run_id: str, until_at: datetime) -> Control:
         counts[run_id] += 1
         if counts[run_id] == 3:
             asked[run_id].set()
@@ -309,7 +309,7 @@ def renewed(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> dict[str, asyncio.
         clock.forward(20)
         return await renew(records, run_id, until_at)
 
-    monkeypatch.setattr(Records, "renew_lease", counted)
+    monkeypatch.setattr(RunRecords, "renew_lease", counted)
     return asked
 
 

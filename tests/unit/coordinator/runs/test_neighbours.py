@@ -18,7 +18,7 @@ from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.neighbours import OLDER_LOOKED_AT, Neighbours, find_neighbours
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control, Direction, Flow
-from exchange.records import RunHeader, RunOutcome
+from exchange.records import Document, RunHeader, RunOutcome
 from tests.synthetic import Plant
 from tests.synthetic import fleet as synthetic
 from tests.unit.coordinator.fleet import NOW, fleet
@@ -44,7 +44,7 @@ async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
 @pytest.fixture
 async def coordinator(fabric: Fabric) -> Coordinator:
     for agent in fleet(1):
-        await fabric.records.beat(agent)
+        await fabric.records.fleet.beat(agent)
     return Coordinator(fabric, now=lambda: NOW)
 
 
@@ -60,8 +60,8 @@ def seconds() -> BurstSeries:
 async def measure(coordinator: Coordinator, plan: Plan, index: int) -> BurstSeries:
     """Let a burst be measured."""
     series = seconds()
-    name = f"series.{index:05d}"
-    await coordinator.fabric.records.save_summary(plan.run_id, name, series.pack())
+    records = coordinator.fabric.records.private
+    await records.save_document(plan.run_id, Document.SERIES, series.pack(), index)
     return series
 
 
@@ -124,7 +124,7 @@ async def test_who_did_not_cross_the_device_is_no_neighbour(coordinator: Coordin
     await measure(coordinator, back, 0)
     await measure(coordinator, back, 1)
     recorded = await launch(coordinator)
-    await coordinator.fabric.records.save_summary(recorded.run_id, "import", b"{}")
+    await coordinator.fabric.records.private.save_document(recorded.run_id, Document.IMPORT, b"{}")
     found = await find(coordinator, flows=(Flow.DOWN,))
     assert found == Neighbours()  # the synthetic seconds are of the flow up
 
@@ -143,7 +143,7 @@ async def test_an_open_run_is_a_neighbour_however_many_came_after_it(
             created_by="tests",
             outcome=over,
         )
-        await coordinator.fabric.records.show_run(header)
+        await coordinator.fabric.records.private.show_run(header)
     found = await find(coordinator, from_at=NOW + timedelta(seconds=2))
     assert found is not None
     assert [each.run_id for each in found.bursts] == [plan.run_id]
@@ -161,7 +161,7 @@ async def test_who_cannot_be_read_is_left_out(coordinator: Coordinator) -> None:
         await records.create_run(header, b'{"version": 99}', control)
     await records.drop_run("removed")
     damaged = await launch(coordinator)
-    await records.save_summary(damaged.run_id, "series.00000", b"no series")
+    await records.private.save_document(damaged.run_id, Document.SERIES, b"no series", 0)
     found = await find(coordinator)
     assert found is not None
     assert [each.run_id for each in found.bursts] == [plan.run_id] * 2

@@ -14,11 +14,11 @@ from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.dispatch import Dispatch
 from coordinator.runs.replacements import LOOK_EVERY_S, RESUME_S
 from exchange.embedded.sqlite_fabric import EmbeddedQueue, EmbeddedTable
-from exchange.fabric import Fabric
 from exchange.messages import Job, Role, TroubleKind
 from exchange.ports import QueueError
 from exchange.records import Records
 from exchange.troubles import TroubleLog
+from tests.one_table import fabric_in
 from tests.unit.coordinator.fleet import NOW, presence
 
 SOAK = RunSpec(scenario="soak", pairs_count=2, bursts_count=4, burst_s=10, period_s=60, lead_s=55)
@@ -35,10 +35,8 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.at = NOW
         self.folder = folder
-        self.fabric = Fabric(
-            queue=self.queue(),
-            table=EmbeddedTable(folder),
-            troubles=TroubleLog(lambda: self.at),
+        self.fabric = fabric_in(
+            self.queue(), EmbeddedTable(folder, "results"), TroubleLog(lambda: self.at)
         )
 
     def queue(self, in_s: float = 0) -> EmbeddedQueue:
@@ -50,9 +48,9 @@ class Site:
     async def pass_time(self, seconds: float, *servers: int) -> None:
         self.at += timedelta(seconds=seconds)
         for index in (1, 2):
-            await self.fabric.records.beat(presence(Role.CLIENT, index, beat_at=self.at))
+            await self.fabric.records.fleet.beat(presence(Role.CLIENT, index, beat_at=self.at))
         for index in servers:
-            await self.fabric.records.beat(presence(Role.SERVER, index, beat_at=self.at))
+            await self.fabric.records.fleet.beat(presence(Role.SERVER, index, beat_at=self.at))
 
     async def servers_of(self, plan: Plan, burst_index: int) -> dict[int, str]:
         """Where a burst's messages send their pairs; no pair has two."""
@@ -88,10 +86,10 @@ async def test_nobody_moves_before_agents_could_speak_again(site: Site) -> None:
     records = site.fabric.records
     await site.pass_time(LOOK_EVERY_S, 3)  # the spare is the first to say that it is there
     await coordinator.advance(plan.run_id)
-    assert await records.read_moves(plan.run_id, Move) == []
+    assert await records.runs.read_moves(plan.run_id, Move) == []
     await site.pass_time(PRESENCE_STALE_S, 1, 3)  # and the second server is really gone
     await coordinator.advance(plan.run_id)
-    [move] = await records.read_moves(plan.run_id, Move)
+    [move] = await records.runs.read_moves(plan.run_id, Move)
     assert move.left_agent_id == "server-002"
 
 
@@ -107,7 +105,7 @@ async def test_a_move_that_was_only_decided_is_carried_out_by_the_next(
     with monkeypatch.context() as patch, pytest.raises(Died):
         patch.setattr(Dispatch, "move", die)
         await site.coordinator().advance(plan.run_id)
-    assert len(await site.fabric.records.read_moves(plan.run_id, Move)) == 1
+    assert len(await site.fabric.records.runs.read_moves(plan.run_id, Move)) == 1
     await site.pass_time(RESUME_S, 1, 3)
     await site.coordinator().advance(plan.run_id)
     for burst in plan.bursts:
@@ -135,7 +133,7 @@ async def test_a_move_is_finished_after_its_first_bursts_messages(
         await coordinator.advance(plan.run_id)
     await site.pass_time(max(RESUME_S, LOOK_EVERY_S), 1, 3)
     await coordinator.advance(plan.run_id)
-    queued = await site.fabric.records.read_queued(plan.run_id)
+    queued = await site.fabric.records.private.read_queued(plan.run_id)
     assert [burst.moved for burst in queued.values()] == [(None, 0)] * 4
     before = await site.fabric.queue.counts()
     assert (before.active_count, before.scheduled_count) == (0, 8)
@@ -164,7 +162,7 @@ async def test_messages_of_a_burst_that_was_queued_without_a_move_get_it(
 
         patch.setattr(Records, "read_moves", none)
         await Dispatch(site.fabric.queue, site.fabric.records, lambda: site.at).queue_bursts(plan)
-    assert len(await site.fabric.records.read_moves(plan.run_id, Move)) == 1
+    assert len(await site.fabric.records.runs.read_moves(plan.run_id, Move)) == 1
     await site.pass_time(RESUME_S, 1, 3)
     await site.coordinator().advance(plan.run_id)
     assert await site.servers_of(plan, 1) == MOVED

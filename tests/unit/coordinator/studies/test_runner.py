@@ -71,7 +71,7 @@ class Place:
     def studies(self, switches: Mapping[str, Switch] | None = None) -> Studies:
         """A coordinator that knows nothing but the rows."""
         anew = Coordinator(self.fabric, now=self.clock)
-        return Studies(anew, self.fabric.table, switches, now=self.clock)
+        return Studies(anew, self.fabric.private, switches, now=self.clock)
 
     async def pass_time(self, seconds: float) -> None:
         """Agents say hello, runs that are due are closed."""
@@ -80,7 +80,7 @@ class Place:
             beat = presence.model_copy(update={"beat_at": self.clock.at})
             if self.clock.at < self.ports_busy_until_at:
                 beat = beat.model_copy(update={"ports": ()})
-            await self.fabric.records.beat(beat)
+            await self.fabric.records.fleet.beat(beat)
         await self.coordinator.tick()
 
     async def run_count(self) -> int:
@@ -125,7 +125,7 @@ async def test_each_trial_runs_once_and_a_conclusion_follows(place: Place) -> No
 async def test_a_study_that_cannot_be_carried_on_stops_no_other(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = place.fabric.table
+    table = place.fabric.private
     await table.insert(make_row("studies", "20200101-unreadable", {"json": "{}"}))
     studies = place.studies()
     bad_id = (await studies.create(spec(TWO_SIZES), by="me")).study_id
@@ -438,5 +438,5 @@ async def test_a_search_for_goals_that_are_measured_is_taken(place: Place) -> No
     goals = {"rtt_mean_max_s": 0.01, "residual_max_ratio": 0.01}
     question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9).model_copy(update=goals)
     coordinator = Coordinator(place.fabric, LabLedger(Path("none")), now=place.clock)
-    studies = Studies(coordinator, place.fabric.table, now=place.clock)
+    studies = Studies(coordinator, place.fabric.private, now=place.clock)
     assert (await studies.create(spec(question), by="me")).ended_at is None

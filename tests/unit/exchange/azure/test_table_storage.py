@@ -38,14 +38,14 @@ def settings(**values: Any) -> FabricSettings:
             "BROADSIDE_TABLES_CONNECTION_STRING is not one",
         ),
         (
-            {"tables_endpoint": ENDPOINT, "tables_name": "my-table"},
-            "BROADSIDE_TABLES_NAME=my-table: .*3 to 63 letters and digits",
+            {"tables_endpoint": ENDPOINT, "tables_results": "my-table"},
+            "BROADSIDE_TABLES_RESULTS=my-table: .*3 to 63 letters and digits",
         ),
     ],
 )
 def test_a_wrong_or_half_filled_set_is_one_line(values: dict[str, Any], words: str) -> None:
     with pytest.raises(ExchangeMisconfigured, match=words) as caught:
-        open_table(settings(**values))
+        open_table(settings(**values), "results")
     assert "\n" not in str(caught.value)
     assert "bGFi" not in str(caught.value)
 
@@ -55,7 +55,7 @@ async def test_either_way_in_is_enough_and_nothing_connects() -> None:
         {"tables_connection_string": KEYED},
         {"tables_endpoint": ENDPOINT, "tables_ca_file": Path("/nowhere.pem")},
     ):
-        table = open_table(settings(**values))
+        table = open_table(settings(**values), "results")
         assert isinstance(table, AzureTable)
         await table.close()
 
@@ -89,7 +89,10 @@ async def test_the_fabric_is_queue_and_table_and_where_raw_output_goes() -> None
     whole = {"servicebus_namespace": "lab.servicebus.windows.net", "tables_endpoint": ENDPOINT}
     fabric = open_fabric(settings(**whole))
     assert isinstance(fabric.queue, ServiceBusQueue)
-    assert isinstance(fabric.table, AzureTable)
+    tables = (fabric.control, fabric.results, fabric.private)
+    assert [str(table) for table in tables] == [
+        f"table {name!r} at {ENDPOINT}" for name in ("control", "results", "private")
+    ]
     assert isinstance(fabric.raw_store, TableRaw)
     await fabric.close()
     fabric = open_fabric(settings(**whole, blobs_endpoint=BLOBS))

@@ -249,7 +249,7 @@ from exchange.embedded.sqlite_fabric import EmbeddedTable
 from exchange.ports import Entity, ExchangeMisconfigured
 
 row = Entity(partition_key="part", row_key="row", properties={{"n": 1}})
-opened, unopened = EmbeddedTable(Path({str(tmp_path)!r})), EmbeddedTable(Path({str(tmp_path)!r}))
+opened, unopened = (EmbeddedTable(Path({str(tmp_path)!r}), "results") for _ in range(2))
 loop = asyncio.new_event_loop()
 loop.run_until_complete(opened.insert(row))
 child = os.fork()
@@ -275,7 +275,7 @@ loop.run_until_complete(opened.close())
 
 
 async def test_a_closed_adapter_says_so(tmp_path: Path) -> None:
-    table = EmbeddedTable(tmp_path)
+    table = EmbeddedTable(tmp_path, "results")
     await table.insert(ROW)
     await table.close()
     await table.close()
@@ -288,7 +288,10 @@ async def test_a_closed_adapter_says_so(tmp_path: Path) -> None:
 
 async def refused(data_dir: Path, error: type[Exception], *told: str, busy_s: float = 0.2) -> None:
     """Both adapters raise ``error`` in one line that holds the path and each of ``told``."""
-    table, queue = EmbeddedTable(data_dir, busy_s=busy_s), EmbeddedQueue(data_dir, busy_s=busy_s)
+    table, queue = (
+        EmbeddedTable(data_dir, "results", busy_s=busy_s),
+        EmbeddedQueue(data_dir, busy_s=busy_s),
+    )
     try:
         for work in (table.upsert(ROW), queue.send([message("a", Clock())])):
             with pytest.raises(error) as caught:
@@ -303,7 +306,7 @@ async def refused(data_dir: Path, error: type[Exception], *told: str, busy_s: fl
 
 
 async def test_the_directory_is_made_but_not_its_parents(tmp_path: Path) -> None:
-    table = EmbeddedTable(tmp_path / "new")
+    table = EmbeddedTable(tmp_path / "new", "results")
     await table.insert(ROW)
     await table.close()
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700, "runs are nobody else's to read"
@@ -319,25 +322,25 @@ async def test_a_file_in_the_directorys_place_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"not a database, but long enough to look like one" * 99])
 async def test_a_foreign_file_is_named(tmp_path: Path, content: bytes) -> None:
-    for name in ("table.sqlite3", "queue.sqlite3"):
+    for name in ("results.sqlite3", "queue.sqlite3"):
         (tmp_path / name).write_bytes(content)
     await refused(tmp_path, ExchangeMisconfigured, "foreign", "move it away")
 
 
 async def test_somebody_elses_database_is_left_alone(tmp_path: Path) -> None:
-    for name in ("table.sqlite3", "queue.sqlite3"):
+    for name in ("results.sqlite3", "queue.sqlite3"):
         theirs = sqlite3.connect(tmp_path / name)
         theirs.execute("CREATE TABLE precious (n)")
         theirs.commit()
         theirs.close()
-    before = (tmp_path / "table.sqlite3").read_bytes()
+    before = (tmp_path / "results.sqlite3").read_bytes()
     await refused(tmp_path, ExchangeMisconfigured, "not Broadside's")
-    assert (tmp_path / "table.sqlite3").read_bytes() == before
+    assert (tmp_path / "results.sqlite3").read_bytes() == before
 
 
 async def test_a_newer_layout_is_named(tmp_path: Path) -> None:
     await make_both(tmp_path)
-    for name in ("table.sqlite3", "queue.sqlite3"):
+    for name in ("results.sqlite3", "queue.sqlite3"):
         newer = sqlite3.connect(tmp_path / name)
         newer.execute("PRAGMA user_version = 99")
         newer.close()
@@ -346,7 +349,7 @@ async def test_a_newer_layout_is_named(tmp_path: Path) -> None:
 
 async def test_a_corrupt_database_is_named(tmp_path: Path) -> None:
     await make_both(tmp_path)
-    for name in ("table.sqlite3", "queue.sqlite3"):
+    for name in ("results.sqlite3", "queue.sqlite3"):
         pages = bytearray((tmp_path / name).read_bytes())
         pages[4096:] = b"\xa5" * (len(pages) - 4096)
         (tmp_path / name).write_bytes(pages)
@@ -355,7 +358,7 @@ async def test_a_corrupt_database_is_named(tmp_path: Path) -> None:
 
 async def test_a_lock_held_too_long_is_named(tmp_path: Path) -> None:
     await make_both(tmp_path)
-    holders = [sqlite3.connect(tmp_path / name) for name in ("table.sqlite3", "queue.sqlite3")]
+    holders = [sqlite3.connect(tmp_path / name) for name in ("results.sqlite3", "queue.sqlite3")]
     try:
         for holder in holders:
             holder.execute("BEGIN IMMEDIATE")
@@ -367,7 +370,7 @@ async def test_a_lock_held_too_long_is_named(tmp_path: Path) -> None:
 
 
 async def make_both(data_dir: Path) -> None:
-    table, queue = EmbeddedTable(data_dir), EmbeddedQueue(data_dir)
+    table, queue = EmbeddedTable(data_dir, "results"), EmbeddedQueue(data_dir)
     await table.upsert(ROW)
     await queue.send([message(os.urandom(8).hex(), Clock())])
     await table.close()
@@ -412,7 +415,7 @@ from exchange.ports import Entity, ExchangeError, Outgoing
 
 directory = Path({directory!r})
 ends_at = datetime.now(UTC) + timedelta(hours=1)
-table, queue = EmbeddedTable(directory), EmbeddedQueue(directory)
+table, queue = EmbeddedTable(directory, "results"), EmbeddedQueue(directory)
 
 async def put(n):
     properties = {{"data": bytes(60_000)}}
@@ -465,7 +468,7 @@ from exchange.embedded.sqlite_fabric import EmbeddedTable
 from exchange.ports import Entity, ExchangeError
 
 async def main():
-    table = EmbeddedTable(Path({directory!r}))
+    table = EmbeddedTable(Path({directory!r}), "results")
     try:
         await table.upsert(Entity(partition_key="p", row_key="r", properties={{}}))
     except ExchangeError as error:

@@ -21,6 +21,7 @@ from coordinator.views.report import Report, Source, build, gather, html
 from coordinator.views.report.stored_source import detailed
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import EngineReport, Pacing
+from exchange.records import Document
 from tests.synthetic import Plant
 from tests.unit.coordinator.fleet import NOW, fleet
 from tests.unit.coordinator.imports import tables
@@ -221,11 +222,11 @@ async def test_every_command_line_and_what_it_read_is_shown(fabric: Fabric) -> N
 async def test_the_agents_are_told_as_they_were_at_the_launch(fabric: Fabric) -> None:
     """What an agent says later, after an update or on another VM, is not in the report."""
     for agent in fleet(2):
-        await fabric.records.beat(agent.model_copy(update={"kernel": "6.1", "vm_size": "D4"}))
+        await fabric.records.fleet.beat(agent.model_copy(update={"kernel": "6.1", "vm_size": "D4"}))
     coordinator = Coordinator(fabric, now=lambda: NOW)
     plan = await coordinator.launch(scenarios.load("smoke", {"pairs_count": 2}), by="me")
     for agent in fleet(2):
-        await fabric.records.beat(agent.model_copy(update={"kernel": "6.12"}))
+        await fabric.records.fleet.beat(agent.model_copy(update={"kernel": "6.12"}))
     source = await sourced(fabric, Plant(pairs=2, bursts=1))
     kept = replace(source, plan=plan, fleet=await read_fleet(fabric.records, plan.run_id))
     said = section(build(kept), "generators")
@@ -237,7 +238,7 @@ async def test_the_agents_are_told_as_they_were_at_the_launch(fabric: Fabric) ->
 
 async def test_the_hash_is_of_the_stored_bytes(fabric: Fabric) -> None:
     source = await sourced(fabric)
-    stored = await fabric.records.read_summary(source.plan.run_id, "run")
+    stored = await fabric.records.private.read_document(source.plan.run_id, Document.RUN)
     assert stored is not None
     assert build(source).summary_sha256 == hashlib.sha256(stored).hexdigest()
 

@@ -1,15 +1,4 @@
-"""Small named values of one kind in one partition: schedules, tokens, audit rows.
-
-A shelf's name is its partition key, so every shelf is declared here and nowhere else:
-
-    schedules              | <name>                          Schedule
-    fired.<schedule>       | <UTC instant>                   one row an instant, create-only
-    studies                | <study id>                      Study
-    switches               | <switch's name>                 Turn: which study has it
-    launches               | <digest of caller and key>      Launched: which run a key decided
-    tokens                 | <name>                          Token, hashed
-    audit.<UTC month>      | <inverted epoch ms>.<suffix>    one row a write over the API
-"""
+"""Small named values of one kind in one partition: schedules, tokens, audit rows."""
 
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -18,12 +7,12 @@ from typing import Generic, TypeVar
 from exchange.limits import check_key
 from exchange.messages import Message
 from exchange.ports import (
-    EntityChanged,
+    Entity,
     EntityNotFound,
-    ExchangeUnavailable,
     RecordUnreadable,
     Table,
 )
+from exchange.records.row_changes import change_row
 from exchange.rows import message_row, parse_row
 
 _M = TypeVar("_M", bound=Message)
@@ -38,9 +27,6 @@ def _possible(key: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-_CHANGE_TRIES_COUNT = 10
 
 
 class Shelf(Generic[_M]):
@@ -74,23 +60,16 @@ class Shelf(Generic[_M]):
         """
         if not _possible(key):
             raise EntityNotFound(f"{self._partition} {key!r}: there is none")
-        for _ in range(_CHANGE_TRIES_COUNT):
-            row = await self._table.get(self._partition, key)
-            if row is None:
-                raise EntityNotFound(f"{self._partition} {key}: there is none")
+
+        def changed(row: Entity) -> Entity:
             value = parse_row(self._model, row)
-            changed = change(value)
-            if changed == value:
-                return value
-            try:
-                new_row = message_row(self._partition, key, changed)
-                await self._table.replace(new_row, row.etag or "")
-            except EntityChanged:
-                continue
-            return changed
-        raise ExchangeUnavailable(
-            f"{self._partition} {key}: changed under {_CHANGE_TRIES_COUNT} attempts; try again"
-        )
+            new = change(value)
+            return row if new == value else message_row(self._partition, key, new)
+
+        row = await change_row(self._table, self._partition, key, changed)
+        if row is None:
+            raise EntityNotFound(f"{self._partition} {key}: there is none")
+        return parse_row(self._model, row)
 
     async def delete(self, key: str) -> bool:
         """Remove; False when there was none."""

@@ -1,0 +1,313 @@
+"""What agents record of bursts: claims, reports, seconds, probes, and what engines printed.
+
+A chunk row holds up to :data:`~exchange.second_rows.CHUNK_S` seconds of one end: for each flow the
+packed intervals (``client_up_0...``) and the instant of their zero
+(``client_up_first_data_at_s``), and the packed host counters (``host_0...``). It is rewritten whole
+every few seconds under the same key: writing it twice is harmless. A 1740 s burst is at most four
+rows an end.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeVar
+
+from exchange.messages import (
+    Claim,
+    HostSecond,
+    Job,
+    JobReport,
+    Message,
+    ServerTest,
+    Track,
+)
+from exchange.ports import Entity, EntityExists, RawName, RawStore, RecordUnreadable, Table
+from exchange.probes import Probes, parse_probes, probe_rows
+from exchange.records.keys import (
+    CHUNK,
+    CLAIM,
+    PROBE,
+    REPORT,
+    TEST_CHUNK,
+    TESTS,
+    burst_partition,
+    epoch_ms,
+    raw_folder,
+    raw_name,
+    server_raw_folder,
+    server_raw_name,
+    server_test_key,
+    server_tests_partition,
+)
+from exchange.rows import message_row, parse_row
+from exchange.second_rows import (
+    PackedEnd,
+    TestSeconds,
+    chunk_rows,
+    packed_end,
+    unpacked_host,
+    unpacked_tracks,
+)
+from exchange.table_blobs import TableRaw
+
+ALL_PAIRS: Final = range(99_999)  # their numbers have five digits in keys
+
+_M = TypeVar("_M", bound=Message)
+
+
+class BurstRecords:
+    """Rows of the table *results*; without ``raw`` it keeps what engines printed too."""
+
+    def __init__(self, table: Table, raw: RawStore | None = None) -> None:
+        self._table = table
+        self._raw = raw or TableRaw(table)
+        # A blob account that came later does not hide what the table keeps from before.
+        self._raw_stores = (self._raw, TableRaw(table)) if raw else (self._raw,)
+
+    # Client ends ------------------------------------------------------------------------------
+
+    async def claim(self, job: Job, claim: Claim) -> bool:
+        """Create the claim row; False when somebody else (or an earlier delivery) has it."""
+        row = _claim_row(job, claim)
+        try:
+            await self._table.insert(row)
+        except EntityExists:
+            # It may be this very claim, stored by an attempt whose answer was lost.
+            there = await self._table.get(row.partition_key, row.row_key)
+            if there is None:
+                return False
+            holder = parse_row(Claim, there)
+            return (holder.agent_id, holder.claimed_at) == (claim.agent_id, claim.claimed_at)
+        return True
+
+    async def save_claim(self, job: Job, claim: Claim) -> None:
+        """Replace one's own claim row as the job moves on."""
+        await self._table.upsert(_claim_row(job, claim))
+
+    async def save_report(self, report: JobReport) -> None:
+        """Create or replace the client end's account of a job."""
+        partition = burst_partition(report.run_id, report.burst_index)
+        await self._table.upsert(message_row(partition, f"{REPORT}{report.pair_index:05d}", report))
+
+    async def save_seconds(
+        self,
+        job: Job,
+        tracks: Sequence[Track],
+        host: Sequence[HostSecond],
+        *,
+        from_s: float = 0.0,
+    ) -> None:
+        """Store the client end's seconds so far; only chunks that end after ``from_s`` (engine
+        time) are written, so a live upload rewrites the open chunk only.
+
+        ``tracks`` and ``host`` are everything since the job began, each time. ``from_s`` is the
+        engine time up to which an earlier save *returned*; the last save of a job leaves it out.
+        """
+        partition = burst_partition(job.run_id, job.burst_index)
+        rows = chunk_rows(
+            partition,
+            f"{CHUNK}{job.pair_index:05d}",
+            tracks,
+            host,
+            host_zero_s=job.planned_start_at.timestamp(),
+            from_s=from_s,
+        )
+        await self._table.batch(rows)
+
+    async def save_probes(self, job: Job, probes: Probes) -> None:
+        """Keep what the client end's probes said of the path."""
+        partition = burst_partition(job.run_id, job.burst_index)
+        rows = await asyncio.to_thread(
+            probe_rows, partition, f"{PROBE}{job.pair_index:05d}", probes
+        )
+        await self._table.batch(rows)
+
+    async def stream_probes(
+        self, run_id: str, burst_index: int
+    ) -> AsyncIterator[tuple[int, Probes]]:
+        """The probes of a burst, pair by pair in index order."""
+        async for pair_index, rows in self._by_pair(run_id, burst_index, PROBE):
+            yield pair_index, parse_probes(rows)
+
+    async def stream_seconds(
+        self, run_id: str, burst_index: int
+    ) -> AsyncIterator[tuple[int, PackedEnd]]:
+        """The client ends' seconds of a burst still packed, pair by pair in index order."""
+        async for pair_index, rows in self._by_pair(run_id, burst_index, CHUNK):
+            yield pair_index, packed_end(rows)
+
+    async def _by_pair(
+        self, run_id: str, burst_index: int, prefix: str
+    ) -> AsyncIterator[tuple[int, list[Entity]]]:
+        """Rows ``<prefix><pair>.<n>`` of a burst, those of a pair together."""
+        rows: list[Entity] = []
+        pair_index = -1
+        async for row in self._table.scan(
+            burst_partition(run_id, burst_index), row_from=prefix, row_before=f"{prefix}:"
+        ):
+            index = int(row.row_key.removeprefix(prefix).partition(".")[0])
+            if index != pair_index and rows:
+                yield pair_index, rows
+                rows = []
+            pair_index = index
+            rows.append(row)
+        if rows:
+            yield pair_index, rows
+
+    async def read_claims(
+        self, run_id: str, burst_index: int, pairs: range = ALL_PAIRS
+    ) -> Mapping[int, Claim]:
+        """Of some pairs, by pair index."""
+        return await self._read_pairs(Claim, CLAIM, run_id, burst_index, pairs)
+
+    async def read_reports(
+        self, run_id: str, burst_index: int, pairs: range = ALL_PAIRS
+    ) -> Mapping[int, JobReport]:
+        """Of some pairs, by pair index."""
+        return await self._read_pairs(JobReport, REPORT, run_id, burst_index, pairs)
+
+    async def _read_pairs(
+        self, kind: type[_M], name: str, run_id: str, burst_index: int, pairs: range
+    ) -> Mapping[int, _M]:
+        rows = self._table.scan(
+            burst_partition(run_id, burst_index),
+            row_from=f"{name}{pairs.start:05d}",
+            row_before=f"{name}{pairs.stop:05d}",
+        )
+        return {int(row.row_key.removeprefix(name)): parse_row(kind, row) async for row in rows}
+
+    async def save_raw(self, run_id: str, burst_index: int, pair_index: int, text: bytes) -> None:
+        """Keep what the client end's engine printed."""
+        await self._raw.save(raw_name(run_id, burst_index, pair_index), text)
+
+    async def read_raw(self, run_id: str, burst_index: int, pair_index: int) -> bytes | None:
+        """What the client end's engine printed, or None."""
+        return await self._find_raw(raw_name(run_id, burst_index, pair_index))
+
+    async def _find_raw(self, name: RawName) -> bytes | None:
+        for store in self._raw_stores:
+            if (found := await store.read(name)) is not None:
+                return found
+        return None
+
+    async def _delete_raw(self, folder: str) -> None:
+        for store in self._raw_stores:
+            await store.delete_folder(folder)
+
+    async def delete(self, run_id: str, burst_index: int) -> int:
+        """Remove a burst's rows and raw output, but its server ends'; return how many rows."""
+        await self._delete_raw(raw_folder(run_id, burst_index))
+        return await self._table.delete_partition(burst_partition(run_id, burst_index))
+
+    # Server ends ------------------------------------------------------------------------------
+
+    async def save_test(
+        self,
+        test: ServerTest,
+        tracks: Sequence[Track],
+        host: Sequence[HostSecond],
+        *,
+        from_s: float = 0.0,
+    ) -> None:
+        """Store a server-side test so far, or whole; keyed by agent, port and start.
+
+        ``from_s`` works as in :meth:`save_seconds`.
+        """
+        partition, key = server_tests_partition(test.started_at), server_test_key(test)
+        rows = chunk_rows(
+            partition,
+            f"{key}{TEST_CHUNK}",
+            tracks,
+            host,
+            host_zero_s=test.started_at.timestamp(),
+            from_s=from_s,
+        )
+        await self._table.batch([message_row(partition, key, test), *rows])
+
+    async def read_tests(self, from_at: datetime, before_at: datetime) -> Sequence[TestSeconds]:
+        """Every server-side test that started in the span, over the whole fleet, all at once."""
+        ends = [found async for found in self.stream_tests(from_at, before_at)]
+
+        def unpacked() -> list[TestSeconds]:
+            return [
+                TestSeconds(test=test, tracks=unpacked_tracks(end), host=unpacked_host(end))
+                for test, end in ends
+            ]
+
+        return await asyncio.to_thread(unpacked)
+
+    async def stream_tests(
+        self, from_at: datetime, before_at: datetime
+    ) -> AsyncIterator[tuple[ServerTest, PackedEnd]]:
+        """The same one by one, the seconds still packed; in the order of their start."""
+        hour_at = from_at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+        while hour_at < before_at:
+            instant = ""
+            tests: dict[str, tuple[ServerTest, list[Entity]]] = {}  # of one millisecond
+            async for row in self._table.scan(
+                server_tests_partition(hour_at),
+                row_from=f"{epoch_ms(from_at):013d}",
+                row_before=f"{epoch_ms(before_at) + 1:013d}",
+            ):
+                if (begun := row.row_key.partition(".")[0]) != instant:
+                    for found in _started(tests, from_at, before_at):
+                        yield found
+                    instant, tests = begun, {}
+                if "json" in row.properties:
+                    tests[row.row_key] = (parse_row(ServerTest, row), [])
+                elif (key := row.row_key.rpartition(f"{TEST_CHUNK}.")[0]) in tests:
+                    tests[key][1].append(row)
+            for found in _started(tests, from_at, before_at):
+                yield found
+            hour_at += timedelta(hours=1)
+
+    async def save_server_raw(self, test: ServerTest, text: bytes) -> None:
+        """Keep what the server end's engine printed, under its test's own key."""
+        await self._raw.save(server_raw_name(test), text)
+
+    async def read_server_raw(self, test: ServerTest) -> bytes | None:
+        """What the server end's engine printed, or None."""
+        return await self._find_raw(server_raw_name(test))
+
+    async def has_tests(self, hour_at: datetime) -> bool:
+        """Whether any server-side test started in the UTC hour of ``hour_at``."""
+        async for _ in self._table.scan(server_tests_partition(hour_at), limit=1):
+            return True
+        return False
+
+    async def delete_tests(self, hour_at: datetime) -> int:
+        """Remove the server-side tests that started in an hour; return how many rows it was."""
+        await self._delete_raw(server_raw_folder(hour_at))
+        return await self._table.delete_partition(server_tests_partition(hour_at))
+
+
+def told_late(row: Entity, at: datetime) -> Entity:
+    """A row as it leaves an agent's spool: an account of a job or test says when that was."""
+    model: type[JobReport | ServerTest]
+    if row.row_key.startswith(REPORT):
+        model = JobReport
+    elif row.partition_key.startswith(TESTS) and "json" in row.properties:
+        model = ServerTest
+    else:
+        return row
+    try:
+        account = parse_row(model, row)
+    except RecordUnreadable:  # another version's: it goes as it is
+        return row
+    return message_row(row.partition_key, row.row_key, account.delivered(at))
+
+
+def _claim_row(job: Job, claim: Claim) -> Entity:
+    partition = burst_partition(job.run_id, job.burst_index)
+    return message_row(partition, f"{CLAIM}{job.pair_index:05d}", claim)
+
+
+def _started(
+    tests: Mapping[str, tuple[ServerTest, list[Entity]]], from_at: datetime, before_at: datetime
+) -> list[tuple[ServerTest, PackedEnd]]:
+    """The tests of the span with their chunks, which follow them in key order."""
+    return [
+        (test, packed_end(rows))
+        for test, rows in tests.values()
+        if from_at <= test.started_at < before_at
+    ]

@@ -1,0 +1,69 @@
+"""What agents say of themselves, and of the tunnels between them."""
+
+import logging
+from collections.abc import Sequence
+
+from exchange.messages import Presence, Role, Tunnel
+from exchange.ports import RecordUnreadable, Table
+from exchange.records.keys import ANSWER, ASK, PRESENCE, tunnel_key, tunnels_partition
+from exchange.rows import make_row, message_row, parse_row
+
+log = logging.getLogger(__name__)
+
+
+class FleetRecords:
+    """Rows of the table *results*."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    async def beat(self, presence: Presence) -> None:
+        """Create or replace an agent's row."""
+        key = f"{presence.role}.{presence.agent_id}"
+        await self._table.upsert(message_row(PRESENCE, key, presence))
+
+    async def leave(self, role: Role, agent_id: str) -> None:
+        """Remove an agent's row: it said goodbye."""
+        await self._table.delete(PRESENCE, f"{role}.{agent_id}")
+
+    async def read_presences(self) -> Sequence[Presence]:
+        """Every row, also stale ones: judge by ``beat_at``.
+
+        A row that cannot be read, as an agent of another version may write, is logged and left
+        out: one such agent must not stop the rest of the fleet.
+        """
+        presences = []
+        async for row in self._table.scan(PRESENCE):
+            try:
+                presences.append(parse_row(Presence, row))
+            except RecordUnreadable as error:
+                log.warning("presence left out: %s", error, extra={"action": "presence_unreadable"})
+        return presences
+
+    async def save_tunnel(self, server_id: str, tunnel: Tunnel) -> None:
+        """Ask a server's agent for the other end of a tunnel, or say that it is still wanted."""
+        await self._table.upsert(
+            message_row(tunnels_partition(server_id), tunnel_key(ASK, tunnel), tunnel)
+        )
+
+    async def read_tunnels(self, server_id: str) -> Sequence[Tunnel]:
+        """What is asked of a server's agent; several jobs may ask for one id."""
+        rows = self._table.scan(
+            tunnels_partition(server_id), row_from=f"{ASK}.", row_before=f"{ASK}.:"
+        )
+        return [parse_row(Tunnel, row) async for row in rows]
+
+    async def answer_tunnel(self, server_id: str, tunnel: Tunnel, problem: str) -> None:
+        """Say that the other end stands (an empty problem), or why it does not."""
+        key = tunnel_key(ANSWER, tunnel)
+        await self._table.upsert(make_row(tunnels_partition(server_id), key, {"problem": problem}))
+
+    async def read_tunnel_answer(self, server_id: str, tunnel: Tunnel) -> str | None:
+        """The problem, empty where there is none; None: no answer to this job yet."""
+        row = await self._table.get(tunnels_partition(server_id), tunnel_key(ANSWER, tunnel))
+        return None if row is None else str(row.properties.get("problem"))
+
+    async def drop_tunnel(self, server_id: str, tunnel: Tunnel) -> None:
+        """This job wants it no more; what another asked for under the same id stays."""
+        for kind in (ASK, ANSWER):
+            await self._table.delete(tunnels_partition(server_id), tunnel_key(kind, tunnel))

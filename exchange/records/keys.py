@@ -1,0 +1,171 @@
+"""The only place that spells keys, document names and the names of shelves.
+
+Every row stands under a partition key and a row key (partition | row). Three tables hold them, for
+rights are given by table: who may write where is in :mod:`exchange.records`. ``<part>`` and ``<n>``
+are three digits from 000.
+
+**control**, which agents read and the coordinator writes::
+
+    run.<run>               | control                             Control
+                            | plan.<part>                         document (coordinator's)
+                            | moved.<burst>.<pair>                Move (coordinator's)
+
+**results**, which agents write::
+
+    burst.<run>.<burst>     | claim.<pair>                        Claim
+                            | report.<pair>                       JobReport
+                            | chunk.client.<pair>.<n>             packed seconds
+                            | probe.<pair>.<n>                    packed probes
+    tests.<UTC hour>        | <epoch ms>.<agent>.<port>           ServerTest
+                            | <epoch ms>.<agent>.<port>.chunk.<n> packed seconds
+    presence                | <role>.<agent>                      Presence
+    tunnel.<server agent>   | ask.<vni>.<job>                     Tunnel
+                            | answer.<vni>.<job>                  problem, or none
+
+**private**, the coordinator's alone::
+
+    runs                    | <inverted created epoch ms>.<run>   RunHeader; newest first
+                            | open.<run>                          nothing; a run without a verdict
+    run.<run>               | header                              RunHeader
+                            | queued.<burst>                      QueuedBurst
+                            | closed.<burst>                      ClosedBurst (coordinator's)
+                            | judging                             Judging
+                            | summary.<document>.<part>           document, see Document
+    schedules               | <name>                              Schedule
+    fired.<schedule>        | <UTC instant>                       an instant, create-only
+    studies                 | <study id>                          Study
+    switches                | <switch's name>                     Turn: which study has it
+    launches                | <digest of caller and key>          Launched: which run a key decided
+    tokens                  | <name>                              Token, hashed
+    audit.<UTC month>       | <inverted epoch ms>.<suffix>        a write over the API
+
+What engines printed is a folder and a file of the raw store: of a blob container or, without one,
+of the table of results (folder | file.<part>, a document)::
+
+    raw.<run>.<burst>       / client.<pair>
+    raw.tests.<UTC hour>    / <epoch ms>.<agent>.<port>
+"""
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from exchange.messages import ServerTest, Tunnel
+from exchange.ports import RawName
+
+_INVERTED_FROM_MS: Final = 9_999_999_999_999  # 13 digits, until the year 2286
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+RUNS: Final = "runs"
+OPEN: Final = "open."  # after all digits: behind the list of runs
+AFTER_OPEN: Final = "open/"  # the character after the dot's
+PRESENCE: Final = "presence"
+
+# Rows of a run's partitions
+CONTROL: Final = "control"
+PLAN: Final = "plan"
+MOVED: Final = "moved."
+HEADER: Final = "header"
+JUDGING: Final = "judging"
+QUEUED: Final = "queued."
+CLOSED: Final = "closed."
+
+# Rows of a burst's partition
+CLAIM: Final = "claim."
+REPORT: Final = "report."
+CHUNK: Final = "chunk.client."
+PROBE: Final = "probe."
+
+TESTS: Final = "tests."
+TEST_CHUNK: Final = ".chunk"
+
+# Rows of a server agent's partition of tunnels
+ASK: Final = "ask"
+ANSWER: Final = "answer"
+
+# Shelves
+SCHEDULES: Final = "schedules"
+STUDIES: Final = "studies"
+SWITCHES: Final = "switches"
+LAUNCHES: Final = "launches"
+TOKENS: Final = "tokens"
+
+
+class Document(StrEnum):
+    """What the coordinator keeps of a run, or of each of its bursts, beside its plan."""
+
+    RUN = "run"  # its verdict: RunSummary
+    BURST = "burst"  # of a burst: BurstSummary
+    SERIES = "series"  # of a burst: BurstSeries
+    LEDGER = "ledger"  # the firewall's figures as the run was judged by
+    NEIGHBOURS = "neighbours"  # other runs beside it
+    FLEET = "fleet"  # agents as they were at the launch
+    PRICE = "price"  # what its price rests on
+    CAPS = "caps"  # of the agents' interfaces
+    TROUBLES = "troubles"  # that the coordinator lived through
+    IMPORT = "import"  # an import's values
+
+
+def document_key(document: Document, burst_index: int | None) -> str:
+    return f"summary.{document}" + ("" if burst_index is None else f".{burst_index:05d}")
+
+
+def fired_shelf(schedule: str) -> str:
+    return f"fired.{schedule}"
+
+
+def audit_shelf(month: str) -> str:
+    return f"audit.{month}"
+
+
+def run_partition(run_id: str) -> str:
+    return f"run.{run_id}"
+
+
+def run_key(created_at: datetime, run_id: str) -> str:
+    return f"{newest_first(created_at)}.{run_id}"
+
+
+def burst_partition(run_id: str, burst_index: int) -> str:
+    return f"burst.{run_id}.{burst_index:05d}"
+
+
+def server_tests_partition(at: datetime) -> str:
+    return f"{TESTS}{at.astimezone(UTC):%Y-%m-%dT%H}"
+
+
+def server_test_key(test: ServerTest) -> str:
+    return f"{epoch_ms(test.started_at):013d}.{test.agent_id}.{test.endpoint.port}"
+
+
+def tunnels_partition(server_id: str) -> str:
+    return f"tunnel.{server_id}"
+
+
+def tunnel_key(kind: str, tunnel: Tunnel) -> str:
+    return f"{kind}.{tunnel.vni:08d}.{tunnel.opened_by}"
+
+
+def raw_folder(run_id: str, burst_index: int) -> str:
+    return f"raw.{run_id}.{burst_index:05d}"
+
+
+def raw_name(run_id: str, burst_index: int, pair_index: int) -> RawName:
+    return RawName(folder=raw_folder(run_id, burst_index), file=f"client.{pair_index:05d}")
+
+
+def server_raw_folder(at: datetime) -> str:
+    return f"raw.{server_tests_partition(at)}"
+
+
+def server_raw_name(test: ServerTest) -> RawName:
+    return RawName(folder=server_raw_folder(test.started_at), file=server_test_key(test))
+
+
+def newest_first(at: datetime) -> str:
+    """An instant as the beginning of a key: later ones come before."""
+    return f"{_INVERTED_FROM_MS - epoch_ms(at):013d}"
+
+
+def epoch_ms(at: datetime) -> int:
+    return (at - _EPOCH) // timedelta(milliseconds=1)

@@ -1,0 +1,90 @@
+"""What agents read of a run and the coordinator writes: its plan, its control row, its moves."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from exchange.documents import document_rows, read_document
+from exchange.messages import Control, Message
+from exchange.ports import Entity, EntityExists, EntityNotFound, Table
+from exchange.records.keys import CONTROL, MOVED, PLAN, run_partition
+from exchange.records.row_changes import change_row
+from exchange.rows import message_row, parse_row
+
+_M = TypeVar("_M", bound=Message)
+
+
+class RunRecords:
+    """Rows of the table *control*."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    async def create(self, run_id: str, plan: bytes, control: Control) -> None:
+        """Store control row and plan. Raises EntityExists when the run id is taken."""
+        partition = run_partition(run_id)
+        await self._table.insert(message_row(partition, CONTROL, control))
+        await self._table.batch(await document_rows(partition, PLAN, plan))
+
+    async def read_plan(self, run_id: str) -> bytes | None:
+        """The plan as it was stored, or None."""
+        return await read_document(self._table, run_partition(run_id), PLAN)
+
+    async def delete(self, run_id: str) -> int:
+        """Remove all of it; return how many rows it was."""
+        return await self._table.delete_partition(run_partition(run_id))
+
+    async def read_control(self, run_id: str) -> Control | None:
+        """The run's control row, or None."""
+        row = await self._table.get(run_partition(run_id), CONTROL)
+        return None if row is None else parse_row(Control, row)
+
+    async def renew_lease(self, run_id: str, until_at: datetime) -> Control:
+        """Move the lease forward (never back) and return the row; keeps a concurrent cancel.
+
+        Raises ``EntityNotFound`` for an unknown run.
+        """
+        return await self._change_control(
+            run_id, lambda control: {"lease_until_at": max(control.lease_until_at, until_at)}
+        )
+
+    async def cancel_run(self, run_id: str, *, at: datetime, by: str, reason: str) -> Control:
+        """Mark cancelled; the first cancel wins and later ones return it unchanged.
+
+        Raises ``EntityNotFound`` for an unknown run.
+        """
+        mark = {"cancelled_at": at, "cancelled_by": by, "cancel_reason": reason}
+        return await self._change_control(
+            run_id, lambda control: mark if control.cancelled_at is None else {}
+        )
+
+    async def _change_control(
+        self, run_id: str, change: Callable[[Control], Mapping[str, object]]
+    ) -> Control:
+        """Apply what ``change`` says of the row's newest state; when nothing, write nothing."""
+
+        def changed(row: Entity) -> Entity:
+            control = parse_row(Control, row)
+            new = Control.model_validate(dict(control) | dict(change(control)))
+            return row if new == control else message_row(row.partition_key, row.row_key, new)
+
+        row = await change_row(self._table, run_partition(run_id), CONTROL, changed)
+        if row is None:
+            raise EntityNotFound(f"run {run_id}: there is none")
+        return parse_row(Control, row)
+
+    async def save_move(
+        self, run_id: str, burst_index: int, pair_index: int, move: Message
+    ) -> bool:
+        """Note that a pair has another server from a burst on; False when somebody has."""
+        key = f"{MOVED}{burst_index:05d}.{pair_index:05d}"
+        try:
+            await self._table.insert(message_row(run_partition(run_id), key, move))
+        except EntityExists:
+            return False
+        return True
+
+    async def read_moves(self, run_id: str, model: type[_M]) -> Sequence[_M]:
+        """What :meth:`save_move` noted, by burst and pair."""
+        rows = self._table.scan(run_partition(run_id), row_from=MOVED, row_before=f"{MOVED}:")
+        return [parse_row(model, row) async for row in rows]
