@@ -18,7 +18,6 @@ locals {
     BROADSIDE_SERVICEBUS_NAMESPACE = module.exchange.servicebus_host
     BROADSIDE_SERVICEBUS_QUEUE     = module.exchange.queue_name
     BROADSIDE_TABLES_ENDPOINT      = module.exchange.tables_endpoint
-    BROADSIDE_TABLES_NAME          = module.exchange.table_names.results # of a fabric with one table
     BROADSIDE_TABLES_CONTROL       = module.exchange.table_names.control
     BROADSIDE_TABLES_RESULTS       = module.exchange.table_names.results
   }

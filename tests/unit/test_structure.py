@@ -1,6 +1,7 @@
 """The import directions of DESIGN.md hold, and agents stay small."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -93,8 +94,8 @@ def test_import_directions_hold(package: str) -> None:
         ("agent/worker.py", "def f():\n    from numpy import array"),
         ("agent/worker.py", "from lab import network"),
         ("exchange/chunks.py", "import numpy as np"),
-        ("exchange/records.py", "from azure.data.tables import TableClient"),
-        ("exchange/records.py", "from ..agent import worker"),
+        ("exchange/records/run_records.py", "from azure.data.tables import TableClient"),
+        ("exchange/records/run_records.py", "from ...agent import worker"),
         ("coordinator/runs/coordinator.py", "from agent.clock import read"),
         ("coordinator/runs/coordinator.py", "import lab"),
         ("coordinator/runs/coordinator.py", "import azure.identity"),
@@ -140,3 +141,13 @@ def test_an_agent_process_carries_nothing_heavy(package: str) -> None:
     loaded = {name.partition(".")[0] for name in ran.stdout.split()}
     assert package in loaded
     assert loaded & (HEAVY | {"azure"}) == set()
+
+
+def test_agents_only_read_control_and_touch_nothing_private() -> None:
+    """Their identity has no more rights than that; see exchange/records."""
+    texts = {path: path.read_text() for path in sorted((ROOT / "agent").glob("**/*.py"))}
+    used = {verb for text in texts.values() for verb in re.findall(r"\.runs\.(\w+)", text)}
+    assert used
+    assert all(verb.startswith("read_") for verb in used), used
+    for path, text in texts.items():
+        assert not re.search(r"\.private\b|fabric\.(records|control)\b", text), path

@@ -30,7 +30,7 @@ run "defaults" {
   }
 
   assert {
-    condition     = output.fabric["BROADSIDE_SERVICEBUS_QUEUE"] == "jobs" && output.fabric["BROADSIDE_TABLES_NAME"] == "results" && output.fabric["BROADSIDE_TABLES_CONTROL"] == "control"
+    condition     = output.fabric["BROADSIDE_SERVICEBUS_QUEUE"] == "jobs" && output.fabric["BROADSIDE_TABLES_RESULTS"] == "results" && output.fabric["BROADSIDE_TABLES_CONTROL"] == "control"
     error_message = "Agents look for the queue and the table that are made."
   }
 }

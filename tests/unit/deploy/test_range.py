@@ -183,7 +183,7 @@ def test_every_agent_setting_that_a_vm_is_told_exists() -> None:
 
     known = {f"BROADSIDE_AGENT_{name.upper()}" for name in AgentSettings.model_fields}
     known |= {f"BROADSIDE_{name.upper()}" for name in FabricSettings.model_fields}
-    assert set(told("modules/fleet/main.tf")) - COORDINATORS <= known | TABLES
+    assert set(told("modules/fleet/main.tf")) - COORDINATORS <= known
 
 
 def test_every_coordinator_setting_that_a_vm_is_told_exists() -> None:
@@ -191,7 +191,7 @@ def test_every_coordinator_setting_that_a_vm_is_told_exists() -> None:
 
     settings = {*CoordinatorSettings.model_fields, *FabricSettings.model_fields}
     known = {f"BROADSIDE_{name.upper()}" for name in settings}
-    assert set(told("modules/coordinator/main.tf")) <= known | TABLES
+    assert set(told("modules/coordinator/main.tf")) <= known
 
 
 def test_the_notebooks_range_has_what_each_of_its_scenarios_wants() -> None:
@@ -220,8 +220,6 @@ def test_terraform_tells_what_the_command_line_asks_for() -> None:
     assert {"firewall_id", "tunnel", "fabric"} <= outputs.keys()  # what the runbook asks for
 
 
-# The names of three tables, told beside that of the one that holds all until the code reads them.
-TABLES = {f"BROADSIDE_TABLES_{what}" for what in ("CONTROL", "RESULTS", "PRIVATE")}
 COORDINATORS = {"BROADSIDE_TABLES_PRIVATE", "BROADSIDE_AZURE_MONITOR_ENDPOINT"}
 
 

@@ -16,7 +16,7 @@ from coordinator.runs.replacements import LOOK_EVERY_S, RESUME_S
 from exchange.embedded.sqlite_fabric import EmbeddedQueue, EmbeddedTable
 from exchange.messages import Job, Role, TroubleKind
 from exchange.ports import QueueError
-from exchange.records import Records
+from exchange.records import RunRecords
 from exchange.troubles import TroubleLog
 from tests.one_table import fabric_in
 from tests.unit.coordinator.fleet import NOW, presence
@@ -160,7 +160,7 @@ async def test_messages_of_a_burst_that_was_queued_without_a_move_get_it(
         async def none(*_: object) -> list[Move]:
             return []
 
-        patch.setattr(Records, "read_moves", none)
+        patch.setattr(RunRecords, "read_moves", none)
         await Dispatch(site.fabric.queue, site.fabric.records, lambda: site.at).queue_bursts(plan)
     assert len(await site.fabric.records.runs.read_moves(plan.run_id, Move)) == 1
     await site.pass_time(RESUME_S, 1, 3)
