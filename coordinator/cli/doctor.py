@@ -155,7 +155,7 @@ async def try_table(table: Table) -> None:
 async def try_raw(raw: RawStore | None) -> str:
     """Prove the right to keep what engines print."""
     if raw is None:
-        return "the table of results keeps it: no blob account is set"
+        return "the table keeps it: no blob account is set"
     probe, text = RawName(folder="doctor", file=uuid4().hex), b"doctor"
     await raw.save(probe, text)
     there = await raw.read(probe)
