@@ -17,7 +17,6 @@ import asyncio
 import ctypes
 import os
 import pwd
-import shutil
 import signal
 import stat
 import subprocess
@@ -31,6 +30,7 @@ from typing import Final
 
 from agent.gate import find_gate, takes_hold
 from exchange.engines.iperf3_text import MINIMUM_VERSION, Version, parse_version
+from exchange.programs import program_path
 
 OnLine = Callable[[bytes, float], None]
 
@@ -90,7 +90,7 @@ def find_iperf3(setting: str | None = None) -> Iperf3:
 
 
 def _try_iperf3(name: str) -> Iperf3:
-    path = shutil.which(name)
+    path = program_path(name)
     if path is None:
         if Path(name).is_file():
             raise EngineUnusable(f"iperf3: {name} may not be executed; chmod +x it")

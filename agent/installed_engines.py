@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterable
 from contextlib import suppress
@@ -14,6 +13,7 @@ from agent.engine_process import Iperf3
 from exchange.engines import engines
 from exchange.engines.port import Engine, Program, Tool, Toolset
 from exchange.messages import EngineState, Role
+from exchange.programs import program_path
 
 _TOOLS: Final = Path(__file__).parent.parent / ".tools"
 _VERSION_TIMEOUT_S: Final = 10.0
@@ -82,7 +82,7 @@ def unknown_engine(name: str) -> InstalledEngine:
 def find_program(program: Program) -> Tool | str:
     """The program, or in one line why there is none."""
     own = _TOOLS / program.name / "bin" / program.name
-    path = shutil.which(str(own)) or shutil.which(program.name) or _in_sbin(program.name)
+    path = program_path(str(own)) or program_path(program.name)
     if path is None:
         return f"{program.name}: none here; {program.fix}"
     said = _ask_version([path, *program.version_argv])
@@ -91,10 +91,6 @@ def find_program(program: Program) -> Tool | str:
         words = said.strip().split("\n")[0][:100]
         return f"{program.name}: {path} does not tell its version: {words!r}; {program.fix}"
     return Tool(argv=(path,), version=version[1])
-
-
-def _in_sbin(name: str) -> str | None:
-    return shutil.which(name, path="/usr/local/sbin:/usr/sbin:/sbin")
 
 
 def _ask_version(argv: list[str]) -> str:

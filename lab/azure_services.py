@@ -6,15 +6,16 @@ over the lab's management network. Keys and tokens are made for each lab and die
 
 import contextlib
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from exchange.messages import Direction
-from lab.azurite import Azurite
+from lab.azurite import ACCOUNT, Azurite
 from lab.errors import LabBroken
 from lab.monitor import MonitorServer, MonitorSpec
+from lab.relay import Relay
 from lab.servicebus.broker_process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
 from lab.topology import Lab
@@ -30,27 +31,44 @@ LAG_S: Final = 2.0  # s by which a point's label runs ahead of its bytes
 LATE_S: Final = 2.0  # s in which the newest points say 0
 
 
+JOBS: Final = QueueSettings(lock_s=10, max_delivery_count=5)  # as the range on Azure has it
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AzureInMiniature:
-    """What agents and coordinator need to know to use it, as environment variables."""
+    """The services, and what agents and coordinator need to know to use them."""
 
-    fabric: Mapping[str, str]  # for both
-    ledger: Mapping[str, str]  # for the coordinator
+    broker: BrokerProcess
+    azurite: Azurite
+
+    def fabric(self, tables: Relay | None = None, blobs: Relay | None = None) -> dict[str, str]:
+        """As environment variables; requests go by way of the relays where there are any."""
+        host = self.azurite.host
+        storage = self.azurite.connection_string(
+            f"http://{host}:{tables.port}/{ACCOUNT}" if tables else None,
+            blob_endpoint=f"http://{host}:{blobs.port}/{ACCOUNT}" if blobs else None,
+        )
+        return {
+            "BROADSIDE_FABRIC": "azure",
+            "BROADSIDE_SERVICEBUS_CONNECTION_STRING": self.broker.connection_string,
+            "BROADSIDE_SERVICEBUS_QUEUE": QUEUE,
+            "BROADSIDE_TABLES_CONNECTION_STRING": storage,
+            "BROADSIDE_BLOBS_CONNECTION_STRING": storage,
+            "BROADSIDE_BLOBS_CONTAINER": CONTAINER,
+        }
 
 
 @contextlib.contextmanager
-def standing(lab: Lab, folder: Path, direction: Direction) -> Iterator[AzureInMiniature]:
-    """The three services, stopped at the end. Raises ``ToolMissing``, ``LabBroken``."""
-    host = lab.management_address or "127.0.0.1"
-    folder.mkdir(parents=True, exist_ok=True)
-    broker = BrokerProcess(
-        folder,
-        {QUEUE: QueueSettings(lock_s=10, max_delivery_count=5, duplicate_window_s=600)},
-        host=host,
-        sas_key=secrets.token_urlsafe(32),
-    )
-    azurite = Azurite(folder, host=host)
+def standing(
+    folder: Path, host: str = "127.0.0.1", queue: QueueSettings = JOBS
+) -> Iterator[AzureInMiniature]:
+    """Broker and storage, stopped at the end. Raises ``ToolMissing``, ``LabBroken``."""
     with contextlib.ExitStack() as stack:
+        for name in ("broker", "azurite"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        key = secrets.token_urlsafe(32)
+        broker = BrokerProcess(folder / "broker", {QUEUE: queue}, host=host, sas_key=key)
+        azurite = Azurite(folder / "azurite", host=host)
         stack.callback(broker.stop)
         try:
             broker.start()
@@ -60,36 +78,32 @@ def standing(lab: Lab, folder: Path, direction: Direction) -> Iterator[AzureInMi
         azurite.start()
         azurite.create_tables()
         azurite.create_container(CONTAINER)
-        ledger: dict[str, str] = {}
-        if lab.ledger_path is not None:
-            token = secrets.token_urlsafe(32)
-            spec = MonitorSpec(
-                csv_path=lab.ledger_path,
-                token=token,
-                grain_s=GRAIN_S,
-                lag_s=LAG_S,
-                late_s=LATE_S,
-                flows=direction.flows,
-                plays_healthy=False,  # a demo shows nothing that was not measured
-            )
-            monitor = stack.enter_context(MonitorServer(spec))
-            ledger = {
-                "BROADSIDE_LEDGER": "azure-monitor",
-                "BROADSIDE_LEDGER_LAYER": "ip",
-                "BROADSIDE_LEDGER_SETTLE_S": str(LAG_S + 2 * LATE_S),
-                "BROADSIDE_AZURE_MONITOR_RESOURCE_ID": RESOURCE_ID,
-                "BROADSIDE_AZURE_MONITOR_ENDPOINT": monitor.endpoint,
-                "BROADSIDE_AZURE_MONITOR_GRAIN": f"PT{GRAIN_S}S",
-                "BROADSIDE_AZURE_MONITOR_TOKEN": token,
-            }
-        yield AzureInMiniature(
-            fabric={
-                "BROADSIDE_FABRIC": "azure",
-                "BROADSIDE_SERVICEBUS_CONNECTION_STRING": broker.connection_string,
-                "BROADSIDE_SERVICEBUS_QUEUE": QUEUE,
-                "BROADSIDE_TABLES_CONNECTION_STRING": azurite.connection_string(),
-                "BROADSIDE_BLOBS_CONNECTION_STRING": azurite.connection_string(),
-                "BROADSIDE_BLOBS_CONTAINER": CONTAINER,
-            },
-            ledger=ledger,
-        )
+        yield AzureInMiniature(broker=broker, azurite=azurite)
+
+
+@contextlib.contextmanager
+def monitored(lab: Lab, direction: Direction) -> Iterator[dict[str, str]]:
+    """A metrics endpoint over the lab's ledger, as a coordinator's environment variables."""
+    if lab.ledger_path is None:
+        yield {}
+        return
+    token = secrets.token_urlsafe(32)
+    spec = MonitorSpec(
+        csv_path=lab.ledger_path,
+        token=token,
+        grain_s=GRAIN_S,
+        lag_s=LAG_S,
+        late_s=LATE_S,
+        flows=direction.flows,
+        plays_healthy=False,  # a demo shows nothing that was not measured
+    )
+    with MonitorServer(spec) as monitor:
+        yield {
+            "BROADSIDE_LEDGER": "azure-monitor",
+            "BROADSIDE_LEDGER_LAYER": "ip",
+            "BROADSIDE_LEDGER_SETTLE_S": str(LAG_S + 2 * LATE_S),
+            "BROADSIDE_AZURE_MONITOR_RESOURCE_ID": RESOURCE_ID,
+            "BROADSIDE_AZURE_MONITOR_ENDPOINT": monitor.endpoint,
+            "BROADSIDE_AZURE_MONITOR_GRAIN": f"PT{GRAIN_S}S",
+            "BROADSIDE_AZURE_MONITOR_TOKEN": token,
+        }

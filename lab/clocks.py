@@ -97,9 +97,9 @@ def plant_offset(lab: Lab, host_name: str, offset_s: float) -> None:
 
 def wait_synced(lab: Lab, timeout_s: float) -> tuple[str, ...]:
     """Wait until every host's chronyd follows the firewall's; return the names of those that
-    still do not, which is none when all is well."""
+    still do not, which is none when all is well, and where there is no firewall."""
     end_s = time.monotonic() + timeout_s
-    waiting = [host for host in lab.hosts if host.chrony is not None]
+    waiting = [host for host in lab.hosts if host.chrony is not None and host.namespace is not None]
     with ThreadPoolExecutor(WORKERS_COUNT) as pool:
         while True:
             synced = pool.map(_is_synced, waiting)

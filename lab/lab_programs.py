@@ -1,9 +1,8 @@
-"""Where the system's programs are, and which package brings a missing one."""
+"""Which package brings a program that is missing."""
 
-import os
-import shutil
 from typing import Final
 
+from exchange.programs import program_path
 from lab.errors import ToolMissing
 
 PACKAGE_OF_TOOL: Final = {
@@ -14,12 +13,11 @@ PACKAGE_OF_TOOL: Final = {
     "chronyc": "chrony",
     "cc": "gcc",
 }
-SYSTEM_FOLDERS: Final = "/usr/local/sbin:/usr/sbin:/sbin"  # not on an ordinary user's PATH
 
 
 def find_tool(name: str) -> str:
     """The program's path. Raises :class:`ToolMissing`, which names the package."""
-    found = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{SYSTEM_FOLDERS}")
+    found = program_path(name)
     if found is None:
         package = PACKAGE_OF_TOOL.get(name, name)
         raise ToolMissing(f"{name} is not installed: run `sudo apt-get install {package}`")

@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import os
 import pwd
-import shutil
 import subprocess
 import tempfile
 import time
@@ -19,12 +18,13 @@ from pathlib import Path
 from typing import Final
 
 from exchange.messages import Role
-from lab.errors import ToolMissing
+from lab.errors import LabBroken, ToolMissing
 from lab.lab_programs import find_tool
 from lab.network import DEFAULT_PATH, lab_path
+from lab.offspring import die_with_parent
 from lab.topology import Host, Lab, LabSpec, host_names
 
-CLOCK_START_S: Final = 5.0
+CLOCK_START_S: Final = 10.0  # s
 
 CLIENT_NETWORK: Final = IPv4Address("127.1.1.0")
 SERVER_NETWORK: Final = IPv4Address("127.2.1.0")
@@ -64,44 +64,54 @@ def up(spec: LabSpec, base_path: Path = DEFAULT_PATH) -> Lab:
 
 @contextlib.contextmanager
 def one_clock(lab: Lab) -> Iterator[Lab]:
-    """The lab with a chronyd that calls this machine's clock the truth, and never touches it.
+    """The lab with a clock that all its agents share, so among them it is right by definition.
 
-    All agents share the machine's one clock, so among them it is right by definition; a machine
-    whose kernel knows no time source (most containers) would otherwise fail every clock gate.
-    Without chronyd the lab is yielded as it is: its agents then ask the kernel.
+    A machine whose kernel knows no time source (most containers) would otherwise fail every clock
+    gate. Without chronyd the lab is yielded as it is: its agents then ask the kernel.
     """
-    try:
-        chronyd = find_tool("chronyd")
-    except ToolMissing:
-        yield lab
-        return
-    folder = Path(tempfile.mkdtemp(prefix="broadside-clock-"))  # private, as chronyd demands
-    address = folder / "chronyd.sock"
-    directives = [
-        *("local stratum 3", "port 0", "cmdport 0"),
-        *(f"bindcmdaddress {address}", f"pidfile {folder / 'pid'}"),
-    ]
-    user = pwd.getpwuid(os.getuid()).pw_name
-    process = subprocess.Popen(
-        [chronyd, "-d", "-x", "-U", "-u", user, *directives],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        end_s = time.monotonic() + CLOCK_START_S
-        while not address.exists() and process.poll() is None and time.monotonic() < end_s:
-            time.sleep(0.02)
-        if not address.exists():
+    with contextlib.ExitStack() as stack:
+        try:
+            clock = stack.enter_context(steady_clock())
+        except (ToolMissing, LabBroken):
             yield lab
             return
         yield dataclasses.replace(
             lab,
-            clients=tuple(dataclasses.replace(h, chrony=str(address)) for h in lab.clients),
-            servers=tuple(dataclasses.replace(h, chrony=str(address)) for h in lab.servers),
+            clients=tuple(dataclasses.replace(host, chrony=clock) for host in lab.clients),
+            servers=tuple(dataclasses.replace(host, chrony=clock) for host in lab.servers),
         )
-    finally:
-        process.kill()
-        process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def steady_clock() -> Iterator[str]:
+    """A chronyd that calls this machine's clock the truth, and never touches it; its socket.
+
+    It dies with the thread that started it. Raises ``ToolMissing``, ``LabBroken``.
+    """
+    chronyd = find_tool("chronyd")
+    user = pwd.getpwuid(os.getuid()).pw_name
+    # Private, as chronyd demands.
+    with tempfile.TemporaryDirectory(prefix="broadside-clock-") as folder:
+        address = Path(folder) / "chronyd.sock"
+        directives = [
+            *("local stratum 3", "port 0", "cmdport 0"),
+            *(f"bindcmdaddress {address}", f"pidfile {folder}/pid"),
+        ]
+        process = subprocess.Popen(
+            [chronyd, "-d", "-x", "-U", "-u", user, *directives],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+        try:
+            end_s = time.monotonic() + CLOCK_START_S
+            while not address.exists():
+                if process.poll() is not None or time.monotonic() > end_s:
+                    raise LabBroken("chronyd does not start: it made no command socket")
+                time.sleep(0.02)
+            yield str(address)
+        finally:
+            process.kill()
+            process.wait()

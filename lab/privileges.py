@@ -26,8 +26,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, NoReturn
 
+from exchange.programs import SYSTEM_FOLDERS
 from lab.errors import LabBroken, LabError, NoRights
-from lab.lab_programs import SYSTEM_FOLDERS, find_tool
+from lab.lab_programs import find_tool
 
 CLONE_NEWNS: Final = 0x0002_0000  # sched.h
 CLONE_NEWUSER: Final = 0x1000_0000
@@ -36,6 +37,7 @@ CLONE_NEWNET: Final = 0x4000_0000
 MS_NOSUID_NODEV: Final = 0x2 | 0x4  # sys/mount.h
 MS_REC_PRIVATE: Final = 0x4000 | 0x4_0000
 PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+MODULE: Final = "lab.privileges"  # a world's first process is found by it
 PROBE_TIMEOUT_S: Final = 20.0
 # What systems are known to forbid it by, with the command that allows it.
 SWITCHES: Final = (
@@ -94,7 +96,7 @@ def fix() -> str:
 
 
 def _argv(words: list[str]) -> list[str]:
-    return [sys.executable, "-m", "lab.privileges", *words]
+    return [sys.executable, "-m", MODULE, *words]
 
 
 def _try(words: list[str]) -> str | None:
@@ -146,7 +148,7 @@ def release(prefix: str) -> bool:
 
 def find_holder(prefix: str) -> int | None:
     """The first process of the world kept for a lab, seen from outside; None when there is none."""
-    words = f"\0lab.rights\0hold\0{_holder_mark(prefix)}\0".encode()
+    words = f"\0{MODULE}\0hold\0{_holder_mark(prefix)}\0".encode()
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError):

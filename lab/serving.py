@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,16 +16,21 @@ from lab.errors import LabBroken
 from lab.offspring import die_with_parent
 
 READY_S: Final = 60.0  # s within which a coordinator, clocks or agents are there
+PATIENCE_S: Final = 5.0  # s for which an agent may have a problem: a port is taken again
 
 
 class Serving:
     """A ``broadside serve`` on a free port that may be killed and started again.
 
     A context manager. Of our own environment it gets what is not Broadside's, and ``environment``;
-    Ctrl-C is for its starter. Raises :class:`~lab.errors.LabBroken` when it does not start.
+    Ctrl-C is for its starter. ``token`` is for our own questions. Raises
+    :class:`~lab.errors.LabBroken` when it does not start.
     """
 
-    def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], folder: Path, *, token: str | None = None
+    ) -> None:
+        self._token = token
         self.environment = {
             **{name: value for name, value in os.environ.items() if "BROADSIDE" not in name},
             **environment,
@@ -78,32 +83,54 @@ class Serving:
 
     def get(self, path: str) -> Any:
         """The answer; None while there is none."""
-        answer = httpx.get(self.url + path, timeout=20)
+        answer = self._ask("GET", path)
         if answer.status_code in (409, 503):
             return None
         answer.raise_for_status()
         return answer.json()
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        answer = httpx.post(self.url + path, json=body, timeout=60)
-        if answer.is_error:
-            raise ValueError(answer.text)
-        return answer.json()
+        """The answer. Raises ValueError with what was refused, as :meth:`delete` does."""
+        return _accepted(self._ask("POST", path, body)).json()
 
     def delete(self, path: str, body: Mapping[str, Any]) -> None:
-        answer = httpx.request("DELETE", self.url + path, json=body, timeout=20)
-        if answer.is_error:
-            raise ValueError(answer.text)
+        _accepted(self._ask("DELETE", path, body))
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        return httpx.request(method, self.url + path, json=body, headers=headers, timeout=60)
 
 
-def wait_for_agents(coordinator: Serving, count: int) -> None:
-    """Until so many agents can work. Raises :class:`~lab.errors.LabBroken`."""
+def _accepted(answer: httpx.Response) -> httpx.Response:
+    if answer.is_error:
+        raise ValueError(answer.text)
+    return answer
+
+
+def wait_for_agents(coordinator: Serving, agent_ids: Collection[str]) -> None:
+    """Until all of these can work. Raises :class:`~lab.errors.LabBroken`, which says who cannot."""
     end_s = time.monotonic() + READY_S
-    ready: list[Any] = []
-    while time.monotonic() < end_s:
-        there = coordinator.get("/v1/presences") or []
-        ready = [a for a in there if a["problem"] is None and (a["role"] == "client" or a["ports"])]
-        if len(ready) >= count:
+    broken_since_s: float | None = None
+    while True:
+        there = {p["agent_id"]: p for p in coordinator.get("/v1/presences") or []}
+        missing = [name for name in agent_ids if not is_ready(there.get(name))]
+        if not missing:
             return
+        problems = {there[name]["problem"] for name in missing if name in there} - {None}
+        now_s = time.monotonic()
+        broken_since_s = (broken_since_s or now_s) if problems else None
+        if broken_since_s is not None and now_s - broken_since_s > PATIENCE_S:
+            raise LabBroken(f"an agent cannot work: {'; '.join(sorted(problems))}")
+        if now_s > end_s:
+            raise LabBroken(
+                f"only {len(agent_ids) - len(missing)} of {len(agent_ids)} agents are ready after "
+                f"{READY_S:g} s; not {', '.join(missing[:5])}"
+            )
         time.sleep(0.2)
-    raise LabBroken(f"only {len(ready)} of {count} agents are ready after {READY_S:g} s")
+
+
+def is_ready(presence: Mapping[str, Any] | None) -> bool:
+    """Whether an agent is there and can work; a server also needs a free port."""
+    if presence is None or presence["problem"] is not None:
+        return False
+    return presence["role"] == "client" or bool(presence["ports"])

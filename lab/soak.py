@@ -7,28 +7,25 @@ availability and drift. The exit code is 0 when all of that holds, whatever the 
 
 import argparse
 import asyncio
-import contextlib
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from coordinator.cli.lab_commands import free_prefix
 from coordinator.cli.verdict import show_summary
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.measure.completeness import State
 from coordinator.core.measure.disruptions import DisruptionKind
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import Phase
-from lab import clocks, fleet, loopback, network
 from lab import privileges as rights
 from lab.ending import run_to_end
 from lab.errors import LabBroken, LabError
-from lab.serving import READY_S, Serving, wait_for_agents
+from lab.serving import Serving
+from lab.site import Site, built, free_prefix, staged
 from lab.topology import Lab, LabSpec
 
 LEAD_S: Final = 7  # s from launch to the first burst
@@ -95,31 +92,14 @@ class Soaked:
 def soak(options: SoakOptions, lab: Lab, folder: Path) -> Soaked:
     """Run it in a lab that stands. Processes are gone when this returns."""
     data = FabricSettings(data_dir=folder / "data")
-    environment = {"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": str(data.data_dir)}
-    ledger = {}
-    if lab.ledger_path is not None:
-        ledger = {"BROADSIDE_LEDGER": "lab", "BROADSIDE_LEDGER_PATH": str(lab.ledger_path)}
-    spares = {host.name for host in lab.servers[options.pairs_count :]}  # no servers for spares
-    plans = [plan for plan in fleet.plan_agents(lab, environment) if plan.agent_id not in spares]
-    with contextlib.ExitStack() as stack:
-        coordinator = stack.enter_context(Serving({**environment, **ledger}, folder))
-        agents = stack.enter_context(
-            fleet.start(plans, prefix=lab.spec.prefix, log_path=folder / "logs")
-        )
-        if lab.firewall_namespace is not None:
-            clocks.wait_synced(lab, READY_S)
-        wait_for_agents(coordinator, len(plans))
-        run_id, first_start_s = _launch(coordinator, options)
-        return _carry(options, data, coordinator, agents, run_id, first_start_s)
+    spares_count = len(lab.servers) - options.pairs_count
+    with staged(lab, folder, spares_count=spares_count) as site:
+        run_id, first_start_s = _launch(site.coordinator, options)
+        return _carry(options, data, site, run_id, first_start_s)
 
 
 def _carry(
-    options: SoakOptions,
-    data: FabricSettings,
-    coordinator: Serving,
-    agents: fleet.Fleet,
-    run_id: str,
-    first_start_s: float,
+    options: SoakOptions, data: FabricSettings, site: Site, run_id: str, first_start_s: float
 ) -> Soaked:
     """Kill what is to be killed when it is due, and wait for the verdict."""
     due: list[tuple[float, int | None]] = [  # a burst's client, or (None) the coordinator
@@ -133,16 +113,17 @@ def _carry(
     for at_s, burst_index in sorted(due, key=lambda each: each[0]):
         time.sleep(max(0.0, at_s - time.time()))
         if burst_index is not None:
-            victim = asyncio.run(_sending_client(data, run_id, burst_index))
-            agents.kill(victim)
+            over_s = at_s + options.burst_s / 2
+            victim = asyncio.run(_sending_client(data, run_id, burst_index, over_s))
+            site.agents.kill(victim)
             victim_killed_at_s = time.time()
         else:
             killed_at.append(time.time())
-            coordinator.kill()
-            coordinator.start()
+            site.coordinator.kill()
+            site.coordinator.start()
     end_s = first_start_s + options.length_s + AFTER_S
     while time.time() < end_s:
-        answer = coordinator.get(f"/v1/runs/{run_id}/summary")
+        answer = site.coordinator.get(f"/v1/runs/{run_id}/summary")
         if answer is not None:
             return Soaked(
                 summary=RunSummary.model_validate(answer),
@@ -154,17 +135,23 @@ def _carry(
     raise LabBroken(f"run {run_id}: no verdict {AFTER_S:g} s after its last burst")
 
 
-async def _sending_client(data: FabricSettings, run_id: str, burst_index: int) -> str:
-    """A client that sends in a burst: a spare may be busy too, with a pair of the next one."""
+async def _sending_client(
+    data: FabricSettings, run_id: str, burst_index: int, over_s: float
+) -> str:
+    """A client that sends in a burst, as soon as one does: a spare may be busy too, with a pair of
+    the next one.
+    """
     fabric = open_fabric(data)
     try:
-        claims = await fabric.records.bursts.read_claims(run_id, burst_index)
+        while time.time() < over_s:
+            claims = await fabric.records.bursts.read_claims(run_id, burst_index)
+            sending = [each.agent_id for each in claims.values() if each.phase is Phase.RUNNING]
+            if sending:
+                return min(sending)
+            await asyncio.sleep(0.1)
     finally:
         await fabric.close()
-    sending = [claim.agent_id for claim in claims.values() if claim.phase is Phase.RUNNING]
-    if not sending:
-        raise ValueError(f"no client agent sends in the middle of burst {burst_index + 1}")
-    return min(sending)
+    raise LabBroken(f"no client agent sends in the second half of burst {burst_index + 1}")
 
 
 def _launch(coordinator: Serving, options: SoakOptions) -> tuple[str, float]:
@@ -182,24 +169,6 @@ def _launch(coordinator: Serving, options: SoakOptions) -> tuple[str, float]:
     answer = coordinator.post("/v1/runs", {"scenario": "soak", "overrides": overrides})
     first_start_at = datetime.fromisoformat(answer["bursts"][0]["planned_start_at"])
     return str(answer["run_id"]), first_start_at.timestamp()
-
-
-@contextlib.contextmanager
-def _standing(options: SoakOptions, prefix: str) -> Iterator[Lab]:
-    """A lab for the soak; plain loopback where there are no rights for one."""
-    spec = LabSpec(pairs_count=options.pairs_count + options.spares_count, prefix=prefix)
-    if rights.find_rights().rights is not rights.Rights.ROOT:
-        with tempfile.TemporaryDirectory() as base:
-            try:
-                with loopback.one_clock(loopback.up(spec, Path(base))) as lab:
-                    yield lab
-            finally:
-                network.down(prefix, Path(base))
-        return
-    try:
-        yield network.up(spec)
-    finally:
-        network.down(prefix)
 
 
 def main() -> int:
@@ -224,7 +193,10 @@ def main() -> int:
     try:
         with (
             free_prefix() as prefix,
-            _standing(options, prefix) as lab,
+            built(
+                LabSpec(pairs_count=options.pairs_count + options.spares_count, prefix=prefix),
+                on_loopback=rights.find_rights().rights is not rights.Rights.ROOT,
+            ) as lab,
             tempfile.TemporaryDirectory(prefix="broadside-soak-") as folder,
         ):
             soaked = soak(options, lab, Path(folder))

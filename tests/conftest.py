@@ -13,7 +13,10 @@ settings.register_profile(
 settings.load_profile("shared-cores")
 
 # Live tests wait, unit tests compute: the long ones first, so that workers end at one time.
-FIRST: Final = ("soak", "studies", "coordinator", "azure_faults", "page", "tunnels", "faults")
+FIRST: Final = (
+    *("soak", "studies", "coordinators_die", "azure_faults", "page", "tunnels_in_lab"),
+    "fault_core",
+)
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,9 +1,6 @@
 """``broadside lab``: build, inspect and remove the miniature Azure on this host."""
 
-import contextlib
-import socket
 import sys
-from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -12,39 +9,9 @@ from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Json
 from exchange.checks import Check
 
-PREFIX = "bs"  # of every namespace and interface of `lab up`'s lab
-PREFIXES = (PREFIX, *(f"{PREFIX}{number}" for number in range(1, 10)))  # demos side by side
-AZURE_NIC_BITS_PER_SECOND = 10e9  # Standard_D4_v4, the size of the original test
-
 app = typer.Typer(
     help="Azure in miniature on this host: namespaces, a firewall that counts, clocks."
 )
-
-
-@contextlib.contextmanager
-def in_use(prefix: str) -> Iterator[bool]:
-    """Mark a lab as in use by this process; yields False when another process has it.
-
-    The mark is an abstract Unix socket: it goes with the process, however that ends.
-    """
-    with socket.socket(socket.AF_UNIX) as mark:
-        try:
-            mark.bind(f"\0broadside-user-{prefix}")
-        except OSError:
-            yield False
-        else:
-            yield True
-
-
-@contextlib.contextmanager
-def free_prefix() -> Iterator[str]:
-    """The first lab that no other process uses, ours while the context lasts."""
-    for prefix in PREFIXES:
-        with in_use(prefix) as ours:
-            if ours:
-                yield prefix
-                return
-    stop(f"{len(PREFIXES)} demos run on this host already; wait for one to end", Exit.CANNOT_RUN)
 
 
 @app.command()
@@ -60,6 +27,7 @@ def up(
     from lab import network
     from lab import privileges as rights
     from lab.errors import LabError
+    from lab.site import AZURE_NIC_BITS_PER_SECOND, PREFIX
     from lab.topology import LabSpec
 
     try:
@@ -110,12 +78,14 @@ def up(
 @app.command()
 def profile(
     name: Annotated[str | None, typer.Argument(help="the state; without one: list them")] = None,
-    prefix: Annotated[str, typer.Option(help="of the lab")] = PREFIX,
+    prefix: Annotated[str | None, typer.Option(help="of the lab; the one of `lab up`")] = None,
 ) -> None:
     """Put the lab's device and path into a state, or list the states."""
     from lab import network, profiles
     from lab.errors import LabError
+    from lab.site import PREFIX
 
+    prefix = prefix or PREFIX
     if name is None:
         for known, stands_for in profiles.PROFILES.items():
             typer.echo(f"{known:12} {stands_for.says}")
@@ -136,6 +106,7 @@ def down(as_json: Json = False) -> None:
     from lab import network
     from lab import privileges as rights
     from lab.errors import LabError
+    from lab.site import PREFIXES, in_use
 
     removed = []
     try:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from exchange.programs import program_path
+
 ROOT: Final = Path(__file__).parents[2]
 AZURE: Final = ROOT / "deploy" / "azure"
 CHECKOV: Final = ROOT / ".tools" / "checkov" / "bin" / "checkov"
@@ -26,7 +28,7 @@ class Ran:
 
 def cloud_init_schema(cloud_config: str) -> Ran:
     """``cloud-init schema``: types and names of the keys."""
-    if (tool := shutil.which("cloud-init")) is None:
+    if (tool := program_path("cloud-init")) is None:
         return Ran(unrun="cloud-init is missing; run: make tools")
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(cloud_config)
@@ -36,7 +38,7 @@ def cloud_init_schema(cloud_config: str) -> Ran:
 
 def systemd_verify(name: str, unit: str) -> Ran:
     """``systemd-analyze verify``, with stand-ins for what is on an Azure VM only."""
-    if (tool := shutil.which("systemd-analyze")) is None:
+    if (tool := program_path("systemd-analyze")) is None:
         return Ran(unrun="systemd-analyze is missing; run: make tools")
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -57,7 +59,7 @@ def systemd_verify(name: str, unit: str) -> Ran:
 
 def systemd_exposure(name: str, unit: str, most: float) -> Ran:
     """``systemd-analyze security``: the exposure must be at most ``most``, of 10."""
-    if (tool := shutil.which("systemd-analyze")) is None:
+    if (tool := program_path("systemd-analyze")) is None:
         return Ran(unrun="systemd-analyze is missing; run: make tools")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
@@ -77,8 +79,7 @@ def systemd_exposure(name: str, unit: str, most: float) -> Ran:
 
 def chrony_parses(conf: str) -> Ran:
     """``chronyd -p -f``: prints the configuration it understood, and sets no clock."""
-    tool = shutil.which("chronyd") or shutil.which("chronyd", path="/usr/sbin:/sbin")
-    if tool is None:
+    if (tool := program_path("chronyd")) is None:
         return Ran(unrun="chronyd is missing; run: make tools")
     with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
         file.write(conf)
@@ -139,14 +140,14 @@ def _install_checkov() -> str | None:
 
 
 def terraform_fmt() -> Ran:
-    if (tool := shutil.which("terraform")) is None:
+    if (tool := program_path("terraform")) is None:
         return Ran(unrun="terraform is missing")
     return _run([tool, "fmt", "-check", "-recursive", "-list=true", str(AZURE)])
 
 
 def terraform_test() -> Ran:
     """``terraform validate`` and ``test``, in a copy, with the provider that provider.sh built."""
-    if (tool := shutil.which("terraform")) is None:
+    if (tool := program_path("terraform")) is None:
         return Ran(unrun="terraform is missing")
     built = subprocess.run(
         ["sh", str(AZURE / "provider.sh")], capture_output=True, text=True, check=False, timeout=60

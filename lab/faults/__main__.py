@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from coordinator.cli.lab_commands import free_prefix
 from lab import privileges as rights
 from lab.ending import run_to_end
 from lab.errors import LabError
@@ -29,6 +28,7 @@ from lab.faults.fault_table import chapter, text
 from lab.faults.matrix import Cell, Phase, chosen
 from lab.invariants import left_behind
 from lab.offspring import die_with_parent
+from lab.site import free_prefix
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs/faults.md"
 STOP_S: Final = 60.0  # s within which a worker's lab is down

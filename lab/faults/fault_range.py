@@ -19,27 +19,20 @@ from typing import Final
 from pydantic import SecretStr
 
 from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import Role
 from exchange.ports import Outgoing
-from lab import clocks, fleet, network
-from lab.azurite import Azurite
+from lab import azure_services, fleet
 from lab.errors import LabBroken
 from lab.lab_programs import find_tool
 from lab.namespaces import list_namespaces, list_processes, run
 from lab.relay import Relay
 from lab.servicebus.broker_process import BrokerProcess
-from lab.servicebus.queues import QueueSettings
-from lab.serving import Serving
+from lab.serving import READY_S, Serving, is_ready
+from lab.site import built, staged
 from lab.topology import Host, Lab, LabSpec, management_name, switch_namespace
 
 PAIRS_COUNT: Final = 2
 SPARES_COUNT: Final = 1
-QUEUE: Final = "jobs"
-CONTAINER: Final = "broadside-raw"
 ENTRY: Final = "lab.faults.small_disk_agents:run"
-IMPORTS: Final = ("exchange.embedded.sqlite_fabric", "exchange.azure.azure_fabric")
-READY_S: Final = 60.0
-LOCK_S: Final = 10.0  # s, as the range on Azure has it: who dies with a message gives it back
 BEAT_AGE_MAX_S: Final = 6.0
 
 
@@ -136,11 +129,10 @@ class Range:
 
 
 def _is_well(presence: Mapping[str, object] | None) -> bool:
-    if presence is None or presence["problem"] is not None or presence["state"] != "idle":
+    if presence is None or not is_ready(presence) or presence["state"] != "idle":
         return False
     age_s = time.time() - datetime.fromisoformat(str(presence["beat_at"])).timestamp()
-    serves = presence["role"] == Role.CLIENT.value or bool(presence["ports"])
-    return age_s < BEAT_AGE_MAX_S and serves
+    return age_s < BEAT_AGE_MAX_S
 
 
 @contextlib.contextmanager
@@ -149,85 +141,48 @@ def standing(prefix: str) -> Iterator[Range]:
     spec = LabSpec(pairs_count=PAIRS_COUNT + SPARES_COUNT, prefix=prefix)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="broadside-faults-")))
-        stack.callback(network.down, prefix)
-        lab = network.up(spec)
+        lab = stack.enter_context(built(spec))
         if lab.limits:
             raise LabBroken(f"faults need a clock per host: {lab.limits[0]}")
         host = lab.management_address
         assert host is not None  # noqa: S101 - narrows the type
-        broker, azurite = _services(stack, folder, host)
-        tables = stack.enter_context(Relay(azurite.port, host))
-        blobs = stack.enter_context(Relay(azurite.blob_port, host))
-        environment = {
-            "BROADSIDE_FABRIC": "azure",
-            "BROADSIDE_DATA_DIR": str(folder / "data"),
-            "BROADSIDE_SERVICEBUS_CONNECTION_STRING": broker.connection_string,
-            "BROADSIDE_SERVICEBUS_QUEUE": QUEUE,
-            "BROADSIDE_TABLES_CONNECTION_STRING": azurite.connection_string(
-                f"http://{host}:{tables.port}/lab"
-            ),
-            "BROADSIDE_BLOBS_CONNECTION_STRING": azurite.connection_string(
-                blob_endpoint=f"http://{host}:{blobs.port}/lab"
-            ),
-            "BROADSIDE_BLOBS_CONTAINER": CONTAINER,
-        }
-        ledger = {"BROADSIDE_LEDGER": "lab", "BROADSIDE_LEDGER_PATH": str(lab.ledger_path)}
-        coordinator = stack.enter_context(Serving({**environment, **ledger}, folder))
-        hurried = {"BROADSIDE_AGENT_HEARTBEAT_S": "1", "BROADSIDE_AGENT_UPLOAD_S": "1"}
-        spares = {host.name for host in lab.servers[PAIRS_COUNT:]}
-        plans = {
-            plan.agent_id: plan
-            for plan in fleet.plan_agents(lab, {**environment, **hurried})
-            if plan.agent_id not in spares
-        }
-        agents = stack.enter_context(
-            fleet.start(
-                list(plans.values()),
-                prefix=prefix,
-                log_path=folder / "logs",
+        azure = stack.enter_context(azure_services.standing(folder, host))
+        tables = stack.enter_context(Relay(azure.azurite.port, host))
+        blobs = stack.enter_context(Relay(azure.azurite.blob_port, host))
+        site = stack.enter_context(
+            staged(
+                lab,
+                folder,
+                fabric={
+                    **azure.fabric(tables, blobs),
+                    "BROADSIDE_DATA_DIR": str(folder / "data"),
+                },
+                agents={"BROADSIDE_AGENT_HEARTBEAT_S": "1", "BROADSIDE_AGENT_UPLOAD_S": "1"},
+                spares_count=SPARES_COUNT,
                 entry=ENTRY,
-                imports=IMPORTS,
             )
         )
         loop = stack.enter_context(asyncio.Runner())
+        storage = SecretStr(azure.azurite.connection_string())
         fabric = open_fabric(
             FabricSettings(
                 fabric="azure",
-                servicebus_connection_string=SecretStr(broker.connection_string),
-                tables_connection_string=SecretStr(azurite.connection_string()),
-                blobs_connection_string=SecretStr(azurite.connection_string()),
+                servicebus_connection_string=SecretStr(azure.broker.connection_string),
+                tables_connection_string=storage,
+                blobs_connection_string=storage,
             )
         )
         stack.callback(lambda: loop.run(fabric.close()))
-        if late := clocks.wait_synced(lab, READY_S):
-            raise LabBroken(f"no good clock within {READY_S:g} s: {', '.join(late)}")
         made = Range(
             lab=lab,
-            agents=agents,
-            coordinator=coordinator,
-            broker=broker,
+            agents=site.agents,
+            coordinator=site.coordinator,
+            broker=azure.broker,
             tables=tables,
             blobs=blobs,
             fabric=fabric,
             loop=loop,
-            plans=plans,
+            plans=site.plans,
         )
         made.wait_ready()
         yield made
-
-
-def _services(
-    stack: contextlib.ExitStack, folder: Path, host: str
-) -> tuple[BrokerProcess, Azurite]:
-    for name in ("broker", "azurite"):
-        (folder / name).mkdir()
-    queues = {QUEUE: QueueSettings(lock_s=LOCK_S, max_delivery_count=5)}
-    broker = BrokerProcess(folder / "broker", queues, host=host, sas_key="k")
-    azurite = Azurite(folder / "azurite", host=host)
-    stack.callback(broker.stop)
-    broker.start()
-    stack.callback(azurite.stop)
-    azurite.start()
-    azurite.create_tables()
-    azurite.create_container(CONTAINER)
-    return broker, azurite

@@ -15,7 +15,8 @@ from coordinator.core.live.status import VISIBLE_S
 from exchange.messages import Claim, Job
 from exchange.messages import Phase as Told
 from lab import clocks
-from lab.faults.fault_range import QUEUE, Range
+from lab.azure_services import QUEUE
+from lab.faults.fault_range import Range
 from lab.faults.small_disk_agents import fill_disk, free_disk
 
 CLOCK_STEP_S: Final = 0.4  # the gate is at 0.05

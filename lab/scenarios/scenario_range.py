@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from coordinator import scenarios
-from coordinator.cli.lab_commands import free_prefix
 from coordinator.core.judge.summary import RunSummary
 from coordinator.studies.study import Search, Study
 from coordinator.studies.trials import planned_trials
-from lab import clocks, fleet, network, profiles
+from lab import profiles
 from lab.scenarios.busy import Watch
 from lab.scenarios.cases import BEDS, Bed, Case
 from lab.scenarios.facts import Facts, faults
 from lab.scenarios.scenario_table import Row, failed, run_row, study_row
-from lab.serving import READY_S, Serving, wait_for_agents
+from lab.serving import Serving
+from lab.site import built, free_prefix, staged
 from lab.topology import Lab, LabSpec
 
 LEAD_S: Final = 6
@@ -136,23 +136,13 @@ def standing(bed: Bed, prefix: str) -> Iterator[Range]:
     )
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="broadside-")))
-        stack.callback(network.down, prefix)
-        lab = network.up(spec)
-        environment = {"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": str(folder / "data")}
+        lab = stack.enter_context(built(spec))
         allowed = {"BROADSIDE_AGENT_ALLOW_TUNNELS": "true"}
         if bed.services is not None:
             allowed["BROADSIDE_AGENT_SERVICES"] = bed.services
-        own = {
-            "BROADSIDE_LEDGER": "lab",
-            "BROADSIDE_LEDGER_PATH": str(lab.ledger_path),
-            "BROADSIDE_SWITCHES_FILE": str(write_switches(prefix, folder)),
-        }
-        coordinator = stack.enter_context(Serving({**environment, **own}, folder))
-        plans = fleet.plan_agents(lab, {**environment, **allowed})
-        stack.enter_context(fleet.start(plans, prefix=prefix, log_path=folder / "logs"))
-        clocks.wait_synced(lab, READY_S)
-        wait_for_agents(coordinator, len(plans))
-        yield Range(bed, lab, coordinator)
+        switches = {"BROADSIDE_SWITCHES_FILE": str(write_switches(prefix, folder))}
+        site = stack.enter_context(staged(lab, folder, agents=allowed, coordinator=switches))
+        yield Range(bed, lab, site.coordinator)
 
 
 def write_switches(prefix: str, folder: Path) -> Path:

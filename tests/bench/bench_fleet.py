@@ -12,8 +12,8 @@ import subprocess
 import sys
 from typing import Any
 
-from coordinator.cli.lab_commands import PREFIX
 from lab import network
+from lab.site import PREFIX
 from tests.bench.bench_lab import bare_loop, received_rate
 
 

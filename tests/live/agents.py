@@ -3,13 +3,11 @@
 import asyncio
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -38,34 +36,6 @@ def find_engine(*, streaming: bool) -> Iperf3 | None:
         if streams_json(engine.version) is streaming:
             return engine
     return None
-
-
-@contextmanager
-def steady_clock(folder: Path) -> Iterator[str]:
-    """A chronyd that calls its own clock good and never touches it; yields its socket."""
-    folder.chmod(0o700)  # chronyd wants its socket's folder for itself
-    socket_path = folder / "chronyd.sock"
-    config = folder / "chrony.conf"
-    config.write_text(
-        f"local stratum 3\nport 0\ncmdport 0\nbindcmdaddress {socket_path}\n"
-        f"pidfile {folder / 'chronyd.pid'}\n"
-    )
-    chronyd = shutil.which("chronyd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    assert chronyd is not None, "chronyd: not installed; apt-get install chrony"
-    process = subprocess.Popen(
-        [chronyd, "-d", "-x", "-u", "root", "-f", str(config)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        deadline_s = time.monotonic() + 10
-        while not socket_path.exists():
-            assert time.monotonic() < deadline_s, "chronyd made no socket"
-            time.sleep(0.02)
-        yield str(socket_path)
-    finally:
-        process.terminate()
-        process.wait(10)
 
 
 _AGENT: Final = """

@@ -4,15 +4,13 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
-from pathlib import Path
 
 import pytest
 
-from lab import network
 from lab.namespaces import inside
-from lab.topology import Host, Lab, LabSpec
+from lab.topology import Host
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="builds network namespaces as root")
 _numbers = count()
@@ -21,15 +19,6 @@ _numbers = count()
 def new_prefix() -> str:
     """One that no other test process uses at the same time."""
     return f"t{os.getpid() % 100_000:05d}{chr(ord('a') + next(_numbers) % 26)}"
-
-
-@contextlib.contextmanager
-def built(spec: LabSpec, base_path: Path) -> Iterator[Lab]:
-    """A lab that is gone afterwards, whatever happens."""
-    try:
-        yield network.up(spec, base_path)
-    finally:
-        network.down(spec.prefix, base_path)
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 20.0) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Self
 import httpx
 
 from exchange.messages import Role
-from tests.live.agents import steady_clock
+from lab.loopback import steady_clock
 from tests.live.ports import free_port
 from tests.live.warm import shell
 
@@ -67,9 +67,7 @@ class Site:
     def start_agent(self, role: Role, name: str, **settings: object) -> subprocess.Popen[bytes]:
         """One agent on loopback, with a clock that is right; a server gets a free port."""
         if self._chronyc_socket is None:
-            clock_folder = self.folder / "clock"
-            clock_folder.mkdir()
-            self._chronyc_socket = self._clock.enter_context(steady_clock(clock_folder))
+            self._chronyc_socket = self._clock.enter_context(steady_clock())
         chosen: dict[str, object] = {
             "role": role.value,
             "agent_id": name,

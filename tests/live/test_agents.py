@@ -28,12 +28,12 @@ from exchange.messages import (
     StartMethod,
     Track,
 )
+from lab.loopback import steady_clock
 from tests.live.agents import (
     AgentProcess,
     Range,
     find_engine,
     is_alive,
-    steady_clock,
     until,
 )
 from tests.live.ports import free_port
@@ -44,8 +44,8 @@ pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest.fixture(scope="module")
-def clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with steady_clock(tmp_path_factory.mktemp("clock")) as socket_path:
+def clock() -> Iterator[str]:
+    with steady_clock() as socket_path:
         yield socket_path
 
 

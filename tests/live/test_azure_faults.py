@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lab.azurite import Azurite
+from lab import azure_services
 from lab.relay import Relay
 from lab.servicebus.broker_process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
@@ -44,31 +44,17 @@ class Services:
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     """Broker, Azurite with its tables behind a relay, and a fleet that uses them."""
     folder = tmp_path_factory.mktemp("faults")
-    for name in ("broker", "azurite", "site"):
-        (folder / name).mkdir()
-    queues = {"jobs": QueueSettings(lock_s=20, max_delivery_count=5)}
-    broker = BrokerProcess(folder / "broker", queues, sas_key="k")
-    azurite = Azurite(folder / "azurite")
-    try:
-        broker.start()
-        azurite.start()
-        azurite.create_tables()
-        azurite.create_container("broadside-raw")
-        with Relay(azurite.port) as relay, Site(folder / "site") as site:
-            address = f"http://127.0.0.1:{relay.port}/lab"
-            site.environment |= {
-                "BROADSIDE_FABRIC": "azure",
-                "BROADSIDE_SERVICEBUS_CONNECTION_STRING": broker.connection_string,
-                "BROADSIDE_TABLES_CONNECTION_STRING": azurite.connection_string(address),
-                "BROADSIDE_BLOBS_CONNECTION_STRING": azurite.connection_string(),
-            }
-            _, url = site.start_coordinator()
-            site.start_fleet(PAIRS_COUNT)
-            wait_for_fleet(url, 2 * PAIRS_COUNT)
-            yield Services(site=site, url=url, broker=broker, tables=relay)
-    finally:
-        azurite.stop()
-        broker.stop()
+    queue = QueueSettings(lock_s=20, max_delivery_count=5)
+    with (
+        azure_services.standing(folder / "azure", queue=queue) as azure,
+        Relay(azure.azurite.port) as relay,
+        Site(folder) as site,
+    ):
+        site.environment |= azure.fabric(relay)
+        _, url = site.start_coordinator()
+        site.start_fleet(PAIRS_COUNT)
+        wait_for_fleet(url, 2 * PAIRS_COUNT)
+        yield Services(site=site, url=url, broker=azure.broker, tables=relay)
 
 
 def restart_broker(services: Services) -> None:

@@ -3,8 +3,6 @@
 import json
 import socket
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,12 +12,6 @@ from tests.live.site import BROADSIDE, Site, wait_for_fleet
 pytestmark = pytest.mark.live
 
 NO_RIGHTS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as standing:
-        yield standing
 
 
 @pytest.mark.parametrize(

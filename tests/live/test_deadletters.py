@@ -2,9 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -17,12 +16,6 @@ from tests.live.site import Site, call, wait_for
 pytestmark = pytest.mark.live
 
 T = TypeVar("T")
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as standing:
-        yield standing
 
 
 def on_fabric(site: Site, work: Callable[[Fabric], Awaitable[T]]) -> T:

@@ -1,8 +1,6 @@
 """The whole product in one command: what `make demo` promises, held for real."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +13,6 @@ pytestmark = [
     pytest.mark.alone,
     pytest.mark.timeout(400),
 ]
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as standing:
-        yield standing
 
 
 def demo(site: Site, *options: str) -> tuple[dict[str, Any], int]:

@@ -26,12 +26,6 @@ pytestmark = pytest.mark.live
 DOCKER = ROOT / "deploy" / "docker"
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as standing:
-        yield standing
-
-
 def script(site: Site, name: str, *arguments: str, **variables: str) -> tuple[int, str]:
     """Exit code and last words of one of the containers' scripts."""
     done = subprocess.run(

@@ -10,8 +10,9 @@ import pytest
 from exchange.azure.table_storage import AzureTable, TableAddress, TableBounds
 from exchange.ports import Entity, ExchangeUnavailable
 from lab.namespaces import inside, run_batch
+from lab.site import built
 from lab.topology import Batch, Host, Lab, LabSpec, switch_namespace
-from tests.live.labs import built, needs_root, new_prefix
+from tests.live.labs import needs_root, new_prefix
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, needs_root]
 

@@ -6,7 +6,7 @@ import re
 import resource
 import sqlite3
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,6 @@ SEED = DATA / "original" / "seed-280s-30clients.csv"
 METRIC = DATA / "original" / "seed-280s-firewall-throughput.csv"
 IDPS = DATA / "original" / "seed-idps-on-off-1client.csv"
 RECORDINGS = DATA / "iperf3"
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as standing:
-        yield standing
 
 
 def answer(done: subprocess.CompletedProcess[str], code: int = 0) -> Any:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,8 +15,9 @@ from lab import fleet, loopback, network
 from lab.errors import FleetError
 from lab.fleet import AgentPlan, Fleet
 from lab.namespaces import list_owned, list_processes
+from lab.site import built
 from lab.topology import LabSpec
-from tests.live.labs import built, needs_root, new_prefix, wait_until
+from tests.live.labs import needs_root, new_prefix, wait_until
 
 pytestmark = pytest.mark.live
 
@@ -204,3 +206,24 @@ def test_loopback_stands_in_for_a_lab(prefix: str, tmp_path: Path) -> None:
     finally:
         network.down(prefix, tmp_path)
     assert list(tmp_path.rglob("*")) == []
+
+
+def test_the_one_clock_ends_with_a_killed_owner() -> None:
+    code = (
+        "from lab.loopback import steady_clock\n"
+        "with steady_clock() as clock: print(clock, flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdout is not None
+        address = owner.stdout.readline().strip()
+
+        def clocks() -> list[int]:
+            return [each.pid for each in list_processes() if address in each.command]
+
+        assert len(clocks()) == 1
+        owner.kill()
+        owner.wait()
+        wait_until(lambda: not clocks(), "its chronyd to end")
+    shutil.rmtree(Path(address).parent)

@@ -15,8 +15,9 @@ from lab import privileges as rights
 from lab.errors import LabMisconfigured, NoRights
 from lab.namespaces import list_processes
 from lab.privileges import Finding, Rights
+from lab.site import built
 from lab.topology import LabSpec
-from tests.live.labs import built, needs_root, new_prefix, wait_until
+from tests.live.labs import needs_root, new_prefix, wait_until
 
 pytestmark = [pytest.mark.live, needs_root]
 
@@ -106,14 +107,13 @@ def test_another_users_lab_stays(open_path: Path) -> None:
 def test_an_ordinary_users_lab_carries_counts_and_goes(open_path: Path) -> None:
     code = """
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from lab import clocks, network
 from lab import privileges as rights
 from lab.ledger import read_ledger
+from lab.site import built
 from lab.topology import LabSpec
-from tests.live.labs import built, send, wait_until
+from tests.live.labs import send, wait_until
 assert Path("/proc/self/uid_map").read_text().split()[2] != "4294967295"  # a world of its own
 with built(LabSpec(pairs_count=2, prefix=sys.argv[1]), Path(sys.argv[2])) as lab:
     assert clocks.wait_synced(lab, 20) == (), lab.limits
@@ -150,17 +150,8 @@ def test_a_program_that_is_not_there_is_named() -> None:
 def test_nobody_outlives_a_world(number: signal.Signals) -> None:
     sleep = ["sleep", str(200_000 + os.getpid())]
     script = f"setsid {' '.join(sleep)} & setsid {' '.join(sleep)}"
-    inside = [
-        *AS_NOBODY,
-        sys.executable,
-        "-m",
-        "lab.privileges",
-        "inside",
-        "--",
-        "sh",
-        "-c",
-        script,
-    ]
+    as_nobody = [*AS_NOBODY, sys.executable, "-m", "lab.privileges", "inside", "--"]
+    inside = [*as_nobody, "sh", "-c", script]
 
     def sleepers() -> list[int]:
         return [p.pid for p in list_processes() if p.command.split() == sleep]
@@ -178,8 +169,6 @@ def test_a_world_is_kept_joined_and_released(open_path: Path) -> None:
     prefix = new_prefix()
     act = """
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from lab import network
 from lab import privileges as rights

@@ -9,18 +9,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import httpx
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
 from coordinator.studies.study import Study, StudySpec
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.records.shelf import Shelf
-from lab import clocks, fleet
+from lab.site import built, staged
 from lab.topology import LabSpec
-from tests.live.labs import built, needs_root, new_prefix
+from tests.live.labs import needs_root, new_prefix
 from tests.live.pages import Watched, quiet_chromium
-from tests.live.site import Site, wait_for
+from tests.live.site import Site
 from tests.unit.coordinator.studies.samples import IN_MODES, MODES, SWEPT
 
 pytestmark = [pytest.mark.live, needs_root]
@@ -50,30 +49,19 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         firewall_bits_per_second=60_000_000,
     )
     with built(spec, folder / "lab") as lab, Site(folder) as site:
-        fabric = {"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": str(folder / "data")}
         tokens = {}
         for role in ("operator", "viewer"):
             made = site.run("token", "add", f"the-{role}", "--role", role, "--json")
             assert made.returncode == 0, made.stderr
             tokens[role] = json.loads(made.stdout)["token"]
         asyncio.run(keep_studies(folder / "data"))
-        _, url = site.start_coordinator(
-            BROADSIDE_SIGN_IN="on",
-            BROADSIDE_LEDGER="lab",
-            BROADSIDE_LEDGER_PATH=str(lab.ledger_path),
-        )
-        with fleet.start(
-            fleet.plan_agents(lab, fabric), prefix=spec.prefix, log_path=folder / "logs"
-        ):
-            assert clocks.wait_synced(lab, 60) == ()
-            bearer = {"Authorization": f"Bearer {tokens['viewer']}"}
-
-            def ready() -> bool:
-                answer = httpx.get(f"{url}/v1/presences", headers=bearer, timeout=30).json()
-                well = [p for p in answer if p["problem"] is None]
-                return len([p for p in well if p["role"] == "client" or p["ports"]]) == 2 * PAIRS
-
-            wait_for("the fleet", ready)
+        with staged(
+            lab,
+            folder,
+            coordinator={"BROADSIDE_SIGN_IN": "on"},
+            token=tokens["viewer"],
+        ) as staged_site:
+            url = staged_site.coordinator.url
             namespace, port = lab.clients[0].namespace, int(url.rpartition(":")[2])
             assert namespace is not None
             with quiet_chromium(namespace, port, folder) as chromium:

@@ -3,8 +3,6 @@
 import re
 import struct
 import zlib
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,12 +11,6 @@ from tests.live.site import Site
 from tests.unit.coordinator.stored_run import store_run
 
 pytestmark = pytest.mark.live
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as standing:
-        yield standing
 
 
 async def test_a_report_prints_and_a_chart_is_painted(site: Site) -> None:

@@ -12,13 +12,14 @@ import pytest
 from coordinator.core.judge.summary import RunSummary
 from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import FabricSettings, open_fabric
-from lab import clocks, fleet
+from lab import clocks
 from lab.invariants import broken, left_behind, read_stored
 from lab.ledger import parse_ledger
-from lab.serving import Serving, wait_for_agents
+from lab.serving import Serving
+from lab.site import Site, built, staged
 from lab.soak import SoakOptions, soak
 from lab.topology import Lab, LabSpec
-from tests.live.labs import built, needs_root, new_prefix
+from tests.live.labs import needs_root, new_prefix
 from tests.live.site import wait_for
 
 pytestmark = [pytest.mark.live, needs_root]
@@ -62,22 +63,14 @@ async def check(data_path: Path, summary: RunSummary) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def thirty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, Serving, fleet.Fleet]]:
-    """Thirty clients, thirty servers, a coordinator."""
+def thirty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Thirty clients, thirty servers, a coordinator that reads no ledger."""
     folder = tmp_path_factory.mktemp("thirty")
-    environment = {"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": str(folder / "data")}
     with (
         built(LabSpec(pairs_count=30, prefix=new_prefix()), folder / "lab") as lab,
-        Serving(environment, folder) as serving,
-        fleet.start(
-            fleet.plan_agents(lab, environment),
-            prefix=lab.spec.prefix,
-            log_path=folder / "logs",
-        ) as agents,
+        staged(lab, folder, ledger={}) as site,
     ):
-        assert clocks.wait_synced(lab, 30) == ()
-        wait_for_agents(serving, 60)
-        yield lab, serving, agents
+        yield site
 
 
 def launch(serving: Serving, **overrides: object) -> str:
@@ -137,9 +130,9 @@ def last_byte_at_s(lab: Lab, since_s: float) -> float:
 
 
 def test_after_an_abort_the_last_byte_leaves_within_five_seconds(
-    thirty: tuple[Lab, Serving, fleet.Fleet],
+    thirty: Site,
 ) -> None:
-    lab, serving, _ = thirty
+    lab, serving = thirty.lab, thirty.coordinator
     run_id = launch(serving, bursts_count=3)
     begun_s = time.time() - 2
     aborted_s = time.time()
@@ -157,9 +150,9 @@ def test_after_an_abort_the_last_byte_leaves_within_five_seconds(
 
 
 def test_a_clock_beyond_the_gate_stands_its_agent_down_and_marks_the_burst(
-    thirty: tuple[Lab, Serving, fleet.Fleet],
+    thirty: Site,
 ) -> None:
-    lab, serving, _ = thirty
+    lab, serving = thirty.lab, thirty.coordinator
     clocks.plant_offset(lab, "c030", 0.4)
     try:
         wait_for("the planted clock", lambda: _bound_s(serving, "c030") > 0.3)
@@ -180,9 +173,9 @@ def _bound_s(serving: Serving, agent_id: str) -> float:
 
 
 def test_agents_stop_when_a_stopped_coordinators_lease_lapses(
-    thirty: tuple[Lab, Serving, fleet.Fleet],
+    thirty: Site,
 ) -> None:
-    lab, serving, _ = thirty
+    lab, serving = thirty.lab, thirty.coordinator
     launch(serving, lease_s=5)
     begun_s = time.time() - 2
     serving.signal(signal.SIGSTOP)

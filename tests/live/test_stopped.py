@@ -4,7 +4,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,6 @@ pytestmark = [
     pytest.mark.timeout(200),
     needs_root,
 ]
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as standing:
-        yield standing
 
 
 def parts(prefix: str) -> set[object]:

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -151,3 +152,11 @@ def test_agents_only_read_control_and_touch_nothing_private() -> None:
     assert all(verb.startswith("read_") for verb in used), used
     for path, text in texts.items():
         assert not re.search(r"\.private\b|fabric\.(records|control)\b", text), path
+
+
+def test_no_two_files_have_one_name() -> None:
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    files += (ROOT / "tests").rglob("test_*.py")
+    names = Counter(path.name for path in files)
+    twice = {name for name, count in names.items() if count > 1}
+    assert twice <= {"__init__.py", "__main__.py"}

@@ -280,6 +280,20 @@ def test_bytes_that_differ_between_the_ends_are_named() -> None:
     less = replace(same, tests=(told_by_server(2, from_s=start_s, cookie="c"),))
     [said] = violations(less, SOME)
     assert said.endswith("the client says 3000 bytes arrived, the server recorded 2000")
+    for version, streams_count, block_bytes, known in (
+        ("3.16", 2, 1000, True),
+        ("3.18", 2, 500, True),  # one a stream
+        ("3.16", 1, 500, False),
+        ("3.16", 4, 300, False),  # only whole ones
+        ("3.15", 2, 1000, False),
+        (None, 2, 1000, False),
+    ):
+        told = {"version": version, "streams_count": streams_count, "block_bytes": block_bytes}
+        blocks = {0: {0: report.model_copy(update={"engine": engine.model_copy(update=told)})}}
+        late = replace(less, stored=replace(less.stored, reports=blocks))
+        assert (violations(late, SOME) == []) is known
+        twice = replace(late, tests=(told_by_server(4, from_s=start_s, cookie="c"),))
+        assert violations(twice, SOME) != [], "the server recorded more than arrived"
     [said] = violations(same, FAULTS["nothing"])
     assert said == "only 1 tests have an account of their bytes from both ends"
 

@@ -21,12 +21,6 @@ pytestmark = pytest.mark.live
 GOOD_KEY, WRONG_KEY = "Z29vZA==", "d3Jvbmc="
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as standing:
-        yield standing
-
-
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A coordinator and a pair at work."""

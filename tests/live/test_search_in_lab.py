@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from lab import clocks, fleet
+from lab.site import built, staged
 from lab.topology import LabSpec
-from tests.live.labs import built, needs_root, new_prefix
-from tests.live.site import Site, call, wait_for_fleet
+from tests.live.labs import needs_root, new_prefix
+from tests.live.site import Site, call
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, needs_root]
 
@@ -34,18 +34,17 @@ def site(tmp_path: Path) -> Iterator[tuple[Site, str]]:
         scale=SCALE,
         firewall_bits_per_second=FIREWALL_BITS_PER_SECOND,
     )
-    with built(spec, tmp_path) as lab, Site(tmp_path) as site:
-        _, url = site.start_coordinator()
-        agents = {
-            "BROADSIDE_DATA_DIR": site.environment["BROADSIDE_DATA_DIR"],
-            "BROADSIDE_AGENT_ARM_LEAD_S": "3",
-            "BROADSIDE_AGENT_HEARTBEAT_S": "1",
-        }
-        plans = fleet.plan_agents(lab, agents)
-        with fleet.start(plans, prefix=spec.prefix, log_path=tmp_path / "logs"):
-            clocks.wait_synced(lab, 30)
-            wait_for_fleet(url, 2)
-            yield site, url
+    with (
+        built(spec, tmp_path) as lab,
+        Site(tmp_path) as site,
+        staged(
+            lab,
+            tmp_path,
+            ledger={},
+            agents={"BROADSIDE_AGENT_ARM_LEAD_S": "3", "BROADSIDE_AGENT_HEARTBEAT_S": "1"},
+        ) as staged_site,
+    ):
+        yield site, staged_site.coordinator.url
 
 
 def test_a_search_brackets_the_rate_that_was_planted(site: tuple[Site, str]) -> None:

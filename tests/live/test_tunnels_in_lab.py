@@ -18,12 +18,13 @@ import pytest
 from agent.tunnel import TunnelEnd, mark_of
 from agent.tunnels import SILENT_S
 from exchange.messages import Presence, Role, Tunnel
-from lab import clocks, fleet
+from lab import fleet
 from lab.lab_programs import find_tool
 from lab.namespaces import inside, run
+from lab.site import built, sqlite_fabric, staged
 from lab.topology import Host, Lab, LabSpec
-from tests.live.labs import built, needs_root, new_prefix, wait_until
-from tests.live.site import Site, call, wait_for, wait_for_summary
+from tests.live.labs import needs_root, new_prefix, wait_until
+from tests.live.site import call, wait_for, wait_for_summary
 
 pytestmark = [
     pytest.mark.live,
@@ -102,16 +103,15 @@ class Range:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
     folder = tmp_path_factory.mktemp("tunnels")
     spec = LabSpec(pairs_count=2, prefix=new_prefix(), firewall_bits_per_second=400_000_000)
-    with built(spec, folder) as lab, Site(folder) as coordinator:
-        ledger = {"BROADSIDE_LEDGER": "lab", "BROADSIDE_LEDGER_PATH": str(lab.ledger_path)}
-        _, url = coordinator.start_coordinator(**ledger)
-        environment = {"BROADSIDE_DATA_DIR": coordinator.environment["BROADSIDE_DATA_DIR"], **AGENT}
-        plans = fleet.plan_agents(lab, environment)
-        with fleet.start(plans, prefix=spec.prefix, log_path=folder / "logs") as agents:
-            clocks.wait_synced(lab, 30)
-            standing = Range(lab=lab, url=url, environment=environment, agents=agents)
-            standing.wait_until_ready()
-            yield standing
+    with built(spec, folder) as lab, staged(lab, folder, agents=AGENT) as staged_site:
+        standing = Range(
+            lab=lab,
+            url=staged_site.coordinator.url,
+            environment={**sqlite_fabric(folder), **AGENT},
+            agents=staged_site.agents,
+        )
+        standing.wait_until_ready()
+        yield standing
 
 
 def devices(host: Host) -> list[str]:

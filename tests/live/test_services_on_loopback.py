@@ -26,12 +26,12 @@ from exchange.messages import (
     StartMethod,
 )
 from exchange.second_rows import TestSeconds
+from lab.loopback import steady_clock
 from tests.live.agents import (
     AgentProcess,
     Range,
     find_engine,
     is_alive,
-    steady_clock,
     until,
 )
 from tests.live.ports import free_port
@@ -42,8 +42,8 @@ SERVICES = ("http", "https", "ftp")
 
 
 @pytest.fixture(scope="module")
-def clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with steady_clock(tmp_path_factory.mktemp("clock")) as socket_path:
+def clock() -> Iterator[str]:
+    with steady_clock() as socket_path:
         yield socket_path
 
 
