@@ -56,6 +56,7 @@ class Case:
     dip_share: float = 0.0
     dip_level: float = 1.0
     shape_bursts: float = 1.0  # share of bursts so shaped
+    shape_pairs: float = 1.0  # share of pairs
     # Pairs' fates --------------------------------------------------------------------------
     late: int = 0
     null: int = 0
@@ -65,6 +66,8 @@ class Case:
     unheard: int = 0  # no server's record
     clientless: int = 0  # servers' rows only
     busy: int = 0  # the server was busy with another run's test: the client sent nothing
+    twin: int = 0  # clients that tell another pair's test as theirs; none of their own ran
+    phantom: int = 0  # clients that tell of a test that never was
     strange_cookies: int = 0  # the server's record carries a cookie that no client named
     fate_bursts: float = 1.0  # share of bursts in which that happens
     start_spread_s: float = 0.03
@@ -344,7 +347,7 @@ def _short(rng: Rng) -> Mapping[str, Any]:
 def _bypass(rng: Rng) -> Mapping[str, Any]:
     return {
         "margin": _between(rng, 1.0, 1.08),
-        "bypass": _between(rng, 0.01, 0.6),
+        "bypass": 1.0 if rng.random() < 0.1 else _between(rng, 0.01, 0.6),
         "bypass_pairs": bool(rng.random() < 0.5),
     }
 
@@ -438,6 +441,7 @@ def _ledger_troubles(rng: Rng) -> Mapping[str, Any]:
         {"lag_drift_s": _between(rng, -60, 60)},
         {"duplicate": True},
         {"quiet_s": 0.0},
+        {"lag_s": 3600.0},
     )
     return trouble | {
         "bypass": float(pick(rng, 0.0, _between(rng, 0.05, 0.4))),
@@ -498,6 +502,7 @@ def _collapse(rng: Rng) -> Mapping[str, Any]:
     )
     return shape | {
         "shape_bursts": float(pick(rng, 1.0, 1.0, 0.3)),
+        "shape_pairs": float(pick(rng, 1.0, 1.0, 0.5)),
         "margin": _between(rng, 0.97, 1.12),
     }
 
@@ -527,6 +532,21 @@ def _busy(rng: Rng) -> Mapping[str, Any]:
         "ledger": bool(rng.random() < 0.5),
         "promised": False,
         "readings": "all",
+    }
+
+
+@_kind("invented")
+def _invented(rng: Rng) -> Mapping[str, Any]:
+    """Clients that tell of tests that were others', or never were."""
+    pairs = int(pick(rng, 2, 4, 8, 12))
+    told = str(pick(rng, "twin", "phantom"))
+    return {
+        "pairs": pairs,
+        told: min(_few(rng, pairs), pairs - 1),
+        "fate_bursts": float(pick(rng, 1.0, 1.0, 0.3)),
+        "margin": _between(rng, 0.5, 1.05),
+        "ledger": bool(rng.random() < 0.5),
+        "promised": False,
     }
 
 
@@ -787,6 +807,9 @@ MOVES: Final[dict[str, tuple[float, float, bool]]] = {
     "unheard": (0, 5, True),
     "clientless": (0, 5, True),
     "busy": (0, 5, True),
+    "twin": (0, 5, True),
+    "phantom": (0, 5, True),
+    "shape_pairs": (0.1, 1, False),
     "start_spread_s": (0, 0.99, False),
     "gap_pairs": (0, 5, True),
     "gap_s": (0, 30, True),

@@ -12,7 +12,7 @@ from tests.hunt.engine import FAIL, PASS, Conclusion, Gap, Measured, World, conc
 from tests.hunt.oracle import Ruling, rule
 from tests.hunt.planting import KINDS, MOVES, Case, draw, moved
 from tests.hunt.tampering import TAMPERS, tampered
-from tests.hunt.worlds import NOT_RUN, Truth, build
+from tests.hunt.worlds import FATES, Truth, build
 
 KIND_NAMES: Final = tuple(KINDS)
 TAMPERS_A_CASE: Final = 2
@@ -143,8 +143,8 @@ def _holds(what: str, told: Measured, truth: float, scale: float) -> Iterator[In
 
 def _intervals(case: Case, truth: Truth, told: Conclusion) -> Iterator[Interval]:
     """Of cases in which the figure's truth is beyond argument."""
-    harmed = any(getattr(case, fate) for fate in (*NOT_RUN, "late", "lost", "killed", "unheard"))
-    odd = harmed or case.forged or case.clientless or case.gap_pairs or case.lost_bursts
+    harmed = any(getattr(case, fate) for fate in FATES)
+    odd = harmed or case.forged or case.gap_pairs or case.lost_bursts
     shaped = case.head_share or case.fall_at < 1 or case.dip_share
     if not odd and not shaped and case.receivers_seconds:
         if not case.shift and not case.climb:

@@ -53,7 +53,20 @@ COVERAGE_FLOOR: Final = 0.95
 CLOCK_GATE_S: Final = 0.05
 BLOCK_BYTES: Final = 131_072
 CUT_SHARE: Final = 0.25  # of a burst, the longest ramp that any reader would leave out
-NOT_RUN: Final = ("null", "missing", "busy")
+FATES: Final = (
+    "late",
+    "null",
+    "missing",
+    "lost",
+    "killed",
+    "unheard",
+    "clientless",
+    "busy",
+    "twin",
+    "phantom",
+)
+NOT_RUN: Final = ("null", "missing", "busy", "twin", "phantom")
+INVENTED: Final = ("twin", "phantom")
 NIC_LOAD: Final = 0.985  # of its cap, where it is full
 
 
@@ -139,11 +152,10 @@ def _shape(case: Case, middles_s: Floats) -> Floats:
 
 
 def _fates(case: Case, rng: Rng) -> list[list[str]]:
-    names = ("late", "null", "missing", "lost", "killed", "unheard", "clientless", "busy")
     order, place = rng.permutation(case.pairs), 0
     fates = [[""] * case.pairs for _ in range(case.bursts)]
     hit = rng.permutation(case.bursts)[: max(1, round(case.fate_bursts * case.bursts))]
-    for name in names:
+    for name in FATES:
         for pair in order[place : place + getattr(case, name)]:
             for burst in hit:
                 fates[burst][pair] = name
@@ -180,7 +192,8 @@ def _sent(case: Case) -> _Fleet:
     shifted = np.where(np.arange(bursts) % 2 == 1, 1 + case.shift, 1.0)
     rates = np.maximum(rates * common, 0.0) * (factor * shifted)[:, None, None]
     shaped = case.rng("shape").permutation(bursts)[: max(1, round(case.shape_bursts * bursts))]
-    rates[shaped] *= _shape(case, (bounds[1:] + bounds[:-1]) / 2)
+    bent = case.rng("shaped pairs").permutation(pairs)[: max(1, round(case.shape_pairs * pairs))]
+    rates[np.ix_(shaped, bent)] *= _shape(case, (bounds[1:] + bounds[:-1]) / 2)
     spans = np.where(runs, float(readings), 0.0)
     rng = case.rng("starts")
     starts = _planned(case)[:, None] + rng.uniform(0, case.start_spread_s, (bursts, pairs))
@@ -837,7 +850,7 @@ def _pair(
     if fate == "missing":
         return End(), None
     job_id = f"{plan.run_id}.{b:05d}.{p:05d}"
-    cookie = f"cookie-{b}-{p}"
+    cookie = f"cookie-{b}-{_others_pair(fleet, b, p) if fate == 'twin' else p}"
     read = case.readings
     before = {
         side: clocks.reading(b, p, side, burst.planned_start_at, after=False)
@@ -863,7 +876,7 @@ def _pair(
     if fate == "null":
         return End(claim=claim, report=failed), None
     start_s, span = float(fleet.starts_s[b, p]), int(fleet.spans[b, p])
-    if fate == "busy":
+    if fate in ("busy", *INVENTED):
         amounts, span = _stolen(fleet, b, p), len(fleet.bounds) - 1
     else:
         amounts = fleet.amounts(b, p)
@@ -984,11 +997,17 @@ def _pair(
             return End(claim=claim), None
         case "killed":
             return replace(end, report=None), record
-        case "unheard":
+        case "unheard" | "twin" | "phantom":
             return end, None
         case "clientless":
             return End(claim=claim), record
     return end, record
+
+
+def _others_pair(fleet: _Fleet, burst: int, pair: int) -> int:
+    """A pair that did run, if there is one."""
+    ran = np.flatnonzero(fleet.spans[burst] > 0)
+    return int(ran[0]) if len(ran) else pair
 
 
 def _failed(
