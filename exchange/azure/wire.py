@@ -1,5 +1,7 @@
 """What the Azure adapters share below their verbs: identities, attempts and errors."""
 
+import json
+import re
 import socket
 import ssl
 import struct
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import aiohttp
-from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
+from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 from azure.core.pipeline.transport import AioHttpTransport
 
 from exchange.messages import TroubleKind
@@ -20,6 +22,7 @@ from exchange.troubles import TroubleLog
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
 
+_XML_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 _PASSING: Final = (408, 429)  # statuses of a service that may do it later
 
 
@@ -161,12 +164,31 @@ def causes_of(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def code_of(error: Exception) -> str | None:
-    """The service's own word for what is wrong, such as ``EntityAlreadyExists``."""
-    code = getattr(error, "error_code", None)
+    """The service's own word for what is wrong, such as ``EntityAlreadyExists``.
+
+    The body says it always, a header not (Table Storage sends none with a conflict), and the SDK
+    reads neither for an insert.
+    """
     response = getattr(error, "response", None)
-    if code is None and response is not None:
-        code = response.headers.get("x-ms-error-code")  # an insert's is told nowhere else
+    code = None
+    if response is not None:
+        code = _code_in_body(response) or response.headers.get("x-ms-error-code")
+    code = code or getattr(error, "error_code", None)
     return getattr(code, "value", code)
+
+
+def _code_in_body(response: Any) -> str | None:
+    try:
+        body: str = response.text()
+    except (ValueError, AzureError):  # it was not read, or is no text
+        return None
+    if found := _XML_CODE.search(body):
+        return found[1]
+    try:
+        code = json.loads(body)["odata.error"]["code"]
+    except (ValueError, LookupError, TypeError):  # a gateway's words, not the service's
+        return None
+    return code if isinstance(code, str) else None
 
 
 def said_by(error: Exception) -> str:
