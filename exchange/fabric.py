@@ -72,7 +72,8 @@ def open_fabric(settings: FabricSettings | None = None) -> Fabric:
         raw = _azure("a blob account is set").open_raw(settings, troubles)
     match settings.fabric:
         case "embedded":
-            from exchange.embedded.sqlite_fabric import EmbeddedQueue, EmbeddedTable
+            from exchange.embedded.embedded_queue import EmbeddedQueue
+            from exchange.embedded.embedded_table import EmbeddedTable
 
             return Fabric(
                 queue=EmbeddedQueue(

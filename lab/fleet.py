@@ -39,7 +39,7 @@ from lab.topology import Host, Lab
 
 AGENT_ENTRY: Final = "agent.run:run_from_environment"
 # Imported by the agent only when its settings ask for it: warmed here, before the fork.
-AGENT_IMPORTS: Final = ("exchange.embedded.sqlite_fabric",)
+AGENT_IMPORTS: Final = ("exchange.embedded.embedded_queue", "exchange.embedded.embedded_table")
 START_TIMEOUT_S: Final = 60.0
 ANSWER_TIMEOUT_S: Final = 10.0
 KILL_TIMEOUT_S: Final = 5.0

@@ -131,7 +131,10 @@ def staged(
         if plan.agent_id not in spares
     }
     in_azure = fabric["BROADSIDE_FABRIC"] == "azure"
-    warmed = "exchange.azure.azure_fabric" if in_azure else "exchange.embedded.sqlite_fabric"
+    warmed = (
+        "exchange.azure.azure_fabric" if in_azure else "exchange.embedded.embedded_queue",
+        "exchange.embedded.embedded_table",
+    )
     with Serving({**fabric, **ledger, **coordinator}, folder, token=token) as serving:
         say(f"starting {len(plans)} agents")
         with fleet.start(

@@ -17,7 +17,8 @@ from exchange.azure.blob_storage import BlobAddress, BlobRaw
 from exchange.azure.service_bus import Bounds, ServiceBusAddress, ServiceBusQueue
 from exchange.azure.table_storage import AzureTable, TableAddress
 from exchange.azure.wire import Transport
-from exchange.embedded.sqlite_fabric import EmbeddedQueue, EmbeddedTable
+from exchange.embedded.embedded_queue import EmbeddedQueue
+from exchange.embedded.embedded_table import EmbeddedTable
 from exchange.ports import JobQueue, RawStore, Table
 from exchange.table_blobs import TableRaw
 

@@ -14,7 +14,7 @@ from coordinator.runs import spending
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.run_states import ClosedBurst
 from coordinator.runs.spending import DECIDE_S, LOOK_S, Budgets
-from exchange.embedded.sqlite_fabric import EmbeddedQueue
+from exchange.embedded.embedded_queue import EmbeddedQueue
 from exchange.messages import Control, Flow, Interval, Side, Track
 from exchange.ports import Table
 from exchange.records import Document, PrivateRecords, RunRecords

@@ -14,7 +14,7 @@ from coordinator.core.plan.spec import RunSpec
 from coordinator.refusals import NameTaken, UnknownSchedule
 from coordinator.runs.coordinator import Coordinator
 from coordinator.schedules.firing import FLEET_WAIT_S, HISTORY_COUNT, TAKEOVER_S, Schedules
-from exchange.embedded.sqlite_fabric import EmbeddedQueue
+from exchange.embedded.embedded_queue import EmbeddedQueue
 from exchange.fabric import Fabric
 from exchange.messages import AgentState, Presence, Role
 from exchange.ports import Entity

@@ -10,7 +10,7 @@ from coordinator.core.plan.moves import Move
 from coordinator.core.plan.spec import RunSpec
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.dispatch import Dispatch
-from exchange.embedded.sqlite_fabric import EmbeddedQueue
+from exchange.embedded.embedded_queue import EmbeddedQueue
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control, Job, Role
 from tests.unit.coordinator.fleet import presence

@@ -25,7 +25,7 @@ from exchange.ports import (
 from exchange.troubles import TroubleLog
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable
-from tests.unit.exchange.embedded.test_sqlite_fabric import in_own_mounts
+from tests.unit.exchange.embedded.test_embedded_fabric import in_own_mounts
 
 
 def row(key: str, /, **properties: Value) -> Entity:

@@ -18,7 +18,7 @@ from coordinator.core.plan.planner import plan as make_plan
 from coordinator.core.plan.spec import Plan
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.retention import PruneRequest, prune
-from exchange.embedded.sqlite_fabric import EmbeddedTable
+from exchange.embedded.embedded_table import EmbeddedTable
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control, Endpoint, EngineReport, ServerTest
 from exchange.records import Records, RunHeader

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from exchange.embedded.sqlite_fabric import EmbeddedQueue, EmbeddedTable
+from exchange.embedded.embedded_queue import EmbeddedQueue
+from exchange.embedded.embedded_table import EmbeddedTable
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.ports import Entity, ExchangeMisconfigured
 

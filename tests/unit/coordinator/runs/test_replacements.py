@@ -13,7 +13,8 @@ from coordinator.core.plan.spec import Plan, RunSpec
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.dispatch import Dispatch
 from coordinator.runs.replacements import LOOK_EVERY_S, RESUME_S
-from exchange.embedded.sqlite_fabric import EmbeddedQueue, EmbeddedTable
+from exchange.embedded.embedded_queue import EmbeddedQueue
+from exchange.embedded.embedded_table import EmbeddedTable
 from exchange.messages import Job, Role, TroubleKind
 from exchange.ports import QueueError
 from exchange.records import RunRecords

@@ -1,15 +1,14 @@
-"""A queue and a table on SQLite: one host, many processes, no server, durable.
+"""A queue on SQLite: one host, many processes, no server, durable.
 
 :mod:`exchange.embedded.sqlite` says what "durable" means and what a fork may do. All
 processes of the host read one wall clock, so instants are kept as epoch microseconds.
 """
 
 import asyncio
-import json
 import random
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -18,14 +17,10 @@ from typing import Final
 from uuid import uuid4
 
 from exchange.embedded.sqlite import Database, transaction
-from exchange.limits import batches, check_entity, check_key, check_message
+from exchange.limits import check_message
 from exchange.ports import (
     DeadLetter,
     Delivery,
-    Entity,
-    EntityChanged,
-    EntityExists,
-    EntityNotFound,
     ExchangeError,
     LockLost,
     Outgoing,
@@ -35,12 +30,6 @@ from exchange.ports import (
 
 _POLL_S: Final = (0.05, 0.1)  # a waiting receiver looks this often, jittered
 _SEND_MAX_COUNT: Final = 500  # messages in one transaction, so that a long send lets others in
-_SCAN_PAGE_COUNT: Final = 256
-_PAGE: Final = (
-    "SELECT row_key, etag, properties, binary FROM entity "
-    "WHERE partition_key = :partition AND row_key >= :from ORDER BY row_key LIMIT :limit"
-)
-_PAGE_BEFORE: Final = _PAGE.replace(" ORDER", " AND row_key < :before ORDER")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _QUEUE_APPLICATION: Final = 0x42735155  # "BsQU"
@@ -76,18 +65,6 @@ _LOCK_READY: Final = (
     f"delivery_count = delivery_count + 1 WHERE sequence = ({_READY}) "
     "RETURNING sequence, body, message_id, delivery_count"
 )
-
-_TABLE_APPLICATION: Final = 0x42735442  # "BsTB"
-_TABLE_LAYOUT: Final = """
-CREATE TABLE entity (
-    partition_key TEXT NOT NULL,
-    row_key TEXT NOT NULL,
-    etag TEXT NOT NULL,
-    properties TEXT NOT NULL,        -- JSON, see _encode
-    binary BLOB NOT NULL,            -- its binary values, end to end
-    PRIMARY KEY (partition_key, row_key)
-);
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,180 +326,6 @@ class EmbeddedQueue:
             scheduled_count=scheduled_count,
             dead_count=dead_count,
         )
-
-
-class EmbeddedTable:
-    """A :class:`~exchange.ports.Table` in ``<data_dir>/<name>.sqlite3``."""
-
-    def __init__(self, data_dir: Path, name: str, *, busy_s: float = 10.0) -> None:
-        self._database = Database(
-            data_dir / f"{name}.sqlite3", _TABLE_APPLICATION, _TABLE_LAYOUT, busy_s
-        )
-
-    async def insert(self, entity: Entity) -> str:
-        check_entity(entity)
-        return await self._database.run(_insert, entity)
-
-    async def upsert(self, entity: Entity) -> str:
-        check_entity(entity)
-        return await self._database.run(_upsert, entity)
-
-    async def replace(self, entity: Entity, etag: str) -> str:
-        check_entity(entity)
-        return await self._database.run(_replace, entity, etag)
-
-    async def get(self, partition_key: str, row_key: str) -> Entity | None:
-        check_key(partition_key)
-        check_key(row_key)
-        rows = await self._database.run(_page, partition_key, row_key, row_key + "\0", 1)
-        return rows[0] if rows else None
-
-    async def scan(
-        self,
-        partition_key: str,
-        *,
-        row_from: str | None = None,
-        row_before: str | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[Entity]:
-        check_key(partition_key)
-        start, left_count = row_from or "", limit
-        while left_count is None or left_count > 0:
-            page_count = min(_SCAN_PAGE_COUNT, left_count or _SCAN_PAGE_COUNT)
-            rows = await self._database.run(_page, partition_key, start, row_before, page_count)
-            for row in rows:
-                yield row
-            if len(rows) < page_count:
-                return
-            start = rows[-1].row_key + "\0"  # the next possible key: none holds a control character
-            left_count = None if left_count is None else left_count - len(rows)
-
-    async def delete(self, partition_key: str, row_key: str) -> bool:
-        check_key(partition_key)
-        check_key(row_key)
-        return await self._database.run(_delete, partition_key, row_key)
-
-    async def batch(self, entities: Sequence[Entity]) -> None:
-        for part in batches(entities):
-            await self._database.run(_upsert_all, part)
-
-    async def delete_partition(self, partition_key: str) -> int:
-        check_key(partition_key)
-        return await self._database.run(_delete_partition, partition_key)
-
-    async def close(self) -> None:
-        await self._database.close()
-
-
-def _insert(connection: sqlite3.Connection, entity: Entity) -> str:
-    row = _row(entity)
-    try:
-        connection.execute("INSERT INTO entity VALUES (?, ?, ?, ?, ?)", row)
-    except sqlite3.IntegrityError as error:
-        raise EntityExists(f"row {_name(entity)}: there is one already") from error
-    return row[2]
-
-
-def _upsert(connection: sqlite3.Connection, entity: Entity) -> str:
-    row = _row(entity)
-    connection.execute("REPLACE INTO entity VALUES (?, ?, ?, ?, ?)", row)
-    return row[2]
-
-
-def _upsert_all(connection: sqlite3.Connection, entities: Sequence[Entity]) -> None:
-    with transaction(connection):
-        for entity in entities:
-            _upsert(connection, entity)
-
-
-def _replace(connection: sqlite3.Connection, entity: Entity, etag: str) -> str:
-    row = _row(entity)
-    keys = (entity.partition_key, entity.row_key)
-    with transaction(connection):
-        changed = connection.execute(
-            "UPDATE entity SET etag = ?, properties = ?, binary = ? "
-            "WHERE partition_key = ? AND row_key = ? AND etag = ?",
-            (*row[2:], *keys, etag),
-        )
-        if changed.rowcount == 0:
-            if _page(connection, *keys, entity.row_key + "\0", 1):
-                raise EntityChanged(f"row {_name(entity)}: changed since it was read")
-            raise EntityNotFound(f"row {_name(entity)}: there is none")
-    return row[2]
-
-
-def _page(
-    connection: sqlite3.Connection,
-    partition_key: str,
-    row_from: str,
-    row_before: str | None,
-    limit: int,
-) -> list[Entity]:
-    bounds = {"partition": partition_key, "from": row_from, "before": row_before, "limit": limit}
-    rows = connection.execute(_PAGE if row_before is None else _PAGE_BEFORE, bounds)
-    return [
-        Entity(
-            partition_key=partition_key,
-            row_key=row_key,
-            properties=_decode(properties, binary),
-            etag=etag,
-        )
-        for row_key, etag, properties, binary in rows
-    ]
-
-
-def _delete(connection: sqlite3.Connection, partition_key: str, row_key: str) -> bool:
-    deleted = connection.execute(
-        "DELETE FROM entity WHERE partition_key = ? AND row_key = ?", (partition_key, row_key)
-    )
-    return deleted.rowcount > 0
-
-
-def _delete_partition(connection: sqlite3.Connection, partition_key: str) -> int:
-    return connection.execute(
-        "DELETE FROM entity WHERE partition_key = ?", (partition_key,)
-    ).rowcount
-
-
-def _name(entity: Entity) -> str:
-    return f"{entity.partition_key}|{entity.row_key}"
-
-
-def _row(entity: Entity) -> tuple[str, str, str, str, bytes]:
-    """An entity as one row of the database, under a new ETag."""
-    properties, binary = _encode(entity.properties)
-    return entity.partition_key, entity.row_key, uuid4().hex, properties, binary
-
-
-def _encode(properties: Mapping[str, Value]) -> tuple[str, bytes]:
-    """Properties as JSON ``{name: value, or [kind, text or length]}``, and the binary ones."""
-    fields: dict[str, object] = {}
-    binary: list[bytes] = []
-    for name, value in properties.items():
-        match value:
-            case bytes():
-                fields[name] = ["bytes", len(value)]
-                binary.append(value)
-            case datetime():
-                fields[name] = ["instant", value.astimezone(UTC).isoformat()]
-            case _:
-                fields[name] = value
-    return json.dumps(fields), b"".join(binary)
-
-
-def _decode(properties: str, binary: bytes) -> dict[str, Value]:
-    values: dict[str, Value] = {}
-    at = 0
-    for name, field in json.loads(properties).items():
-        match field:
-            case ["bytes", length]:
-                values[name] = binary[at : at + length]
-                at += length
-            case ["instant", text]:
-                values[name] = datetime.fromisoformat(text)
-            case _:
-                values[name] = field
-    return values
 
 
 def _epoch_us(at: datetime) -> int:

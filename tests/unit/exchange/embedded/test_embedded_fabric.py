@@ -26,7 +26,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from exchange.embedded.sqlite_fabric import EmbeddedQueue, EmbeddedTable
+from exchange.embedded.embedded_queue import EmbeddedQueue
+from exchange.embedded.embedded_table import EmbeddedTable
 from exchange.ports import (
     Delivery,
     Entity,
@@ -245,7 +246,7 @@ def test_an_adapter_opened_before_a_fork_refuses_and_one_opened_after_works(
     script = f"""
 import asyncio, os
 from pathlib import Path
-from exchange.embedded.sqlite_fabric import EmbeddedTable
+from exchange.embedded.embedded_table import EmbeddedTable
 from exchange.ports import Entity, ExchangeMisconfigured
 
 row = Entity(partition_key="part", row_key="row", properties={{"n": 1}})
@@ -410,7 +411,8 @@ FILL = """
 import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from exchange.embedded.sqlite_fabric import EmbeddedQueue, EmbeddedTable
+from exchange.embedded.embedded_queue import EmbeddedQueue
+from exchange.embedded.embedded_table import EmbeddedTable
 from exchange.ports import Entity, ExchangeError, Outgoing
 
 directory = Path({directory!r})
@@ -464,7 +466,7 @@ def test_a_full_disk_is_named_and_what_was_written_stays(
 OPEN = """
 import asyncio
 from pathlib import Path
-from exchange.embedded.sqlite_fabric import EmbeddedTable
+from exchange.embedded.embedded_table import EmbeddedTable
 from exchange.ports import Entity, ExchangeError
 
 async def main():
