@@ -449,7 +449,7 @@ asyncio.run(main())
 @pytest.mark.parametrize(
     ("name", "write", "stored"),
     [
-        ("table", "put", 'len([row async for row in table.scan("p")])'),
+        ("results", "put", 'len([row async for row in table.scan("p")])'),
         ("queue", "send", "(await queue.counts()).active_count"),
     ],
 )
