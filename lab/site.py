@@ -131,10 +131,8 @@ def staged(
         if plan.agent_id not in spares
     }
     in_azure = fabric["BROADSIDE_FABRIC"] == "azure"
-    warmed = (
-        "exchange.azure.azure_fabric" if in_azure else "exchange.embedded.embedded_queue",
-        "exchange.embedded.embedded_table",
-    )
+    embedded = ("exchange.embedded.embedded_queue", "exchange.embedded.embedded_table")
+    warmed = ("exchange.azure.azure_fabric",) if in_azure else embedded
     with Serving({**fabric, **ledger, **coordinator}, folder, token=token) as serving:
         say(f"starting {len(plans)} agents")
         with fleet.start(
@@ -142,7 +140,7 @@ def staged(
             prefix=lab.spec.prefix,
             log_path=folder / "logs",
             entry=entry,
-            imports=(warmed,),
+            imports=warmed,
         ) as started:
             if late := clocks.wait_synced(lab, READY_S):
                 raise LabBroken(f"no good clock within {READY_S:g} s: {', '.join(late[:5])}")
