@@ -4,9 +4,8 @@ from fastapi import APIRouter, Response
 
 from coordinator.api.dependencies import Caller, Service
 from coordinator.api.problems import PROBLEMS
-from coordinator.imports.import_answers import ImportedRecordings
+from coordinator.imports.import_answers import ImportedRecordings, ImportedTable
 from coordinator.imports.import_requests import OriginalTable, Recordings
-from coordinator.imports.original_runs import ImportedTable
 
 router = APIRouter(prefix="/v1/imports", responses=PROBLEMS, tags=["imports"])
 

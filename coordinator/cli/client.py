@@ -14,9 +14,8 @@ from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.status import RunStatus
 from coordinator.core.plan.cost_estimate import Appraisal
 from coordinator.core.plan.meter import PriceMeter
-from coordinator.imports.import_answers import ImportedRecordings
+from coordinator.imports.import_answers import ImportedRecordings, ImportedTable
 from coordinator.imports.import_requests import OriginalTable, Recordings
-from coordinator.imports.original_runs import ImportedTable
 from coordinator.runs.dead_letters import DeadJob
 from coordinator.runs.listing import RunGroups
 from coordinator.runs.retention import Pruned, PruneRequest

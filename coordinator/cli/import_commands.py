@@ -16,12 +16,16 @@ from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json, zone_of
 from coordinator.core import words
 from coordinator.core.judge.judge import Finding
-from coordinator.core.measure.original_bursts import OriginalBurst
 from coordinator.imports import BadFile
-from coordinator.imports.import_answers import FileResult, ImportedRecordings, describe
+from coordinator.imports.import_answers import (
+    FileResult,
+    ImportedRecordings,
+    ImportedTable,
+    OriginalBurst,
+    describe,
+)
 from coordinator.imports.import_requests import LabelValues, Recordings, RecordingState
 from coordinator.imports.iperf3_files import read_recordings
-from coordinator.imports.original_runs import ImportedTable
 from coordinator.imports.original_tables import Reading, read_original
 from coordinator.imports.time_text import parse_time, to_utc
 
@@ -113,6 +117,11 @@ def original(
         ["", "start (UTC)", "pairs", "late", "null", "missing", "received", "firewall", "residual"],
         [_burst_cells(burst) for burst in imported.bursts],
     )
+    flags = [(burst, flag) for burst in imported.bursts for flag in burst.flags]
+    for burst, flag in flags[:FINDINGS_SHOWN_COUNT]:
+        typer.echo(f"- burst {burst.index + 1}: {flag}")
+    if len(flags) > FINDINGS_SHOWN_COUNT:
+        typer.echo(f"- and {len(flags) - FINDINGS_SHOWN_COUNT} more rows; --json has them all")
     _say_findings(imported.findings)
     typer.echo(f"\nrun {imported.run_id}: {imported.verdict.value}; see `broadside verdict last`")
 

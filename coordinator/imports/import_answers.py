@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from coordinator.core.judge.judge import Finding, Verdict
+from coordinator.core.judge.reconcile import Reconciliation
 from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.measure.align import receiving_side
+from coordinator.core.measure.completeness import Completeness
 from coordinator.imports.import_requests import Recording, RecordingState
 from exchange.messages import (
     Direction,
@@ -80,6 +82,55 @@ class ImportedRecordings(Message):
     files: tuple[FileResult, ...]
     bursts: tuple[ImportedBurst, ...] = ()
     findings: tuple[Finding, ...] = ()
+
+
+class LatePair(Message):
+    """A pair that started after its burst did."""
+
+    pair: str
+    late_s: float
+
+
+class OriginalBurst(Message):
+    """One planned burst of the original, as its rows tell it. Rates are payload, late members
+    included; ``completeness_ratio`` counts pair-seconds that were on time."""
+
+    index: int
+    planned_start_at: UtcDatetime
+    duration_s: float | None  # None: the table does not say
+    pairs_planned: int
+    pairs_measured: int  # with a received rate, late ones included
+    null_pairs: tuple[str, ...] = ()
+    late_pairs: tuple[LatePair, ...] = ()
+    missing_pairs: tuple[str, ...] = ()  # known from other bursts, without a row in this one
+    fleet_sent_bits_per_second: float | None = None
+    fleet_received_bits_per_second: float | None = None
+    rtt_mean_s: float | None = None  # mean over rows of their mean
+    completeness_ratio: float
+    completeness: Completeness
+    flags: tuple[str, ...] = ()
+    reconciliation: Reconciliation | None = None
+
+
+class ImportedTable(Message):
+    """What an import of a table answers: the table as planned bursts, and the run it became."""
+
+    period_s: float | None  # None: a single burst, or series that differ
+    pairs_planned: int  # of the largest series
+    completeness_ratio: float
+    fleet_sent_bits_per_second: float | None = None  # mean over bursts
+    fleet_received_bits_per_second: float | None = None
+    firewall_bits_per_second: float | None = None
+    reconciliation: Reconciliation | None = None
+    bursts: tuple[OriginalBurst, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    run_id: RunId
+    verdict: Verdict
+    source: str
+    timezone: str
+    labels: Mapping[str, str] = {}
+    rows_count: int  # results that were read
+    set_apart: Mapping[str, int] = {}  # other rows, by what they are
 
 
 def describe(recording: Recording) -> FileResult:

@@ -1,10 +1,14 @@
 """Reads a firewall's throughput metric from CSV: a point's time and its mean rate."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
+from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.imports import BadFile
 from coordinator.imports.import_requests import METRIC_POINTS_MAX_COUNT, MetricPoint
 from coordinator.imports.number_text import parse_number
@@ -101,3 +105,25 @@ def _wrong(name: str, number: int) -> Callable[[str, str, str], BadFile]:
         return BadFile(f"{name}: row {number}, {column}: {value[:60]!r}: {reason}")
 
     return wrong
+
+
+def throughput_ledger(source: str, points: Sequence[MetricPoint]) -> FirewallLedger:
+    """A ledger from a metric's points: mean rates over bins that are as long as the commonest gap.
+
+    Points may come in any order. Raises ``ValueError`` under two points.
+    """
+    if len(points) < 2:
+        raise ValueError(f"metric: {len(points)} points; at least 2 are needed to know the grain")
+    ordered = sorted(points, key=lambda point: point.at)
+    start = np.array([point.at.timestamp() for point in ordered])
+    gaps = Counter(np.diff(start).tolist())
+    grain_s = float(min(gaps, key=lambda gap: (-gaps[gap], gap)))
+    rates = np.array([point.bits_per_second for point in ordered], dtype=np.float64)
+    return FirewallLedger(
+        source=source,
+        start_s=start,
+        end_s=start + grain_s,
+        bytes=rates / 8 * grain_s,
+        grain_s=grain_s,
+        read_at=ordered[-1].at,
+    )

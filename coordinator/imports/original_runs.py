@@ -1,42 +1,29 @@
-"""A run of one of the original's tables: its rows joined to planned bursts. Pure.
+"""A run of one of the original's tables: its rows as evidence of planned bursts. Pure.
 
-A table has a mean rate a row and no seconds, so a burst's rates are sums of means over each
-pair's own duration, late members included, and the window is the burst. The receivers' own totals
-are what those means rest on.
+A table has a mean rate a row and no seconds, so a row's record is one interval as long as it sent,
+at the receiver and at the sender. From there on it is measured and judged as any run is; what only
+seconds could tell stays unknown, and so does how far off the instant a start was: the instant was
+inferred from the starts.
 """
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
-from coordinator.core.judge.judge import Finding, Verdict
-from coordinator.core.judge.summary import BurstSummary, MeasuredBurst
-from coordinator.core.measure.aggregate import FlowSummary, PairSummary, Window, figure, jain
-from coordinator.core.measure.align import Basis
-from coordinator.core.measure.completeness import Completeness, State
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.measure.headers import Headers, headers
-from coordinator.core.measure.original_bursts import (
-    LATE_AFTER_S,
-    OriginalBurst,
-    OriginalRow,
-    OriginalSummary,
-    Series,
-    burst_series,
-    client_names,
-    infer_schedule,
-    join_rows,
-    summarise_original,
-    throughput_ledger,
+from coordinator.core.judge.summary import BurstSummary, RunSummary, measure_burst
+from coordinator.core.live.status import due_at
+from coordinator.core.measure.evidence import (
+    BurstEvidence,
+    PairEvidence,
+    TrackColumns,
 )
 from coordinator.core.plan.spec import Burst, Pair, Plan
 from coordinator.imports import BadFile
+from coordinator.imports.import_answers import ImportedTable, LatePair, OriginalBurst
 from coordinator.imports.import_requests import OriginalTable
 from coordinator.imports.import_runs import (
     ImportedState,
@@ -46,90 +33,42 @@ from coordinator.imports.import_runs import (
     identifier,
     note_findings,
 )
-from exchange.messages import Flow, Outcome, Protocol, RunId
+from coordinator.imports.metric_csv import throughput_ledger
+from coordinator.imports.table_bursts import (
+    LATE_AFTER_S,
+    OriginalRow,
+    TableBurst,
+    client_names,
+    holds,
+    join_rows,
+)
+from exchange.messages import (
+    EngineReport,
+    Flow,
+    FlowTotals,
+    JobReport,
+    Outcome,
+    ServerTest,
+    Side,
+)
 
 SCENARIO: Final = "original"
 BURSTS_MAX_COUNT: Final = 10_000  # as many as a specification may have
 PAIRS_MAX_COUNT: Final = 2000
-_SUSTAIN_S: Final = 300  # RFC 9411: shorter bursts are labelled so
 _UNTIMED_S: Final = 60  # s taken for bursts of a single instant whose duration nobody said
 
 
-class ImportedTable(OriginalSummary):
-    """What an import of a table answers: the table as planned bursts, and the run it became."""
-
-    run_id: RunId
-    verdict: Verdict
-    source: str
-    timezone: str
-    labels: Mapping[str, str] = {}
-    rows_count: int  # results that were read
-    set_apart: Mapping[str, int] = {}  # other rows, by what they are
-
-
-def summarise_table(table: OriginalTable) -> OriginalSummary:
-    """The table by itself, as the import prints it."""
-    said = summarise_original(
-        table.rows,
-        ledger_of(table),
-        period_s=table.period_s,
-        pairs_planned=table.pairs_planned,
-    )
-    skipped = _skipped(_join(table))
-    notes = note_findings(table.notes)
-    if skipped is not None:
-        notes = (
-            Finding(
-                id="bursts-skipped", kind="context", severity="warning", weight=68, sentence=skipped
-            ),
-            *notes,
-        )
-    return said.model_copy(update={"findings": (*said.findings, *notes)})
-
-
-def ledger_of(table: OriginalTable) -> FirewallLedger | None:
-    """The firewall's metric that came with the table."""
-    if not table.metric or table.metric_source is None:
-        return None
-    return throughput_ledger(
-        table.metric_source,
-        [point.at for point in table.metric],
-        [point.bits_per_second for point in table.metric],
-        read_at=max(point.at for point in table.metric),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Joined:
-    """A table's bursts, with the rows and the period of each."""
-
-    bursts: tuple[OriginalBurst, ...]
-    rows: Sequence[Sequence[OriginalRow]]
-    series: Sequence[Series]
-    clients: Sequence[str]
-
-    @property
-    def pairs_planned(self) -> int:
-        return max(burst.pairs_planned for burst in self.bursts)
-
-
-def _join(table: OriginalTable) -> _Joined:
-    schedule = infer_schedule(table.rows, table.period_s)
-    bursts, rows = join_rows(table.rows, schedule, table.pairs_planned)
-    return _Joined(
-        bursts=bursts,
-        rows=rows,
-        series=[schedule.of(members[0].started_at) for members in rows],
-        clients=client_names(table.rows),
-    )
+def _join(table: OriginalTable) -> list[TableBurst]:
+    return join_rows(table.rows, period_s=table.period_s, pairs_planned=table.pairs_planned)
 
 
 def plan_table(table: OriginalTable, run_id: str, now: datetime) -> Plan:
     """The plan that the rows imply. Raises :class:`BadFile`, ``BadScenario``."""
-    joined = _join(table)
-    if len(joined.bursts) > BURSTS_MAX_COUNT or joined.pairs_planned > PAIRS_MAX_COUNT:
+    bursts, clients = _join(table), client_names(table.rows)
+    pairs_count = max(burst.pairs_planned for burst in bursts)
+    if len(bursts) > BURSTS_MAX_COUNT or pairs_count > PAIRS_MAX_COUNT:
         raise BadFile(
-            f"{table.source}: {len(joined.bursts)} bursts of {joined.pairs_planned} pairs, and at "
+            f"{table.source}: {len(bursts)} bursts of {pairs_count} pairs, and at "
             f"most {BURSTS_MAX_COUNT} of {PAIRS_MAX_COUNT} make a run; import slices of it with "
             "--from and --before"
         )
@@ -137,16 +76,14 @@ def plan_table(table: OriginalTable, run_id: str, now: datetime) -> Plan:
     for row in sorted(table.rows, key=lambda row: row.started_at):
         if row.server is not None:
             servers.setdefault(row.client, row.server)
-    lengths = [
-        _length_s(burst, series) for burst, series in zip(joined.bursts, joined.series, strict=True)
-    ]
-    periods = [series.period_s for series in joined.series if series.period_s is not None]
+    lengths = [_length_s(burst) for burst in bursts]
+    periods = [burst.series.period_s for burst in bursts if burst.series.period_s is not None]
     spec = build_spec(
         {
             "scenario": SCENARIO,
             "description": f"imported from {table.source}",
-            "pairs_count": joined.pairs_planned,
-            "bursts_count": len(joined.bursts),
+            "pairs_count": pairs_count,
+            "bursts_count": len(bursts),
             "late_after_s": LATE_AFTER_S,
             "labels": {"timezone": table.timezone, **table.labels},
         },
@@ -161,11 +98,9 @@ def plan_table(table: OriginalTable, run_id: str, now: datetime) -> Plan:
         pairs=tuple(
             Pair(
                 index=index,
-                endpoint=endpoint(
-                    servers.get(joined.clients[index]) if index < len(joined.clients) else None
-                ),
+                endpoint=endpoint(servers.get(clients[index]) if index < len(clients) else None),
             )
-            for index in range(joined.pairs_planned)
+            for index in range(pairs_count)
         ),
         bursts=tuple(
             Burst(
@@ -173,66 +108,73 @@ def plan_table(table: OriginalTable, run_id: str, now: datetime) -> Plan:
                 planned_start_at=burst.planned_start_at,
                 duration_s=length_s,
             )
-            for burst, length_s in zip(joined.bursts, lengths, strict=True)
+            for burst, length_s in zip(bursts, lengths, strict=True)
         ),
     )
 
 
-def _length_s(burst: OriginalBurst, series: Series) -> int:
+def _length_s(burst: TableBurst) -> int:
     """A burst's whole seconds; where nobody says, the most that fits its period."""
-    return max(1, round(burst.duration_s or series.period_s or _UNTIMED_S))
+    return max(1, round(burst.duration_s or burst.series.period_s or _UNTIMED_S))
 
 
 def stand_table(table: OriginalTable) -> Sequence[ImportedState]:
     """What there is of each burst."""
-    joined = _join(table)
     return [
         ImportedState(
             pairs_planned=burst.pairs_planned,
-            outcomes=Counter(_outcome(row, burst) for row in rows),
+            outcomes=Counter(_outcome(row, burst) for row in burst.rows),
         )
-        for burst, rows in zip(joined.bursts, joined.rows, strict=True)
+        for burst in _join(table)
     ]
 
 
 def measure_table(plan: Plan, table: OriginalTable) -> Measured:
     """Bursts and ledger, as :func:`~coordinator.core.judge.summary.summarise_run` takes them."""
-    joined = _join(table)
-    overhead = headers(Protocol.TCP, [])
-    timed = all(burst.duration_s is not None for burst in joined.bursts)
-    findings = list(note_findings(table.notes))
-    if not timed:
-        findings += [f for f in summarise_table(table).findings if f.id == "duration-unknown"]
-    index_of = {client: index for index, client in enumerate(joined.clients)}
+    bursts = _join(table)
+    untimed = _untimed(bursts)
+    reasons = [reason for reason in (_skipped(bursts), untimed) if reason is not None]
+    index_of = {client: index for index, client in enumerate(client_names(table.rows))}
     return Measured(
         bursts=tuple(
-            _measure(planned, burst, rows, index_of, overhead)
-            for planned, burst, rows in zip(plan.bursts, joined.bursts, joined.rows, strict=True)
+            measure_burst(plan.spec, _evidence(plan, planned, burst, index_of), due_at(planned))
+            for planned, burst in zip(plan.bursts, bursts, strict=True)
         ),
-        ledger=ledger_of(table) if timed else None,
-        findings=tuple(findings),
-        open_reason=_skipped(joined),
+        ledger=throughput_ledger(table.metric_source, table.metric)
+        if untimed is None and table.metric and table.metric_source is not None
+        else None,
+        findings=note_findings(table.notes),
+        open_reason="; ".join(reasons) or None,
     )
 
 
-def _outcome(row: OriginalRow, burst: OriginalBurst) -> Outcome:
-    if not row.received_bits_per_second:
+def _outcome(row: OriginalRow, burst: TableBurst) -> Outcome:
+    if not holds(row):
         return Outcome.FAILED
-    late_s = (row.started_at - burst.planned_start_at).total_seconds()
-    return Outcome.LATE if late_s > LATE_AFTER_S else Outcome.MEASURED
+    return Outcome.MEASURED if burst.late_s(row) is None else Outcome.LATE
 
 
-def _skipped(joined: _Joined) -> str | None:
+def _untimed(bursts: Sequence[TableBurst]) -> str | None:
+    if all(burst.duration_s is not None for burst in bursts):
+        return None
+    return (
+        "the table does not say how long its bursts lasted, so bytes, and what a firewall's metric "
+        "says of them, are unknown"
+    )
+
+
+def _skipped(bursts: Sequence[TableBurst]) -> str | None:
     """Instants between two bursts of one series at which nobody has a row."""
     count = 0
     first_at: datetime | None = None
-    for (one, series), (other, after) in pairwise(zip(joined.bursts, joined.series, strict=True)):
-        if series.period_s is None or after is not series:
+    for one, other in pairwise(bursts):
+        period_s = one.series.period_s
+        if period_s is None or other.series is not one.series:
             continue
         apart_s = (other.planned_start_at - one.planned_start_at).total_seconds()
-        between = round(apart_s / series.period_s) - 1
+        between = round(apart_s / period_s) - 1
         if between and first_at is None:
-            first_at = one.planned_start_at + timedelta(seconds=series.period_s)
+            first_at = one.planned_start_at + timedelta(seconds=period_s)
         count += between
     if first_at is None:
         return None
@@ -242,157 +184,169 @@ def _skipped(joined: _Joined) -> str | None:
     )
 
 
-def _measure(
-    planned: Burst,
-    burst: OriginalBurst,
-    rows: Sequence[OriginalRow],
-    index_of: Mapping[str, int],
-    overhead: Headers,
-) -> MeasuredBurst:
-    by_client = {row.client: row for row in rows}
-    named = sorted({*by_client, *burst.missing_pairs}, key=lambda client: index_of[client])
-    pairs = (
-        *(
-            _pair(index_of[name], row, burst)
-            if (row := by_client.get(name))
-            else _absent(index_of[name], name, State.LOST)
-            for name in named
+def _evidence(
+    plan: Plan, planned: Burst, burst: TableBurst, index_of: Mapping[str, int]
+) -> BurstEvidence:
+    rows = {row.client: row for row in burst.rows}
+    clients = sorted({*rows, *burst.missing}, key=lambda client: index_of[client])
+    unseen = range(burst.pairs_planned - len(clients))
+    return BurstEvidence(
+        burst=planned,
+        pairs=(
+            *(_pair(plan, planned, index_of[name], name, rows.get(name)) for name in clients),
+            *(
+                PairEvidence(pair_index=len(index_of) + number, name=f"unseen-{number + 1:03d}")
+                for number in unseen
+            ),
         ),
-        *(
-            _absent(len(index_of) + number, f"unseen-{number + 1:03d}", State.MISSED)
-            for number in range(burst.pairs_planned - len(named))
+        start_known=False,
+    )
+
+
+def _pair(
+    plan: Plan, planned: Burst, pair_index: int, client: str, row: OriginalRow | None
+) -> PairEvidence:
+    if row is None:  # it sent in other bursts, and may have in this one
+        return PairEvidence(pair_index=pair_index, name=client, unheard="no row in this burst")
+    length_s, held = row.duration_s or float(planned.duration_s), holds(row)
+    received, sent = row.received_bits_per_second, row.sent_bits_per_second
+    engine = EngineReport(
+        engine="iperf3",
+        totals=(
+            FlowTotals(
+                flow=Flow.UP,
+                rtt_min_s=row.rtt_min_s,
+                rtt_mean_s=row.rtt_mean_s,
+                rtt_max_s=row.rtt_max_s,
+            ),
         ),
     )
-    held = [pair for pair in pairs if pair.received_bits_per_second]
-    on_time = [pair for pair in held if pair.state is State.MEASURED]
-    errors = sorted(pair.start_error_s or 0.0 for pair in on_time)
-    received = burst.fleet_received_bits_per_second
-    flow = _flow(burst, rows, pairs, overhead)
-    window = None
-    if burst.duration_s is not None and held:
-        latest_s = max([pair.late_s for pair in burst.late_pairs], default=0.0)
-        window = Window(
-            start_at=planned.planned_start_at,
-            end_at=planned.planned_end_at,
-            window_s=planned.duration_s,
-            common_s=max(0, math.floor(burst.duration_s - latest_s)),
-            ramp_s=0,
-            short=planned.duration_s < _SUSTAIN_S,
-        )
-    completeness = _with_lost(burst)
-    timed = burst.model_copy(update={"duration_s": burst.duration_s or float(planned.duration_s)})
-    summary = BurstSummary(
-        index=burst.index,
-        planned_start_at=planned.planned_start_at,
-        planned_end_at=planned.planned_end_at,
-        duration_s=planned.duration_s,
-        pairs_planned=burst.pairs_planned,
-        pairs_measured=len(on_time),
-        completeness_ratio=completeness.completeness_ratio,
-        completeness=completeness,
-        proven_ratio=completeness.completeness_ratio,  # every rate is its receiver's own total
-        null_pairs=burst.null_pairs,
-        late_pairs=tuple(pair.pair for pair in burst.late_pairs),
-        missing_pairs=tuple(
-            pair.pair for pair in pairs if pair.state in (State.LOST, State.MISSED)
+    reason = None
+    if not held:
+        reason = "no rates" if received is None else "received 0 bit/s"
+    return PairEvidence(
+        pair_index=pair_index,
+        name=client,
+        report=JobReport(
+            job_id=f"{plan.run_id}.{planned.index:05d}.{pair_index:05d}",
+            run_id=plan.run_id,
+            burst_index=planned.index,
+            pair_index=pair_index,
+            agent_id=identifier(client),
+            outcome=Outcome.MEASURED if held else Outcome.FAILED,
+            reason=reason,
+            planned_start_at=planned.planned_start_at,
+            first_data_at=row.started_at,
+            engine=engine,
+            reported_at=planned.planned_end_at,
         ),
-        window=window,
-        fleet_received_bits_per_second=received,
-        fleet_sent_bits_per_second=burst.fleet_sent_bits_per_second,
-        fleet_ip_bits_per_second=flow.ip_bits_per_second,
-        header_ratio=figure(overhead.ip_ratio) or 1.0,
-        header_how=overhead.how,
-        wire_ratio=figure(overhead.wire_ratio) or 1.0,
-        headers_assumed=overhead.assumed,
-        start_spread_s=errors[-1] - errors[0] if errors else None,
-        start_error_max_s=errors[-1] if errors else None,
-        worst_bits_per_second=figure(sum(p.received_bits_per_second or 0.0 for p in on_time)),
-        peak_pair_bits_per_second=max((p.received_bits_per_second or 0.0 for p in held), default=0),
-        flows=(flow,),
-        pairs=pairs,
-    )
-    return MeasuredBurst(summary=summary, series=burst_series(timed, rows))
-
-
-def _with_lost(burst: OriginalBurst) -> Completeness:
-    """The burst's pair-seconds; those of clients without a row here are lost, not missed: they
-    may have sent, and only their report be gone."""
-    seconds = {state: burst.completeness.seconds(state) for state in State}
-    lost_s = len(burst.missing_pairs) * max(1, round(burst.duration_s or 0))
-    seconds[State.MISSED] -= lost_s
-    seconds[State.LOST] += lost_s
-    return Completeness.of(seconds)
-
-
-def _absent(index: int, name: str, state: State) -> PairSummary:
-    return PairSummary(
-        pair=name,
-        pair_index=index,
-        state=state,
-        reason="no row in this burst" if state is State.LOST else "no row at all",
-        completeness_ratio=0.0,
-        basis=Basis.NONE,
+        client_tracks=()
+        if sent is None or not held
+        else (_track(Side.CLIENT, row, sent, length_s, rtt_s=row.rtt_mean_s),),
+        server_test=None
+        if row.server is None
+        else ServerTest(
+            agent_id=endpoint(row.server).agent_id,
+            endpoint=endpoint(row.server),
+            started_at=row.started_at,
+            engine=EngineReport(engine="iperf3"),
+        ),
+        server_tracks=(_track(Side.SERVER, row, received, length_s),) if received else (),
     )
 
 
-def _pair(index: int, row: OriginalRow, burst: OriginalBurst) -> PairSummary:
-    late_s = (row.started_at - burst.planned_start_at).total_seconds()
-    state, reason = State.MEASURED, None
-    if not row.received_bits_per_second:
-        state = State.NULL
-        reason = "no rates" if row.received_bits_per_second is None else "received 0 bit/s"
-    elif late_s > LATE_AFTER_S:
-        state, reason = State.LATE, f"started {late_s:g} s after the burst"
-    fleet = burst.fleet_received_bits_per_second
-    received = row.received_bits_per_second or None
-    return PairSummary(
-        pair=row.client,
-        pair_index=index,
-        client_agent_id=identifier(row.client),
-        server_agent_id=None if row.server is None else endpoint(row.server).agent_id,
-        state=state,
-        reason=reason,
-        completeness_ratio=1.0 if state is State.MEASURED else 0.0,
-        start_error_s=late_s,
-        basis=Basis.NONE if received is None else Basis.TOTALS,
-        received_bits_per_second=figure(received),
-        sent_bits_per_second=figure(row.sent_bits_per_second),
-        share_ratio=figure(received / fleet) if received and fleet else None,
-        rtt_mean_s=figure(row.rtt_mean_s),
-        rtt_min_s=figure(row.rtt_min_s),
-    )
-
-
-def _flow(
-    burst: OriginalBurst,
-    rows: Sequence[OriginalRow],
-    pairs: Sequence[PairSummary],
-    overhead: Headers,
-) -> FlowSummary:
-    received = burst.fleet_received_bits_per_second
-    held = [row for row in rows if row.received_bits_per_second]
-    rates = np.array([row.received_bits_per_second for row in held], dtype=np.float64)
-    late = [p.received_bits_per_second or 0.0 for p in pairs if p.state is State.LATE]
-    least = [row.rtt_min_s for row in held if row.rtt_min_s is not None]
-    most = [row.rtt_max_s for row in held if row.rtt_max_s is not None]
-    return FlowSummary(
+def _track(
+    side: Side,
+    row: OriginalRow,
+    bits_per_second: float,
+    length_s: float,
+    *,
+    rtt_s: float | None = None,
+) -> TrackColumns:
+    """A row's mean as one interval."""
+    unknown = np.full(1, np.nan, np.float32)
+    return TrackColumns(
+        side=side,
         flow=Flow.UP,
-        received_bits_per_second=received,
-        ip_bits_per_second=None if received is None else figure(received * overhead.ip_ratio),
-        sent_bits_per_second=burst.fleet_sent_bits_per_second,
-        sent_pairs_count=sum(row.sent_bits_per_second is not None for row in held),
-        late_bits_per_second=figure(sum(late)) if late else None,
-        proven_ratio=None if received is None else 1.0,
-        pair_mean_bits_per_second=figure(float(rates.mean())) if held else None,
-        pair_median_bits_per_second=figure(float(np.median(rates))) if held else None,
-        pair_p5_bits_per_second=figure(float(np.quantile(rates, 0.05))) if held else None,
-        pair_p95_bits_per_second=figure(float(np.quantile(rates, 0.95))) if held else None,
-        pair_cov_ratio=(
-            figure(float(rates.std(ddof=1) / rates.mean())) if len(rates) > 1 else None
-        ),
-        jain_ratio=figure(jain(rates)) if held else None,
-        rtt_mean_s=burst.rtt_mean_s,
-        rtt_max_s=figure(max(most)) if most else None,
-        rtt_baseline_s=figure(min(least)) if least else None,
-        rtt_pairs_count=sum(row.rtt_mean_s is not None for row in held),
+        first_data_at_s=row.started_at.timestamp(),
+        start_s=np.zeros(1),
+        end_s=np.array([length_s]),
+        transferred_bytes=np.array([bits_per_second / 8 * length_s]),
+        omitted=np.zeros(1, np.bool_),
+        retransmits_count=unknown,
+        rtt_s=unknown if rtt_s is None else np.array([rtt_s], np.float32),
+        cwnd_bytes=unknown,
+        packets_count=unknown,
+        lost_count=unknown,
     )
+
+
+def describe_table(table: OriginalTable, summary: RunSummary) -> ImportedTable:
+    """What the import answers: the run, burst by burst, with what is odd about the table's rows."""
+    joined = _join(table)
+    periods = {burst.series.period_s for burst in joined}
+    return ImportedTable(
+        run_id=summary.run_id,
+        verdict=summary.verdict,
+        source=table.source,
+        timezone=table.timezone,
+        labels=table.labels,
+        rows_count=len(table.rows),
+        set_apart=table.set_apart,
+        period_s=periods.pop() if len(periods) == 1 else None,
+        pairs_planned=summary.pairs_planned,
+        completeness_ratio=summary.completeness_ratio,
+        fleet_sent_bits_per_second=summary.fleet_sent_bits_per_second,
+        fleet_received_bits_per_second=summary.fleet_received_bits_per_second,
+        firewall_bits_per_second=summary.firewall_bits_per_second,
+        reconciliation=summary.reconciliation,
+        bursts=tuple(
+            _describe(burst, part) for burst, part in zip(joined, summary.bursts, strict=True)
+        ),
+        findings=summary.findings,
+    )
+
+
+def _describe(burst: TableBurst, summary: BurstSummary) -> OriginalBurst:
+    return OriginalBurst(
+        index=burst.index,
+        planned_start_at=burst.planned_start_at,
+        duration_s=burst.duration_s,
+        pairs_planned=burst.pairs_planned,
+        pairs_measured=len(burst.held),
+        null_pairs=summary.null_pairs,
+        late_pairs=tuple(
+            LatePair(pair=row.client, late_s=late_s)
+            for row in burst.held
+            if (late_s := burst.late_s(row)) is not None
+        ),
+        missing_pairs=tuple(burst.missing),
+        fleet_sent_bits_per_second=summary.fleet_sent_bits_per_second,
+        fleet_received_bits_per_second=summary.fleet_received_bits_per_second,
+        rtt_mean_s=summary.flows[0].rtt_mean_s if summary.flows else None,
+        completeness_ratio=summary.completeness_ratio,
+        completeness=summary.completeness,
+        flags=tuple(_flags(burst)),
+        reconciliation=summary.reconciliation,
+    )
+
+
+def _flags(burst: TableBurst) -> Iterator[str]:
+    """What is odd about a burst's rows, a line each."""
+    for row in burst.held:
+        late_s = burst.late_s(row)
+        if late_s is not None:
+            yield f"late: {row.client} started {late_s:g} s after the burst"
+    for row in burst.rows:
+        if not holds(row):
+            said = "has no rates" if row.received_bits_per_second is None else "received 0 bit/s"
+            yield f"null: {row.client} {said}"
+    for client in burst.missing:
+        yield f"missing: {client} has no row"
+    unnamed = burst.pairs_planned - len(burst.series.clients)
+    if unnamed:
+        yield f"missing: {unnamed} planned pairs never appear in the file"
+    for row in burst.repeated:
+        yield f"repeated: {row.client} has another row, {row.row_number}, in this burst; left out"
+    if any(row.duration_s != burst.rows[0].duration_s for row in burst.rows):
+        yield "durations differ: rates are means over each row's own duration"

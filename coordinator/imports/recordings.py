@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Final
 
 from coordinator.core.judge.judge import Finding
-from coordinator.core.judge.summary import BurstSummary, MeasuredBurst, measure_burst
+from coordinator.core.judge.summary import MeasuredBurst, measure_burst
 from coordinator.core.live.status import due_at
 from coordinator.core.measure.evidence import BurstEvidence, Joined, PairEvidence
 from coordinator.core.plan.spec import Burst, Pair, Plan
@@ -294,12 +294,9 @@ def _measure(plan: Plan, burst: Burst, group: _Group) -> MeasuredBurst:
     evidence = BurstEvidence(
         burst=burst,
         pairs=tuple(_evidence(plan, burst, i, test) for i, test in enumerate(group.tests)),
+        start_known=False,
     )
-    measured = measure_burst(spec, evidence, due_at(burst))
-    return MeasuredBurst(
-        summary=_named(measured.summary, [test.name for test in group.tests]),
-        series=measured.series,
-    )
+    return measure_burst(spec, evidence, due_at(burst))
 
 
 def _evidence(plan: Plan, burst: Burst, pair_index: int, test: _Test) -> PairEvidence:
@@ -324,6 +321,7 @@ def _evidence(plan: Plan, burst: Burst, pair_index: int, test: _Test) -> PairEvi
     )
     return PairEvidence(
         pair_index=pair_index,
+        name=test.name,
         report=report,
         client_tracks=_tracks(client),
         server_test=None
@@ -350,23 +348,4 @@ def _tracks(recording: Recording | None) -> tuple[Track, ...]:
             intervals=intervals,
         )
         for flow, intervals in recording.intervals.items()
-    )
-
-
-def _named(summary: BurstSummary, names: Sequence[str]) -> BurstSummary:
-    """The burst with its pairs called by their files."""
-    by_pair = {pair.pair: names[pair.pair_index] for pair in summary.pairs}
-
-    def renamed(pairs: Sequence[str]) -> tuple[str, ...]:
-        return tuple(by_pair[pair] for pair in pairs)
-
-    return summary.model_copy(
-        update={
-            "pairs": tuple(
-                pair.model_copy(update={"pair": names[pair.pair_index]}) for pair in summary.pairs
-            ),
-            "null_pairs": renamed(summary.null_pairs),
-            "late_pairs": renamed(summary.late_pairs),
-            "missing_pairs": renamed(summary.missing_pairs),
-        }
     )

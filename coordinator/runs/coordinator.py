@@ -33,10 +33,11 @@ from coordinator.device.ledgers.settle import Settling
 from coordinator.imports.import_answers import (
     ImportedBurst,
     ImportedRecordings,
+    ImportedTable,
     describe,
 )
 from coordinator.imports.import_requests import Imported, OriginalTable, Recordings
-from coordinator.imports.original_runs import ImportedTable, summarise_table
+from coordinator.imports.original_runs import describe_table
 from coordinator.imports.stored_imports import (
     import_status,
     load_import,
@@ -242,18 +243,7 @@ class Coordinator:
 
         Raises :class:`~coordinator.scenarios.BadScenario` for fields that cannot be set.
         """
-        said = await asyncio.to_thread(summarise_table, table)
-        summary = await self._import(table)
-        return ImportedTable(
-            **dict(said),
-            run_id=summary.run_id,
-            verdict=summary.verdict,
-            source=table.source,
-            timezone=table.timezone,
-            labels=table.labels,
-            rows_count=len(table.rows),
-            set_apart=table.set_apart,
-        )
+        return describe_table(table, await self._import(table))
 
     async def import_recordings(self, imported: Recordings) -> ImportedRecordings:
         """Make one run of iperf3's own files.

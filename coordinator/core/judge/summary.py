@@ -2,8 +2,7 @@
 
 :func:`measure_burst` needs only the agents' records and may run as soon as a burst is over; its
 result (figures and packed series) is all that :func:`summarise_run` needs besides the ledger, so a
-long run never holds more than one burst's rows in memory. :func:`summarise_burst` does both for a
-single burst.
+long run never holds more than one burst's rows in memory.
 
 Rates are as measured. In a scaled lab ``real_*`` fields carry the same times the scale.
 """
@@ -221,11 +220,13 @@ def measure_burst(
         clock_bound_max_s=spec.clock_bound_max_s,
     )
     completeness = combine(grade.completeness for grade in grades)
-    broken = find_disruptions(spec, burst, aligned, grades, over=now >= due_at(burst))
+    broken = None
+    if not all(flow.means_only for flow in aligned.flows):
+        broken = find_disruptions(spec, burst, aligned, grades, over=now >= due_at(burst))
     latency, by_pair = find_latency(
         burst, {pair.pair_index: pair.probes for pair in aligned.pairs if pair.probes is not None}
     )
-    spread, largest, p99 = _start_errors(grades)
+    spread, largest, p99 = _start_errors(grades if evidence.start_known else ())
     bounds = aligned.clock_bound_s[~np.isnan(aligned.clock_bound_s)]
     received = _sum([flow.received_bits_per_second for flow in figures.flows])
     summary = BurstSummary(
@@ -262,9 +263,9 @@ def measure_burst(
         client=figures.client,
         server=figures.server,
         cliff=figures.cliff,
-        availability=broken.availability,
-        disruptions=broken.disruptions,
-        disruptions_count=broken.disruptions_count,
+        availability=broken.availability if broken else None,
+        disruptions=broken.disruptions if broken else (),
+        disruptions_count=broken.disruptions_count if broken else 0,
         silent_controls_count=silent_controls_count(
             spec, burst, [pair.report for pair in aligned.pairs if pair.report is not None]
         ),
@@ -282,25 +283,19 @@ def measure_burst(
         server_cpu=cpu_cost(aligned, Side.SERVER),
         latency=latency,
         pairs=tuple(
-            pair.model_copy(update={"latency": by_pair.get(pair.pair_index)})
+            pair.model_copy(
+                update={
+                    "latency": by_pair.get(pair.pair_index),
+                    # Nobody planned an instant that was inferred from the starts.
+                    "start_error_s": pair.start_error_s
+                    if evidence.start_known or pair.state is State.LATE
+                    else None,
+                }
+            )
             for pair in figures.pairs
         ),
     )
     return MeasuredBurst(summary=summary, series=figures.series)
-
-
-def summarise_burst(
-    spec: RunSpec,
-    evidence: BurstEvidence,
-    ledger: FirewallLedger | None,
-    now: datetime,
-    *,
-    limits: Limits = DOCUMENTED,
-) -> BurstSummary:
-    """Everything about one burst, the ledger's lag fitted on this burst alone."""
-    measured = measure_burst(spec, evidence, now, limits=limits)
-    held = None if ledger is None else _reconciled(spec, [measured], ledger, ())[1][0]
-    return _judged(spec, measured.summary, held, ledger, limits)
 
 
 def summarise_run(

@@ -1,7 +1,7 @@
 """Fleet figures from an aligned burst: per second, per pair, per flow, over the steady window."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -17,7 +17,7 @@ from coordinator.core.measure.roundtrips import PathLatency
 from coordinator.core.measure.series import BurstSeries, FlowSeries
 from coordinator.core.measure.steady import batch_mean, cliff, ramp_s
 from coordinator.core.plan.spec import Burst
-from exchange.messages import Flow, Message, UtcDatetime, pair_name
+from exchange.messages import Flow, FlowTotals, Message, UtcDatetime, pair_name
 
 SUSTAIN_S: Final = 300  # s: what RFC 9411 recommends for a sustain phase, at least
 
@@ -183,6 +183,10 @@ def aggregate(
     measured = [row for row, grade in enumerate(grades) if grade.measured]
     seen = [row for row, grade in enumerate(grades) if grade.start_error_s is not None]
     common = common_window(aligned, measured or seen, burst)
+    if all(flow.means_only for flow in aligned.flows):
+        # Without seconds a late pair's part of a window is not known, only its mean over its own
+        # time: the window is what late ones share too.
+        common = common_window(aligned, seen, burst) or common
     fleet = np.sum([flow.received_bytes.sum(axis=0) for flow in aligned.flows], axis=0)
     span: slice | None = None
     window = None
@@ -234,6 +238,8 @@ def _flow(
     bytes_in = flow.received_bytes[:, span]
     bits = bytes_in.sum(axis=0) * 8
     received = float(bits.mean())
+    moving = bytes_in[:, : 0 if flow.means_only else None]  # what says how the load moved
+    seconds = bits[: moving.shape[1]]
     clock_half = received * min(1.0, 2 * bound_s / length_s)
     pair_bits = bytes_in.sum(axis=1) * 8 / length_s
     on_time = np.array([grade.measured for grade in grades])
@@ -246,39 +252,42 @@ def _flow(
     rtt = flow.rtt_s[:, span]
     rtts = rtt[~np.isnan(rtt)].astype(np.float64)
     rtt_mean = float(rtts.mean()) if len(rtts) else None
-    baseline = _baseline(aligned.pairs, flow.flow, rtts)
+    samples = rtts[: 0 if flow.means_only else None]
+    baseline = _least_rtt(aligned.pairs, flow.flow, samples)
     lost, packets = flow.lost_count[:, span], flow.packets_count[:, span]
     caps = [pair.client_nic_bits_per_second for pair in aligned.pairs]
     return FlowSummary(
         flow=flow.flow,
         received_bits_per_second=figure(received),
-        received_half_width_bits_per_second=figure(
-            math.hypot(batch_mean(bits).half_width, clock_half)
-        ),
+        received_half_width_bits_per_second=None
+        if flow.means_only
+        else figure(math.hypot(batch_mean(bits).half_width, clock_half)),
         ip_bits_per_second=figure(received * headers.ip_ratio),
         sent_bits_per_second=figure(sent),
         sent_pairs_count=_known_rows(flow.sent_bytes[:, span]),
         late_bits_per_second=figure(float(pair_bits[late].sum())) if late.any() else None,
         proven_ratio=_over(float(flow.proven_bytes[span].sum()), float(bytes_in.sum())),
-        second_median_bits_per_second=_quantile(bits, 0.5),
-        second_p5_bits_per_second=_quantile(bits, 0.05),
-        second_p95_bits_per_second=_quantile(bits, 0.95),
-        second_cov_ratio=figure(_cov(bits)),
+        second_median_bits_per_second=_quantile(seconds, 0.5),
+        second_p5_bits_per_second=_quantile(seconds, 0.05),
+        second_p95_bits_per_second=_quantile(seconds, 0.95),
+        second_cov_ratio=figure(_cov(seconds)),
         pair_mean_bits_per_second=figure(float(rates.mean())) if len(rates) else None,
         pair_median_bits_per_second=_quantile(rates, 0.5),
         pair_p5_bits_per_second=_quantile(rates, 0.05),
         pair_p95_bits_per_second=_quantile(rates, 0.95),
         pair_cov_ratio=figure(_cov(rates)),
         jain_ratio=figure(jain(rates)),
-        share_movement_ratio=figure(_share_movement(bytes_in[on_time])),
+        share_movement_ratio=figure(_share_movement(moving[on_time])),
         retransmits_count=None if retransmits is None else round(retransmits),
         retransmit_ratio=_over(retransmits, segments),
         mss_bytes=headers.mss_bytes,
         tcp_efficiency_ratio=figure(tcp_efficiency(segments, retransmits)),
         rtt_mean_s=figure(rtt_mean),
-        rtt_p50_s=_quantile(rtts, 0.5),
-        rtt_p95_s=_quantile(rtts, 0.95),
-        rtt_max_s=_quantile(rtts, 1.0),
+        rtt_p50_s=_quantile(samples, 0.5),
+        rtt_p95_s=_quantile(samples, 0.95),
+        rtt_max_s=figure(_most_rtt(aligned.pairs, flow.flow))
+        if flow.means_only
+        else _quantile(samples, 1.0),
         rtt_baseline_s=figure(baseline),
         rtt_pairs_count=_known_rows(rtt),
         buffer_delay_ratio=figure(buffer_delay(rtt_mean, baseline)),
@@ -362,22 +371,27 @@ def _share_movement(bytes_in: Floats) -> float:
     return float(bytes_in.sum(axis=0).var(ddof=1)) / single if single > 0 else math.nan
 
 
-def _baseline(pairs: Sequence[PairEvidence], flow: Flow, rtt_s: Floats) -> float | None:
+def _least_rtt(pairs: Sequence[PairEvidence], flow: Flow, rtt_s: Floats) -> float | None:
     """Smallest RTT that an engine's totals or seconds name."""
-    said = [
-        totals.rtt_min_s
-        for pair in pairs
-        for engine in (
-            pair.report.engine if pair.report else None,
-            pair.server_test.engine if pair.server_test else None,
-        )
-        if engine is not None
-        for totals in engine.totals
-        if totals.flow is flow and totals.rtt_min_s
-    ]
+    said = [totals.rtt_min_s for totals in _totals(pairs, flow) if totals.rtt_min_s]
     if len(rtt_s):
         said.append(float(rtt_s.min()))
     return min(said, default=None)
+
+
+def _most_rtt(pairs: Sequence[PairEvidence], flow: Flow) -> float | None:
+    """Largest RTT that an engine's totals name."""
+    return max((t.rtt_max_s for t in _totals(pairs, flow) if t.rtt_max_s), default=None)
+
+
+def _totals(pairs: Sequence[PairEvidence], flow: Flow) -> Iterator[FlowTotals]:
+    for pair in pairs:
+        for engine in (
+            pair.report.engine if pair.report else None,
+            pair.server_test.engine if pair.server_test else None,
+        ):
+            if engine is not None:
+                yield from (totals for totals in engine.totals if totals.flow is flow)
 
 
 def _row_means(cells: Singles, span: slice) -> Floats:
@@ -409,7 +423,7 @@ def _pairs(
         test, claim, report = pair.server_test, pair.claim, pair.report
         summaries.append(
             PairSummary(
-                pair=pair_name(pair.pair_index),
+                pair=pair.name or pair_name(pair.pair_index),
                 pair_index=pair.pair_index,
                 client_agent_id=report.agent_id if report else claim.agent_id if claim else None,
                 server_agent_id=test.agent_id if test else None,
@@ -441,11 +455,15 @@ def _pair_figures(aligned: Aligned, headers: Headers, span: slice) -> dict[str, 
     received = np.where(seen, per_second.sum(axis=1) * 8 / length_s, np.nan)
     total = float(np.nansum(received))
     cov = unknown.copy()
-    if length_s > 1:
+    if length_s > 1 and not aligned.flows[0].means_only:
         means = per_second.mean(axis=1)
         np.divide(per_second.std(axis=1, ddof=1), means, out=cov, where=means > 0)
     lead = aligned.flows[0]
     lowest = np.where(np.isnan(lead.rtt_s[:, span]), np.inf, lead.rtt_s[:, span]).min(axis=1)
+    if lead.means_only:
+        none = unknown[:0]
+        said = [_least_rtt([pair], lead.flow, none) for pair in aligned.pairs]
+        lowest = np.array(said, dtype=np.float64)
     sent = _row_sums([flow.sent_bytes for flow in aligned.flows], span)
     retransmits = _row_sums([flow.retransmits_count for flow in aligned.flows], span)
     figures = {
@@ -565,6 +583,8 @@ def _series(burst: Burst, aligned: Aligned, span: slice | None) -> BurstSeries:
 def _flow_series(flow: FlowSeconds) -> FlowSeries:
     rates = (flow.received_bytes * 8).astype(np.float32)
     rates[flow.coverage <= 0] = np.nan
+    if flow.means_only:  # spread evenly: no second is known
+        rates = rates[:0]
     p5, p50, p95 = _column_quantiles(rates, (0.05, 0.5, 0.95))
     sent: Floats = np.asarray(np.nansum(flow.sent_bytes, axis=0, dtype=np.float64))
     sent[np.isnan(flow.sent_bytes).all(axis=0)] = np.nan
@@ -579,13 +599,15 @@ def _flow_series(flow: FlowSeconds) -> FlowSeries:
         pair_p50_bits_per_second=p50,
         pair_p95_bits_per_second=p95,
         retransmits_count=retransmits,
-        rtt_mean_s=_column_means(flow.rtt_s),
+        rtt_mean_s=_column_means(flow.rtt_s[: 0 if flow.means_only else None]),
         pairs_bits_per_second=rates,
     )
 
 
 def _column_quantiles(cells: NDArray[np.float32], quantiles: Sequence[float]) -> tuple[Floats, ...]:
     """Quantiles of each column's known cells, by the nearest rank; NaN where none is known."""
+    if not len(cells):
+        return tuple(np.full(cells.shape[1], np.nan) for _ in quantiles)
     ordered = np.sort(cells, axis=0)  # NaN last
     counts = (~np.isnan(cells)).sum(axis=0)
     columns = np.arange(cells.shape[1])

@@ -83,6 +83,7 @@ class FlowSeconds:
     own_bytes: Singles  # the same cells' received bytes; of the covered part where covered in part
     own_coverage: Singles  # 0..1, the share of the cell for which own_bytes speaks
     proven_s: Floats  # per pair: planned seconds that the receiver's own seconds cover
+    means_only: bool = False  # nobody kept seconds: of each pair one mean, spread evenly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,6 +359,7 @@ def _flow_seconds(
     proven = np.zeros(grid.count)
     senders = [pair.sent[flow] for pair in pairs if flow in pair.sent]
     receivers = [pair.received[flow] for pair in pairs if flow in pair.received]
+    means_only = bool(receivers) and all(len(track) == 1 for track in (*receivers, *senders))
     retransmits = _matrix(shape, (track.retransmits_count for track in senders))
     rtt = _matrix(shape, (track.rtt_s for track in senders))
     cwnd = _matrix(shape, (track.cwnd_bytes for track in senders))
@@ -381,8 +383,9 @@ def _flow_seconds(
             own_cells = Spread(at.start_s, at.end_s, own_edges)
             own_s = own_cells.coverage
             own_bytes[row] = own_cells.over(at.transferred_bytes)
-            used = Basis.TOTALS if flow in pair.totals_only else Basis.RECEIVER
-            if used is Basis.RECEIVER:
+            own_record = flow not in pair.totals_only
+            used = Basis.RECEIVER if own_record and not means_only else Basis.TOTALS
+            if own_record:
                 proven += received[row]
                 proven_s[row] = (own_s >= SECOND_SEEN_RATIO).sum()
             for matrix, column in ((lost, at.lost_count), (packets, at.packets_count)):
@@ -432,6 +435,7 @@ def _flow_seconds(
         own_bytes=own_bytes,
         own_coverage=own_coverage,
         proven_s=proven_s,
+        means_only=means_only,
     )
 
 

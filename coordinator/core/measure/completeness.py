@@ -143,6 +143,8 @@ def _rest(
         return State.PENDING, "not reported yet"
     if seen:
         return State.ABANDONED, "the agent fell silent"
+    if pair.unheard is not None:
+        return State.LOST, pair.unheard
     if pair.claim is None:
         return State.MISSED, "no agent took the job"
     return State.LOST, f"{pair.claim.agent_id} took the job and never reported"

@@ -215,6 +215,8 @@ class PairEvidence:
     """Everything known of one planned pair in one burst; ``None`` and empty mean unknown."""
 
     pair_index: int
+    name: str | None = None  # what a file calls it; None: it has a number only
+    unheard: str | None = None  # why nobody told of it, though it may have sent; None: no such word
     claim: Claim | None = None
     report: JobReport | None = None
     client_tracks: tuple[Track | TrackColumns, ...] = ()
@@ -237,6 +239,7 @@ class BurstEvidence:
 
     burst: Burst
     pairs: tuple[PairEvidence, ...]
+    start_known: bool = True  # False: the instant was inferred from the starts themselves
     cancelled_at: datetime | None = None
     cancel_reason: str | None = None
 

@@ -1,67 +1,49 @@
-"""The original's tables, read again: the truth that was worked out by hand."""
+"""The original's tables as planned bursts: the truth that was worked out by hand."""
 
-import csv
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import pytest
 
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.measure.original_bursts import (
-    OriginalRow,
-    infer_bursts,
-    problems,
-    summarise_original,
-    throughput_ledger,
-)
+from coordinator.core.judge.comparison import Group, compare, observe
+from coordinator.core.judge.summary import RunSummary
+from coordinator.core.measure.completeness import State
+from coordinator.imports.import_answers import ImportedTable
+from coordinator.imports.import_requests import OriginalTable
+from coordinator.imports.import_runs import summarise
+from coordinator.imports.metric_csv import read_metric, throughput_ledger
+from coordinator.imports.original_runs import describe_table
+from coordinator.imports.stored_imports import measure_import, plan_import
+from coordinator.imports.table_bursts import OriginalRow, join_rows, problems
+from tests.unit.coordinator.imports.tables import NOW, parse
 
-DATA = Path(__file__).parents[4] / "data" / "original"
-NEW_YORK = ZoneInfo("America/New_York")
-
-
-def number(text: str | None) -> float | None:
-    return None if text in (None, "", "null") else float(str(text))
+DATA = Path(__file__).parents[3] / "data" / "original"
 
 
-def rows(name: str) -> list[OriginalRow]:
-    def read() -> Iterator[OriginalRow]:
-        with (DATA / name).open(encoding="utf-8") as lines:
-            for line, row in enumerate(csv.DictReader(lines), 2):
-                at = datetime.strptime(row["RowKey"], "%m %d %Y %H %M %S")  # noqa: DTZ007  # zone is next
-                rtt = number(row.get("mean_rtt"))
-                yield OriginalRow(
-                    row_number=line,
-                    client=row["PartitionKey"],
-                    started_at=at.replace(tzinfo=NEW_YORK).astimezone(UTC),
-                    duration_s=float(row["duration"]),
-                    sent_bits_per_second=number(row["sent_throughput"]),
-                    received_bits_per_second=number(row["received_throughput"]),
-                    rtt_mean_s=None if rtt is None else rtt / 1e6,
-                )
-
-    return list(read())
+def table(name: str, *, metric: bool = False) -> OriginalTable:
+    read = parse((DATA / name).read_text(encoding="utf-8"), name)
+    if not metric:
+        return read
+    points = read_metric(DATA / "seed-280s-firewall-throughput.csv")
+    return read.model_copy(update={"metric_source": "chart", "metric": points})
 
 
-def metric() -> FirewallLedger:
-    with (DATA / "seed-280s-firewall-throughput.csv").open(encoding="utf-8") as lines:
-        points = list(csv.DictReader(lines))
-    return throughput_ledger(
-        "chart",
-        [datetime.fromisoformat(point["timestamp"]) for point in points],
-        [number(point["throughput_bits_per_second"]) for point in points],
-        read_at=datetime(2022, 1, 4, 18, tzinfo=UTC),
-    )
+def judged(table: OriginalTable) -> RunSummary:
+    plan = plan_import(table, "20261120-000000-original-0000", NOW)
+    return summarise(plan, measure_import(plan, table), NOW)
 
 
-BURSTS_280 = rows("seed-280s-30clients.csv")
+def answered(table: OriginalTable) -> ImportedTable:
+    return describe_table(table, judged(table))
+
+
+SEED = table("seed-280s-30clients.csv", metric=True)
 
 
 def test_thirty_clients_and_their_metric() -> None:
-    found = summarise_original(BURSTS_280, metric())
+    found = answered(SEED)
     assert found.period_s == 300
     assert [burst.planned_start_at for burst in found.bursts] == [
         datetime(2022, 1, 4, 16, 25, tzinfo=UTC) + timedelta(minutes=5 * i) for i in range(6)
@@ -87,30 +69,67 @@ def test_thirty_clients_and_their_metric() -> None:
     ]  # fmt: skip
     assert found.reconciliation is not None
     assert found.reconciliation.lag_s == pytest.approx(75, abs=15)
-    flags = [flag for burst in found.bursts for flag in burst.flags]
-    assert len(flags) == 11
+    assert sum(len(burst.flags) for burst in found.bursts) == 11
     said = " ".join(finding.sentence for finding in found.findings)
-    assert all(flag in said for flag in flags)
+    named = ("10.2.0.17", "10.2.0.32", "10.2.0.24", "10.2.0.10")
+    assert all(client in said for client in named)
 
 
 def test_the_metric_misses_the_client_that_has_no_row() -> None:
-    first, *others = summarise_original(BURSTS_280, metric()).bursts
+    first, *others = answered(SEED).bursts
     assert first.reconciliation is not None
     assert first.reconciliation.residual_ratio == pytest.approx(1 / 29 + 0.008, abs=0.01)
     assert first.reconciliation.causes[0].id == "lost-reports"
     assert all(burst.reconciliation and not burst.reconciliation.causes for burst in others)
 
 
+def test_what_only_seconds_could_tell_is_unknown() -> None:
+    """A row is a mean, and its stamp the instant was inferred from: no scatter, no start error."""
+    run = judged(SEED)
+    assert (run.start_spread_s, run.start_error_max_s, run.start_error_p99_s) == (None,) * 3
+    first = run.bursts[0]
+    errors = {pair.state: pair.start_error_s for pair in first.pairs}
+    assert errors[State.MEASURED] is None
+    assert errors[State.LATE] == pytest.approx(40, abs=4)
+    (flow,) = first.flows
+    assert flow.received_half_width_bits_per_second is None
+    assert flow.second_cov_ratio is flow.share_movement_ratio is flow.rtt_p95_s is None
+    assert first.availability is first.client.cpu_mean_ratio is None
+    assert {pair.cov_ratio for pair in first.pairs} == {None}
+    assert first.window is not None
+    assert (first.window.window_s, first.window.ramp_s) == (240, 0)  # late ones share it
+
+
 def test_the_order_of_rows_is_irrelevant() -> None:
-    shuffled = BURSTS_280.copy()
+    shuffled = list(SEED.rows)
     random.Random(1).shuffle(shuffled)
-    assert summarise_original(shuffled, metric()) == summarise_original(BURSTS_280, metric())
+    assert answered(SEED.model_copy(update={"rows": tuple(shuffled)})) == answered(SEED)
+
+
+def test_idps_on_and_off_are_told_apart() -> None:
+    bursts = judged(table("seed-idps-on-off-1client.csv")).bursts
+    between = datetime(2022, 1, 13, 15, 49, tzinfo=UTC)
+    on = tuple(observe(b) for b in bursts if b.planned_start_at < between)
+    off = tuple(observe(b) for b in bursts if b.planned_start_at > between)
+    assert (len(on), len(off)) == (35, 10)
+    found = compare(Group(name="on", observations=on), Group(name="off", observations=off))
+    metrics = {metric.name: metric for metric in found.metrics}
+    received, rtt = metrics["received_bits_per_second"], metrics["rtt_s"]
+    assert (round(received.a_mean / 1e9, 2), round(received.b_mean / 1e9, 2)) == (5.27, 9.21)
+    assert (round(rtt.a_mean * 1e3), round(rtt.b_mean * 1e3, 1)) == (109, 7.9)
+    assert received.apart
+    assert rtt.apart
+
+
+def periods(rows: list[OriginalRow], **given: float) -> set[float | None]:
+    return {burst.series.period_s for burst in join_rows(rows, **given)}  # type: ignore[arg-type]  # by name
 
 
 def test_a_schedule_can_be_given() -> None:
-    assert infer_bursts(BURSTS_280, period_s=300) == infer_bursts(BURSTS_280)
-    assert summarise_original(BURSTS_280, period_s=600).period_s == 600
-    assert summarise_original(BURSTS_280[:1]).period_s is None
+    rows = list(SEED.rows)
+    assert join_rows(rows, period_s=300) == join_rows(rows)
+    assert periods(rows, period_s=600) == {600}
+    assert periods(rows[:1]) == {None}
 
 
 def fired(
@@ -143,65 +162,63 @@ def fired(
 @pytest.mark.parametrize("seed", range(5))
 def test_periods_are_inferred(clients: int, duration_s: float, period_s: float, seed: int) -> None:
     at = datetime(2022, 1, 4, 16, 0, tzinfo=UTC)
-    table = fired(
-        at, clients=clients, bursts=8, duration_s=duration_s, period_s=period_s, seed=seed
-    )
-    found = summarise_original(table)
-    assert found.period_s == period_s
-    assert [burst.planned_start_at for burst in found.bursts] == [
+    rows = fired(at, clients=clients, bursts=8, duration_s=duration_s, period_s=period_s, seed=seed)
+    found = join_rows(rows)
+    assert periods(rows) == {period_s}
+    assert [burst.planned_start_at for burst in found] == [
         at + timedelta(seconds=period_s * burst) for burst in range(8)
     ]
-    assert sum(burst.pairs_measured for burst in found.bursts) == len(table)
-    late = sum(len(burst.late_pairs) for burst in found.bursts)
-    assert late == sum((row.started_at.timestamp() % 60) > 1 for row in table)
+    assert sum(len(burst.held) for burst in found) == len(rows)
+    late = sum(burst.late_s(row) is not None for burst in found for row in burst.held)
+    assert late == sum((row.started_at.timestamp() % 60) > 1 for row in rows)
 
 
 def test_several_series_in_one_table_keep_their_own_plans() -> None:
     """Thirty clients for 280 s, at once after it ten for 30 s, and one client a week later."""
     at = datetime(2022, 1, 4, 16, 0, tzinfo=UTC)
-    table = (
+    bursts = join_rows(
         fired(at, clients=30, bursts=3, duration_s=280, period_s=300)
         + fired(at + timedelta(minutes=20), clients=10, bursts=4, duration_s=30, period_s=60)
         + fired(at + timedelta(days=7), clients=1, bursts=5, duration_s=55, period_s=60)
     )
-    bursts = infer_bursts(table)
     assert [burst.pairs_planned for burst in bursts] == [30] * 3 + [10] * 4 + [1] * 5
-    assert [burst.pairs_measured for burst in bursts] == [30] * 3 + [10] * 4 + [1] * 5
-    assert {burst.completeness.missed_s for burst in bursts} == {0}
+    assert [len(burst.held) for burst in bursts] == [30] * 3 + [10] * 4 + [1] * 5
+    assert not any(burst.missing for burst in bursts)
     assert [burst.index for burst in bursts] == list(range(12))
 
 
 def test_a_burst_that_nobody_reported_leaves_a_hole_not_a_new_test() -> None:
     at = datetime(2022, 1, 4, 16, 0, tzinfo=UTC)
-    table = [
-        row
-        for row in fired(at, clients=5, bursts=6, duration_s=280, period_s=300)
-        if not 290 < (row.started_at - at).total_seconds() < 590
-    ]
-    bursts = infer_bursts(table)
+    bursts = join_rows(
+        [
+            row
+            for row in fired(at, clients=5, bursts=6, duration_s=280, period_s=300)
+            if not 290 < (row.started_at - at).total_seconds() < 590
+        ]
+    )
     assert len(bursts) == 5
     assert bursts[1].planned_start_at == at + timedelta(seconds=600)
 
 
 def test_planned_pairs_that_never_appear_are_missing() -> None:
-    (burst, *_) = infer_bursts(BURSTS_280, pairs_planned=32)
+    burst = answered(SEED.model_copy(update={"pairs_planned": 32})).bursts[0]
     assert burst.pairs_planned == 32
     assert burst.completeness_ratio == pytest.approx(27 / 32)
     assert any("2 planned pairs never appear" in flag for flag in burst.flags)
 
 
 def test_zero_received_and_repeated_rows_are_flagged() -> None:
-    first, second = BURSTS_280[0], BURSTS_280[1]
+    first = SEED.rows[0]
     zero = replace(first, received_bits_per_second=0.0)
     again = replace(first, row_number=99, started_at=first.started_at + timedelta(seconds=9))
-    (burst,) = infer_bursts([zero, again], period_s=300)
+    alone = SEED.model_copy(update={"rows": (zero, again), "period_s": 300.0, "metric": ()})
+    (burst,) = answered(alone).bursts
     assert burst.pairs_measured == 1
     assert [pair.late_s for pair in burst.late_pairs] == [9]
     assert any(flag.startswith("repeated") for flag in burst.flags)
-    (burst,) = infer_bursts([zero], period_s=300)
+    (burst,) = answered(alone.model_copy(update={"rows": (zero,)})).bursts
     assert burst.null_pairs == (first.client,)
     assert burst.fleet_received_bits_per_second is None
-    assert second.client == first.client
 
 
 @pytest.mark.parametrize(
@@ -215,19 +232,19 @@ def test_zero_received_and_repeated_rows_are_flagged() -> None:
     ],
 )
 def test_absurd_numbers_are_named(change: dict[str, float], column: str) -> None:
-    row = replace(BURSTS_280[0], **change)  # type: ignore[arg-type]  # names are in the table
+    row = replace(SEED.rows[0], **change)  # type: ignore[arg-type]  # names are in the table
     (found,) = problems([row])
     assert (found.row_number, found.column) == (2, column)
 
 
 def test_duplicate_rows_are_named() -> None:
-    twin = replace(BURSTS_280[0], row_number=200)
-    (found,) = problems([twin, *BURSTS_280])
+    twin = replace(SEED.rows[0], row_number=200)
+    (found,) = problems([twin, *SEED.rows])
     assert "row 2 has the same" in str(found)
 
 
 def test_no_rows_are_refused() -> None:
     with pytest.raises(ValueError, match="rows"):
-        infer_bursts([])
+        join_rows([])
     with pytest.raises(ValueError, match="at least 2"):
-        throughput_ledger("x", [], [], read_at=datetime.now(UTC))
+        throughput_ledger("x", [])
