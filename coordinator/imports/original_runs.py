@@ -14,13 +14,14 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.judge.summary import BurstSummary, RunSummary, measure_burst
+from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.live.status import due_at
 from coordinator.core.measure.evidence import (
     BurstEvidence,
     PairEvidence,
     TrackColumns,
 )
+from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.plan.spec import Burst, Pair, Plan
 from coordinator.imports import BadFile
 from coordinator.imports.import_answers import ImportedTable, LatePair, OriginalBurst
@@ -130,7 +131,7 @@ def stand_table(table: OriginalTable) -> Sequence[ImportedState]:
 
 
 def measure_table(plan: Plan, table: OriginalTable) -> Measured:
-    """Bursts and ledger, as :func:`~coordinator.core.judge.summary.summarise_run` takes them."""
+    """Bursts and ledger, as :func:`~coordinator.core.judge.summarise.summarise_run` takes them."""
     bursts = _join(table)
     untimed = _untimed(bursts)
     reasons = [reason for reason in (_skipped(bursts), untimed) if reason is not None]

@@ -13,9 +13,9 @@ from pathlib import PurePath
 from typing import Final
 
 from coordinator.core.judge.judge import Finding
-from coordinator.core.judge.summary import MeasuredBurst, measure_burst
 from coordinator.core.live.status import due_at
 from coordinator.core.measure.evidence import BurstEvidence, Joined, PairEvidence
+from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
 from coordinator.core.plan.spec import Burst, Pair, Plan
 from coordinator.imports import BadFile
 from coordinator.imports.import_answers import bit_rate
@@ -251,7 +251,7 @@ def stand_recordings(imported: Recordings) -> Sequence[ImportedState]:
 
 
 def measure_recordings(plan: Plan, imported: Recordings) -> Measured:
-    """Bursts as :func:`~coordinator.core.judge.summary.summarise_run` takes them."""
+    """Bursts as :func:`~coordinator.core.judge.summarise.summarise_run` takes them."""
     tests, again = _tests(imported)
     groups = _groups(tests)
     notes = list(note_findings(imported.notes))

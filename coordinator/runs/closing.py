@@ -12,15 +12,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from coordinator.core.judge.summary import (
-    MeasuredBurst,
-    RunSummary,
-    canonical,
-    measure_burst,
-    summarise_run,
-)
+from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.judge.summary import RunSummary, canonical
 from coordinator.core.live.status import COLLECT_S, BurstPhase, RunStatus, due_at
 from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
+from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
 from coordinator.core.plan.meter import ran, with_budget
 from coordinator.core.plan.spec import Burst, Plan
 from coordinator.device.ledgers import dump_ledger

@@ -14,8 +14,9 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from coordinator.core.judge.summary import BurstSummary, MeasuredBurst, RunSummary
+from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.measure.evidence import FirewallLedger
+from coordinator.core.measure.measure_burst import MeasuredBurst
 from coordinator.core.measure.series import BurstSeries
 from coordinator.device.ledgers import load_ledger
 from exchange.messages import Presence

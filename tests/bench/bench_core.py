@@ -11,7 +11,9 @@ import time
 
 import numpy as np
 
-from coordinator.core.judge.summary import canonical, measure_burst, summarise_run
+from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.judge.summary import canonical
+from coordinator.core.measure.measure_burst import measure_burst
 from tests.planted import scores, table
 from tests.synthetic import Plant, fleet
 

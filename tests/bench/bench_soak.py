@@ -20,7 +20,9 @@ import httpx
 import numpy as np
 
 from coordinator.api import create_app
-from coordinator.core.judge.summary import canonical, measure_burst, summarise_run
+from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.judge.summary import canonical
+from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.plan.planner import plan as make_plan
 from coordinator.core.plan.spec import Burst, Plan, RunSpec
 from coordinator.runs.coordinator import Coordinator

@@ -15,7 +15,8 @@ from fastapi import FastAPI
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from coordinator.api import page_files as web
-from coordinator.core.judge.summary import MeasuredBurst, RunSummary, measure_burst, summarise_run
+from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.look import (
     LiveFinding,
     LiveStatus,
@@ -27,6 +28,7 @@ from coordinator.core.live.look import (
 )
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState
 from coordinator.core.measure.evidence import FirewallLedger
+from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
 from coordinator.core.plan.spec import Layer
 from tests.synthetic import Fleet, Plant, fleet
 

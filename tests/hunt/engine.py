@@ -11,7 +11,8 @@ from typing import Final
 
 from coordinator.core.judge.comparison import Group, compare, observe
 from coordinator.core.judge.reconcile import Neighbour
-from coordinator.core.judge.summary import BurstSummary, RunSummary, measure_burst, summarise_run
+from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.measure.evidence import (
     BurstEvidence,
     FirewallLedger,
@@ -23,6 +24,7 @@ from coordinator.core.measure.evidence import (
     join_tests,
     track_columns,
 )
+from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.plan.spec import Burst, Layer, Objective, Pair, Plan, RunSpec
 from exchange.messages import Claim, JobReport, ServerTest, Track
 

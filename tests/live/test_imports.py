@@ -61,7 +61,8 @@ def test_the_original_with_its_metric(site: Site) -> None:
     said = " ".join(finding["sentence"] for finding in found["findings"])
     flags = [flag for burst in bursts for flag in burst["flags"]]
     assert len(flags) == 11
-    assert all(flag in said for flag in flags)
+    odd = {flag.split()[1] for flag in flags}  # clients that were late, null or missing
+    assert all(client in said for client in odd)
 
     run_id = found["run_id"]
     (listed,) = answer(site.run("runs", "--json"))

@@ -17,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.core.judge.judge import Finding
-from coordinator.core.judge.summary import BurstSummary, RunSummary, measure_burst, summarise_run
+from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.live.progress import progress
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
 from coordinator.core.measure.completeness import State
 from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger, Floats, TrackColumns
+from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.plan.spec import Burst, Layer, Plan
 from exchange.messages import Message, RunId, Track, UtcDatetime

@@ -297,12 +297,12 @@ def _flow(
     )
 
 
-def _known_sum(cells: Singles) -> float | None:
+def _known_sum(cells: NDArray[np.floating]) -> float | None:
     """Sum of the known cells; None where none is known."""
     return None if np.isnan(cells).all() else float(np.nansum(cells, dtype=np.float64))
 
 
-def _known_rows(cells: Singles) -> int:
+def _known_rows(cells: NDArray[np.floating]) -> int:
     return int((~np.isnan(cells)).any(axis=1).sum())
 
 
@@ -498,7 +498,7 @@ def _pair_figures(aligned: Aligned, headers: Headers, span: slice) -> dict[str, 
     return figures
 
 
-def _row_sums(matrices: Sequence[Singles], span: slice) -> Floats:
+def _row_sums(matrices: Sequence[NDArray[np.floating]], span: slice) -> Floats:
     """Sum over the window of each row's known cells, over all flows; NaN where none is known."""
     cells = np.concatenate([matrix[:, span] for matrix in matrices], axis=1)
     sums = np.nansum(cells, axis=1, dtype=np.float64)

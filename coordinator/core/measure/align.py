@@ -70,7 +70,7 @@ class FlowSeconds:
 
     flow: Flow
     received_bytes: Floats  # 0 where coverage is 0
-    sent_bytes: Singles  # NaN where the sender's seconds are unknown
+    sent_bytes: NDArray[np.floating]  # NaN where the sender's seconds are unknown
     coverage: Singles  # 0..1, the share of the cell for which received_bytes speaks
     proven_bytes: Floats  # shape (cells,): the part of the sum that receivers' own seconds say
     retransmits_count: Singles
@@ -354,12 +354,13 @@ def _flow_seconds(
 ) -> FlowSeconds:
     shape = (len(pairs), grid.count)
     received = np.zeros(shape)
-    sent = np.full(shape, np.nan, np.float32)
     coverage = np.zeros(shape, np.float32)
     proven = np.zeros(grid.count)
     senders = [pair.sent[flow] for pair in pairs if flow in pair.sent]
     receivers = [pair.received[flow] for pair in pairs if flow in pair.received]
+    # Of many noisy seconds single precision is plenty; a mean is kept to the digit.
     means_only = bool(receivers) and all(len(track) == 1 for track in (*receivers, *senders))
+    sent = np.full(shape, np.nan, np.float64 if means_only else np.float32)
     retransmits = _matrix(shape, (track.retransmits_count for track in senders))
     rtt = _matrix(shape, (track.rtt_s for track in senders))
     cwnd = _matrix(shape, (track.cwnd_bytes for track in senders))

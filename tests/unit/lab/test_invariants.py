@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from coordinator.core.judge.summary import summarise_run
+from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.measure.completeness import Completeness, State
 from lab.invariants import Stored, broken
 from tests.planted import EXPECTED, measure, plant

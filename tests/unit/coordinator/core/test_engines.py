@@ -11,7 +11,6 @@ import pytest
 
 from coordinator import scenarios
 from coordinator.core.judge.judge import Verdict
-from coordinator.core.judge.summary import summarise_burst
 from coordinator.core.measure.align import align
 from coordinator.core.measure.asked import find_differences
 from coordinator.core.measure.evidence import (
@@ -47,6 +46,7 @@ from exchange.messages import (
     Traffic,
 )
 from exchange.second_rows import TestSeconds
+from tests.judged import judged_burst
 from tests.unit.coordinator.fleet import NOW, presence
 
 RECORDINGS = Path(__file__).parents[3] / "data" / "iperf3" / "3.22"
@@ -374,7 +374,7 @@ def test_goals_are_held_against_measures(
 ) -> None:
     asked = spec(traffic={"engine": "http"}, objective=goal, burst_s=10)
     evidence = burst_of(http_report(100, 0.010), http_report(50, 1.0))
-    summary = summarise_burst(asked, evidence, None, NOW + timedelta(minutes=5))
+    summary = judged_burst(asked, evidence, None, NOW + timedelta(minutes=5))
     assert finding in [found.id for found in summary.findings]
     assert summary.verdict is verdict
     assert find(summary.measures, "requests_count") is not None
@@ -383,7 +383,7 @@ def test_goals_are_held_against_measures(
 def test_a_goal_that_some_pair_did_not_tell_is_not_met() -> None:
     asked = spec(traffic={"engine": "http"}, objective={"success_min_ratio": 0.5}, burst_s=10)
     evidence = burst_of(http_report(100, 0.010), EngineReport(engine="http"))
-    summary = summarise_burst(asked, evidence, None, NOW + timedelta(minutes=5))
+    summary = judged_burst(asked, evidence, None, NOW + timedelta(minutes=5))
     assert summary.verdict is Verdict.INCONCLUSIVE
     assert "success-ratio-unproven" in [found.id for found in summary.findings]
 
@@ -436,13 +436,13 @@ def test_the_overhead_of_an_asked_segment_size_is_assumed() -> None:
     engine = EngineReport(engine="iperf3")
     asked = spec(traffic={"mss_bytes": 9000}, burst_s=10)
     evidence = burst_of(engine, flow=Flow.UP)
-    summary = summarise_burst(asked, evidence, None, NOW + timedelta(minutes=5))
+    summary = judged_burst(asked, evidence, None, NOW + timedelta(minutes=5))
     assert summary.header_ratio == pytest.approx(1500 / 1448, abs=1e-6)
     assert summary.headers_assumed
     jumbo = replace(
         evidence, pairs=tuple(replace(pair, nic_mtu_bytes=9000) for pair in evidence.pairs)
     )
-    summary = summarise_burst(asked, jumbo, None, NOW + timedelta(minutes=5))
+    summary = judged_burst(asked, jumbo, None, NOW + timedelta(minutes=5))
     assert summary.header_ratio == pytest.approx(9000 / 8948, abs=1e-6)
 
 
@@ -504,6 +504,6 @@ def test_every_process_of_a_pair_is_held_against_what_was_asked() -> None:
 def test_a_difference_is_a_finding() -> None:
     engine = EngineReport(engine="iperf3", streams_count=4, direction=Direction.REVERSE)
     asked = spec(traffic={"streams_count": 8, "direction": "reverse"}, burst_s=10)
-    summary = summarise_burst(asked, burst_of(engine), None, NOW + timedelta(minutes=5))
+    summary = judged_burst(asked, burst_of(engine), None, NOW + timedelta(minutes=5))
     (finding,) = [found for found in summary.findings if found.id == "engine-differs"]
     assert "streams_count: 8 asked, 4 done by 1 pairs (pair-001)" in finding.sentence

@@ -4,11 +4,11 @@ import pytest
 
 from coordinator.core.judge.limiter import Limiter, LimiterName, find_limiter
 from coordinator.core.judge.reconcile import Reconciliation
-from coordinator.core.judge.summary import summarise_burst
 from coordinator.core.measure.aggregate import FlowSummary, HostSummary, PairSummary
 from coordinator.core.measure.align import Basis
 from coordinator.core.measure.completeness import State
 from exchange.messages import Direction, Flow, Traffic
+from tests.judged import judged_burst
 from tests.synthetic import Plant, fleet
 
 
@@ -103,7 +103,7 @@ def test_a_nic_is_full_of_headers_that_its_counter_does_not_see() -> None:
         nic_counted_ratio=1.001,
     )
     made = fleet(plant)
-    burst = summarise_burst(made.plan.spec, made.evidence[0], None, made.now)
+    burst = judged_burst(made.plan.spec, made.evidence[0], None, made.now)
     assert burst.limiter is LimiterName.CLIENT_NIC
     for pair in burst.pairs:
         assert pair.client_nic_ratio == pytest.approx(0.985, abs=0.01)

@@ -94,7 +94,8 @@ def test_what_only_seconds_could_tell_is_unknown() -> None:
     (flow,) = first.flows
     assert flow.received_half_width_bits_per_second is None
     assert flow.second_cov_ratio is flow.share_movement_ratio is flow.rtt_p95_s is None
-    assert first.availability is first.client.cpu_mean_ratio is None
+    assert first.availability is None
+    assert first.client.cpu_mean_ratio is None
     assert {pair.cov_ratio for pair in first.pairs} == {None}
     assert first.window is not None
     assert (first.window.window_s, first.window.ramp_s) == (240, 0)  # late ones share it

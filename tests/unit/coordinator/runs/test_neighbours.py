@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator.core.judge.summary import measure_burst
 from coordinator.core.measure.evidence import FirewallLedger
+from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.plan.spec import Plan, RunSpec
 from coordinator.device.ledgers import dump_ledger, load_ledger

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from coordinator.core.judge.comparison import Group, Observation, compare, observe
 from coordinator.core.judge.conditions import conditions_of
-from coordinator.core.judge.summary import measure_burst, summarise_run
+from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.measure.measure_burst import measure_burst
 from tests.synthetic import Plant, fleet
 
 

@@ -18,10 +18,10 @@ from coordinator.core.judge.reconcile import (
     fleet_curve,
     reconcile,
 )
-from coordinator.core.judge.summary import measure_burst
 from coordinator.core.measure.completeness import Completeness, State, combine
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.headers import headers
+from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.measure.series import BurstSeries
 from exchange.messages import Protocol
 from tests.synthetic import IP_RATIO, Plant, fleet

@@ -13,15 +13,8 @@ from hypothesis import strategies as st
 from coordinator.core.judge.documented_limits import DOCUMENTED
 from coordinator.core.judge.judge import Verdict
 from coordinator.core.judge.limiter import LimiterName
-from coordinator.core.judge.summary import (
-    BurstSummary,
-    MeasuredBurst,
-    RunSummary,
-    canonical,
-    measure_burst,
-    summarise_burst,
-    summarise_run,
-)
+from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.judge.summary import BurstSummary, RunSummary, canonical
 from coordinator.core.measure.completeness import State
 from coordinator.core.measure.evidence import (
     BurstEvidence,
@@ -29,6 +22,7 @@ from coordinator.core.measure.evidence import (
     TrackColumns,
     track_columns,
 )
+from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.plan.spec import Layer, Objective, RunSpec
 from exchange.messages import (
@@ -42,6 +36,7 @@ from exchange.messages import (
     Track,
     Traffic,
 )
+from tests.judged import judged_burst
 from tests.synthetic import IP_RATIO, Fleet, Plant, fleet
 
 SMALL = Plant(
@@ -195,7 +190,7 @@ def test_a_cancelled_burst_is_abandoned() -> None:
         cancelled_at=burst.burst.planned_start_at,
         cancel_reason="wrong target",
     )
-    found = summarise_burst(made.plan.spec, cut, made.ledger, made.now)
+    found = judged_burst(made.plan.spec, cut, made.ledger, made.now)
     assert found.completeness.abandoned_s == 80
     assert found.pairs[0].reason == "wrong target"
 
@@ -319,8 +314,8 @@ def test_a_row_that_would_move_the_window_does_not_help() -> None:
     target = (whole.fleet_ip_bits_per_second + part.fleet_ip_bits_per_second) / 2
     objective = Objective(target_bits_per_second=target, tolerance_ratio=0)
     spec = made.plan.spec.model_copy(update={"objective": objective})
-    assert summarise_burst(spec, burst, None, made.now).verdict is Verdict.FAIL
-    found = summarise_burst(spec, fewer, None, made.now)
+    assert judged_burst(spec, burst, None, made.now).verdict is Verdict.FAIL
+    found = judged_burst(spec, fewer, None, made.now)
     assert found.verdict is Verdict.INCONCLUSIVE
     assert "target-unproven" in findings(found)
 
@@ -401,7 +396,7 @@ def test_a_report_without_seconds_says_its_state(outcome: Outcome, state: State)
         ),
     )
     changed = replace(burst, pairs=(silent, *burst.pairs[1:]))
-    found = summarise_burst(made.plan.spec, changed, made.ledger, made.now)
+    found = judged_burst(made.plan.spec, changed, made.ledger, made.now)
     (row,) = [pair for pair in found.pairs if pair.pair_index == first.pair_index]
     assert (row.state, row.reason) == (state, "because")
     assert found.completeness.seconds(state) == 10
@@ -411,7 +406,7 @@ def test_a_lost_report_is_recovered_by_the_server() -> None:
     made = fleet(SMALL)
     burst = made.evidence[0]
     first = replace(burst.pairs[0], report=None, client_tracks=(), client_host=(), claim=None)
-    found = summarise_burst(
+    found = judged_burst(
         made.plan.spec, replace(burst, pairs=(first, *burst.pairs[1:])), made.ledger, made.now
     )
     assert found.pairs_measured == 8
@@ -432,7 +427,7 @@ def test_senders_alone_do_not_make_a_pass() -> None:
 def test_both_directions_are_reported_and_summed() -> None:
     made = fleet(SMALL, target_bits_per_second=48e9)
     spec, evidence = both_ways(made)
-    found = summarise_burst(spec, evidence, None, made.now)
+    found = judged_burst(spec, evidence, None, made.now)
     assert [flow.flow for flow in found.flows] == [Flow.UP, Flow.DOWN]
     assert found.fleet_received_bits_per_second == pytest.approx(2 * made.truth.rates[0], rel=0.01)
     assert found.completeness_ratio == 1.0
@@ -447,7 +442,7 @@ def test_both_directions_are_held_against_a_ledger_of_both(
     assert made.ledger is not None
     spec, evidence = both_ways(made)
     ledger = replace(made.ledger, bytes=made.ledger.bytes * 2 * (1 + acknowledged))
-    held = summarise_burst(spec, evidence, ledger, made.now).reconciliation
+    held = judged_burst(spec, evidence, ledger, made.now).reconciliation
     assert held is not None
     assert held.residual_ratio == pytest.approx(acknowledged, abs=0.002)
     assert held.residual_uncertainty_ratio is not None
@@ -503,7 +498,7 @@ def test_the_engines_warm_up_is_traffic_but_not_window() -> None:
         for pair in made.evidence[0].pairs
     )
     evidence = BurstEvidence(burst=burst, pairs=pairs)
-    found = summarise_burst(made.plan.spec, evidence, made.ledger, made.now)
+    found = judged_burst(made.plan.spec, evidence, made.ledger, made.now)
     assert found.completeness.measured_s == 80
     assert found.window is not None
     assert found.window.start_at >= burst.planned_start_at + timedelta(seconds=2)
@@ -527,7 +522,7 @@ def test_datagrams_lost_on_the_way_are_counted() -> None:
         return replace(pair, server_tracks=(lossy,))
 
     evidence = replace(made.evidence[0], pairs=tuple(map(as_udp, made.evidence[0].pairs)))
-    found = summarise_burst(spec, evidence, None, made.now)
+    found = judged_burst(spec, evidence, None, made.now)
     assert found.flows[0].loss_ratio == pytest.approx(0.01, rel=1e-3)
     assert found.header_ratio == pytest.approx(1428 / 1400)
     assert found.verdict is Verdict.FAIL
@@ -550,7 +545,7 @@ def test_a_vm_size_gives_the_cap_that_nobody_named() -> None:
             replace(pair, client_vm_size="standard_d4_V4") for pair in made.evidence[0].pairs
         ),
     )
-    found = summarise_burst(made.plan.spec, burst, None, made.now)
+    found = judged_burst(made.plan.spec, burst, None, made.now)
     assert found.client.nic_max_ratio is not None
     assert found.limiter is LimiterName.CLIENT_NIC
     cap = DOCUMENTED.of_vm("Standard_D4_v4")
@@ -596,7 +591,7 @@ def test_nothing_at_all_is_inconclusive() -> None:
         made.evidence[0],
         pairs=tuple(PairEvidence(pair_index=p.pair_index) for p in made.evidence[0].pairs),
     )
-    found = summarise_burst(made.plan.spec, nobody, made.ledger, made.now + timedelta(hours=1))
+    found = judged_burst(made.plan.spec, nobody, made.ledger, made.now + timedelta(hours=1))
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.fleet_received_bits_per_second is None
     assert found.completeness.missed_s == 80

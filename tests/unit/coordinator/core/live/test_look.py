@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core.judge.summary import measure_burst, summarise_run
+from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.live.look import (
     REPORT_LAG_S,
     UNKNOWN_CELL,
@@ -22,6 +22,7 @@ from coordinator.core.live.look import (
     seconds_message,
 )
 from coordinator.core.measure.evidence import BurstEvidence, PairEvidence, TrackColumns
+from coordinator.core.measure.measure_burst import measure_burst
 from exchange.messages import HostSecond, Track
 from tests.synthetic import Fleet, Plant, fleet
 

@@ -10,13 +10,8 @@ from hypothesis import strategies as st
 
 from agent.decide import control_problem
 from coordinator.core.judge.course import Course, burst_course, course
-from coordinator.core.judge.summary import (
-    BurstSummary,
-    RunSummary,
-    canonical,
-    measure_burst,
-    summarise_run,
-)
+from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.judge.summary import BurstSummary, RunSummary, canonical
 from coordinator.core.measure.disruptions import (
     Availability,
     Disruption,
@@ -25,6 +20,7 @@ from coordinator.core.measure.disruptions import (
     judge_levels,
 )
 from coordinator.core.measure.evidence import BurstEvidence
+from coordinator.core.measure.measure_burst import measure_burst
 from exchange.messages import Control, Outcome, pair_name
 from tests.planted import EXPECTED, measure, plant
 from tests.synthetic import START, Break, Fleet, Plant, clock, fleet

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core.judge.summary import BurstSummary, canonical, summarise_burst
+from coordinator.core.judge.summary import BurstSummary, canonical
 from coordinator.core.measure.evidence import BurstEvidence, PairEvidence, ProbeColumn
 from coordinator.core.measure.latency import find_latency
 from coordinator.core.plan.planner import Infeasible, plan
 from coordinator.core.plan.spec import Burst, RunSpec
 from exchange.messages import Role
+from tests.judged import judged_burst
 from tests.unit.coordinator.fleet import NOW, presence
 
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -127,7 +128,7 @@ def test_probes_are_conserved_and_the_order_of_pairs_is_irrelevant(
 
 def judged(objective: dict[str, float], probes: ProbeColumn | None) -> BurstSummary:
     evidence = BurstEvidence(burst=BURST, pairs=(PairEvidence(pair_index=0, probes=probes),))
-    return summarise_burst(spec(objective=objective), evidence, None, AT + timedelta(minutes=5))
+    return judged_burst(spec(objective=objective), evidence, None, AT + timedelta(minutes=5))
 
 
 def test_goals_of_probes_fail_or_stay_unproven_and_the_worst_is_named() -> None:

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from coordinator.core.judge.judge import Finding, Verdict
-from coordinator.core.judge.summary import BurstSummary, summarise_burst
+from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.measure.evidence import PairEvidence
 from exchange.messages import ClockReading, ClockSource, Outcome, Side
+from tests.judged import judged_burst
 from tests.synthetic import START, Plant, clock, fleet
 
 GATE_S = 0.05
@@ -27,7 +28,7 @@ def after(pairs_count: int, changed: int, reading: ClockReading | None, side: Si
         return replace(pair, server_test=pair.server_test.model_copy(update=update))
 
     evidence = replace(burst, pairs=tuple(map(change, burst.pairs)))
-    return summarise_burst(made.plan.spec, evidence, made.ledger, made.now)
+    return judged_burst(made.plan.spec, evidence, made.ledger, made.now)
 
 
 def named(summary: BurstSummary) -> dict[str, Finding]:
@@ -93,6 +94,6 @@ def test_a_pair_that_stood_down_for_its_clock_is_refused_and_not_named_twice() -
     refused = PairEvidence(pair_index=0, claim=first.claim, report=report)
     others = tuple(pair for pair in burst.pairs if pair.pair_index)
     evidence = replace(burst, pairs=(refused, *others))
-    found = summarise_burst(made.plan.spec, evidence, made.ledger, made.now)
+    found = judged_burst(made.plan.spec, evidence, made.ledger, made.now)
     assert found.completeness.refused_s == 10
     assert not named(found)

@@ -1,0 +1,366 @@
+"""From measured bursts to a run's summary: reconciled, judged, folded."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+
+from coordinator.core.judge.course import burst_course, course, course_findings
+from coordinator.core.judge.documented_limits import DOCUMENTED, Limits
+from coordinator.core.judge.judge import (
+    WHOLE_RATIO,
+    BurstFigures,
+    Finding,
+    Verdict,
+    judge,
+    order,
+    residual_causes,
+    worse,
+)
+from coordinator.core.judge.limiter import UNKNOWN, Limiter, LimiterName, find_limiter
+from coordinator.core.judge.reconcile import Missing, Neighbour, Reconciliation, reconcile
+from coordinator.core.judge.summary import BurstSummary, RunSummary, Spread
+from coordinator.core.measure.aggregate import (
+    figure,
+)
+from coordinator.core.measure.completeness import (
+    Completeness,
+    State,
+    combine,
+)
+from coordinator.core.measure.cpu_cost import per_gigabyte
+from coordinator.core.measure.evidence import FirewallLedger
+from coordinator.core.measure.headers import Headers
+from coordinator.core.measure.measure_burst import MeasuredBurst, root_sum
+from coordinator.core.measure.outages import (
+    coordinator_findings,
+    outage_findings,
+)
+from coordinator.core.plan.spec import Plan, RunSpec
+from exchange.messages import Trouble
+
+# Pairs x bursts beyond which a run's summary leaves the pairs to the bursts' own documents: 48
+# bursts of 1,000 pairs would be 45 MB of text, read for every list of runs.
+PAIR_SUMMARIES_MAX: Final = 3_000
+
+
+def summarise_run(
+    plan: Plan,
+    bursts: Sequence[MeasuredBurst],
+    ledger: FirewallLedger | None,
+    now: datetime,
+    *,
+    limits: Limits = DOCUMENTED,
+    troubles: Sequence[Trouble] = (),
+    neighbours: Sequence[Neighbour] = (),
+) -> RunSummary:
+    """Everything about a run: one lag for all bursts, a verdict for each, and one for the whole.
+
+    Every burst must pass for the run to pass; a planned burst that is not in ``bursts`` counts
+    its pair-seconds as pending. The order of ``bursts`` does not matter. ``troubles`` are what the
+    coordinator itself lived through; ``neighbours`` the bursts of other runs in the same ledger.
+    """
+    spec = plan.spec
+    measured = sorted(bursts, key=lambda burst: burst.summary.index)
+    whole: Reconciliation | None = None
+    held: Sequence[Reconciliation | None] = [None] * len(measured)
+    if ledger is not None and measured:
+        whole, held = _reconciled(spec, measured, ledger, neighbours)
+    judged = [
+        _judged(spec, burst.summary, part, ledger, limits)
+        for burst, part in zip(measured, held, strict=True)
+    ]
+    absent = len(plan.bursts) - len(judged)
+    pending = len(plan.pairs) * spec.burst_s * absent
+    completeness = combine(
+        [*(burst.completeness for burst in judged), Completeness.of({State.PENDING: pending})]
+    )
+    verdict = worse(burst.verdict for burst in judged)
+    if verdict is Verdict.PASS and (
+        absent or completeness.completeness_ratio < spec.objective.coverage_floor_ratio
+    ):
+        verdict = Verdict.INCONCLUSIVE
+    rates = {
+        name: _mean(getattr(burst, name) for burst in judged)
+        for name in (
+            "fleet_received_bits_per_second",
+            "fleet_sent_bits_per_second",
+            "fleet_ip_bits_per_second",
+            "firewall_bits_per_second",
+        )
+    }
+    target = spec.scaled_target_bits_per_second
+    in_all = (
+        set.intersection(
+            *({p.pair_index for p in burst.pairs if p.state is State.MEASURED} for burst in judged)
+        )
+        if judged
+        else set()
+    )
+    limiter = _common_limiter(judged)
+    silent = sum(burst.silent_controls_count for burst in judged)
+    said = course(burst_course(burst) for burst in judged)
+    findings = _run_findings(judged, whole, ledger, absent=absent, planned=len(plan.bursts))
+    loaded = [burst.latency.fleet.during for burst in judged if burst.latency is not None]
+    many = len(plan.pairs) * len(judged) > PAIR_SUMMARIES_MAX
+    return RunSummary(
+        run_id=plan.run_id,
+        scenario=spec.scenario,
+        computed_at=now,
+        scale=spec.scale,
+        target_bits_per_second=figure(target),
+        target_layer=spec.objective.layer,
+        pairs_planned=len(plan.pairs),
+        pairs_measured=0 if absent else len(in_all),
+        bursts_planned=len(plan.bursts),
+        verdict=verdict,
+        completeness_ratio=completeness.completeness_ratio,
+        completeness=completeness,
+        fleet_received_half_width_bits_per_second=root_sum(
+            [
+                burst.fleet_received_half_width_bits_per_second / len(judged)
+                for burst in judged
+                if burst.fleet_received_half_width_bits_per_second is not None
+            ]
+        ),
+        **rates,
+        **{
+            f"real_{name}": figure(None if rate is None else rate * spec.scale)
+            for name, rate in {**rates, "target_bits_per_second": target}.items()
+        },
+        received_over_bursts=_spread(
+            [
+                burst.fleet_received_bits_per_second
+                for burst in judged
+                if burst.fleet_received_bits_per_second is not None
+            ]
+        ),
+        rtt_mean_s=_mean(flow.rtt_mean_s for burst in judged for flow in burst.flows),
+        retransmits_count=_total(
+            flow.retransmits_count for burst in judged for flow in burst.flows
+        ),
+        retransmit_ratio=_mean(flow.retransmit_ratio for burst in judged for flow in burst.flows),
+        client_cpu_mean_ratio=_mean(burst.client.cpu_mean_ratio for burst in judged),
+        server_cpu_mean_ratio=_mean(burst.server.cpu_mean_ratio for burst in judged),
+        client_cpu_s_per_gigabyte=_mean(per_gigabyte(burst.client_cpu) for burst in judged),
+        server_cpu_s_per_gigabyte=_mean(per_gigabyte(burst.server_cpu) for burst in judged),
+        probe_p50_s=_mean(phase.p50_s for phase in loaded),
+        probe_p99_s=_largest(phase.p99_s for phase in loaded),
+        probe_loss_ratio=_largest(phase.loss_ratio for phase in loaded),
+        start_spread_s=_largest(burst.start_spread_s for burst in judged),
+        start_error_max_s=_largest(burst.start_error_max_s for burst in judged),
+        start_error_p99_s=_largest(burst.start_error_p99_s for burst in judged),
+        reconciliation=whole,
+        limiter=limiter.name,
+        limiter_details=limiter,
+        findings=order(
+            [
+                *findings,
+                *course_findings(said, silent_controls_count=silent),
+                *coordinator_findings(troubles),
+            ]
+        ),
+        course=said,
+        pairs_omitted=many,
+        bursts=tuple(burst.model_copy(update={"pairs": ()}) if many else burst for burst in judged),
+    )
+
+
+def _reconciled(
+    spec: RunSpec,
+    bursts: Sequence[MeasuredBurst],
+    ledger: FirewallLedger,
+    neighbours: Sequence[Neighbour],
+) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
+    first = next(
+        (burst.summary for burst in bursts if not burst.summary.headers_assumed),
+        bursts[0].summary,
+    )
+    return reconcile(
+        [burst.series for burst in bursts],
+        ledger,
+        Headers(
+            ip_ratio=first.header_ratio,
+            wire_ratio=first.wire_ratio,
+            assumed=first.headers_assumed,
+            how=first.header_how,
+        ),
+        [_missing(burst.summary) for burst in bursts],
+        clock_bound_s=max(burst.summary.clock_bound_max_s or 0.0 for burst in bursts),
+        neighbours=neighbours,
+        bypassed=spec.bypasses_device,
+    )
+
+
+def _missing(burst: BurstSummary) -> Missing:
+    """What the records lack that may have been sent all the same: begun, and not on record."""
+    unseen = burst.completeness
+    silent_s = unseen.null_s + unseen.abandoned_s + unseen.lost_s
+    seen_s = unseen.measured_s + unseen.late_s
+    maybe_sent = (State.NULL, State.ABANDONED, State.LOST)
+    return Missing(
+        pairs_count=sum(pair.state in maybe_sent for pair in burst.pairs),
+        share_ratio=silent_s / seen_s if seen_s else 0.0,
+        planned_pairs_count=burst.pairs_planned,
+    )
+
+
+def _sku(spec: RunSpec) -> str | None:
+    """The firewall's name in the table of limits, from what the run says of the device."""
+    sku = spec.device.get("sku")
+    if sku is not None and spec.device.get("idps", "").lower() in ("deny", "alert-and-deny"):
+        return f"{sku.lower()}-idps-deny"
+    return sku
+
+
+def _judged(
+    spec: RunSpec,
+    burst: BurstSummary,
+    held: Reconciliation | None,
+    ledger: FirewallLedger | None,
+    limits: Limits,
+) -> BurstSummary:
+    limiter = find_limiter(
+        spec.traffic,
+        burst.flows,
+        burst.pairs,
+        burst.client,
+        burst.server,
+        held,
+        crosses=not spec.bypasses_device,
+        sku=_sku(spec),
+        snat_utilization_ratio=None if ledger is None else ledger.snat_utilization_ratio,
+        limits=limits,
+        scale=spec.scale,
+    )
+    verdict, findings = judge(
+        spec,
+        BurstFigures(
+            completeness=burst.completeness,
+            proven_ratio=burst.proven_ratio,
+            window=burst.window,
+            flows=burst.flows,
+            pairs=burst.pairs,
+            received_bits_per_second=burst.fleet_received_bits_per_second,
+            ip_ratio=burst.header_ratio,
+            worst_bits_per_second=burst.worst_bits_per_second,
+            peak_pair_bits_per_second=burst.peak_pair_bits_per_second,
+            duration_s=burst.duration_s,
+            reconciliation=held,
+            limiter=limiter,
+            cliff=burst.cliff,
+            measures=burst.measures,
+            differences=burst.differences,
+            unsteady_clocks=burst.unsteady_clocks,
+            latency=burst.latency,
+        ),
+    )
+    lived_through = outage_findings(
+        burst.outages,
+        late_count=burst.late_reports_count,
+        whole=burst.completeness.completeness_ratio >= WHOLE_RATIO,
+    )
+    return burst.model_copy(
+        update={
+            "reconciliation": held,
+            "firewall_bits_per_second": None if held is None else held.firewall_bits_per_second,
+            "limiter": limiter.name,
+            "limiter_details": limiter,
+            "verdict": verdict,
+            "findings": order([*findings, *lived_through]),
+        }
+    )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """Mean of what is known, each weighted alike; None where nothing is."""
+    known = [value for value in values if value is not None]
+    return figure(sum(known) / len(known)) if known else None
+
+
+def _total(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _spread(values: Sequence[float]) -> Spread | None:
+    if not values:
+        return None
+    array = np.array(values)
+    cov = float(array.std(ddof=1) / array.mean()) if len(values) > 1 and array.mean() else None
+    return Spread(
+        bursts_count=len(values),
+        mean=figure(float(array.mean())) or 0.0,
+        median=figure(float(np.median(array))) or 0.0,
+        p5=figure(float(np.quantile(array, 0.05))) or 0.0,
+        p95=figure(float(np.quantile(array, 0.95))) or 0.0,
+        cov_ratio=figure(cov),
+    )
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _common_limiter(bursts: Sequence[BurstSummary]) -> Limiter:
+    """The limiter that most confidence over the bursts speaks for."""
+    weight: dict[LimiterName, float] = {}
+    for burst in bursts:
+        found = burst.limiter_details
+        weight[found.name] = weight.get(found.name, 0.0) + found.confidence_ratio
+    if not weight:
+        return UNKNOWN
+    best = max(sorted(weight), key=lambda name: weight[name])
+    if weight[best] <= 0:
+        return UNKNOWN
+    return max(
+        (burst.limiter_details for burst in bursts if burst.limiter is best),
+        key=lambda limiter: limiter.confidence_ratio,
+    )
+
+
+def _run_findings(
+    bursts: Sequence[BurstSummary],
+    whole: Reconciliation | None,
+    ledger: FirewallLedger | None,
+    *,
+    absent: int,
+    planned: int,
+) -> tuple[Finding, ...]:
+    """Bursts' findings by id: the heaviest one speaks, and says in how many bursts it was.
+
+    A cause that only the whole run's longer ledgers show is added, and what the firewall's ledger
+    says of itself.
+    """
+    by_id: dict[str, list[tuple[int, Finding]]] = {}
+    for burst in bursts:
+        for finding in burst.findings:
+            by_id.setdefault(finding.id, []).append((burst.index, finding))
+    found = []
+    for where in by_id.values():
+        index, heaviest = max(where, key=lambda item: (item[1].weight, -item[0]))
+        if planned > 1:
+            places = (
+                f"burst {index + 1}" if len(where) == 1 else f"{len(where)} of {planned} bursts"
+            )
+            lead = places if len(where) == 1 else f"{places}, first burst {index + 1}"
+            heaviest = heaviest.model_copy(update={"sentence": f"{lead}: {heaviest.sentence}"})
+        found.append(heaviest)
+    found += [finding for finding in residual_causes(whole) if finding.id not in by_id]
+    found += [
+        Finding(id="ledger-note", kind="context", severity="note", weight=25, sentence=note)
+        for note in (ledger.notes if ledger is not None else ())
+    ]
+    if absent:
+        found.append(
+            Finding(
+                id="bursts-pending",
+                kind="verdict",
+                severity="problem",
+                weight=99,
+                sentence=f"{absent} of {planned} bursts are not over or not summarised",
+                next_step="wait for the run to end",
+            )
+        )
+    return order(found)

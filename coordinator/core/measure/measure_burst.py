@@ -1,0 +1,229 @@
+"""From a burst's records to its figures; no ledger, limiter or verdict yet.
+
+Needs only the agents' records and may run as soon as a burst is over; its result (figures and
+packed series) is all that a verdict needs besides the ledger, so a long run never holds more than
+one burst's rows in memory.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import numpy as np
+
+from coordinator.core.judge.documented_limits import DOCUMENTED, Limits
+from coordinator.core.judge.summary import BurstSummary
+from coordinator.core.live.status import due_at
+from coordinator.core.measure.aggregate import (
+    Aggregate,
+    aggregate,
+    figure,
+)
+from coordinator.core.measure.align import Aligned, align
+from coordinator.core.measure.asked import find_differences
+from coordinator.core.measure.completeness import (
+    PairGrade,
+    State,
+    combine,
+    grade,
+)
+from coordinator.core.measure.cpu_cost import cpu_cost
+from coordinator.core.measure.disruptions import find_disruptions
+from coordinator.core.measure.evidence import BurstEvidence
+from coordinator.core.measure.headers import Headers, headers
+from coordinator.core.measure.latency import find_latency
+from coordinator.core.measure.measures import measure_pairs
+from coordinator.core.measure.outages import (
+    outages,
+)
+from coordinator.core.measure.series import BurstSeries
+from coordinator.core.measure.unsteady_clocks import find_unsteady
+from coordinator.core.plan.endurance import silent_controls_count
+from coordinator.core.plan.spec import RunSpec
+from exchange.messages import Side
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredBurst:
+    """What the agents' records alone say of a burst; no ledger, limiter or verdict yet."""
+
+    summary: BurstSummary
+    series: BurstSeries
+
+
+def measure_burst(
+    spec: RunSpec, evidence: BurstEvidence, now: datetime, *, limits: Limits = DOCUMENTED
+) -> MeasuredBurst:
+    """Align, grade and aggregate one burst's records.
+
+    ``now`` decides what is still pending; ``limits`` gives the NIC caps of hosts that named their
+    VM size and no cap.
+    """
+    burst = evidence.burst
+    aligned = align(_with_caps(evidence, limits, spec.scale), spec.traffic.direction)
+    grades = grade(evidence, aligned, spec.late_after_s, now)
+    overhead = _headers(spec, aligned)
+    figures = aggregate(
+        burst,
+        aligned,
+        grades,
+        overhead,
+        late_after_s=spec.late_after_s,
+        clock_bound_max_s=spec.clock_bound_max_s,
+    )
+    completeness = combine(grade.completeness for grade in grades)
+    broken = None
+    if not all(flow.means_only for flow in aligned.flows):
+        broken = find_disruptions(spec, burst, aligned, grades, over=now >= due_at(burst))
+    latency, by_pair = find_latency(
+        burst, {pair.pair_index: pair.probes for pair in aligned.pairs if pair.probes is not None}
+    )
+    spread, largest, p99 = _start_errors(grades if evidence.start_known else ())
+    bounds = aligned.clock_bound_s[~np.isnan(aligned.clock_bound_s)]
+    received = _sum([flow.received_bits_per_second for flow in figures.flows])
+    summary = BurstSummary(
+        index=burst.index,
+        planned_start_at=burst.planned_start_at,
+        planned_end_at=burst.planned_end_at,
+        duration_s=burst.duration_s,
+        pairs_planned=len(grades),
+        pairs_measured=sum(grade.measured for grade in grades),
+        completeness_ratio=completeness.completeness_ratio,
+        completeness=completeness,
+        proven_ratio=figure(_proven(grades)) or 0.0,
+        null_pairs=_named(figures, State.NULL),
+        late_pairs=_named(figures, State.LATE),
+        missing_pairs=_named(figures, State.MISSED, State.REFUSED, State.ABANDONED, State.LOST),
+        window=figures.window,
+        fleet_received_bits_per_second=received,
+        fleet_received_half_width_bits_per_second=root_sum(
+            [flow.received_half_width_bits_per_second for flow in figures.flows]
+        ),
+        fleet_sent_bits_per_second=_sum([flow.sent_bits_per_second for flow in figures.flows]),
+        fleet_ip_bits_per_second=_sum([flow.ip_bits_per_second for flow in figures.flows]),
+        header_ratio=figure(overhead.ip_ratio) or 1.0,
+        header_how=overhead.how,
+        wire_ratio=figure(overhead.wire_ratio) or 1.0,
+        headers_assumed=overhead.assumed,
+        start_spread_s=figure(spread),
+        start_error_max_s=figure(largest),
+        start_error_p99_s=figure(p99),
+        clock_bound_max_s=figure(float(bounds.max())) if len(bounds) else None,
+        worst_bits_per_second=figures.worst_bits_per_second,
+        peak_pair_bits_per_second=figures.peak_pair_bits_per_second,
+        flows=figures.flows,
+        client=figures.client,
+        server=figures.server,
+        cliff=figures.cliff,
+        availability=broken.availability if broken else None,
+        disruptions=broken.disruptions if broken else (),
+        disruptions_count=broken.disruptions_count if broken else 0,
+        silent_controls_count=silent_controls_count(
+            spec, burst, [pair.report for pair in aligned.pairs if pair.report is not None]
+        ),
+        outages=outages(evidence),
+        late_reports_count=sum(
+            pair.report is not None and pair.report.delivered_at is not None
+            for pair in evidence.pairs
+        ),
+        measures=measure_pairs(aligned),
+        differences=find_differences(
+            spec.traffic.scaled(spec.scale), evidence.burst.duration_s, aligned
+        ),
+        unsteady_clocks=find_unsteady(aligned, grades, spec.clock_bound_max_s),
+        client_cpu=cpu_cost(aligned, Side.CLIENT),
+        server_cpu=cpu_cost(aligned, Side.SERVER),
+        latency=latency,
+        pairs=tuple(
+            pair.model_copy(
+                update={
+                    "latency": by_pair.get(pair.pair_index),
+                    # Nobody planned an instant that was inferred from the starts.
+                    "start_error_s": pair.start_error_s
+                    if evidence.start_known or pair.state is State.LATE
+                    else None,
+                }
+            )
+            for pair in figures.pairs
+        ),
+    )
+    return MeasuredBurst(summary=summary, series=figures.series)
+
+
+def _headers(spec: RunSpec, aligned: Aligned) -> Headers:
+    reports = [pair.report for pair in aligned.pairs if pair.report is not None]
+    tests = [pair.server_test for pair in aligned.pairs if pair.server_test is not None]
+    engines = [report.engine for report in reports if report.engine is not None]
+    return headers(
+        spec.traffic.protocol,
+        [engine.mss_bytes for engine in engines] or [test.engine.mss_bytes for test in tests],
+        asked_mss_bytes=spec.traffic.mss_bytes,
+        mtu_bytes=min((p.nic_mtu_bytes for p in aligned.pairs if p.nic_mtu_bytes), default=None),
+        block_bytes=spec.traffic.block_bytes
+        or next((engine.block_bytes for engine in engines if engine.block_bytes), None),
+        ipv6=any(":" in test.endpoint.address for test in tests),
+        vxlan=spec.traffic.encapsulation is not None,
+    )
+
+
+def _start_errors(
+    grades: Sequence[PairGrade],
+) -> tuple[float | None, float | None, float | None]:
+    """Spread, largest and 99th percentile (nearest rank) of the start errors of pairs on time."""
+    errors = sorted(
+        grade.start_error_s
+        for grade in grades
+        if grade.start_error_s is not None and not grade.completeness.late_s
+    )
+    if not errors:
+        return None, None, None
+    return errors[-1] - errors[0], errors[-1], errors[math.ceil(0.99 * len(errors)) - 1]
+
+
+def _proven(grades: Sequence[PairGrade]) -> float:
+    """Share of planned pair-seconds that on-time pairs' receivers recorded themselves."""
+    if not grades:
+        return 0.0
+    return sum(0.0 if grade.completeness.late_s else grade.proven_ratio for grade in grades) / len(
+        grades
+    )
+
+
+def _named(figures: Aggregate, *states: State) -> tuple[str, ...]:
+    return tuple(pair.pair for pair in figures.pairs if pair.state in states)
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return figure(sum(known)) if known and len(known) == len(values) else None
+
+
+def _with_caps(evidence: BurstEvidence, limits: Limits, scale: float) -> BurstEvidence:
+    """NIC caps by VM size, for hosts that did not name a cap."""
+
+    def cap(said: float | None, size: str | None) -> float | None:
+        known = limits.of_vm(size)
+        return said if said is not None or known is None else known.bits_per_second / scale
+
+    return replace(
+        evidence,
+        pairs=tuple(
+            replace(
+                pair,
+                client_nic_bits_per_second=cap(
+                    pair.client_nic_bits_per_second, pair.client_vm_size
+                ),
+                server_nic_bits_per_second=cap(
+                    pair.server_nic_bits_per_second, pair.server_vm_size
+                ),
+            )
+            for pair in evidence.pairs
+        ),
+    )
+
+
+def root_sum(values: Sequence[float | None]) -> float | None:
+    """Root of the sum of squares; None unless all are known."""
+    known = [value for value in values if value is not None]
+    return figure(math.hypot(*known)) if known and len(known) == len(values) else None

@@ -1,0 +1,25 @@
+"""One burst on the way that users' bursts go: measured, then judged as a run of its own."""
+
+from datetime import datetime
+
+from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.judge.summary import BurstSummary
+from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
+from coordinator.core.measure.measure_burst import measure_burst
+from coordinator.core.plan.spec import Pair, Plan, RunSpec
+from exchange.messages import Endpoint
+
+
+def judged_burst(
+    spec: RunSpec, evidence: BurstEvidence, ledger: FirewallLedger | None, now: datetime
+) -> BurstSummary:
+    """What a run of this burst alone says of it."""
+    server = Endpoint(agent_id="server", address="10.2.0.4", port=5201)
+    plan = Plan(
+        run_id="judged",
+        created_at=evidence.burst.planned_start_at,
+        spec=spec,
+        pairs=tuple(Pair(index=pair.pair_index, endpoint=server) for pair in evidence.pairs),
+        bursts=(evidence.burst,),
+    )
+    return summarise_run(plan, [measure_burst(spec, evidence, now)], ledger, now).bursts[0]
