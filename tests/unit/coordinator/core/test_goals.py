@@ -6,7 +6,8 @@ import pytest
 
 from coordinator.core.goals import GOALS, JUDGED_APART, PROBES, Goal
 from coordinator.core.judge.judge import Verdict
-from coordinator.core.judge.summary import RunSummary, summarise_run
+from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.judge.summary import RunSummary
 from coordinator.core.plan.spec import Objective, RunSpec
 from exchange.engines import engines
 from exchange.messages import Traffic
