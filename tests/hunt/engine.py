@@ -43,6 +43,7 @@ __all__ = [
 
 PASS: Final = "pass"  # noqa: S105  # a verdict, not a password
 FAIL: Final = "fail"
+UNSEEN_WORDS: Final = "bytes alone"  # of the sentence that says what a ledger cannot show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +100,7 @@ class Conclusion:
     lag: Measured
     limiter: str
     limiter_confidence: float | None  # None: the engine states none
+    says_unseen: bool = False  # it says what bytes alone cannot show
     error: str | None = None  # it raised
     bursts: tuple[BurstSummary, ...] = field(default=(), repr=False)
 
@@ -190,6 +192,7 @@ def _conclude(world: World) -> Conclusion:
         ),
         limiter=summary.limiter.value,
         limiter_confidence=summary.limiter_details.confidence_ratio,
+        says_unseen=any(UNSEEN_WORDS in finding.sentence for finding in summary.findings),
         bursts=summary.bursts,
     )
 

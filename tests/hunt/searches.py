@@ -55,6 +55,7 @@ class Row:
     apart: bool | None = None
     tampered: int = 0
     flips: tuple[Flip, ...] = ()
+    says_unseen: bool = False
     error: str | None = None
     cpu_s: float = 0.0
 
@@ -92,6 +93,7 @@ def attempt(case: Case, *, tampers: int = TAMPERS_A_CASE) -> Row:
         limiter_confidence=told.limiter_confidence,
         limiter_right=told.limiter in truth.limiters,
         apart=_apart(case, told),
+        says_unseen=told.says_unseen,
         error=told.error,
     )
     if told.verdict not in (PASS, "error") and tampers and not case.forged:

@@ -13,6 +13,7 @@ from tests.hunt.searches import Row
 
 DISTANCES: Final = (-0.05, -0.03, -0.02, -0.01, -0.005, 0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.10)
 QUIET: Final = ("clean", "clean-no-ledger", "clean-azure")
+SPARE: Final = 0.02
 DECILES: Final = 10
 FIGURES: Final = ("rate", "burst", "residual", "lag", "difference")
 
@@ -25,7 +26,7 @@ def lines_by_kind(rows: Sequence[Row]) -> Iterable[str]:
     """Cases and what was wrong of them."""
     yield (
         f"{'kind':18} {'cases':>6} {'pass':>5} {'fail':>5} {'incl':>5} "
-        f"{'wrong pass':>11} {'unseen':>7} {'wrong fail':>11} {'tampered':>9} "
+        f"{'wrong pass':>11} {'unseen':>7} {'unsaid':>7} {'wrong fail':>11} {'tampered':>9} "
         f"{'flips':>6} {'untrue':>7} {'errors':>7}"
     )
     for kind in [*KINDS, "all"]:
@@ -38,6 +39,7 @@ def lines_by_kind(rows: Sequence[Row]) -> Iterable[str]:
             f"{kind:18} {len(some):6d} {verdicts[PASS]:5d} {verdicts[FAIL]:5d} "
             f"{verdicts['inconclusive']:5d} {sum(row.wrong_pass for row in some):11d} "
             f"{sum(row.unseen_pass for row in some):7d} "
+            f"{sum(row.unseen_pass and not row.says_unseen for row in some):7d} "
             f"{sum(row.wrong_fail for row in some):11d} "
             f"{sum(row.tampered for row in some):9d} {len(flips):6d} "
             f"{sum(flip.untrue for flip in flips):7d} {verdicts['error']:7d}"
@@ -95,6 +97,28 @@ def lines_of_acceptance(rows: Sequence[Row]) -> Iterable[str]:
                 else f"{'-':>30}"
             )
         yield f"{low:+8.1%}..{high:+7.1%} " + " ".join(f"{cell:>30}" for cell in cells)
+
+
+def lines_of_refusals(rows: Sequence[Row]) -> Iterable[str]:
+    """By kind, cases that hold everything with 2 % to spare: how many pass, and what keeps others.
+
+    Not every one of them has to: a kind that plants doubt is refused by right.
+    """
+    yield f"{'kind':18} {'to spare':>8} {'pass':>7}  what keeps the others"
+    for kind in KINDS:
+        some = [
+            row
+            for row in rows
+            if row.case.kind == kind
+            and row.ruling.is_right_to_pass
+            and row.ruling.badness >= 1 + SPARE
+        ]
+        if not some:
+            continue
+        passed = sum(row.verdict == PASS for row in some)
+        kept = Counter(name for row in some if row.verdict != PASS for name in row.findings)
+        names = ", ".join(f"{name} {count}" for name, count in kept.most_common(5))
+        yield f"{kind:18} {len(some):8d} {_share(passed, len(some)):>7}  {names}"
 
 
 def lines_of_limiters(rows: Sequence[Row]) -> Iterable[str]:
@@ -171,6 +195,8 @@ def report(rows: Sequence[Row], climbed: Sequence[Row]) -> Iterable[str]:
     yield from lines_of_coverage(rows)
     yield "== Acceptance of clean fleets by distance from the limit"
     yield from lines_of_acceptance(rows)
+    yield "== Acceptance by kind of cases that hold everything with 2 % to spare"
+    yield from lines_of_refusals(rows)
     yield "== The limiter"
     yield from lines_of_limiters(rows)
     yield "== Comparisons"

@@ -108,6 +108,7 @@ class _Fleet:
 
     rates: Floats  # payload bit/s
     bounds: Floats  # (readings + 1,) s since the first byte
+    totals: Floats  # (bursts, pairs, readings + 1) bytes sent by then
     starts_s: Floats  # (bursts, pairs) epoch s of the first byte
     spans: Floats  # (bursts, pairs) readings that it sent in; 0: never
     fates: list[list[str]]
@@ -119,14 +120,32 @@ class _Fleet:
     def cumulated(self, burst: int, pair: int) -> tuple[Floats, Floats]:
         """Knots of one pair's bytes over true time."""
         span = int(self.spans[burst, pair])
-        bounds = self.bounds[: span + 1]
-        amounts = self.amounts(burst, pair)
-        return self.starts_s[burst, pair] + bounds, np.concatenate(([0.0], np.cumsum(amounts)))
+        return (
+            self.starts_s[burst, pair] + self.bounds[: span + 1],
+            self.totals[burst, pair, : span + 1],
+        )
 
     def amounts(self, burst: int, pair: int) -> Floats:
-        span = int(self.spans[burst, pair])
-        width = np.diff(self.bounds[: span + 1])
-        return np.asarray(np.round(self.rates[burst, pair, :span] / 8 * width))
+        """Bytes of each reading."""
+        return np.diff(self.totals[burst, pair, : int(self.spans[burst, pair]) + 1])
+
+    def sent_by(self, burst: int, at_s: float) -> Floats:
+        """Bytes that each pair had sent by an instant."""
+        since_s = np.clip(at_s - self.starts_s[burst], 0.0, self.bounds[-1])
+        after = np.clip(np.searchsorted(self.bounds, since_s, "right"), 1, len(self.bounds) - 1)
+        pairs, width = np.arange(len(since_s)), np.diff(self.bounds)
+        part = (since_s - self.bounds[after - 1]) / width[after - 1]
+        begun = self.totals[burst, pairs, after - 1]
+        return np.asarray(begun + part * (self.totals[burst, pairs, after] - begun))
+
+
+def _totals(rates: Floats, bounds: Floats, spans: Floats) -> Floats:
+    """Whole bytes that each pair had sent by each of its readings; flat once it has stopped."""
+    amounts = np.round(rates / 8 * np.diff(bounds))
+    amounts[np.arange(len(bounds) - 1) >= spans[:, :, None]] = 0.0
+    totals = np.zeros((*spans.shape, len(bounds)))
+    np.cumsum(amounts, axis=-1, out=totals[:, :, 1:])
+    return totals
 
 
 def _noise(rng: Rng, shape: tuple[int, ...], rho: float) -> Floats:
@@ -206,6 +225,7 @@ def _sent(case: Case) -> _Fleet:
     return _Fleet(
         rates=rates,
         bounds=bounds,
+        totals=_totals(rates, bounds, spans),
         starts_s=starts,
         spans=spans,
         fates=fates,
@@ -257,12 +277,8 @@ def _carried(fleet: _Fleet, burst: int, weights: Floats, begin_s: float, end_s: 
     """Payload bit/s of weighted pairs in a span of true time."""
     if end_s <= begin_s:
         return 0.0
-    total = 0.0
-    for pair in np.flatnonzero((weights > 0) & (fleet.spans[burst] > 0)):
-        at, cumulative = fleet.cumulated(burst, int(pair))
-        begun, ended = np.interp([begin_s, end_s], at, cumulative)
-        total += float(weights[pair]) * float(ended - begun)
-    return total * 8 / (end_s - begin_s)
+    carried = fleet.sent_by(burst, end_s) - fleet.sent_by(burst, begin_s)
+    return float(weights @ carried) * 8 / (end_s - begin_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,13 +409,9 @@ def _level(case: Case, fleet: _Fleet) -> float:
 
 def _bypassed(case: Case, fleet: _Fleet) -> float:
     """Share of the fleet's bytes that did not cross."""
-    sent = crossed = 0.0
-    for burst in range(case.bursts):
-        for pair in range(case.pairs):
-            amount = float(fleet.amounts(burst, pair).sum())
-            sent += amount
-            crossed += amount * float(fleet.crossing[pair])
-    return 1 - crossed / sent if sent else 0.0
+    sent = fleet.totals[:, :, -1].sum(axis=0)
+    crossed, total = float(sent @ fleet.crossing), float(sent.sum())
+    return 1 - crossed / total if total else 0.0
 
 
 def _completeness(case: Case, fleet: _Fleet, burst: int) -> float:
