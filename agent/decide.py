@@ -14,6 +14,8 @@ from pydantic import ValidationError
 from agent.agent_settings import AgentSettings
 from agent.engine_process import Exit
 from agent.gate import Release
+from exchange.engines import offered_bits_per_second
+from exchange.engines import problems as engine_problems
 from exchange.engines.reading import Reading
 from exchange.messages import PROTOCOL_VERSION, Control, Job, Outcome
 
@@ -100,7 +102,7 @@ def _refusal(job: Job, settings: AgentSettings) -> str | None:
             f"duration_s: {asked_s} s with warm-up is over this agent's {settings.duration_max_s:g}"
             " s; launch a shorter burst or set BROADSIDE_AGENT_DURATION_MAX_S"
         )
-    if problems := job.traffic.problems():
+    if problems := engine_problems(job.traffic):
         return problems[0]
     return _rate_refusal(job, settings.bits_per_second_max)
 
@@ -109,7 +111,7 @@ def _rate_refusal(job: Job, bits_per_second_max: int | None) -> str | None:
     if bits_per_second_max is None:
         return None
     fix = "pace the streams or set BROADSIDE_AGENT_BITS_PER_SECOND_MAX"
-    asked = job.traffic.offered_bits_per_second
+    asked = offered_bits_per_second(job.traffic)
     if asked is None:
         return (
             f"traffic.stream_bits_per_second: none, but this agent is capped at "

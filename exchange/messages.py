@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from ipaddress import ip_network
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -27,12 +27,8 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationInfo,
-    model_validator,
 )
 from pydantic_core import PydanticCustomError
-
-if TYPE_CHECKING:
-    from exchange.engines.port import Engine
 
 PROTOCOL_VERSION: Final = 2  # raised whenever an older agent could misread a job
 
@@ -207,8 +203,8 @@ EngineName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,32}$")]
 class Traffic(Message):
     """What one pair sends during one burst. Rates and sizes are per stream where it says so.
 
-    Not every engine takes every field: :meth:`problems` says what is wrong. What is left out is as
-    the engine has it (a download's direction is reverse).
+    Not every engine takes every field, and some have other defaults (a download's direction is
+    reverse): :mod:`exchange.engines` knows.
     """
 
     engine: EngineName = "iperf3"
@@ -238,43 +234,6 @@ class Traffic(Message):
     ] = None  # of any engine's traffic
     options: Annotated[Mapping[str, bool | int | float | str], Field(max_length=32)] = {}  # the
     # engine's own, checked by its Options: docs/engines.md
-
-    @model_validator(mode="before")
-    @classmethod
-    def _filled_in(cls, given: object) -> object:
-        name = given.get("engine") if isinstance(given, Mapping) else None
-        engine = find_engine(name) if isinstance(name, str) else None
-        return given if engine is None else {**engine.defaults, **given}  # type: ignore[dict-item]
-
-    def problems(self) -> tuple[str, ...]:
-        """What the engine cannot do of this, each as ``field: problem; fix``; empty: nothing."""
-        from exchange.engines import problems
-
-        return tuple(problems(self))
-
-    @property
-    def measures(self) -> frozenset[str]:
-        """What its engine tells beside bytes: rtt, retransmits, loss, success, latency."""
-        engine = find_engine(self.engine)
-        return frozenset() if engine is None else engine.measures(self)
-
-    @property
-    def offered_bits_per_second(self) -> int | None:
-        """Payload asked of one pair, all flows; None: as fast as it goes, or unknown."""
-        engine = find_engine(self.engine)
-        return None if engine is None else engine.offered_bits_per_second(self)
-
-    def scaled(self, scale: float) -> "Traffic":
-        """The same with its paced rates divided by ``scale``."""
-        engine = find_engine(self.engine)
-        return self if engine is None else engine.scaled(self, scale)
-
-
-def find_engine(name: str) -> "Engine | None":
-    """The engine of that name. Engines are written in terms of this module, hence the import."""
-    from exchange.engines import find
-
-    return find(name)
 
 
 class Job(Message):

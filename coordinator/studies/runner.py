@@ -26,7 +26,7 @@ from coordinator.studies.switch import Switch, SwitchError
 from coordinator.studies.trials import next_trial
 from coordinator.studies.turns import Turns, other_runs
 from coordinator.views.cursors import make_cursor, parse_cursor
-from exchange.engines import engines
+from exchange.engines import engines, measures
 from exchange.messages import Traffic
 from exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table
 from exchange.records.keys import STUDIES
@@ -107,7 +107,7 @@ class Studies:
                 f"search offers; set {' or '.join(exact)}"
             )
         rtt_max_s = question.rtt_mean_max_s
-        if rtt_max_s is not None and "rtt" not in traffic.measures:
+        if rtt_max_s is not None and "rtt" not in measures(traffic):
             raise BadStudy(
                 f"question.rtt_mean_max_s: {traffic.engine} over {traffic.protocol.value} does "
                 "not measure it; drop it, or use an engine that does (docs/engines.md)"

@@ -5,8 +5,8 @@ from typing import Any
 
 from coordinator.core.goals import GOALS, PROBES
 from coordinator.core.plan.spec import RunSpec
+from exchange.engines import find, traffic_of
 from exchange.engines.port import EVERY_ENGINE
-from exchange.messages import Traffic, find_engine
 
 
 def with_engine(spec: RunSpec, name: str) -> Mapping[str, Any]:
@@ -17,16 +17,16 @@ def with_engine(spec: RunSpec, name: str) -> Mapping[str, Any]:
     goals that the other's figures do not answer.
     """
     values = spec.model_dump(mode="json")
-    engine = find_engine(name)
+    engine = find(name)
     if engine is None or name == spec.traffic.engine:
         return values  # what no engine is will be refused by name
-    usual = dict(Traffic(engine=spec.traffic.engine))
+    usual = dict(traffic_of(engine=spec.traffic.engine))
     takes = (engine.honours | EVERY_ENGINE) - {"engine", "options"}
     wished = {field for field, value in spec.traffic if value != usual[field]}
     traffic = {"engine": name} | {
         field: value for field, value in values["traffic"].items() if field in wished & takes
     }
-    measured = engine.measures(Traffic.model_validate(traffic)) | {PROBES}
+    measured = engine.measures(traffic_of(**traffic)) | {PROBES}
     unanswered = [goal.bound for goal in GOALS if goal.needs not in measured]
     objective = values["objective"] | dict.fromkeys(unanswered)
     return {**values, "traffic": traffic, "objective": objective}

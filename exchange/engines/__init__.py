@@ -6,7 +6,7 @@ engine under the module's name; nothing else lists them.
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 
 from exchange.engines.port import EVERY_ENGINE, Engine
@@ -29,8 +29,43 @@ def find(name: str) -> Engine | None:
     return engines().get(name)
 
 
-def problems(traffic: Traffic) -> Iterator[str]:
-    """Everything that its engine cannot do of what is asked, as ``field: problem; fix``."""
+def filled_in(given: object) -> object:
+    """Fields of a Traffic with those that are left out as its engine has them; anything else as it
+    is. Whoever reads what a person wrote does this first."""
+    name = given.get("engine") if isinstance(given, Mapping) else None
+    engine = find(name) if isinstance(name, str) else None
+    return given if engine is None else {**engine.defaults, **given}  # type: ignore[dict-item]
+
+
+def traffic_of(**fields: object) -> Traffic:
+    """A Traffic; what is left out is as its engine has it. Raises pydantic's ValidationError."""
+    return Traffic.model_validate(filled_in(fields))
+
+
+def measures(traffic: Traffic) -> frozenset[str]:
+    """What its engine tells beside bytes: rtt, retransmits, loss, success, latency."""
+    engine = find(traffic.engine)
+    return frozenset() if engine is None else engine.measures(traffic)
+
+
+def offered_bits_per_second(traffic: Traffic) -> int | None:
+    """Payload asked of one pair, all flows; None: as fast as it goes, or unknown."""
+    engine = find(traffic.engine)
+    return None if engine is None else engine.offered_bits_per_second(traffic)
+
+
+def scaled(traffic: Traffic, scale: float) -> Traffic:
+    """The same with its paced rates divided by ``scale``."""
+    engine = find(traffic.engine)
+    return traffic if engine is None else engine.scaled(traffic, scale)
+
+
+def problems(traffic: Traffic) -> tuple[str, ...]:
+    """What its engine cannot do of what is asked, each as ``field: problem; fix``."""
+    return tuple(_problems(traffic))
+
+
+def _problems(traffic: Traffic) -> Iterator[str]:
     engine = find(traffic.engine)
     if engine is None:
         yield (
@@ -39,7 +74,7 @@ def problems(traffic: Traffic) -> Iterator[str]:
         )
         return
     usual = {name: info.get_default() for name, info in Traffic.model_fields.items()}
-    usual |= dict(Traffic(engine=engine.name))
+    usual |= dict(traffic_of(engine=engine.name))
     for name, value in traffic:
         if name not in engine.honours | EVERY_ENGINE and value != usual[name]:
             wanted = f"leave it at {_said(usual[name])}" if usual[name] is not None else "drop it"
@@ -53,4 +88,14 @@ def _said(value: object) -> str:
     return str(getattr(value, "value", value))
 
 
-__all__ = ["Engine", "engines", "find", "problems"]
+__all__ = [
+    "Engine",
+    "engines",
+    "filled_in",
+    "find",
+    "measures",
+    "offered_bits_per_second",
+    "problems",
+    "scaled",
+    "traffic_of",
+]

@@ -17,6 +17,7 @@ from agent.claimed_job import ENGINE_GRACE_S
 from coordinator.core.judge.judge import Verdict
 from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.plan.spec import Plan
+from exchange.engines import offered_bits_per_second
 from exchange.messages import EngineReport
 from exchange.messages import Phase as Told
 from exchange.second_rows import TestSeconds
@@ -113,7 +114,7 @@ def _bytes(evidence: Evidence, fault: Fault) -> Iterator[str]:
     plan = evidence.stored.plan
     if fault.name == NOTHING and compared_count < len(plan.pairs) * len(plan.bursts):
         yield f"only {compared_count} tests have an account of their bytes from both ends"
-    offered = plan.spec.traffic.offered_bits_per_second
+    offered = offered_bits_per_second(plan.spec.traffic)
     for burst in evidence.stored.summary.bursts:
         sent, got = burst.fleet_sent_bits_per_second, burst.fleet_received_bits_per_second
         parts = [p.sent_bits_per_second for p in burst.pairs if p.sent_bits_per_second is not None]

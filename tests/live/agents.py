@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.engine_process import EngineError, Iperf3, find_iperf3
+from exchange.engines import filled_in
 from exchange.engines.iperf3_text import streams_json
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control, Job, JobReport, Presence
@@ -198,7 +199,8 @@ class Range:
             "duration_s": 2,
             "late_after_s": 5,  # other tests keep the cores busy
         }
-        job = Job.model_validate(fields | changes)
+        fields |= changes
+        job = Job.model_validate(fields | {"traffic": filled_in(fields["traffic"])})
         header = RunHeader(run_id=job.run_id, scenario="test", created_at=now, created_by="test")
         control = Control(run_id=job.run_id, lease_until_at=now + timedelta(seconds=lease_s))
         await self.fabric.records.create_run(header, b"{}", control)

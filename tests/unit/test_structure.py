@@ -31,7 +31,7 @@ class Rule:
 
 PYDANTIC: Final = ("pydantic", "pydantic_core", "pydantic_settings")
 
-CORE: Final = ("coordinator.core", "exchange.messages", "numpy")
+CORE: Final = ("coordinator.core", "exchange.engines", "exchange.messages", "numpy")
 
 RULES: Final = (  # the first that matches a module's path counts
     Rule(where="exchange/azure/*", only=("exchange", *PYDANTIC, "azure", "aiohttp")),

@@ -11,6 +11,7 @@ from coordinator.core.judge.documented_limits import DOCUMENTED, Limits
 from coordinator.core.judge.reconcile import Reconciliation
 from coordinator.core.measure.aggregate import FlowSummary, HostSummary, PairSummary, figure
 from coordinator.core.measure.headers import MSS_ASSUMED_BYTES
+from exchange.engines import offered_bits_per_second, scaled
 from exchange.messages import Direction, Message, Protocol, Traffic
 
 NIC_FULL_RATIO: Final = 0.95  # egress at least this share of the cap: the NIC is full
@@ -184,7 +185,7 @@ def _share(scene: Scene, chosen: Sequence[PairSummary]) -> float:
 
 
 def _offered_load(scene: Scene) -> Limiter | None:
-    offered = scene.traffic.scaled(scene.scale).offered_bits_per_second
+    offered = offered_bits_per_second(scaled(scene.traffic, scene.scale))
     if offered is None:
         return None
     full = [p for p in scene.pairs if (p.received_bits_per_second or 0.0) >= 0.97 * offered]

@@ -41,6 +41,7 @@ from coordinator.core.measure.series import BurstSeries
 from coordinator.core.measure.unsteady_clocks import find_unsteady
 from coordinator.core.plan.endurance import silent_controls_count
 from coordinator.core.plan.spec import RunSpec
+from exchange.engines import scaled
 from exchange.messages import Side
 
 
@@ -129,7 +130,7 @@ def measure_burst(
         ),
         measures=measure_pairs(aligned),
         differences=find_differences(
-            spec.traffic.scaled(spec.scale), evidence.burst.duration_s, aligned
+            scaled(spec.traffic, spec.scale), evidence.burst.duration_s, aligned
         ),
         unsteady_clocks=find_unsteady(aligned, grades, spec.clock_bound_max_s),
         client_cpu=cpu_cost(aligned, Side.CLIENT),

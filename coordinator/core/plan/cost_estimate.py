@@ -20,6 +20,7 @@ from coordinator.core.measure.headers import headers
 from coordinator.core.plan.planner import Infeasible, Problem, first_start
 from coordinator.core.plan.price import Bill, Prices, Span, Usage, charge, exactly, usd
 from coordinator.core.plan.spec import Layer, RunSpec
+from exchange.engines import offered_bits_per_second
 from exchange.messages import Message, Presence, Role
 
 UNITS_MIN_COUNT: Final = 2  # instances that a firewall never goes below
@@ -128,7 +129,7 @@ def rate_of(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
     ip_ratio = _ip_ratio(spec)
     caps = _caps(spec, fleet)
     reach = None if caps is None else caps * flows
-    each = spec.traffic.offered_bits_per_second
+    each = offered_bits_per_second(spec.traffic)
     if each is not None:
         offered = spec.pairs_count * each * ip_ratio
         rate = offered if reach is None else min(offered, reach)
@@ -207,7 +208,7 @@ def _over_budget(spec: RunSpec, bill: Bill, rate: Span) -> Problem | None:
 def _assumed(spec: RunSpec, machines: Mapping[str | None, int], prices: Prices) -> tuple[str, ...]:
     """What the figures rest on, beside the table."""
     assumed = ["hours are those of the run alone, from launch to the last report"]
-    if spec.traffic.offered_bits_per_second is None:
+    if offered_bits_per_second(spec.traffic) is None:
         assumed.append("unpaced traffic meets the target; it may send more, up to the high figure")
     if _sku(spec) is None:
         assumed.append("device.sku is not told: prices lie between standard and premium")

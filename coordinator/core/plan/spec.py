@@ -6,9 +6,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pydantic import Field, StringConstraints
+from pydantic import BeforeValidator, Field, StringConstraints
 
 from coordinator.core.goals import GOALS, PROBES
+from exchange.engines import filled_in, find, measures, scaled
+from exchange.engines import problems as engine_problems
 from exchange.messages import (
     Endpoint,
     Job,
@@ -16,7 +18,6 @@ from exchange.messages import (
     RunId,
     Traffic,
     UtcDatetime,
-    find_engine,
     pair_name,
 )
 
@@ -66,7 +67,7 @@ class RunSpec(Message):
     period_s: Annotated[int, Field(ge=1, le=604_800)] = 60  # s from one planned start to the next
     align_to_period: bool = False  # starts fall on multiples of the period since the UTC epoch
     lead_s: Annotated[int, Field(ge=1, le=3600)] = 15  # s from launch to the first start, at least
-    traffic: Traffic = Traffic()
+    traffic: Annotated[Traffic, BeforeValidator(filled_in)] = Traffic()
     objective: Objective = Objective()
     scale: Annotated[float, Field(gt=0)] = 1.0  # lab: real rates are this many times the measured
     late_after_s: Annotated[float, Field(gt=0, le=60)] = 1.0  # s after the instant: data is late
@@ -85,14 +86,14 @@ class RunSpec(Message):
     def problems(self) -> tuple[str, ...]:
         """Why it cannot be launched as it is, each as ``field: problem; fix``; empty: it can."""
         return (
-            *self.traffic.problems(),
+            *engine_problems(self.traffic),
             *self._unmeasured_goals(),
             *self._short_period(),
             *self._two_ends(),
         )
 
     def _unmeasured_goals(self) -> Iterator[str]:
-        measured = self.traffic.measures | ({PROBES} if self.traffic.probe is not None else set())
+        measured = measures(self.traffic) | ({PROBES} if self.traffic.probe is not None else set())
         there = ", ".join(goal.bound for goal in GOALS if goal.needs in measured) or "none"
         for goal in GOALS:
             if getattr(self.objective, goal.bound) is None or goal.needs in measured:
@@ -110,7 +111,7 @@ class RunSpec(Message):
                 )
 
     def _short_period(self) -> Iterator[str]:
-        traffic, engine = self.traffic, find_engine(self.traffic.engine)
+        traffic, engine = self.traffic, find(self.traffic.engine)
         tail_s = 0.0 if engine is None else engine.tail_s(traffic)
         probe_s = 0.0 if traffic.probe is None else traffic.probe.after_s + 1  # for the last answer
         needed_s = self.burst_s + traffic.omit_s + ARM_GAP_MIN_S + max(tail_s, probe_s)
@@ -193,7 +194,7 @@ class Plan(Message):
     @property
     def traffic(self) -> Traffic:
         """What is really sent: paced rates are divided by the run's scale."""
-        return self.spec.traffic.scaled(self.spec.scale)
+        return scaled(self.spec.traffic, self.spec.scale)
 
     def jobs(self, burst: Burst) -> Iterator[Job]:
         """The jobs of one burst, in pair order."""

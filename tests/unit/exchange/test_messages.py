@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from exchange.engines import problems
 from exchange.messages import Control, Direction, Endpoint, Flow, Job, Protocol, Traffic, pair_name
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -78,7 +79,7 @@ def test_traffic_that_no_engine_could_send_names_its_field(fields: Any, told: st
 
 
 def test_udp_with_a_rate_is_fine() -> None:
-    assert Traffic(protocol=Protocol.UDP, stream_bits_per_second=1_000_000).problems() == ()
+    assert problems(Traffic(protocol=Protocol.UDP, stream_bits_per_second=1_000_000)) == ()
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_udp_with_a_rate_is_fine() -> None:
 def test_udp_that_cannot_be_sent_is_read_but_not_launched(fields: Any, told: list[str]) -> None:
     asked = Traffic(protocol=Protocol.UDP, **fields)
     assert Traffic.model_validate_json(asked.model_dump_json()) == asked
-    assert [problem.partition(":")[0] for problem in asked.problems()] == told
+    assert [problem.partition(":")[0] for problem in problems(asked)] == told
 
 
 def test_a_direction_says_its_flows() -> None:

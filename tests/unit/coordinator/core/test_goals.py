@@ -9,7 +9,7 @@ from coordinator.core.judge.judge import Verdict
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.plan.spec import Objective, RunSpec
-from exchange.engines import engines
+from exchange.engines import engines, measures, traffic_of
 from exchange.messages import Traffic
 from tests.planted import measure
 from tests.synthetic import Fleet, Plant, fleet
@@ -31,7 +31,7 @@ def test_every_goal_can_be_measured_by_some_engine_or_by_probes() -> None:
     told = {PROBES}
     for name in engines():
         for protocol in ("tcp", "udp"):
-            told |= Traffic.model_validate({"engine": name, "protocol": protocol}).measures
+            told |= measures(traffic_of(engine=name, protocol=protocol))
     assert {goal.needs for goal in GOALS} == told
 
 
@@ -42,7 +42,7 @@ def test_a_goal_is_judged_and_without_its_figure_is_inconclusive(goal: Goal) -> 
     objective = made.plan.spec.objective.model_copy(update={goal.bound: STRICT[goal.is_floor]})
     spec = made.plan.spec.model_copy(update={"objective": objective})
     found = summarise(replace(made, plan=made.plan.model_copy(update={"spec": spec})))
-    told = goal.needs in spec.traffic.measures
+    told = goal.needs in measures(spec.traffic)
     ending, verdict = ("limit", Verdict.FAIL) if told else ("unproven", Verdict.INCONCLUSIVE)
     assert found.verdict is verdict
     assert f"{goal.id}-{ending}" in {finding.id for finding in found.findings}
@@ -55,6 +55,6 @@ def test_a_launch_is_refused_where_nothing_measures_the_goal(goal: Goal) -> None
         spec = RunSpec(scenario="x", traffic=traffic, objective=objective)
         return [line for line in spec.problems() if line.startswith("objective.")]
 
-    [problem] = said(Traffic(engine="ftp"))
+    [problem] = said(traffic_of(engine="ftp"))
     assert problem.startswith(f"objective.{goal.bound}: ")
     assert ("traffic.probe=udp" if goal.needs == PROBES else "that it can answer: none") in problem

@@ -17,6 +17,7 @@ from coordinator.runs.coordinator import Coordinator
 from coordinator.studies.runner import FEASIBLE_WITHIN_S, HOLD_S, QUIET_WITHIN_S, Studies
 from coordinator.studies.study import AB, Axis, Mode, Question, Search, Study, StudySpec, Sweep
 from coordinator.studies.switch import Switch, SwitchError
+from exchange.engines import traffic_of
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Protocol, Traffic
 from exchange.rows import make_row
@@ -426,7 +427,7 @@ async def test_a_search_needs_an_engine_that_offers_exactly_what_it_is_asked(
     place: Place, engine: str
 ) -> None:
     question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9)
-    traffic = Traffic(engine=engine)
+    traffic = traffic_of(engine=engine)
     wanted = StudySpec(
         name="test", question=question, spec=SPEC.model_copy(update={"traffic": traffic})
     )

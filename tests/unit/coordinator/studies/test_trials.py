@@ -22,6 +22,7 @@ from coordinator.studies.study import (
     TrialResult,
 )
 from coordinator.studies.trials import next_trial, planned_trials, trials_count
+from exchange.engines import offered_bits_per_second
 from exchange.messages import Direction
 
 SPEC = RunSpec(scenario="smoke", pairs_count=4, labels={"site": "lab"})
@@ -122,7 +123,7 @@ def test_what_a_search_offers_is_what_the_fleet_is_asked_to_send_in_all(
     trial = next_trial(study, [])
     assert trial is not None
     asked = trial.resolve("x", study)
-    offered = asked.traffic.offered_bits_per_second
+    offered = offered_bits_per_second(asked.traffic)
     assert offered is not None
     assert offered * asked.pairs_count == pytest.approx(trial.offered_bits_per_second)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from exchange.engines import engines
-from exchange.messages import Flow, Traffic
+from exchange.engines import engines, traffic_of
+from exchange.messages import Flow
 from tests.unit.exchange.engines.asks import client_ask, job, server_ask
 
 FTP = engines()["ftp"]
@@ -15,7 +15,7 @@ def counters(read: int, wrote: int) -> str:
 
 def test_the_script_fetches_in_segments_until_it_is_stopped() -> None:
     options = {"file_bytes": 10_000_000_000}
-    traffic = Traffic(engine="ftp", streams_count=64, options=options)
+    traffic = traffic_of(engine="ftp", streams_count=64, options=options)
     launch = FTP.client(client_ask(job(traffic)))
     script = launch.files[0].text
     assert "repeat --while-ok -d 0 pget -n 64 10000000000 -o /dev/null\n" in script
@@ -24,7 +24,7 @@ def test_the_script_fetches_in_segments_until_it_is_stopped() -> None:
     assert process.stop_after_s == 10
     assert launch.unprivileged
     assert "limit-rate" not in script
-    paced = Traffic(engine="ftp", stream_bits_per_second=8_000_000)
+    paced = traffic_of(engine="ftp", stream_bits_per_second=8_000_000)
     script = FTP.client(client_ask(job(paced))).files[0].text
     assert "set net:limit-rate 1000000\nset net:limit-max 100000\n" in script
 
@@ -36,7 +36,7 @@ def test_the_server_is_read_only_anonymous_and_never_root() -> None:
 
 
 def test_counters_become_seconds_from_the_look_before_data_flowed() -> None:
-    reader = FTP.client_reader(job(Traffic(engine="ftp"), duration_s=3))
+    reader = FTP.client_reader(job(traffic_of(engine="ftp"), duration_s=3))
     assert reader.sample("io", counters(20_000, 50), 99.96) == ()
     assert reader.sample("io", counters(21_000, 300), 99.98) == ()  # it logs in
     assert reader.sample("io", counters(521_000, 500_300), 100.0) != ()
@@ -56,7 +56,7 @@ def test_counters_become_seconds_from_the_look_before_data_flowed() -> None:
 
 
 def test_an_end_of_its_own_is_a_failure_in_its_words() -> None:
-    reader = FTP.client_reader(job(Traffic(engine="ftp")))
+    reader = FTP.client_reader(job(traffic_of(engine="ftp")))
     reader.feed(b"pget: warning: space allocation for /dev/null failed", 1.0)
     stderr = "pget: 1000000000: Fatal error: max-retries exceeded (Connection refused)\n"
     reading = reader.finish(1, stderr=stderr)
@@ -64,7 +64,7 @@ def test_an_end_of_its_own_is_a_failure_in_its_words() -> None:
         reading.report.error
         == "pget: 1000000000: Fatal error: max-retries exceeded (Connection refused)"
     )
-    refused = FTP.client_reader(job(Traffic(engine="ftp"))).finish(
+    refused = FTP.client_reader(job(traffic_of(engine="ftp"))).finish(
         1, stderr="pget: Access failed: 550 Failed to open file. (5)\n"
     )
     assert "550 Failed to open file" in (refused.report.error or "")

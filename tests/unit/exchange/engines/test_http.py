@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exchange.engines import engines
+from exchange.engines import engines, offered_bits_per_second, scaled, traffic_of
 from exchange.engines.http import LogReader, error_kind
 from exchange.messages import Flow, Traffic
 from tests.unit.exchange.engines.asks import T0, client_ask, job, server_ask
@@ -33,7 +33,7 @@ def line(start_s: float, latency_s: float, code: int = 200, error: str = "") -> 
 
 
 def options(**changes: object) -> Traffic:
-    return Traffic.model_validate({"engine": "http", "options": changes})
+    return traffic_of(engine="http", options=changes)
 
 
 def test_a_rate_is_an_open_model_and_none_is_as_fast_as_connections_go() -> None:
@@ -41,7 +41,7 @@ def test_a_rate_is_an_open_model_and_none_is_as_fast_as_connections_go() -> None
     assert "-rate=2500/1000s" in paced.argv
     assert "-max-workers=10000" in paced.argv
     assert paced.pipe_to == ("/bin/vegeta", "encode", "-to=json")
-    free = HTTP.client(client_ask(job(Traffic(engine="http", streams_count=7)))).processes[0]
+    free = HTTP.client(client_ask(job(traffic_of(engine="http", streams_count=7)))).processes[0]
     assert {"-rate=0", "-max-workers=7", "-max-connections=7", "-laddr=10.1.0.4"} <= set(free.argv)
     closing = HTTP.client(client_ask(job(options(keepalive=False)), bind=None)).processes[0]
     assert "-keepalive=false" in closing.argv
@@ -55,10 +55,10 @@ def test_an_ipv6_target_is_spelt_as_urls_do() -> None:
 
 def test_a_scaled_rate_is_what_is_offered() -> None:
     traffic = options(requests_per_second=100, body_bytes=1_000_000)
-    assert traffic.offered_bits_per_second == 800_000_000
-    assert traffic.scaled(100).offered_bits_per_second == 8_000_000
-    assert options().offered_bits_per_second is None
-    assert options().scaled(100) == options()
+    assert offered_bits_per_second(traffic) == 800_000_000
+    assert offered_bits_per_second(scaled(traffic, 100)) == 8_000_000
+    assert offered_bits_per_second(options()) is None
+    assert scaled(options(), 100) == options()
 
 
 def test_results_become_seconds_success_and_latency() -> None:

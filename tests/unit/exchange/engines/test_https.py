@@ -1,8 +1,7 @@
 """HTTPS is HTTP with a certificate: which files, and whether the client holds the server to it."""
 
-from exchange.engines import engines
+from exchange.engines import engines, problems, traffic_of
 from exchange.engines.port import Certificate
-from exchange.messages import Traffic
 from tests.unit.exchange.engines.asks import client_ask, job, server_ask
 
 HTTPS = engines()["https"]
@@ -16,9 +15,9 @@ def test_the_server_shows_its_certificate() -> None:
 
 
 def test_the_client_trusts_any_certificate_unless_told_to_verify() -> None:
-    launch = HTTPS.client(client_ask(job(Traffic(engine="https"))))
+    launch = HTTPS.client(client_ask(job(traffic_of(engine="https"))))
     assert "-insecure" in launch.processes[0].argv
     assert launch.files[0].text.startswith("GET https://10.2.0.4:8080/")
-    strict = Traffic(engine="https", options={"verify": True})
-    assert strict.problems() == ()
+    strict = traffic_of(engine="https", options={"verify": True})
+    assert problems(strict) == ()
     assert "-insecure" not in HTTPS.client(client_ask(job(strict))).processes[0].argv

@@ -7,7 +7,7 @@ import pytest
 
 import exchange.engines
 from coordinator.core.goals import GOALS
-from exchange.engines import engines, problems
+from exchange.engines import engines, problems, traffic_of
 from exchange.engines.port import (
     EVERY_ENGINE,
     FILE_TEXT_MAX,
@@ -43,8 +43,8 @@ def test_an_engine_is_a_file_a_test_and_a_line_in_the_docs(engine: Engine) -> No
 
 
 def test_its_own_defaults_are_fit_to_launch(engine: Engine) -> None:
-    traffic = Traffic(engine=engine.name)
-    assert traffic.problems() == ()
+    traffic = traffic_of(engine=engine.name)
+    assert problems(traffic) == ()
     assert engine.honours | EVERY_ENGINE <= set(Traffic.model_fields)
     assert set(engine.defaults) <= set(Traffic.model_fields)
     assert engine.measures(traffic) <= {goal.needs for goal in GOALS}
@@ -53,7 +53,7 @@ def test_its_own_defaults_are_fit_to_launch(engine: Engine) -> None:
 
 
 def test_a_client_binds_and_asks_the_endpoint_alone(engine: Engine) -> None:
-    launch = engine.client(client_ask(job(Traffic(engine=engine.name))))
+    launch = engine.client(client_ask(job(traffic_of(engine=engine.name))))
     said = " ".join(word for process in launch.processes for word in process.argv)
     said += "".join(file.text for file in launch.files)
     assert "10.2.0.4" in said
@@ -66,7 +66,7 @@ def test_a_client_binds_and_asks_the_endpoint_alone(engine: Engine) -> None:
 
 def test_the_files_that_a_client_reads_can_be_kept(engine: Engine) -> None:
     """A command line that names a file says little once the file is gone."""
-    launch = engine.client(client_ask(job(Traffic(engine=engine.name))))
+    launch = engine.client(client_ask(job(traffic_of(engine=engine.name))))
     said = " ".join(word for process in launch.processes for word in process.argv)
     assert launch.texts == {file.name: file.text for file in launch.files}
     assert set(launch.texts) == {name for name in ("script", "targets") if f"/x/{name}" in said}
@@ -89,7 +89,10 @@ def test_a_server_listens_at_the_agents_address_alone(engine: Engine) -> None:
 
 
 def test_readers_of_nothing_and_of_nonsense_say_so(engine: Engine) -> None:
-    for reader in (engine.client_reader(job(Traffic(engine=engine.name))), engine.server_reader()):
+    for reader in (
+        engine.client_reader(job(traffic_of(engine=engine.name))),
+        engine.server_reader(),
+    ):
         for line in (b"", b"\xff\xfe", b"{}", b'{"event":', b"1 2 3", b"null", b'["x"]'):
             reader.feed(line, 1.0)
         reader.sample("io", "rchar: x\n\xff", 1.0)
@@ -162,15 +165,15 @@ def test_readers_of_nothing_and_of_nonsense_say_so(engine: Engine) -> None:
     ],
 )
 def test_what_an_engine_cannot_do_is_named_with_the_fix(asked: dict[str, Any], said: str) -> None:
-    found = list(problems(Traffic.model_validate(asked)))
+    found = list(problems(traffic_of(**asked)))
     assert any(problem.startswith(said) for problem in found), found
 
 
 def test_what_is_left_out_is_as_the_engine_has_it() -> None:
-    assert Traffic(engine="ftp").streams_count == 1
-    assert Traffic(engine="ftp").direction.value == "reverse"
-    assert Traffic(engine="ftp", streams_count=64).streams_count == 64
+    assert traffic_of(engine="ftp").streams_count == 1
+    assert traffic_of(engine="ftp").direction.value == "reverse"
+    assert traffic_of(engine="ftp", streams_count=64).streams_count == 64
     assert Traffic().streams_count == 64
-    assert Traffic(engine="http").protocol is Protocol.TCP
-    again = Traffic.model_validate_json(Traffic(engine="https").model_dump_json())
-    assert again == Traffic(engine="https")
+    assert traffic_of(engine="http").protocol is Protocol.TCP
+    again = Traffic.model_validate_json(traffic_of(engine="https").model_dump_json())
+    assert again == traffic_of(engine="https")
