@@ -32,7 +32,7 @@ async def list_presences(
 ) -> Sequence[Presence]:
     """Every agent that was ever heard of and did not say goodbye, by role and name."""
     key_from = "" if cursor is None else parse_cursor(cursor, 1)[0]
-    known = await coordinator.presences()
+    known = await coordinator.fabric.records.fleet.read_presences()
     found = [(f"{p.role.value}.{p.agent_id}", p) for p in known]
     page = sorted((i for i in found if i[0] >= key_from), key=lambda item: item[0])[: limit + 1]
     name_next(request, response, make_cursor(page[limit][0]) if len(page) > limit else None)

@@ -39,7 +39,7 @@ async def ready(coordinator: Service, request: Request) -> Readiness:
     """
     try:
         await coordinator.fabric.queue.counts()
-        await coordinator.runs(limit=1)
+        await anext(coordinator.fabric.records.private.list_runs(limit=1), None)
     except ExchangeError as error:
         raise NotReady("queue or table do not answer; see the log") from error
     ticked_at = coordinator.ticked_at

@@ -6,6 +6,7 @@ from coordinator.api.dependencies import Caller, Service
 from coordinator.api.problems import PROBLEMS
 from coordinator.imports.import_answers import ImportedRecordings, ImportedTable
 from coordinator.imports.import_requests import OriginalTable, Recordings
+from coordinator.imports.stored_imports import keep_recordings, keep_table
 
 router = APIRouter(prefix="/v1/imports", responses=PROBLEMS, tags=["imports"])
 
@@ -16,7 +17,7 @@ async def import_table(
 ) -> ImportedTable:
     """Make a run of one of the original test's tables."""
     named = table.model_copy(update={"by": caller.named(table.by)})
-    imported = await coordinator.import_table(named)
+    imported = await keep_table(coordinator.fabric.records, named, coordinator.now())
     response.headers["Location"] = f"/v1/runs/{imported.run_id}"
     return imported
 
@@ -27,6 +28,6 @@ async def import_recordings(
 ) -> ImportedRecordings:
     """Make one run of files that iperf3 wrote."""
     named = recordings.model_copy(update={"by": caller.named(recordings.by)})
-    imported = await coordinator.import_recordings(named)
+    imported = await keep_recordings(coordinator.fabric.records, named, coordinator.now())
     response.headers["Location"] = f"/v1/runs/{imported.run_id}"
     return imported

@@ -22,6 +22,7 @@ from coordinator.refusals import (
     KeyReused,
     LaunchUnderWay,
     NameTaken,
+    NoChart,
     NoLedger,
     NoRaw,
     RunIsOver,
@@ -35,7 +36,6 @@ from coordinator.refusals import (
 )
 from coordinator.runs.dead_letters import CannotResend, UnknownDeadLetter
 from coordinator.runs.listing import BadGrouping
-from coordinator.views.charts import NoChart
 from coordinator.views.cursors import BadCursor
 from coordinator.views.exports import CannotWrite
 from exchange.messages import Message

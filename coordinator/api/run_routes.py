@@ -25,8 +25,11 @@ from coordinator.runs.listing import (
     aggregate_runs,
 )
 from coordinator.runs.listing import list_runs as list_page
+from coordinator.runs.raw_output import find_raw
 from coordinator.runs.retention import Pruned, PruneRequest
 from coordinator.views.answers import Recomputed
+from coordinator.views.burst_answers import recomputed
+from coordinator.views.groups import compare_stored
 from coordinator.views.requests import CancelRequest, CompareRequest, LaunchRequest
 from exchange.messages import Side, UtcDatetime
 from exchange.records import RunHeader
@@ -198,7 +201,8 @@ async def read_raw(
     side: Side = Side.CLIENT,
 ) -> Response:
     """An engine's own output, to the byte: one JSON document, or one a line."""
-    text = await coordinator.raw(run_id, pair, burst_index, side)
+    plan, records = await coordinator.read_plan(run_id), coordinator.fabric.records
+    text = await find_raw(records, plan, pair, burst_index, side)
     lines = text.startswith(b'{"event"')
     return Response(text, media_type=f"application/{'x-ndjson' if lines else 'json'}")
 
@@ -215,10 +219,10 @@ async def prune_runs(request: PruneRequest, coordinator: Service) -> Pruned:
 @router.get("/runs/{run_id}/recomputed")
 async def recompute_summary(run_id: str, coordinator: Service) -> Recomputed:
     """The verdict from the stored rows alone, and whether it is the stored one to the byte."""
-    return await coordinator.recomputed(run_id)
+    return await recomputed(coordinator, run_id)
 
 
 @router.post("/comparisons")
 async def compare_groups(request: CompareRequest, coordinator: Service) -> Comparison:
     """Two runs, or two groups of bursts, side by side. Nothing is stored."""
-    return await coordinator.compare(request)
+    return await compare_stored(coordinator, request)

@@ -15,16 +15,11 @@ import typer
 
 from coordinator.cli.client import ApiError, Client, connect
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.in_process import InProcessTransport
 from coordinator.cli.options import Token
 from coordinator.cli.suggest import with_suggestion
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.device.ledgers import LedgerError, open_ledger
+from coordinator.device.ledgers import LedgerError
 from coordinator.prices import BadPrices
-from coordinator.prices import load as load_prices
-from coordinator.runs.coordinator import Coordinator
-from coordinator.studies.switch import SwitchError, read_switches
-from exchange.fabric import FabricSettings, open_fabric
+from coordinator.studies.switch import SwitchError
 from exchange.ports import ExchangeError
 
 _RUNS_COMPLETED: Final = 20
@@ -79,32 +74,11 @@ async def coordinator_client(api: str | None, *, drive: bool = False) -> AsyncIt
         async with connect(api, _token.get()) as client:
             yield client
         return
-    from coordinator.api import Guard, create_app  # remote commands do without their imports
-    from coordinator.auth.principal import Access, Principal
+    # Commands that ask a coordinator over the network do without all that one imports.
+    from coordinator.cli.in_process import local_coordinator
 
-    settings = CoordinatorSettings()
-    fabric = open_fabric(FabricSettings())
-    prices = load_prices(settings.prices)
-    coordinator = Coordinator(fabric, open_ledger(settings), prices=prices)
-    name = operator_name()  # who holds the fabric's credential needs no token
-    local = Principal(name=name, access=Access.OPERATOR, key=f"local:{name}", signed_in=False)
-    app = create_app(
-        coordinator,
-        tick_s=None,
-        guard=Guard(unsigned=local),
-        switches=read_switches(settings.switches_file),
-    )
-    loop = asyncio.create_task(coordinator.run_forever(settings.tick_s)) if drive else None
-    transport = InProcessTransport(app)
-    try:
-        async with httpx.AsyncClient(transport=transport, base_url="http://in-process") as http:
-            yield Client(http)
-    finally:
-        if loop is not None:
-            loop.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await loop
-        await fabric.close()
+    async with local_coordinator(operator_name(), drive=drive) as http:
+        yield Client(http)
 
 
 def run(api: str | None, work: Callable[[Client], Awaitable[T]], *, drive: bool = False) -> T:

@@ -1,6 +1,7 @@
-"""An HTTP transport to an ASGI application in this process, which streams.
+"""A coordinator inside this process, and the HTTP transport to it.
 
-httpx's own waits for the application to end, and an event stream ends with its run.
+The transport streams: httpx's own waits for the application to end, and an event stream ends with
+its run.
 """
 
 import asyncio
@@ -10,7 +11,44 @@ from typing import Any
 
 import httpx
 
+from coordinator.api import Guard, create_app
+from coordinator.auth.principal import Access, Principal
+from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.device.ledgers import open_ledger
+from coordinator.prices import load as load_prices
+from coordinator.runs.coordinator import Coordinator
+from coordinator.studies.switch import read_switches
+from exchange.fabric import FabricSettings, open_fabric
+
 Message = MutableMapping[str, Any]
+
+
+@contextlib.asynccontextmanager
+async def local_coordinator(name: str, *, drive: bool) -> AsyncIterator[httpx.AsyncClient]:
+    """A coordinator on the settings' fabric; with ``drive`` it looks after unfinished runs."""
+    settings = CoordinatorSettings()
+    fabric = open_fabric(FabricSettings())
+    prices = load_prices(settings.prices)
+    coordinator = Coordinator(fabric, open_ledger(settings), prices=prices)
+    # Who holds the fabric's credential needs no token.
+    local = Principal(name=name, access=Access.OPERATOR, key=f"local:{name}", signed_in=False)
+    app = create_app(
+        coordinator,
+        tick_s=None,
+        guard=Guard(unsigned=local),
+        switches=read_switches(settings.switches_file),
+    )
+    loop = asyncio.create_task(coordinator.run_forever(settings.tick_s)) if drive else None
+    transport = InProcessTransport(app)
+    try:
+        async with httpx.AsyncClient(transport=transport, base_url="http://in-process") as http:
+            yield http
+    finally:
+        if loop is not None:
+            loop.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await loop
+        await fabric.close()
 
 
 class InProcessTransport(httpx.AsyncBaseTransport):

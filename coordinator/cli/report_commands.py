@@ -1,6 +1,5 @@
 """The commands that turn a run into files: report, export, chart."""
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -11,6 +10,7 @@ from coordinator.cli.client import Client
 from coordinator.cli.connection import RunArgument, resolve_run, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json
+from coordinator.cli.saved_files import save, save_chart
 from coordinator.cli.suggest import complete_chart
 from coordinator.views.charts import Theme
 from coordinator.views.exports import TABLES, Format
@@ -48,7 +48,7 @@ def report(
     found, body = run(api, work)
     if chosen is ReportFormat.PDF:
         body = _pdf(body.decode())
-    _save(body, output or Path(f"{found}.{chosen.value}"))
+    save(body, output or Path(f"{found}.{chosen.value}"))
 
 
 def export(
@@ -88,7 +88,7 @@ def export(
         if len(files) > 1 and output is not None:
             output.mkdir(parents=True, exist_ok=True)
         many = output is None or len(files) > 1 or output.is_dir()
-        _save(body, (output or Path()) / called if many and str(output) != "-" else output)
+        save(body, (output or Path()) / called if many and str(output) != "-" else output)
 
 
 def chart(
@@ -140,30 +140,6 @@ def _list(*, as_json: bool) -> None:
     print_table("", ["chart", "of a", "what it shows"], rows)
 
 
-def save_chart(made: dict[str, Any], output: Path, *, width: int, height: int) -> None:
-    """Write a chart into a file by its ending."""
-    import json
-
-    from coordinator.views.browser import BrowserError, paint_png
-
-    figure: dict[str, Any] = made["figure"]
-    match output.suffix:
-        case ".json":
-            _save(json.dumps(figure).encode(), output)
-        case ".svg":
-            from coordinator.views.charts.svg import alone
-
-            _save(alone(figure, width=width, height=height).encode(), output)
-        case ".png":
-            try:
-                body = paint_png(figure, width=width, height=height, scale=2.0)
-            except BrowserError as error:
-                stop(str(error), Exit.CANNOT_RUN)
-            _save(body, output)
-        case other:
-            stop(f"--output {output}: ending {other!r} is not .png, .svg or .json", Exit.USAGE)
-
-
 def _pdf(page: str) -> bytes:
     from coordinator.views.browser import BrowserError, print_pdf
 
@@ -183,14 +159,3 @@ def _by_ending(output: Path | None, formats: type[_F]) -> _F | None:
         return formats(output.suffix[1:].lower())
     except ValueError:
         return None
-
-
-def _save(body: bytes, output: Path | None) -> None:
-    if output is None or str(output) == "-":
-        sys.stdout.buffer.write(body)
-        return
-    try:
-        output.write_bytes(body)
-    except OSError as error:
-        stop(f"--output {output}: {error.strerror}; name a file that can be written", Exit.USAGE)
-    typer.echo(f"wrote {output} ({len(body) / 1e3:.0f} kB)", err=True)

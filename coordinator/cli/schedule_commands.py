@@ -13,9 +13,9 @@ from coordinator.cli.connection import operator_name, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json
 from coordinator.core.plan.schedule import BadSchedule, MissedPolicy, Overlap, check
-from coordinator.runs.coordinator import utc_now
 from coordinator.views.answers import ScheduleView
 from coordinator.views.requests import ScheduleRequest
+from exchange.troubles import utc_now
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -15,7 +15,7 @@ from coordinator.cli.connection import operator_name, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json
 from coordinator.cli.quantities import parse_rate, parse_time
-from coordinator.cli.report_commands import save_chart
+from coordinator.cli.saved_files import save_chart
 from coordinator.core import words
 from coordinator.studies.study import (
     AB,

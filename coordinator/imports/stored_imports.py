@@ -1,6 +1,7 @@
 """Keeps imports as runs: values beside the plan, shown only when all is stored."""
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import assert_never
@@ -11,12 +12,28 @@ from coordinator.core.judge.summary import RunSummary, canonical
 from coordinator.core.live.status import RunStatus
 from coordinator.core.plan.spec import Plan
 from coordinator.device.ledgers import dump_ledger
+from coordinator.imports.import_answers import (
+    ImportedBurst,
+    ImportedRecordings,
+    ImportedTable,
+    describe,
+)
 from coordinator.imports.import_requests import Imported, OriginalTable, Recordings
 from coordinator.imports.import_runs import ImportedState, Measured, stand, summarise
-from coordinator.imports.original_runs import measure_table, plan_table, stand_table
+from coordinator.imports.original_runs import (
+    describe_table,
+    measure_table,
+    plan_table,
+    stand_table,
+)
 from coordinator.imports.recordings import measure_recordings, plan_recordings, stand_recordings
+from coordinator.runs.listing import outcome_of
+from coordinator.runs.run_ids import new_run_id
 from exchange.messages import Control
 from exchange.records import Document, Records, RunHeader
+
+log = logging.getLogger(__name__)
+
 
 _IMPORTED: TypeAdapter[Imported] = TypeAdapter(Imported)
 
@@ -52,6 +69,42 @@ def stand_import(imported: Imported) -> Sequence[ImportedState]:
             return stand_recordings(imported)
         case _:
             assert_never(imported)
+
+
+async def keep_table(records: Records, table: OriginalTable, now: datetime) -> ImportedTable:
+    """Make a run of one of the original's tables.
+
+    Raises :class:`~coordinator.scenarios.BadScenario` for fields that cannot be set.
+    """
+    return describe_table(table, await _keep(records, table, now))
+
+
+async def keep_recordings(
+    records: Records, imported: Recordings, now: datetime
+) -> ImportedRecordings:
+    """Make one run of iperf3's own files.
+
+    Raises :class:`~coordinator.imports.BadFile` when none holds a test, and ``BadScenario`` for
+    fields that cannot be set.
+    """
+    summary = await _keep(records, imported, now)
+    return ImportedRecordings(
+        run_id=summary.run_id,
+        verdict=summary.verdict,
+        labels=imported.labels,
+        files=tuple(describe(recording) for recording in imported.recordings),
+        bursts=tuple(ImportedBurst.of(burst) for burst in summary.bursts),
+        findings=summary.findings,
+    )
+
+
+async def _keep(records: Records, imported: Imported, now: datetime) -> RunSummary:
+    name = "original" if isinstance(imported, OriginalTable) else "iperf3"
+    plan = await asyncio.to_thread(plan_import, imported, new_run_id(name, now), now)
+    summary = await save_import(records, plan, imported)
+    await records.private.save_outcome(plan.run_id, outcome_of(summary, cancelled=False))
+    log.info("run imported", extra={"action": "import", "run_id": plan.run_id})
+    return summary
 
 
 async def save_import(records: Records, plan: Plan, imported: Imported) -> RunSummary:

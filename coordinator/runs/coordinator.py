@@ -10,63 +10,49 @@ import asyncio
 import logging
 import math
 import re
-import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, Protocol
 
-from coordinator.core.judge.comparison import Comparison
 from coordinator.core.judge.course import Course
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.progress import Progress
 from coordinator.core.live.status import COLLECT_S, BurstStatus, RunState, RunStatus, due_at
-from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
+from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.plan.cost_estimate import OverBudget, estimate
 from coordinator.core.plan.meter import basis
 from coordinator.core.plan.planner import live
 from coordinator.core.plan.planner import plan as make_plan
 from coordinator.core.plan.price import Prices
-from coordinator.core.plan.spec import Burst, Plan, RunSpec
+from coordinator.core.plan.spec import Plan, RunSpec
 from coordinator.device.ledgers import LedgerSource
 from coordinator.device.ledgers.settle import Settling
-from coordinator.imports.import_answers import (
-    ImportedBurst,
-    ImportedRecordings,
-    ImportedTable,
-    describe,
-)
-from coordinator.imports.import_requests import Imported, OriginalTable, Recordings
-from coordinator.imports.original_runs import describe_table
+from coordinator.imports.import_requests import Imported
 from coordinator.imports.stored_imports import (
     import_status,
     load_import,
-    plan_import,
     recompute_import,
-    save_import,
 )
 from coordinator.prices import load as load_prices
-from coordinator.refusals import NoRaw, RunIsOver, RunNotOver, UnknownRun
+from coordinator.refusals import RunIsOver, UnknownRun
 from coordinator.runs.closing import Closing
 from coordinator.runs.dead_letter_queue import DeadLetters
 from coordinator.runs.dispatch import Dispatch
-from coordinator.runs.evidence_rows import read_evidence
 from coordinator.runs.leases import Leases, first_lease_until
 from coordinator.runs.listing import outcome_of
 from coordinator.runs.own_troubles import watch_queue
-from coordinator.runs.raw_output import read_raw
 from coordinator.runs.replacements import Replacements
 from coordinator.runs.retention import Pruned, PruneRequest, prune
+from coordinator.runs.run_ids import new_run_id
 from coordinator.runs.run_states import RunStates
-from coordinator.runs.stored import dump_fleet, read_fleet, read_ledger
-from coordinator.views.answers import Recomputed, hold_against
-from coordinator.views.groups import Run, compare_runs
-from coordinator.views.requests import CompareRequest, Selection
+from coordinator.runs.stored import dump_fleet, read_ledger
 from exchange.background import keep_going
 from exchange.fabric import Fabric
-from exchange.messages import Control, Presence, Side, TroubleKind
+from exchange.messages import Control, Presence, TroubleKind
 from exchange.ports import ExchangeError, ExchangeUnavailable
 from exchange.records import Document, RunHeader
+from exchange.troubles import utc_now
 
 log = logging.getLogger(__name__)
 
@@ -79,16 +65,6 @@ class Companion(Protocol):
 
     async def run_forever(self, tick_s: float) -> None:
         """Work until cancelled, with ``tick_s`` between two looks; wait outages out."""
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
-def new_run_id(scenario: str, now: datetime) -> str:
-    """Sorts by time, names the scenario, and does not collide: ``20261120-114500-smoke-7f3a``."""
-    name = scenario.replace(".", "-")[:36].strip("-")
-    return f"{now:%Y%m%d-%H%M%S}-{name}-{secrets.token_hex(2)}"
 
 
 class Coordinator:
@@ -236,42 +212,6 @@ class Coordinator:
         await self._dispatch.take_off(plan)
         log.info("run cancelled", extra={"action": "cancel", "run_id": run_id})
 
-    # Imports ----------------------------------------------------------------------------------
-
-    async def import_table(self, table: OriginalTable) -> ImportedTable:
-        """Make a run of one of the original's tables.
-
-        Raises :class:`~coordinator.scenarios.BadScenario` for fields that cannot be set.
-        """
-        return describe_table(table, await self._import(table))
-
-    async def import_recordings(self, imported: Recordings) -> ImportedRecordings:
-        """Make one run of iperf3's own files.
-
-        Raises :class:`~coordinator.imports.BadFile` when none holds a test, and ``BadScenario``
-        for fields that cannot be set.
-        """
-        summary = await self._import(imported)
-        return ImportedRecordings(
-            run_id=summary.run_id,
-            verdict=summary.verdict,
-            labels=imported.labels,
-            files=tuple(describe(recording) for recording in imported.recordings),
-            bursts=tuple(ImportedBurst.of(burst) for burst in summary.bursts),
-            findings=summary.findings,
-        )
-
-    async def _import(self, imported: Imported) -> RunSummary:
-        now = self._now()
-        name = "original" if isinstance(imported, OriginalTable) else "iperf3"
-        run_id = new_run_id(name, now)
-        plan = await asyncio.to_thread(plan_import, imported, run_id, now)
-        summary = await save_import(self._records, plan, imported)
-        self._plans[run_id] = plan
-        await self._records.private.save_outcome(run_id, outcome_of(summary, cancelled=False))
-        log.info("run imported", extra={"action": "import", "run_id": run_id})
-        return summary
-
     async def _imported(self, run_id: str) -> Imported | None:
         """The values that a run was imported from; None for a run of our own."""
         if run_id in self._own:
@@ -326,36 +266,6 @@ class Coordinator:
         document = await self._records.private.read_document(run_id, Document.RUN)
         return None if document is None else RunSummary.model_validate_json(document)
 
-    async def recomputed(self, run_id: str) -> Recomputed:
-        """The verdict from the stored rows alone, held against the stored one byte for byte.
-
-        Raises :class:`UnknownRun`, :class:`RunNotOver`.
-        """
-        summary = await self.recompute(run_id)
-        stored = await self._records.private.read_document(run_id, Document.RUN)
-        if summary is None or stored is None:
-            raise RunNotOver(run_id)
-        return hold_against(stored, summary)
-
-    async def compare(self, request: CompareRequest) -> Comparison:
-        """Two groups of bursts side by side.
-
-        Raises :class:`UnknownRun`, :class:`RunNotOver` and
-        :class:`~coordinator.refusals.EmptyGroup`.
-        """
-        a, b = [await self._runs_of(selection) for selection in (request.a, request.b)]
-        return compare_runs(request, a, b)
-
-    async def _runs_of(self, selection: Selection) -> list[Run]:
-        runs = []
-        for run_id in selection.run_ids:
-            summary = await self.summary(run_id)
-            if summary is None:
-                raise RunNotOver(run_id)
-            plan, fleet = await self.read_plan(run_id), await read_fleet(self._records, run_id)
-            runs.append(Run(plan=plan, summary=summary, fleet=fleet))
-        return runs
-
     async def progress(self, run_id: str) -> Progress:
         """The newest begun burst, second by second. Raises :class:`UnknownRun`."""
         plan = await self.read_plan(run_id)
@@ -369,51 +279,16 @@ class Coordinator:
             return summary.course
         return await self._states.course(plan)
 
-    async def raw(self, run_id: str, pair: str, burst_index: int, side: Side) -> bytes:
-        """What the engine at one end of a pair wrote during one burst, to the byte.
-
-        ``pair`` is a name or a number from 1. Raises :class:`UnknownRun`, :class:`NoRaw`.
-        """
-        plan = await self.read_plan(run_id)
-        called = {name: p for p in plan.pairs for name in (p.name, str(p.index + 1))}
-        if pair not in called:
-            raise NoRaw(f"pair {pair}: not in run {run_id}, which has {len(plan.pairs)} pairs")
-        if burst_index >= len(plan.bursts):
-            raise NoRaw(
-                f"burst {burst_index + 1}: not in run {run_id}, which has {len(plan.bursts)}"
-            )
-        text = await read_raw(self._records, plan, burst_index, called[pair].index, side)
-        if text is None:
-            why = "its agent never ran, died, or has not delivered it yet"
-            where = f"run {run_id}, burst {burst_index + 1}, {called[pair].name}"
-            raise NoRaw(f"{where}: no {side} output: {why}")
-        return text
-
-    async def runs(self, *, limit: int, before_at: datetime | None = None) -> list[RunHeader]:
-        """The newest runs."""
-        return [h async for h in self._records.private.list_runs(limit=limit, before_at=before_at)]
-
     @property
     def has_ledger(self) -> bool:
         """Whether runs are held against a firewall's own figures."""
         return self._settling is not None
-
-    async def open_runs(self) -> Sequence[str]:
-        """The ids of all runs without a verdict, however old; the newest first."""
-        return await self._records.private.list_open()
-
-    async def presences(self) -> Sequence[Presence]:
-        return await self._records.fleet.read_presences()
 
     # What viewers are told (coordinator.views.feeds) ------------------------------------------
 
     def now(self) -> datetime:
         """The coordinator's clock."""
         return self._now()
-
-    async def evidence(self, plan: Plan, burst: Burst) -> BurstEvidence:
-        """Everything the table holds of a burst just now."""
-        return await read_evidence(self._records, plan, burst)
 
     async def ledger_so_far(self, plan: Plan) -> tuple[FirewallLedger | None, float]:
         """The firewall's figures as they are now, and the seconds in which they may change.
@@ -481,7 +356,7 @@ class Coordinator:
         What fails for one run is logged, and the others go on; an outage is raised in the end, as
         ``ExchangeUnavailable``.
         """
-        run_ids = await self.open_runs()
+        run_ids = await self._records.private.list_open()
         self._under_way = set(run_ids)
         outage: ExchangeUnavailable | None = None
         for run_id in run_ids:

@@ -13,7 +13,8 @@ from typing import Final
 
 from coordinator.core.plan.spec import RunSpec
 from coordinator.refusals import KeyReused, LaunchUnderWay, UnknownRun
-from coordinator.runs.coordinator import Coordinator, new_run_id
+from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.run_ids import new_run_id
 from exchange.messages import Message, RunId, UtcDatetime
 from exchange.ports import EntityExists, Table
 from exchange.records.keys import LAUNCHES

@@ -5,8 +5,29 @@ from datetime import timedelta
 
 from coordinator.core.measure.evidence import HOLD_MAX_S, join_tests
 from coordinator.core.plan.spec import Plan
+from coordinator.refusals import NoRaw
 from exchange.messages import Side
 from exchange.records import Records
+
+
+async def find_raw(records: Records, plan: Plan, pair: str, burst_index: int, side: Side) -> bytes:
+    """What the engine at one end of a pair wrote during one burst, to the byte.
+
+    ``pair`` is a name or a number from 1. Raises :class:`~coordinator.refusals.NoRaw`.
+    """
+    called = {name: p for p in plan.pairs for name in (p.name, str(p.index + 1))}
+    if pair not in called:
+        raise NoRaw(f"pair {pair}: not in run {plan.run_id}, which has {len(plan.pairs)} pairs")
+    if burst_index >= len(plan.bursts):
+        raise NoRaw(
+            f"burst {burst_index + 1}: not in run {plan.run_id}, which has {len(plan.bursts)}"
+        )
+    text = await read_raw(records, plan, burst_index, called[pair].index, side)
+    if text is None:
+        why = "its agent never ran, died, or has not delivered it yet"
+        where = f"run {plan.run_id}, burst {burst_index + 1}, {called[pair].name}"
+        raise NoRaw(f"{where}: no {side} output: {why}")
+    return text
 
 
 async def read_raw(

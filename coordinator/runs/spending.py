@@ -104,7 +104,7 @@ class Budgets:
 
     async def tick(self) -> None:
         """One look at every run that has a budget and goes on; none waits behind another's rows."""
-        open_runs = await self._coordinator.open_runs()
+        open_runs = await self._records.private.list_open()
         guards = {
             run_id: partial(self._try, run_id) for run_id in open_runs if run_id not in self._done
         }

@@ -18,7 +18,7 @@ from typing import Final
 from coordinator.core.plan.planner import Infeasible, first_start
 from coordinator.core.plan.spec import RunSpec
 from coordinator.refusals import BadStudy, RunIsOver, UnknownRun, UnknownStudy
-from coordinator.runs.coordinator import Coordinator, utc_now
+from coordinator.runs.coordinator import Coordinator
 from coordinator.scenarios import ScenarioError
 from coordinator.studies.conclude import comparison_wanted, conclude, result_of
 from coordinator.studies.study import AB, Matrix, Search, Study, StudySpec, Trial, TrialResult
@@ -26,11 +26,13 @@ from coordinator.studies.switch import Switch, SwitchError
 from coordinator.studies.trials import next_trial
 from coordinator.studies.turns import Turns, other_runs
 from coordinator.views.cursors import make_cursor, parse_cursor
+from coordinator.views.groups import compare_stored
 from exchange.engines import engines, measures
 from exchange.messages import Traffic
 from exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table
 from exchange.records.keys import STUDIES
 from exchange.records.shelf import Shelf
+from exchange.troubles import utc_now
 
 HOLD_S: Final = 30.0  # s without a word until another coordinator takes a study over
 FEASIBLE_WITHIN_S: Final = 60.0  # s for agents of the trial before to be idle again
@@ -370,7 +372,7 @@ class Studies:
         if (left := await self._rest(study)) is not None:
             problem = left if problem is None else f"{problem}; {left}"
         wanted = comparison_wanted(study.spec, study.results)
-        comparison = None if wanted is None else await self._coordinator.compare(wanted)
+        comparison = None if wanted is None else await compare_stored(self._coordinator, wanted)
         ending = {
             "ended_at": self._now(),
             "problem": problem,

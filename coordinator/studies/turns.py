@@ -67,7 +67,8 @@ async def other_runs(
     """Runs outside the study that cross the device within one of the spans, and until when."""
     found: dict[str, datetime] = {}
     first_at, last_at = min(start for start, _ in spans), max(end for _, end in spans)
-    headers = await coordinator.runs(limit=RUNS_LOOKED_AT)
+    records = coordinator.fabric.records.private
+    headers = [header async for header in records.list_runs(limit=RUNS_LOOKED_AT)]
     apart = {
         header.run_id
         for header in headers
@@ -75,7 +76,10 @@ async def other_runs(
         or (header.outcome is not None and header.outcome.ended_at <= first_at)
     }
     run_ids = dict.fromkeys(
-        [*(header.run_id for header in headers), *await coordinator.open_runs()]
+        [
+            *(header.run_id for header in headers),
+            *await records.list_open(),
+        ]
     )
     for run_id in run_ids:
         if run_id in apart or run_id.startswith(f"{study_id}-"):

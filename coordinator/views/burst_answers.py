@@ -14,8 +14,10 @@ from coordinator.views.answers import (
     BurstEntry,
     BurstReconciliation,
     PairEntry,
+    Recomputed,
     RunReconciliation,
     RunVerdict,
+    hold_against,
 )
 from coordinator.views.cursors import BadCursor, make_cursor, parse_cursor
 from exchange.messages import Phase
@@ -177,3 +179,15 @@ async def _full_summary(
     records = coordinator.fabric.records
     document = await records.private.read_document(run_id, Document.BURST, burst_index)
     return None if document is None else BurstSummary.model_validate_json(document)
+
+
+async def recomputed(coordinator: Coordinator, run_id: str) -> Recomputed:
+    """The verdict from the stored rows alone, held against the stored one byte for byte.
+
+    Raises ``UnknownRun``, ``RunNotOver``.
+    """
+    summary = await coordinator.recompute(run_id)
+    stored = await coordinator.fabric.records.private.read_document(run_id, Document.RUN)
+    if summary is None or stored is None:
+        raise RunNotOver(run_id)
+    return hold_against(stored, summary)

@@ -39,6 +39,7 @@ from coordinator.core.plan.spec import Burst, Plan
 from coordinator.device.ledgers import LedgerError
 from coordinator.refusals import TooManyViewers, UnknownBurst, UnknownRun
 from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.evidence_rows import read_evidence
 from coordinator.runs.stored import read_measured
 from exchange.ports import ExchangeError
 
@@ -207,7 +208,7 @@ class Feed:
             )
         if stands.phase is BurstPhase.OVER and summary is not None:
             return empty_picture(plan, burst)
-        evidence = await coordinator.evidence(plan, burst)
+        evidence = await read_evidence(coordinator.fabric.records, plan, burst)
         now = coordinator.now()
         return await asyncio.to_thread(picture_so_far, plan, evidence, self._ledger, now)
 

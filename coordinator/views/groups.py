@@ -1,4 +1,4 @@
-"""Groups of bursts to compare: which bursts, and what besides was fixed. Pure."""
+"""Groups of bursts to compare: which bursts, and what besides was fixed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,9 @@ from coordinator.core.judge.conditions import conditions_of
 from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.plan.spec import Plan
 from coordinator.imports.original_runs import SCENARIO as TABLE_SCENARIO
-from coordinator.refusals import EmptyGroup
+from coordinator.refusals import EmptyGroup, RunNotOver
+from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.stored import read_fleet
 from coordinator.views.requests import CompareRequest, Selection
 from exchange.messages import Presence
 
@@ -25,6 +27,23 @@ class Run:
     plan: Plan
     summary: RunSummary
     fleet: Sequence[Presence] = ()  # the agents at its launch; empty: imported
+
+
+async def compare_stored(coordinator: Coordinator, request: CompareRequest) -> Comparison:
+    """Two groups of bursts side by side. Raises ``UnknownRun``, ``RunNotOver``, ``EmptyGroup``."""
+    a, b = [await _runs_of(coordinator, selection) for selection in (request.a, request.b)]
+    return compare_runs(request, a, b)
+
+
+async def _runs_of(coordinator: Coordinator, selection: Selection) -> list[Run]:
+    runs = []
+    for run_id in selection.run_ids:
+        summary = await coordinator.summary(run_id)
+        if summary is None:
+            raise RunNotOver(run_id)
+        fleet = await read_fleet(coordinator.fabric.records, run_id)
+        runs.append(Run(plan=await coordinator.read_plan(run_id), summary=summary, fleet=fleet))
+    return runs
 
 
 def compare_runs(

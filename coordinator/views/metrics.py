@@ -111,7 +111,8 @@ class Snapshot:
 
 async def take_snapshot(coordinator: Coordinator, budgets: Budgets) -> Snapshot:
     """Read what one scrape needs. Raises ``ExchangeError``."""
-    headers = await coordinator.runs(limit=_RUNS_LOOKED_AT)
+    records = coordinator.fabric.records
+    headers = [header async for header in records.private.list_runs(limit=_RUNS_LOOKED_AT)]
     unfinished = [header for header in headers if header.outcome is None]
     header, status = await _shown(coordinator, unfinished, headers)
     progress = summary = scale = target = firewall = meter = None
@@ -134,7 +135,7 @@ async def take_snapshot(coordinator: Coordinator, budgets: Budgets) -> Snapshot:
     return Snapshot(
         now=coordinator.now(),
         ticked_at=coordinator.ticked_at,
-        presences=await coordinator.presences(),
+        presences=await coordinator.fabric.records.fleet.read_presences(),
         counts=await coordinator.fabric.queue.counts(),
         open_count=len(unfinished),
         header=header,

@@ -14,6 +14,7 @@ from coordinator.runs import spending
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.run_states import ClosedBurst
 from coordinator.runs.spending import DECIDE_S, LOOK_S, Budgets
+from coordinator.views.burst_answers import recomputed
 from exchange.embedded.embedded_queue import EmbeddedQueue
 from exchange.messages import Control, Flow, Interval, Side, Track
 from exchange.ports import Table
@@ -81,7 +82,7 @@ async def test_a_run_above_its_budget_is_refused_before_anything_is_stored(
     dear = SOAK.model_copy(update={"budget_usd": 0.1})
     with pytest.raises(OverBudget, match=r"budget_usd: .* over its budget of \$0.10; raise"):
         await coordinator.launch(dear, by="tester")
-    assert await coordinator.runs(limit=10) == []
+    assert [run async for run in coordinator.fabric.records.private.list_runs()] == []
 
 
 async def test_a_soak_stops_before_the_burst_that_would_cross_its_budget(
@@ -120,7 +121,7 @@ async def test_a_soak_stops_before_the_burst_that_would_cross_its_budget(
     (finding,) = [found for found in summary.findings if found.id == "budget"]
     assert "2 of 4 bursts ran" in finding.sentence
     assert "over the budget of $5.00" in finding.sentence
-    assert (await coordinator.recomputed(run_id)).summary.findings == summary.findings
+    assert (await recomputed(coordinator, run_id)).summary.findings == summary.findings
 
 
 async def upload(coordinator: Coordinator, plan: Plan, burst_index: int, payload: float) -> None:
@@ -164,7 +165,8 @@ async def test_a_run_whose_rows_do_not_answer_keeps_no_other_from_its_end(
 ) -> None:
     plan = await coordinator.launch(SOAK, by="tester", run_id="good")
     await coordinator.launch(SOAK, by="tester", run_id="stuck")
-    assert list(await coordinator.open_runs())[-1] == "good"  # the last to be looked at
+    # The last to be looked at.
+    assert list(await coordinator.fabric.records.private.list_open())[-1] == "good"
     for burst_index in range(2):
         await upload(coordinator, plan, burst_index, 0.4 * GIGABYTE)
     put_forward(coordinator, (plan.bursts[2].planned_start_at - NOW).total_seconds() - 2)

@@ -86,7 +86,10 @@ class Site:
         return [row.state.value for row in await self.history()]
 
     async def run_ids(self) -> list[str]:
-        return [run.run_id for run in await self.twins[0].coordinator.runs(limit=1000)]
+        return [
+            run.run_id
+            async for run in self.twins[0].coordinator.fabric.records.private.list_runs(limit=1000)
+        ]
 
 
 @pytest.fixture

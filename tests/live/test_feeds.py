@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from coordinator.core.live.status import RunStatus
+from coordinator.imports.stored_imports import keep_table
 from coordinator.refusals import TooManyViewers, UnknownRun
-from coordinator.runs.coordinator import Coordinator, utc_now
+from coordinator.runs.coordinator import Coordinator
 from coordinator.scenarios import load
 from coordinator.views.feeds import Event, Feed, Feeds
 from exchange.fabric import FabricSettings, open_fabric
@@ -27,6 +28,7 @@ from exchange.messages import (
     Side,
     Track,
 )
+from exchange.troubles import utc_now
 from tests.unit.coordinator.imports.tables import fleet, parse
 
 pytestmark = pytest.mark.live
@@ -149,7 +151,7 @@ async def test_viewers_share_one_look_and_take_up_where_they_stopped(
 async def test_a_stream_ends_with_the_verdict_and_one_of_a_finished_run_at_once(
     coordinator: Counting,
 ) -> None:
-    run_id = (await coordinator.import_table(parse(fleet(3, 2)))).run_id
+    run_id = (await keep_table(coordinator.fabric.records, parse(fleet(3, 2)), utc_now())).run_id
     feeds = Feeds(coordinator)
     feed = await feeds.open(run_id, 1)
     async with asyncio.timeout(20):

@@ -11,6 +11,7 @@ import pytest
 
 from coordinator.core.judge.summary import RunSummary
 from coordinator.runs.coordinator import Coordinator
+from coordinator.views.burst_answers import recomputed
 from exchange.fabric import FabricSettings, open_fabric
 from lab import clocks
 from lab.invariants import broken, left_behind, read_stored
@@ -53,7 +54,7 @@ async def check(data_path: Path, summary: RunSummary) -> list[str]:
         coordinator = Coordinator(fabric)
         plan = await coordinator.read_plan(summary.run_id)
         found = broken(await read_stored(fabric.records, plan, summary))
-        again = await coordinator.recomputed(summary.run_id)
+        again = await recomputed(coordinator, summary.run_id)
         return [*found, *again.differences]
     finally:
         await fabric.close()

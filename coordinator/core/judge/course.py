@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final, Protocol
 
-from coordinator.core.judge.judge import Finding
+from coordinator.core.judge.finding import Finding
 from coordinator.core.measure.disruptions import (
     Availability,
     Disruption,

@@ -10,11 +10,13 @@ Three rules make a pass mean something:
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from enum import StrEnum
-from typing import Final, Literal, assert_never
+from typing import Final, assert_never
 
 from coordinator.core import words
 from coordinator.core.goals import GOALS, Goal, Teller
+from coordinator.core.judge.finding import Finding as Finding
+from coordinator.core.judge.finding import Severity as Severity
+from coordinator.core.judge.finding import Verdict as Verdict
 from coordinator.core.judge.limiter import Limiter, LimiterName
 from coordinator.core.judge.reconcile import Reconciliation
 from coordinator.core.measure.aggregate import CliffSummary, FlowSummary, PairSummary, Window
@@ -26,27 +28,8 @@ from coordinator.core.measure.unsteady_clocks import UnsteadyClocks
 from coordinator.core.plan.spec import Layer, RunSpec
 from exchange.messages import Message
 
-
-class Verdict(StrEnum):
-    PASS = "pass"  # noqa: S105  # a verdict, not a password
-    FAIL = "fail"
-    INCONCLUSIVE = "inconclusive"
-
-
-Severity = Literal["problem", "warning", "note"]
 WHOLE_RATIO: Final = 0.9999  # of planned pair-seconds: nothing to speak of is missing
 UNANSWERED_RATIO: Final = 0.9  # of a pair's probes lost: what is left says nothing of the path
-
-
-class Finding(Message):
-    """One thing a reader must know, with its numbers and what to do."""
-
-    id: str
-    kind: Literal["verdict", "cause", "context"]  # concluded, why, and to bear in mind
-    severity: Severity
-    weight: float  # findings are ordered by it, heaviest first
-    sentence: str
-    next_step: str | None = None
 
 
 class BurstFigures(Message):

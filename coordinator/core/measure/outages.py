@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from coordinator.core.judge.judge import Finding
+from coordinator.core.judge.finding import Finding
 from coordinator.core.measure.evidence import BurstEvidence
 from exchange.messages import Message, Trouble, TroubleKind, UtcDatetime
 

@@ -16,7 +16,7 @@ from coordinator.core.plan.spec import Burst, Plan
 from coordinator.imports.original_runs import SCENARIO as TABLES_SCENARIO
 from coordinator.refusals import BurstNotOver, RunNotOver, UnknownRun
 from coordinator.runs.stored import read_fleet, read_ledger, whole_summary
-from coordinator.views.charts import BurstView
+from coordinator.views.charts.chart_inputs import BurstView
 from coordinator.views.charts.stored_views import read_burst_view
 from exchange.messages import JobReport, Presence, ServerTest
 from exchange.records import Document, Records, RunHeader

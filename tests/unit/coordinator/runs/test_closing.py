@@ -10,6 +10,7 @@ import pytest
 from coordinator.core.live.status import due_at
 from coordinator.core.plan.spec import Burst, Plan
 from coordinator.runs.coordinator import Coordinator
+from coordinator.views.burst_answers import recomputed
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control
 from exchange.records import RunHeader
@@ -72,5 +73,5 @@ async def test_rows_that_an_outage_held_up_are_in_the_verdict(fabric: Fabric) ->
     summary = await coordinator.summary(plan.run_id)
     assert summary is not None
     assert all(pair.joined_by is not None for burst in summary.bursts for pair in burst.pairs)
-    again = await coordinator.recomputed(plan.run_id)
+    again = await recomputed(coordinator, plan.run_id)
     assert again.differences == ()

@@ -133,7 +133,7 @@ async def test_an_old_run_is_looked_after_however_many_came_after_it(
     clock.at = due_at(plan.bursts[-1]) + timedelta(seconds=1)
     await heir.tick()
     assert await heir.summary(plan.run_id) is not None
-    assert await heir.open_runs() == []
+    assert await fabric.records.private.list_open() == []
 
 
 async def test_a_run_that_is_gone_is_not_looked_for_again(fabric: Fabric, clock: Clock) -> None:
@@ -143,7 +143,7 @@ async def test_a_run_that_is_gone_is_not_looked_for_again(fabric: Fabric, clock:
     heir = Coordinator(fabric, now=clock)
     await heir.tick()
     await heir.tick()
-    assert plan.run_id not in await heir.open_runs()
+    assert plan.run_id not in await fabric.records.private.list_open()
 
 
 async def test_what_the_queue_refuses_of_one_run_stops_no_other(
@@ -191,7 +191,7 @@ async def test_a_run_is_judged_while_its_messages_cannot_be_taken_off(
     monkeypatch.setattr(fabric.queue, "cancel", cancel)
     await coordinator.tick()
     assert len(taken) == 2  # one pair, two bursts
-    assert await coordinator.open_runs() == []
+    assert await fabric.records.private.list_open() == []
 
 
 async def test_many_bursts_are_queued_over_several_looks(fabric: Fabric, clock: Clock) -> None:

@@ -85,7 +85,7 @@ class Place:
         await self.coordinator.tick()
 
     async def run_count(self) -> int:
-        return len(await self.coordinator.runs(limit=50))
+        return len([run async for run in self.coordinator.fabric.records.private.list_runs()])
 
     async def until_ended(self, study_id: str, *carriers: Studies) -> Study:
         """Tick whoever carries studies on, a few seconds apart."""

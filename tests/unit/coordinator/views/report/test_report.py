@@ -14,6 +14,7 @@ import pytest
 from coordinator import scenarios
 from coordinator.api import create_app
 from coordinator.core.judge.summary import RunSummary
+from coordinator.imports.stored_imports import keep_table
 from coordinator.refusals import RunNotOver, UnknownRun
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.stored import read_fleet
@@ -300,8 +301,7 @@ async def test_the_api_serves_html_and_json(fabric: Fabric) -> None:
 async def test_an_imported_table_is_said_to_hold_means_and_no_seconds(fabric: Fabric) -> None:
     said = "one mean for each pair and burst"
     assert said not in section(build(await sourced(fabric)), "charts")
-    coordinator = Coordinator(fabric)
-    imported = await coordinator.import_table(tables.parse(tables.fleet(3, 2)))
+    imported = await keep_table(fabric.records, tables.parse(tables.fleet(3, 2)), NOW)
     source = await gather(fabric.records, imported.run_id, NOW)
     charts = section(build(source), "charts")
     assert said in charts
