@@ -11,7 +11,8 @@ from typing import Any
 
 import httpx
 
-from coordinator.api import Guard, create_app
+from coordinator.api.app import create_app
+from coordinator.api.door import Guard
 from coordinator.auth.principal import Access, Principal
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.device.ledgers import open_ledger
