@@ -1,0 +1,71 @@
+"""Runs that an earlier Broadside stored and judged: every figure and verdict recomputes.
+
+``tests/data/stored`` holds their rows, a JSON line each: real fleets on loopback (TCP both ways,
+UDP, HTTP, a study's two rates; a coordinator killed, a run aborted) and a planted one with clients
+killed and a firewall's ledger. Sentences may be worded anew; numbers, states and what was found
+may not, unless what was stored was wrong.
+"""
+
+import base64
+import gzip
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.core.judge.summary import RunSummary, canonical
+from coordinator.runs.coordinator import Coordinator
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.ports import Entity, Value
+from exchange.records import Document
+
+STORED = sorted((Path(__file__).parents[3] / "data" / "stored").glob("*.jsonl.gz"))
+WORDS = ("sentence", "next_step", "advice", "evidence", "how", "header_how")
+
+
+def value(told: Any) -> Value:
+    if not isinstance(told, dict):
+        return told  # type: ignore[no-any-return]  # JSON's other values are a row's
+    if "at" in told:
+        return datetime.fromisoformat(told["at"])
+    return base64.b64decode(told["base64"])
+
+
+async def load(fabric: Fabric, path: Path) -> None:
+    for line in gzip.decompress(path.read_bytes()).decode().splitlines():
+        table, partition, key, properties = json.loads(line)
+        row = Entity(
+            partition_key=partition,
+            row_key=key,
+            properties={name: value(told) for name, told in properties.items()},
+        )
+        await getattr(fabric, table).batch([row])
+
+
+def without_words(summary: bytes) -> object:
+    def kept(told: Any) -> Any:
+        if isinstance(told, dict):
+            return {name: kept(part) for name, part in told.items() if name not in WORDS}
+        return [kept(part) for part in told] if isinstance(told, list) else told
+
+    return kept(json.loads(summary))
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.name.partition(".")[0])
+async def test_what_was_stored_recomputes(path: Path, tmp_path: Path) -> None:
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+    try:
+        await load(fabric, path)
+        coordinator = Coordinator(fabric)
+        runs = [header.run_id async for header in fabric.records.private.list_runs()]
+        assert runs
+        for run_id in runs:
+            stored = await fabric.records.private.read_document(run_id, Document.RUN)
+            again = await coordinator.recompute(run_id)
+            assert stored is not None
+            assert isinstance(again, RunSummary)
+            assert without_words(canonical(again)) == without_words(stored)
+    finally:
+        await fabric.close()
