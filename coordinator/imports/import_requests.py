@@ -125,7 +125,7 @@ class Recording(Message):
     def _packed_unpacks(cls, packed: Mapping[Flow, str]) -> Mapping[Flow, str]:
         for flow, text in packed.items():
             try:
-                _unpacked(text)
+                unpack_intervals(base64.b64decode(text, validate=True))
             except (RecordUnreadable, ValueError) as error:
                 raise ValueError(f"{flow}: {error}") from error
         return packed
@@ -139,12 +139,13 @@ class Recording(Message):
         }
 
     @property
+    def chunks(self) -> Mapping[Flow, bytes]:
+        """Seconds as :mod:`exchange.chunks` packs them."""
+        return {flow: base64.b64decode(text, validate=True) for flow, text in self.packed.items()}
+
+    @property
     def intervals(self) -> Mapping[Flow, tuple[Interval, ...]]:
-        return {flow: _unpacked(text) for flow, text in self.packed.items()}
-
-
-def _unpacked(text: str) -> tuple[Interval, ...]:
-    return unpack_intervals(base64.b64decode(text, validate=True))
+        return {flow: unpack_intervals(data) for flow, data in self.chunks.items()}
 
 
 class Recordings(_Import):

@@ -14,7 +14,7 @@ from typing import Final
 
 from coordinator.core.judge.judge import Finding
 from coordinator.core.live.status import due_at
-from coordinator.core.measure.evidence import BurstEvidence, Joined, PairEvidence
+from coordinator.core.measure.evidence import BurstEvidence, Joined, PairEvidence, TrackColumns
 from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
 from coordinator.core.plan.spec import Burst, Pair, Plan
 from coordinator.imports import BadFile
@@ -28,6 +28,7 @@ from coordinator.imports.import_runs import (
     identifier,
     note_findings,
 )
+from coordinator.runs.chunk_columns import read_track
 from exchange.messages import (
     Direction,
     EngineReport,
@@ -36,9 +37,9 @@ from exchange.messages import (
     Protocol,
     ServerTest,
     Side,
-    Track,
     Traffic,
 )
+from exchange.second_rows import PackedChunk, PackedTrack
 
 SCENARIO: Final = "iperf3"
 LATE_AFTER_S: Final = 60.0
@@ -337,15 +338,17 @@ def _evidence(plan: Plan, burst: Burst, pair_index: int, test: _Test) -> PairEvi
     )
 
 
-def _tracks(recording: Recording | None) -> tuple[Track, ...]:
+def _tracks(recording: Recording | None) -> tuple[TrackColumns, ...]:
     if recording is None or recording.side is None or recording.first_data_at_s is None:
         return ()
     return tuple(
-        Track(
-            side=recording.side,
-            flow=flow,
-            first_data_at_s=recording.first_data_at_s,
-            intervals=intervals,
+        read_track(
+            PackedTrack(
+                side=recording.side,
+                flow=flow,
+                first_data_at_s=recording.first_data_at_s,
+                chunks=(PackedChunk(row=f"{recording.file}: {flow}", data=data),),
+            )
         )
-        for flow, intervals in recording.intervals.items()
+        for flow, data in recording.chunks.items()
     )

@@ -26,10 +26,11 @@ from exchange.second_rows import PackedChunk, PackedEnd, PackedTrack
 
 def end_columns(end: PackedEnd) -> tuple[tuple[TrackColumns, ...], HostColumns]:
     """Both kinds of seconds of one end. Raises ``RecordUnreadable``, which names the row."""
-    return tuple(_track(track) for track in end.tracks), _host(end.host)
+    return tuple(read_track(track) for track in end.tracks), _host(end.host)
 
 
-def _track(track: PackedTrack) -> TrackColumns:
+def read_track(track: PackedTrack) -> TrackColumns:
+    """One flow of one end. Raises ``RecordUnreadable``, which names the row."""
     chunks = [_Chunk(chunk) for chunk in track.chunks]
     start_s, end_s = _bounds(chunks)
 

@@ -33,9 +33,12 @@ def value(told: Any) -> Value:
     return base64.b64decode(told["base64"])
 
 
+def lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
+
+
 async def load(fabric: Fabric, path: Path) -> None:
-    for line in gzip.decompress(path.read_bytes()).decode().splitlines():
-        table, partition, key, properties = json.loads(line)
+    for table, partition, key, properties in lines(path):
         row = Entity(
             partition_key=partition,
             row_key=key,
