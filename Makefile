@@ -62,10 +62,13 @@ VM_LOCK := .tools/uv/bin/uv pip compile -c requirements.lock --generate-hashes -
 deploy-check: tools ## everything under deploy/, without Azure: Terraform, cloud-init, units, Docker
 	@$(BIN)/python -m deploy.check $(ARGS)
 
+rehearse: setup ## Azure in rehearsal: up, plan, scale, down of each example with the real Terraform and az
+	@$(BIN)/python -m deploy.rehearsal $(ARGS)
+
 wheelhouse: setup ## dist/broadside-bundle.tar.gz: what VMs without internet install
 	@$(BIN)/python deploy/azure/wheelhouse.py $(ARGS)
 
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo soak faults scenarios test lint types unit fuzz hunt bench lock deploy-check wheelhouse clean
+.PHONY: help setup tools demo soak faults scenarios test lint types unit fuzz hunt bench lock deploy-check rehearse wheelhouse clean

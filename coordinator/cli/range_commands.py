@@ -1,25 +1,43 @@
-"""``broadside up``, ``scale`` and ``down``: the range on Azure, by terraform and az.
+"""``broadside up``, ``scale``, ``park``, ``unpark``, ``down``: the range, by terraform and az.
 
 Thin on purpose: each prints the commands it runs, and ``--dry-run`` prints them alone. What they do
-is in ``deploy/azure``; what ``down`` adds is the proof that nothing is left.
+is in ``deploy/azure``. What they add: each finishes what a killed or failed one began, and ``down``
+proves that nothing is left.
 """
 
 import json
-import shlex
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, Final
 
 import typer
 
 from coordinator.cli.exits import Exit, stop
+from coordinator.cli.range_check import shortages, usd_a_day
+from coordinator.cli.terraform import (
+    RESUME,
+    Orphan,
+    ask,
+    ask_az,
+    attempt,
+    import_blocks,
+    needs,
+    orphans,
+    remember,
+    remembered,
+    run,
+    terraform,
+    variables_of,
+)
 
 DIRECTORY: Final = Path(__file__).parents[2] / "deploy" / "azure"
 FLEET_MAX: Final = 1000
 LOOK_PAUSE_S: Final = 10.0
+RESUMES_MAX: Final = 8  # an apply meets what is there layer by layer: a network, then its subnets
+UPLOAD_PATIENCE_S: Final = 300.0
+LOCK: Final = "-lock-timeout=10m"  # of a terraform that outlived the command that began it
 
 Directory = Annotated[
     Path, typer.Option(help="the Terraform directory", metavar="DIR", show_default=False)
@@ -31,6 +49,10 @@ Vars = Annotated[
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="one Terraform variable; may come again"),
+]
+Backend = Annotated[
+    Path | None,
+    typer.Option("--backend", metavar="FILE", help="where the state is: -backend-config of init"),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask before changing or destroying")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="print the commands and run none")]
@@ -44,6 +66,7 @@ class Standing:
     resource_group: str
     subscription_id: str
     scale_sets: tuple[str, ...]
+    own_group: bool  # whether the range made its resource group
 
     @property
     def place(self) -> list[str]:
@@ -54,15 +77,27 @@ def up(
     directory: Directory = DIRECTORY,
     variables: Vars = None,
     settings: Set = None,
+    backend: Backend = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="only say what quota or size the subscription lacks")
+    ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
     """Build the range, or bring it to what the variables say (`terraform apply`)."""
-    terraform = _terraform(directory)
-    given = _given(directory, variables, settings)
-    _run([*terraform, "init", "-input=false"], dry_run)
-    _run([*terraform, "apply", *given, *_approve(yes)], dry_run)
+    command = terraform(directory)
+    given = variables_of(directory, variables, settings)
+    (directory / RESUME).unlink(missing_ok=True)
+    state = [] if backend is None else [f"-backend-config={backend.resolve()}"]
+    run([*command, "init", "-input=false", *state], dry_run)
+    if check:
+        _check(directory, given)
+        return
     if not dry_run:
+        remember(directory, given)
+    _apply(directory, given, yes, dry_run)
+    if not dry_run:
+        _upload(directory)
         typer.echo("up; when you are done: broadside down")
 
 
@@ -72,16 +107,42 @@ def scale(
     dry_run: DryRun = False,
 ) -> None:
     """Set how many clients and how many servers there are: 30 before a test, 0 after it."""
-    standing = _standing(directory)
-    if standing is None:
-        stop(f"no range stands in {directory}'s state; run: broadside up", Exit.CANNOT_RUN)
-    capacity = ["--new-capacity", str(instances), "--no-wait"]
-    for name in standing.scale_sets:
-        _run(["az", "vmss", "scale", "--name", name, *standing.place, *capacity], dry_run)
-    for name in standing.scale_sets:
-        _run(["az", "vmss", "wait", "--name", name, *standing.place, "--updated"], dry_run)
+    standing = _must_stand(directory)
+    _scale(standing, instances, dry_run)
     if not dry_run:
         typer.echo(f"{' and '.join(standing.scale_sets)}: {instances} VMs each")
+
+
+def park(
+    directory: Directory = DIRECTORY,
+    variables: Vars = None,
+    settings: Set = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Stop what costs while nobody tests: the fleet to 0, firewall and Bastion given back.
+
+    Addresses, rules, roles, tables and results stay. Variables: those of the last `up` from here,
+    unless some are given.
+    """
+    _scale(_must_stand(directory), 0, dry_run)
+    _park(directory, variables, settings, "true", yes, dry_run)
+    if not dry_run:
+        typer.echo("parked; the next morning: broadside unpark")
+
+
+def unpark(
+    directory: Directory = DIRECTORY,
+    variables: Vars = None,
+    settings: Set = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Bring firewall and Bastion back, and the routes to the firewall's new private address."""
+    _must_stand(directory)
+    _park(directory, variables, settings, "false", yes, dry_run)
+    if not dry_run:
+        typer.echo("unparked, with no agents; before a test: broadside scale N")
 
 
 def down(
@@ -97,112 +158,307 @@ def down(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Destroy the range, and prove that nothing with its tag is left (exit 1 when something is)."""
-    standing = _standing(directory)
-    chosen = name or (standing.name if standing else None)
-    if chosen is None:
+    """Destroy the range, and prove that nothing with its tag is left (exit 1 when something is).
+
+    What is left after that, of an `up` that was cut short for instance, it deletes by its tag.
+    """
+    command = terraform(directory)
+    (directory / RESUME).unlink(missing_ok=True)
+    given = variables_of(directory, variables, settings) or remembered(directory)
+    found = _standing(directory)
+    if found is None and name is None:
+        found = _asked_for(directory, given)
+    if (chosen := name or (found.name if found else None)) is None:
         stop(
             f"no range stands in {directory}'s state; give --name to look for one by its tag",
             Exit.CANNOT_RUN,
         )
-    if standing is not None:
-        given = _given(directory, variables, settings)
-        _run([*_terraform(directory), "destroy", *given, *_approve(yes)], dry_run)
-    where = ["--subscription", standing.subscription_id] if standing else []
-    listing = ["az", "resource", "list", "--tag", f"broadside={chosen}", *where, "--output", "json"]
-    group = standing.resource_group if standing else chosen
-    exists = ["az", "group", "exists", "--name", group, *where]
+    left = Remains(
+        name=chosen,
+        group=found.resource_group if found else chosen,
+        where=tuple(["--subscription", found.subscription_id] if found else []),
+    )
+    destroy = [*command, "destroy", *given, LOCK, *_approve(yes)]
+    code = attempt(destroy, dry_run, keep_errors=False)[0] if found else 0
     if dry_run:
-        _run(listing, dry_run)
-        _run(exists, dry_run)
+        left.look(dry_run)
         return
-    end_s = time.monotonic() + patience_s
-    while left := _left(listing, exists, group):
-        if time.monotonic() >= end_s:
-            for line in left:
-                typer.echo(f"left: {line}")
-            stop(f"{len(left)} left of range {chosen}; they still cost", Exit.FAIL)
-        typer.echo(f"{len(left)} still listed; looking again", err=True)
-        time.sleep(min(LOOK_PAUSE_S, max(0.0, end_s - time.monotonic())))
-    typer.echo(f"down: no resource has the tag broadside={chosen}, and there is no group {group}")
+    if code and not left.sweep(yes):
+        stop(f"terraform ended with {code}; what it changed stands", Exit.CANNOT_RUN)
+    if code:  # what held it is gone; Terraform's state must say so too
+        run(destroy, dry_run)
+    if found and not found.own_group:  # what a template made outlives it in somebody's group
+        left.sweep(yes)
+    if not left.wait(patience_s):
+        left.sweep(yes)
+        if not left.wait(patience_s):
+            left.tell()
+    typer.echo(
+        f"down: no resource has the tag broadside={left.name}, and it has no group {left.group}"
+    )
 
 
-def _left(listing: Sequence[str], exists: Sequence[str], group: str) -> list[str]:
-    """What Azure still lists of the range."""
+# Applying -----------------------------------------------------------------------------------------
+
+
+def _apply(directory: Path, given: Sequence[str], yes: bool, dry_run: bool) -> None:
+    """Apply, and take over what an earlier one made and could not write down."""
+    argv = [*terraform(directory), "apply", *given, LOCK, *_approve(yes)]
+    resume, taken = directory / RESUME, dict[str, Orphan]()
     try:
-        found = [f"{each['id']} ({each['type']})" for each in json.loads(_ask(listing))]
-        there = json.loads(_ask(exists))
-    except (ValueError, KeyError, TypeError):
-        stop("az answered something else than JSON; nothing is proven", Exit.CANNOT_RUN)
-    return [*found, *([f"resource group {group}"] if there is not False else [])]
+        for _ in range(RESUMES_MAX):
+            code, errors = attempt(argv, dry_run)
+            if code == 0:
+                return
+            found = {each.address: each for each in orphans(errors)}
+            if not found.keys() - taken.keys():
+                break
+            _must_be_ours(directory, given, list(found.values()))
+            taken |= found
+            resume.write_text(import_blocks(list(taken.values())))
+            typer.echo(
+                f"{len(found)} made by an `up` that was cut short; taking them over", err=True
+            )
+    finally:
+        resume.unlink(missing_ok=True)
+    stop(
+        f"terraform ended with {code}; what it made stands: up again goes on, down removes it",
+        Exit.CANNOT_RUN,
+    )
 
 
-def _terraform(directory: Path) -> list[str]:
-    if not (directory / "main.tf").is_file():
-        stop(f"directory {directory}: no Terraform there; give --directory", Exit.USAGE)
-    return ["terraform", f"-chdir={directory}"]
+def _upload(directory: Path) -> None:
+    """With private endpoints: open the account to the operators' addresses, upload, close it.
+
+    VMs look for the package for a quarter of an hour after they started.
+    """
+    told = _outputs(directory)
+    package = told.get("package")
+    if package is None:
+        return
+    place = ["--resource-group", told["resource_group"], "--subscription", told["subscription_id"]]
+    account = ["az", "storage", "account", "update", "--name", package["account"], *place]
+    put = [
+        "az", "storage", "blob", "upload", "--auth-mode", "login", "--overwrite",
+        "--only-show-errors",
+        "--account-name", package["account"], "--container-name", package["container"],
+        "--name", package["blob"], "--file", package["path"], "--output", "none",
+    ]  # fmt: skip
+    access = [*account, "--output", "none", "--public-network-access"]
+    run([*access, "Enabled"], dry_run=False)
+    try:
+        end_s = time.monotonic() + UPLOAD_PATIENCE_S
+        while attempt(put, dry_run=False, keep_errors=False)[0]:
+            if time.monotonic() > end_s:
+                stop("the package was not uploaded; the range stands: up again", Exit.CANNOT_RUN)
+            typer.echo("a role or rule that is new may not count yet; again", err=True)
+            time.sleep(LOOK_PAUSE_S)
+    finally:
+        run([*access, "Disabled"], dry_run=False)
 
 
-def _given(directory: Path, files: Sequence[Path] | None, pairs: Sequence[str] | None) -> list[str]:
-    """Variables as terraform's own options; a file is looked for here, then in the directory."""
-    words = []
-    for path in files or ():
-        found = next((each for each in (path, directory / path) if each.is_file()), None)
-        if found is None:
-            stop(f"vars {path}: no such file", Exit.USAGE)
-        words.append(f"-var-file={found.resolve()}")
-    for pair in pairs or ():
-        if "=" not in pair:
-            stop(f"set {pair!r}: must be NAME=VALUE", Exit.USAGE)
-        words.append(f"-var={pair}")
-    return words
+def _must_be_ours(directory: Path, given: Sequence[str], found: Sequence[Orphan]) -> None:
+    """Nothing is taken over, to be destroyed later, that does not carry the range's tag."""
+    told = needs(directory, given)
+    if told is None:
+        stop("terraform console does not say what the variables ask for", Exit.CANNOT_RUN)
+    name, where = str(told["name"]), ["--subscription", str(told["subscription_id"])]
+    tag = ["--tag", f"broadside={name}", *where]
+    ours = [each["id"].lower() for each in ask_az("group", "list", *tag)]
+    ours += [each["id"].lower() for each in ask_az("resource", "list", *tag)]
+    for each in found:
+        own_name = each.id.lower().rsplit("/", 1)[-1].startswith(f"{name}-")
+        is_role = "/roleassignments/" in each.id.lower()  # its name is derived from the range's
+        is_data = each.id.startswith("https://")  # in the range's own account, or not to be read
+        inside = any(each.top == one or each.top.startswith(one + "/") for one in ours)
+        if not (own_name or is_role or is_data or inside):
+            stop(
+                f"{each.id} is there and has no tag broadside={name}: not this range's; name the "
+                "range otherwise, or remove it yourself",
+                Exit.CANNOT_RUN,
+            )
+
+
+def _check(directory: Path, given: Sequence[str]) -> None:
+    told = needs(directory, given)
+    if told is None:
+        stop("the variables do not do; see: broadside up", Exit.CANNOT_RUN)
+    region, where = str(told["location"]), ["--subscription", str(told["subscription_id"])]
+    place = ["--location", region, *where]
+    short = list(
+        shortages(
+            told,
+            locations=ask_az("account", "list-locations"),
+            compute=ask_az("vm", "list-usage", *place),
+            network=ask_az("network", "list-usages", *place),
+            sizes=ask_az("vm", "list-skus", *place, "--resource-type", "virtualMachines"),
+        )
+    )
+    for line in short:
+        typer.echo(f"short: {line}")
+    if short:
+        stop(f"{len(short)} to be asked for before `up` can succeed", Exit.CANNOT_RUN)
+    typer.echo(
+        f"enough quota in {region} for {2 * int(told['instances'])} {told['vm_size']}, a "
+        f"{told['coordinator_size']} and {told['public_addresses_count']} public addresses"
+    )
+    typer.echo("firewall capacity units have no quota: a region can still be short of them")
+
+
+# Parking ------------------------------------------------------------------------------------------
+
+
+def _park(
+    directory: Path,
+    variables: Sequence[Path] | None,
+    settings: Sequence[str] | None,
+    parked: str,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    given = variables_of(directory, variables, settings) or remembered(directory)
+    _apply(directory, [*given, f"-var=parked={parked}"], yes, dry_run)
+    if dry_run or (told := needs(directory, given)) is None:
+        return
+    from coordinator.prices import load
+
+    parked_usd, running_usd = usd_a_day(told, load())
+    typer.echo(
+        f"about ${parked_usd:.2f} a day parked, ${running_usd:.2f} running with no agents "
+        "(list prices, East US)"
+    )
+
+
+def _scale(standing: Standing, instances: int, dry_run: bool) -> None:
+    capacity = ["--new-capacity", str(instances), "--no-wait"]
+    for name in standing.scale_sets:
+        run(["az", "vmss", "scale", "--name", name, *standing.place, *capacity], dry_run)
+    for name in standing.scale_sets:
+        run(["az", "vmss", "wait", "--name", name, *standing.place, "--updated"], dry_run)
+
+
+# Destroying ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remains:
+    """What Azure still lists of a range: by its tag, and its group."""
+
+    name: str
+    group: str
+    where: tuple[str, ...]  # the subscription, where it is known
+
+    @property
+    def _listing(self) -> list[str]:
+        return ["az", "resource", "list", "--tag", f"broadside={self.name}", *self.where]
+
+    @property
+    def _groups(self) -> list[str]:
+        return ["az", "group", "list", "--tag", f"broadside={self.name}", *self.where]
+
+    def look(self, dry_run: bool) -> None:
+        for argv in (self._listing, self._groups):
+            run([*argv, "--output", "json"], dry_run)
+
+    def found(self) -> tuple[list[str], list[str]]:
+        """Ids of resources and names of groups."""
+        resources, groups = (ask_az(*argv[1:]) for argv in (self._listing, self._groups))
+        try:
+            return [str(each["id"]) for each in resources], [str(each["name"]) for each in groups]
+        except (KeyError, TypeError):
+            stop("az answered something else than a list; nothing is proven", Exit.CANNOT_RUN)
+
+    def wait(self, patience_s: float) -> bool:
+        """Give Azure time to forget; whether it has."""
+        end_s = time.monotonic() + patience_s
+        while any(left := self.found()):
+            if time.monotonic() >= end_s:
+                return False
+            typer.echo(f"{len(left[0]) + len(left[1])} still listed; looking again", err=True)
+            time.sleep(min(LOOK_PAUSE_S, max(0.0, end_s - time.monotonic())))
+        return True
+
+    def sweep(self, yes: bool) -> bool:
+        """Delete by the tag what Terraform did not; whether anything was asked to go."""
+        resources, groups = self.found()
+        if not resources and not groups:
+            return False
+        for each in (*groups, *resources):
+            typer.echo(f"left behind: {each}", err=True)
+        if not yes and not typer.confirm("delete them?", err=True):
+            return False
+        for group in groups:
+            attempt(
+                ["az", "group", "delete", "--name", group, *self.where, "--yes"], dry_run=False,
+                keep_errors=False,
+            )  # fmt: skip
+        if not groups:
+            attempt(
+                ["az", "resource", "delete", "--ids", *resources], dry_run=False, keep_errors=False
+            )
+        return True
+
+    def tell(self) -> None:
+        """End with 1 and the names of what still costs."""
+        resources, groups = self.found()
+        for each in resources:
+            typer.echo(f"left: {each}")
+        for each in groups:
+            typer.echo(f"left: resource group {each}")
+        count = len(resources) + len(groups)
+        stop(f"{count} left of range {self.name}; they still cost", Exit.FAIL)
+
+
+# What stands --------------------------------------------------------------------------------------
+
+
+def _must_stand(directory: Path) -> Standing:
+    standing = _standing(directory)
+    if standing is None:
+        stop(f"no range stands in {directory}'s state; run: broadside up", Exit.CANNOT_RUN)
+    return standing
+
+
+def _standing(directory: Path) -> Standing | None:
+    """The range in Terraform's state; None when none stands there, or not all of it."""
+    told = _outputs(directory)
+    try:
+        return Standing(
+            name=told["name"],
+            resource_group=told["resource_group"],
+            subscription_id=told["subscription_id"],
+            scale_sets=tuple(told["scale_sets"]),
+            own_group=bool(told["own_group"]),
+        )
+    except KeyError:
+        return None
+    except TypeError:
+        stop("terraform output: not a range's; give --directory", Exit.CANNOT_RUN)
+
+
+def _asked_for(directory: Path, given: Sequence[str]) -> Standing | None:
+    """The range that the variables ask for, of which an `up` may have made a part."""
+    if not (directory / ".terraform").is_dir():
+        return None
+    told = needs(directory, given)
+    if told is None:
+        return None
+    return Standing(
+        name=str(told["name"]),
+        resource_group=str(told["resource_group"]),
+        subscription_id=str(told["subscription_id"]),
+        scale_sets=(),
+        own_group=bool(told["own_group"]),
+    )
+
+
+def _outputs(directory: Path) -> Mapping[str, Any]:
+    try:
+        told: Mapping[str, Any] = json.loads(ask([*terraform(directory), "output", "-json"]))
+        return {key: output["value"] for key, output in told.items()}
+    except (ValueError, TypeError, KeyError):
+        stop("terraform output: no JSON; run: terraform init", Exit.CANNOT_RUN)
 
 
 def _approve(yes: bool) -> list[str]:
     return ["-input=false", "-auto-approve"] if yes else []
-
-
-def _standing(directory: Path) -> Standing | None:
-    """The range in Terraform's state; None when none stands there."""
-    try:
-        told: Mapping[str, Any] = json.loads(_ask([*_terraform(directory), "output", "-json"]))
-        values = {key: output["value"] for key, output in told.items()}
-        return Standing(
-            name=values["name"],
-            resource_group=values["resource_group"],
-            subscription_id=values["subscription_id"],
-            scale_sets=tuple(values["scale_sets"]),
-        )
-    except KeyError:
-        return None
-    except (ValueError, TypeError):
-        stop("terraform output: no JSON; run: terraform init", Exit.CANNOT_RUN)
-
-
-def _run(argv: Sequence[str], dry_run: bool) -> None:
-    """Show a command and run it on this terminal; ends with 4 when it fails."""
-    typer.echo(shlex.join(argv) if dry_run else f"+ {shlex.join(argv)}", err=not dry_run)
-    if dry_run:
-        return
-    try:
-        code = subprocess.run(argv, check=False).returncode
-    except FileNotFoundError:
-        _missing(argv[0])
-    if code:
-        stop(f"{argv[0]} ended with {code}; what it changed stands", Exit.CANNOT_RUN)
-
-
-def _ask(argv: Sequence[str]) -> str:
-    """What a command that only looks printed."""
-    try:
-        done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
-    except FileNotFoundError:
-        _missing(argv[0])
-    if done.returncode:
-        stop(f"{shlex.join(argv)} ended with {done.returncode}", Exit.CANNOT_RUN)
-    return done.stdout
-
-
-def _missing(tool: str) -> NoReturn:
-    hint = {"az": "the Azure CLI (then: az login)", "terraform": "Terraform 1.9 or newer"}
-    stop(f"{tool} is missing; install {hint.get(tool, tool)}", Exit.CANNOT_RUN)

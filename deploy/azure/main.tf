@@ -1,5 +1,6 @@
 # A range: hub and two spokes, an appliance between them, two fleets, and what they meet at.
-# One resource group holds all of it, so one `terraform destroy` takes all of it away.
+# One resource group holds all of it, so one `terraform destroy` takes all of it away. What stands
+# already (existing.tf) is read, and changed only where `may_change` says so.
 
 data "azurerm_client_config" "current" {}
 
@@ -9,8 +10,10 @@ locals {
   bundle_sha256 = filesha256(var.bundle_path)
   has_firewall  = var.appliance == "azure-firewall"
 
-  next_hop_address = one(concat(module.firewall[*].private_address, module.appliance[*].private_address))
-  firewall_id      = one(module.firewall[*].id)
+  next_hop_address = one(concat(module.firewall[*].private_address, module.appliance[*].private_address, module.existing_firewall[*].private_address))
+  firewall_id      = local.existing_firewall ? var.existing_firewall_id : one(module.firewall[*].id)
+  has_metrics      = local.has_firewall || local.existing_firewall
+  own_spoke_ids    = { for spoke, id in module.network.network_ids : spoke => id if spoke != "hub" }
   policy_id        = var.firewall_switch_enabled ? one(module.firewall[*].policy_id) : null
 
   exchange_environment = {
@@ -29,16 +32,29 @@ locals {
 }
 
 resource "azurerm_resource_group" "this" {
-  name     = var.name
+  count = local.own_group ? 1 : 0
+
+  name     = local.names.rg
   location = var.location
   tags     = local.tags
+}
+
+data "azurerm_resource_group" "existing" {
+  count = local.own_group ? 0 : 1
+
+  name = var.existing_resource_group_name
+}
+
+locals {
+  group_name = one(concat(azurerm_resource_group.this[*].name, data.azurerm_resource_group.existing[*].name))
+  group_id   = one(concat(azurerm_resource_group.this[*].id, data.azurerm_resource_group.existing[*].id))
 }
 
 module "network" {
   source = "./modules/network"
 
-  name                = var.name
-  resource_group_name = azurerm_resource_group.this.name
+  names               = local.names
+  resource_group_name = local.group_name
   location            = var.location
   tags                = local.tags
   hub_cidr            = var.hub_cidr
@@ -51,42 +67,95 @@ module "network" {
   udp_ports           = local.udp_ports
   icmp_enabled        = var.icmp_enabled
   vxlan_port          = var.vxlan_port
+  existing_subnet_ids = var.existing_subnet_ids
 }
 
 module "firewall" {
   source = "./modules/firewall"
   count  = local.has_firewall ? 1 : 0
 
-  name                     = var.name
-  resource_group_name      = azurerm_resource_group.this.name
+  names                    = local.names
+  resource_group_name      = local.group_name
   location                 = var.location
   tags                     = local.tags
   tier                     = var.firewall_tier
-  zones                    = var.firewall_zones
+  zones                    = local.firewall_zones
   subnet_id                = module.network.firewall_subnet_id
   management_subnet_id     = module.network.firewall_management_subnet_id
   idps_mode                = var.idps_mode
   threat_intelligence_mode = var.threat_intelligence_mode
   tls_inspection           = var.tls_inspection
-  clients_prefix           = module.network.clients_prefix
-  servers_prefix           = module.network.servers_prefix
-  tcp_ports                = local.tcp_ports
-  udp_ports                = local.udp_ports
-  icmp_enabled             = var.icmp_enabled
-  vxlan_port               = var.vxlan_port
+  parked                   = var.parked
+}
+
+# The traffic's rules, in the range's own policy.
+module "rules" {
+  source = "./modules/rules"
+  count  = local.has_firewall ? 1 : 0
+
+  policy_id      = module.firewall[0].policy_id
+  group_name     = "traffic"
+  priority       = 100
+  tls_inspection = var.tls_inspection
+  clients_prefix = module.network.clients_prefix
+  servers_prefix = module.network.servers_prefix
+  tcp_ports      = local.tcp_ports
+  udp_ports      = local.udp_ports
+  icmp_enabled   = var.icmp_enabled
+  vxlan_port     = var.vxlan_port
+}
+
+module "existing_firewall" {
+  source    = "./modules/existing_firewall"
+  count     = local.existing_firewall ? 1 : 0
+  providers = { azurerm = azurerm.hub }
+
+  name        = var.name
+  firewall_id = var.existing_firewall_id
+  may_change  = var.may_change
+  spoke_ids   = local.own_spoke_ids
+}
+
+# The same rules in an existing firewall's policy, as one group of the range's own.
+module "existing_rules" {
+  source    = "./modules/rules"
+  count     = contains(var.may_change, "rules") ? 1 : 0
+  providers = { azurerm = azurerm.hub }
+
+  policy_id      = module.existing_firewall[0].policy_id
+  group_name     = "${var.name}-traffic"
+  priority       = var.existing_rules_priority
+  tls_inspection = null
+  clients_prefix = module.network.clients_prefix
+  servers_prefix = module.network.servers_prefix
+  tcp_ports      = local.tcp_ports
+  udp_ports      = local.udp_ports
+  icmp_enabled   = var.icmp_enabled
+  vxlan_port     = var.vxlan_port
+}
+
+# The spokes' half of the peerings with an existing firewall's hub.
+resource "azurerm_virtual_network_peering" "spoke_to_existing_hub" {
+  for_each = local.existing_firewall && local.own_spokes ? toset(["clients", "servers"]) : []
+
+  name                      = "firewall"
+  resource_group_name       = local.group_name
+  virtual_network_name      = module.network.network_names[each.key]
+  remote_virtual_network_id = module.existing_firewall[0].hub_id
+  allow_forwarded_traffic   = true
 }
 
 module "appliance" {
   source = "./modules/appliance"
-  count  = local.has_firewall ? 0 : 1
+  count  = var.appliance == "nva" ? 1 : 0
 
-  name                       = var.name
-  resource_group_name        = azurerm_resource_group.this.name
+  names                      = local.names
+  resource_group_name        = local.group_name
   location                   = var.location
   tags                       = local.tags
   subnet_id                  = module.network.appliance_subnet_id
   subnet_prefix              = module.network.appliance_prefix
-  zones                      = var.firewall_zones
+  zones                      = local.firewall_zones
   image                      = var.nva
   ssh_public_key             = var.ssh_public_key
   encryption_at_host_enabled = var.encryption_at_host_enabled
@@ -95,32 +164,38 @@ module "appliance" {
 module "routes" {
   source = "./modules/routes"
 
-  name                = var.name
-  resource_group_name = azurerm_resource_group.this.name
+  names               = local.names
+  resource_group_name = local.group_name
   location            = var.location
   tags                = local.tags
   bypass              = var.bypass
   next_hop_address    = local.next_hop_address
 
-  spokes = {
+  parked = var.parked && local.has_firewall
+
+  spokes = local.own_spokes ? {
     clients = { subnet_id = module.network.clients_subnet_id, other_prefix = var.servers_cidr }
     servers = { subnet_id = module.network.servers_subnet_id, other_prefix = var.clients_cidr }
-  }
+  } : {}
 }
 
 module "exchange" {
   source = "./modules/exchange"
 
-  name                  = var.name
+  names                 = local.names
   domains               = { storage = local.cloud.storage, servicebus = local.cloud.servicebus }
   suffix                = local.suffix
-  resource_group_name   = azurerm_resource_group.this.name
+  resource_group_name   = local.group_name
   location              = var.location
   tags                  = local.tags
   private_endpoints     = var.private_endpoints
   endpoints_subnet_id   = module.network.endpoints_subnet_id
   network_ids           = module.network.network_ids
   operator_addresses    = var.operator_addresses
+  operator_subnet_ids   = var.operator_subnet_ids
+  account_name          = local.account_name
+  replication           = local.storage_replication
+  existing_zone_ids     = var.existing_private_dns_zone_ids
   deployer_principal_id = data.azurerm_client_config.current.object_id
   role_settle_s         = var.role_settle_s
   bundle_path           = var.bundle_path
@@ -137,16 +212,17 @@ module "identity" {
   source = "./modules/identity"
 
   name                = var.name
-  resource_group_name = azurerm_resource_group.this.name
+  names               = local.names
+  resource_group_name = local.group_name
   location            = var.location
   tags                = local.tags
   container_id        = module.exchange.container_id
   table_ids           = module.exchange.table_ids
   queue_id            = module.exchange.queue_id
-  has_firewall        = local.has_firewall
+  metrics_granted     = local.has_firewall || contains(var.may_change, "metrics")
   firewall_id         = local.firewall_id
   suffix              = local.suffix
-  resource_group_id   = azurerm_resource_group.this.id
+  resource_group_id   = local.group_id
   switch_enabled      = var.firewall_switch_enabled
   policy_id           = local.policy_id
 }
@@ -154,8 +230,8 @@ module "identity" {
 resource "azurerm_proximity_placement_group" "this" {
   count = var.proximity_placement ? 1 : 0
 
-  name                = "${var.name}-fleet"
-  resource_group_name = azurerm_resource_group.this.name
+  name                = "${local.names.ppg}-fleet"
+  resource_group_name = local.group_name
   location            = var.location
   zone                = one(var.fleet_zones)
   allowed_vm_sizes    = length(var.fleet_zones) == 0 ? null : [var.vm_size]
@@ -166,9 +242,9 @@ module "fleet" {
   source   = "./modules/fleet"
   for_each = { client = "clients", server = "servers" }
 
-  name                           = var.name
+  names                          = local.names
   role                           = each.key
-  resource_group_name            = azurerm_resource_group.this.name
+  resource_group_name            = local.group_name
   location                       = var.location
   tags                           = local.tags
   instances                      = var.instances
@@ -194,7 +270,7 @@ module "fleet" {
   settings                       = var.agent_settings
   bundle_url                     = module.exchange.bundle_url
   bundle_sha256                  = local.bundle_sha256
-  shutdown_time                  = var.auto_shutdown_time
+  shutdown_time                  = local.shutdown_time
   shutdown_timezone              = var.auto_shutdown_timezone
 
   # A VM without its way out or its roles would give up before they are there.
@@ -204,8 +280,8 @@ module "fleet" {
 module "coordinator" {
   source = "./modules/coordinator"
 
-  name                       = var.name
-  resource_group_name        = azurerm_resource_group.this.name
+  names                      = local.names
+  resource_group_name        = local.group_name
   location                   = var.location
   tags                       = local.tags
   size                       = var.coordinator_size
@@ -224,8 +300,12 @@ module "coordinator" {
   modes_at_rest              = { idps = var.idps_mode, threat = var.threat_intelligence_mode }
   bundle_url                 = module.exchange.bundle_url
   bundle_sha256              = local.bundle_sha256
-  shutdown_time              = var.auto_shutdown_time
+  shutdown_time              = local.shutdown_time
   shutdown_timezone          = var.auto_shutdown_timezone
+  start_time                 = local.start_time
+  parked                     = var.parked
+  management                 = local.cloud.management
+  audience                   = local.cloud.audience
 
   depends_on = [module.identity, module.network]
 }
@@ -234,8 +314,9 @@ module "observe" {
   source = "./modules/observe"
 
   name                = var.name
-  resource_group_name = azurerm_resource_group.this.name
-  resource_group_id   = azurerm_resource_group.this.id
+  names               = local.names
+  resource_group_name = local.group_name
+  resource_group_id   = local.group_id
   location            = var.location
   tags                = local.tags
   retention_days      = var.log_retention_days
@@ -249,8 +330,8 @@ module "observe" {
 module "budget" {
   source = "./modules/budget"
 
-  name              = var.name
-  resource_group_id = azurerm_resource_group.this.id
+  names             = local.names
+  resource_group_id = local.group_id
   amount            = var.budget_amount
   emails            = var.budget_emails
 }

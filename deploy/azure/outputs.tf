@@ -11,8 +11,13 @@ output "subscription_id" {
 }
 
 output "resource_group" {
-  value       = azurerm_resource_group.this.name
-  description = "The resource group that holds everything."
+  value       = local.group_name
+  description = "The resource group that holds everything the range made."
+}
+
+output "own_group" {
+  value       = local.own_group
+  description = "Whether the range made its group, and `down` deletes it."
 }
 
 output "scale_sets" {
@@ -33,8 +38,18 @@ output "fabric" {
 output "tunnel" {
   value = module.coordinator.bastion_name == null ? null : join(" ", [
     "env AZURE_EXTENSION_USE_DYNAMIC_INSTALL=yes_without_prompt az network bastion tunnel --name ${module.coordinator.bastion_name}",
-    "--resource-group ${azurerm_resource_group.this.name}",
+    "--resource-group ${local.group_name}",
     "--target-resource-id ${module.coordinator.vm_id} --resource-port 22 --port 2222",
   ])
   description = "Opens port 2222 of this machine to the coordinator's SSH; then: ssh -p 2222 -L 8080:127.0.0.1:8080 <admin_user_name>@127.0.0.1"
+}
+
+output "package" {
+  value       = module.exchange.package
+  description = "The package that `broadside up` uploads itself, with private endpoints; null where Terraform does."
+}
+
+output "proposal" {
+  value       = local.proposal
+  description = "What the owners of what stands already have to do, as commands; `may_change` has the range do it."
 }

@@ -24,7 +24,23 @@ variable "name" {
 variable "location" {
   type        = string
   default     = "eastus"
-  description = "Region of everything; one with availability zones."
+  description = "Region of everything, as Azure spells it for programs: westeurope, not \"West Europe\"."
+
+  validation {
+    condition     = can(regex("^[a-z][a-z0-9]+$", var.location))
+    error_message = "location: must be the region's short name, such as westeurope; see: az account list-locations --query [].name"
+  }
+}
+
+variable "storage_replication" {
+  type        = string
+  default     = null
+  description = "Replication of the storage account: ZRS or LRS; null: ZRS where the region has zones."
+
+  validation {
+    condition     = var.storage_replication == null || contains(["ZRS", "LRS", "GZRS", "GRS"], coalesce(var.storage_replication, "x"))
+    error_message = "storage_replication: must be ZRS, LRS, GZRS or GRS, or null."
+  }
 }
 
 variable "cloud" {
@@ -57,11 +73,12 @@ variable "admin_user_name" {
 
 variable "operator_addresses" {
   type        = list(string)
-  description = "Public IPv4 addresses (or CIDRs up to /30) from which the range is deployed: let through the storage account's firewall for the upload of the agents' package."
+  default     = []
+  description = "Public IPv4 addresses (or CIDRs up to /30) from which the range is deployed: let through the storage account's firewall for the upload of the agents' package. Of no use for a machine inside Azure in the same region: see operator_subnet_ids."
 
   validation {
-    condition     = length(var.operator_addresses) > 0
-    error_message = "operator_addresses: must hold this machine's public address, else the upload is refused."
+    condition     = length(var.operator_addresses) + length(var.operator_subnet_ids) > 0
+    error_message = "operator_addresses: must hold this machine's public address, or operator_subnet_ids its subnet, else the upload is refused."
   }
 
   validation {
@@ -71,6 +88,12 @@ variable "operator_addresses" {
     ])
     error_message = "operator_addresses: must be IPv4 addresses or CIDRs of /30 and larger; write a single address without /32."
   }
+}
+
+variable "operator_subnet_ids" {
+  type        = list(string)
+  default     = []
+  description = "Subnets, with the service endpoint Microsoft.Storage, of machines inside Azure from which the range is deployed: storage knows those by subnet and never by address."
 }
 
 variable "bundle_path" {

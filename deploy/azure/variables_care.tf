@@ -12,10 +12,28 @@ variable "auto_shutdown_time" {
   }
 }
 
+variable "auto_start_time" {
+  type        = string
+  default     = "0700"
+  description = "Time of day, HHMM in auto_shutdown_timezone, at which the coordinator that auto_shutdown_time stopped is started again; null: by hand. The scale sets stay at 0."
+  nullable    = true
+
+  validation {
+    condition     = var.auto_start_time == null || can(regex("^([01][0-9]|2[0-3])[0-5][0-9]$", coalesce(var.auto_start_time, "x")))
+    error_message = "auto_start_time: must be HHMM from 0000 to 2359, or null."
+  }
+}
+
 variable "auto_shutdown_timezone" {
   type        = string
   default     = "UTC"
-  description = "Windows name of a time zone, such as \"W. Europe Standard Time\"."
+  description = "Windows name of your time zone, such as \"W. Europe Standard Time\", in which both times of day are."
+}
+
+variable "parked" {
+  type        = bool
+  default     = false
+  description = "Give back what costs while nobody tests: the firewall's instances and the Bastion. `broadside park` and `unpark` set it."
 }
 
 variable "budget_amount" {

@@ -1,11 +1,11 @@
 variable "appliance" {
   type        = string
   default     = "azure-firewall"
-  description = "What stands between the spokes: `azure-firewall`, or `nva`: VMs of a marketplace image behind an internal load balancer."
+  description = "What stands between the spokes: `azure-firewall`, or `nva`: VMs of a marketplace image behind an internal load balancer; or `existing-firewall`: an Azure Firewall that stands already (existing_firewall_id)."
 
   validation {
-    condition     = contains(["azure-firewall", "nva"], var.appliance)
-    error_message = "appliance: must be azure-firewall or nva."
+    condition     = contains(["azure-firewall", "nva", "existing-firewall"], var.appliance)
+    error_message = "appliance: must be azure-firewall, nva or existing-firewall."
   }
 }
 
@@ -22,11 +22,11 @@ variable "firewall_tier" {
 
 variable "firewall_zones" {
   type        = set(string)
-  default     = ["1", "2", "3"]
-  description = "Availability zones of the firewall and its address; empty for regions without zones."
+  default     = null
+  description = "Availability zones of the firewall and its address; null: all three where the region has zones, else none."
 
   validation {
-    condition     = alltrue([for zone in var.firewall_zones : contains(["1", "2", "3"], zone)])
+    condition     = var.firewall_zones == null || alltrue([for zone in coalesce(var.firewall_zones, []) : contains(["1", "2", "3"], zone)])
     error_message = "firewall_zones: must be of \"1\", \"2\" and \"3\"."
   }
 }
@@ -112,7 +112,7 @@ variable "nva" {
   description = "The appliance's image and size when appliance is `nva`; see examples/other-appliance.tfvars."
 
   validation {
-    condition     = (var.nva == null) == (var.appliance == "azure-firewall")
+    condition     = (var.nva != null) == (var.appliance == "nva")
     error_message = "nva: set it when appliance is \"nva\", and only then."
   }
 

@@ -31,8 +31,12 @@ variable "servers_cidr" {
   }
 
   validation {
-    condition     = length(distinct([var.hub_cidr, var.clients_cidr, var.servers_cidr])) == 3
-    error_message = "servers_cidr: hub, clients and servers need three address spaces that do not overlap."
+    # Two networks overlap when the smaller's first address, cut to the larger's length, is the larger.
+    condition = alltrue([
+      for pair in [[var.hub_cidr, var.clients_cidr], [var.hub_cidr, var.servers_cidr], [var.clients_cidr, var.servers_cidr]] :
+      try(cidrhost("${cidrhost(pair[0], 0)}/${min(split("/", pair[0])[1], split("/", pair[1])[1])}", 0) != cidrhost("${cidrhost(pair[1], 0)}/${min(split("/", pair[0])[1], split("/", pair[1])[1])}", 0), true)
+    ])
+    error_message = "servers_cidr: hub_cidr, clients_cidr and servers_cidr overlap; networks that are peered may not."
   }
 }
 
@@ -127,5 +131,5 @@ variable "bypass" {
 variable "private_endpoints" {
   type        = bool
   default     = false
-  description = "Reach storage and Service Bus by private endpoints alone. Needs, and switches to, a Premium Service Bus namespace: Standard has none."
+  description = "Reach storage and Service Bus by private endpoints alone: their public sides are closed, but for the minute in which `broadside up` uploads the package. Needs, and switches to, a Premium Service Bus namespace: Standard has none."
 }

@@ -29,3 +29,15 @@ provider "azurerm" {
     }
   }
 }
+
+# The subscription of an existing firewall and its hub; the range's own otherwise.
+provider "azurerm" {
+  alias           = "hub"
+  subscription_id = local.hub_subscription
+  environment     = var.cloud
+
+  resource_provider_registrations = "none"
+  resource_providers_to_register  = []
+
+  features {}
+}

@@ -121,7 +121,7 @@ def _parse(text: str, path: str) -> dict[str, Any]:
 def _module(folder: str, found: Mapping[str, list[Any]]) -> Module:
     one_label = {
         kind: {
-            _bare(label): _block(body)
+            _aliased(_bare(label), body): _block(body)
             for entry in found.get(kind, ())
             for label, body in _labels(entry)
         }
@@ -151,6 +151,11 @@ def _module(folder: str, found: Mapping[str, list[Any]]) -> Module:
             if name != _MARK
         },
     )
+
+
+def _aliased(label: str, body: Mapping[str, Any]) -> str:
+    """A second provider of a name has an alias; nothing else has one."""
+    return f"{label}.{_bare(body['alias'])}" if "alias" in body else label
 
 
 def _labels(entry: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from deploy.check.hcl import Block, Module, is_expression
 
-_META: Final = frozenset({"count", "for_each", "provider", "depends_on"})
+_META: Final = frozenset({"count", "for_each", "provider", "depends_on", "alias"})
 _META_BLOCKS: Final = frozenset({"lifecycle", "provisioner", "connection", "timeouts"})
 _BUILT_IN: Final = frozenset({"terraform_data"})  # Terraform's own, in no provider's schema
 

@@ -1,8 +1,8 @@
 """Follows a reference to the value or the resource it stands for, through calls and outputs.
 
 Plain references only: ``var.x``, ``local.x``, ``module.m.out``, ``azurerm_t.n.attribute``, each
-with an index or ``one()`` at most. What needs evaluation (conditions, loops, other functions) is
-:data:`UNKNOWN`.
+with an index, ``one()`` or the first of ``try()`` at most. What needs evaluation (conditions,
+loops, other functions) is :data:`UNKNOWN`.
 """
 
 import re
@@ -13,7 +13,9 @@ from typing import Any, Final
 from deploy.check.hcl import ROOT, Block, Module, called_folder, is_expression
 
 UNKNOWN: Final = object()
-_PLAIN: Final = re.compile(r"\$\{\s*(?:one\()?\s*([a-z_][\w.\-\[\]*\"]*)\s*\)?\s*\}")
+_PLAIN: Final = re.compile(
+    r"\$\{\s*(?:(?:one|try)\()?\s*([a-z_][\w.\-\[\]*\"]*)\s*(?:,[^{}]*)?\)?\s*\}"
+)
 _INDEX: Final = re.compile(r"\[[^\]]*\]")
 
 

@@ -16,7 +16,24 @@ OUTPUTS = {
     "resource_group": "night",
     "subscription_id": "00000000-0000-0000-0000-000000000001",
     "scale_sets": ["night-clients", "night-servers"],
+    "own_group": True,
+    "package": None,
     "firewall_id": "/subscriptions/0/x",
+}
+NEEDS = {
+    "name": "night",
+    "resource_group": "night",
+    "own_group": True,
+    "subscription_id": OUTPUTS["subscription_id"],
+    "location": "eastus",
+    "vm_size": "Standard_D4_v4",
+    "instances": 30,
+    "fleet_zones": [],
+    "coordinator_size": "Standard_B2als_v2",
+    "appliance": "azure-firewall",
+    "firewall_tier": "Premium",
+    "bastion": True,
+    "public_addresses_count": 5,
 }
 PLACE = f"--resource-group night --subscription {OUTPUTS['subscription_id']}"
 
@@ -27,12 +44,30 @@ printf ' %s' "$@" >> "$STUB/calls"
 echo >> "$STUB/calls"
 case "$(basename "$0") $*" in
 *" output "*) cat "$STUB/outputs" ;;
+*" console"*) cat "$STUB/needs" ;;
 "az resource list"*)
     cat "$STUB/resources"
     [ ! -f "$STUB/later" ] || mv "$STUB/later" "$STUB/resources"
     ;;
-"az group exists"*) cat "$STUB/group" ;;
-*" destroy "*) [ ! -f "$STUB/destroy_fails" ] || exit 9 ;;
+"az group list"*) cat "$STUB/groups" ;;
+"az group delete"*)
+    [ -f "$STUB/stays" ] || echo '[]' >"$STUB/groups"
+    [ -f "$STUB/stays" ] || echo '[]' >"$STUB/resources"
+    ;;
+"az resource delete"*) [ -f "$STUB/stays" ] || echo '[]' >"$STUB/resources" ;;
+"az account list-locations"*) echo '[{"name": "eastus"}]' ;;
+"az vm list-usage"*) cat "$STUB/compute" ;;
+"az network list-usages"*) echo '[]' ;;
+"az vm list-skus"*) cat "$STUB/sizes" ;;
+*" destroy "*) [ ! -f "$STUB/destroy_fails" ] || { rm -f "$STUB/destroy_fails"; exit 9; } ;;
+*" apply "*)
+    if [ -f "$STUB/apply_fails" ]; then
+        cat "$STUB/apply_fails" >&2
+        mv "$STUB/apply_fails" "$STUB/apply_failed"
+        exit 1
+    fi
+    [ ! -f "$STUB/azure/resume_override.tf" ] || cp "$STUB/azure/resume_override.tf" "$STUB/resumed"
+    ;;
 esac
 """
 
@@ -57,7 +92,7 @@ class Stubs:
         (self.directory / "examples").mkdir()
         (self.directory / "examples" / "soak.tfvars").write_text("")
         self.answer(outputs={name: {"value": value} for name, value in OUTPUTS.items()})
-        self.answer(resources=[], group=False)
+        self.answer(resources=[], groups=[], needs=json.dumps(NEEDS))
 
     def answer(self, **answers: Any) -> None:
         for name, value in answers.items():
@@ -76,7 +111,8 @@ class Stubs:
         path = self.folder / "calls"
         lines = path.read_text().splitlines() if path.exists() else []
         chdir = f"-chdir={self.directory} "
-        return [line.replace(chdir, "") for line in lines if " output " not in line]
+        looks = (" output ", " console")
+        return [line.replace(chdir, "") for line in lines if not any(it in line for it in looks)]
 
 
 @pytest.fixture
@@ -86,10 +122,10 @@ def stubs(
     return Stubs(tmp_path, monkeypatch, capfd)
 
 
-LISTING = (
-    f"az resource list --tag broadside=night --subscription {OUTPUTS['subscription_id']} "
-    "--output json"
-)
+TAGGED = f"--tag broadside=night --subscription {OUTPUTS['subscription_id']} --output json"
+LISTING, GROUPS = f"az resource list {TAGGED}", f"az group list {TAGGED}"
+LOCK = "-lock-timeout=10m"
+DESTROY = f"terraform destroy {LOCK} -input=false -auto-approve"
 
 
 def test_up(stubs: Stubs) -> None:
@@ -98,14 +134,14 @@ def test_up(stubs: Stubs) -> None:
     file = stubs.directory / "examples" / "soak.tfvars"
     assert stubs.calls() == [
         "terraform init -input=false",
-        f"terraform apply -var-file={file} -var=instances=3 -input=false -auto-approve",
+        f"terraform apply -var-file={file} -var=instances=3 {LOCK} -input=false -auto-approve",
     ]
     assert "broadside down" in done.stdout
 
 
 def test_without_yes_terraform_asks(stubs: Stubs) -> None:
     assert stubs.run("up").returncode == 0
-    assert stubs.calls()[-1] == "terraform apply"
+    assert stubs.calls()[-1] == f"terraform apply {LOCK}"
 
 
 def test_dry_runs_print_what_would_be_run_and_run_nothing(stubs: Stubs) -> None:
@@ -134,10 +170,7 @@ def test_scale_sets_both_fleets_and_waits(stubs: Stubs) -> None:
 def test_down_proves_that_nothing_is_left(stubs: Stubs) -> None:
     done = stubs.run("down", "--yes")
     assert done.returncode == 0, done.stderr
-    exists = f"az group exists --name night --subscription {OUTPUTS['subscription_id']}"
-    assert stubs.calls() == [
-        "terraform destroy -input=false -auto-approve", LISTING, exists,
-    ]  # fmt: skip
+    assert stubs.calls() == [DESTROY, LISTING, GROUPS]
     assert "no resource has the tag broadside=night" in done.stdout
 
 
@@ -145,10 +178,10 @@ LEFT = [{"id": "/subscriptions/0/x/disk", "type": "Microsoft.Compute/disks"}]
 
 
 def test_down_ends_with_1_and_names_what_is_left(stubs: Stubs) -> None:
-    stubs.answer(resources=LEFT, group=True)
+    stubs.answer(resources=LEFT, groups=[{"name": "night"}], stays=True)
     done = stubs.run("down", "--yes", "--patience-s", "0")
     assert done.returncode == 1
-    assert "left: /subscriptions/0/x/disk (Microsoft.Compute/disks)" in done.stdout
+    assert "left: /subscriptions/0/x/disk\n" in done.stdout
     assert "left: resource group night" in done.stdout
     assert "2 left of range night; they still cost" in done.stderr
 
@@ -166,7 +199,161 @@ def test_what_fails_is_not_called_down(stubs: Stubs) -> None:
     done = stubs.run("down", "--yes")
     assert done.returncode == 4
     assert "terraform ended with 9" in done.stderr
-    assert LISTING not in stubs.calls()
+    assert stubs.calls() == [DESTROY, LISTING, GROUPS]
+
+
+def test_down_deletes_by_the_tag_what_holds_terraform_up(stubs: Stubs) -> None:
+    """An `up` that was killed leaves what no state knows, in networks that it holds in place."""
+    (stubs.folder / "destroy_fails").write_text("")
+    stubs.answer(resources=LEFT, groups=[{"name": "night"}])
+    done = stubs.run("down", "--yes")
+    assert done.returncode == 0, done.stderr
+    delete = f"az group delete --name night --subscription {OUTPUTS['subscription_id']} --yes"
+    assert stubs.calls() == [DESTROY, LISTING, GROUPS, delete, DESTROY, LISTING, GROUPS]
+    assert f"left behind: {LEFT[0]['id']}" in done.stderr
+
+
+def test_in_somebody_elses_group_down_deletes_what_has_the_tag_and_no_more(stubs: Stubs) -> None:
+    outputs = OUTPUTS | {"own_group": False}
+    stubs.answer(outputs={name: {"value": value} for name, value in outputs.items()})
+    stubs.answer(resources=LEFT)
+    done = stubs.run("down", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert f"az resource delete --ids {LEFT[0]['id']}" in stubs.calls()
+    assert not any("group delete" in line for line in stubs.calls())
+
+
+def test_down_of_an_up_that_wrote_no_outputs_asks_the_variables(stubs: Stubs) -> None:
+    (stubs.directory / ".terraform").mkdir()
+    stubs.answer(outputs={"name": {"value": "night"}})
+    done = stubs.run("down", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert stubs.calls() == [DESTROY, LISTING, GROUPS]
+
+
+# What an interrupted `up` made --------------------------------------------------------------------
+
+GROUP = f"/subscriptions/{OUTPUTS['subscription_id']}/resourceGroups/night"
+NETWORK = f"{GROUP}/providers/Microsoft.Network"
+THERE = f"""
+\x1b[31m╷\x1b[0m
+\x1b[31m│\x1b[0m \x1b[1mError: \x1b[0mA resource with the ID
+\x1b[31m│\x1b[0m "{NETWORK}/virtualNetworks/night-hub" already exists - to be managed via Terraform
+\x1b[31m│\x1b[0m this resource needs to be imported.
+\x1b[31m│\x1b[0m
+\x1b[31m│\x1b[0m   with module.network.azurerm_virtual_network.hub[0],
+\x1b[31m│\x1b[0m   on modules/network/main.tf line 4
+\x1b[31m╵\x1b[0m
+Error: an association between "{NETWORK}/natGateways/a" and
+"{NETWORK}/publicIPAddresses/b" already exists
+
+  with module.network.azurerm_nat_gateway_public_ip_association.this["hub"],
+"""
+
+
+def test_up_takes_over_what_a_killed_up_made(stubs: Stubs) -> None:
+    (stubs.folder / "apply_fails").write_text(THERE)
+    stubs.answer(groups=[{"id": GROUP, "name": "night"}])
+    done = stubs.run("up", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "2 made by an `up` that was cut short; taking them over" in done.stderr
+    blocks = (stubs.folder / "resumed").read_text()
+    assert "to = module.network.azurerm_virtual_network.hub[0]" in blocks
+    assert f'id = "{NETWORK}/virtualNetworks/night-hub"' in blocks
+    assert f'id = "{NETWORK}/natGateways/a|{NETWORK}/publicIPAddresses/b"' in blocks
+    assert not (stubs.directory / "resume_override.tf").exists()
+
+
+def test_up_takes_over_nothing_that_is_not_its_own(stubs: Stubs) -> None:
+    (stubs.folder / "apply_fails").write_text(THERE.replace("night-hub", "theirs"))
+    done = stubs.run("up", "--yes")
+    assert done.returncode == 4
+    assert "not this range's" in done.stderr
+    assert not (stubs.folder / "resumed").exists()
+
+
+def test_up_stops_at_any_other_error(stubs: Stubs) -> None:
+    (stubs.folder / "apply_fails").write_text("Error: quota\n\n  with module.fleet.azurerm_x.y,\n")
+    done = stubs.run("up", "--yes")
+    assert done.returncode == 4
+    assert "up again goes on, down removes it" in done.stderr
+
+
+def test_a_null_is_no_text(stubs: Stubs) -> None:
+    done = stubs.run("up", "--set", "auto_shutdown_time=null", "--set", "instances=3", "--yes")
+    assert done.returncode == 0, done.stderr
+    file = stubs.directory / ".terraform" / "null.tfvars.json"
+    assert f"-var=instances=3 -var-file={file}" in stubs.calls()[-1]
+    assert json.loads(file.read_text()) == {"auto_shutdown_time": None}
+
+
+# Parked and checked -------------------------------------------------------------------------------
+
+
+def test_park_and_unpark_use_what_up_was_given(stubs: Stubs) -> None:
+    stubs.run("up", "--vars", "examples/soak.tfvars", "--yes")
+    (stubs.folder / "calls").unlink()
+    file = stubs.directory / "examples" / "soak.tfvars"
+    parked = stubs.run("park", "--yes")
+    assert parked.returncode == 0, parked.stderr
+    applied = f"terraform apply -var-file={file} -var=parked=true {LOCK} -input=false -auto-approve"
+    assert stubs.calls()[-1] == applied
+    assert stubs.calls()[0].startswith("az vmss scale --name night-clients")
+    assert "about $5.59 a day parked, $54.55 running with no agents" in parked.stdout
+    assert stubs.run("unpark", "--yes").returncode == 0
+    assert stubs.calls()[-1] == applied.replace("true", "false")
+
+
+def usage(name: str, used: int, limit: int) -> dict[str, Any]:
+    return {
+        "name": {"value": name, "localizedValue": name},
+        "currentValue": used,
+        "limit": limit,
+    }
+
+
+SIZES = [
+    {
+        "name": name,
+        "family": family,
+        "restrictions": [],
+        "locationInfo": [{"zones": ["1"]}],
+        "capabilities": [{"name": "vCPUs", "value": vcpus}],
+    }
+    for name, family, vcpus in (
+        ("Standard_D4_v4", "standardDv4Family", "4"),
+        ("Standard_B2als_v2", "standardBalsv2Family", "2"),
+    )
+]
+
+
+def test_a_check_says_what_to_ask_for_and_makes_nothing(stubs: Stubs) -> None:
+    stubs.answer(compute=[usage("standardDv4Family", 10, 100), usage("cores", 0, 999)], sizes=SIZES)
+    done = stubs.run("up", "--check")
+    assert done.returncode == 4
+    assert (
+        "short: vCPUs of the family standardDv4Family in eastus: 240 needed, 90 free (limit 100, "
+        "in use 10); ask for a limit of 250: portal, Quotas, 'standardDv4Family'"
+    ) in done.stdout
+    assert not any(" apply" in line for line in stubs.calls())
+    stubs.answer(compute=[usage("standardDv4Family", 10, 250)])
+    assert stubs.run("up", "--check").returncode == 0
+
+
+def test_a_check_knows_sizes_that_are_closed_or_not_offered(stubs: Stubs) -> None:
+    closed = [SIZES[0] | {"restrictions": [{"reasonCode": "NotAvailableForSubscription"}]}]
+    stubs.answer(compute=[], sizes=closed, needs=json.dumps(NEEDS | {"fleet_zones": ["2"]}))
+    done = stubs.run("up", "--check")
+    assert done.returncode == 4
+    for words in (
+        "Standard_D4_v4 in eastus is closed to this subscription (NotAvailableForSubscription)",
+        "Standard_B2als_v2 is not offered in eastus",
+        "Standard_D4_v4 is not offered in zone 2 of eastus",
+        "3 to be asked for",
+    ):
+        assert words in done.stdout + done.stderr
+    stubs.answer(needs=json.dumps(NEEDS | {"location": "westmars"}))
+    assert "no region of this subscription" in stubs.run("up", "--check").stdout
 
 
 def test_what_az_cannot_tell_is_not_called_down(stubs: Stubs) -> None:
@@ -183,8 +370,9 @@ def test_without_a_state_there_is_nothing_to_scale_and_a_name_to_look_for(stubs:
     done = stubs.run("down", "--yes", "--name", "night")
     assert done.returncode == 0, done.stderr
     assert stubs.calls() == [
-        "az resource list --tag broadside=night --output json", "az group exists --name night",
-    ]  # fmt: skip
+        "az resource list --tag broadside=night --output json",
+        "az group list --tag broadside=night --output json",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ class Prices(Message):
     peering: Price | None = None  # a GB from client to server
     vcpu_hour: Mapping[str, Price] = {}  # by size, {} for its number of vCPUs
     vm_hour: Mapping[str, Price] = {}  # by size
+    standing_hour: Mapping[str, Price] = {}  # what a range on Azure costs beside firewall and fleet
 
     def of_vm(self, size: str | None) -> Price | None:
         """An hour of one machine; size names are not case-sensitive. None: unknown."""

@@ -3,6 +3,10 @@
 
 mock_provider "azurerm" {}
 
+mock_provider "azurerm" {
+  alias = "hub"
+}
+
 variables {
   subscription_id    = "00000000-0000-0000-0000-000000000000"
   operator_addresses = ["203.0.113.7"]
@@ -138,6 +142,70 @@ run "tunnels_and_services" {
   }
 }
 
+run "an_existing_firewall" {
+  command = plan
+
+  variables {
+    appliance            = "existing-firewall"
+    existing_firewall_id = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/rg-hub/providers/Microsoft.Network/azureFirewalls/afw-hub"
+    name_prefix          = "contoso"
+  }
+
+  override_data {
+    target = module.existing_firewall[0].data.azurerm_firewall.this
+    values = {
+      firewall_policy_id = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/rg-hub/providers/Microsoft.Network/firewallPolicies/afwp-hub"
+      ip_configuration = [{
+        name                 = "data"
+        private_ip_address   = "10.0.0.4"
+        public_ip_address_id = ""
+        subnet_id            = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/rg-hub/providers/Microsoft.Network/virtualNetworks/vnet-hub/subnets/AzureFirewallSubnet"
+      }]
+    }
+  }
+
+  assert {
+    condition     = length(module.firewall) == 0 && length(module.existing_rules) == 0
+    error_message = "Nothing is made in place of it, and nothing of it is changed."
+  }
+
+  assert {
+    condition     = length(local.proposed_rules) == 4 && strcontains(local.proposed_rules[0], "--policy-name afwp-hub")
+    error_message = "The rules are proposed to the owners of its policy."
+  }
+
+  assert {
+    condition     = output.resource_group == "rg-contoso-broadside" && toset(output.scale_sets) == toset(["vmss-contoso-broadside-clients", "vmss-contoso-broadside-servers"])
+    error_message = "Names are the Cloud Adoption Framework's, with the prefix."
+  }
+}
+
+run "a_region_without_zones" {
+  command = plan
+
+  variables {
+    location = "westus"
+  }
+
+  assert {
+    condition     = length(local.firewall_zones) == 0 && local.storage_replication == "LRS"
+    error_message = "A region without zones gets neither zones nor ZRS."
+  }
+}
+
+run "parked" {
+  command = plan
+
+  variables {
+    parked = true
+  }
+
+  assert {
+    condition     = output.tunnel == null
+    error_message = "A parked range has no Bastion."
+  }
+}
+
 # Mistakes ------------------------------------------------------------------------------------------
 
 run "a_tier_that_is_none" {
@@ -237,6 +305,54 @@ run "services_without_their_ports" {
     agent_settings = { BROADSIDE_AGENT_SERVICES = "http=8080" }
   }
   expect_failures = [var.agent_settings]
+}
+
+run "a_hub_that_overlaps_a_spoke" {
+  command = plan
+  variables {
+    hub_cidr = "10.64.0.0/12"
+  }
+  expect_failures = [var.servers_cidr]
+}
+
+run "a_location_as_people_write_it" {
+  command = plan
+  variables {
+    location = "West Europe"
+  }
+  expect_failures = [var.location]
+}
+
+run "an_existing_firewall_without_its_id" {
+  command = plan
+  variables {
+    appliance = "existing-firewall"
+  }
+  expect_failures = [var.existing_firewall_id]
+}
+
+run "a_change_of_nobodys_firewall" {
+  command = plan
+  variables {
+    may_change = ["rules"]
+  }
+  expect_failures = [var.may_change]
+}
+
+run "half_of_the_subnets" {
+  command = plan
+  variables {
+    existing_subnet_ids = { clients = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/x/providers/Microsoft.Network/virtualNetworks/x/subnets/x" }
+  }
+  expect_failures = [var.existing_subnet_ids]
+}
+
+run "nowhere_to_upload_from" {
+  command = plan
+  variables {
+    operator_addresses = []
+  }
+  expect_failures = [var.operator_addresses]
 }
 
 run "a_secret_in_quotes" {

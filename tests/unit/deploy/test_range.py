@@ -32,6 +32,7 @@ READ = Schema.read(SCHEMA)
 FILES = read_files(AZURE)
 NETWORK, FIREWALL = "modules/network/main.tf", "modules/firewall/main.tf"
 SECURITY, POLICY = "modules/network/security.tf", "modules/firewall/policy.tf"
+TRAFFIC = "modules/rules/main.tf"
 QUEUE, STORAGE = "modules/exchange/service_bus.tf", "modules/exchange/storage.tf"
 FLEET, COORDINATOR = "modules/fleet/main.tf", "modules/coordinator/main.tf"
 
@@ -61,7 +62,7 @@ PLANTED = [
     ("main.tf", "module.network.firewall_subnet_id", "module.network.fw_subnet_id", "no output fw_subnet_id"),
     ("main.tf", "  role_settle_s         = var.role_settle_s\n", "", "role_settle_s is missing"),
     ("main.tf", "  role_settle_s         = var", "  role_settles_s = var", "no variable role_settles_s"),
-    ("outputs.tf", "azurerm_resource_group.this.name", "azurerm_resource_group.that.name", "is not declared"),
+    ("main.tf", "azurerm_resource_group.this[*].id", "azurerm_resource_group.that[*].id", "is not declared"),
     # what a service would refuse
     (FIREWALL, "sku_tier            = var.tier", 'sku_tier = "Gold"', "sku_tier 'Gold'"),
     ("variables_firewall.tf", 'default     = "Premium"', 'default     = "Gold"', "firewall_tier 'Gold'"),
@@ -81,19 +82,19 @@ PLANTED = [
     (STORAGE, 'resource "azurerm_storage_container"', 'resource "azurerm_storage_table" "t" {\n  name = "t"\n  storage_account_id = azurerm_storage_account.this.id\n}\n\nresource "azurerm_storage_container"', "cannot be made"),
     ("variables.tf", 'default     = "rangeadmin"', 'default     = "operator"', "has taken that name"),
     (COORDINATOR, "admin_username                  = var.admin_user_name", 'admin_username                  = "staff"', "has taken that name"),
-    ("versions.tf", "  resource_providers_to_register ", "  # ", "not said"),
+    ("versions.tf", "  resource_providers_to_register  = var", "  # = var", "not said"),
     (QUEUE, "local_auth_enabled            = false", "local_auth_enabled = true", "must be False"),
     (COORDINATOR, '    private_ip_address_allocation = "Dynamic"', '    private_ip_address_allocation = "Dynamic"\n    public_ip_address_id = azurerm_public_ip.bastion[0].id', "no VM has a public address"),
     (FLEET, "      subnet_id = var.subnet_id\n", '      subnet_id = var.subnet_id\n\n      public_ip_address {\n        name = "p"\n      }\n', "no VM has a public address"),
     (SECURITY, 'to = "AzureActiveDirectory"', 'to = "Internet"', "a rule to Internet"),
     (SECURITY, 'to = "AzureActiveDirectory"', 'to = "*"', "a rule to *"),
     (SECURITY, '  access                      = "Deny"', '  access                      = "Allow"', "allows everything to *"),
-    (POLICY, "destination_addresses = [var.servers_prefix]\n      destination_ports     = var.tcp_ports", 'destination_addresses = ["*"]\n      destination_ports     = var.tcp_ports', "anywhere; name the spokes"),
-    (POLICY, "destination_ports     = var.udp_ports", 'destination_ports     = ["*"]', "every port"),
+    (TRAFFIC, "destination_addresses = [var.servers_prefix]\n      destination_ports     = var.tcp_ports", 'destination_addresses = ["*"]\n      destination_ports     = var.tcp_ports', "anywhere; name the spokes"),
+    (TRAFFIC, "destination_ports     = var.udp_ports", 'destination_ports     = ["*"]', "every port"),
     (FLEET, "  overprovision = false\n", "", "overprovision: must be False"),
     # tunnels: both ends begin flows
-    (POLICY, "source_addresses      = [var.servers_prefix]", "source_addresses      = [var.clients_prefix]", "traffic: no rule for VXLAN from servers to clients"),
-    (POLICY, "[tostring(var.vxlan_port)]", '["4789"]', "traffic: no rule for VXLAN from clients to servers"),
+    (TRAFFIC, "source_addresses      = [var.servers_prefix]", "source_addresses      = [var.clients_prefix]", "traffic: no rule for VXLAN from servers to clients"),
+    (TRAFFIC, "[tostring(var.vxlan_port)]", '["4789"]', "traffic: no rule for VXLAN from clients to servers"),
     (SECURITY, "Inbound  = local.vxlan_to_clients", "Inbound  = []", "clients.Inbound: no rule for VXLAN from servers to clients"),
     (SECURITY, "concat([local.to_exchange[1]], local.vxlan_to_clients)", "[local.to_exchange[1]]", "servers.Outbound: no rule for VXLAN from servers"),
     (SECURITY, "local.to_exchange, local.vxlan_to_servers)", "local.to_exchange)", "clients.Outbound: no rule for VXLAN from clients"),

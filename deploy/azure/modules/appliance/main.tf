@@ -11,7 +11,7 @@ resource "azurerm_marketplace_agreement" "this" {
 }
 
 resource "azurerm_lb" "this" {
-  name                = "${var.name}-appliance"
+  name                = "${var.names.lbi}-appliance"
   resource_group_name = var.resource_group_name
   location            = var.location
   sku                 = "Standard" # HA ports are Standard's
@@ -55,7 +55,7 @@ resource "azurerm_lb_rule" "ha_ports" {
 resource "azurerm_network_interface" "this" {
   count = var.image.instances
 
-  name                           = "${var.name}-appliance-${count.index + 1}"
+  name                           = "${var.names.nic}-appliance-${count.index + 1}"
   resource_group_name            = var.resource_group_name
   location                       = var.location
   ip_forwarding_enabled          = true
@@ -80,7 +80,7 @@ resource "azurerm_network_interface_backend_address_pool_association" "this" {
 resource "azurerm_linux_virtual_machine" "this" {
   count = var.image.instances
 
-  name                            = "${var.name}-appliance-${count.index + 1}"
+  name                            = "${var.names.vm}-appliance-${count.index + 1}"
   resource_group_name             = var.resource_group_name
   location                        = var.location
   size                            = var.image.size

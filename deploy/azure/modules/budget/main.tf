@@ -2,7 +2,7 @@
 # coordinator's own price limit on a run.
 
 resource "azurerm_consumption_budget_resource_group" "this" {
-  name              = "${var.name}-monthly"
+  name              = "${var.names.budget}-monthly"
   resource_group_id = var.resource_group_id
   amount            = var.amount
   time_grain        = "Monthly"

@@ -3,7 +3,7 @@
 resource "azurerm_public_ip" "bastion" {
   count = var.bastion_enabled ? 1 : 0
 
-  name                = "${var.name}-bastion"
+  name                = "${var.names.pip}-bastion"
   resource_group_name = var.resource_group_name
   location            = var.location
   allocation_method   = "Static"
@@ -12,9 +12,9 @@ resource "azurerm_public_ip" "bastion" {
 }
 
 resource "azurerm_bastion_host" "this" {
-  count = var.bastion_enabled ? 1 : 0
+  count = var.bastion_enabled && !var.parked ? 1 : 0
 
-  name                = "${var.name}-bastion"
+  name                = "${var.names.bas}-bastion"
   resource_group_name = var.resource_group_name
   location            = var.location
   sku                 = "Standard" # the least that carries `az network bastion tunnel`

@@ -27,7 +27,7 @@ module "boot" {
 }
 
 resource "azurerm_network_interface" "this" {
-  name                = "${var.name}-coordinator"
+  name                = "${var.names.nic}-coordinator"
   resource_group_name = var.resource_group_name
   location            = var.location
   tags                = var.tags
@@ -40,7 +40,7 @@ resource "azurerm_network_interface" "this" {
 }
 
 resource "azurerm_linux_virtual_machine" "this" {
-  name                            = "${var.name}-coordinator"
+  name                            = "${var.names.vm}-coordinator"
   computer_name                   = "coordinator"
   resource_group_name             = var.resource_group_name
   location                        = var.location

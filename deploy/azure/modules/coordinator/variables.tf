@@ -1,6 +1,6 @@
-variable "name" {
-  type        = string
-  description = "First part of every name."
+variable "names" {
+  type        = map(string)
+  description = "First part of every name, by kind of resource."
 }
 
 variable "resource_group_name" {
@@ -111,4 +111,24 @@ variable "shutdown_time" {
 variable "shutdown_timezone" {
   type        = string
   description = "Its time zone, by Windows's name."
+}
+
+variable "start_time" {
+  type        = string
+  description = "Time of day, HHMM, at which it is started again; null: by hand."
+}
+
+variable "parked" {
+  type        = bool
+  description = "Do without the Bastion for now."
+}
+
+variable "management" {
+  type        = string
+  description = "The Resource Manager of this cloud."
+}
+
+variable "audience" {
+  type        = string
+  description = "Whom a token for it is for."
 }

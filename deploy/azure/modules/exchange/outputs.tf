@@ -45,6 +45,16 @@ output "container_id" {
 }
 
 output "bundle_url" {
-  value       = "${azurerm_storage_account.this.primary_blob_endpoint}${azurerm_storage_container.agent.name}/${azurerm_storage_blob.bundle.name}"
+  value       = "${azurerm_storage_account.this.primary_blob_endpoint}${azurerm_storage_container.agent.name}/${local.package}"
   description = "Where VMs fetch the package."
+}
+
+output "package" {
+  value = !var.private_endpoints ? null : {
+    account   = azurerm_storage_account.this.name
+    container = azurerm_storage_container.agent.name
+    blob      = local.package
+    path      = abspath(var.bundle_path)
+  }
+  description = "What `broadside up` uploads itself; null where Terraform does."
 }

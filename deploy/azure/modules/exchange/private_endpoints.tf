@@ -7,15 +7,17 @@ locals {
     servicebus = { resource = azurerm_servicebus_namespace.this.id, group = "namespace", zone = "privatelink.${var.domains.servicebus}" }
   } : {}
 
+  own_zones = length(var.existing_zone_ids) == 0 ? local.endpoints : {}
+
   links = merge([
-    for service in keys(local.endpoints) : {
+    for service in keys(local.own_zones) : {
       for network, id in var.network_ids : "${service}-${network}" => { service = service, network_id = id }
     }
   ]...)
 }
 
 resource "azurerm_private_dns_zone" "this" {
-  for_each = local.endpoints
+  for_each = local.own_zones
 
   name                = each.value.zone
   resource_group_name = var.resource_group_name
@@ -35,7 +37,7 @@ resource "azurerm_private_dns_zone_virtual_network_link" "this" {
 resource "azurerm_private_endpoint" "this" {
   for_each = local.endpoints
 
-  name                = "${var.name}-${each.key}"
+  name                = "${var.names.pep}-${each.key}"
   resource_group_name = var.resource_group_name
   location            = var.location
   subnet_id           = var.endpoints_subnet_id
@@ -50,6 +52,6 @@ resource "azurerm_private_endpoint" "this" {
 
   private_dns_zone_group {
     name                 = each.key
-    private_dns_zone_ids = [azurerm_private_dns_zone.this[each.key].id]
+    private_dns_zone_ids = [try(azurerm_private_dns_zone.this[each.key].id, var.existing_zone_ids[each.key])]
   }
 }

@@ -5,7 +5,7 @@ resource "azurerm_servicebus_namespace" "this" {
   #checkov:skip=CKV_AZURE_201:jobs are addresses and times of a test; a key of our own would have to be kept for them
   #checkov:skip=CKV_AZURE_199:as above, and only Premium has it
   #checkov:skip=CKV_AZURE_204:Standard cannot be private; private_endpoints = true shuts it, on Premium
-  name                          = "${var.name}-${var.suffix}"
+  name                          = "${var.names.sbns}-${var.suffix}"
   resource_group_name           = var.resource_group_name
   location                      = var.location
   sku                           = var.private_endpoints ? "Premium" : "Standard" # Standard has no private endpoints

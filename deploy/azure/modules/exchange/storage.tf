@@ -2,30 +2,32 @@
 
 resource "azurerm_storage_account" "this" {
   #checkov:skip=CKV_AZURE_59:open to the operator's address alone (network_rules), for the upload of the package
-  #checkov:skip=CKV_AZURE_206:ZRS: three zones; figures of a test need no second region
+  #checkov:skip=CKV_AZURE_206:ZRS where there are zones; figures of a test need no second region
   #checkov:skip=CKV_AZURE_33:no queue of this account is used
   #checkov:skip=CKV2_AZURE_33:private_endpoints = true makes them; by default service endpoints keep it inside Azure
   #checkov:skip=CKV2_AZURE_1:figures of a test; Microsoft's keys encrypt them
-  name                             = "${var.name}${var.suffix}"
+  name                             = var.account_name
   resource_group_name              = var.resource_group_name
   location                         = var.location
   account_kind                     = "StorageV2"
   account_tier                     = "Standard"
-  account_replication_type         = "ZRS"
+  account_replication_type         = var.replication
   min_tls_version                  = "TLS1_2"
   shared_access_key_enabled        = false # managed identities only
   default_to_oauth_authentication  = true
   local_user_enabled               = false
   allow_nested_items_to_be_public  = false
   cross_tenant_replication_enabled = false
-  public_network_access_enabled    = true # for the deployer's upload; the rules below shut it to all others
-  tags                             = var.tags
+  # For the deployer's upload; the rules below shut it to all others. With private endpoints
+  # `broadside up` opens it for the minute of an upload.
+  public_network_access_enabled = !var.private_endpoints
+  tags                          = var.tags
 
   network_rules {
     default_action             = "Deny"
     bypass                     = ["AzureServices"]
     ip_rules                   = var.operator_addresses
-    virtual_network_subnet_ids = var.subnet_ids
+    virtual_network_subnet_ids = concat(var.subnet_ids, var.operator_subnet_ids)
   }
 
   blob_properties {
@@ -46,14 +48,21 @@ resource "azurerm_storage_container" "agent" {
   container_access_type = "private"
 }
 
+locals {
+  package = "broadside-bundle-${substr(var.bundle_sha256, 0, 12)}.tar.gz"
+}
+
 # The upload writes data, which even an owner of the subscription may not do without a data role.
 resource "azurerm_role_assignment" "deployer" {
+  name                 = uuidv5("url", "${azurerm_storage_container.agent.id}/Storage Blob Data Contributor/${var.deployer_principal_id}")
   scope                = azurerm_storage_container.agent.id
   role_definition_name = "Storage Blob Data Contributor"
   principal_id         = var.deployer_principal_id
 }
 
 resource "terraform_data" "role_settles" {
+  count = var.private_endpoints ? 0 : 1
+
   triggers_replace = azurerm_role_assignment.deployer.id
 
   provisioner "local-exec" {
@@ -61,8 +70,12 @@ resource "terraform_data" "role_settles" {
   }
 }
 
+# With private endpoints nobody outside could read it again at the next plan, so there it is no
+# resource: `broadside up` uploads it (output `package`).
 resource "azurerm_storage_blob" "bundle" {
-  name                 = "broadside-bundle-${substr(var.bundle_sha256, 0, 12)}.tar.gz"
+  count = var.private_endpoints ? 0 : 1
+
+  name                 = local.package
   storage_container_id = azurerm_storage_container.agent.id
   type                 = "Block"
   source               = var.bundle_path

@@ -11,7 +11,7 @@ locals {
 }
 
 resource "azurerm_resource_group_template_deployment" "tables" {
-  name                = "${var.name}-tables"
+  name                = "${var.names.deploy}-tables"
   resource_group_name = var.resource_group_name
   deployment_mode     = "Incremental"
   tags                = var.tags

@@ -1,6 +1,6 @@
-variable "name" {
-  type        = string
-  description = "First part of every name."
+variable "names" {
+  type        = map(string)
+  description = "First part of every name, by kind of resource."
 }
 
 variable "suffix" {
@@ -46,6 +46,26 @@ variable "network_ids" {
 variable "subnet_ids" {
   type        = list(string)
   description = "Subnets that the storage account lets in by service endpoint."
+}
+
+variable "operator_subnet_ids" {
+  type        = list(string)
+  description = "Subnets of deployers inside Azure."
+}
+
+variable "account_name" {
+  type        = string
+  description = "Name of the storage account."
+}
+
+variable "replication" {
+  type        = string
+  description = "Its replication: ZRS, LRS, ..."
+}
+
+variable "existing_zone_ids" {
+  type        = map(string)
+  description = "Private DNS zones that stand already; empty: they are made."
 }
 
 variable "operator_addresses" {

@@ -2,7 +2,7 @@
 # argument for it, and a raised minimum must go back by itself.
 
 resource "azurerm_public_ip" "this" {
-  name                = "${var.name}-firewall"
+  name                = "${var.names.pip}-firewall"
   resource_group_name = var.resource_group_name
   location            = var.location
   allocation_method   = "Static"
@@ -14,7 +14,7 @@ resource "azurerm_public_ip" "this" {
 resource "azurerm_public_ip" "management" {
   count = var.tier == "Basic" ? 1 : 0
 
-  name                = "${var.name}-firewall-management"
+  name                = "${var.names.pip}-firewall-management"
   resource_group_name = var.resource_group_name
   location            = var.location
   allocation_method   = "Static"
@@ -25,7 +25,7 @@ resource "azurerm_public_ip" "management" {
 
 resource "azurerm_firewall" "this" {
   #checkov:skip=CKV_AZURE_216:said by the policy, which Off by default keeps out of the figure
-  name                = "${var.name}-firewall"
+  name                = "${var.names.afw}-firewall"
   resource_group_name = var.resource_group_name
   location            = var.location
   sku_name            = "AZFW_VNet"
@@ -34,14 +34,18 @@ resource "azurerm_firewall" "this" {
   zones               = var.zones
   tags                = var.tags
 
-  ip_configuration {
-    name                 = "data"
-    subnet_id            = var.subnet_id
-    public_ip_address_id = azurerm_public_ip.this.id
+  dynamic "ip_configuration" {
+    for_each = var.parked ? [] : [azurerm_public_ip.this.id]
+
+    content {
+      name                 = "data"
+      subnet_id            = var.subnet_id
+      public_ip_address_id = ip_configuration.value
+    }
   }
 
   dynamic "management_ip_configuration" {
-    for_each = azurerm_public_ip.management
+    for_each = var.parked ? [] : azurerm_public_ip.management
 
     content {
       name                 = "management"

@@ -4,8 +4,8 @@ output "id" {
 }
 
 output "private_address" {
-  value       = azurerm_firewall.this.ip_configuration[0].private_ip_address
-  description = "Next hop of the spokes."
+  value       = one(azurerm_firewall.this.ip_configuration[*].private_ip_address)
+  description = "Next hop of the spokes; null while it is parked."
 }
 
 output "policy_id" {

@@ -1,6 +1,6 @@
-variable "name" {
-  type        = string
-  description = "First part of every name."
+variable "names" {
+  type        = map(string)
+  description = "First part of every name, by kind of resource."
 }
 
 variable "resource_group_name" {
@@ -57,32 +57,7 @@ variable "tls_inspection" {
   description = "TLS inspection, or null."
 }
 
-variable "clients_prefix" {
-  type        = string
-  description = "Where traffic comes from."
-}
-
-variable "servers_prefix" {
-  type        = string
-  description = "Where traffic goes to."
-}
-
-variable "tcp_ports" {
-  type        = list(string)
-  description = "TCP ports of the traffic."
-}
-
-variable "udp_ports" {
-  type        = list(string)
-  description = "UDP ports of the traffic."
-}
-
-variable "icmp_enabled" {
+variable "parked" {
   type        = bool
-  description = "Let echo requests through."
-}
-
-variable "vxlan_port" {
-  type        = number
-  description = "UDP port of VXLAN tunnels, let through both ways; null: none."
+  description = "Give its instances back: a firewall without an address configuration costs nothing."
 }

@@ -27,7 +27,7 @@ module "boot" {
 
 resource "azurerm_linux_virtual_machine_scale_set" "this" {
   #checkov:skip=CKV_AZURE_97:a variable: the subscription must have the feature registered
-  name                            = "${var.name}-${var.role}s"
+  name                            = "${var.names.vmss}-${var.role}s"
   resource_group_name             = var.resource_group_name
   location                        = var.location
   sku                             = var.size

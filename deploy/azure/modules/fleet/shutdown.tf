@@ -10,7 +10,7 @@ locals {
 resource "azurerm_monitor_autoscale_setting" "shutdown" {
   count = var.shutdown_time == null ? 0 : 1
 
-  name                = "${var.name}-${var.role}s-shutdown"
+  name                = "${var.names.autoscale}-${var.role}s-shutdown"
   resource_group_name = var.resource_group_name
   location            = var.location
   target_resource_id  = azurerm_linux_virtual_machine_scale_set.this.id

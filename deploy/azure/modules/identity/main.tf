@@ -1,10 +1,11 @@
-# Three identities, and the only thing each may do. No key, password or connection string exists:
+# Three identities, and the only thing each may do. Assignments have names derived from what they
+# are, so that one which an interrupted `up` made is known again. No key, password or connection string exists:
 # shared keys and local authentication are off on both services.
 
 resource "azurerm_user_assigned_identity" "this" {
   for_each = toset(["clients", "servers", "coordinator"])
 
-  name                = "${var.name}-${each.key}"
+  name                = "${var.names.id}-${each.key}"
   resource_group_name = var.resource_group_name
   location            = var.location
   tags                = var.tags
@@ -13,6 +14,7 @@ resource "azurerm_user_assigned_identity" "this" {
 resource "azurerm_role_assignment" "package" {
   for_each = azurerm_user_assigned_identity.this
 
+  name                 = uuidv5("url", "${var.container_id}/Storage Blob Data Reader/${each.value.principal_id}")
   scope                = var.container_id
   role_definition_name = "Storage Blob Data Reader"
   principal_id         = each.value.principal_id
@@ -31,6 +33,7 @@ locals {
 resource "azurerm_role_assignment" "table" {
   for_each = local.table_roles
 
+  name                 = uuidv5("url", "${var.table_ids[each.value.table]}/${each.value.role}/${azurerm_user_assigned_identity.this[each.value.identity].principal_id}")
   scope                = var.table_ids[each.value.table]
   role_definition_name = each.value.role
   principal_id         = azurerm_user_assigned_identity.this[each.value.identity].principal_id
@@ -41,6 +44,7 @@ resource "azurerm_role_assignment" "table" {
 resource "azurerm_role_assignment" "receive" {
   for_each = toset(["clients", "coordinator"])
 
+  name                 = uuidv5("url", "${var.queue_id}/Azure Service Bus Data Receiver/${azurerm_user_assigned_identity.this[each.key].principal_id}")
   scope                = var.queue_id
   role_definition_name = "Azure Service Bus Data Receiver"
   principal_id         = azurerm_user_assigned_identity.this[each.key].principal_id
@@ -49,6 +53,7 @@ resource "azurerm_role_assignment" "receive" {
 }
 
 resource "azurerm_role_assignment" "send" {
+  name                 = uuidv5("url", "${var.queue_id}/Azure Service Bus Data Sender/${azurerm_user_assigned_identity.this["coordinator"].principal_id}")
   scope                = var.queue_id
   role_definition_name = "Azure Service Bus Data Sender"
   principal_id         = azurerm_user_assigned_identity.this["coordinator"].principal_id
@@ -57,8 +62,9 @@ resource "azurerm_role_assignment" "send" {
 }
 
 resource "azurerm_role_assignment" "metrics" {
-  count = var.has_firewall ? 1 : 0
+  count = var.metrics_granted ? 1 : 0
 
+  name                 = uuidv5("url", "${var.firewall_id}/Monitoring Reader/${azurerm_user_assigned_identity.this["coordinator"].principal_id}")
   scope                = var.firewall_id
   role_definition_name = "Monitoring Reader"
   principal_id         = azurerm_user_assigned_identity.this["coordinator"].principal_id
@@ -87,6 +93,7 @@ resource "azurerm_role_definition" "modes" {
 resource "azurerm_role_assignment" "modes" {
   count = var.switch_enabled ? 1 : 0
 
+  name               = uuidv5("url", "${var.policy_id}/${azurerm_role_definition.modes[0].role_definition_resource_id}/${azurerm_user_assigned_identity.this["coordinator"].principal_id}")
   scope              = var.policy_id
   role_definition_id = azurerm_role_definition.modes[0].role_definition_resource_id
   principal_id       = azurerm_user_assigned_identity.this["coordinator"].principal_id

@@ -3,6 +3,11 @@ variable "name" {
   description = "First part of every name."
 }
 
+variable "names" {
+  type        = map(string)
+  description = "First part of every name, by kind of resource."
+}
+
 variable "resource_group_name" {
   type        = string
   description = "Resource group."
@@ -33,9 +38,9 @@ variable "queue_id" {
   description = "The one queue."
 }
 
-variable "has_firewall" {
+variable "metrics_granted" {
   type        = bool
-  description = "Whether there is an Azure Firewall whose metrics are read."
+  description = "Whether the coordinator gets the right to read the firewall's metrics here."
 }
 
 variable "firewall_id" {

@@ -3,15 +3,15 @@
 
 locals {
   nat = merge(
-    { hub = azurerm_subnet.coordinator.id },
-    var.private_endpoints ? {} : { clients = azurerm_subnet.clients.id, servers = azurerm_subnet.servers.id },
+    local.own_hub ? { hub = azurerm_subnet.coordinator[0].id } : {},
+    var.private_endpoints || !local.own_spokes ? {} : { clients = azurerm_subnet.clients[0].id, servers = azurerm_subnet.servers[0].id },
   )
 }
 
 resource "azurerm_public_ip" "nat" {
   for_each = local.nat
 
-  name                = "${var.name}-nat-${each.key}"
+  name                = "${var.names.pip}-nat-${each.key}"
   resource_group_name = var.resource_group_name
   location            = var.location
   allocation_method   = "Static"
@@ -22,7 +22,7 @@ resource "azurerm_public_ip" "nat" {
 resource "azurerm_nat_gateway" "this" {
   for_each = local.nat
 
-  name                = "${var.name}-${each.key}"
+  name                = "${var.names.ng}-${each.key}"
   resource_group_name = var.resource_group_name
   location            = var.location
   sku_name            = "Standard"

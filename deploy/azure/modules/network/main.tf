@@ -2,7 +2,9 @@
 # security groups (security.tf) allow: Service Bus and storage of this region, and no internet.
 
 resource "azurerm_virtual_network" "hub" {
-  name                = "${var.name}-hub"
+  count = local.own_hub ? 1 : 0
+
+  name                = "${var.names.vnet}-hub"
   resource_group_name = var.resource_group_name
   location            = var.location
   address_space       = [var.hub_cidr]
@@ -10,7 +12,9 @@ resource "azurerm_virtual_network" "hub" {
 }
 
 resource "azurerm_virtual_network" "clients" {
-  name                = "${var.name}-clients"
+  count = local.own_spokes ? 1 : 0
+
+  name                = "${var.names.vnet}-clients"
   resource_group_name = var.resource_group_name
   location            = var.location
   address_space       = [var.clients_cidr]
@@ -18,7 +22,9 @@ resource "azurerm_virtual_network" "clients" {
 }
 
 resource "azurerm_virtual_network" "servers" {
-  name                = "${var.name}-servers"
+  count = local.own_spokes ? 1 : 0
+
+  name                = "${var.names.vnet}-servers"
   resource_group_name = var.resource_group_name
   location            = var.location
   address_space       = [var.servers_cidr]
@@ -28,34 +34,40 @@ resource "azurerm_virtual_network" "servers" {
 # Subnets of the hub -------------------------------------------------------------------------------
 
 resource "azurerm_subnet" "firewall" {
+  count = local.own_hub ? 1 : 0
+
   name                 = "AzureFirewallSubnet" # Azure's own name for it; no other is accepted
   resource_group_name  = var.resource_group_name
-  virtual_network_name = azurerm_virtual_network.hub.name
+  virtual_network_name = azurerm_virtual_network.hub[0].name
   address_prefixes     = [cidrsubnet(var.hub_cidr, 10, 0)]
 }
 
 resource "azurerm_subnet" "firewall_management" {
   #checkov:skip=CKV2_AZURE_31:Azure lets no group onto a firewall's subnets
-  count = var.firewall_tier == "Basic" ? 1 : 0
+  count = local.own_hub && var.firewall_tier == "Basic" ? 1 : 0
 
   name                 = "AzureFirewallManagementSubnet" # Azure's own name, again
   resource_group_name  = var.resource_group_name
-  virtual_network_name = azurerm_virtual_network.hub.name
+  virtual_network_name = azurerm_virtual_network.hub[0].name
   address_prefixes     = [cidrsubnet(var.hub_cidr, 10, 1)]
 }
 
 resource "azurerm_subnet" "bastion" {
   #checkov:skip=CKV2_AZURE_31:only Bastion is in it, which takes Azure sign-in and nothing else
+  count = local.own_hub ? 1 : 0
+
   name                 = "AzureBastionSubnet" # Azure's own name, again
   resource_group_name  = var.resource_group_name
-  virtual_network_name = azurerm_virtual_network.hub.name
+  virtual_network_name = azurerm_virtual_network.hub[0].name
   address_prefixes     = [cidrsubnet(var.hub_cidr, 10, 2)]
 }
 
 resource "azurerm_subnet" "coordinator" {
+  count = local.own_hub ? 1 : 0
+
   name                            = "coordinator"
   resource_group_name             = var.resource_group_name
-  virtual_network_name            = azurerm_virtual_network.hub.name
+  virtual_network_name            = azurerm_virtual_network.hub[0].name
   address_prefixes                = [cidrsubnet(var.hub_cidr, 10, 3)]
   default_outbound_access_enabled = false
 
@@ -66,18 +78,22 @@ resource "azurerm_subnet" "coordinator" {
 
 resource "azurerm_subnet" "endpoints" {
   #checkov:skip=CKV2_AZURE_31:private endpoints only; who may reach them is said at the subnets that would
+  count = local.own_hub ? 1 : 0
+
   name                            = "endpoints"
   resource_group_name             = var.resource_group_name
-  virtual_network_name            = azurerm_virtual_network.hub.name
+  virtual_network_name            = azurerm_virtual_network.hub[0].name
   address_prefixes                = [cidrsubnet(var.hub_cidr, 10, 4)]
   default_outbound_access_enabled = false
 }
 
 resource "azurerm_subnet" "appliance" {
   #checkov:skip=CKV2_AZURE_31:what passes the appliance is what is tested; the spokes' groups bound it
+  count = local.own_hub ? 1 : 0
+
   name                            = "appliance"
   resource_group_name             = var.resource_group_name
-  virtual_network_name            = azurerm_virtual_network.hub.name
+  virtual_network_name            = azurerm_virtual_network.hub[0].name
   address_prefixes                = [cidrsubnet(var.hub_cidr, 10, 5)]
   default_outbound_access_enabled = false
 }
@@ -87,9 +103,11 @@ resource "azurerm_subnet" "appliance" {
 # appliance under test.
 
 resource "azurerm_subnet" "clients" {
+  count = local.own_spokes ? 1 : 0
+
   name                            = "agents"
   resource_group_name             = var.resource_group_name
-  virtual_network_name            = azurerm_virtual_network.clients.name
+  virtual_network_name            = azurerm_virtual_network.clients[0].name
   address_prefixes                = [local.clients_prefix]
   default_outbound_access_enabled = false
 
@@ -99,9 +117,11 @@ resource "azurerm_subnet" "clients" {
 }
 
 resource "azurerm_subnet" "servers" {
+  count = local.own_spokes ? 1 : 0
+
   name                            = "agents"
   resource_group_name             = var.resource_group_name
-  virtual_network_name            = azurerm_virtual_network.servers.name
+  virtual_network_name            = azurerm_virtual_network.servers[0].name
   address_prefixes                = [local.servers_prefix]
   default_outbound_access_enabled = false
 
@@ -110,9 +130,24 @@ resource "azurerm_subnet" "servers" {
   }
 }
 
+# Subnets that stand already -----------------------------------------------------------------------
+
+data "azurerm_subnet" "existing" {
+  for_each = { for what in ["clients", "servers", "endpoints", "bastion", "appliance"] : what => var.existing_subnet_ids[what] if contains(keys(var.existing_subnet_ids), what) }
+
+  resource_group_name  = split("/", each.value)[4]
+  virtual_network_name = split("/", each.value)[8]
+  name                 = split("/", each.value)[10]
+}
+
 locals {
-  clients_prefix   = cidrsubnet(var.clients_cidr, 21 - tonumber(split("/", var.clients_cidr)[1]), 0) # a /21: 2,043 VMs
-  servers_prefix   = cidrsubnet(var.servers_cidr, 21 - tonumber(split("/", var.servers_cidr)[1]), 0)
-  endpoints_prefix = cidrsubnet(var.hub_cidr, 10, 4)
-  bastion_prefix   = cidrsubnet(var.hub_cidr, 10, 2)
+  own_hub    = !contains(keys(var.existing_subnet_ids), "coordinator")
+  own_spokes = !contains(keys(var.existing_subnet_ids), "clients")
+  existing   = { for what, subnet in data.azurerm_subnet.existing : what => subnet.address_prefixes[0] }
+
+  clients_prefix   = try(local.existing["clients"], cidrsubnet(var.clients_cidr, 21 - tonumber(split("/", var.clients_cidr)[1]), 0)) # a /21: 2,043 VMs
+  servers_prefix   = try(local.existing["servers"], cidrsubnet(var.servers_cidr, 21 - tonumber(split("/", var.servers_cidr)[1]), 0))
+  endpoints_prefix = try(local.existing["endpoints"], cidrsubnet(var.hub_cidr, 10, 4))
+  bastion_prefix   = try(local.existing["bastion"], cidrsubnet(var.hub_cidr, 10, 2))
+  appliance_prefix = try(local.existing["appliance"], cidrsubnet(var.hub_cidr, 10, 5))
 }

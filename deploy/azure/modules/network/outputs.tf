@@ -1,10 +1,10 @@
 output "network_ids" {
-  value       = { hub = azurerm_virtual_network.hub.id, clients = azurerm_virtual_network.clients.id, servers = azurerm_virtual_network.servers.id }
-  description = "The three networks."
+  value       = merge({ for network in azurerm_virtual_network.hub : "hub" => network.id }, { for network in azurerm_virtual_network.clients : "clients" => network.id }, { for network in azurerm_virtual_network.servers : "servers" => network.id })
+  description = "The networks that the range makes: all three, unless subnets stand already."
 }
 
 output "firewall_subnet_id" {
-  value       = azurerm_subnet.firewall.id
+  value       = try(azurerm_subnet.firewall[0].id, var.existing_subnet_ids["firewall"], null)
   description = "Where an Azure Firewall must stand."
 }
 
@@ -14,32 +14,32 @@ output "firewall_management_subnet_id" {
 }
 
 output "bastion_subnet_id" {
-  value       = azurerm_subnet.bastion.id
+  value       = try(azurerm_subnet.bastion[0].id, var.existing_subnet_ids["bastion"], null)
   description = "Where a Bastion must stand."
 }
 
 output "coordinator_subnet_id" {
-  value       = azurerm_subnet.coordinator.id
+  value       = try(azurerm_subnet.coordinator[0].id, var.existing_subnet_ids["coordinator"], null)
   description = "The coordinator's subnet."
 }
 
 output "endpoints_subnet_id" {
-  value       = azurerm_subnet.endpoints.id
+  value       = try(azurerm_subnet.endpoints[0].id, var.existing_subnet_ids["endpoints"], null)
   description = "Subnet of private endpoints."
 }
 
 output "appliance_subnet_id" {
-  value       = azurerm_subnet.appliance.id
+  value       = try(azurerm_subnet.appliance[0].id, var.existing_subnet_ids["appliance"], null)
   description = "Subnet of another appliance."
 }
 
 output "clients_subnet_id" {
-  value       = azurerm_subnet.clients.id
+  value       = try(azurerm_subnet.clients[0].id, var.existing_subnet_ids["clients"], null)
   description = "The clients' subnet."
 }
 
 output "servers_subnet_id" {
-  value       = azurerm_subnet.servers.id
+  value       = try(azurerm_subnet.servers[0].id, var.existing_subnet_ids["servers"], null)
   description = "The servers' subnet."
 }
 
@@ -54,6 +54,11 @@ output "servers_prefix" {
 }
 
 output "appliance_prefix" {
-  value       = cidrsubnet(var.hub_cidr, 10, 5)
+  value       = local.appliance_prefix
   description = "Addresses of another appliance."
+}
+
+output "network_names" {
+  value       = { clients = one(azurerm_virtual_network.clients[*].name), servers = one(azurerm_virtual_network.servers[*].name) }
+  description = "The spokes' networks; null where they stand already."
 }

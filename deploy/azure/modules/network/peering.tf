@@ -1,53 +1,66 @@
-# Forwarded traffic: what reaches a spoke from the hub was sent by the other spoke.
+# Forwarded traffic: what reaches a spoke from the hub was sent by the other spoke. An existing
+# firewall's hub is peered by modules/existing_firewall.
+
+locals {
+  peered = local.own_hub && local.own_spokes
+}
 
 resource "azurerm_virtual_network_peering" "hub_to_clients" {
+  count = local.peered ? 1 : 0
+
   name                      = "clients"
   resource_group_name       = var.resource_group_name
-  virtual_network_name      = azurerm_virtual_network.hub.name
-  remote_virtual_network_id = azurerm_virtual_network.clients.id
+  virtual_network_name      = azurerm_virtual_network.hub[0].name
+  remote_virtual_network_id = azurerm_virtual_network.clients[0].id
   allow_forwarded_traffic   = true
 }
 
 resource "azurerm_virtual_network_peering" "clients_to_hub" {
+  count = local.peered ? 1 : 0
+
   name                      = "hub"
   resource_group_name       = var.resource_group_name
-  virtual_network_name      = azurerm_virtual_network.clients.name
-  remote_virtual_network_id = azurerm_virtual_network.hub.id
+  virtual_network_name      = azurerm_virtual_network.clients[0].name
+  remote_virtual_network_id = azurerm_virtual_network.hub[0].id
   allow_forwarded_traffic   = true
 }
 
 resource "azurerm_virtual_network_peering" "hub_to_servers" {
+  count = local.peered ? 1 : 0
+
   name                      = "servers"
   resource_group_name       = var.resource_group_name
-  virtual_network_name      = azurerm_virtual_network.hub.name
-  remote_virtual_network_id = azurerm_virtual_network.servers.id
+  virtual_network_name      = azurerm_virtual_network.hub[0].name
+  remote_virtual_network_id = azurerm_virtual_network.servers[0].id
   allow_forwarded_traffic   = true
 }
 
 resource "azurerm_virtual_network_peering" "servers_to_hub" {
+  count = local.peered ? 1 : 0
+
   name                      = "hub"
   resource_group_name       = var.resource_group_name
-  virtual_network_name      = azurerm_virtual_network.servers.name
-  remote_virtual_network_id = azurerm_virtual_network.hub.id
+  virtual_network_name      = azurerm_virtual_network.servers[0].name
+  remote_virtual_network_id = azurerm_virtual_network.hub[0].id
   allow_forwarded_traffic   = true
 }
 
 # The bypass: the shortest path, past the appliance.
 
 resource "azurerm_virtual_network_peering" "clients_to_servers" {
-  count = var.bypass ? 1 : 0
+  count = var.bypass && local.own_spokes ? 1 : 0
 
   name                      = "bypass"
   resource_group_name       = var.resource_group_name
-  virtual_network_name      = azurerm_virtual_network.clients.name
-  remote_virtual_network_id = azurerm_virtual_network.servers.id
+  virtual_network_name      = azurerm_virtual_network.clients[0].name
+  remote_virtual_network_id = azurerm_virtual_network.servers[0].id
 }
 
 resource "azurerm_virtual_network_peering" "servers_to_clients" {
-  count = var.bypass ? 1 : 0
+  count = var.bypass && local.own_spokes ? 1 : 0
 
   name                      = "bypass"
   resource_group_name       = var.resource_group_name
-  virtual_network_name      = azurerm_virtual_network.servers.name
-  remote_virtual_network_id = azurerm_virtual_network.clients.id
+  virtual_network_name      = azurerm_virtual_network.servers[0].name
+  remote_virtual_network_id = azurerm_virtual_network.clients[0].id
 }

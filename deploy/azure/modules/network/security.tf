@@ -2,15 +2,18 @@
 # last rules let a network talk to itself and out to the internet.
 
 resource "azurerm_network_security_group" "this" {
-  for_each = toset(["clients", "servers", "coordinator"])
+  for_each = toset(local.own_groups)
 
-  name                = "${var.name}-${each.key}"
+  name                = "${var.names.nsg}-${each.key}"
   resource_group_name = var.resource_group_name
   location            = var.location
   tags                = var.tags
 }
 
 locals {
+  # Subnets that stand already have groups of their owner's.
+  own_groups = concat(local.own_spokes ? ["clients", "servers"] : [], local.own_hub ? ["coordinator"] : [])
+
   # Where the exchange is: tags of this region's services, or the private endpoints' subnet.
   exchange = var.private_endpoints ? {
     ServiceBus = local.endpoints_prefix
@@ -60,7 +63,7 @@ locals {
     for group, directions in local.allowed : merge([
       for direction, rules in directions : {
         for index, rule in rules :
-        "${group}-${rule.name}" => merge(rule, { group = group, direction = direction, priority = 100 + 10 * index })
+        "${group}-${rule.name}" => merge(rule, { group = group, direction = direction, priority = 100 + 10 * index }) if contains(local.own_groups, group)
       }
     ]...)
   ]...)
@@ -86,7 +89,7 @@ resource "azurerm_network_security_rule" "allow" {
 
 resource "azurerm_network_security_rule" "deny" {
   for_each = merge([
-    for group in ["clients", "servers", "coordinator"] : {
+    for group in local.own_groups : {
       for direction in ["Inbound", "Outbound"] : "${group}-${direction}" => { group = group, direction = direction }
     }
   ]...)
@@ -105,16 +108,22 @@ resource "azurerm_network_security_rule" "deny" {
 }
 
 resource "azurerm_subnet_network_security_group_association" "clients" {
-  subnet_id                 = azurerm_subnet.clients.id
+  count = local.own_spokes ? 1 : 0
+
+  subnet_id                 = azurerm_subnet.clients[0].id
   network_security_group_id = azurerm_network_security_group.this["clients"].id
 }
 
 resource "azurerm_subnet_network_security_group_association" "servers" {
-  subnet_id                 = azurerm_subnet.servers.id
+  count = local.own_spokes ? 1 : 0
+
+  subnet_id                 = azurerm_subnet.servers[0].id
   network_security_group_id = azurerm_network_security_group.this["servers"].id
 }
 
 resource "azurerm_subnet_network_security_group_association" "coordinator" {
-  subnet_id                 = azurerm_subnet.coordinator.id
+  count = local.own_hub ? 1 : 0
+
+  subnet_id                 = azurerm_subnet.coordinator[0].id
   network_security_group_id = azurerm_network_security_group.this["coordinator"].id
 }

@@ -1,6 +1,6 @@
-variable "name" {
-  type        = string
-  description = "First part of every name."
+variable "names" {
+  type        = map(string)
+  description = "First part of every name, by kind of resource."
 }
 
 variable "resource_group_name" {
@@ -66,4 +66,9 @@ variable "icmp_enabled" {
 variable "vxlan_port" {
   type        = number
   description = "UDP port of VXLAN tunnels, let through both ways; null: none."
+}
+
+variable "existing_subnet_ids" {
+  type        = map(string)
+  description = "Subnets that stand already, by what is to be in them."
 }

@@ -2,7 +2,7 @@
 # firewall's metrics from Azure Monitor itself.
 
 resource "azurerm_log_analytics_workspace" "this" {
-  name                         = "${var.name}-logs"
+  name                         = "${var.names.log}-logs"
   resource_group_name          = var.resource_group_name
   location                     = var.location
   sku                          = "PerGB2018"
@@ -13,7 +13,7 @@ resource "azurerm_log_analytics_workspace" "this" {
 }
 
 resource "azurerm_application_insights" "this" {
-  name                         = "${var.name}-insights"
+  name                         = "${var.names.appi}-insights"
   resource_group_name          = var.resource_group_name
   location                     = var.location
   workspace_id                 = azurerm_log_analytics_workspace.this.id

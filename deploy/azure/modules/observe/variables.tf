@@ -3,6 +3,11 @@ variable "name" {
   description = "First part of every name."
 }
 
+variable "names" {
+  type        = map(string)
+  description = "First part of every name, by kind of resource."
+}
+
 variable "resource_group_name" {
   type        = string
   description = "Resource group."

@@ -4,7 +4,7 @@
 resource "azurerm_route_table" "this" {
   for_each = var.spokes
 
-  name                          = "${var.name}-${each.key}"
+  name                          = "${var.names.rt}-${each.key}"
   resource_group_name           = var.resource_group_name
   location                      = var.location
   bgp_route_propagation_enabled = false
@@ -12,7 +12,7 @@ resource "azurerm_route_table" "this" {
 }
 
 resource "azurerm_route" "through_appliance" {
-  for_each = var.bypass ? {} : var.spokes
+  for_each = var.bypass || var.parked ? {} : var.spokes
 
   name                   = "through-appliance"
   resource_group_name    = var.resource_group_name

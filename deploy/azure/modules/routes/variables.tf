@@ -1,6 +1,6 @@
-variable "name" {
-  type        = string
-  description = "First part of every name."
+variable "names" {
+  type        = map(string)
+  description = "First part of every name, by kind of resource."
 }
 
 variable "resource_group_name" {
@@ -34,4 +34,9 @@ variable "spokes" {
     other_prefix = string # where traffic of this spoke goes through the appliance
   }))
   description = "Spokes by name."
+}
+
+variable "parked" {
+  type        = bool
+  description = "The firewall has no address now, and so the routes have no next hop."
 }

@@ -1,0 +1,192 @@
+"""terraform and az as ``broadside up``, ``scale``, ``down`` and ``park`` run them.
+
+Terraform forgets what it was making when it is killed: the resource is there, the state does not
+say so, and the next apply refuses to make it twice. :func:`orphans` reads which, and
+:func:`import_blocks` has the next apply take them over.
+"""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import typer
+
+from coordinator.cli.exits import Exit, stop
+
+# Under the range's folder, beside what Terraform itself keeps there and git ignores.
+_NULLS: Final = Path(".terraform") / "null.tfvars.json"
+_LAST: Final = Path(".terraform") / "broadside-up.json"
+RESUME: Final = "resume_override.tf"
+
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+_FRAME: Final = re.compile(r"^[│╷╵]\s?", re.MULTILINE)
+_THERE: Final = re.compile(r"resource with the ID \"([^\"]+)\" already exists", re.IGNORECASE)
+_JOINED: Final = re.compile(
+    r"association between \"([^\"]+)\" and \"([^\"]+)\" already exists", re.I
+)
+_WITH: Final = re.compile(r"\bwith ((?:module\.|azurerm_)\S+?),\s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """A resource that is there, and that the state does not know."""
+
+    address: str  # in Terraform's files
+    id: str  # as `terraform import` wants it
+
+    @property
+    def top(self) -> str:
+        """The id of the resource that it is or lies in, in small letters."""
+        found = re.match(
+            r"(/subscriptions/[^/]+/resourcegroups/[^/]+(?:/providers/[^/]+/[^/]+/[^/]+)?)",
+            self.id.lower(),
+        )
+        return found[1] if found else self.id.lower()
+
+
+def terraform(directory: Path) -> list[str]:
+    """Terraform's command line; ends with 3 when there is nothing for it."""
+    if not (directory / "main.tf").is_file():
+        stop(f"directory {directory}: no Terraform there; give --directory", Exit.USAGE)
+    return ["terraform", f"-chdir={directory}"]
+
+
+def variables_of(
+    directory: Path, files: Sequence[Path] | None, pairs: Sequence[str] | None
+) -> list[str]:
+    """Variables as terraform's own options; a file is looked for here, then in the directory.
+
+    Terraform takes ``-var=x=null`` for a text of four letters, so nulls go by a file.
+    """
+    words = []
+    for path in files or ():
+        found = next((each for each in (path, directory / path) if each.is_file()), None)
+        if found is None:
+            stop(f"vars {path}: no such file", Exit.USAGE)
+        words.append(f"-var-file={found.resolve()}")
+    nulls = dict[str, None]()
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals:
+            stop(f"set {pair!r}: must be NAME=VALUE", Exit.USAGE)
+        if value == "null":
+            nulls[name] = None
+        else:
+            words.append(f"-var={pair}")
+    if nulls:
+        path = directory / _NULLS
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(nulls))
+        words.append(f"-var-file={path.resolve()}")
+    return words
+
+
+def remember(directory: Path, words: Sequence[str]) -> None:
+    """Keep what `up` was given, for `park`, `unpark` and `down`."""
+    path = directory / _LAST
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(list(words)))
+
+
+def remembered(directory: Path) -> list[str]:
+    """What the last `up` here was given; nothing when there was none."""
+    try:
+        words = json.loads((directory / _LAST).read_text())
+    except (OSError, ValueError):
+        return []
+    return [str(word) for word in words]
+
+
+def needs(directory: Path, words: Sequence[str]) -> Mapping[str, Any] | None:
+    """What the variables ask for (``local.needs``), without a plan; None when they do not do."""
+    argv = [*terraform(directory), "console", *words]
+    told = "jsonencode(local.needs)\n"
+    try:
+        done = subprocess.run(argv, input=told, capture_output=True, text=True, check=False)
+        found = json.loads(json.loads(done.stdout.strip().splitlines()[-1]))
+    except FileNotFoundError:
+        missing("terraform")
+    except (ValueError, TypeError, IndexError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def run(argv: Sequence[str], dry_run: bool) -> None:
+    """Show a command and run it on this terminal; ends with 4 when it fails."""
+    code, _ = attempt(argv, dry_run, keep_errors=False)
+    if code:
+        stop(f"{argv[0]} ended with {code}; what it changed stands", Exit.CANNOT_RUN)
+
+
+def attempt(argv: Sequence[str], dry_run: bool, *, keep_errors: bool = True) -> tuple[int, str]:
+    """Show a command and run it; its exit code, and what it said on standard error."""
+    typer.echo(shlex.join(argv) if dry_run else f"+ {shlex.join(argv)}", err=not dry_run)
+    if dry_run:
+        return 0, ""
+    try:
+        if not keep_errors:
+            return subprocess.run(argv, check=False).returncode, ""
+        said = []
+        with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
+            for line in process.stderr or ():
+                sys.stderr.write(line)
+                said.append(line)
+        return process.returncode, "".join(said)
+    except FileNotFoundError:
+        missing(argv[0])
+
+
+def ask(argv: Sequence[str]) -> str:
+    """What a command that only looks printed; ends with 4 when it fails."""
+    try:
+        done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
+    except FileNotFoundError:
+        missing(argv[0])
+    if done.returncode:
+        stop(f"{shlex.join(argv)} ended with {done.returncode}", Exit.CANNOT_RUN)
+    return done.stdout
+
+
+def ask_az(*words: str) -> Any:
+    """What az answered, as a value; ends with 4 when it is none."""
+    try:
+        return json.loads(ask(["az", *words, "--output", "json"]))
+    except ValueError:
+        stop("az answered something else than JSON; nothing is proven", Exit.CANNOT_RUN)
+
+
+def missing(tool: str) -> NoReturn:
+    hint = {"az": "the Azure CLI (then: az login)", "terraform": "Terraform 1.9 or newer"}
+    stop(f"{tool} is missing; install {hint.get(tool, tool)}", Exit.CANNOT_RUN)
+
+
+def orphans(errors: str) -> list[Orphan]:
+    """The resources that an apply found to be there already, by what it said."""
+    plain = _FRAME.sub("", _COLOUR.sub("", errors))
+    found = []
+    for part in re.split(r"^\s*Error: ", plain, flags=re.MULTILINE)[1:]:
+        text = " ".join(part.split()) + " "
+        address = _WITH.search(text)
+        if address is None:
+            continue
+        if there := _THERE.search(text):
+            found.append(Orphan(address=address[1], id=there[1]))
+        elif joined := _JOINED.search(text):
+            # A subnet's own are imported by the subnet, all others by both ids.
+            is_subnets = ".azurerm_subnet_" in address[1]
+            ids = joined[1] if is_subnets else f"{joined[1]}|{joined[2]}"
+            found.append(Orphan(address=address[1], id=ids))
+    return found
+
+
+def import_blocks(found: Sequence[Orphan]) -> str:
+    """Terraform that takes them over at the next apply."""
+    return "".join(
+        f"import {{\n  to = {each.address}\n  id = {json.dumps(each.id)}\n}}\n\n" for each in found
+    )

@@ -1,0 +1,55 @@
+# What is the range's own and what stands already; names; what a region has. No resource is here.
+
+locals {
+  own_group         = var.existing_resource_group_name == null
+  existing_firewall = var.appliance == "existing-firewall"
+  hub_subscription  = local.existing_firewall ? split("/", coalesce(var.existing_firewall_id, "/subscriptions/${var.subscription_id}"))[2] : var.subscription_id
+
+  # By the Cloud Adoption Framework's abbreviations, where a prefix is given.
+  kinds = [
+    "afw", "afwp", "appi", "autoscale", "bas", "budget", "deploy", "id", "lbi", "log", "logic", "ng",
+    "nic", "nsg", "pep", "pip", "ppg", "rg", "rt", "sbns", "vm", "vmss", "vnet",
+  ]
+  names = { for kind in local.kinds : kind => var.name_prefix == null ? var.name : "${kind}-${var.name_prefix}-${var.name}" }
+  # No hyphens, 24 characters, unique in the world.
+  account_name = "${substr(replace("${var.name_prefix == null ? "" : "st${var.name_prefix}"}${var.name}", "-", ""), 0, 16)}${local.suffix}"
+
+  # learn.microsoft.com/azure/reliability/availability-zones-region-support, 2026-11, from memory;
+  # firewall_zones and storage_replication say otherwise where it is wrong.
+  zoned = contains([
+    "australiaeast", "austriaeast", "brazilsouth", "canadacentral", "centralindia", "centralus",
+    "chilecentral", "chinanorth3", "eastasia", "eastus", "eastus2", "francecentral",
+    "germanywestcentral", "indonesiacentral", "israelcentral", "italynorth", "japaneast", "japanwest",
+    "koreacentral", "malaysiawest", "mexicocentral", "newzealandnorth", "northeurope", "norwayeast",
+    "polandcentral", "qatarcentral", "southafricanorth", "southcentralus", "southeastasia",
+    "spaincentral", "swedencentral", "switzerlandnorth", "uaenorth", "uksouth", "usgovvirginia",
+    "westeurope", "westus2", "westus3",
+  ], var.location)
+  firewall_zones      = var.firewall_zones == null ? (local.zoned ? ["1", "2", "3"] : []) : var.firewall_zones
+  storage_replication = var.storage_replication == null ? (local.zoned ? "ZRS" : "LRS") : var.storage_replication
+
+  # `-var=x=null` gives a text of four letters; `broadside up --set x=null` a null.
+  shutdown_time = var.auto_shutdown_time
+  start_time    = var.auto_shutdown_time == null ? null : var.auto_start_time
+
+  own_hub    = !contains(keys(var.existing_subnet_ids), "coordinator")
+  own_spokes = !contains(keys(var.existing_subnet_ids), "clients")
+
+  # What `broadside up --check` asks the subscription for, and what `down` looks for: nothing here
+  # may depend on a resource, so that it is known without a plan.
+  needs = {
+    name                   = var.name
+    subscription_id        = var.subscription_id
+    resource_group         = local.own_group ? local.names.rg : var.existing_resource_group_name
+    own_group              = local.own_group
+    location               = var.location
+    vm_size                = var.vm_size
+    instances              = var.instances
+    fleet_zones            = sort(var.fleet_zones)
+    coordinator_size       = var.coordinator_size
+    appliance              = var.appliance
+    firewall_tier          = var.firewall_tier
+    bastion                = var.bastion_enabled
+    public_addresses_count = (var.appliance == "azure-firewall" ? (var.firewall_tier == "Basic" ? 2 : 1) : 0) + (var.bastion_enabled ? 1 : 0) + (local.own_hub ? 1 : 0) + (local.own_spokes && !var.private_endpoints ? 2 : 0)
+  }
+}

@@ -1,0 +1,87 @@
+# What stops at night starts again in the morning. Azure's shutdown schedule has no counterpart, so a
+# workflow of one request does it, with an identity that may start this one VM and no more. By the
+# Resource Manager, as one piece: the provider's own workflow resources write it three times over.
+
+locals {
+  power_on = "489581de-a3bd-480d-9518-53dea7416b33" # Desktop Virtualization Power On Contributor: the narrowest that starts a VM
+  vm_id    = azurerm_linux_virtual_machine.this.id
+}
+
+resource "azurerm_user_assigned_identity" "wake" {
+  count = var.start_time == null ? 0 : 1
+
+  name                = "${var.names.id}-wake"
+  resource_group_name = var.resource_group_name
+  location            = var.location
+  tags                = var.tags
+}
+
+resource "azurerm_resource_group_template_deployment" "wake" {
+  count = var.start_time == null ? 0 : 1
+
+  name                = "${var.names.deploy}-wake"
+  resource_group_name = var.resource_group_name
+  deployment_mode     = "Incremental"
+  tags                = var.tags
+
+  template_content = jsonencode({
+    "$schema"      = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
+    contentVersion = "1.0.0.0"
+    resources = [
+      {
+        type       = "Microsoft.Compute/virtualMachines/providers/roleAssignments"
+        apiVersion = "2022-04-01"
+        name       = "${azurerm_linux_virtual_machine.this.name}/Microsoft.Authorization/${uuidv5("url", "${local.vm_id}/wake/${azurerm_user_assigned_identity.wake[0].principal_id}")}"
+        properties = {
+          roleDefinitionId = "/subscriptions/${split("/", local.vm_id)[2]}/providers/Microsoft.Authorization/roleDefinitions/${local.power_on}"
+          principalId      = azurerm_user_assigned_identity.wake[0].principal_id
+          principalType    = "ServicePrincipal"
+        }
+      },
+      {
+        type       = "Microsoft.Logic/workflows"
+        apiVersion = "2019-05-01"
+        name       = "${var.names.logic}-wake"
+        location   = var.location
+        tags       = var.tags
+        identity = {
+          type                   = "UserAssigned"
+          userAssignedIdentities = { (azurerm_user_assigned_identity.wake[0].id) = {} }
+        }
+        properties = {
+          state = "Enabled"
+          definition = {
+            "$schema"      = "https://schema.management.azure.com/providers/Microsoft.Logic/schemas/2016-06-01/workflowdefinition.json#"
+            contentVersion = "1.0.0.0"
+            triggers = {
+              morning = {
+                type = "Recurrence"
+                recurrence = {
+                  frequency = "Day"
+                  interval  = 1
+                  timeZone  = var.shutdown_timezone
+                  schedule  = { hours = [tonumber(substr(var.start_time, 0, 2))], minutes = [tonumber(substr(var.start_time, 2, 2))] }
+                }
+              }
+            }
+            actions = {
+              start = {
+                type     = "Http"
+                runAfter = {}
+                inputs = {
+                  method = "POST"
+                  uri    = "${var.management}${local.vm_id}/start?api-version=2024-07-01"
+                  authentication = {
+                    type     = "ManagedServiceIdentity"
+                    identity = azurerm_user_assigned_identity.wake[0].id
+                    audience = var.audience
+                  }
+                }
+              }
+            }
+          }
+        }
+      },
+    ]
+  })
+}

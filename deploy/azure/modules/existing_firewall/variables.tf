@@ -1,0 +1,19 @@
+variable "name" {
+  type        = string
+  description = "The range's name, the first part of what it adds to the hub."
+}
+
+variable "firewall_id" {
+  type        = string
+  description = "The firewall."
+}
+
+variable "may_change" {
+  type        = set(string)
+  description = "What of it may be changed."
+}
+
+variable "spoke_ids" {
+  type        = map(string)
+  description = "The range's own spokes; empty where they stand already."
+}

@@ -1,0 +1,92 @@
+# The traffic's ports from clients to servers, and tunnels both ways, for each end of one opens flows
+# of its own. Nothing else: the agents' other needs (storage, Service Bus) do not come this way.
+resource "azurerm_firewall_policy_rule_collection_group" "traffic" {
+  name               = var.group_name
+  firewall_policy_id = var.policy_id
+  priority           = var.priority
+
+  network_rule_collection {
+    name     = "traffic"
+    priority = 100
+    action   = "Allow"
+
+    rule {
+      name                  = "tcp"
+      protocols             = ["TCP"]
+      source_addresses      = [var.clients_prefix]
+      destination_addresses = [var.servers_prefix]
+      destination_ports     = var.tcp_ports
+    }
+
+    rule {
+      name                  = "udp"
+      protocols             = ["UDP"]
+      source_addresses      = [var.clients_prefix]
+      destination_addresses = [var.servers_prefix]
+      destination_ports     = var.udp_ports
+    }
+
+    dynamic "rule" {
+      for_each = var.icmp_enabled ? [1] : []
+
+      content {
+        name                  = "echo"
+        protocols             = ["ICMP"]
+        source_addresses      = [var.clients_prefix]
+        destination_addresses = [var.servers_prefix]
+        destination_ports     = ["*"] # ICMP has no ports; the argument is required
+      }
+    }
+
+    dynamic "rule" {
+      for_each = var.vxlan_port[*]
+
+      content {
+        name                  = "vxlan-to-servers"
+        protocols             = ["UDP"]
+        source_addresses      = [var.clients_prefix]
+        destination_addresses = [var.servers_prefix]
+        destination_ports     = [tostring(var.vxlan_port)]
+      }
+    }
+
+    dynamic "rule" {
+      for_each = var.vxlan_port[*]
+
+      content {
+        name                  = "vxlan-to-clients"
+        protocols             = ["UDP"]
+        source_addresses      = [var.servers_prefix]
+        destination_addresses = [var.clients_prefix]
+        destination_ports     = [tostring(var.vxlan_port)]
+      }
+    }
+  }
+
+  # Only application rules inspect TLS, so HTTPS engines get one when it is on.
+  dynamic "application_rule_collection" {
+    for_each = var.tls_inspection[*]
+
+    content {
+      name     = "inspected"
+      priority = 200
+      action   = "Allow"
+
+      rule {
+        name              = "https"
+        source_addresses  = [var.clients_prefix]
+        destination_fqdns = ["*"] # servers are addressed by number; sources and ports bound it
+        terminate_tls     = true
+
+        dynamic "protocols" {
+          for_each = application_rule_collection.value.ports
+
+          content {
+            type = "Https"
+            port = protocols.value
+          }
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,99 @@
+"""``python -m deploy.rehearsal``: each example applied, re-planned, resized and destroyed."""
+
+import argparse
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from deploy.rehearsal.cases import (
+    Fault,
+    Report,
+    examples,
+    failed_up,
+    killed,
+    live,
+    parked,
+    variants,
+)
+from deploy.rehearsal.stage import Missing, Stage, Tools, find_tools, set_stage
+
+PASSED, FAULTY, CANNOT_RUN = 0, 1, 4
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def plays(arguments: argparse.Namespace) -> Iterator[tuple[str, Callable[[Stage], Report]]]:
+    """What is to be played, by name."""
+    all_ = [*examples(), *variants()]
+    for case in all_:
+        yield case.name, lambda stage, case=case: live(stage, case)  # type: ignore[misc]
+    small = next(case for case in all_ if case.name == "scale-180g")
+    yield "parked", lambda stage: parked(stage, small)
+    yield "failing", lambda stage: failed_up(stage, small)
+    yield "killed", lambda stage: killed(stage, small, arguments.kills, arguments.seed)
+
+
+def play(name: str, act: Callable[[Stage], Report], tools: Tools, keep: Path | None) -> bool:
+    """One case on a stage of its own; whether it went well."""
+    with tempfile.TemporaryDirectory(prefix="rehearsal-") as temporary:
+        folder = keep / name if keep else Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        with set_stage(tools, folder) as stage:
+            try:
+                report = act(stage)
+            except Fault as fault:
+                say(f"FAULTY   {name}: {fault}")
+                for note in stage.subscription.notes:
+                    say(f"         {note}")
+                return False
+            finally:
+                if keep:
+                    _write_log(folder / "log", stage)
+    say(f"ok       {report.line()}")
+    for each in sorted(report.unpublished):
+        say(f"         not among the types given: {each}")
+    return True
+
+
+def _write_log(path: Path, stage: Stage) -> None:
+    path.write_text(
+        "\n".join(f"$ {' '.join(done.argv)}\n{done.output}" for done in stage.log), "utf-8"
+    )
+
+
+def main() -> int:
+    """Play the cases; 0 all well, 1 faults, 4 something is missing."""
+    parser = argparse.ArgumentParser(prog="deploy.rehearsal", description=__doc__)
+    parser.add_argument("--only", action="append", help="a case's name; may come again")
+    parser.add_argument("--kills", type=int, default=5, help="kills of each command")
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="of the kills' moments")
+    parser.add_argument("--keep", type=Path, help="folder for the files and logs of each case")
+    parser.add_argument("--log", action="store_true", help="log every request")
+    arguments = parser.parse_args()
+    if arguments.log:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    try:
+        tools = find_tools()
+    except Missing as missing:
+        say(f"rehearsal: not run: {missing}")
+        return CANNOT_RUN
+    chosen = [each for each in plays(arguments) if not arguments.only or each[0] in arguments.only]
+    if not chosen:
+        parser.error(
+            f"--only {arguments.only}: must be of {[name for name, _ in plays(arguments)]}"
+        )
+    say(f"rehearsal: seed {arguments.seed}, {len(chosen)} cases")
+    began_s = time.monotonic()
+    failed = sum(not play(name, act, tools, arguments.keep) for name, act in chosen)
+    say(f"rehearsal: {len(chosen)} cases, {failed} faulty, {time.monotonic() - began_s:.0f} s")
+    return FAULTY if failed else PASSED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

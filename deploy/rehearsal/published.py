@@ -1,0 +1,176 @@
+"""Holds request bodies against Microsoft's published API types.
+
+Azure/bicep-types-az has one ``<namespace>/<version>/types.json`` a provider and API version,
+generated from Azure's REST specifications. They are read where the user keeps them.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+REQUIRED: Final = 1
+READ_ONLY: Final = 2
+_ENVELOPE: Final = frozenset({"id", "type", "apiVersion"})  # said by the URL
+
+Types = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What the published types say of a body."""
+
+    is_published: bool  # whether this kind at this version is among them
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class Published:
+    """The types in a folder, a file read when its kind is first sent."""
+
+    folder: Path
+    _read: dict[Path, Types] = field(default_factory=dict)
+
+    @cached_property
+    def files(self) -> dict[tuple[str, str], list[Path]]:
+        """Files by namespace and version, both in small letters."""
+        found: dict[tuple[str, str], list[Path]] = {}
+        for path in self.folder.rglob("types.json"):
+            key = (path.parts[-3].lower(), path.parts[-2].lower())
+            found.setdefault(key, []).append(path)
+        return found
+
+    def versions(self, namespace: str) -> list[str]:
+        return sorted({version for name, version in self.files if name == namespace.lower()})
+
+    def check(self, kind: str, version: str, name: str, body: Any) -> Checked:
+        """A PUT's or PATCH's body."""
+        found = self._resource(kind, version)
+        if found is None:
+            return Checked(is_published=False)
+        types, top = found
+        whole = {**body, "name": name} if isinstance(body, dict) else body
+        faults = tuple(
+            fault
+            for fault in _faults(types, top, whole, kind)
+            if fault.removeprefix(f"{kind}.").partition(":")[0] not in _ENVELOPE
+        )
+        return Checked(is_published=True, faults=faults)
+
+    def _resource(self, kind: str, version: str) -> tuple[Types, Mapping[str, Any]] | None:
+        namespace = kind.split("/")[0].lower()
+        wanted = f"{kind}@{version}".lower()
+        for path in self.files.get((namespace, version.lower()), ()):
+            if path not in self._read:
+                self._read[path] = json.loads(path.read_text("utf-8"))
+            types = self._read[path]
+            for each in types:
+                if each["$type"] == "ResourceType" and each["name"].lower() == wanted:
+                    return types, _follow(types, each["body"])
+        return None
+
+
+def _follow(types: Types, reference: Mapping[str, str]) -> Mapping[str, Any]:
+    return types[int(reference["$ref"].rsplit("/", 1)[-1])]
+
+
+def _faults(types: Types, kind: Mapping[str, Any], value: Any, where: str) -> Iterator[str]:
+    """What is wrong with a value of a type; null is taken everywhere, as the service does."""
+    if value is None:
+        return
+    match kind["$type"]:
+        case "StringType":
+            yield from _string_faults(kind, value, where)
+        case "StringLiteralType":
+            if not (isinstance(value, str) and value.lower() == kind["value"].lower()):
+                yield f"{where}: {value!r} is not {kind['value']!r}"
+        case "IntegerType":
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                yield f"{where}: a number is wanted, not {value!r}"
+            elif not kind.get("minValue", value) <= value <= kind.get("maxValue", value):
+                yield f"{where}: {value} is not in {kind.get('minValue')}..{kind.get('maxValue')}"
+        case "BooleanType":
+            if not isinstance(value, bool):
+                yield f"{where}: true or false is wanted, not {value!r}"
+        case "UnionType":
+            options = [_follow(types, each) for each in kind["elements"]]
+            if all(any(_faults(types, each, value, where)) for each in options):
+                told = [each.get("value", each["$type"]) for each in options]
+                yield f"{where}: {json.dumps(value)[:60]} is none of {told[:12]}"
+        case "ArrayType":
+            yield from _array_faults(types, kind, value, where)
+        case "ObjectType" if isinstance(value, dict):
+            extra = kind.get("additionalProperties")
+            yield from _member_faults(types, kind["properties"], extra, value, where)
+        case "DiscriminatedObjectType" if isinstance(value, dict):
+            yield from _variant_faults(types, kind, value, where)
+        case "ObjectType" | "DiscriminatedObjectType":
+            yield f"{where}: an object is wanted, not {json.dumps(value)[:60]}"
+
+
+def _string_faults(kind: Mapping[str, Any], value: Any, where: str) -> Iterator[str]:
+    if not isinstance(value, str):
+        yield f"{where}: a string is wanted, not {json.dumps(value)[:60]}"
+        return
+    least, most = kind.get("minLength", 0), kind.get("maxLength", len(value))
+    if not least <= len(value) <= most:
+        yield f"{where}: {value[:60]!r} is not of length {least}..{most}"
+    try:
+        fits = "pattern" not in kind or re.search(kind["pattern"], value)
+    except re.error:  # a pattern of another dialect
+        fits = True
+    if not fits:
+        yield f"{where}: {value[:60]!r} does not match {kind['pattern']}"
+
+
+def _array_faults(types: Types, kind: Mapping[str, Any], value: Any, where: str) -> Iterator[str]:
+    if not isinstance(value, list):
+        yield f"{where}: a list is wanted"
+        return
+    least, most = kind.get("minLength", 0), kind.get("maxLength", len(value))
+    if not least <= len(value) <= most:
+        yield f"{where}: {len(value)} entries, not {least}..{most}"
+    item = _follow(types, kind["itemType"])
+    for index, each in enumerate(value):
+        yield from _faults(types, item, each, f"{where}[{index}]")
+
+
+def _variant_faults(
+    types: Types, kind: Mapping[str, Any], value: dict[str, Any], where: str
+) -> Iterator[str]:
+    said = value.get(kind["discriminator"])
+    variants = {key.lower(): variant for key, variant in kind["elements"].items()}
+    properties = dict(kind["baseProperties"])
+    if variant := variants.get(str(said).lower()):
+        properties |= _follow(types, variant).get("properties", {})
+    else:
+        yield f"{where}.{kind['discriminator']}: {said!r} is none of {list(kind['elements'])}"
+    yield from _member_faults(types, properties, None, value, where)
+
+
+def _member_faults(
+    types: Types,
+    properties: Mapping[str, Any],
+    extra: Mapping[str, str] | None,
+    value: dict[str, Any],
+    where: str,
+) -> Iterator[str]:
+    known = {name.lower(): (name, told) for name, told in properties.items()}
+    given = {name.lower() for name, inner in value.items() if inner is not None}
+    for lower, (name, told) in known.items():
+        if told["flags"] & REQUIRED and not told["flags"] & READ_ONLY and lower not in given:
+            yield f"{where}.{name}: required and missing"
+    for said, inner in value.items():
+        if said.lower() in known:
+            name, told = known[said.lower()]
+            if told["flags"] & READ_ONLY and inner not in (None, "", [], {}):
+                yield f"{where}.{name}: read-only, and sent: {json.dumps(inner)[:60]}"
+            else:
+                yield from _faults(types, _follow(types, told["type"]), inner, f"{where}.{name}")
+        elif extra is not None:
+            yield from _faults(types, _follow(types, extra), inner, f"{where}.{said}")
+        else:
+            yield f"{where}.{said}: no such property"

@@ -1,0 +1,62 @@
+"""Azure's resource ids: what a path names, what it lies in, and which ids a body refers to."""
+
+import re
+import uuid
+from collections.abc import Iterator
+from typing import Any, Final
+
+_PROVIDERS: Final = re.compile(r"/providers/", re.IGNORECASE)
+
+
+def named(path: str) -> tuple[str, list[str], list[str]]:
+    """Namespace, types and names of the last resource in a path."""
+    last = _PROVIDERS.split(path)[-1]
+    if "/providers/" not in path.lower():
+        words = path.strip("/").split("/")
+        return "Microsoft.Resources", words[0::2], words[1::2]
+    words = last.split("/")
+    return words[0], words[1::2], words[2::2]
+
+
+def kind_of(path: str) -> str:
+    """``Microsoft.X/types``, as the path spells it."""
+    namespace, types, _ = named(path)
+    if "/providers/" not in path.lower() and types[-1].lower() == "resourcegroups":
+        return "Microsoft.Resources/resourceGroups"
+    return "/".join([namespace, *types])
+
+
+def parent_of(path: str) -> str | None:
+    """What must be there before this may be; None for what lies in the subscription itself."""
+    if "/providers/" not in path.lower():
+        return None
+    _, types, _ = named(path)
+    if len(types) > 1:
+        return path.rsplit("/", 2)[0]
+    return "/providers/".join(_PROVIDERS.split(path)[:-1]) or None
+
+
+def group_of(path: str) -> str | None:
+    """The resource group's id, in small letters."""
+    found = re.match(r"/subscriptions/[^/]+/resourcegroups/[^/]+", path.lower())
+    return found[0] if found else None
+
+
+def references(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
+    """Every resource id in a body, with where it stands."""
+    match value:
+        case dict():
+            for key, inner in value.items():
+                if key.lower().startswith("/subscriptions/"):
+                    yield where, key
+                yield from references(inner, f"{where}.{key}")
+        case list():
+            for inner in value:
+                yield from references(inner, where)
+        case str() if value.lower().startswith("/subscriptions/") and "\n" not in value:
+            yield where, value
+
+
+def guid(text: str) -> str:
+    """The same for the same text."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, text.lower()))
