@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from coordinator.core.figures import RECEIVED
 from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.measure.completeness import State, combine
 from coordinator.core.plan.spec import Plan
@@ -84,7 +85,7 @@ def _burst(plan: Plan, burst: BurstSummary) -> Iterator[str]:
     if indices != Counter(pair.index for pair in plan.pairs):
         yield f"pairs on record are not the planned ones, each once: {sorted(indices.elements())}"
     received = [pair.received_bits_per_second for pair in burst.pairs]
-    whole = burst.fleet_received_bits_per_second
+    whole = RECEIVED.of_burst(burst)
     if whole is not None:
         # The fleet's figure is over all rows; one without a second in the window adds nothing.
         parts = math.fsum(rate for rate in received if rate is not None)

@@ -13,7 +13,7 @@ from coordinator.cli.connection import resolve_run, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json, zone_of
 from coordinator.cli.suggest import near
-from coordinator.core import words
+from coordinator.core.figures import figure_called
 from coordinator.core.judge.comparison import Comparison, Metric
 from coordinator.imports.time_text import parse_time, parse_zone, to_utc
 from coordinator.views.requests import CompareRequest, Selection
@@ -177,8 +177,8 @@ def _cells(metric: Metric) -> list[str]:
     def sure(value: float | None, half: float | None) -> str:
         if value is None:
             return "unknown"
-        said = _said(metric.unit, value)
-        return said if half is None else f"{said} +- {_said(metric.unit, half)}"
+        said = figure_called(metric.name).say(value)
+        return said if half is None else f"{said} +- {figure_called(metric.name).say(half)}"
 
     ratio = "unknown"
     if metric.ratio is not None:
@@ -193,11 +193,3 @@ def _cells(metric: Metric) -> list[str]:
         ratio,
         "apart" if metric.apart else "not told apart",
     ]
-
-
-def _said(unit: str, value: float) -> str:
-    if unit.startswith("bit/s"):
-        return words.rate(value)
-    if unit.startswith("s,"):
-        return words.time(value)
-    return words.number(value)

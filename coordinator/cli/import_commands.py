@@ -15,6 +15,7 @@ from coordinator.cli.connection import operator_name, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json, zone_of
 from coordinator.core import words
+from coordinator.core.figures import RECEIVED
 from coordinator.core.judge.judge import Finding
 from coordinator.imports import BadFile
 from coordinator.imports.import_answers import (
@@ -218,7 +219,7 @@ def _burst_cells(burst: OriginalBurst) -> list[str]:
         str(len(burst.late_pairs)),
         str(len(burst.null_pairs)),
         str(burst.pairs_planned - burst.pairs_measured - len(burst.null_pairs)),
-        words.rate(burst.fleet_received_bits_per_second),
+        words.rate(RECEIVED.of_burst(burst)),
         words.rate(held.firewall_bits_per_second if held else None),
         words.ratio(held.residual_ratio if held else None),
     ]

@@ -13,6 +13,7 @@ from coordinator.cli.connection import RunArgument, resolve_run, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json
 from coordinator.core import words
+from coordinator.core.figures import RECEIVED
 from coordinator.runs.listing import ListedState, RunGroups, state_of
 from coordinator.views.answers import BurstEntry, PairEntry, RunReconciliation
 from exchange.messages import Presence
@@ -126,8 +127,7 @@ def _verdict(header: RunHeader) -> str | None:
 
 
 def _received(header: RunHeader) -> str:
-    outcome = header.outcome
-    return words.rate(None if outcome is None else outcome.fleet_received_bits_per_second)
+    return words.rate(RECEIVED.of_run(header.outcome) if header.outcome else None)
 
 
 def aggregate(
@@ -191,7 +191,7 @@ def bursts(run_id: RunArgument, limit: Limit = 100, api: Api = None, as_json: Js
                 f"{entry.status.planned_start_at:%Y-%m-%d %H:%M:%S}",
                 entry.status.phase.value,
                 f"{shown.pairs_measured}/{shown.pairs_planned}" if shown else "",
-                words.rate(shown.fleet_received_bits_per_second) if shown else "",
+                words.rate(RECEIVED.of_burst(shown)) if shown else "",
                 words.rate(shown.firewall_bits_per_second) if shown else "",
                 shown.limiter.value if shown else "",
                 shown.verdict.value if shown else "",

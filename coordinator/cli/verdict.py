@@ -8,8 +8,10 @@ from coordinator.cli.course_tables import show_course
 from coordinator.cli.display import table
 from coordinator.cli.exits import Exit
 from coordinator.core import words
+from coordinator.core.figures import RECEIVED
 from coordinator.core.judge.judge import Verdict
 from coordinator.core.judge.summary import RunSummary
+from coordinator.views.figure_rows import figure_rows
 
 _EXITS = {
     Verdict.PASS: Exit.PASS,
@@ -45,66 +47,17 @@ def show_summary(summary: RunSummary) -> None:
 
 def _figures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
     """Each figure as measured and, in a scaled lab, as it stands for."""
-
-    def both(name: str, layer: str, measured: float | None, real: float | None) -> list[str]:
-        return [
-            name,
-            layer,
-            words.rate(measured),
-            *([words.rate(real)] if summary.scale != 1 else []),
-        ]
-
-    held = summary.reconciliation
-    columns = ["", "layer", "measured", *(["stands for"] if summary.scale != 1 else [])]
-    rows = [
-        both(
-            "target",
-            summary.target_layer.value,
-            summary.target_bits_per_second,
-            summary.real_target_bits_per_second,
-        ),
-        both(
-            "fleet received",
-            "payload",
-            summary.fleet_received_bits_per_second,
-            summary.real_fleet_received_bits_per_second,
-        ),
-        both(
-            "fleet received",
-            "ip",
-            summary.fleet_ip_bits_per_second,
-            summary.real_fleet_ip_bits_per_second,
-        ),
-        both(
-            "firewall ledger",
-            held.layer if held else "",
-            summary.firewall_bits_per_second,
-            summary.real_firewall_bits_per_second,
-        ),
-    ]
+    lab = summary.scale != 1
+    columns = ["", "layer", "measured", *(["stands for"] if lab else [])]
+    rows = [list(row.cells(lab=lab)) for row in figure_rows(summary)]
     rows += [
-        ["completeness", "", words.ratio(summary.completeness_ratio)],
         ["pairs measured", "", f"{summary.pairs_measured} of {summary.pairs_planned}"],
-        ["start spread", "", words.time(summary.start_spread_s)],
         ["limiter", "", summary.limiter.value],
     ]
-    rows += [
-        [f"CPU of {side} engines", "payload", f"{cost:.3g} CPU-s/GB"]
-        for side, cost in (
-            ("client", summary.client_cpu_s_per_gigabyte),
-            ("server", summary.server_cpu_s_per_gigabyte),
-        )
-        if cost is not None
-    ]
-    if summary.probe_loss_ratio is not None:
-        said = (
-            f"p50 {words.time(summary.probe_p50_s)}, p99 "
-            f"{words.time(summary.probe_p99_s)}, lost {words.ratio(summary.probe_loss_ratio)}"
-        )
-        rows.append(["probes under load", "", said])
+    held = summary.reconciliation
     if held is not None:
         uncertainty = words.ratio(held.residual_uncertainty_ratio)
-        rows[4:4] = [
+        rows += [
             ["lag", "", "unknown" if held.lag_s is None else f"{held.lag_s:.1f} s"],
             ["header overhead", "", f"{held.overhead_ratio:.4f}"],
             [
@@ -128,7 +81,7 @@ def _bursts(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
             f"{burst.pairs_measured}/{burst.pairs_planned}",
             words.ratio(burst.completeness_ratio, 1),
             words.ratio(burst.availability.up_ratio if burst.availability else None, 1),
-            words.rate(burst.fleet_received_bits_per_second),
+            words.rate(RECEIVED.of_burst(burst)),
             words.rate(burst.firewall_bits_per_second),
             words.time(burst.start_spread_s),
             burst.verdict.value,

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
+from coordinator.core.figures import FIGURE, RECEIVED
 from coordinator.core.judge.summary import RunSummary
 from coordinator.views.cursors import make_cursor, parse_cursor
 from exchange.messages import Message, UtcDatetime
@@ -66,11 +67,9 @@ def outcome_of(summary: RunSummary, *, cancelled: bool) -> RunOutcome:
         cancelled=cancelled,
         verdict=summary.verdict.value,
         ended_at=summary.computed_at,
-        completeness_ratio=summary.completeness_ratio,
-        fleet_received_bits_per_second=summary.fleet_received_bits_per_second,
-        firewall_bits_per_second=summary.firewall_bits_per_second,
         scale=summary.scale,
         limiter=summary.limiter.value,
+        **{name: FIGURE[name].of_run(summary) for name in RunOutcome.model_fields.keys() & FIGURE},
     )
 
 
@@ -188,9 +187,9 @@ def _group(name: str | None, headers: Sequence[RunHeader]) -> RunGroup:
     outcomes = [header.outcome for header in headers if header.outcome is not None]
     created = [header.created_at for header in headers]
     received = [
-        outcome.fleet_received_bits_per_second * outcome.scale
+        rate * outcome.scale
         for outcome in outcomes
-        if outcome.fleet_received_bits_per_second is not None
+        if (rate := RECEIVED.of_run(outcome)) is not None
     ]
     return RunGroup(
         group=name,

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
 from coordinator.core import words
+from coordinator.core.figures import FIGURES, RECEIVED, Figure
 from coordinator.core.judge.comparison import Comparison
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.plan.spec import RunSpec
+from coordinator.core.words import Unit
 from coordinator.studies.knee import POINTS_MIN_COUNT, is_enough, knee_index
 from coordinator.studies.search import found
 from coordinator.studies.study import (
@@ -32,41 +34,23 @@ from coordinator.views.requests import CompareRequest, Selection
 _NONE_WHOLE: Final = "no trial is whole; see the notes and each trial's own verdict"
 _TOO_FEW: Final = f"it takes {POINTS_MIN_COUNT} values or more, each once"
 
-_RECEIVED: Final = "received_bits_per_second"
-
 
 def result_of(index: int, summary: RunSummary) -> TrialResult:
-    """A trial's figures out of its run's summary."""
-    half_width = summary.fleet_received_half_width_bits_per_second
-    losses = [
-        flow.loss_ratio
-        for burst in summary.bursts
-        for flow in burst.flows
-        if flow.loss_ratio is not None
-    ]
-    held = summary.reconciliation
+    """A trial's figures out of its run's summary, its rates at real scale."""
+    told = {each.name: each for each in FIGURES} | {each.called: each for each in FIGURES}
     return TrialResult(
         index=index,
         run_id=summary.run_id,
         verdict=summary.verdict,
-        completeness_ratio=summary.completeness_ratio,
-        received_bits_per_second=summary.real_fleet_received_bits_per_second,
-        received_half_width_bits_per_second=(
-            None if half_width is None else half_width * summary.scale
-        ),
-        sent_bits_per_second=summary.real_fleet_sent_bits_per_second,
-        firewall_bits_per_second=summary.real_firewall_bits_per_second,
-        residual_ratio=None if held is None else held.residual_ratio,
-        loss_ratio=sum(losses) / len(losses) if losses else None,
-        rtt_mean_s=summary.rtt_mean_s,
-        retransmit_ratio=summary.retransmit_ratio,
-        client_cpu_ratio=summary.client_cpu_mean_ratio,
-        server_cpu_ratio=summary.server_cpu_mean_ratio,
-        client_cpu_s_per_gigabyte=summary.client_cpu_s_per_gigabyte,
-        server_cpu_s_per_gigabyte=summary.server_cpu_s_per_gigabyte,
         limiter=summary.limiter,
         bursts_count=len(summary.bursts),
+        **{name: _real(told[name], summary) for name in TrialResult.model_fields.keys() & told},
     )
+
+
+def _real(each: Figure, summary: RunSummary) -> float | None:
+    value = each.of_run(summary)
+    return value * summary.scale if value is not None and each.unit is Unit.RATE else value
 
 
 def comparison_wanted(study: StudySpec, results: Sequence[TrialResult]) -> CompareRequest | None:
@@ -269,7 +253,7 @@ def _alternated(
         absent = " and of ".join(name for name in (a, b) if name not in seen)
         sentence = f"{a} and {b} cannot be compared: no trial of {absent} is whole"
         return Conclusion(sentence=sentence, notes=notes)
-    metric = next((m for m in comparison.metrics if m.name == _RECEIVED), None)
+    metric = next((m for m in comparison.metrics if m.name == RECEIVED.called), None)
     if metric is None or metric.ratio is None:
         sentence = f"{a} and {b} cannot be compared: nothing was received in {a}"
         return Conclusion(sentence=sentence, comparison=comparison, notes=notes)

@@ -6,6 +6,7 @@ has no sample, so it is absent from graphs and never zero. Labels are bounded: s
 layers, and one run at a time.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from coordinator.core.figures import FIGURES, Figure
 from coordinator.core.judge.judge import Verdict
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.progress import Progress
@@ -25,6 +27,7 @@ from coordinator.core.plan.meter import PriceMeter
 from coordinator.device.ledgers import LedgerError
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.spending import Budgets
+from coordinator.views.figure_rows import layer_of
 from exchange.messages import AgentState, Outcome, Presence, Role
 from exchange.ports import QueueCounts
 from exchange.records import RunHeader
@@ -34,6 +37,13 @@ _RUNS_LOOKED_AT: Final = 50
 _OPEN_LOOKED_AT: Final = 5
 _PHASES: Final = ("unclaimed", "claimed", "armed", "reported")
 _GONE: Final = "stale"
+
+
+def name_of(each: Figure) -> str:
+    """What Prometheus calls a run's figure."""
+    stem = re.sub(r"_s(?=$|_per_)", "_seconds", each.metric or each.name)
+    return f"broadside_run_{stem}"
+
 
 METRICS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "broadside_build_info": ("This coordinator's version.", ("version",)),
@@ -80,13 +90,12 @@ METRICS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         "1 for the verdict of a run that is over, 0 for others.",
         ("verdict",),
     ),
-    "broadside_run_completeness_ratio": ("Pair-seconds measured of those planned.", ()),
-    "broadside_run_received_bits_per_second": ("Headline of a run that is over.", ("layer",)),
-    "broadside_run_firewall_bits_per_second": ("The firewall's over the same windows.", ("layer",)),
-    "broadside_run_residual_ratio": ("Firewall over expected, less one.", ()),
     "broadside_run_spent_usd": ("What the run has cost so far, at real scale.", ()),
     "broadside_run_projected_usd": ("What it will have cost at its end.", ()),
-    "broadside_run_start_spread_seconds": ("Latest less earliest first data, worst burst.", ()),
+    **{
+        name_of(each): (f"Of a run that is over: {each.words}.", ("layer",) if each.layer else ())
+        for each in FIGURES
+    },
 }
 
 
@@ -272,18 +281,6 @@ def _under_way(status: RunStatus) -> BurstStatus:
 def _ended(summary: RunSummary) -> Iterator[Sample]:
     for verdict in Verdict:
         yield "broadside_run_verdict", (verdict.value,), float(summary.verdict is verdict)
-    yield "broadside_run_completeness_ratio", (), summary.completeness_ratio
-    for layer, value in (
-        ("payload", summary.fleet_received_bits_per_second),
-        ("ip", summary.fleet_ip_bits_per_second),
-    ):
-        yield "broadside_run_received_bits_per_second", (layer,), value
-    held = summary.reconciliation
-    if held is not None:
-        yield (
-            "broadside_run_firewall_bits_per_second",
-            (held.layer,),
-            summary.firewall_bits_per_second,
-        )
-        yield "broadside_run_residual_ratio", (), held.residual_ratio
-    yield "broadside_run_start_spread_seconds", (), summary.start_spread_s
+    for each in FIGURES:
+        labels = (layer_of(each.layer, summary),) if each.layer else ()
+        yield name_of(each), labels, each.of_run(summary)

@@ -2,17 +2,38 @@
 
 import json
 
+from coordinator.core.figures import FIGURES, RECEIVED
 from coordinator.core.goals import GOALS
 from coordinator.core.words import DIGITS, SCALES, UNKNOWN
 
 
 def page_words() -> str:
-    """What the formatter of the page needs to say the same as :mod:`coordinator.core.words`."""
-    goals = {
-        goal.bound: {"words": goal.words, "unit": goal.unit, "isFloor": goal.is_floor}
-        for goal in GOALS
+    """Units, figures and goals: what the page needs to say the same as all else."""
+    told = {
+        "DIGITS": DIGITS,
+        "UNKNOWN": UNKNOWN,
+        "SCALES": SCALES,
+        "RECEIVED": RECEIVED.name,
+        "FIGURES": [
+            {
+                "name": each.name,
+                "called": each.called,
+                "words": each.words,
+                "layer": each.layer,
+                "unit": each.unit,
+                "decimals": each.decimals,
+                "read": each.read if isinstance(each.read, str) else None,
+                "fold": each.fold,
+                "stored": each.stored or each.name,
+                "shown": each.headline and isinstance(each.read, str),
+            }
+            for each in FIGURES
+        ],
+        "GOALS": {
+            goal.bound: {"words": goal.words, "unit": goal.unit, "isFloor": goal.is_floor}
+            for goal in GOALS
+        },
     }
-    told = {"DIGITS": DIGITS, "UNKNOWN": UNKNOWN, "SCALES": SCALES, "GOALS": goals}
     return "".join(
         f"export const {name} = {json.dumps(value, ensure_ascii=False)};\n"
         for name, value in told.items()

@@ -2,16 +2,8 @@
 
 import { send } from "./api.js";
 import { fill, h, notice, table } from "./dom.js";
-import { digits, instant, known, percent, rate, seconds } from "./format.js";
+import { figureCalled, instant, known, percent } from "./format.js";
 import { loadRuns } from "./runs.js";
-
-const NAMES = {
-  received_bits_per_second: ["Received, payload", rate],
-  sent_bits_per_second: ["Sent, payload", rate],
-  rtt_s: ["Round-trip time", seconds],
-  retransmit_ratio: ["Retransmitted, of segments", (value) => percent(value, 3)],
-  cpu_per_gigabit: ["CPU a Gbit/s of a pair", digits],
-};
 
 export function compareView(main, [query]) {
   const asked = new URLSearchParams(query ?? "");
@@ -87,7 +79,7 @@ export function compareView(main, [query]) {
 function shown(found, a, b) {
   const half = (say, value) => (known(value) ? ` ± ${say(value)}` : "");
   const rows = found.metrics.map((metric) => {
-    const [name, say] = NAMES[metric.name] ?? [metric.name, digits];
+    const [name, say] = figureCalled(metric.name);
     const change = known(metric.ratio) ? percent(metric.ratio - 1, 2, true) : "unknown";
     return [
       name,

@@ -1,7 +1,7 @@
 // Figures as people read them. The rule is the coordinator's (core/words.py), and so are the units,
 // which it serves as words.js: four significant digits in the decimal unit that fits.
 
-import { DIGITS, SCALES, UNKNOWN } from "./words.js";
+import { DIGITS, FIGURES, SCALES, UNKNOWN } from "./words.js";
 
 export const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
 
@@ -39,6 +39,36 @@ export function told(unit, value, places = 2) {
   if (unit === "ratio") return percent(value, places);
   if (unit === "count") return count(value);
   return known(value) && unit !== "1" ? `${digits(value)} ${unit}` : digits(value);
+}
+
+const FOLDS = {
+  mean: (values) => values.reduce((sum, value) => sum + value, 0) / values.length,
+  total: (values) => values.reduce((sum, value) => sum + value, 0),
+  largest: (values) => Math.max(...values),
+};
+
+// What a value has at a dotted name; of a list every member's, of null nothing.
+const read = (value, path) =>
+  path
+    .split(".")
+    .reduce((found, name) => found.flatMap((each) => each[name] ?? []), [value].flat());
+
+// A registered figure of a run's summary, as it keeps it or folded from its bursts, or of a burst's.
+export function figureOf(figure, summary) {
+  const bursts = summary.bursts ?? [summary];
+  const [own] = summary.bursts ? read(summary, figure.stored) : [];
+  if (own !== undefined) return own;
+  const values = read(bursts, figure.read);
+  if (bursts.length === 1 && values.length === 1) return values[0];
+  return values.length && FOLDS[figure.fold] ? FOLDS[figure.fold](values) : null;
+}
+
+const named = new Map(FIGURES.map((figure) => [figure.called, figure]));
+
+// What a comparison calls a figure: its words, and how it is said.
+export function figureCalled(name) {
+  const { words, layer, unit, decimals } = named.get(name);
+  return [layer ? `${words}, ${layer}` : words, (value) => told(unit, value, decimals)];
 }
 
 export function span(value) {

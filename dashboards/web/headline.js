@@ -1,7 +1,13 @@
 // The figures that people come for, each with its unit and layer.
 
-import { h, say } from "./dom.js";
-import { count, known, percent, rate, rateParts } from "./format.js";
+import { fill, h, say } from "./dom.js";
+import { count, figureOf, known, percent, rate, rateParts, told } from "./format.js";
+import { FIGURES, RECEIVED } from "./words.js";
+
+// Those that no tile shows.
+const MORE = FIGURES.filter(
+  ({ shown, unit, name }) => shown && unit !== "bit/s" && name !== "completeness_ratio",
+);
 
 const LAYERS = { payload: "payload", ip: "IP layer", wire: "wire", unknown: "layer unknown" };
 
@@ -44,6 +50,9 @@ export class Headline {
       { class: "headline", "aria-label": "Headline" },
       Object.values(this.tiles).map((tile) => tile.element),
     );
+    this.list = h("dl", { class: "facts-list" });
+    this.more = h("details", { class: "card" }, h("summary", {}, "All figures"), this.list);
+    this.element.append(this.more);
   }
 
   draw({ status, figures, summary, ledger, data, burstIndex }) {
@@ -60,7 +69,7 @@ export class Headline {
       real(target),
     );
 
-    const fleet = of?.fleet_received_bits_per_second ?? newest(data);
+    const fleet = of?.[RECEIVED] ?? newest(data);
     const half = of?.fleet_received_half_width_bits_per_second;
     const mean =
       whole && summary.bursts.length > 1 ? `, mean of ${summary.bursts.length} bursts` : "";
@@ -105,6 +114,17 @@ export class Headline {
         : "nothing reported yet",
       below ? `under the floor of ${percent(status.coverage_floor_ratio, 0)}` : "",
       below ? "warn" : "",
+    );
+
+    this.more.hidden = !of;
+    fill(
+      this.list,
+      ...MORE.map((figure) => [figure, of ? figureOf(figure, of) : null])
+        .filter(([, value]) => known(value))
+        .map(([{ words, unit, decimals }, value]) => [
+          h("dt", {}, words),
+          h("dd", {}, told(unit, value, decimals)),
+        ]),
     );
 
     const verdict = whole ? summary.verdict : summary ? figures?.summary.verdict : null;

@@ -3,6 +3,7 @@
 import { ask, read } from "./api.js";
 import { announce, fill, h, notice } from "./dom.js";
 import { instant, known, percent, rate } from "./format.js";
+import { RECEIVED } from "./words.js";
 
 const PAGE = 50;
 const REFRESH_MS = 5000;
@@ -190,12 +191,12 @@ export function runsView(main, _, { operator }) {
               h(
                 "span",
                 { class: "figures" },
-                over && known(over.fleet_received_bits_per_second)
+                over && known(over[RECEIVED])
                   ? [
                       h(
                         "span",
                         { class: "rate" },
-                        rate(over.fleet_received_bits_per_second * (over.scale ?? 1)),
+                        rate(over[RECEIVED] * (over.scale ?? 1)),
                       ),
                       h(
                         "span",

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from agent.claimed_job import ENGINE_GRACE_S
+from coordinator.core.figures import RECEIVED, SENT
 from coordinator.core.judge.judge import Verdict
 from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.plan.spec import Plan
@@ -116,7 +117,7 @@ def _bytes(evidence: Evidence, fault: Fault) -> Iterator[str]:
         yield f"only {compared_count} tests have an account of their bytes from both ends"
     offered = offered_bits_per_second(plan.spec.traffic)
     for burst in evidence.stored.summary.bursts:
-        sent, got = burst.fleet_sent_bits_per_second, burst.fleet_received_bits_per_second
+        sent, got = SENT.of_burst(burst), RECEIVED.of_burst(burst)
         parts = [p.sent_bits_per_second for p in burst.pairs if p.sent_bits_per_second is not None]
         if sent is not None and not math.isclose(math.fsum(parts), sent, rel_tol=1e-6):
             whole = math.fsum(parts)

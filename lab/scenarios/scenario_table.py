@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from coordinator.core.figures import RECEIVED
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.measure.completeness import State
 from coordinator.core.plan.spec import RunSpec
@@ -56,7 +57,7 @@ def run_row(name: str, summary: RunSummary, spec: RunSpec, says: str | None = No
         flows_count=summary.pairs_planned * traffic.streams_count,
         encapsulation=_encapsulation(spec),
         engine=traffic.engine,
-        payload_bits_per_second=summary.fleet_received_bits_per_second,
+        payload_bits_per_second=RECEIVED.of_run(summary),
         latency_p50_s=summary.probe_p50_s,
         latency_p99_s=summary.probe_p99_s,
         cpu_s_per_gigabyte=_both(

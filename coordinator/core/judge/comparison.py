@@ -1,16 +1,22 @@
 """Two groups of bursts side by side: what changed, by how much, and how sure that is."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
-from coordinator.core import words
+from coordinator.core.figures import (
+    FIGURES,
+    RECEIVED,
+    RECEIVED_HALF_WIDTH,
+    RETRANSMITS,
+    RTT,
+    Figure,
+)
 from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.measure.aggregate import figure
-from coordinator.core.measure.cpu_cost import per_gigabyte
 from coordinator.core.measure.steady import Mean, batch_mean, t95
 from exchange.messages import Message
 
@@ -18,19 +24,7 @@ ENOUGH_COUNT: Final = 3  # bursts of a group under which an interval rests on si
 BATCHED_FROM: Final = 8  # bursts from which neighbours are batched; under it each stands alone
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """One burst, as a comparison looks at it; ``None`` is unknown."""
-
-    received_bits_per_second: float | None = None
-    received_half_width: float | None = None  # within the burst, 95 %
-    sent_bits_per_second: float | None = None
-    rtt_s: float | None = None
-    retransmit_ratio: float | None = None
-    cpu_per_gigabit: float | None = None  # busy share of all the clients' cores a Gbit/s of a pair
-    client_cpu_s_per_gigabyte: float | None = None  # of engines' processes
-    server_cpu_s_per_gigabyte: float | None = None
-    probe_p99_s: float | None = None  # of all pairs' probes under load
+Observation = Mapping[str, float]  # one burst's figures by name; what is unknown is not there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,75 +67,6 @@ class Comparison(Message):
     sentence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Figure:
-    name: str
-    words: str  # the name in a sentence
-    unit: str
-    read: Callable[[Observation], float | None]
-    say: Callable[[float], str]
-
-
-_FIGURES: Final = (
-    _Figure(
-        name="received_bits_per_second",
-        words="payload received",
-        unit="bit/s of payload, receiver",
-        read=lambda seen: seen.received_bits_per_second,
-        say=words.rate,
-    ),
-    _Figure(
-        name="sent_bits_per_second",
-        words="payload sent",
-        unit="bit/s of payload, sender",
-        read=lambda seen: seen.sent_bits_per_second,
-        say=words.rate,
-    ),
-    _Figure(
-        name="rtt_s",
-        words="round-trip time",
-        unit="s, mean of bursts' means",
-        read=lambda seen: seen.rtt_s,
-        say=words.time,
-    ),
-    _Figure(
-        name="retransmit_ratio",
-        words="segments sent again",
-        unit="of segments sent",
-        read=lambda seen: seen.retransmit_ratio,
-        say=lambda value: f"{value:.4%}",
-    ),
-    _Figure(
-        name="cpu_per_gigabit",
-        words="busy share of a client's cores for each Gbit/s",
-        unit="busy share of a client's cores a Gbit/s",
-        read=lambda seen: seen.cpu_per_gigabit,
-        say=lambda value: f"{value:.3g}",
-    ),
-    _Figure(
-        name="client_cpu_s_per_gigabyte",
-        words="clients' CPU time",
-        unit="CPU-s of the clients' engines a GB of payload",
-        read=lambda seen: seen.client_cpu_s_per_gigabyte,
-        say=lambda value: f"{value:.3g} CPU-s/GB",
-    ),
-    _Figure(
-        name="server_cpu_s_per_gigabyte",
-        words="servers' CPU time",
-        unit="CPU-s of the servers' engines a GB of payload",
-        read=lambda seen: seen.server_cpu_s_per_gigabyte,
-        say=lambda value: f"{value:.3g} CPU-s/GB",
-    ),
-    _Figure(
-        name="probe_p99_s",
-        words="99th percentile of probes under load",
-        unit="s, 99th percentile of probes under load",
-        read=lambda seen: seen.probe_p99_s,
-        say=words.time,
-    ),
-)
-
-
 def compare(a: Group, b: Group) -> Comparison:
     """Difference and ratio of every figure that both groups know, with 95 % intervals.
 
@@ -150,7 +75,7 @@ def compare(a: Group, b: Group) -> Comparison:
     marked thin. The difference's interval is Welch's (B. L. Welch, Biometrika 34, 1947), the
     ratio's follows from the logarithm's first-order error. ``compare(a, a)`` is zero throughout.
     """
-    metrics = tuple(metric for item in _FIGURES if (metric := _metric(item, a, b)) is not None)
+    metrics = tuple(metric for item in _COMPARED if (metric := _metric(item, a, b)) is not None)
     thin = min(len(a.observations), len(b.observations)) < ENOUGH_COUNT
     differ = tuple(
         f"{name}: {a.conditions.get(name, 'unknown')} against {b.conditions.get(name, 'unknown')}"
@@ -167,7 +92,7 @@ def compare(a: Group, b: Group) -> Comparison:
     )
 
 
-def _metric(item: _Figure, a: Group, b: Group) -> Metric | None:
+def _metric(item: Figure, a: Group, b: Group) -> Metric | None:
     left, right = _mean(item, a), _mean(item, b)
     if left is None or right is None:
         return None
@@ -186,8 +111,8 @@ def _metric(item: _Figure, a: Group, b: Group) -> Metric | None:
         not math.isnan(half_a) and not math.isnan(half_b) and abs(difference) > half_a + half_b
     )
     return Metric(
-        name=item.name,
-        unit=item.unit,
+        name=item.called,
+        unit=", ".join(filter(None, (item.unit, item.layer))),
         a_mean=figure(one.value) or 0.0,
         a_half_width=figure(half_a),
         a_count=count_a,
@@ -204,9 +129,9 @@ def _metric(item: _Figure, a: Group, b: Group) -> Metric | None:
     )
 
 
-def _mean(item: _Figure, group: Group) -> tuple[Mean, int] | None:
+def _mean(item: Figure, group: Group) -> tuple[Mean, int] | None:
     """A group's mean, from its bursts, or from within them where there are too few."""
-    values = [value for seen in group.observations if (value := item.read(seen)) is not None]
+    values = [value for seen in group.observations if (value := seen.get(item.name)) is not None]
     if not values:
         return None
     count = len(values)
@@ -217,13 +142,15 @@ def _mean(item: _Figure, group: Group) -> tuple[Mean, int] | None:
     if count >= ENOUGH_COUNT:
         error = float(array.std(ddof=1)) / math.sqrt(count)
         return Mean(value=value, error=error, freedom=count - 1), count
-    halves = [seen.received_half_width for seen in group.observations]
-    if item.name == "received_bits_per_second" and None not in halves:
+    halves = [seen.get(RECEIVED_HALF_WIDTH.name) for seen in group.observations]
+    if item is RECEIVED and None not in halves:
         inside = math.hypot(*(half for half in halves if half is not None)) / count
         return Mean(value=value, error=inside / t95(WITHIN_FREEDOM), freedom=WITHIN_FREEDOM), count
     return Mean(value=value, error=math.nan, freedom=0), count
 
 
+_COMPARED: Final = tuple(each for each in FIGURES if each is not RECEIVED_HALF_WIDTH)
+_TOLD_IF_APART: Final = (RTT.called, RETRANSMITS.called)
 _REAL_SCALE: Final = "1:1"
 WITHIN_FREEDOM: Final = 10  # taken for errors that come from within bursts
 
@@ -237,12 +164,13 @@ def _welch(one: Mean, two: Mean) -> float:
 
 
 def _said(
-    item: _Figure, a: Group, b: Group, one: Mean, two: Mean, ratio: float | None, *, apart: bool
+    item: Figure, a: Group, b: Group, one: Mean, two: Mean, ratio: float | None, *, apart: bool
 ) -> str:
     times = "" if ratio is None else f" (x {ratio:.3g})"
     sure = "the 95 % intervals do not overlap" if apart else "not told apart at 95 %"
+    what = ", ".join(filter(None, (item.words, item.layer)))
     return (
-        f"{item.words}: {item.say(one.value)} in {a.name}, {item.say(two.value)} in {b.name}"
+        f"{what}: {item.say(one.value)} in {a.name}, {item.say(two.value)} in {b.name}"
         f"{times}; {sure}"
     )
 
@@ -252,8 +180,8 @@ def _sentence(
 ) -> str:
     if not metrics:
         return f"{a.name} and {b.name} have no figure in common"
-    parts = [metric.sentence for metric in metrics if metric.name in ("received_bits_per_second",)]
-    parts += [m.sentence for m in metrics if m.apart and m.name in ("rtt_s", "retransmit_ratio")]
+    parts = [metric.sentence for metric in metrics if metric.name == RECEIVED.called]
+    parts += [m.sentence for m in metrics if m.apart and m.name in _TOLD_IF_APART]
     if thin:
         counts = f"{len(a.observations)} and {len(b.observations)}"
         parts.append(f"the data is thin: {counts} bursts, three of each are wanted")
@@ -267,19 +195,5 @@ def _sentence(
 
 def observe(burst: BurstSummary) -> Observation:
     """One burst of a run."""
-    received = burst.fleet_received_bits_per_second
-    rtts = [flow.rtt_mean_s for flow in burst.flows if flow.rtt_mean_s is not None]
-    again = [flow.retransmit_ratio for flow in burst.flows if flow.retransmit_ratio is not None]
-    cpu = burst.client.cpu_mean_ratio
-    each = received / burst.pairs_measured / 1e9 if received and burst.pairs_measured else None
-    return Observation(
-        received_bits_per_second=received,
-        received_half_width=burst.fleet_received_half_width_bits_per_second,
-        sent_bits_per_second=burst.fleet_sent_bits_per_second,
-        rtt_s=sum(rtts) / len(rtts) if rtts else None,
-        retransmit_ratio=sum(again) / len(again) if again else None,
-        cpu_per_gigabit=None if cpu is None or not each else cpu / each,
-        client_cpu_s_per_gigabyte=per_gigabyte(burst.client_cpu),
-        server_cpu_s_per_gigabyte=per_gigabyte(burst.server_cpu),
-        probe_p99_s=None if burst.latency is None else burst.latency.fleet.during.p99_s,
-    )
+    known = {each.name: each.of_burst(burst) for each in FIGURES}
+    return {name: value for name, value in known.items() if value is not None}

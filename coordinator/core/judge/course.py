@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final, Protocol
 
+from coordinator.core.figures import RECEIVED, RETRANSMITS, RTT
 from coordinator.core.judge.finding import Finding
 from coordinator.core.measure.disruptions import (
     Availability,
@@ -43,22 +44,11 @@ class BurstCourse(Message):
     disruptions_count: int = 0
 
 
-class _Flow(Protocol):
-    @property
-    def rtt_mean_s(self) -> float | None: ...
-    @property
-    def retransmit_ratio(self) -> float | None: ...
-
-
 class _Burst(Protocol):
     @property
     def index(self) -> int: ...
     @property
     def planned_start_at(self) -> datetime: ...
-    @property
-    def fleet_received_bits_per_second(self) -> float | None: ...
-    @property
-    def flows(self) -> Sequence[_Flow]: ...
     @property
     def availability(self) -> Availability | None: ...
     @property
@@ -72,9 +62,9 @@ def burst_course(burst: _Burst) -> BurstCourse:
     return BurstCourse(
         index=burst.index,
         planned_start_at=burst.planned_start_at,
-        received_bits_per_second=burst.fleet_received_bits_per_second,
-        rtt_mean_s=_mean(flow.rtt_mean_s for flow in burst.flows),
-        retransmit_ratio=_mean(flow.retransmit_ratio for flow in burst.flows),
+        received_bits_per_second=RECEIVED.of_burst(burst),
+        rtt_mean_s=RTT.of_burst(burst),
+        retransmit_ratio=RETRANSMITS.of_burst(burst),
         availability=burst.availability,
         disruptions=burst.disruptions,
         disruptions_count=burst.disruptions_count,
@@ -223,8 +213,3 @@ def describe(disruption: Disruption) -> str:
         f"{disruption.start_at:%Y-%m-%d %H:%M:%S} UTC {who} {words} "
         f"for {disruption.duration_s:.1f} s{row}{why}"
     )
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -1,11 +1,12 @@
 """From measured bursts to a run's summary: reconciled, judged, folded."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 import numpy as np
 
+from coordinator.core.figures import FIGURES, RECEIVED, Fold
 from coordinator.core.judge.course import burst_course, course, course_findings
 from coordinator.core.judge.documented_limits import DOCUMENTED, Limits
 from coordinator.core.judge.judge import (
@@ -29,10 +30,9 @@ from coordinator.core.measure.completeness import (
     State,
     combine,
 )
-from coordinator.core.measure.cpu_cost import per_gigabyte
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.headers import Headers
-from coordinator.core.measure.measure_burst import MeasuredBurst, root_sum
+from coordinator.core.measure.measure_burst import MeasuredBurst
 from coordinator.core.measure.outages import (
     coordinator_findings,
     outage_findings,
@@ -43,6 +43,7 @@ from exchange.messages import Trouble
 # Pairs x bursts beyond which a run's summary leaves the pairs to the bursts' own documents: 48
 # bursts of 1,000 pairs would be 45 MB of text, read for every list of runs.
 PAIR_SUMMARIES_MAX: Final = 3_000
+_COMPUTED: Final = (Fold.MEAN, Fold.QUADRATURE)  # not one of the bursts' own numbers
 
 
 def summarise_run(
@@ -81,15 +82,6 @@ def summarise_run(
         absent or completeness.completeness_ratio < spec.objective.coverage_floor_ratio
     ):
         verdict = Verdict.INCONCLUSIVE
-    rates = {
-        name: _mean(getattr(burst, name) for burst in judged)
-        for name in (
-            "fleet_received_bits_per_second",
-            "fleet_sent_bits_per_second",
-            "fleet_ip_bits_per_second",
-            "firewall_bits_per_second",
-        )
-    }
     target = spec.scaled_target_bits_per_second
     in_all = (
         set.intersection(
@@ -102,7 +94,6 @@ def summarise_run(
     silent = sum(burst.silent_controls_count for burst in judged)
     said = course(burst_course(burst) for burst in judged)
     findings = _run_findings(judged, whole, ledger, absent=absent, planned=len(plan.bursts))
-    loaded = [burst.latency.fleet.during for burst in judged if burst.latency is not None]
     many = len(plan.pairs) * len(judged) > PAIR_SUMMARIES_MAX
     return RunSummary(
         run_id=plan.run_id,
@@ -117,40 +108,9 @@ def summarise_run(
         verdict=verdict,
         completeness_ratio=completeness.completeness_ratio,
         completeness=completeness,
-        fleet_received_half_width_bits_per_second=root_sum(
-            [
-                burst.fleet_received_half_width_bits_per_second / len(judged)
-                for burst in judged
-                if burst.fleet_received_half_width_bits_per_second is not None
-            ]
-        ),
-        **rates,
-        **{
-            f"real_{name}": figure(None if rate is None else rate * spec.scale)
-            for name, rate in {**rates, "target_bits_per_second": target}.items()
-        },
-        received_over_bursts=_spread(
-            [
-                burst.fleet_received_bits_per_second
-                for burst in judged
-                if burst.fleet_received_bits_per_second is not None
-            ]
-        ),
-        rtt_mean_s=_mean(flow.rtt_mean_s for burst in judged for flow in burst.flows),
-        retransmits_count=_total(
-            flow.retransmits_count for burst in judged for flow in burst.flows
-        ),
-        retransmit_ratio=_mean(flow.retransmit_ratio for burst in judged for flow in burst.flows),
-        client_cpu_mean_ratio=_mean(burst.client.cpu_mean_ratio for burst in judged),
-        server_cpu_mean_ratio=_mean(burst.server.cpu_mean_ratio for burst in judged),
-        client_cpu_s_per_gigabyte=_mean(per_gigabyte(burst.client_cpu) for burst in judged),
-        server_cpu_s_per_gigabyte=_mean(per_gigabyte(burst.server_cpu) for burst in judged),
-        probe_p50_s=_mean(phase.p50_s for phase in loaded),
-        probe_p99_s=_largest(phase.p99_s for phase in loaded),
-        probe_loss_ratio=_largest(phase.loss_ratio for phase in loaded),
-        start_spread_s=_largest(burst.start_spread_s for burst in judged),
-        start_error_max_s=_largest(burst.start_error_max_s for burst in judged),
-        start_error_p99_s=_largest(burst.start_error_p99_s for burst in judged),
+        received_over_bursts=_spread([v for burst in judged for v in RECEIVED.values(burst)]),
+        **_folded(judged),
+        **_real(judged, target, spec.scale),
         reconciliation=whole,
         limiter=limiter.name,
         limiter_details=limiter,
@@ -242,7 +202,7 @@ def _judged(
             window=burst.window,
             flows=burst.flows,
             pairs=burst.pairs,
-            received_bits_per_second=burst.fleet_received_bits_per_second,
+            received_bits_per_second=RECEIVED.of_burst(burst),
             ip_ratio=burst.header_ratio,
             worst_bits_per_second=burst.worst_bits_per_second,
             peak_pair_bits_per_second=burst.peak_pair_bits_per_second,
@@ -273,15 +233,26 @@ def _judged(
     )
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
-    """Mean of what is known, each weighted alike; None where nothing is."""
-    known = [value for value in values if value is not None]
-    return figure(sum(known) / len(known)) if known else None
+def _folded(bursts: Sequence[BurstSummary]) -> dict[str, float | None]:
+    """The run's figures that are its bursts', by field."""
+    found = {}
+    for each in FIGURES:
+        if each.name in RunSummary.model_fields and each.fold is not Fold.NONE:
+            value = each.of_bursts(bursts)
+            found[each.name] = figure(value) if each.fold in _COMPUTED else value
+    return found
 
 
-def _total(values: Iterable[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+def _real(
+    bursts: Sequence[BurstSummary], target: float | None, scale: float
+) -> dict[str, float | None]:
+    """The rates that those as measured stand for, by field."""
+    rates = {"target_bits_per_second": target, **_folded(bursts)}
+    return {
+        f"real_{name}": figure(None if rate is None else rate * scale)
+        for name, rate in rates.items()
+        if f"real_{name}" in RunSummary.model_fields
+    }
 
 
 def _spread(values: Sequence[float]) -> Spread | None:
@@ -297,10 +268,6 @@ def _spread(values: Sequence[float]) -> Spread | None:
         p95=figure(float(np.quantile(array, 0.95))) or 0.0,
         cov_ratio=figure(cov),
     )
-
-
-def _largest(values: Iterable[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
 
 
 def _common_limiter(bursts: Sequence[BurstSummary]) -> Limiter:

@@ -15,11 +15,6 @@ class CpuCost(Message):
     pairs_count: int
 
 
-def per_gigabyte(cost: CpuCost | None) -> float | None:
-    """What the engine's own processes took, where it is known."""
-    return None if cost is None else cost.cpu_s_per_gigabyte
-
-
 def cpu_cost(aligned: Aligned, side: Side) -> CpuCost | None:
     """Sum of CPU times over sum of payloads; None where no pair told both."""
     if side is Side.CLIENT:

@@ -4,6 +4,7 @@ from typing import Final
 
 import numpy as np
 
+from coordinator.core.figures import RECEIVED, RECEIVED_HALF_WIDTH, RECEIVED_IP
 from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.measure.completeness import State
 from coordinator.core.plan.spec import Layer
@@ -151,13 +152,11 @@ def completeness(view: RunView, theme: Theme) -> Figure:
 
 def rate_at(layer: Layer, burst: BurstSummary) -> float | None:
     """What the fleet received in a burst's window, at the layer."""
-    if layer is Layer.IP:
-        return burst.fleet_ip_bits_per_second
-    return burst.fleet_received_bits_per_second
+    return (RECEIVED_IP if layer is Layer.IP else RECEIVED).of_burst(burst)
 
 
 def _half_at(layer: Layer, burst: BurstSummary) -> float | None:
-    half = burst.fleet_received_half_width_bits_per_second
+    half = RECEIVED_HALF_WIDTH.of_burst(burst)
     return None if half is None else half * (burst.header_ratio if layer is Layer.IP else 1.0)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
+from coordinator.core.figures import FIGURE, FIGURES, PAYLOAD
 from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.measure.roundtrips import PathLatency
 from coordinator.core.measure.second_table import CELLS_MAX_COUNT, Column, fleet_table
@@ -20,6 +21,7 @@ from coordinator.core.measure.series import BurstSeries
 Tables = Mapping[str, Sequence[Column]]
 TABLES: Final = ("seconds", "pairs", "bursts", "summary")
 
+_FIELDS: Final = RunSummary.model_fields.keys()
 _COLUMNS_COUNT: Final = 15  # of the table of seconds, at most
 _UNITS: Final = (  # how a name ends, the unit
     ("_bits_per_second", "bit/s"),
@@ -43,8 +45,14 @@ def make_tables(summary: RunSummary, series: Sequence[BurstSeries]) -> Tables:
             ]
         ),
         "bursts": _columns([_burst(burst) for burst in summary.bursts]),
-        "summary": _columns([_flat(summary)]),
+        "summary": _columns([_flat(summary) | _unstored(summary)]),
     }
+
+
+def _unstored(summary: RunSummary) -> dict[str, Any]:
+    """Figures that a summary has no field for."""
+    names = [each.name for each in FIGURES if not each.stored]
+    return {name: FIGURE[name].of_run(summary) for name in names if name not in _FIELDS}
 
 
 def _seconds(series: Sequence[BurstSeries]) -> Sequence[Column]:
@@ -157,8 +165,7 @@ def _unit(name: str) -> str:
 def _layer(name: str) -> str | None:
     if not name.endswith("_bits_per_second"):
         return None
-    if "firewall" in name:
-        return "the ledger's"
     if "target" in name:
         return "the target's"
-    return "ip" if "_ip_" in name else "payload"
+    known = FIGURE.get(name.removeprefix("real_"))
+    return PAYLOAD if known is None else known.layer

@@ -1,5 +1,6 @@
 """A report from what is stored of a run. Pure."""
 
+from coordinator.core.figures import RECEIVED, RECEIVED_IP
 from coordinator.core.judge.judge import Verdict
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.plan.spec import Layer
@@ -58,18 +59,14 @@ def build(source: Source) -> Report:
 def headline(summary: RunSummary) -> str:
     """The verdict's figures in one or two sentences."""
     layer = summary.target_layer
-    measured, real = (
-        (summary.fleet_ip_bits_per_second, summary.real_fleet_ip_bits_per_second)
-        if layer is Layer.IP
-        else (summary.fleet_received_bits_per_second, summary.real_fleet_received_bits_per_second)
-    )
+    measured = (RECEIVED_IP if layer is Layer.IP else RECEIVED).of_run(summary)
     where = "the IP layer" if layer is Layer.IP else "payload"
     if measured is None:
         said = "The fleet's rate is unknown: the measured pairs share no second."
     else:
         said = f"The fleet's receivers saw {rate(measured)} at {where}"
         if summary.scale != 1:
-            said += f" (lab at 1:{summary.scale:g}, standing for {rate(real)})"
+            said += f" (lab at 1:{summary.scale:g}, standing for {rate(measured * summary.scale)})"
         target = summary.target_bits_per_second
         if target:
             said += f", {ratio(measured / target, 1)} of the target of {rate(target)}"

@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from coordinator.core.figures import RECEIVED
 from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.measure.aggregate import FlowSummary, PairSummary
 from coordinator.core.measure.completeness import State
 from coordinator.core.words import count, instant, rate, ratio, time
+from coordinator.views.figure_rows import figure_rows
 from coordinator.views.report.document import Section, Table
 from coordinator.views.report.stored_source import Source
 
@@ -26,67 +28,9 @@ def headline_section(source: Source) -> Section:
     """The run's figures, layer by layer; in a lab also what they stand for."""
     summary = source.summary
     lab = summary.scale != 1
-
-    def row(name: str, layer: str, measured: float | None, real: float | None) -> tuple[str, ...]:
-        return (name, layer, rate(measured), *((rate(real),) if lab else ()))
-
-    held = summary.reconciliation
-    rows = [
-        row(
-            "target",
-            summary.target_layer.value,
-            summary.target_bits_per_second,
-            summary.real_target_bits_per_second,
-        )
-        if summary.target_bits_per_second
-        else ("target", summary.target_layer.value, "none set", *(("none set",) if lab else ())),
-        row(
-            "fleet received",
-            "payload",
-            summary.fleet_received_bits_per_second,
-            summary.real_fleet_received_bits_per_second,
-        ),
-        row(
-            "fleet received",
-            "ip",
-            summary.fleet_ip_bits_per_second,
-            summary.real_fleet_ip_bits_per_second,
-        ),
-        row(
-            "fleet sent",
-            "payload",
-            summary.fleet_sent_bits_per_second,
-            summary.real_fleet_sent_bits_per_second,
-        ),
-        row(
-            "firewall's ledger",
-            held.layer if held else "none read",
-            summary.firewall_bits_per_second,
-            summary.real_firewall_bits_per_second,
-        ),
-    ]
-    half = summary.fleet_received_half_width_bits_per_second
     facts = {
-        "fleet received, 95 % interval": f"± {rate(half)} (payload)" if half else "unknown",
-        "completeness": ratio(summary.completeness_ratio),
         "pairs measured in every burst": f"{summary.pairs_measured} of {summary.pairs_planned}",
         "bursts": f"{len(summary.bursts)} of {summary.bursts_planned}",
-        "start spread, worst burst": time(summary.start_spread_s),
-        "start error, p99 and largest": f"{time(summary.start_error_p99_s)}, "
-        f"{time(summary.start_error_max_s)}",
-        "round trip, mean": time(summary.rtt_mean_s),
-        "segments sent again": f"{count(summary.retransmits_count)} "
-        f"({ratio(summary.retransmit_ratio, 3)} of those sent)",
-        "CPU, mean of clients and servers": f"{ratio(summary.client_cpu_mean_ratio, 0)}, "
-        f"{ratio(summary.server_cpu_mean_ratio, 0)}",
-        **(
-            {
-                "probes under load, p50 and p99": f"{time(summary.probe_p50_s)}, "
-                f"{time(summary.probe_p99_s)} ({ratio(summary.probe_loss_ratio)} lost)"
-            }
-            if summary.probe_loss_ratio is not None
-            else {}
-        ),
         "limiter": summary.limiter.value
         + (
             f" (confidence {summary.limiter_details.confidence_ratio:.0%})"
@@ -102,7 +46,7 @@ def headline_section(source: Source) -> Section:
         tables=(
             Table(
                 columns=columns,
-                rows=tuple(rows),
+                rows=tuple(row.cells(lab=lab) for row in figure_rows(summary)),
                 numeric_from=2,
                 note="Rates are decimal. Received payload is what the receiving applications "
                 "counted; the IP layer adds TCP or UDP and IP headers; the mean over bursts of "
@@ -200,7 +144,7 @@ def bursts_section(source: Source) -> Section:
                         f"{burst.window.window_s} s" if burst.window else "none",
                         f"{burst.pairs_measured}/{burst.pairs_planned}",
                         ratio(burst.completeness_ratio, 1),
-                        rate(burst.fleet_received_bits_per_second),
+                        rate(RECEIVED.of_burst(burst)),
                         rate(burst.fleet_ip_bits_per_second),
                         rate(burst.firewall_bits_per_second),
                         time(burst.start_spread_s),

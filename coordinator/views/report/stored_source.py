@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
+from coordinator.core.figures import RECEIVED
 from coordinator.core.judge.judge import Verdict
 from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.measure.evidence import HOLD_MAX_S, FirewallLedger, join_tests
@@ -114,7 +115,7 @@ def detailed(bursts: Sequence[BurstSummary]) -> list[int]:
         key=lambda b: (
             severity[b.verdict],
             b.completeness_ratio,
-            b.fleet_received_bits_per_second or 0.0,
+            RECEIVED.of_burst(b) or 0.0,
         ),
     )
     return sorted({bursts[0].index, worst.index, bursts[-1].index})

@@ -2,7 +2,8 @@
 
 import pytest
 
-from coordinator.core.judge.comparison import Comparison, Group, Observation, compare
+from coordinator.core.figures import RECEIVED
+from coordinator.core.judge.comparison import Comparison, Group, compare
 from coordinator.core.judge.judge import Verdict
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.measure.completeness import Completeness, State
@@ -108,7 +109,7 @@ def _compared(a: list[float], b: list[float]) -> Comparison:
         *(
             Group(
                 name=name,
-                observations=tuple(Observation(received_bits_per_second=r) for r in rates),
+                observations=tuple({RECEIVED.name: r} for r in rates),
             )
             for name, rates in (("off", a), ("deny", b))
         )

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.judge.comparison import Group, Observation, compare, observe
+from coordinator.core.figures import RECEIVED, RECEIVED_HALF_WIDTH
+from coordinator.core.judge.comparison import Group, compare, observe
 from coordinator.core.judge.conditions import conditions_of
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.measure.measure_burst import measure_burst
@@ -15,8 +16,7 @@ def group(name: str, rates: list[float], **conditions: str) -> Group:
     return Group(
         name=name,
         observations=tuple(
-            Observation(received_bits_per_second=rate, received_half_width=rate / 100)
-            for rate in rates
+            {RECEIVED.name: rate, RECEIVED_HALF_WIDTH.name: rate / 100} for rate in rates
         ),
         conditions=conditions,
     )
@@ -63,7 +63,7 @@ def test_thin_data_and_other_conditions_are_named() -> None:
     assert found.conditions_differ == ("streams: 64 against 8",)
     assert "thin" in found.sentence
     assert "streams" in found.sentence
-    assert found.sentence.startswith("payload received: 1 Gbit/s in a, 2 Gbit/s in b")
+    assert found.sentence.startswith("fleet received, payload: 1 Gbit/s in a, 2 Gbit/s in b")
     assert found.metrics[0].a_half_width == pytest.approx(1e7)
 
 
@@ -71,7 +71,7 @@ def test_rates_of_a_scaled_lab_are_said_to_be_as_measured() -> None:
     one, two, real = (
         Group(
             name=name,
-            observations=(Observation(received_bits_per_second=1e9),),
+            observations=({RECEIVED.name: 1e9},),
             conditions={"scale": scale},
         )
         for name, scale in (("a", "1:100"), ("b", "1:100"), ("c", "1:1"))

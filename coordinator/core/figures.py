@@ -1,0 +1,290 @@
+"""Every figure of a run once: its unit and layer, where a burst has it, how bursts fold, its words.
+
+Summaries, report, tables, page, metrics, exports, comparisons, studies and lists take from here. A
+figure that a run's summary has no field for is folded from its bursts' when it is asked for, so a
+figure over what bursts measure already is one entry, and is shown everywhere.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from coordinator.core.words import Unit, say
+
+PAYLOAD: Final = "payload"
+LEDGER: Final = "the ledger's"  # its own layer, as the reconciliation says
+
+
+class Fold(StrEnum):
+    """How a figure of bursts becomes one of the run. What is unknown is left out, never zero."""
+
+    MEAN = "mean"  # each burst alike; of flows, each flow of each burst
+    TOTAL = "total"
+    LARGEST = "largest"
+    QUADRATURE = "quadrature"  # of a mean's half width: errors that know nothing of each other
+    NONE = "none"  # the run has its own, which no fold of bursts gives
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One figure. ``read`` is its dotted name in a burst's summary; of a list, every member's."""
+
+    name: str  # in a run's summary, where that has it
+    words: str
+    unit: Unit
+    read: str | Callable[[object], Iterable[float]]
+    fold: Fold = Fold.MEAN
+    layer: str = ""
+    stored: str = ""  # dotted name in a run's summary, where it is not the name
+    short: str = ""  # what comparisons and trials call it, where it is not the name
+    metric: str = ""  # what Prometheus calls it, where it is not the name
+    decimals: int = 2  # of a percentage
+    optional: bool = False  # most runs cannot have it: shown where it is known
+    headline: bool = True  # shown among a run's headline figures
+
+    @property
+    def called(self) -> str:
+        return self.short or self.name
+
+    def values(self, burst: object) -> Iterator[float]:
+        """All that a burst's summary says of it."""
+        return iter(self.read(burst) if callable(self.read) else found(burst, self.read))
+
+    def of_bursts(self, bursts: Sequence[object]) -> float | None:
+        """The run's figure, folded; None where no burst knows it."""
+        known = [value for burst in bursts for value in self.values(burst)]
+        if not known:
+            return None
+        match self.fold:
+            case Fold.MEAN:
+                return sum(known) / len(known)
+            case Fold.TOTAL:
+                return sum(known)
+            case Fold.LARGEST:
+                return max(known)
+            case Fold.QUADRATURE:
+                return math.hypot(*(value / len(bursts) for value in known))
+            case Fold.NONE:
+                return known[0] if len(bursts) == 1 else None
+
+    def of_burst(self, burst: object) -> float | None:
+        return self.of_bursts([burst])
+
+    def of_run(self, summary: object) -> float | None:
+        """As a run's summary or outcome keeps it, else folded from its bursts."""
+        path = self.stored or self.name
+        if hasattr(summary, path.partition(".")[0]):
+            return next(found(summary, path), None)
+        return self.of_bursts(getattr(summary, "bursts", ()))
+
+    def say(self, value: float | None) -> str:
+        return say(self.unit, value, self.decimals)
+
+
+def found(value: object, path: str) -> Iterator[float]:
+    """What a value has at a dotted name; of a list every member's, of None nothing."""
+    name, _, rest = path.partition(".")
+    inner = getattr(value, name)
+    for each in inner if isinstance(inner, tuple) else (inner,):
+        if each is not None:
+            yield from found(each, rest) if rest else (each,)
+
+
+def _busy_per_gigabit(burst: object) -> Iterator[float]:
+    names = ("client.cpu_mean_ratio", RECEIVED.name, "pairs_measured")
+    for busy, received, pairs_count in zip(*(found(burst, name) for name in names), strict=False):
+        if received and pairs_count:
+            yield busy / (received / pairs_count / 1e9)
+
+
+RECEIVED: Final = Figure(
+    name="fleet_received_bits_per_second",
+    words="fleet received",
+    unit=Unit.RATE,
+    layer=PAYLOAD,
+    read="fleet_received_bits_per_second",
+    short="received_bits_per_second",
+    metric="received_bits_per_second",
+)
+RECEIVED_HALF_WIDTH: Final = Figure(
+    name="fleet_received_half_width_bits_per_second",
+    words="fleet received, half of its 95 % interval",
+    unit=Unit.RATE,
+    layer=PAYLOAD,
+    read="fleet_received_half_width_bits_per_second",
+    fold=Fold.QUADRATURE,
+    short="received_half_width_bits_per_second",
+    metric="received_half_width_bits_per_second",
+)
+RECEIVED_IP: Final = Figure(
+    name="fleet_ip_bits_per_second",
+    words="fleet received",
+    unit=Unit.RATE,
+    layer="ip",
+    read="fleet_ip_bits_per_second",
+    metric="received_bits_per_second",
+)
+SENT: Final = Figure(
+    name="fleet_sent_bits_per_second",
+    words="fleet sent",
+    unit=Unit.RATE,
+    layer=PAYLOAD,
+    read="fleet_sent_bits_per_second",
+    short="sent_bits_per_second",
+    metric="sent_bits_per_second",
+)
+FIREWALL: Final = Figure(
+    name="firewall_bits_per_second",
+    words="firewall's ledger",
+    unit=Unit.RATE,
+    layer=LEDGER,
+    read="firewall_bits_per_second",
+)
+COMPLETENESS: Final = Figure(
+    name="completeness_ratio",
+    words="completeness",
+    unit=Unit.RATIO,
+    read="completeness_ratio",
+    fold=Fold.NONE,
+)
+RESIDUAL: Final = Figure(
+    name="residual_ratio",
+    words="residual, firewall over expected, less one",
+    unit=Unit.RATIO,
+    read="reconciliation.residual_ratio",
+    stored="reconciliation.residual_ratio",
+    fold=Fold.NONE,
+    headline=False,
+)
+START_SPREAD: Final = Figure(
+    name="start_spread_s",
+    words="start spread, worst burst",
+    unit=Unit.TIME,
+    read="start_spread_s",
+    fold=Fold.LARGEST,
+)
+RTT: Final = Figure(
+    name="rtt_mean_s",
+    words="round-trip time, mean",
+    unit=Unit.TIME,
+    read="flows.rtt_mean_s",
+    short="rtt_s",
+)
+RETRANSMITS: Final = Figure(
+    name="retransmit_ratio",
+    words="segments sent again, of those sent",
+    unit=Unit.RATIO,
+    read="flows.retransmit_ratio",
+    decimals=4,
+)
+FIGURES: Final = (
+    RECEIVED,
+    RECEIVED_HALF_WIDTH,
+    RECEIVED_IP,
+    SENT,
+    FIREWALL,
+    COMPLETENESS,
+    RESIDUAL,
+    START_SPREAD,
+    Figure(
+        name="start_error_p99_s",
+        words="start error, p99, worst burst",
+        unit=Unit.TIME,
+        read="start_error_p99_s",
+        fold=Fold.LARGEST,
+    ),
+    Figure(
+        name="start_error_max_s",
+        words="start error, largest",
+        unit=Unit.TIME,
+        read="start_error_max_s",
+        fold=Fold.LARGEST,
+    ),
+    RTT,
+    RETRANSMITS,
+    Figure(
+        name="retransmits_count",
+        words="segments sent again",
+        unit=Unit.COUNT,
+        read="flows.retransmits_count",
+        fold=Fold.TOTAL,
+    ),
+    Figure(
+        name="loss_ratio",
+        words="datagrams lost",
+        unit=Unit.RATIO,
+        read="flows.loss_ratio",
+        decimals=4,
+        optional=True,
+    ),
+    Figure(
+        name="client_cpu_mean_ratio",
+        words="CPU of clients, mean",
+        unit=Unit.RATIO,
+        read="client.cpu_mean_ratio",
+        short="client_cpu_ratio",
+        decimals=0,
+    ),
+    Figure(
+        name="server_cpu_mean_ratio",
+        words="CPU of servers, mean",
+        unit=Unit.RATIO,
+        read="server.cpu_mean_ratio",
+        short="server_cpu_ratio",
+        decimals=0,
+    ),
+    Figure(
+        name="cpu_per_gigabit",
+        words="busy share of a client's cores for each Gbit/s",
+        unit=Unit.NUMBER,
+        read=_busy_per_gigabit,
+        headline=False,
+    ),
+    Figure(
+        name="client_cpu_s_per_gigabyte",
+        words="CPU of client engines",
+        unit=Unit.CPU,
+        layer=PAYLOAD,
+        read="client_cpu.cpu_s_per_gigabyte",
+        optional=True,
+    ),
+    Figure(
+        name="server_cpu_s_per_gigabyte",
+        words="CPU of server engines",
+        unit=Unit.CPU,
+        layer=PAYLOAD,
+        read="server_cpu.cpu_s_per_gigabyte",
+        optional=True,
+    ),
+    Figure(
+        name="probe_p50_s",
+        words="probes under load, p50",
+        unit=Unit.TIME,
+        read="latency.fleet.during.p50_s",
+        optional=True,
+    ),
+    Figure(
+        name="probe_p99_s",
+        words="probes under load, p99, worst burst",
+        unit=Unit.TIME,
+        read="latency.fleet.during.p99_s",
+        fold=Fold.LARGEST,
+        optional=True,
+    ),
+    Figure(
+        name="probe_loss_ratio",
+        words="probes under load, lost, worst burst",
+        unit=Unit.RATIO,
+        read="latency.fleet.during.loss_ratio",
+        fold=Fold.LARGEST,
+        optional=True,
+    ),
+)
+FIGURE: Final = {each.name: each for each in FIGURES}
+
+
+def figure_called(name: str) -> Figure:
+    """The figure that a comparison or a trial calls so."""
+    return next(each for each in FIGURES if each.called == name)

@@ -1,0 +1,59 @@
+"""A run's headline figures as rows for a reader, from the one registry. Pure."""
+
+from dataclasses import dataclass
+
+from coordinator.core.figures import FIGURES, LEDGER
+from coordinator.core.judge.summary import RunSummary
+from coordinator.core.words import UNKNOWN, Unit, rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureRow:
+    """One figure in words."""
+
+    words: str
+    layer: str
+    measured: str
+    stands_for: str | None = None  # of a rate in a scaled lab
+
+    def cells(self, *, lab: bool) -> tuple[str, ...]:
+        """As a table's row; ``lab``: with a column of what it stands for."""
+        return (
+            self.words,
+            self.layer,
+            self.measured,
+            *((self.stands_for or "",) if lab else ()),
+        )
+
+
+def figure_rows(summary: RunSummary) -> list[FigureRow]:
+    """The target and every headline figure; those that few runs have where they are known."""
+    target = summary.target_bits_per_second
+    rows = [_row("target", summary.target_layer.value, target, summary, rate(target), "none set")]
+    for each in FIGURES:
+        value = each.of_run(summary)
+        if each.headline and not (each.optional and value is None):
+            said = each.say(value)
+            scaled = value if each.unit is Unit.RATE else None
+            rows.append(_row(each.words, layer_of(each.layer, summary), scaled, summary, said))
+    return rows
+
+
+def layer_of(layer: str, summary: RunSummary) -> str:
+    """A figure's layer in words; the ledger's own where one was read."""
+    if layer != LEDGER:
+        return layer
+    return "none read" if summary.reconciliation is None else summary.reconciliation.layer
+
+
+def _row(
+    words: str,
+    layer: str,
+    rated: float | None,
+    summary: RunSummary,
+    said: str,
+    unknown: str = UNKNOWN,
+) -> FigureRow:
+    known = said != UNKNOWN
+    real = rate(rated * summary.scale) if rated is not None and summary.scale != 1 else None
+    return FigureRow(words=words, layer=layer, measured=said if known else unknown, stands_for=real)
