@@ -10,7 +10,7 @@ from agent.cpu import host_cpu_s
 from agent.engine_process import Iperf3
 from agent.host import Host
 from agent.installed_engines import InstalledEngine, installed_iperf3, unknown_engine
-from exchange.messages import EngineReport
+from exchange.messages import DEFAULT_ENGINE, EngineReport
 from exchange.records import AgentRecords, BurstRecords
 from exchange.troubles import TroubleLog
 
@@ -42,6 +42,6 @@ class Tools:
 
     def installed(self, name: str) -> InstalledEngine:
         """An engine with its programs; one that cannot be used here says why."""
-        if name == "iperf3":
+        if name == DEFAULT_ENGINE:
             return installed_iperf3(self.engine)
         return self.installed_engines.get(name) or unknown_engine(name)

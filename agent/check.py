@@ -20,7 +20,7 @@ from exchange.checks import Check
 from exchange.engines import engines
 from exchange.engines.iperf3_text import streams_json
 from exchange.engines.port import Tool
-from exchange.messages import Role
+from exchange.messages import DEFAULT_ENGINE, Role
 
 GATE_BOUND_S = 0.05  # s, a job's usual clock gate
 
@@ -42,12 +42,12 @@ def _engine(settings: AgentSettings) -> Check:
         engine = find_iperf3(None if settings.iperf3 is None else str(settings.iperf3))
     except EngineError as error:
         found, _, fix = str(error).partition("; ")
-        return Check(name="iperf3", ok=False, detail=found, fix=fix)
+        return Check(name=DEFAULT_ENGINE, ok=False, detail=found, fix=fix)
     detail = f"{engine.version}, {' '.join(engine.binary)}"
     if streams_json(engine.version):
-        return Check(name="iperf3", ok=True, detail=detail)
+        return Check(name=DEFAULT_ENGINE, ok=True, detail=detail)
     return Check(
-        name="iperf3",
+        name=DEFAULT_ENGINE,
         ok=True,
         detail=f"{detail}: no seconds while it runs, those come from host counters",
         fix="make setup brings 3.17 or newer where the machine's Debian mirror has one",
@@ -58,7 +58,7 @@ def _other_engines() -> list[Check]:
     """Whether this host could be either end of another engine; none of them is needed."""
     found = []
     for name, engine in engines().items():
-        if name == "iperf3":
+        if name == DEFAULT_ENGINE:
             continue
         tools: dict[str, Tool] = {}
         missing: list[str] = []

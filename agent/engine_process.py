@@ -30,6 +30,7 @@ from typing import Final
 
 from agent.gate import find_gate, takes_hold
 from exchange.engines.iperf3_text import MINIMUM_VERSION, Version, parse_version
+from exchange.messages import DEFAULT_ENGINE
 from exchange.programs import program_path
 
 OnLine = Callable[[bytes, float], None]
@@ -38,7 +39,7 @@ KILL_AFTER_S: Final = 2.0  # s between SIGTERM and SIGKILL
 HARD_STOP_AFTER_S: Final = 15.0  # s between the deadline and the kernel's timer
 STDERR_MAX_BYTES: Final = 65_536
 _VERSION_TIMEOUT_S: Final = 10.0
-_TOOLS: Final = Path(__file__).parent.parent / ".tools" / "iperf3" / "bin" / "iperf3"
+_TOOLS: Final = Path(__file__).parent.parent / ".tools" / DEFAULT_ENGINE / "bin" / DEFAULT_ENGINE
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _WATCHDOG: Final = 'trap "kill -9 -$0; exit" ALRM; read -r _'  # its input ends with the agent
 _BROKEN: Final = "its reader failed"
@@ -86,7 +87,7 @@ def find_iperf3(setting: str | None = None) -> Iperf3:
     if _TOOLS.exists():
         with suppress(EngineError):  # it may have been unpacked for another machine
             return _try_iperf3(str(_TOOLS))
-    return _try_iperf3("iperf3")
+    return _try_iperf3(DEFAULT_ENGINE)
 
 
 def _try_iperf3(name: str) -> Iperf3:
@@ -94,7 +95,7 @@ def _try_iperf3(name: str) -> Iperf3:
     if path is None:
         if Path(name).is_file():
             raise EngineUnusable(f"iperf3: {name} may not be executed; chmod +x it")
-        where = "on PATH" if name == "iperf3" else f"at {name}"
+        where = "on PATH" if name == DEFAULT_ENGINE else f"at {name}"
         raise EngineMissing(f"iperf3: none {where}; {_FIX}")
     try:
         said = subprocess.run(

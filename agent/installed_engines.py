@@ -12,7 +12,7 @@ from typing import Final
 from agent.engine_process import Iperf3
 from exchange.engines import engines
 from exchange.engines.port import Engine, Program, Tool, Toolset
-from exchange.messages import EngineState, Role
+from exchange.messages import DEFAULT_ENGINE, EngineState, Role
 from exchange.programs import program_path
 
 _TOOLS: Final = Path(__file__).parent.parent / ".tools"
@@ -60,20 +60,20 @@ def find_installed_engines(
     return {
         name: find_installed_engine(engine, role)
         for name, engine in engines().items()
-        if name != "iperf3" and (names is None or name in names)
+        if name != DEFAULT_ENGINE and (names is None or name in names)
     }
 
 
 def installed_iperf3(found: Iperf3) -> InstalledEngine:
     """The iperf3 that the agent was set up with."""
     tool = Tool(argv=tuple(map(str, found.binary)), version=str(found.version))
-    return InstalledEngine(engine=engines()["iperf3"], tools={"iperf3": tool})
+    return InstalledEngine(engine=engines()[DEFAULT_ENGINE], tools={DEFAULT_ENGINE: tool})
 
 
 def unknown_engine(name: str) -> InstalledEngine:
     """An engine that was not looked for, or not found yet."""
     return InstalledEngine(
-        engine=engines().get(name) or engines()["iperf3"],
+        engine=engines().get(name) or engines()[DEFAULT_ENGINE],
         tools={},
         problem=f"{name}: this agent has no such engine (yet); update it, or launch again",
     )

@@ -29,7 +29,7 @@ from agent.tunnels import TunnelKeeper
 from exchange.background import keep_going
 from exchange.engines.port import ServerAsk
 from exchange.engines.reading import Event, Reading, Started
-from exchange.messages import ClockReading, Endpoint, Role, ServerTest, Trouble
+from exchange.messages import DEFAULT_ENGINE, ClockReading, Endpoint, Role, ServerTest, Trouble
 
 LOOK_S: Final = 5.0  # s between looks at the socket tables
 LOOK_SOON_S: Final = 0.5  # s between them while a new server is not seen to listen yet
@@ -162,7 +162,7 @@ class ServedPort:
 
     async def _sit(self) -> bool:
         """Run one server to its end; False when it could not serve."""
-        installed, own = self.tools.installed("iperf3"), self.tools.settings.address
+        installed, own = self.tools.installed(DEFAULT_ENGINE), self.tools.settings.address
         (process,) = installed.engine.server(
             ServerAsk(
                 port=self.port,

@@ -63,7 +63,7 @@ TAKEN_LOGINS: Final = frozenset(
 
 LOCK_MAX_S: Final = 300
 DUPLICATES_S: Final = (600, 604_800)  # the queue's contract (exchange/ports.py), and Azure's most
-VXLAN_PORT: Final = "4789"  # that of a run which names none (exchange/messages.py)
+VXLAN_PORT: Final = "4789"  # that of a run which names none (exchange/messages)
 VXLAN_WAYS: Final = (("clients", "servers"), ("servers", "clients"))
 ANYWHERE: Final = frozenset({"*", "Internet", "0.0.0.0/0"})
 _DURATION: Final = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")

@@ -46,6 +46,7 @@ class Iperf3(Engine):
     title: ClassVar[str] = "TCP or UDP streams, forward, reverse or both at once"
     honours: ClassVar[frozenset[str]] = frozenset(Traffic.model_fields)
     gated: ClassVar[bool] = True
+    idle_control: ClassVar[bool] = True
     paces_exactly: ClassVar[bool] = True
     serving: ClassVar[Serving] = Serving.ONE_TEST
     needs_folder: ClassVar[bool] = False

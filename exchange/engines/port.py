@@ -219,6 +219,7 @@ class Engine(ABC):
     defaults: ClassVar[Mapping[str, object]] = {}  # of Traffic, where the engine's differ
     honours: ClassVar[frozenset[str]]  # fields of Traffic that it takes, beside EVERY_ENGINE
     gated: ClassVar[bool] = False
+    idle_control: ClassVar[bool] = False  # a connection of its own is silent while a test runs
     paces_exactly: ClassVar[bool] = False  # a stream offers stream_bits_per_second, to 1 % or so
     serving: ClassVar[Serving] = Serving.DAEMON
     needs_certificate: ClassVar[bool] = False

@@ -14,6 +14,7 @@ from coordinator import scenarios
 from coordinator.core.judge.summary import RunSummary
 from coordinator.studies.study import Search, Study
 from coordinator.studies.trials import planned_trials
+from exchange.engines import find
 from lab import profiles
 from lab.scenarios.busy import Watch
 from lab.scenarios.cases import BEDS, Bed, Case
@@ -43,7 +44,8 @@ class Range:
             return failed(case.name, f"there is no scenario {case.scenario}")
         profiles.apply(self.lab, case.profile)
         burst_s = case.burst_s
-        in_tunnels = scenarios.load(case.scenario).traffic.encapsulation is not None
+        traffic = scenarios.load(case.scenario).traffic
+        in_tunnels = traffic.encapsulation is not None
         overrides = {
             "scale": self.bed.scale,
             "burst_s": burst_s,
@@ -53,7 +55,8 @@ class Range:
             "traffic.probe": "udp",
             **case.overrides,
         }
-        if case.scenario.startswith(("http", "ftp")):
+        engine = find(traffic.engine)
+        if engine is None or "block_bytes" not in engine.honours:
             del overrides["traffic.block_bytes"]
         body = {"scenario": case.scenario, "overrides": overrides, "by": "lab"}
         with Watch() as watch:

@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from coordinator.core.plan.spec import UNATTENDED_MAX_S, Burst, RunSpec
-from exchange.messages import JobReport, Presence, StartMethod
+from exchange.engines import find
+from exchange.messages import JobReport, Presence, StartMethod, Traffic
 
 IDLE_LIMIT_S: Final = 240  # s after which Azure Firewall forgets a silent TCP connection
 KEEPALIVE_VERSION: Final = (3, 19)  # iperf3's own --cntl-ka; before, the start gate sets keepalive
@@ -39,7 +40,7 @@ def keeps_control_alive(engine_version: str | None, *, gate: bool) -> bool:
 
 def control_warning(spec: RunSpec, clients: Sequence[Presence]) -> str | None:
     """Who would leave a silent control connection to a firewall that forgets it."""
-    if spec.traffic.engine != "iperf3" or spec.burst_s + spec.traffic.omit_s < IDLE_LIMIT_S:
+    if not _idle_for(spec.traffic, spec.burst_s + spec.traffic.omit_s):
         return None
     silent = [c for c in clients if not keeps_control_alive(c.engine_version, gate=c.gate)]
     if not silent:
@@ -55,7 +56,7 @@ def control_warning(spec: RunSpec, clients: Sequence[Presence]) -> str | None:
 
 def silent_controls_count(spec: RunSpec, burst: Burst, reports: Iterable[JobReport]) -> int:
     """Pairs of a burst whose control connection was silent for longer than the limit."""
-    if spec.traffic.engine != "iperf3" or burst.duration_s + burst.omit_s < IDLE_LIMIT_S:
+    if not _idle_for(spec.traffic, burst.duration_s + burst.omit_s):
         return 0
     return sum(
         report.engine is not None
@@ -63,3 +64,9 @@ def silent_controls_count(spec: RunSpec, burst: Burst, reports: Iterable[JobRepo
         and not keeps_control_alive(report.engine.version, gate=False)
         for report in reports
     )
+
+
+def _idle_for(traffic: Traffic, duration_s: float) -> bool:
+    """Whether a test of that length has a connection that is silent for longer than the limit."""
+    engine = find(traffic.engine)
+    return engine is not None and engine.idle_control and duration_s >= IDLE_LIMIT_S

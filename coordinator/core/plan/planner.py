@@ -10,7 +10,8 @@ from coordinator.core.judge.documented_limits import DOCUMENTED
 from coordinator.core.measure.headers import segment_max_bytes
 from coordinator.core.plan.endurance import control_warning, hard_end_problem
 from coordinator.core.plan.spec import Burst, Pair, Plan, RunSpec
-from exchange.messages import Endpoint, Presence, Role
+from exchange.engines import find
+from exchange.messages import DEFAULT_ENGINE, Endpoint, Presence, Role
 
 PRESENCE_STALE_S = 15.0  # s after its last beat at which an agent counts as gone
 
@@ -149,7 +150,7 @@ def _engine_problems(
 ) -> Iterator[Problem]:
     """Agents that cannot play their part for the engine; any client may take any job."""
     name = spec.traffic.engine
-    if name == "iperf3":
+    if name == DEFAULT_ENGINE:
         return  # an agent without it says so as its problem, and does not count as live
     without = [_without(client, name) for client in clients if _without(client, name)]
     if without:
@@ -275,7 +276,7 @@ def _without_ports(spec: RunSpec, servers: Sequence[Presence]) -> str:
 def _each(spec: RunSpec) -> str:
     """What is asked of a port, where it is not the usual."""
     count, engine = spec.traffic.processes_count, spec.traffic.engine
-    said = f" for {engine}" if engine != "iperf3" else ""
+    said = f" for {engine}" if engine != DEFAULT_ENGINE else ""
     return said + (f", {count} a pair (traffic.processes_count)" if count > 1 else "")
 
 
@@ -317,7 +318,8 @@ def _warnings(spec: RunSpec, clients: Sequence[Presence]) -> list[str]:
             f"({', '.join(loose[:3])}{', ...' if len(loose) > 3 else ''}) and would stand down"
         )
     ungated = sum(not client.gate for client in clients)
-    if ungated and spec.traffic.engine == "iperf3":
+    engine = find(spec.traffic.engine)
+    if ungated and engine is not None and engine.gated:
         warnings.append(
             f"start gate: {ungated} client agents lack it and start by timed exec, "
             "which spreads first data over tens of milliseconds or more"

@@ -36,10 +36,8 @@ def test_an_engine_is_a_file_a_test_and_a_line_in_the_docs(engine: Engine) -> No
     assert source.is_file()
     assert (Path(__file__).parent / f"test_{engine.name}.py").is_file()
     assert f"\n| `{engine.name}` |" in (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
-    others = [path for path in (ROOT / "agent").glob("*.py") if path.name != "process.py"]
-    for path in others:  # the agent knows engines by the port alone; iperf3's search is older
-        if engine.name != "iperf3":
-            assert f'"{engine.name}"' not in path.read_text(encoding="utf-8"), path
+    for path in (ROOT / "agent").glob("*.py"):  # the agent knows engines by the port alone
+        assert f'"{engine.name}"' not in path.read_text(encoding="utf-8"), path
 
 
 def test_its_own_defaults_are_fit_to_launch(engine: Engine) -> None:
