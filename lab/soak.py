@@ -42,6 +42,7 @@ class SoakOptions:
     period_s: int = 10
     streams_count: int = 2
     stream_bits_per_second: int = 5_000_000
+    late_after_s: float = 1.0  # as any scenario
     spares_count: int = 0  # client agents more than pairs
     kill_coordinator_at: tuple[float, ...] = (0.3, 0.6)  # share of the run's planned time
     kill_agent_in: int | None = 2  # burst in whose middle the victim is killed; None: never
@@ -162,6 +163,7 @@ def _launch(coordinator: Serving, options: SoakOptions) -> tuple[str, float]:
         "period_s": options.period_s,
         "align_to_period": False,
         "lead_s": LEAD_S,
+        "late_after_s": options.late_after_s,
         "traffic.streams_count": options.streams_count,
         "traffic.stream_bits_per_second": options.stream_bits_per_second,
         "objective.target_bits_per_second": None,

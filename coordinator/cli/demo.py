@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import shutil
 import signal
 import sys
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from lab.topology import Lab
 
 SCENARIO = "scale-180g"
-LEAD_S = 12  # s from launch to the first burst: sixty agents arm on two cores
+LEAD_S = 6  # s from launch to the first burst, and for each pair a while to arm on two cores
+LEAD_S_PER_PAIR = 0.2
 GAP_S = 10  # s between bursts, to report and to arm again
 BLOCK_BYTES = 32_768  # one write: small against a scaled link's share of a second
 VICTIM = "c001"  # the client that --kill-one kills
@@ -72,7 +74,7 @@ class DemoOptions:
             "burst_s": self.burst_s,
             "period_s": self.burst_s + GAP_S,
             "align_to_period": False,
-            "lead_s": LEAD_S,
+            "lead_s": math.ceil(LEAD_S + LEAD_S_PER_PAIR * self.pairs_count),
             "traffic.streams_count": self.streams_count,
             "traffic.block_bytes": BLOCK_BYTES,
         }

@@ -29,7 +29,14 @@ pytestmark = [pytest.mark.live, needs_root]
 @pytest.mark.alone
 def test_a_soak_outlives_its_coordinators_and_names_the_kill(tmp_path: Path) -> None:
     """Coordinator killed twice, a client once; from the next burst on a spare has its place."""
-    options = SoakOptions(pairs_count=4, bursts_count=6, spares_count=1, kill_agent_in=2)
+    options = SoakOptions(
+        pairs_count=4,
+        bursts_count=5,
+        spares_count=1,
+        kill_agent_in=2,
+        kill_coordinator_at=(0.3, 0.8),
+        late_after_s=4.0,  # other tests keep the cores busy
+    )
     prefix = new_prefix()
     with built(LabSpec(pairs_count=5, prefix=prefix), tmp_path / "lab") as lab:
         soaked = soak(options, lab, tmp_path)
@@ -39,12 +46,12 @@ def test_a_soak_outlives_its_coordinators_and_names_the_kill(tmp_path: Path) -> 
     measured = [burst.pairs_measured for burst in soaked.summary.bursts]
     killed_in = 2
     assert measured[:killed_in] == [4] * killed_in, soaked.summary.findings
-    assert measured[killed_in + 1 :] == [4] * 3, "a spare takes the dead client's place"
+    assert measured[killed_in + 1 :] == [4] * 2, "a spare takes the dead client's place"
     assert measured[killed_in] >= 3
     course = soaked.summary.course
     assert course is not None
     assert course.availability is not None
-    assert course.availability.planned_s == 6 * 4 * 5
+    assert course.availability.planned_s == 5 * 4 * 5
 
 
 async def check(data_path: Path, summary: RunSummary) -> list[str]:
@@ -117,6 +124,13 @@ def messages_count(data_path: Path) -> int:
     return asyncio.run(counted())
 
 
+def wait_for_ledger(lab: Lab, past_s: float) -> None:
+    """Until the firewall has said what passed up to an instant, epoch s, and a second beyond."""
+    assert lab.ledger_path is not None
+    path = lab.ledger_path
+    wait_for("the ledger", lambda: parse_ledger(path.read_text())[-1].at_s > past_s + 1)
+
+
 def last_byte_at_s(lab: Lab, since_s: float) -> float:
     """When the firewall last forwarded more than the odd keepalive in a second, epoch s."""
     assert lab.ledger_path is not None
@@ -138,7 +152,7 @@ def test_after_an_abort_the_last_byte_leaves_within_five_seconds(
     begun_s = time.time() - 2
     aborted_s = time.time()
     serving.delete(f"/v1/runs/{run_id}", {"by": "tester", "reason": "seen enough"})
-    time.sleep(7)
+    wait_for_ledger(lab, aborted_s + 5)
     assert begun_s < last_byte_at_s(lab, begun_s) <= aborted_s + 5
     summary = wait_for("a verdict", lambda: serving.get(f"/v1/runs/{run_id}/summary"))
     stands = status(serving, run_id)
@@ -182,7 +196,7 @@ def test_agents_stop_when_a_stopped_coordinators_lease_lapses(
     serving.signal(signal.SIGSTOP)
     stopped_s = time.time()
     try:
-        time.sleep(10.5)
+        wait_for_ledger(lab, stopped_s + 5 + 5)
         assert last_byte_at_s(lab, begun_s) <= stopped_s + 5 + 5
         assert last_byte_at_s(lab, begun_s) > stopped_s, "the lease held while it was good"
     finally:
