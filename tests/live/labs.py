@@ -21,7 +21,7 @@ def new_prefix() -> str:
     return f"t{os.getpid() % 100_000:05d}{chr(ord('a') + next(_numbers) % 26)}"
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 20.0) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 60.0) -> None:
     """Poll until true; fail with ``what`` when it never comes."""
     end_s = time.monotonic() + timeout_s
     while not condition():

@@ -100,9 +100,14 @@ def test_ctrl_c_leaves_no_process_and_no_namespace(
         preexec_fn=take_ctrl_c,
     )
     assert process.stderr is not None
-    with process.stderr:
-        prefix = process.stderr.readline().split(":")[0].split()[-1]
-        wait_until(lambda: len(list_owned(prefix)) > processes_count, "a fleet")
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 128 + signal.SIGINT
+    try:
+        with process.stderr:
+            prefix = process.stderr.readline().split(":")[0].split()[-1]
+            wait_until(lambda: len(list_owned(prefix)) > processes_count, "a fleet")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 128 + signal.SIGINT
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(60)
     assert left_behind(prefix) == []
