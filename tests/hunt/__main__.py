@@ -96,11 +96,12 @@ def hunt(
     with ProcessPoolExecutor(workers) as pool:
         until_s = begun_s + whole_s * (1 - CLIMB_SHARE)
         rows = _pooled(pool, _tried, _chunks(seed, kinds, cases), workers, until_s)
+        rows.sort(key=_place)  # whichever process was first
         starts = _starts(rows)
         if minutes is None:
             starts = islice(starts, max(1, len(rows) // 40))
         climbed = _pooled(pool, _climbed, starts, workers, begun_s + whole_s)
-    return sorted(rows, key=_place), climbed
+    return rows, sorted(climbed, key=_place)
 
 
 def _place(row: Row) -> int:
