@@ -7,6 +7,7 @@ run; they do the same work twice, never different work.
 """
 
 import asyncio
+import contextlib
 import logging
 import math
 import re
@@ -22,10 +23,10 @@ from coordinator.core.live.status import COLLECT_S, BurstStatus, RunState, RunSt
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.plan.cost_estimate import OverBudget, estimate
 from coordinator.core.plan.meter import basis
-from coordinator.core.plan.planner import live
+from coordinator.core.plan.planner import Infeasible, Problem, live
 from coordinator.core.plan.planner import plan as make_plan
 from coordinator.core.plan.price import Prices
-from coordinator.core.plan.spec import Plan, RunSpec
+from coordinator.core.plan.spec import LedgerPromise, Plan, RunSpec
 from coordinator.device.ledgers import LedgerSource
 from coordinator.device.ledgers.settle import Settling
 from coordinator.imports.import_requests import Imported
@@ -43,6 +44,7 @@ from coordinator.runs.leases import Leases, first_lease_until
 from coordinator.runs.listing import outcome_of
 from coordinator.runs.own_troubles import watch_queue
 from coordinator.runs.replacements import Replacements
+from coordinator.runs.reservations import EndpointTaken, Reservations
 from coordinator.runs.retention import Pruned, PruneRequest, prune
 from coordinator.runs.run_ids import new_run_id
 from coordinator.runs.run_states import RunStates
@@ -56,6 +58,7 @@ from exchange.troubles import utc_now
 
 log = logging.getLogger(__name__)
 
+_PLANNED_AGAIN_COUNT: Final = 5  # times that launches of one instant may take each other's ports
 _QUEUE_WITHIN_S: Final = 2.0  # s that one look queues a run's jobs for: others wait for theirs
 _RUN_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")  # as in exchange.messages
 
@@ -82,6 +85,7 @@ class Coordinator:
         self._queue = fabric.queue
         self._records = fabric.records
         self._settling = None if ledger is None else Settling(ledger, now)
+        self.ledger_promise = None if ledger is None else LedgerPromise(source=ledger.name)
         self._now = now
         self.prices = prices or load_prices()
         self._under_way: set[str] = set()  # runs that the last tick looked after
@@ -94,7 +98,10 @@ class Coordinator:
         )
         self._leases = Leases(self._records, now)
         self._dispatch = Dispatch(self._queue, self._records, now)
-        self._replacements = Replacements(self._records, self._dispatch, fabric.troubles, now)
+        self._reservations = Reservations(fabric.private, now)
+        self._replacements = Replacements(
+            self._records, self._dispatch, self._reservations, fabric.troubles, now
+        )
         self.dead_letters = DeadLetters(self._queue, self._records, now)
         self._released: asyncio.Queue[Plan] = asyncio.Queue()  # whose jobs nobody waits for
         self._plans: dict[str, Plan] = {}  # plans never change once stored
@@ -123,7 +130,7 @@ class Coordinator:
 
         Raises as :meth:`launch` does.
         """
-        plan, fleet = await self._plan(spec, run_id)
+        plan, fleet = await self._reserve(spec, run_id)
         header = RunHeader(
             run_id=plan.run_id,
             scenario=spec.scenario,
@@ -139,19 +146,48 @@ class Coordinator:
         await self._records.create_run(header, document, control, listed=listed)
         return plan
 
+    async def _reserve(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
+        """The run, its endpoints reserved: no other is planned onto them while it is open."""
+        for _ in range(_PLANNED_AGAIN_COUNT):
+            plan, fleet = await self._plan(spec, run_id)
+            with contextlib.suppress(EndpointTaken):
+                await self._reservations.take(plan)
+                return plan, fleet
+        raise Infeasible(
+            [
+                Problem(
+                    field="pairs_count",
+                    message="other launches of this moment took the same ports, "
+                    f"{_PLANNED_AGAIN_COUNT} times in a row",
+                    fix="launch again in a few seconds",
+                )
+            ]
+        )
+
     async def check(self, spec: RunSpec) -> None:
         """Raise what would refuse a run that was launched now; nothing is stored."""
         await self._plan(spec, "check")
 
     async def _plan(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
         """The run on the fleet that is there, and that fleet. Raises Infeasible, OverBudget."""
-        now = self._now()
-        presences = await self._records.fleet.read_presences()
-        plan, fleet = make_plan(spec, presences, now, run_id), live(presences, now)
-        over_budget = estimate(spec, fleet, self.prices, now).over_budget
+        plan, fleet = await self._draft(spec, run_id)
+        over_budget = estimate(spec, fleet, self.prices, plan.created_at).over_budget
         if over_budget is not None:
             raise OverBudget([over_budget])
         return plan, fleet
+
+    async def draft(self, spec: RunSpec) -> Plan:
+        """The run as it would be planned now, whatever it costs. Raises Infeasible."""
+        return (await self._draft(spec, "estimate"))[0]
+
+    async def _draft(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
+        now = self._now()
+        presences = await self._records.fleet.read_presences()
+        reserved = await self._reservations.in_force(but_of=run_id)
+        plan = make_plan(
+            spec, presences, now, run_id, reserved=reserved, ledger=self.ledger_promise
+        )
+        return plan, live(presences, now)
 
     async def release(self, run_id: str) -> None:
         """Let a prepared run show, and its jobs be queued soon; again is harmless.
@@ -175,6 +211,7 @@ class Coordinator:
     async def drop(self, run_id: str) -> None:
         """Forget a prepared run that was never released."""
         await self._records.drop_run(run_id)
+        await self._reservations.release(run_id)
 
     async def ended_at(self, run_id: str) -> datetime | None:
         """When a run ended, None while it goes on; one that is forgotten ended long ago."""
@@ -210,6 +247,7 @@ class Coordinator:
         await self._records.runs.cancel_run(run_id, at=self._now(), by=by, reason=reason)
         self._leases.release(run_id)
         await self._dispatch.take_off(plan)
+        await self._reservations.release(run_id)
         log.info("run cancelled", extra={"action": "cancel", "run_id": run_id})
 
     async def _imported(self, run_id: str) -> Imported | None:
@@ -400,6 +438,7 @@ class Coordinator:
             await self._closing.measure(plan, status, waits=waits) == len(plan.bursts)
         ):
             self._leases.release(run_id)
+            await self._reservations.release(run_id)
             summary = await self._closing.judge(plan)
         if failed is not None:
             raise failed

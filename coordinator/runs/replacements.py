@@ -16,6 +16,7 @@ from coordinator.core.plan.moves import Move, choose_moves
 from coordinator.core.plan.planner import PRESENCE_STALE_S
 from coordinator.core.plan.spec import Burst, Plan
 from coordinator.runs.dispatch import Dispatch
+from coordinator.runs.reservations import EndpointTaken, Reservations
 from exchange.messages import TroubleKind
 from exchange.records import Records
 from exchange.troubles import TroubleLog
@@ -36,11 +37,13 @@ class Replacements:
         self,
         records: Records,
         dispatch: Dispatch,
+        reservations: Reservations,
         troubles: TroubleLog,
         now: Callable[[], datetime],
     ) -> None:
         self._records = records
         self._dispatch = dispatch
+        self._reservations = reservations
         self._troubles = troubles
         self._now = now
         self._looked_at: dict[str, datetime] = {}
@@ -69,7 +72,15 @@ class Replacements:
             return []
         made = []
         presences = await self._records.fleet.read_presences()
-        for move in choose_moves(plan, moves, presences, burst.index, self._now()):
+        reserved = await self._reservations.in_force(but_of=plan.run_id)
+        for move in choose_moves(
+            plan, moves, presences, burst.index, self._now(), reserved=reserved
+        ):
+            pair = plan.pairs[move.pair_index].model_copy(update={"endpoint": move.endpoint})
+            try:
+                await self._reservations.take(plan, [pair])
+            except EndpointTaken:  # by a launch of this moment: at the next look another one
+                continue
             row = await self._records.runs.save_move(
                 plan.run_id, move.from_burst_index, move.pair_index, move
             )

@@ -26,7 +26,6 @@ from coordinator.core.plan.meter import (
     measure,
 )
 from coordinator.core.plan.planner import Infeasible, live
-from coordinator.core.plan.planner import plan as make_plan
 from coordinator.core.plan.price import Prices
 from coordinator.core.plan.spec import Burst, Plan, RunSpec
 from coordinator.refusals import RunIsOver, UnknownRun
@@ -80,7 +79,7 @@ class Budgets:
         faults = [] if price.over_budget is None else [price.over_budget]
         warnings: tuple[str, ...] = ()
         try:
-            warnings = make_plan(spec, presences, now, "estimate").warnings
+            warnings = (await self._coordinator.draft(spec)).warnings
         except Infeasible as error:
             faults = [*error.problems, *faults]
         return Appraisal(

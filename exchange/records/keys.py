@@ -36,6 +36,7 @@ are three digits from 000.
     studies                 | <study id>                          Study
     switches                | <switch's name>                     Turn: which study has it
     launches                | <digest of caller and key>          Launched: which run a key decided
+    reservations            | <agent>:<port>                      Reservation: which run has it
     tokens                  | <name>                              Token, hashed
     audit.<UTC month>       | <inverted epoch ms>.<suffix>        a write over the API
 
@@ -88,6 +89,7 @@ SCHEDULES: Final = "schedules"
 STUDIES: Final = "studies"
 SWITCHES: Final = "switches"
 LAUNCHES: Final = "launches"
+RESERVATIONS: Final = "reservations"
 TOKENS: Final = "tokens"
 
 

@@ -56,7 +56,7 @@ async def coordinator(
     )
     clock = Clock()
     made = Coordinator(fabric_in(queue, table), now=lambda: clock.at)
-    for agent in fleet(1):
+    for agent in fleet(3):
         await made.fabric.records.fleet.beat(agent)
     vars(made)["clock"] = clock
     yield made

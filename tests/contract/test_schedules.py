@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +68,10 @@ class Site:
         await self.schedules.add(Schedule.model_validate(values | now | changes))
 
     async def beat(self, **changes: object) -> None:
-        for role in (Role.CLIENT, Role.SERVER):
-            told = {"beat_at": self.clock.at, "state": AgentState.IDLE} | changes
-            agent: Presence = presence(role, 1, **told)
+        """Four pairs are there: schedules of one minute share none."""
+        told = {"beat_at": self.clock.at, "state": AgentState.IDLE} | changes
+        for role, index in product((Role.CLIENT, Role.SERVER), range(1, 5)):
+            agent: Presence = presence(role, index, **told)
             await self.twins[0].fabric.records.fleet.beat(agent)
 
     async def race(self, seconds: float = 0) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from coordinator.core.plan.planner import live, port_groups
+from coordinator.core.plan.reserved import NOTHING, Reserved
 from coordinator.core.plan.spec import Pair, Plan
 from exchange.messages import Endpoint, Message, Presence, Role, UtcDatetime
 
@@ -56,6 +57,8 @@ def choose_moves(
     presences: Sequence[Presence],
     burst_index: int,
     now: datetime,
+    *,
+    reserved: Reserved = NOTHING,
 ) -> list[Move]:
     """Spare endpoints for the pairs of a burst to come whose server is not heard of any more.
 
@@ -63,7 +66,7 @@ def choose_moves(
     """
     pairs = pairs_in(plan, moves, burst_index)
     traffic = plan.spec.traffic
-    servers = [each for each in live(presences, now) if each.role is Role.SERVER]
+    servers = reserved.without([each for each in live(presences, now) if each.role is Role.SERVER])
     there = {server.agent_id for server in servers}
     lost = [pair for pair in pairs if pair.endpoint.agent_id not in there]
     taken = {(pair.endpoint.agent_id, port) for pair in pairs for port in pair.endpoint.ports}

@@ -9,7 +9,8 @@ from coordinator.core import words
 from coordinator.core.judge.documented_limits import DOCUMENTED
 from coordinator.core.measure.headers import segment_max_bytes
 from coordinator.core.plan.endurance import control_warning, hard_end_problem
-from coordinator.core.plan.spec import Burst, Pair, Plan, RunSpec
+from coordinator.core.plan.reserved import NOTHING, Reserved
+from coordinator.core.plan.spec import Burst, LedgerPromise, Pair, Plan, RunSpec
 from exchange.engines import find
 from exchange.messages import DEFAULT_ENGINE, Endpoint, Presence, Role
 
@@ -49,19 +50,36 @@ def live(presences: Sequence[Presence], now: datetime) -> list[Presence]:
     )
 
 
-def plan(spec: RunSpec, presences: Sequence[Presence], now: datetime, run_id: str) -> Plan:
+def plan(
+    spec: RunSpec,
+    presences: Sequence[Presence],
+    now: datetime,
+    run_id: str,
+    *,
+    reserved: Reserved = NOTHING,
+    ledger: LedgerPromise | None = None,
+) -> Plan:
     """Choose endpoints and instants for a run.
 
     Every server gives one port before any gives its second, so pairs spread over hosts. Clients
-    are not chosen: whichever takes a job holds the pair for that burst. Raises
-    :class:`Infeasible` with every problem found, not only the first.
+    are not chosen: whichever takes a job holds the pair for that burst. What other runs have
+    ``reserved`` is left to them. The verdict will rest on the ``ledger``, where one is promised.
+    Raises :class:`Infeasible` with every problem found, not only the first.
     """
     fleet = live(presences, now)
-    servers = [agent for agent in fleet if agent.role is Role.SERVER]
+    servers = reserved.without([agent for agent in fleet if agent.role is Role.SERVER])
     clients = [agent for agent in fleet if agent.role is Role.CLIENT]
     pairs = _pairs(servers, clients, spec)
     problems = [
-        *_shortages(spec, presences, now, servers=servers, clients=clients, pairs=len(pairs)),
+        *_shortages(
+            spec,
+            presences,
+            now,
+            servers=servers,
+            clients=clients,
+            pairs=len(pairs),
+            reserved=reserved,
+        ),
         *_engine_problems(spec, servers=servers, clients=clients),
         *_probe_problems(spec, servers),
         *_tunnel_problems(spec, [*clients, *servers]),
@@ -79,8 +97,9 @@ def plan(spec: RunSpec, presences: Sequence[Presence], now: datetime, run_id: st
         spec=spec,
         pairs=tuple(pairs),
         bursts=tuple(bursts),
+        ledger=ledger,
         warnings=(*_warnings(spec, clients), *_segment_warnings(spec, [*clients, *servers])),
-    )
+    ).sealed()
 
 
 def first_start(spec: RunSpec, now: datetime) -> datetime:
@@ -239,29 +258,41 @@ def _shortages(
     servers: Sequence[Presence],
     clients: Sequence[Presence],
     pairs: int,
+    reserved: Reserved,
 ) -> list[Problem]:
     problems = []
-    unwell = _unwell(presences, now)
+    unwell = _held(reserved) + _unwell(presences, now)
     if pairs < spec.pairs_count:
         problems.append(
             Problem(
                 field="pairs_count",
                 message=f"{spec.pairs_count} pairs asked, but {len(servers)} live server agents "
                 f"offer {pairs} free ports{_each(spec)}{_without_ports(spec, servers)}{unwell}",
-                fix="wait for a test that is under way there to end, start more server agents, "
+                fix="wait for runs and tests under way to end, start more server agents, "
                 "give them more ports, or ask for fewer pairs",
             )
         )
-    if len(clients) < spec.pairs_count:
+    if len(clients) - reserved.clients_count < spec.pairs_count:
         problems.append(
             Problem(
                 field="pairs_count",
                 message=f"{spec.pairs_count} pairs asked, but {len(clients)} client agents are "
                 f"live{unwell}",
-                fix="start more client agents or ask for fewer pairs",
+                fix="wait for runs under way to end, start more client agents, or ask for "
+                "fewer pairs",
             )
         )
     return problems
+
+
+def _held(reserved: Reserved) -> str:
+    """What other runs have of the fleet, for the message."""
+    if not reserved.ports:
+        return ""
+    return (
+        f"; {len(reserved.ports)} ports and {reserved.clients_count} clients are reserved for "
+        f"{_first(reserved.run_ids)}"
+    )
 
 
 def _without_ports(spec: RunSpec, servers: Sequence[Presence]) -> str:

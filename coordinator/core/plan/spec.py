@@ -1,10 +1,11 @@
 """What a run is: its specification, and the plan that a specification becomes."""
 
+import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
@@ -181,8 +182,20 @@ class Burst(Message):
         return self.planned_start_at + timedelta(seconds=self.duration_s + self.omit_s)
 
 
+class LedgerPromise(Message):
+    """The device's own byte counts, on which the verdict is to rest beside the fleet's."""
+
+    source: str  # as the settings name it: lab, csv, prometheus, azure-monitor
+    coverage_min_ratio: Annotated[float, Field(gt=0, le=1)] = 0.95  # of the bursts' bytes that
+    # must lie in bins which it knows
+
+
 class Plan(Message):
-    """A run made concrete: who, when, and from what."""
+    """A run made concrete: who, when, from what, and what is to prove it.
+
+    What is to be proven is fixed with it: the objective and its layer, the clock gate, the
+    endpoints, the ledger, the decision rule. The verdict repeats its seal.
+    """
 
     run_id: RunId
     created_at: UtcDatetime
@@ -190,6 +203,24 @@ class Plan(Message):
     pairs: tuple[Pair, ...]
     bursts: tuple[Burst, ...]
     warnings: tuple[str, ...] = ()  # feasible, but the operator should know
+    ledger: LedgerPromise | None = None  # None: nothing but the fleet vouches for the run
+    clocks_promised: bool = True  # readings of every agent's clock; imports have none
+    decision_rule: Literal["guarded-acceptance"] = "guarded-acceptance"  # docs/verdict.md
+    confidence_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.95  # of the interval that it takes
+    seal_sha256: str | None = None  # over all of the above, as it was stored
+
+    def digest(self) -> str:
+        """SHA-256 over everything in it but the seal, in hexadecimal."""
+        return hashlib.sha256(self.model_dump_json(exclude={"seal_sha256"}).encode()).hexdigest()
+
+    def sealed(self) -> "Plan":
+        """The plan with its seal, as it is stored and judged."""
+        return self.model_copy(update={"seal_sha256": self.digest()})
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether nothing of it changed since it was sealed."""
+        return self.seal_sha256 is None or self.seal_sha256 == self.digest()
 
     @property
     def traffic(self) -> Traffic:

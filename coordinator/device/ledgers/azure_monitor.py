@@ -89,6 +89,7 @@ class AzureMonitorLedger:
                 "give https://management.azure.com"
             )
         grain_s = parse_grain(grain)
+        self.name = f"azure-monitor {metric}"
         self.freshness = Freshness(
             settle_s=settle_s,
             lag_s=1.5 * grain_s,
@@ -131,7 +132,7 @@ class AzureMonitorLedger:
         snat = _values(answers.get("SNATPortUtilization"), "maximum")
         start_s, end_s, counts, grain_s = self._bins(first, read_at)
         return FirewallLedger(
-            source=f"azure-monitor {self._metric}",
+            source=self.name,
             layer=self._layer,
             start_s=start_s,
             end_s=end_s,

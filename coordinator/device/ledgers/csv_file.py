@@ -59,6 +59,7 @@ class CsvLedger:
             raise LedgerError(
                 f"csv_zone {form.zone!r}: no such time zone; give one such as Europe/Berlin"
             ) from error
+        self.name = f"csv {path.name}"
         self.freshness = Freshness(settle_s=settle_s, poll_s=5.0, patience_s=settle_s + 60)
         self._path = path
         self._form = form
@@ -82,7 +83,7 @@ class CsvLedger:
         counts = values if rate is None else values * rate * grain_s
         inside = (start_s < before_at.timestamp()) & (start_s + grain_s > from_at.timestamp())
         return FirewallLedger(
-            source=f"csv {self._path.name}",
+            source=self.name,
             layer=self._layer,
             start_s=start_s[inside],
             end_s=start_s[inside] + grain_s,

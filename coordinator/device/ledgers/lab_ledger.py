@@ -23,6 +23,7 @@ class LabLedger:
     restarted reader) leaves a gap, not a negative bin.
     """
 
+    name = "lab"
     freshness = Freshness(settle_s=3.0)
 
     def __init__(self, path: Path) -> None:
@@ -42,7 +43,7 @@ class LabLedger:
         at_s, total_bytes = at_s[inside], total_bytes[inside]
         bins = np.diff(total_bytes)
         return FirewallLedger(
-            source="lab",
+            source=self.name,
             layer="ip",
             start_s=at_s[:-1],
             end_s=at_s[1:],

@@ -44,6 +44,7 @@ class PrometheusLedger:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         rest_s = 2 * step_s if settle_s is None else settle_s
+        self.name = f"prometheus {query}"
         self.freshness = Freshness(
             settle_s=rest_s, lag_s=step_s, poll_s=max(1.0, step_s), patience_s=rest_s + 300
         )
@@ -68,7 +69,7 @@ class PrometheusLedger:
             start_s, end_s = at_s - self._step_s, at_s
             counts = values * self._step_s * _BYTES_OF_RATE[self._unit]
         return FirewallLedger(
-            source=f"prometheus {self._query}",
+            source=self.name,
             layer=self._layer,
             start_s=start_s,
             end_s=end_s,

@@ -40,6 +40,10 @@ class LedgerSource(Protocol):
     """A device's byte counts over time."""
 
     @property
+    def name(self) -> str:
+        """What a plan promises and a reader looks up: ``lab``, ``azure-monitor Throughput``."""
+
+    @property
     def freshness(self) -> Freshness: ...
 
     async def read(

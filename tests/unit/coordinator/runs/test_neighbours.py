@@ -43,7 +43,7 @@ async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
 
 @pytest.fixture
 async def coordinator(fabric: Fabric) -> Coordinator:
-    for agent in fleet(1):
+    for agent in fleet(3):
         await fabric.records.fleet.beat(agent)
     return Coordinator(fabric, now=lambda: NOW)
 

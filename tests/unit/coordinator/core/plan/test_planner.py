@@ -57,7 +57,7 @@ def test_a_server_without_a_free_port_is_named() -> None:
     agents = [*fleet(1), presence(Role.CLIENT, 2), presence(Role.SERVER, 2, ports=())]
     with pytest.raises(Infeasible, match=r"1 free ports \(none just now at server-002\)") as caught:
         plan(spec(pairs_count=2), agents, NOW, "run-1")
-    assert caught.value.problems[0].fix.startswith("wait for a test that is under way there")
+    assert caught.value.problems[0].fix.startswith("wait for runs and tests under way to end")
 
 
 def test_an_agent_that_is_silent_or_unwell_is_not_live() -> None:

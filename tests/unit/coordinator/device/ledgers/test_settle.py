@@ -45,6 +45,7 @@ class Source:
     """Says the next of ``answers`` at each read, the last one for ever; counts the reads."""
 
     def __init__(self, freshness: Freshness, *answers: FirewallLedger | LedgerError) -> None:
+        self.name = "source"
         self.freshness = freshness
         self.read_count = 0
         self._answers: Sequence[FirewallLedger | LedgerError] = answers

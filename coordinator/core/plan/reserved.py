@@ -1,0 +1,59 @@
+"""What open runs have reserved of the fleet, and the fleet without it. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from exchange.messages import Message, Presence, RunId, UtcDatetime
+
+
+class Reservation(Message):
+    """One port of a server agent, for every burst of one run."""
+
+    run_id: RunId
+    agent_id: str
+    port: int
+    pair_index: int  # of the run; a pair of several processes has several ports
+    until_at: UtcDatetime  # when it lapses, whoever forgot to give it back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    """The reservations in force: one run's server test is never counted by another run."""
+
+    ports: Mapping[tuple[str, int], str] = field(default_factory=dict)  # agent, port: run id
+    clients_count: int = 0  # as many as the runs have pairs: any client may take any job
+
+    @classmethod
+    def of(cls, reservations: Iterable[Reservation]) -> "Reserved":
+        """Of one run's own to be left out, leave them out before."""
+        held = list(reservations)
+        return cls(
+            ports={(each.agent_id, each.port): each.run_id for each in held},
+            clients_count=len({(each.run_id, each.pair_index) for each in held}),
+        )
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        return tuple(sorted(set(self.ports.values())))
+
+    def without(self, servers: Sequence[Presence]) -> list[Presence]:
+        """The servers, each with those ports alone that no run has."""
+        return [
+            server.model_copy(
+                update={
+                    "ports": self._free(server, server.ports),
+                    "engines": tuple(
+                        engine.model_copy(update={"ports": self._free(server, engine.ports)})
+                        for engine in server.engines
+                    ),
+                }
+            )
+            for server in servers
+        ]
+
+    def _free(self, server: Presence, ports: Sequence[int]) -> tuple[int, ...]:
+        return tuple(port for port in ports if (server.agent_id, port) not in self.ports)
+
+
+NOTHING: Final = Reserved()

@@ -1,0 +1,127 @@
+"""An endpoint belongs to one open run, however many launches want it at once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from coordinator.core.live.status import due_at
+from coordinator.core.plan.planner import Infeasible
+from coordinator.core.plan.spec import Plan, RunSpec
+from coordinator.runs.coordinator import Coordinator
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from tests.unit.coordinator.fleet import NOW, fleet
+
+TWO = RunSpec(scenario="two", pairs_count=2, bursts_count=2, burst_s=10, period_s=60, lead_s=30)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.at = NOW
+
+    def __call__(self) -> datetime:
+        return self.at
+
+
+@pytest.fixture
+async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
+    opened = open_fabric(FabricSettings(data_dir=tmp_path))
+    yield opened
+    await opened.close()
+
+
+async def at_work(fabric: Fabric, pairs_count: int, at: datetime = NOW) -> None:
+    for presence in fleet(pairs_count):
+        await fabric.records.fleet.beat(presence.model_copy(update={"beat_at": at}))
+
+
+def ports(*plans: Plan) -> list[tuple[str, int]]:
+    return [
+        (pair.endpoint.agent_id, port)
+        for plan in plans
+        for pair in plan.pairs
+        for port in pair.endpoint.ports
+    ]
+
+
+@pytest.mark.parametrize("launches_count", [2, 5])
+async def test_launches_of_one_instant_share_no_endpoint(
+    fabric: Fabric, launches_count: int
+) -> None:
+    await at_work(fabric, 2 * launches_count)
+    others = [Coordinator(fabric, now=Clock()) for _ in range(launches_count)]
+    plans = await asyncio.gather(*(each.launch(TWO, by="test") for each in others))
+    assert len(set(ports(*plans))) == 2 * launches_count
+
+
+async def test_what_is_left_is_refused_with_who_has_the_rest(fabric: Fabric) -> None:
+    await at_work(fabric, 3)
+    coordinator = Coordinator(fabric, now=Clock())
+    first = await coordinator.launch(TWO, by="test")
+    with pytest.raises(Infeasible) as refused:
+        await coordinator.launch(TWO, by="test")
+    said = str(refused.value)
+    assert "offer 1 free ports" in said
+    assert "but 3 client agents are live; 2 ports and 2 clients are reserved" in said
+    assert first.run_id in said
+    assert [header.run_id async for header in fabric.records.private.list_runs()] == [first.run_id]
+
+
+async def test_a_run_that_waits_for_its_next_burst_keeps_its_endpoints(fabric: Fabric) -> None:
+    await at_work(fabric, 2)
+    clock = Clock()
+    coordinator = Coordinator(fabric, now=clock)
+    plan = await coordinator.launch(TWO, by="test")
+    clock.at = plan.bursts[0].planned_end_at + timedelta(seconds=20)
+    await at_work(fabric, 2, clock.at)
+    with pytest.raises(Infeasible):
+        await coordinator.launch(TWO, by="test")
+
+
+async def test_a_cancelled_run_gives_its_endpoints_back(fabric: Fabric) -> None:
+    await at_work(fabric, 2)
+    coordinator = Coordinator(fabric, now=Clock())
+    first = await coordinator.launch(TWO, by="test")
+    await coordinator.cancel(first.run_id, by="test", reason="enough")
+    second = await coordinator.launch(TWO, by="test")
+    assert sorted(ports(second)) == sorted(ports(first))
+
+
+async def test_a_prepared_run_that_is_dropped_gives_its_endpoints_back(fabric: Fabric) -> None:
+    await at_work(fabric, 2)
+    coordinator = Coordinator(fabric, now=Clock())
+    await coordinator.prepare(TWO, by="schedule", run_id="hidden")
+    with pytest.raises(Infeasible):
+        await coordinator.launch(TWO, by="test")
+    await coordinator.drop("hidden")
+    await coordinator.launch(TWO, by="test")
+
+
+async def test_what_a_dead_coordinator_reserved_lapses_with_its_run(fabric: Fabric) -> None:
+    await at_work(fabric, 2)
+    clock = Clock()
+    dead = await Coordinator(fabric, now=clock).launch(TWO, by="test")
+    clock.at = due_at(dead.bursts[-1])
+    await at_work(fabric, 2, clock.at)
+    alive = await Coordinator(fabric, now=clock).launch(TWO, by="test")
+    assert sorted(ports(alive)) == sorted(ports(dead))
+
+
+async def test_a_launch_asked_for_again_has_its_own_endpoints(fabric: Fabric) -> None:
+    """Its first attempt died after it reserved them and before the run was stored."""
+    await at_work(fabric, 2)
+    coordinator = Coordinator(fabric, now=Clock())
+    drafted = (await coordinator.draft(TWO)).model_copy(update={"run_id": "again"})
+    await coordinator._reservations.take(drafted)
+    await coordinator.launch(TWO, by="test", run_id="again")
+
+
+def test_a_plan_that_was_changed_is_not_intact() -> None:
+    plan = Plan(run_id="r", created_at=NOW, spec=TWO, pairs=(), bursts=()).sealed()
+    stored = Plan.model_validate_json(plan.model_dump_json())
+    assert stored.is_intact
+    assert stored.seal_sha256 == plan.digest()
+    eased = TWO.model_copy(update={"clock_bound_max_s": 5.0})
+    assert not stored.model_copy(update={"spec": eased}).is_intact
