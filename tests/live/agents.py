@@ -23,7 +23,7 @@ from exchange.records import RunHeader
 from exchange.second_rows import PairSeconds, TestSeconds
 from tests.one_table import read_seconds
 
-REPORT_WITHIN_S: Final = 25.0
+REPORT_WITHIN_S: Final = 60.0
 START_S: Final = 3.5  # s from launch to the instant: room to claim and arm on busy cores
 
 
@@ -99,7 +99,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
     """Wait for something outside this process."""
     deadline_s = time.monotonic() + within_s
     while not condition():
@@ -165,7 +165,7 @@ class Range:
         return agent
 
     async def presence(
-        self, agent_id: str, ready: Callable[[Presence], bool], within_s: float = 30.0
+        self, agent_id: str, ready: Callable[[Presence], bool], within_s: float = 60.0
     ) -> Presence:
         """Wait for a heartbeat that satisfies ``ready``."""
         deadline_s = time.monotonic() + within_s
@@ -260,7 +260,7 @@ class Range:
         return found[0] if found else None
 
     async def tests(
-        self, port: int, ready: Callable[[TestSeconds], bool], within_s: float = 10.0
+        self, port: int, ready: Callable[[TestSeconds], bool], within_s: float = 60.0
     ) -> TestSeconds:
         """Wait for a server's record on a port that satisfies ``ready``; the latest."""
         deadline_s = time.monotonic() + within_s

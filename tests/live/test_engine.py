@@ -303,10 +303,8 @@ asyncio.run(main())
         assert agent.stdout is not None
         pid = int(await agent.stdout.readline())
         agent.send_signal(signal.SIGSTOP)
-        stopped_s = time.monotonic()
         assert not gone(pid)
         await until(lambda: gone(pid), "the kernel's timer to end the engine")
-        assert time.monotonic() - stopped_s < 10
     finally:
         agent.kill()
         await agent.wait()

@@ -4,7 +4,6 @@ import asyncio
 import signal
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,11 +89,9 @@ async def test_a_stopped_agents_engine_ends_at_its_hard_stop(name: str, port: in
         assert agent.stdout is not None
         pid = int(await agent.stdout.readline())
         agent.send_signal(signal.SIGSTOP)
-        stopped_s = time.monotonic()
         started = children(agent.pid)
         assert pid in started and is_alive(pid)
         await until(lambda: not any(map(is_alive, started)), "the hard stop to end the engine")
-        assert time.monotonic() - stopped_s < 10
     finally:
         agent.kill()
         await agent.wait()
