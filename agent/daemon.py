@@ -6,42 +6,28 @@ has been connected for :data:`IDLE_S`. Its record is joined to a pair by endpoin
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Final, cast
 
-from agent.agent_context import Tools
 from agent.attempt import Attempt, known_until_s
 from agent.certificate import NoCertificate, place_certificate
-from agent.clock import read_clock
 from agent.cpu import group_cpu_s, with_cpu
 from agent.engine_process import EngineUnusable, least_privileged
-from agent.installed_engines import InstalledEngine
-from agent.side_tasks import pause, safely
+from agent.served_port import HEALTHY_S, ServedPort
+from agent.side_tasks import safely
 from agent.sockets import PortView
 from agent.workspace import Workspace
 from exchange.engines.port import DaemonReader, Launch, ServerAsk, Unsupported
-from exchange.engines.reading import Reading
 from exchange.messages import (
     ClockReading,
-    Endpoint,
-    EngineReport,
     EngineState,
-    ServerTest,
 )
 
 IDLE_S: Final = 2.0  # s without a connection after which a session is over
 TICK_S: Final = 0.5  # s between looks at a session
-HEALTHY_S: Final = 1.0  # s that a daemon must have lived for its end to be no failure to start
-PAUSE_FIRST_S: Final = 0.25  # s before one that could not start is tried again; doubles
-PAUSE_MAX_S: Final = 15.0
-EDGE_S: Final = 2.0  # s of host counters kept on both sides of a session
 PRIVILEGED_PORTS: Final = 1024  # below it, unless the kernel is told otherwise
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,15 +43,9 @@ class Session:
 
 
 @dataclass(slots=True, kw_only=True)
-class DaemonPort:
+class DaemonPort(ServedPort):
     """Keeps one port served by one engine's daemon."""
 
-    port: int
-    installed: InstalledEngine
-    tools: Tools
-    problem: str | None = None
-    address: str | None = None  # where it listens inside a tunnel; None: as usual
-    _attempt: Attempt | None = None
     _session: Session | None = None
     _listening: bool = False
     _connected: bool = False
@@ -78,37 +58,10 @@ class DaemonPort:
         return self._session is not None
 
     @property
-    def free(self) -> bool:
-        """Seen listening, with nobody connected, and not being replaced."""
-        if self._attempt is None or self._attempt.process.stopping:
-            return False
-        return self._listening and not self.busy
+    def listening(self) -> bool:
+        return self._listening
 
-    @property
-    def unsettled(self) -> bool:
-        """A daemon runs that is not seen to listen yet."""
-        return self._attempt is not None and not self._listening
-
-    def bind(self, address: str | None) -> None:
-        """Listen at another address from now on; a session under way is over."""
-        self.address = address
-        if self._attempt is not None:
-            self._stop(self._attempt, "it is to listen elsewhere")
-            self.tools.changed.set()  # it is free no more
-
-    async def serve(self) -> None:
-        """Serve until the agent is stopping; all records are then written."""
-        pause_s = 0.0
-        while not self.tools.stopping.is_set():
-            if await self._sit():
-                pause_s = 0.0
-                continue
-            pause_s = min(max(2 * pause_s, PAUSE_FIRST_S), PAUSE_MAX_S)
-            await pause(self.tools.stopping, pause_s)
-
-    def look(self, view: PortView, now_s: float) -> None:
-        """Take in what the socket tables show."""
-        before = (self.free, self.busy)
+    def _see(self, view: PortView, now_s: float) -> None:
         self._listening, self._connected = view.listening, view.connected
         if self._idle_cpu_s is None and view.listening and not view.connected and self._attempt:
             self._idle_cpu_s = group_cpu_s(self._attempt.process.pid)  # its start is no session's
@@ -119,13 +72,10 @@ class DaemonPort:
                     started_s=now_s, connected_s=now_s, cpu_before_s=self._idle_cpu_s or 0.0
                 )
             self._session.connected_s = now_s
-        if (self.free, self.busy) != before:
-            self.tools.changed.set()
 
     # One daemon -------------------------------------------------------------------------------
 
-    async def _sit(self) -> bool:
-        """Run one daemon to its end; False when it could not serve."""
+    async def _serve_once(self) -> bool:
         try:
             workspace = Workspace(self.tools.settings.agent_id)
         except OSError as error:
@@ -145,15 +95,10 @@ class DaemonPort:
         self._idle_cpu_s = self._stop_cpu_s = None
         self.tools.changed.set()
         keeper = asyncio.create_task(self._keep(attempt, launch, reader))
-        stop = asyncio.create_task(self.tools.stopping.wait())
         try:
-            await asyncio.wait({attempt.exit, stop}, return_when=asyncio.FIRST_COMPLETED)
-            if stop.done():
-                self._stop(attempt, "the agent is stopping")
-            exit_ = await attempt.exit
+            exit_ = await self._until_over(attempt)
             await self._close(attempt, reader)
         finally:
-            stop.cancel()
             keeper.cancel()
             attempt.exit.cancel()
             await asyncio.wait({attempt.exit})
@@ -222,7 +167,7 @@ class DaemonPort:
                 await self._close(attempt, reader)
             elif now_s - session.uploaded_s >= self.tools.settings.upload_s:
                 session.uploaded_s = now_s
-                await self._save(attempt, session, ended_s=None)
+                await self._save_session(attempt, session, ended_s=None)
 
     async def _close(self, attempt: Attempt, reader: DaemonReader) -> None:
         """Write the session's whole record; what comes next is another."""
@@ -234,12 +179,12 @@ class DaemonPort:
         self._idle_cpu_s = cpu_s
         self.tools.changed.set()
         session.sent_s = 0.0
-        await self._save(
+        await self._save_session(
             attempt, session, ended_s=reader.last_at_s or session.connected_s, cpu_s=cpu_s
         )
         reader.close()
 
-    async def _save(
+    async def _save_session(
         self,
         attempt: Attempt,
         session: Session,
@@ -247,52 +192,24 @@ class DaemonPort:
         ended_s: float | None,
         cpu_s: float | None = None,
     ) -> None:
+        """``cpu_s`` is unknown of a daemon that ended by itself."""
         reading = attempt.read()
         if not reading.intervals:
             return  # somebody connected and asked for nothing
-        agent_id, address = self.tools.settings.agent_id, self.tools.host.address
-        first_s = reading.first_data_at_s
-        started_s = min(session.started_s, first_s or session.started_s)
-        test = ServerTest(
-            agent_id=agent_id,
-            endpoint=Endpoint(agent_id=agent_id, address=address, port=self.port),
-            client_address=reading.client_address,
-            started_at=_utc(started_s),
-            first_data_at=None if first_s is None else _utc(first_s),
-            ended_at=None if ended_s is None else _utc(ended_s),
-            engine=reading.report
-            if ended_s is None
-            else self._with_cpu(reading, session, cpu_s, started_s, ended_s),
+        report = reading.report
+        if ended_s is not None:
+            cost_s = None if cpu_s is None else max(0.0, cpu_s - session.cpu_before_s)
+            report = with_cpu(reading, cost_s)
+        save = self._save(
+            reading,
+            report,
+            started_s=min(session.started_s, reading.first_data_at_s or session.started_s),
+            ended_s=ended_s,
             clock_before=session.clock_before,
-            clock_after=None if ended_s is None else await self._read_clock(),
+            from_s=session.sent_s,
         )
-        host = self.tools.host_log.between(started_s - EDGE_S, (ended_s or time.time()) + EDGE_S)
-        save = self.tools.results.save_test(test, reading.tracks(), host, from_s=session.sent_s)
         await safely(save, "upload", {"port": self.port})
         session.sent_s = known_until_s(reading)
-
-    def _with_cpu(
-        self,
-        reading: Reading,
-        session: Session,
-        cpu_s: float | None,
-        started_s: float,
-        ended_s: float,
-    ) -> EngineReport:
-        """The report of a session that is over, with what it cost: unknown of a daemon that ended
-        by itself."""
-        cost_s = None if cpu_s is None else max(0.0, cpu_s - session.cpu_before_s)
-        return self.tools.with_host_cpu(with_cpu(reading, cost_s), started_s, ended_s)
-
-    async def _read_clock(self) -> ClockReading:
-        return await read_clock(self.tools.settings.chronyc_socket)
-
-    def _set_problem(self, problem: str | None) -> None:
-        if problem != self.problem:
-            self.tools.changed.set()
-            if problem is not None:
-                log.error("%s", problem, extra={"action": "problem", "port": self.port})
-        self.problem = problem
 
 
 def service_states(ports: Sequence[DaemonPort], *, own_certificate: bool) -> list[EngineState]:
@@ -317,7 +234,3 @@ def service_states(ports: Sequence[DaemonPort], *, own_certificate: bool) -> lis
             )
         )
     return states
-
-
-def _utc(epoch_s: float) -> datetime:
-    return datetime.fromtimestamp(epoch_s, UTC)

@@ -12,24 +12,23 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Final
 
 from agent.agent_context import Tools
 from agent.attempt import Attempt, known_until_s
-from agent.clock import read_clock
 from agent.daemon import DaemonPort, service_states
 from agent.engine_process import EngineUnusable, Exit
 from agent.installed_engines import find_installed_engines
 from agent.presence import Condition
 from agent.probe import Echo
-from agent.side_tasks import pause, safely
+from agent.served_port import HEALTHY_S, ServedPort
+from agent.side_tasks import safely
 from agent.sockets import PortView, read_ports
 from agent.tunnels import TunnelKeeper
 from exchange.background import keep_going
 from exchange.engines.port import ServerAsk
 from exchange.engines.reading import Event, Reading, Started
-from exchange.messages import DEFAULT_ENGINE, ClockReading, Endpoint, Role, ServerTest, Trouble
+from exchange.messages import DEFAULT_ENGINE, ClockReading, Role, ServerTest
 
 LOOK_S: Final = 5.0  # s between looks at the socket tables
 LOOK_SOON_S: Final = 0.5  # s between them while a new server is not seen to listen yet
@@ -38,12 +37,6 @@ YOUNG_S: Final = 0.4  # s by which a server that cannot have its port is gone: u
 DEAF_S: Final = 5.0  # s after its start by which a server must listen
 SILENT_S: Final = 15.0  # s that a client may be connected without its streams
 OVERDUE_S: Final = 13.0  # s that a test may last beyond what was asked: its client has 12
-HEALTHY_S: Final = 1.0  # s that a server must have lived for its end to be no failure to start
-PAUSE_FIRST_S: Final = 0.25  # s before a server that could not start is tried again; doubles
-PAUSE_MAX_S: Final = 15.0
-EDGE_S: Final = 2.0  # s of host counters kept on both sides of a test
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,18 +84,12 @@ class ServedTest:
 
 
 @dataclass(slots=True, kw_only=True)
-class ServedPort:
-    """Keeps one port served."""
+class OneTestPort(ServedPort):
+    """Keeps one port served by a process a test."""
 
-    port: int
-    tools: Tools
     begun: asyncio.Event  # set when a new server wants to be looked at
-    problem: str | None = None
-    address: str | None = None  # where it listens inside a tunnel; None: as usual
-    _attempt: Attempt | None = None
     _served: ServedTest | None = None
     _noticed: asyncio.Event = field(default_factory=asyncio.Event)  # of this served: a client
-    _recorders: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def busy(self) -> bool:
@@ -110,59 +97,27 @@ class ServedPort:
         return self._served is not None and self._served.busy
 
     @property
-    def free(self) -> bool:
-        """Seen listening, with nobody connected, and not being replaced."""
+    def listening(self) -> bool:
+        return self._served is not None and self._served.seen_listening
+
+    def _see(self, view: PortView, now_s: float) -> None:
+        """A stuck server is ended, so that it is replaced."""
         served, attempt = self._served, self._attempt
-        if served is None or attempt is None or attempt.process.stopping:
-            return False
-        return served.seen_listening and not served.busy
-
-    @property
-    def unsettled(self) -> bool:
-        """A server runs of which nothing is known yet."""
-        return self._served is not None and not self._served.seen_listening and not self.busy
-
-    def bind(self, address: str | None) -> None:
-        """Listen at another address from now on; a test under way is over."""
-        self.address = address
-        if self._attempt is not None:
-            self._attempt.process.stop("it is to listen elsewhere")
-            self.tools.changed.set()  # it is free no more
-
-    async def serve(self) -> None:
-        """Serve test after test until the agent is stopping; all records are then written."""
-        pause_s = 0.0
-        while not self.tools.stopping.is_set():
-            if await self._sit():
-                pause_s = 0.0
-                continue
-            pause_s = min(max(2 * pause_s, PAUSE_FIRST_S), PAUSE_MAX_S)
-            await pause(self.tools.stopping, pause_s)
-        await asyncio.gather(*self._recorders)
-
-    def look(self, view: PortView, now_s: float) -> None:
-        """Take in what the socket tables show; a stuck server is ended, so that it is replaced."""
-        before = (self.free, self.busy)
-        served, attempt = self._served, self._attempt
-        if served is not None and attempt is not None:
-            served.see(view, now_s)
-            if served.busy:
-                self._noticed.set()
-            reason = served.stuck_reason(
-                view, now_s, duration_max_s=self.tools.settings.duration_max_s
-            )
-            if reason is not None and not served.replaced:
-                served.replaced = True
-                self._log(logging.WARNING, "stuck", f"replacing the server: {reason}")
-                attempt.process.stop(reason)
-        if (self.free, self.busy) != before:
-            self.tools.changed.set()
+        if served is None or attempt is None:
+            return
+        served.see(view, now_s)
+        if served.busy:
+            self._noticed.set()
+        reason = served.stuck_reason(view, now_s, duration_max_s=self.tools.settings.duration_max_s)
+        if reason is not None and not served.replaced:
+            served.replaced = True
+            self._log(logging.WARNING, "stuck", f"replacing the server: {reason}")
+            attempt.process.stop(reason)
 
     # One served ------------------------------------------------------------------------------
 
-    async def _sit(self) -> bool:
-        """Run one server to its end; False when it could not serve."""
-        installed, own = self.tools.installed(DEFAULT_ENGINE), self.tools.settings.address
+    async def _serve_once(self) -> bool:
+        installed, own = self.installed, self.tools.settings.address
         (process,) = installed.engine.server(
             ServerAsk(
                 port=self.port,
@@ -197,14 +152,9 @@ class ServedPort:
         recorder = asyncio.create_task(safely(record, "record", {"port": self.port}))
         self._recorders.add(recorder)
         recorder.add_done_callback(self._recorders.discard)
-        stop = asyncio.create_task(self.tools.stopping.wait())
         try:
-            await asyncio.wait({attempt.exit, stop}, return_when=asyncio.FIRST_COMPLETED)
-            if stop.done():
-                attempt.process.stop("the agent is stopping")
-            exit_ = await attempt.exit
+            exit_ = await self._until_over(attempt)
         finally:
-            stop.cancel()
             attempt.exit.cancel()
             self._attempt = self._served = None
             self.tools.changed.set()
@@ -237,7 +187,7 @@ class ServedPort:
             if served.started_at_s is not None:
                 reading = attempt.read()
                 served.asked_s = _asked_s(reading)
-                save = self._save(reading, served, clock_before=clock, from_s=sent_s)
+                save = self._save_test(reading, served, clock_before=clock, from_s=sent_s)
                 await safely(save, "upload", context)
                 sent_s = known_until_s(reading)
             await asyncio.wait({attempt.exit}, timeout=self.tools.settings.upload_s)
@@ -252,10 +202,10 @@ class ServedPort:
     ) -> None:
         """Write a test that is over, and what its engine printed."""
         exit_ = attempt.over
-        test = await self._save(reading, served, clock_before=clock, exit_=exit_)
+        test = await self._save_test(reading, served, clock_before=clock, exit_=exit_)
         await self.tools.results.save_server_raw(test, attempt.transcript.text())
 
-    async def _save(
+    async def _save_test(
         self,
         reading: Reading,
         served: ServedTest,
@@ -267,42 +217,14 @@ class ServedPort:
         if served.started_at_s is None:  # an engine that speaks only at its end
             # Its stamp may be of whole seconds; two tests of one port need two keys.
             served.started_at_s = max(reading.started_at_s or 0.0, served.spawned_at_s)
-        started_s, ended_s = served.started_at_s, exit_.ended_at_s if exit_ else None
-        agent_id, address = self.tools.settings.agent_id, self.tools.host.address
-        test = ServerTest(
-            agent_id=agent_id,
-            endpoint=Endpoint(agent_id=agent_id, address=address, port=self.port),
-            client_address=reading.client_address,
-            started_at=datetime.fromtimestamp(started_s, UTC),
-            first_data_at=_utc(reading.first_data_at_s),
-            ended_at=_utc(ended_s),
-            engine=reading.report
-            if ended_s is None
-            else self.tools.with_host_cpu(reading.report, started_s, ended_s),
+        return await self._save(
+            reading,
+            reading.report,
+            started_s=served.started_at_s,
+            ended_s=exit_.ended_at_s if exit_ else None,
             clock_before=clock_before,
-            clock_after=await self._read_clock() if exit_ else None,
-            troubles=self._troubles_since(started_s) if exit_ else (),
+            from_s=from_s,
         )
-        host = self.tools.host_log.between(started_s - EDGE_S, (ended_s or time.time()) + EDGE_S)
-        await self.tools.results.save_test(test, reading.tracks(), host, from_s=from_s)
-        return test
-
-    def _troubles_since(self, started_s: float) -> tuple[Trouble, ...]:
-        started_at, now = (datetime.fromtimestamp(at_s, UTC) for at_s in (started_s, time.time()))
-        return self.tools.troubles.between(started_at, now)
-
-    async def _read_clock(self) -> ClockReading:
-        return await read_clock(self.tools.settings.chronyc_socket)
-
-    def _set_problem(self, problem: str | None) -> None:
-        if problem != self.problem:
-            self.tools.changed.set()
-            if problem is not None:
-                self._log(logging.ERROR, "problem", problem)
-        self.problem = problem
-
-    def _log(self, level: int, action: str, message: str) -> None:
-        log.log(level, "%s", message, extra={"action": action, "port": self.port})
 
 
 class Supervisor:
@@ -312,7 +234,13 @@ class Supervisor:
         self._tools = tools
         self._begun = asyncio.Event()
         self._ports = [
-            ServedPort(port=port, tools=tools, begun=self._begun) for port in tools.settings.ports
+            OneTestPort(
+                port=port,
+                installed=tools.installed(DEFAULT_ENGINE),
+                tools=tools,
+                begun=self._begun,
+            )
+            for port in tools.settings.ports
         ]
         self._echo: Echo | None = None
         self._daemons: list[DaemonPort] = []  # once their programs were looked for
@@ -358,7 +286,7 @@ class Supervisor:
 
     def _bind(self, ports: Sequence[int], address: str | None) -> None:
         """Have the servers of some ports listen at a tunnel's inner address, or as usual."""
-        served_ports: list[ServedPort | DaemonPort] = [*self._ports, *self._daemons]
+        served_ports: list[ServedPort] = [*self._ports, *self._daemons]
         for served in served_ports:
             if served.port in ports:
                 served.bind(address)
@@ -379,7 +307,7 @@ class Supervisor:
 
     async def _look_forever(self) -> None:
         while True:
-            served_ports: list[ServedPort | DaemonPort] = [*self._ports, *self._daemons]
+            served_ports: list[ServedPort] = [*self._ports, *self._daemons]
             views = read_ports(served.port for served in served_ports)
             for served in served_ports:
                 served.look(views[served.port], time.time())
@@ -403,10 +331,6 @@ def _since(since_s: float | None, now_s: float, holds: bool) -> float | None:
     if not holds:
         return None
     return now_s if since_s is None else since_s
-
-
-def _utc(epoch_s: float | None) -> datetime | None:
-    return None if epoch_s is None else datetime.fromtimestamp(epoch_s, UTC)
 
 
 def _asked_s(reading: Reading) -> float | None:

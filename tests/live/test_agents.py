@@ -15,10 +15,11 @@ import pytest
 import pytest_asyncio
 
 from agent.engine_process import Iperf3
-from agent.server import ServedPort
+from agent.server import OneTestPort
 from agent.sockets import read_ports
 from exchange.fabric import FabricSettings
 from exchange.messages import (
+    DEFAULT_ENGINE,
     ClockSource,
     Flow,
     JobReport,
@@ -435,7 +436,12 @@ async def test_a_server_that_is_to_listen_elsewhere_is_not_free_until_it_does(
     """A tunnel has come or gone: nobody may be sent to the server that is on its way out."""
     port = free_port()
     tools = replace(make_tools(records_in(MemoryTable())), engine=any_engine)
-    served = ServedPort(port=port, tools=tools, begun=asyncio.Event())
+    served = OneTestPort(
+        port=port,
+        installed=tools.installed(DEFAULT_ENGINE),
+        tools=tools,
+        begun=asyncio.Event(),
+    )
     serving = asyncio.create_task(served.serve())
 
     def is_free() -> bool:
