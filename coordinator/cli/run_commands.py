@@ -1,7 +1,7 @@
 """The commands of a run: launch, watch, list, show, verdict, abort; and the scenarios."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -20,6 +20,7 @@ from coordinator.core import words
 from coordinator.core.judge.course import Course
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.status import RunStatus
+from coordinator.core.plan.plain_fields import plain_fields
 from coordinator.views.answers import Recomputed
 from coordinator.views.requests import LaunchRequest
 
@@ -213,8 +214,8 @@ def list_scenarios(
         print_json({n: spec.model_dump(mode="json") for n, spec in specs.items()})
         return
     if name is not None:
-        values = _flat(specs[name].model_dump(mode="json"))
-        display.print_table(name, ["field", "value"], [[f, str(v)] for f, v in values.items()])
+        rows = [[field, text] for field, text in plain_fields(specs[name]).items()]
+        display.print_table(name, ["field", "value"], rows)
         return
     display.print_table(
         "",
@@ -244,14 +245,3 @@ def _finish(result: RunStatus | RunSummary, *, as_json: bool) -> None:
         typer.echo(result.run_id)
     if isinstance(result, RunSummary):
         raise typer.Exit(exit_of(result))
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested values by dotted name; ``labels`` and ``device`` stay whole."""
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, dict) and name not in ("labels", "device"):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat

@@ -192,6 +192,7 @@ export function launchView(main, [wanted], { operator }) {
             ),
           ),
       ),
+      everyField(spec),
     ];
     try {
       const appraisal = await readIfThere("/v1/estimate", { method: "POST", body });
@@ -235,6 +236,28 @@ export function launchView(main, [wanted], { operator }) {
 }
 
 const fact = (name, value, note) => [h("dt", {}, name, h("span", {}, note)), h("dd", {}, value)];
+
+// Whatever the scenario says, also what no field of the form changes.
+function everyField(spec) {
+  const flat = (value, name) =>
+    value && typeof value === "object" && Object.keys(value).length
+      ? Object.entries(value).flatMap(([key, inner]) => flat(inner, name ? `${name}.${key}` : key))
+      : [[name, value && typeof value === "object" ? null : value]];
+  if (!spec) return null;
+  return h(
+    "details",
+    {},
+    h("summary", {}, "Every field of the scenario"),
+    h(
+      "dl",
+      { class: "facts-list" },
+      flat(spec, "").flatMap(([name, value]) => [
+        h("dt", {}, name),
+        h("dd", {}, known(value) ? String(value) : "not set"),
+      ]),
+    ),
+  );
+}
 
 function feasibility(appraisal, clients, ports, pairs) {
   const said = (appraisal?.warnings ?? []).map((each) => notice("note", "Warning", each));

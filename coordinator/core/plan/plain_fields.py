@@ -21,7 +21,7 @@ def plain_fields(value: Message) -> Mapping[str, str]:
             if field.default is None:
                 said[name] = "set"
             said |= {f"{name}.{key}": text for key, text in plain_fields(inner).items()}
-        elif isinstance(inner, Mapping):
+        elif isinstance(inner, Mapping) and inner:
             said |= {f"{name}.{key}": _text(each) for key, each in inner.items()}
         else:
             said[name] = _text(inner)
@@ -29,6 +29,8 @@ def plain_fields(value: Message) -> Mapping[str, str]:
 
 
 def _text(value: object) -> str:
-    if value is None:
+    if value is None or value == {}:
         return NOT_SET
+    if isinstance(value, float):
+        return f"{value:.15g}"
     return str(value.value) if isinstance(value, Enum) else str(value)

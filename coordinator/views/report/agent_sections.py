@@ -1,10 +1,11 @@
 """Sections about the agents: planned against actual, clocks, configuration, generators. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from coordinator.core.measure.asked import Setting, settings
+from coordinator.core.plan.plain_fields import plain_fields
 from coordinator.core.words import rate, time
 from coordinator.views.report.document import Section, Table
 from coordinator.views.report.stored_source import READ_MAX, Source
@@ -206,12 +207,12 @@ def _range(values: Sequence[float]) -> str:
 
 def configuration_section(source: Source) -> Section:
     """Every field of the specification."""
-    rows = tuple(_flat(source.plan.spec.model_dump(mode="json")))
+    rows = tuple(plain_fields(source.plan.spec).items())
     return Section(
         id="configuration",
         title="Configuration",
         paragraphs=(
-            "The whole specification. `none` leaves the choice to the engine or sets no limit.",
+            "The whole specification. `not set` leaves the choice to the engine or sets no limit.",
         ),
         facts={
             "run": source.plan.run_id,
@@ -221,18 +222,6 @@ def configuration_section(source: Source) -> Section:
         },
         tables=(Table(columns=("field", "value"), rows=rows, numeric_from=9),),
     )
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping) and name not in ("labels", "device"):
-            yield from _flat(value, f"{prefix}{name}.")
-        elif isinstance(value, Mapping):
-            said = ", ".join(f"{key}={inner}" for key, inner in value.items())
-            yield f"{prefix}{name}", said or "none"
-        else:
-            said = f"{value:.15g}" if isinstance(value, float) else str(value)
-            yield f"{prefix}{name}", "none" if value is None else said
 
 
 def generators_section(source: Source) -> Section:
