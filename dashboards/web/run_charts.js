@@ -1,0 +1,90 @@
+// The charts of one run: throughput, spread over pairs, CPU, round-trip time, retransmits.
+
+import { h } from "./dom.js";
+import { count, digits } from "./format.js";
+import { LineChart } from "./lines.js";
+import { throughputSeries, throughputUnit } from "./throughput.js";
+
+const THIN_RATIO = 0.98; // coverage below which a second is marked
+
+const plain = (value) => digits(value);
+
+export class RunCharts {
+  constructor(cursor) {
+    const chart = (more) => new LineChart({ unit: "", format: plain, cursor, height: 120, ...more });
+    this.throughput = chart({ title: "Fleet throughput", height: 230 });
+    this.band = chart({ title: "Spread over pairs", height: 150 });
+    this.cpu = chart({
+      title: "CPU of the hosts",
+      unit: "% of all cores, mean",
+      format: (v) => `${digits(v)} %`,
+      minTop: 100 / 1.06,
+    });
+    this.rtt = chart({
+      title: "Round-trip time",
+      unit: "ms, mean over pairs",
+      format: (v) => `${digits(v)} ms`,
+    });
+    this.retransmits = chart({
+      title: "Retransmits",
+      unit: "segments a second, fleet",
+      format: (v) => count(v),
+    });
+  }
+
+  get all() {
+    return [this.throughput, this.band, this.cpu, this.rtt, this.retransmits];
+  }
+
+  // Those about the hosts and the path, in one card.
+  get small() {
+    const charts = [this.cpu, this.rtt, this.retransmits];
+    return h("section", { class: "card small" }, ...charts.map((chart) => chart.element));
+  }
+
+  draw(state) {
+    const { status, data } = state;
+    const total = Math.max(status.duration_s + status.omit_s, data.stop);
+    const unit = throughputUnit(state);
+    this.#setThroughput(state, total, unit);
+    this.#setBand(data, total, unit.pair);
+    const points = (name, factor) => data.series(name, factor);
+    this.cpu.set({
+      total,
+      series: [
+        { name: "clients", colour: "fleet", points: points("client_cpu_ratio", 100) },
+        { name: "servers", colour: "other", dash: [6, 3], points: points("server_cpu_ratio", 100) },
+      ],
+    });
+    this.rtt.set({
+      total,
+      series: [{ name: "RTT", colour: "fleet", points: points("rtt_mean_s", 1000) }],
+    });
+    this.retransmits.set({
+      total,
+      series: [{ name: "sent again", colour: "fleet", points: points("retransmits_count") }],
+    });
+    for (const chart of this.all) chart.draw();
+  }
+
+  #setThroughput({ status, data, figures, ledger }, total, unit) {
+    this.throughput.unitLabel.textContent = this.throughput.unit = unit.label;
+    const thin = [];
+    for (let second = 0; second < Math.min(data.knownS, data.stop); second++)
+      if ((data.value("coverage_ratio", second) ?? 0) < THIN_RATIO) thin.push(second);
+    this.throughput.set({ total, ...throughputSeries(data, status, figures, ledger, unit), thin });
+  }
+
+  #setBand(data, total, [name, size]) {
+    const layer = data.layer === "link" ? "link layer" : "payload";
+    this.band.unitLabel.textContent = this.band.unit = `${name} a pair, ${layer}`;
+    const points = (quantile) => data.series(`pair_${quantile}_bits_per_second`, 1 / size);
+    this.band.set({
+      total,
+      series: [
+        { name: "p5 to p95", colour: "band", low: points("p5"), high: points("p95") },
+        { name: "p50", colour: "fleet", points: points("p50") },
+      ],
+    });
+  }
+}

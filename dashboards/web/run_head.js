@@ -1,0 +1,130 @@
+// The top of one run's page: what it is, how it stands, what may be done, which burst is shown.
+
+import { fill, h, notice, say } from "./dom.js";
+import { count, span } from "./format.js";
+import { verdictBadge } from "./runs.js";
+import { stageOf } from "./stage.js";
+
+const STALE_S = 3;
+const OVER = ["finished", "cancelled"];
+
+export const isOver = ({ summary, status }) =>
+  summary !== null || (status !== null && OVER.includes(status.state));
+
+export class RunHead {
+  #shown = new Map(); // what a part was last filled for: it is filled anew when that changes
+
+  constructor({ runId, burstIndex, operator, onabort }) {
+    Object.assign(this, { runId, burstIndex, operator, onabort });
+    this.stale = h("p", { class: "stale", hidden: true, role: "status" });
+    this.problem = h("div");
+    this.scenario = h("h1", {}, "Run");
+    this.badge = h("span", { class: "badge going" }, "connecting");
+    this.actions = h("div", { class: "actions" });
+    this.stage = h("section", { class: "stage", "aria-label": "Where the run stands" });
+    this.bursts = h("nav", { class: "bursts", "aria-label": "Bursts" });
+    this.title = h(
+      "div",
+      { class: "title run-title" },
+      h("div", {}, this.scenario, h("p", { class: "mono quiet" }, runId)),
+      this.badge,
+      h("span", { class: "spacer" }),
+      this.actions,
+    );
+  }
+
+  show(state, now) {
+    say(this.scenario, state.status.scenario);
+    this.#showBadge(state);
+    this.#showProblem(state.status);
+    this.#showActions(state);
+    this.#showBursts(state);
+    this.showStage(state, now);
+  }
+
+  // Counting down, arming, running: the part that moves each second.
+  showStage(state, now) {
+    if (!state.status) return;
+    const stage = stageOf(state, now);
+    this.stage.hidden = stage === null;
+    if (stage === null) return;
+    const { big, small, share } = stage;
+    const words = h("p", { class: "stage-figures" }, h("strong", {}, big), h("span", {}, small));
+    const value = String(Math.min(1, share));
+    const label = `${big}: ${small}`;
+    const bar = share === null ? null : h("progress", { max: "1", value, "aria-label": label });
+    fill(this.stage, words, bar);
+  }
+
+  showLine(live, silentSeconds) {
+    this.stale.hidden = live || silentSeconds < STALE_S;
+    if (!live)
+      say(
+        this.stale,
+        `Stale since ${span(silentSeconds)}: no word from the coordinator; trying again.`,
+      );
+  }
+
+  // The run cannot be shown.
+  refuse(problem) {
+    const back = h("p", {}, h("a", { href: "#/runs" }, "All runs"));
+    fill(this.problem, notice("bad", problem.title, problem.message, back));
+    say(this.badge, "not shown");
+  }
+
+  #fill(part, key, children) {
+    const text = JSON.stringify(key);
+    if (this.#shown.get(part) === text) return;
+    this.#shown.set(part, text);
+    fill(part, ...children());
+  }
+
+  #showBadge({ status, summary }) {
+    const going = OVER.includes(status.state) ? `${status.state}, no verdict yet` : status.state;
+    const badge = summary
+      ? verdictBadge(summary.verdict, status.state === "cancelled")
+      : h("span", { class: "badge going" }, going);
+    if (badge.textContent === this.badge.textContent) return;
+    this.badge.replaceWith(badge);
+    this.badge = badge;
+  }
+
+  #showProblem({ cancelled_by: by, cancel_reason: reason, warnings, problem }) {
+    this.#fill(this.problem, [by, warnings, problem], () => [
+      problem ? notice("bad", "Nothing new can be read just now", problem) : null,
+      by ? notice("note", `Aborted by ${by}`, reason) : null,
+      warnings.map((each) => notice("note", "Warning", each)),
+    ]);
+  }
+
+  #showActions(state) {
+    const over = isOver(state);
+    const judged = Boolean(state.summary);
+    const link = (kind, href, words) => h("a", { class: `button${kind}`, href }, words);
+    this.#fill(this.actions, [over, judged], () => [
+      judged ? link("", `#/compare?b=${this.runId}`, "Compare") : null,
+      judged ? link(" primary", `/report.html#${this.runId}`, "Open the report") : null,
+      this.operator && !over
+        ? h("button", { type: "button", class: "danger", onclick: this.onabort }, "Abort the run")
+        : null,
+    ]);
+  }
+
+  #showBursts(state) {
+    const { status } = state;
+    if (status.bursts_count < 2) return;
+    const index = status.burst.index;
+    const to = (number, name) =>
+      number >= 1 && number <= status.bursts_count
+        ? h("a", { class: "button", href: `#/run/${this.runId}/burst/${number}` }, name)
+        : h("span", { class: "button off", "aria-disabled": "true" }, name);
+    const whole = isOver(state) ? "The whole run" : "Follow the run";
+    this.#fill(this.bursts, [index, status.bursts_over_count, whole], () => [
+      to(index, "Previous"),
+      h("strong", {}, `Burst ${index + 1} of ${count(status.bursts_count)}`),
+      to(index + 2, "Next"),
+      h("span", { class: "quiet" }, `${count(status.bursts_over_count)} over`),
+      this.burstIndex === null ? null : h("a", { href: `#/run/${this.runId}` }, whole),
+    ]);
+  }
+}
