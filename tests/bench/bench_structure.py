@@ -1,19 +1,10 @@
-"""How deep the house is: the longest import chain, import cycles, and the files three ways pass.
+"""Prints how deep the house is: its longest import chain, and its import cycles.
 
-``python tests/bench/bench_structure.py [ROOT]`` prints them with the standard library alone.
-
-*Imports.* An edge goes from a module to each module of ours that it names in an import statement,
-also inside functions and under ``if TYPE_CHECKING``. A package is its own ``__init__``; importing a
-module does not count as importing the packages above it. *Chain*: the longest path over the graph
-of cycles (each folded into one node that counts all its modules), first with the imports that
-happen at import time, then with all. *Cycles*: the strongly connected parts of more than one.
-
-*Ways.* From one function the calls are followed that a reader would follow: names are resolved
-through imports, local definitions, ``self``, and annotations of parameters, attributes and
-variables; a call of a method whose object has no known type is followed where exactly one class of
-ours has that method. It is a count of what must be opened, not of what one call executes. The way
-ends at its goal's file; counted are the files on shortest ways: the least that a reader opens from
-the beginning to the goal, both ends counted, and beside it all files that lie on some way there.
+Run: ``python -m tests.bench.bench_structure [ROOT]``; the standard library is enough. An edge goes
+from a module to each module of ours that it names in an import statement. A package stands for its
+own ``__init__``; importing a module does not count as importing the packages above it. The chain is
+the longest path, a cycle in it counted with all its modules. Both are told twice: with what is
+imported at import time, and with what functions and ``if TYPE_CHECKING`` import as well.
 """
 
 import ast
@@ -24,9 +15,6 @@ from pathlib import Path
 from typing import Final
 
 PACKAGES: Final = ("agent", "coordinator", "exchange", "lab")
-WAYS: Final = (  # name, function where it begins, functions any of which is the goal
-    ("POST /runs to the queue", "create_run", ("ServiceBusQueue.send", "SqliteQueue.send")),
-)
 
 
 def modules(root: Path) -> dict[str, Path]:

@@ -13,6 +13,8 @@ from typing import Final
 
 import pytest
 
+from tests.bench.bench_structure import imports, modules, parts
+
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("agent", "coordinator", "exchange", "lab")
 
@@ -125,6 +127,25 @@ def test_a_forbidden_import_is_seen(path: str, source: str) -> None:
 )
 def test_an_allowed_import_passes(path: str, source: str) -> None:
     assert broken(source, path) == []
+
+
+def test_no_modules_import_each_other() -> None:
+    """Also not from within functions, or for the sake of types."""
+    known = modules(ROOT)
+    graph = {name: imports(name, path, known, deferred=True) for name, path in known.items()}
+    assert [part for part in parts(graph) if len(part) > 1] == []
+    both = {"a": {"b"}, "b": {"c"}, "c": {"b"}}
+    assert parts(both) == [["b", "c"], ["a"]]
+
+
+def test_the_command_line_does_without_the_web_framework() -> None:
+    script = "import sys, coordinator.cli\nprint(*sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    loaded = ran.stdout.split()
+    assert "coordinator.cli" in loaded
+    assert not {"fastapi", "starlette", "uvicorn"} & set(loaded)
 
 
 @pytest.mark.parametrize("package", ["exchange", "agent"])
