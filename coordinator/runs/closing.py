@@ -14,7 +14,7 @@ from typing import Final
 
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.judge.summary import RunSummary, canonical
-from coordinator.core.live.status import COLLECT_S, BurstPhase, RunStatus, due_at
+from coordinator.core.live.status import COLLECT_S, BurstPhase, BurstRows, RunStatus, due_at
 from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
 from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
 from coordinator.core.plan.meter import ran, with_budget
@@ -96,6 +96,7 @@ class Closing:
             plan,
             burst,
             measured.summary,
+            _rows(evidence),
             open_ends_count=_open_ends(evidence),
             payload_bytes=measured.series.payload_bytes,
         )
@@ -220,6 +221,13 @@ def _summarise(
 async def _measured(plan: Plan, evidence: BurstEvidence) -> MeasuredBurst:
     # Off the loop, which has leases to renew: a thousand pairs take seconds.
     return await asyncio.to_thread(measure_burst, plan.spec, evidence, due_at(evidence.burst))
+
+
+def _rows(evidence: BurstEvidence) -> BurstRows:
+    return BurstRows(
+        claims={p.pair_index: p.claim for p in evidence.pairs if p.claim is not None},
+        reports={p.pair_index: p.report for p in evidence.pairs if p.report is not None},
+    )
 
 
 def _told_at(evidence: BurstEvidence) -> datetime:

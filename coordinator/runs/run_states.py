@@ -92,15 +92,14 @@ class RunStates:
         plan: Plan,
         burst: Burst,
         summary: BurstSummary,
+        rows: BurstRows,
         *,
         open_ends_count: int = 0,
         payload_bytes: int | None = None,
     ) -> ClosedBurst:
-        """Keep what a burst that was just measured comes to."""
-        rows, control = await asyncio.gather(
-            read_rows(self._records, plan.run_id, burst.index),
-            self._records.runs.read_control(plan.run_id),
-        )
+        """Keep what a burst that was just measured comes to; ``rows`` are those it was measured
+        from, so that what came since does not pass for measured."""
+        control = await self._records.runs.read_control(plan.run_id)
         stands = derive(plan, control, {burst.index: rows}, self._now()).bursts[burst.index]
         closed = ClosedBurst(
             status=stands.model_copy(update={"phase": BurstPhase.OVER}),

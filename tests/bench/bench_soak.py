@@ -26,6 +26,7 @@ from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.plan.planner import plan as make_plan
 from coordinator.core.plan.spec import Burst, Plan, RunSpec
 from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.evidence_rows import read_rows
 from coordinator.schedules.firing import Schedules
 from coordinator.views.requests import ScheduleRequest
 from exchange.chunks import pack_host, pack_intervals
@@ -229,7 +230,10 @@ async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinato
         clock.at = burst.planned_end_at + timedelta(seconds=20)
         if burst is not plan.bursts[-1]:
             sent_bytes = series.payload_bytes
-            await coordinator._states.close(plan, burst, summary, payload_bytes=sent_bytes)
+            rows_read = await read_rows(fabric.records, plan.run_id, burst.index)
+            await coordinator._states.close(
+                plan, burst, summary, rows_read, payload_bytes=sent_bytes
+            )
     began_s = time.perf_counter()
     summary_of_run = summarise_run(plan, measured, None, clock.at)
     document = canonical(summary_of_run)

@@ -13,7 +13,7 @@ from coordinator.runs.coordinator import Coordinator
 from coordinator.views.burst_answers import recomputed
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control
-from exchange.records import RunHeader
+from exchange.records import PrivateRecords, RunHeader
 from tests.synthetic import Plant
 from tests.synthetic import fleet as synthetic
 
@@ -38,11 +38,14 @@ async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
 
 
 # Evidence may hold columns in place of row values: with ``Plant(rows=True)`` it does not.
-async def store_client(fabric: Fabric, plan: Plan, burst: Burst, pair: Any) -> None:
+async def store_client(
+    fabric: Fabric, plan: Plan, burst: Burst, pair: Any, *, told: bool = True
+) -> None:
     records, job = fabric.records, list(plan.jobs(burst))[pair.pair_index]
     await records.bursts.claim(job, pair.claim)
     await records.bursts.save_seconds(job, pair.client_tracks, pair.client_host)
-    await records.bursts.save_report(pair.report)
+    if told:
+        await records.bursts.save_report(pair.report)
 
 
 async def store_server(fabric: Fabric, pair: Any) -> None:
@@ -75,3 +78,37 @@ async def test_rows_that_an_outage_held_up_are_in_the_verdict(fabric: Fabric) ->
     assert all(pair.joined_by is not None for burst in summary.bursts for pair in burst.pairs)
     again = await recomputed(coordinator, plan.run_id)
     assert again.differences == ()
+
+
+async def test_a_report_that_comes_while_its_burst_is_measured_is_in_the_verdict(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came after the rows were read does not pass for measured."""
+    made = synthetic(PLANT)
+    plan, (first, _) = made.plan, made.evidence
+    header = RunHeader(
+        run_id=plan.run_id, scenario="t", created_at=plan.created_at, created_by="tests"
+    )
+    control = Control(run_id=plan.run_id, lease_until_at=plan.created_at)
+    await fabric.records.create_run(header, plan.model_dump_json().encode(), control)
+    late = first.pairs[0]
+    for evidence in made.evidence:
+        for pair in evidence.pairs:
+            await store_client(fabric, plan, evidence.burst, pair, told=pair is not late)
+            if pair is not late:
+                await store_server(fabric, pair)
+    save = PrivateRecords.save_document
+
+    async def save_late(records: PrivateRecords, run_id: str, *rest: Any) -> None:
+        if late.report is not None:
+            await fabric.records.bursts.save_report(late.report)
+        await save(records, run_id, *rest)
+
+    monkeypatch.setattr(PrivateRecords, "save_document", save_late)
+    clock = Clock(due_at(plan.bursts[0]) + timedelta(seconds=1))
+    coordinator = Coordinator(fabric, now=clock)
+    await coordinator.advance(plan.run_id)
+    clock.at = due_at(plan.bursts[1]) + timedelta(seconds=1)
+    await coordinator.advance(plan.run_id)
+    assert await coordinator.summary(plan.run_id) is not None
+    assert await coordinator.recompute(plan.run_id) == await coordinator.summary(plan.run_id)
