@@ -18,7 +18,7 @@ from coordinator.core.judge.finding import Finding as Finding
 from coordinator.core.judge.finding import Severity as Severity
 from coordinator.core.judge.finding import Verdict as Verdict
 from coordinator.core.judge.limiter import Limiter, LimiterName
-from coordinator.core.judge.reconcile import Reconciliation
+from coordinator.core.judge.reconcile import UNSEEN_BY_BYTES, Reconciliation
 from coordinator.core.measure.aggregate import CliffSummary, FlowSummary, PairSummary, Window
 from coordinator.core.measure.asked import Difference
 from coordinator.core.measure.completeness import Completeness, State
@@ -365,6 +365,20 @@ def _residual(spec: RunSpec, burst: BurstFigures) -> _Check:
                 next_step="configure a firewall metric source",
             )
         ]
+    if held.residual_ratio is None and held.baseline_how is not None and held.lag_s is None:
+        return Verdict.INCONCLUSIVE, [
+            Finding(
+                id="lag-unknown",
+                kind="verdict",
+                severity="problem",
+                weight=76,
+                sentence=f"how far the ledger {held.source} runs behind is not told by its bins of "
+                f"{held.grain_s:g} s: the fleet's ups and downs are not in it, or in more than one "
+                "place, so the ledgers cannot be held together",
+                next_step="keep the ledger from before the first burst to after the last one, use "
+                "finer bins, or leave time between bursts",
+            )
+        ]
     if held.residual_ratio is None:
         return Verdict.INCONCLUSIVE, [
             Finding(
@@ -374,6 +388,18 @@ def _residual(spec: RunSpec, burst: BurstFigures) -> _Check:
                 weight=75,
                 sentence=f"the ledger {held.source} knows no bin of this burst",
                 next_step="wait until the metric has settled, then recompute the verdict",
+            )
+        ]
+    if held.rejected_bins_count:
+        return Verdict.INCONCLUSIVE, [
+            Finding(
+                id="ledger-untrue",
+                kind="verdict",
+                severity="problem",
+                weight=89,
+                sentence=f"{held.rejected_bins_count} bins of the ledger {held.source} hold what "
+                "no device can have counted: negative, infinite, reversed or repeated",
+                next_step="find out why the metric says so, then read it again",
             )
         ]
     if held.bypassed:
@@ -387,13 +413,23 @@ def _residual(spec: RunSpec, burst: BurstFigures) -> _Check:
         if received > 0
         else 0.0
     )
-    reach = max(abs(held.residual_ratio), abs(held.residual_ratio - fill)) + held.unknown_ratio
+    uncertainty = held.residual_uncertainty_ratio or 0.0
+    low = (
+        held.residual_ratio - uncertainty
+        if held.residual_low_ratio is None
+        else (held.residual_low_ratio)
+    )
+    high = (
+        held.residual_ratio + uncertainty
+        if held.residual_high_ratio is None
+        else (held.residual_high_ratio)
+    )
+    reach = max(abs(low - fill), abs(high)) + held.unknown_ratio
     said = (
         f"the firewall's ledger and the fleet's differ by {held.residual_ratio:+.2%} "
-        f"(+-{held.residual_uncertainty_ratio or 0.0:.2%}) of "
-        f"{words.size(held.expected_bytes)} at its layer"
+        f"({low:+.2%} to {high:+.2%} at 95 %) of {words.size(held.expected_bytes)} at its layer"
     )
-    if abs(held.residual_ratio) > limit + (held.residual_uncertainty_ratio or 0.0) or reach > limit:
+    if held.lag_s is None or reach > limit:
         return Verdict.INCONCLUSIVE, [
             Finding(
                 id="residual",
@@ -402,15 +438,24 @@ def _residual(spec: RunSpec, burst: BurstFigures) -> _Check:
                 weight=88,
                 sentence=f"{said}, more than the {limit:.1%} allowed"
                 + (
-                    f" (up to {reach:.1%} with what is missing or not known yet)"
+                    f" (up to {reach:.1%} with what is unsure, missing or not known yet)"
                     if abs(held.residual_ratio) <= limit
                     else ""
                 ),
-                next_step="find out what the firewall saw and the fleet did not, or the reverse",
+                next_step="find out what the firewall saw and the fleet did not, or the reverse"
+                if abs(held.residual_ratio) > limit
+                else "make the ledger tell more: finer bins, quiet before and after, more bursts",
             )
         ]
     return Verdict.PASS, [
-        Finding(id="reconciled", kind="context", severity="note", weight=40, sentence=said)
+        Finding(
+            id="reconciled",
+            kind="context",
+            severity="note",
+            weight=40,
+            sentence=said,
+            next_step=UNSEEN_BY_BYTES,
+        )
     ]
 
 
@@ -422,7 +467,8 @@ def _crossed(spec: RunSpec, held: Reconciliation, crossed_ratio: float) -> _Chec
         f"(+-{held.residual_uncertainty_ratio or 0.0:.2%}) of the fleet's "
         f"{words.size(held.expected_bytes)}"
     )
-    if max(0.0, crossed_ratio) + held.unknown_ratio <= limit:
+    uncertainty = held.residual_uncertainty_ratio or 0.0
+    if max(0.0, crossed_ratio) + uncertainty + held.unknown_ratio <= limit:
         return Verdict.PASS, [
             Finding(
                 id="bypassed",
@@ -568,7 +614,9 @@ def residual_causes(held: Reconciliation | None) -> list[Finding]:
             kind="cause",
             severity="warning",
             weight=72 - rank,
-            sentence=f"of the ledgers' difference of {held.residual_ratio:+.2%}, "
+            sentence=cause.sentence
+            if cause.id == "foreign-traffic"
+            else f"of the ledgers' difference of {held.residual_ratio:+.2%}, "
             f"{cause.share_ratio:+.2%} may be {cause.id} "
             f"(confidence {cause.confidence_ratio:.0%}): {cause.sentence}",
         )

@@ -20,7 +20,8 @@ from coordinator.core.judge.judge import (
     worse,
 )
 from coordinator.core.judge.limiter import UNKNOWN, Limiter, LimiterName, find_limiter
-from coordinator.core.judge.reconcile import Missing, Neighbour, Reconciliation, reconcile
+from coordinator.core.judge.reconcile import Neighbour, Reconciliation, reconcile
+from coordinator.core.judge.residual_cause import Missing
 from coordinator.core.judge.summary import BurstSummary, RunSummary, Spread
 from coordinator.core.measure.aggregate import (
     figure,
@@ -67,7 +68,13 @@ def summarise_run(
     whole: Reconciliation | None = None
     held: Sequence[Reconciliation | None] = [None] * len(measured)
     if ledger is not None and measured:
-        whole, held = _reconciled(spec, measured, ledger, neighbours)
+        seen = {burst.summary.index for burst in measured}
+        absent_spans = [
+            (burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp())
+            for burst in plan.bursts
+            if burst.index not in seen
+        ]
+        whole, held = _reconciled(spec, measured, ledger, neighbours, absent_spans)
     judged = [
         _judged(spec, burst.summary, part, ledger, limits)
         for burst, part in zip(measured, held, strict=True)
@@ -132,6 +139,7 @@ def _reconciled(
     bursts: Sequence[MeasuredBurst],
     ledger: FirewallLedger,
     neighbours: Sequence[Neighbour],
+    absent: Sequence[tuple[float, float]] = (),
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
     first = next(
         (burst.summary for burst in bursts if not burst.summary.headers_assumed),
@@ -149,6 +157,7 @@ def _reconciled(
         [_missing(burst.summary) for burst in bursts],
         clock_bound_s=max(burst.summary.clock_bound_max_s or 0.0 for burst in bursts),
         neighbours=neighbours,
+        absent=absent,
         bypassed=spec.bypasses_device,
     )
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from coordinator.core.judge.reconcile import Reconciliation, fleet_curve
+from coordinator.core.judge.lag import fleet_curve
+from coordinator.core.judge.reconcile import Reconciliation
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.series import BurstSeries
 from coordinator.views.charts.chart_inputs import RunView

@@ -1,6 +1,6 @@
 """The section that holds the firewall's ledger against the fleet's. Pure."""
 
-from coordinator.core.judge.reconcile import Reconciliation
+from coordinator.core.judge.reconcile import UNSEEN_BY_BYTES, Reconciliation
 from coordinator.core.words import instant, rate, ratio, signed_ratio, size
 from coordinator.views.report.document import Section, Table
 from coordinator.views.report.stored_source import Source
@@ -39,7 +39,7 @@ def reconciliation_section(source: Source) -> Section:
         else "bytes of every bin that the bursts touch, split by overlap"
     )
     lag = (
-        "unknown: the data does not tell; none or the source's hint was used"
+        "unknown: the data does not tell, so there is no residual"
         if held.lag_s is None
         else f"{held.lag_s:.3g} s ± {held.lag_uncertainty_s or 0.0:.2g} s"
     )
@@ -56,12 +56,12 @@ def reconciliation_section(source: Source) -> Section:
             *((_BYPASSED,) if held.bypassed else ()),
             (
                 "The firewall's own bins are shifted by the lag at which the fleet's bytes "
-                "explain them "
-                "best, then both ledgers are compared at the firewall's layer. The residual is "
-                "firewall / expected - 1; a cause is named only where the residual is larger "
-                "than its "
-                "own uncertainty."
+                "explain them best. The level that the firewall shows while no plan sends is "
+                "taken off, and both ledgers are compared at the firewall's layer. The residual "
+                "is firewall / expected - 1; a cause is named only where the residual is larger "
+                "than its own uncertainty."
             ),
+            f"{UNSEEN_BY_BYTES[0].upper()}{UNSEEN_BY_BYTES[1:]}.",
         ),
         facts={
             "source": held.source,
@@ -77,7 +77,7 @@ def reconciliation_section(source: Source) -> Section:
             "residual": _residual(held),
             "allowed": f"± {ratio(source.plan.spec.objective.residual_max_ratio, 1)}",
             "bins not known yet": f"{ratio(held.unknown_ratio)} of the fleet's bytes",
-            "level outside bursts": rate(held.baseline_bits_per_second),
+            "level while no plan sends": _idle(held),
             **({"SNAT ports used, worst": ratio(snat, 0)} if snat is not None else {}),
             **({"the source's notes": "; ".join(ledger.notes)} if ledger.notes else {}),
         },
@@ -125,7 +125,25 @@ def _causes(held: Reconciliation) -> Table:
     )
 
 
+_HOW_IDLE = {
+    "quiet": "seen in bins that no plan covers",
+    "fitted": "fitted beside the fleet's own bytes",
+    "bounded": "no bin is quiet: taken for none, the bound is what the emptiest bin holds",
+}
+
+
+def _idle(held: Reconciliation) -> str:
+    if held.baseline_how is None:
+        return "unknown"
+    level = rate(held.baseline_bits_per_second)
+    unsure = rate(held.baseline_uncertainty_bits_per_second)
+    return f"{level} ± {unsure}, {_HOW_IDLE[held.baseline_how]}; taken off"
+
+
 def _residual(held: Reconciliation) -> str:
     if held.residual_ratio is None:
         return "unknown"
-    return f"{signed_ratio(held.residual_ratio)} ± {ratio(held.residual_uncertainty_ratio)}"
+    if held.residual_low_ratio is None or held.residual_high_ratio is None:
+        return f"{signed_ratio(held.residual_ratio)} ± {ratio(held.residual_uncertainty_ratio)}"
+    ends = f"{signed_ratio(held.residual_low_ratio)} to {signed_ratio(held.residual_high_ratio)}"
+    return f"{signed_ratio(held.residual_ratio)} ({ends} at 95 %)"

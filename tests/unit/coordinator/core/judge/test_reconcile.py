@@ -9,15 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core.judge.reconcile import (
-    Missing,
-    Neighbour,
-    Reconciliation,
-    causes,
-    estimate_lag,
-    fleet_curve,
-    reconcile,
-)
+from coordinator.core.judge.lag import Known, estimate_lag, fleet_curve, readable
+from coordinator.core.judge.reconcile import Neighbour, Reconciliation, reconcile
+from coordinator.core.judge.residual_cause import Missing, causes
 from coordinator.core.measure.completeness import Completeness, State, combine
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.headers import headers
@@ -124,7 +118,11 @@ def test_an_ambiguous_lag_is_not_claimed() -> None:
     inside = replace(
         ledger, start_s=ledger.start_s[flat], end_s=ledger.end_s[flat], bytes=ledger.bytes[flat]
     )
-    assert not estimate_lag(inside, fleet_curve(series)).known
+    spans = [(b.start_s, b.start_s + 280.0, float(b.received_bytes.sum())) for b in series]
+    known = Known(fleet=fleet_curve(series), bursts=spans)
+    assert not estimate_lag(readable(inside), known, grain_s=60).known
+    whole, _ = reconcile(series, inside, HEADERS, [NOBODY])
+    assert whole.residual_ratio is None
 
 
 def test_the_order_of_bursts_is_irrelevant() -> None:

@@ -1,0 +1,115 @@
+"""What a ledger shows of others' steady traffic: its level where no plan sends."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.core.judge.lag import Bins
+from coordinator.core.measure.evidence import Floats
+from coordinator.core.measure.steady import t95
+
+QUIET_BINS_MIN: Final = 3  # under so many the level is fitted beside the fleet's own bytes
+BATCHES_MIN: Final = 4  # stretches of quiet, each as long as a burst, that tell their own scatter
+HUBER_SIGMAS: Final = 1.5  # beyond it a bin's misfit counts as it, not as its square
+HOLDS_RATIO: Final = 1.02  # a steady level is below every bin, but for the bins' own noise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleLevel:
+    """Bytes a second of others, with the half width of a 95 % interval of a burst's mean."""
+
+    bytes_per_s: float
+    half_width: float  # for one burst
+    mean_half_width: float  # for all of the run's bursts together
+    how: Literal["quiet", "fitted", "bounded"]
+
+
+def quiet_bins(
+    start_s: Floats, end_s: Floats, spans: Sequence[tuple[float, float]]
+) -> NDArray[np.bool_]:
+    """Which bins of true time lie clear of every span."""
+    merged: list[list[float]] = []
+    for begin, end in sorted(spans):
+        if merged and begin <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], end)
+        else:
+            merged.append([begin, end])
+    if not merged:
+        return np.ones(len(start_s), np.bool_)
+    edges = np.array(merged)
+    place = np.searchsorted(edges[:, 1], start_s, side="right")
+    following = np.append(edges[:, 0], np.inf)[place]
+    return np.asarray(following >= end_s)
+
+
+def from_quiet(
+    bins: Bins, quiet: NDArray[np.bool_], *, bins_a_burst: int, bursts_count: int
+) -> IdleLevel:
+    """Mean of the quiet bins; how far a burst's own mean may be from it, by the scatter of
+    stretches of quiet as long as a burst (a prediction interval over batch means)."""
+    rates = bins.bytes[quiet] / bins.width_s[quiet]
+    length = max(1, min(bins_a_burst, len(rates) // BATCHES_MIN))
+    batches = len(rates) // length
+    if batches < 2:
+        length, batches = 1, len(rates)
+    means = rates[: batches * length].reshape(batches, length).mean(axis=1)
+    spread = float(means.std(ddof=1)) * t95(batches - 1)
+    return IdleLevel(
+        bytes_per_s=float(rates.mean()),
+        half_width=spread * float(np.sqrt(1 + 1 / batches)),
+        mean_half_width=spread * float(np.sqrt(1 / min(bursts_count, batches) + 1 / batches)),
+        how="quiet",
+    )
+
+
+def from_fit(
+    bins: Bins, fleet: Floats, moved: Floats, lag_uncertainty_s: float
+) -> IdleLevel | None:
+    """The level that is left where bins hold less of the fleet: least squares of the ledger on the
+    fleet's bytes, the bins' widths and what a second of lag moves (``moved``), with Huber's weights
+    (P. J. Huber, Annals of Mathematical Statistics 35, 1964).
+
+    A steady level is neither below zero nor above any bin; where the fit says no more than that,
+    the bounds are the interval. None: there are no bins.
+    """
+    if not len(bins):
+        return None
+    width = bins.width_s
+    most = float((bins.bytes / width).min()) * HOLDS_RATIO
+    bounded = IdleLevel(
+        bytes_per_s=most / 2, half_width=most / 2, mean_half_width=most / 2, how="bounded"
+    )
+    freedom = len(bins) - 3
+    size = bins.bytes + 0.02 * bins.bytes.max()
+    table = np.column_stack((fleet, width, moved)) / size[:, None]
+    if freedom < 1 or not fleet.any() or bins.bytes.max() <= 0:
+        return bounded
+    scales = np.abs(table).max(axis=0)
+    scales[scales == 0] = 1.0
+    target = bins.bytes / size
+    weight, sigma = np.ones(len(bins)), 0.01
+    found, covariance = np.zeros(3), np.zeros((3, 3))
+    for _ in range(5):
+        prior = np.zeros((3, 3))
+        prior[2, 2] = (2 * sigma / max(lag_uncertainty_s, 1e-3) / scales[2]) ** 2
+        scaled = table / scales
+        normal = scaled.T @ (weight[:, None] * scaled) + prior + 1e-12 * np.eye(3)
+        covariance = np.linalg.inv(normal)
+        found = covariance @ (scaled.T @ (weight * target))
+        off = target - scaled @ found
+        sigma = float(np.sqrt((weight * off**2).sum() / freedom)) + 1e-9
+        weight = np.minimum(1.0, HUBER_SIGMAS * sigma / np.maximum(np.abs(off), 1e-12))
+    level = float(found[1] / scales[1])
+    half = t95(freedom) * sigma * float(np.sqrt(covariance[1, 1])) / float(scales[1])
+    low, high = max(0.0, level - half), min(most, level + half)
+    if high <= low:
+        return bounded
+    return IdleLevel(
+        bytes_per_s=(low + high) / 2,
+        half_width=(high - low) / 2,
+        mean_half_width=(high - low) / 2,
+        how="fitted",
+    )
