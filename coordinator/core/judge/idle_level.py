@@ -1,5 +1,6 @@
 """What a ledger shows of others' steady traffic: its level where no plan sends."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -19,11 +20,13 @@ HOLDS_RATIO: Final = 1.02  # a steady level is below every bin, but for the bins
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleLevel:
-    """Bytes a second of others, with the half width of a 95 % interval of a burst's mean."""
+    """Bytes a second of others, and how far below and above it a burst's mean may lie (95 %)."""
 
     bytes_per_s: float
-    half_width: float  # for one burst
-    mean_half_width: float  # for all of the run's bursts together
+    below: float  # for one burst
+    above: float
+    mean_below: float  # for all of the run's bursts together
+    mean_above: float
     how: Literal["quiet", "fitted", "bounded"]
 
 
@@ -57,10 +60,14 @@ def from_quiet(
         length, batches = 1, len(rates)
     means = rates[: batches * length].reshape(batches, length).mean(axis=1)
     spread = float(means.std(ddof=1)) * t95(batches - 1)
+    one = spread * float(np.sqrt(1 + 1 / batches))
+    mean = spread * float(np.sqrt(1 / min(bursts_count, batches) + 1 / batches))
     return IdleLevel(
         bytes_per_s=float(rates.mean()),
-        half_width=spread * float(np.sqrt(1 + 1 / batches)),
-        mean_half_width=spread * float(np.sqrt(1 / min(bursts_count, batches) + 1 / batches)),
+        below=one,
+        above=one,
+        mean_below=mean,
+        mean_above=mean,
         how="quiet",
     )
 
@@ -72,44 +79,53 @@ def from_fit(
     fleet's bytes, the bins' widths and what a second of lag moves (``moved``), with Huber's weights
     (P. J. Huber, Annals of Mathematical Statistics 35, 1964).
 
-    A steady level is neither below zero nor above any bin; where the fit says no more than that,
-    the bounds are the interval. None: there are no bins.
+    ``bins`` are the quiet ones too, which are too few to be believed: a steady level is neither
+    below zero nor above any bin. Where the fit of the others says no more than that, it is taken
+    for none, and the bounds are the interval. None: there are no bins.
     """
     if not len(bins):
         return None
-    width = bins.width_s
-    most = float((bins.bytes / width).min()) * HOLDS_RATIO
-    bounded = IdleLevel(
-        bytes_per_s=most / 2, half_width=most / 2, mean_half_width=most / 2, how="bounded"
+    most = float((bins.bytes / bins.width_s).min()) * HOLDS_RATIO
+    busy = fleet > 0
+    found = _fitted(bins.pick(busy), fleet[busy], moved[busy], lag_uncertainty_s)
+    level, half = found or (0.0, math.inf)
+    low, high = min(max(0.0, level - half), most), min(most, max(0.0, level + half))
+    if low <= 0 or high <= low:
+        low, level = 0.0, 0.0
+    level = min(level, most)
+    return IdleLevel(
+        bytes_per_s=level,
+        below=level - low,
+        above=high - level,
+        mean_below=level - low,
+        mean_above=high - level,
+        how="fitted" if level > 0 else "bounded",
     )
+
+
+def _fitted(
+    bins: Bins, fleet: Floats, moved: Floats, lag_uncertainty_s: float
+) -> tuple[float, float] | None:
+    """The level and half of its interval; None: too few bins."""
     freedom = len(bins) - 3
+    if freedom < 1 or bins.bytes.max() <= 0:
+        return None
     size = bins.bytes + 0.02 * bins.bytes.max()
-    table = np.column_stack((fleet, width, moved)) / size[:, None]
-    if freedom < 1 or not fleet.any() or bins.bytes.max() <= 0:
-        return bounded
+    table = np.column_stack((fleet, bins.width_s, moved)) / size[:, None]
     scales = np.abs(table).max(axis=0)
     scales[scales == 0] = 1.0
-    target = bins.bytes / size
+    scaled, target = table / scales, bins.bytes / size
     weight, sigma = np.ones(len(bins)), 0.01
     found, covariance = np.zeros(3), np.zeros((3, 3))
     for _ in range(5):
         prior = np.zeros((3, 3))
         prior[2, 2] = (2 * sigma / max(lag_uncertainty_s, 1e-3) / scales[2]) ** 2
-        scaled = table / scales
         normal = scaled.T @ (weight[:, None] * scaled) + prior + 1e-12 * np.eye(3)
         covariance = np.linalg.inv(normal)
         found = covariance @ (scaled.T @ (weight * target))
         off = target - scaled @ found
         sigma = float(np.sqrt((weight * off**2).sum() / freedom)) + 1e-9
         weight = np.minimum(1.0, HUBER_SIGMAS * sigma / np.maximum(np.abs(off), 1e-12))
-    level = float(found[1] / scales[1])
-    half = t95(freedom) * sigma * float(np.sqrt(covariance[1, 1])) / float(scales[1])
-    low, high = max(0.0, level - half), min(most, level + half)
-    if high <= low:
-        return bounded
-    return IdleLevel(
-        bytes_per_s=(low + high) / 2,
-        half_width=(high - low) / 2,
-        mean_half_width=(high - low) / 2,
-        how="fitted",
-    )
+    scale = float(scales[1])
+    half = t95(freedom) * sigma * math.sqrt(float(covariance[1, 1])) / scale
+    return float(found[1]) / scale, half

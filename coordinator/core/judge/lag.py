@@ -41,7 +41,7 @@ PERIODIC_BURSTS_MIN: Final = 4  # bursts that may be taken for their neighbours
 PERIODS_MAX: Final = 12  # periods off that are looked at
 ALIKE_COUNT: Final = 41  # trial lags round the best
 NEAR_BINS: Final = 1.25  # lags no farther apart may be one plateau: a burst inside one bin
-SHARP_RATIO: Final = 0.25  # of a bin: lags so near that the best of them is meant
+SHARP_RATIO: Final = 0.05  # of a bin: lags so near that the best of them is meant
 PLATEAU_S: Final = 2.0  # s to either side that fit alike: a plateau, on which a hint decides
 MARGIN_S: Final = 2.0
 DRIFT_RATIO: Final = 0.03  # of a burst's bytes: what its own lag must explain to show a drift
@@ -201,7 +201,7 @@ def estimate_lag(bins: Bins, known: Known, *, grain_s: float, hint_s: float | No
         return nothing
     low_s, high_s, wide = _alike(bins, known, found, grain_s)
     middle_s, half_s = (low_s + high_s) / 2, (high_s - low_s) / 2
-    if half_s <= SHARP_RATIO * grain_s:
+    if half_s <= max(FLOOR_S, SHARP_RATIO * grain_s):
         middle_s = _sharpened(bins, known, found, middle_s, max(half_s, 0.2))
     if half_s > PLATEAU_S and hint_s is not None and low_s <= hint_s <= high_s:
         middle_s, half_s = hint_s, max(hint_s - low_s, high_s - hint_s)
@@ -248,7 +248,7 @@ def _search(bins: Bins, known: Known, grain_s: float) -> tuple[_Trial, bool]:
     side[~np.isfinite(side)] = np.nan
     depth = (loss[minima] + np.nanmin(side, axis=0) - (np.nanmax(side, axis=0) - loss[minima])) / 2
     minima = minima[np.argsort(depth, kind="stable")][:MINIMA_MAX]
-    found = _refined(coarse[minima], step, few, known)
+    found = _refined(coarse[minima].astype(np.float64), step, few, known)
     best = min(found, key=lambda trial: trial.loss)
     # Of many bursts a first search sees little but how well their period fits.
     every_s = _period_s(known)

@@ -65,7 +65,7 @@ FITTED_BURSTS_MIN: Final = 3  # bursts from which an unknown layer's overhead is
 NOISE_ASSUMED_RATIO: Final = 0.02  # 95 % half width of one bin where too few tell
 NOISE_LEAST_RATIO: Final = 0.3  # of independent bins' scatter: what bins that trade bytes keep
 ABSENT_RATIO: Final = 0.5  # so little at every lag needs no lag to be told
-SURER_RATIO: Final = 0.5  # of the bytes' uncertainty: below it the rate of full bins speaks
+SURER_RATIO: Final = 0.7  # of the bytes' uncertainty: below it the rate of full bins speaks
 MARGIN_S: Final = 2.0  # s round a burst, beyond the lag's uncertainty: queues, stray starts
 UNSEEN_MARGIN_S: Final = 5.0  # and round a burst with pairs that nobody saw
 FREE_FACTOR: Final = 1.5  # of a seen pair's rate: what an unseen one may have sent
@@ -106,10 +106,13 @@ class Reconciliation(Message):
     expected_bytes: float | None = None  # fleet payload x overhead over the same bins
     residual_ratio: float | None = None  # firewall / expected - 1, the idle level taken off;
     # bypassed: firewall / what would be expected of a run that crosses it
-    residual_uncertainty_ratio: float | None = None  # half of its 95 % interval
+    residual_uncertainty_ratio: float | None = None  # from it to the farther end of its interval
+    residual_low_ratio: float | None = None  # 95 % interval
+    residual_high_ratio: float | None = None
     unknown_ratio: float = 0.0  # part of the fleet's bytes in bins that the ledger does not know
     baseline_bits_per_second: float | None = None  # ledger's level where no plan sends
-    baseline_uncertainty_bits_per_second: float | None = None  # half of its 95 % interval
+    baseline_uncertainty_bits_per_second: float | None = None  # to the farther end of its 95 %
+    # interval, for a burst's mean
     baseline_how: Literal["quiet", "fitted", "bounded"] | None = None  # from bins that no plan
     # covers; beside the fleet's bytes; only known to be no more than any bin holds
     full_bins_count: int = 0
@@ -652,7 +655,7 @@ def _account(
         "unknown_ratio": figure(max(0.0, unknown)) or 0.0,
         "baseline_bits_per_second": None if idle is None else figure(level * 8),
         "baseline_uncertainty_bits_per_second": (
-            None if idle is None else figure(idle.half_width * 8)
+            None if idle is None else figure(max(idle.below, idle.above) * 8)
         ),
         "baseline_how": None if idle is None else idle.how,
         "full_bins_count": full,
@@ -663,8 +666,8 @@ def _account(
     }
     if share.fleet_bytes <= 0 or share.bins_count == 0 or idle is None:
         return Reconciliation.model_validate(base)
-    idle_half = idle.mean_half_width if whole else idle.half_width
-    found, *surer = _comparisons(held, share, level, idle_half, scatter_ratio)
+    below, above = (idle.mean_below, idle.mean_above) if whole else (idle.below, idle.above)
+    found, *surer = _comparisons(held, share, level, (below, above), scatter_ratio)
     for other in surer:
         if other.uncertainty_ratio < SURER_RATIO * found.uncertainty_ratio:
             found = other
@@ -680,11 +683,7 @@ def _account(
         rates = np.zeros(0)
         net = (share.ledger_bytes - level * share.width_s) / share.fleet_bytes
         rate = share.fleet_bytes_per_s * 8 * net + level * 8
-    between = found.uncertainty_ratio
-    if not whole and overhead.between_ratio < overhead.uncertainty_ratio:
-        between = math.sqrt(
-            max(0.0, between**2 - overhead.uncertainty_ratio**2 + overhead.between_ratio**2)
-        )
+    between = found.uncertainty_ratio if whole else found.between_ratio
     return Reconciliation.model_validate(
         base
         | {
@@ -695,6 +694,8 @@ def _account(
             "expected_bytes": figure(found.fleet_bytes * overhead.ratio),
             "residual_ratio": figure(found.residual_ratio),
             "residual_uncertainty_ratio": figure(found.uncertainty_ratio),
+            "residual_low_ratio": figure(found.residual_ratio - found.below_ratio),
+            "residual_high_ratio": figure(found.residual_ratio + found.above_ratio),
             "ledger_cov_ratio": (
                 figure(float(rates.std(ddof=1) / rates.mean()))
                 if full >= FULL_BINS_MIN and rates.mean() > 0
@@ -706,7 +707,7 @@ def _account(
                 found.residual_ratio,
                 between,
                 missing=missing,
-                foreign_ratio=_foreign_ratio(idle, idle_half, share.width_s / expected),
+                foreign_ratio=_foreign_ratio(idle, below, share.width_s / expected),
                 foreign_bits_per_second=level * 8,
                 unknown_ratio=max(0.0, unknown),
                 doubt_factor=doubt_factor,
@@ -715,9 +716,9 @@ def _account(
     )
 
 
-def _foreign_ratio(idle: IdleLevel, half_width: float, s_per_byte: float) -> float | None:
+def _foreign_ratio(idle: IdleLevel, below: float, s_per_byte: float) -> float | None:
     """Others' steady traffic in parts of the expected bytes; None: it may be none."""
-    sure = idle.how != "bounded" and idle.bytes_per_s > half_width
+    sure = idle.how != "bounded" and idle.bytes_per_s > below
     return idle.bytes_per_s * s_per_byte if sure else None
 
 
@@ -727,11 +728,21 @@ class _Comparison:
     ledger_bytes: float  # without the idle level
     fleet_bytes: float
     residual_ratio: float
-    uncertainty_ratio: float
+    below_ratio: float  # from it to the ends of its 95 % interval
+    above_ratio: float
+    between_ratio: float  # without what all bursts of the run share
+
+    @property
+    def uncertainty_ratio(self) -> float:
+        return max(self.below_ratio, self.above_ratio)
 
 
 def _comparisons(
-    held: _Held, share: _Share, level: float, idle_half: float, scatter_ratio: float
+    held: _Held,
+    share: _Share,
+    level: float,
+    idle_ends: tuple[float, float],
+    scatter_ratio: float,
 ) -> list[_Comparison]:
     """The ways to hold the bytes together.
 
@@ -762,27 +773,31 @@ def _comparisons(
         if math.isnan(noise):
             noise = NOISE_ASSUMED_RATIO / math.sqrt(max(1, share.bins_count))
         unsure = math.hypot(
-            overhead.uncertainty_ratio,
             noise,
             held.clock_bound_s / max(1.0, width),
             0.0 if rate else share.unsure_ratio(level),
             0.0 if rate else share.unseen_bytes / share.fleet_bytes,
             0.0 if rate else half_tail,
         )
-        if held.bypassed:
-            unsure *= min(1.0, abs(crossed))
-        unsure = math.hypot(
-            unsure,
-            idle_half * width / expected,
-            BESIDE_RATIO * share.beside_bytes / share.fleet_bytes,
-        )
+        shrinks = min(1.0, abs(crossed)) if held.bypassed else 1.0
+        beside = BESIDE_RATIO * share.beside_bytes / share.fleet_bytes
+        common = math.hypot(unsure, overhead.uncertainty_ratio) * shrinks
+        idle_below, idle_above = (each * width / expected for each in idle_ends)
+        shared = held.idle is not None and held.idle.how != "quiet"
         found.append(
             _Comparison(
                 basis="rate" if rate else "bytes",
                 ledger_bytes=float(net.sum()),
                 fleet_bytes=fleet,
                 residual_ratio=crossed if held.bypassed else crossed - 1,
-                uncertainty_ratio=unsure,
+                below_ratio=math.hypot(common, idle_above, beside),
+                above_ratio=math.hypot(common, idle_below, beside),
+                between_ratio=math.hypot(
+                    unsure,
+                    overhead.between_ratio,
+                    0.0 if shared else max(idle_below, idle_above),
+                    beside,
+                ),
             )
         )
     return found
