@@ -253,7 +253,7 @@ def _search(bins: Bins, known: Known, grain_s: float) -> tuple[_Trial, bool]:
     # Of many bursts a first search sees little but how well their period fits.
     every_s = _period_s(known)
     if every_s:
-        places = best.lag_s + every_s * np.arange(-PERIODS_MAX, PERIODS_MAX + 1)
+        places = best.lag_s + every_s * np.arange(-PERIODS_MAX, PERIODS_MAX + 1, dtype=np.float64)
         places = places[(places >= LAG_MIN_S) & (places <= LAG_MAX_S)]
         found += _refined(places, step / 4, few, known)
     best = min(found, key=lambda trial: trial.loss)

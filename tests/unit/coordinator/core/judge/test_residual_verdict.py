@@ -1,0 +1,75 @@
+"""What the ledgers' difference does to a verdict: its interval is judged, not its middle."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.reconcile import UNSEEN_BY_BYTES
+from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.judge.summary import RunSummary
+from coordinator.core.measure.evidence import FirewallLedger
+from tests.planted import measure
+from tests.synthetic import Fleet, Plant, fleet
+
+PLANT = Plant(pairs=6, bursts=3, burst_s=60, period_s=150, grain_s=10, lag_s=30, noise=0.01)
+
+
+def made() -> tuple[Fleet, FirewallLedger]:
+    built = fleet(PLANT, target_bits_per_second=30e9)
+    assert built.ledger is not None
+    return built, built.ledger
+
+
+def judged(built: Fleet, ledger: FirewallLedger) -> RunSummary:
+    return summarise_run(built.plan, measure(built), ledger, built.now)
+
+
+def test_a_sound_run_says_what_bytes_cannot_show() -> None:
+    built, ledger = made()
+    summary = judged(built, ledger)
+    assert summary.verdict is Verdict.PASS
+    (said,) = [finding for finding in summary.findings if finding.id == "reconciled"]
+    assert said.next_step == UNSEEN_BY_BYTES
+
+
+@pytest.mark.parametrize("share", [0.1, 0.35, 0.6])
+def test_a_bypass_that_foreign_traffic_makes_up_for_is_no_pass(share: float) -> None:
+    built, ledger = made()
+    busy = np.median(ledger.bytes[ledger.bytes > 0.9 * ledger.bytes.max()])
+    hidden = replace(ledger, bytes=ledger.bytes * (1 - share) + share * busy)
+    summary = judged(built, hidden)
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    assert {finding.id for finding in summary.findings} >= {"residual", "foreign-traffic", "bypass"}
+
+
+def test_an_interval_that_reaches_over_the_limit_is_no_pass() -> None:
+    """Others' traffic comes and goes: the middle agrees, and nobody can say that it means much."""
+    built, ledger = made()
+    rng = np.random.default_rng(1)
+    bursty = np.repeat(rng.random(len(ledger) // 6 + 1) < 0.5, 6)[: len(ledger)]
+    foreign = 0.2 * ledger.bytes.max() * bursty
+    summary = judged(built, replace(ledger, bytes=ledger.bytes + foreign))
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    assert "residual" in {finding.id for finding in summary.findings}
+
+
+def test_a_lag_that_nobody_can_tell_is_no_pass() -> None:
+    built, ledger = made()
+    steady = np.full(len(ledger), float(np.median(ledger.bytes)) + 1e9)
+    summary = judged(built, replace(ledger, bytes=steady))
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    held = summary.reconciliation
+    assert held is not None
+    assert held.lag_s is None
+
+
+@pytest.mark.parametrize("odd", [-1.0, np.inf])
+def test_what_cannot_be_true_of_a_ledger_is_no_pass(odd: float) -> None:
+    built, ledger = made()
+    told = ledger.bytes.copy()
+    told[3] = odd
+    summary = judged(built, replace(ledger, bytes=told))
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    assert "ledger-untrue" in {finding.id for finding in summary.findings}
