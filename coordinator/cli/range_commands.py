@@ -294,6 +294,10 @@ def _check(directory: Path, given: Sequence[str]) -> None:
             sizes=ask_az("vm", "list-skus", *place, "--resource-type", "virtualMachines"),
         )
     )
+    if (plan := told["image_plan"]) and not ask_az("vm", "image", "terms", "show", *plan)[
+        "accepted"
+    ]:
+        short.append(f"the image's legal terms: az vm image terms accept {' '.join(plan)}")
     for line in short:
         typer.echo(f"short: {line}")
     if short:
@@ -364,6 +368,10 @@ class Remains:
         """Ids of resources and names of groups."""
         resources, groups = (ask_az(*argv[1:]) for argv in (self._listing, self._groups))
         try:
+            # What is deleted by it must carry the tag, whatever a list was filtered by.
+            for each in (*resources, *groups):
+                if each["tags"]["broadside"] != self.name:
+                    stop(f"az lists {each['id']}, which is not {self.name}'s", Exit.CANNOT_RUN)
             return [str(each["id"]) for each in resources], [str(each["name"]) for each in groups]
         except (KeyError, TypeError):
             stop("az answered something else than a list; nothing is proven", Exit.CANNOT_RUN)

@@ -50,6 +50,7 @@ locals {
     appliance              = var.appliance
     firewall_tier          = var.firewall_tier
     bastion                = var.bastion_enabled
+    image_plan             = try(var.nva.marketplace, false) ? ["--publisher", var.nva.publisher, "--offer", var.nva.offer, "--plan", var.nva.sku] : []
     public_addresses_count = (var.appliance == "azure-firewall" ? (var.firewall_tier == "Basic" ? 2 : 1) : 0) + (var.bastion_enabled ? 1 : 0) + (local.own_hub ? 1 : 0) + (local.own_spokes && !var.private_endpoints ? 2 : 0)
   }
 }

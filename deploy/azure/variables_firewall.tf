@@ -103,7 +103,7 @@ variable "nva" {
     version         = optional(string, "latest")
     size            = optional(string, "Standard_D16_v4")
     instances       = optional(number, 2)
-    marketplace     = optional(bool, true) # the image has a plan whose terms must be accepted
+    marketplace     = optional(bool, true) # the image has a plan; accept its terms once: az vm image terms accept
     probe_port      = optional(number, 22)
     custom_data     = optional(string) # the vendor's bootstrap, as plain text; no secrets
     admin_user_name = optional(string, "rangeadmin")

@@ -18,6 +18,8 @@ from deploy.rehearsal.cases import (
     parked,
     variants,
 )
+from deploy.rehearsal.day_one import follow
+from deploy.rehearsal.platform import plant_locked_hub
 from deploy.rehearsal.stage import Missing, Stage, Tools, find_tools, set_stage
 
 PASSED, FAULTY, CANNOT_RUN = 0, 1, 4
@@ -34,9 +36,16 @@ def plays(arguments: argparse.Namespace) -> Iterator[tuple[str, Callable[[Stage]
     for case in all_:
         yield case.name, lambda stage, case=case: live(stage, case)  # type: ignore[misc]
     small = next(case for case in all_ if case.name == "scale-180g")
+    yield "day-one", lambda stage: follow(stage, "From an empty subscription")
+    yield "day-one-existing", day_one_existing
     yield "parked", lambda stage: parked(stage, small)
     yield "failing", lambda stage: failed_up(stage, small)
     yield "killed", lambda stage: killed(stage, small, arguments.kills, arguments.seed)
+
+
+def day_one_existing(stage: Stage) -> Report:
+    plant_locked_hub(stage)
+    return follow(stage, "From a production firewall")
 
 
 def play(name: str, act: Callable[[Stage], Report], tools: Tools, keep: Path | None) -> bool:

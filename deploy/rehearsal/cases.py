@@ -2,13 +2,14 @@
 
 import json
 import random
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from deploy.rehearsal import platform
+from deploy.rehearsal import platform, whole
 from deploy.rehearsal.stage import AZURE, Done, Stage
 
 
@@ -146,7 +147,8 @@ def is_private(stage: Stage) -> None:
 def must(done: Done, step: str, code: int = 0) -> Done:
     """The command, if it ended as it must; raises :class:`Fault`."""
     if done.returncode != code:
-        told = "\n".join(done.output.splitlines()[-40:])
+        errors = re.findall(r"^\W*Error: .*(?:\n.*){0,5}", done.output, re.MULTILINE)
+        told = "\n".join(errors[:6] or done.output.splitlines()[-40:])
         raise Fault(f"{step}: ended with {done.returncode}, not {code}\n{told}")
     return done
 
@@ -164,6 +166,8 @@ def live(stage: Stage, case: Case) -> Report:
     before = stage.subscription.snapshot()
     step("up", stage.broadside("up", *case.words, "--yes"))
     report.resources_count = len(stage.subscription.snapshot()) - len(before)
+    if wanted := list(whole.wants(stage, set(before))):
+        raise Fault("\n".join(wanted))
     step("plan", plan_again(stage, case))
     step("scale", stage.broadside("scale", str(case.instances)))
     _is_scaled(stage, case.instances)

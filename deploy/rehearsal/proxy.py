@@ -173,11 +173,11 @@ def _sign_in(path: str) -> dict[str, Any]:
 
 
 @contextmanager
-def serving(subscription: Subscription, certificates: Path) -> Iterator[str]:
-    """The proxy's address, while it serves a subscription."""
+def serving(data: DataPlane, certificates: Path) -> Iterator[str]:
+    """The proxy's address, while it serves a subscription and its blobs."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificates / "cert.pem", certificates / "key.pem")
-    told = {"subscription": subscription, "tls": tls, "data": DataPlane(subscription=subscription)}
+    told = {"subscription": data.subscription, "tls": tls, "data": data}
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), told))
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from deploy.rehearsal.computed import TENANT
+from deploy.rehearsal.data_plane import DataPlane
 from deploy.rehearsal.proxy import APPLICATION, make_authority, serving
 from deploy.rehearsal.published import Published
 from deploy.rehearsal.subscription import SUBSCRIPTION, Subscription
@@ -101,9 +102,13 @@ class Stage:
     """One copy of the range's files, one subscription, and commands between them."""
 
     folder: Path
-    subscription: Subscription
+    data: DataPlane
     environment: dict[str, str]
     log: list[Done] = field(default_factory=list)
+
+    @property
+    def subscription(self) -> Subscription:
+        return self.data.subscription
 
     @property
     def directory(self) -> Path:
@@ -120,12 +125,14 @@ class Stage:
     def az(self, *words: str) -> Done:
         return self.run(["az", *words])
 
-    def run(self, argv: Sequence[str], *, kill_after_s: float | None = None) -> Done:
+    def run(
+        self, argv: Sequence[str], *, kill_after_s: float | None = None, cwd: Path = ROOT
+    ) -> Done:
         """Run a command to its end, or kill it with all that it started."""
         began_s = time.monotonic()
         with tempfile.TemporaryFile("w+") as output:
             process = subprocess.Popen(
-                argv, cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stdout=output,
+                argv, cwd=cwd, env=self.environment, stdin=subprocess.DEVNULL, stdout=output,
                 stderr=subprocess.STDOUT, text=True, start_new_session=True,
             )  # fmt: skip
             try:
@@ -144,9 +151,7 @@ class Stage:
 
 
 @contextmanager
-def set_stage(
-    tools: Tools, folder: Path, subscription: Subscription | None = None
-) -> Iterator[Stage]:
+def set_stage(tools: Tools, folder: Path) -> Iterator[Stage]:
     """Copy the range's files, serve a subscription, sign az in."""
     shutil.copytree(
         AZURE, folder / "azure",
@@ -155,11 +160,11 @@ def set_stage(
     (folder / "azure" / "terraform.tfvars").write_text(VALUES)
     (folder / "azure" / "bundle.tar.gz").write_bytes(os.urandom(200_000))
     authority = make_authority(folder / "certificates")
-    subscription = subscription or Subscription(published=Published(folder=tools.types))
-    with serving(subscription, folder / "certificates") as proxy:
+    data = DataPlane(subscription=Subscription(published=Published(folder=tools.types)))
+    with serving(data, folder / "certificates") as proxy:
         stage = Stage(
             folder=folder,
-            subscription=subscription,
+            data=data,
             environment=_environment(tools, folder, proxy, authority),
         )
         words = ["login", "--service-principal", "-u", APPLICATION, "-p", "x", "--tenant", TENANT]

@@ -449,7 +449,8 @@ class Subscription:
             case ["", "providers", "microsoft.compute", "skus"]:
                 return {"value": _skus(query)}
             case ["", "resourcegroups"]:
-                return {"value": self._listed(rf"{BASE}/resourcegroups/[^/]+")}
+                groups = self._listed(rf"{BASE}/resourcegroups/[^/]+")
+                return {"value": [each for each in groups if _has_tag(each, query)]}
             case ["", "resources"] | ["", "resourcegroups", _, "resources"]:
                 return {"value": self._resources(low.removesuffix("/resources"), query)}
             case ["", "providers", "microsoft.authorization", "roledefinitions", name]:
@@ -496,7 +497,7 @@ class Subscription:
 
     def _resources(self, scope: str, query: Mapping[str, list[str]]) -> list[Resource]:
         said = (query.get("$filter") or [""])[0]
-        tag = re.search(r"tagname eq '([^']+)' and tagvalue eq '([^']+)'", said, re.IGNORECASE)
+        kind = re.search(r"resourcetype eq '([^']+)'", said, re.IGNORECASE)
         return [
             self._shown(each)
             for key, each in self.store.items()
@@ -505,7 +506,8 @@ class Subscription:
             and "/providers/microsoft.authorization/" not in key
             and "/microsoft.resources/deployments" not in key
             and len(named(each["id"])[1]) == 1
-            and (tag is None or (each.get("tags") or {}).get(tag[1]) == tag[2])
+            and (kind is None or each["type"].lower() == kind[1].lower())
+            and _has_tag(each, query)
         ]
 
     def _provider(self, namespace: str) -> Resource:
@@ -595,6 +597,13 @@ def _merged(before: Resource | None, body: Resource, *, patch: bool) -> Resource
     told |= {key: kept[key] for key in _KEPT if key in kept and key not in told}
     me |= {key: value for key, value in before.items() if key.startswith("_")}
     return me
+
+
+def _has_tag(each: Resource, query: Mapping[str, list[str]]) -> bool:
+    """Whether a resource has the tag that a list is filtered by; true where it is not."""
+    said = (query.get("$filter") or [""])[0]
+    tag = re.search(r"tagname eq '([^']+)' and tagvalue eq '([^']+)'", said, re.IGNORECASE)
+    return tag is None or (each.get("tags") or {}).get(tag[1]) == tag[2]
 
 
 def _vcpus(each: Resource) -> int:

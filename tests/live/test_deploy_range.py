@@ -33,6 +33,7 @@ NEEDS = {
     "appliance": "azure-firewall",
     "firewall_tier": "Premium",
     "bastion": True,
+    "image_plan": [],
     "public_addresses_count": 5,
 }
 PLACE = f"--resource-group night --subscription {OUTPUTS['subscription_id']}"
@@ -58,6 +59,7 @@ case "$(basename "$0") $*" in
 "az account list-locations"*) echo '[{"name": "eastus"}]' ;;
 "az vm list-usage"*) cat "$STUB/compute" ;;
 "az network list-usages"*) echo '[]' ;;
+"az vm image terms show"*) echo '{"accepted": false}' ;;
 "az vm list-skus"*) cat "$STUB/sizes" ;;
 *" destroy "*) [ ! -f "$STUB/destroy_fails" ] || { rm -f "$STUB/destroy_fails"; exit 9; } ;;
 *" apply "*)
@@ -174,11 +176,13 @@ def test_down_proves_that_nothing_is_left(stubs: Stubs) -> None:
     assert "no resource has the tag broadside=night" in done.stdout
 
 
-LEFT = [{"id": "/subscriptions/0/x/disk", "type": "Microsoft.Compute/disks"}]
+TAGS = {"broadside": "night"}
+LEFT = [{"id": "/subscriptions/0/x/disk", "type": "Microsoft.Compute/disks", "tags": TAGS}]
+LEFT_GROUP = {"id": "/subscriptions/0/resourceGroups/night", "name": "night", "tags": TAGS}
 
 
 def test_down_ends_with_1_and_names_what_is_left(stubs: Stubs) -> None:
-    stubs.answer(resources=LEFT, groups=[{"name": "night"}], stays=True)
+    stubs.answer(resources=LEFT, groups=[LEFT_GROUP], stays=True)
     done = stubs.run("down", "--yes", "--patience-s", "0")
     assert done.returncode == 1
     assert "left: /subscriptions/0/x/disk\n" in done.stdout
@@ -205,12 +209,21 @@ def test_what_fails_is_not_called_down(stubs: Stubs) -> None:
 def test_down_deletes_by_the_tag_what_holds_terraform_up(stubs: Stubs) -> None:
     """An `up` that was killed leaves what no state knows, in networks that it holds in place."""
     (stubs.folder / "destroy_fails").write_text("")
-    stubs.answer(resources=LEFT, groups=[{"name": "night"}])
+    stubs.answer(resources=LEFT, groups=[LEFT_GROUP])
     done = stubs.run("down", "--yes")
     assert done.returncode == 0, done.stderr
     delete = f"az group delete --name night --subscription {OUTPUTS['subscription_id']} --yes"
     assert stubs.calls() == [DESTROY, LISTING, GROUPS, delete, DESTROY, LISTING, GROUPS]
     assert f"left behind: {LEFT[0]['id']}" in done.stderr
+
+
+def test_down_deletes_nothing_that_carries_another_tag(stubs: Stubs) -> None:
+    """Whatever az was asked to filter by."""
+    stubs.answer(resources=[LEFT[0] | {"tags": {"broadside": "theirs"}}])
+    done = stubs.run("down", "--yes")
+    assert done.returncode == 4
+    assert "is not night's" in done.stderr
+    assert stubs.calls() == [DESTROY, LISTING, GROUPS]
 
 
 def test_in_somebody_elses_group_down_deletes_what_has_the_tag_and_no_more(stubs: Stubs) -> None:
@@ -352,6 +365,10 @@ def test_a_check_knows_sizes_that_are_closed_or_not_offered(stubs: Stubs) -> Non
         "3 to be asked for",
     ):
         assert words in done.stdout + done.stderr
+    plan = ["--publisher", "cisco", "--offer", "c8000v", "--plan", "byol"]
+    stubs.answer(sizes=SIZES, needs=json.dumps(NEEDS | {"image_plan": plan}))
+    told = stubs.run("up", "--check").stdout
+    assert "az vm image terms accept --publisher cisco --offer c8000v --plan byol" in told
     stubs.answer(needs=json.dumps(NEEDS | {"location": "westmars"}))
     assert "no region of this subscription" in stubs.run("up", "--check").stdout
 

@@ -3,6 +3,8 @@
 # "vmseries-flex", sku "byol". Its own configuration (interfaces, routes, what it allows, its licence)
 # is the vendor's business: `custom_data` carries the bootstrap. List what there is:
 #   az vm image list --publisher cisco --offer cisco-c8000v-byol --all --output table
+# Accept the image's legal terms once in the subscription, which `up --check` looks for:
+#   az vm image terms accept --publisher cisco --offer cisco-c8000v-byol --plan 17_15_01a-byol
 appliance = "nva"
 nva = {
   publisher   = "cisco"

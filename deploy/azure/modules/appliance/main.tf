@@ -1,14 +1,8 @@
 # Any other appliance: VMs of a marketplace image behind an internal load balancer whose one rule
 # takes every port and protocol (HA ports), so that its front end can be a next hop. One arm: one
-# interface a VM, which forwards. What the appliance allows is its own configuration.
-
-resource "azurerm_marketplace_agreement" "this" {
-  count = var.image.marketplace ? 1 : 0
-
-  publisher = var.image.publisher
-  offer     = var.image.offer
-  plan      = var.image.sku
-}
+# interface a VM, which forwards. What the appliance allows is its own configuration. The image's legal
+# terms are accepted once a subscription by a person (`up --check` says how): a resource of them fails
+# where they were accepted before, and its destroy takes them back from everybody.
 
 resource "azurerm_lb" "this" {
   name                = "${var.names.lbi}-appliance"
@@ -110,10 +104,10 @@ resource "azurerm_linux_virtual_machine" "this" {
   }
 
   dynamic "plan" {
-    for_each = azurerm_marketplace_agreement.this
+    for_each = var.image.marketplace ? [var.image] : []
 
     content {
-      name      = plan.value.plan
+      name      = plan.value.sku
       product   = plan.value.offer
       publisher = plan.value.publisher
     }

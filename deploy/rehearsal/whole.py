@@ -1,0 +1,146 @@
+"""Whether a range that Azure took would also work: paths, ways out, rights, the package."""
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import yaml
+
+from deploy.rehearsal.stage import Stage
+from deploy.rehearsal.subscription import ROLES
+
+RIGHTS: Final = {  # by identity: role, and the last word of its scope; more is a fault too
+    "clients": {
+        ("Storage Blob Data Reader", "agent"),
+        ("Storage Table Data Reader", "control"),
+        ("Storage Table Data Contributor", "results"),
+        ("Azure Service Bus Data Receiver", "jobs"),
+    },
+    "servers": {
+        ("Storage Blob Data Reader", "agent"),
+        ("Storage Table Data Reader", "control"),
+        ("Storage Table Data Contributor", "results"),
+    },
+    "coordinator": {
+        ("Storage Blob Data Reader", "agent"),
+        ("Storage Table Data Contributor", "control"),
+        ("Storage Table Data Contributor", "results"),
+        ("Storage Table Data Contributor", "private"),
+        ("Azure Service Bus Data Receiver", "jobs"),
+        ("Azure Service Bus Data Sender", "jobs"),
+    },
+}
+
+
+def wants(stage: Stage, before: set[str]) -> Iterator[str]:
+    """What the range that stands lacks; ``before``: ids of what is not the range's."""
+    mine = {key: each for key, each in stage.subscription.store.items() if each["id"] not in before}
+    yield from _peerings(mine)
+    yield from _subnets(stage, mine)
+    yield from _rights(mine)
+    yield from _machines(stage, mine)
+    yield from _tags(mine)
+
+
+def _of(mine: dict[str, Any], kind: str) -> list[Any]:
+    return [each for each in mine.values() if each["type"].lower().endswith("/" + kind)]
+
+
+def _peerings(mine: dict[str, Any]) -> Iterator[str]:
+    for each in _of(mine, "virtualnetworkpeerings"):
+        told = each["properties"]
+        is_theirs = told["remoteVirtualNetwork"]["id"].lower() not in mine
+        if told["peeringState"] != "Connected" and not is_theirs:  # whose half is proposed
+            yield f"{each['id']}: {told['peeringState']}: one way only"
+
+
+def _subnets(stage: Stage, mine: dict[str, Any]) -> Iterator[str]:
+    """Groups, ways out, and routes through what is under test."""
+    hops = {
+        configuration["properties"]["privateIPAddress"]
+        for kind, key in (
+            ("azurefirewalls", "ipConfigurations"),
+            ("loadbalancers", "frontendIPConfigurations"),
+        )
+        for each in _of(stage.subscription.store, kind)
+        for configuration in each["properties"].get(key) or ()
+    }
+    private = bool(_of(mine, "privateendpoints"))
+    for each in _of(mine, "subnets"):
+        name, told = each["id"].rsplit("/", 1)[1], each["properties"]
+        if name not in ("agents", "coordinator"):
+            continue
+        if not told.get("networkSecurityGroup"):
+            yield f"{each['id']}: no security group"
+        if not told.get("natGateway") and not (private and name == "agents"):
+            yield f"{each['id']}: no way out to Service Bus"
+        if not any(it["service"] == "Microsoft.Storage" for it in told.get("serviceEndpoints", ())):
+            yield f"{each['id']}: no service endpoint for storage"
+        if name == "agents":
+            yield from _routed(stage, each, hops)
+
+
+def _routed(stage: Stage, subnet: Any, hops: set[str]) -> Iterator[str]:
+    table = (subnet["properties"].get("routeTable") or {}).get("id", "none").lower()
+    routes = [
+        each["properties"]
+        for key, each in stage.subscription.store.items()
+        if key.startswith(f"{table}/routes/")
+    ]
+    if not any(route.get("nextHopIpAddress") in hops for route in routes):
+        yield f"{subnet['id']}: no route through the appliance ({sorted(hops)}): {routes}"
+
+
+def _rights(mine: dict[str, Any]) -> Iterator[str]:
+    names = {value: name for name, value in ROLES.items()}
+    identities = {
+        each["properties"]["principalId"]: each["name"].rsplit("-", 1)[-1]
+        for each in _of(mine, "userassignedidentities")
+    }
+    found: dict[str, set[tuple[str, str]]] = {role: set() for role in RIGHTS}
+    for each in _of(mine, "roleassignments"):
+        told = each["properties"]
+        who = identities.get(told["principalId"], "another")
+        role = names.get(told["roleDefinitionId"].rsplit("/", 1)[1], "own")
+        if who in found and role not in ("Monitoring Reader", "own"):
+            found[who].add((role, told["scope"].rsplit("/", 1)[1]))
+    for who, rights in RIGHTS.items():
+        if found[who] != rights:
+            yield f"{who}: lacks {rights - found[who]}, has besides {found[who] - rights}"
+
+
+def _machines(stage: Stage, mine: dict[str, Any]) -> Iterator[str]:
+    """Each VM is told of a package that is there, and of tables, queue and identity that are."""
+    names = {each["name"] for each in (*_of(mine, "tables"), *_of(mine, "queues"))}
+    clients = {each["properties"]["clientId"] for each in _of(mine, "userassignedidentities")}
+    profiles = [each["properties"]["virtualMachineProfile"] for each in
+                _of(mine, "virtualmachinescalesets")]  # fmt: skip
+    profiles += [
+        each["properties"] for each in _of(mine, "virtualmachines")
+        if "appliance" not in each["name"]
+    ]  # fmt: skip
+    if len(profiles) != 3:
+        yield f"{len(profiles)} kinds of machines, not 3"
+    for profile in profiles:
+        told = yaml.safe_load(base64.b64decode(profile["osProfile"]["customData"]))
+        files = {each["path"]: each["content"] for each in told["write_files"]}
+        bundle = json.loads(files["/etc/broadside/bundle.json"])
+        if bundle["url"].removeprefix("https://").replace(
+            ".blob.core.windows.net", ""
+        ) not in stage.data.blobs:  # fmt: skip
+            yield f"{bundle['url']}: no package there"
+        lines = files["/etc/broadside/environment"].split("\n")
+        environment = dict(line.split("=", 1) for line in lines if line)
+        for name in ("TABLES_CONTROL", "TABLES_RESULTS", "SERVICEBUS_QUEUE"):
+            name = f"BROADSIDE_{name}"
+            if environment.get(name) not in names:
+                yield f"{name}={environment.get(name)}: not made"
+        if environment.get("BROADSIDE_MANAGED_IDENTITY_CLIENT_ID") not in clients:
+            yield f"{environment.get('BROADSIDE_MANAGED_IDENTITY_CLIENT_ID')}: no identity here"
+
+
+def _tags(mine: dict[str, Any]) -> Iterator[str]:
+    for each in mine.values():
+        if "location" in each and not (each.get("tags") or {}).get("broadside"):
+            yield f"{each['id']}: has no tag `broadside`"

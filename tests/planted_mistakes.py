@@ -1,0 +1,117 @@
+"""Twenty mistakes in the range's files, and what catches each.
+
+``python -m tests.planted_mistakes``
+
+First ``make deploy-check``'s own rules, in a second; what passes those goes through the rehearsal.
+Exits 1 when fewer than 18 are caught, 4 when the rehearsal's tools are not here.
+"""
+
+# ruff: noqa: E501 - a mistake is one row of a table
+
+import argparse
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from deploy.check.__main__ import SCHEMA, range_faults, read_files
+from deploy.check.schema import Schema
+from deploy.rehearsal.cases import Case, plan_again
+from deploy.rehearsal.stage import AZURE, Missing, Tools, find_tools, set_stage
+from deploy.rehearsal.whole import wants
+
+CAUGHT_MIN: Final = 18
+CASE: Final = Case(name="scale-180g", words=("--vars", "examples/scale-180g.tfvars"))
+NETWORK, SECURITY = "modules/network/main.tf", "modules/network/security.tf"
+PEERING, EGRESS = "modules/network/peering.tf", "modules/network/egress.tf"
+STORAGE, IDENTITY = "modules/exchange/storage.tf", "modules/identity/main.tf"
+COORDINATOR, FLEET = "modules/coordinator/main.tf", "modules/fleet/main.tf"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
+    """What somebody might write, and where."""
+
+    name: str
+    path: str
+    whole: str
+    broken: str
+
+
+def _of(name: str, path: str, whole: str, broken: str) -> Mistake:
+    return Mistake(name=name, path=path, whole=whole, broken=broken)
+
+
+MISTAKES: Final = (
+    _of("a group of Debian's as the login", "variables.tf", '"rangeadmin"', '"operator"'),
+    _of("a firewall's subnet by another name", NETWORK, '"AzureFirewallSubnet"', '"Firewall"'),
+    _of("an argument of an older provider", FLEET, "accelerated_networking_enabled =", "enable_accelerated_networking ="),
+    _of("no tags on the networks", NETWORK, "  address_space       = [var.hub_cidr]\n  tags                = var.tags\n", "  address_space       = [var.hub_cidr]\n"),
+    _of("a queue without duplicate detection", "modules/exchange/service_bus.tf", "requires_duplicate_detection            = true", "requires_duplicate_detection            = false"),
+    _of("every port through the firewall", "modules/rules/main.tf", "destination_ports     = var.tcp_ports", 'destination_ports     = ["*"]'),
+    _of("a public address on the coordinator", COORDINATOR, '    private_ip_address_allocation = "Dynamic"', '    private_ip_address_allocation = "Dynamic"\n    public_ip_address_id          = azurerm_public_ip.bastion[0].id'),
+    _of("a table by the provider's own resource", STORAGE, 'resource "azurerm_storage_container"', 'resource "azurerm_storage_table" "t" {\n  name               = "more"\n  storage_account_id = azurerm_storage_account.this.id\n}\n\nresource "azurerm_storage_container"'),
+    _of("two subnets that overlap", NETWORK, "address_prefixes                = [cidrsubnet(var.hub_cidr, 10, 4)]", "address_prefixes                = [cidrsubnet(var.hub_cidr, 10, 3)]"),
+    _of("one priority for every rule", SECURITY, "priority = 100 + 10 * index", "priority = 100"),
+    _of("a service tag as people write it", SECURITY, '"Storage.${var.location}"', '"Storage.East US"'),
+    _of("a resource provider forgotten", "clouds.tf", '    "Microsoft.DevTestLab",\n', ""),
+    _of("a role that is none", IDENTITY, 'role = "Storage Table Data Reader"', 'role = "Storage Table Data Viewer"'),
+    _of("a role on a table that is none", "modules/exchange/outputs.tf", "/tables/${name}", "/tables/x${name}"),
+    _of("agents that may not read their package", IDENTITY, 'resource "azurerm_role_assignment" "package" {\n  for_each = azurerm_user_assigned_identity.this', 'resource "azurerm_role_assignment" "package" {\n  for_each = { for role, it in azurerm_user_assigned_identity.this : role => it if role == "coordinator" }'),
+    _of("a peering one way only", PEERING, '"hub_to_servers" {\n  count = local.peered ? 1 : 0', '"hub_to_servers" {\n  count = 0'),
+    _of("a next hop that is nobody", "main.tf", "  next_hop_address    = local.next_hop_address\n", '  next_hop_address    = "10.70.0.99"\n'),
+    _of("no way out to Service Bus", EGRESS, "  subnet_id      = each.value\n", "  subnet_id      = values(local.nat)[0]\n"),
+    _of("a package in another container", "modules/exchange/outputs.tf", "${azurerm_storage_container.agent.name}/", "packages/"),
+    _of("a shutdown with room for none", "modules/fleet/shutdown.tf", "      minimum = 0\n      default = 0\n      maximum = 0", "      minimum = 1\n      default = 0\n      maximum = 0"),
+)  # fmt: skip
+
+
+def caught_by(mistake: Mistake, tools: Tools) -> str | None:
+    """What says no, and its first words; None when nothing does."""
+    files = read_files(AZURE)
+    if mistake.whole not in files[mistake.path]:
+        raise ValueError(f"{mistake.name}: {mistake.path} does not hold {mistake.whole!r}")
+    text = files[mistake.path].replace(mistake.whole, mistake.broken, 1)
+    faults = list(range_faults(files | {mistake.path: text}, Schema.read(SCHEMA)))
+    if faults:
+        return f"deploy-check: {faults[0]}"
+    with (
+        tempfile.TemporaryDirectory(prefix="mistake-") as folder,
+        set_stage(tools, Path(folder)) as stage,
+    ):
+        (stage.directory / mistake.path).write_text(text)
+        done = stage.broadside("up", *CASE.words, "--yes")
+        if done.returncode:
+            lines = done.output.splitlines()
+            said = next((line for line in lines if "Error: " in line), lines[-1])
+            return f"up: {said.partition('Error: ')[2]}"
+        if found := list(wants(stage, set())):
+            return f"after up: {found[0]}"
+        if plan_again(stage, CASE).returncode:
+            return "plan again: it is never done"
+    return None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests.planted_mistakes", description=__doc__)
+    parser.add_argument("--only", help="part of a mistake's name")
+    only = parser.parse_args().only
+    try:
+        tools = find_tools()
+    except Missing as missing:
+        sys.stdout.write(f"planted mistakes: not run: {missing}\n")
+        return 4
+    chosen = [each for each in MISTAKES if only is None or only in each.name]
+    caught = 0
+    for mistake in chosen:
+        by = caught_by(mistake, tools)
+        caught += by is not None
+        sys.stdout.write(f"{'caught ' if by else 'MISSED '} {mistake.name}: {(by or '')[:160]}\n")
+        sys.stdout.flush()
+    sys.stdout.write(f"planted mistakes: {caught} of {len(chosen)} caught\n")
+    return 0 if caught >= min(CAUGHT_MIN, len(chosen)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
