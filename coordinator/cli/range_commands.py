@@ -6,6 +6,7 @@ proves that nothing is left.
 """
 
 import json
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ FLEET_MAX: Final = 1000
 LOOK_PAUSE_S: Final = 10.0
 RESUMES_MAX: Final = 8  # an apply meets what is there layer by layer: a network, then its subnets
 UPLOAD_PATIENCE_S: Final = 300.0
+FIREWALL_PATIENCE_S: Final = 1800.0
+FIREWALL_API: Final = "2025-05-01"  # from 2024-10-01 it keeps autoscaleConfiguration
 LOCK: Final = "-lock-timeout=10m"  # of a terraform that outlived the command that began it
 
 Directory = Annotated[
@@ -95,6 +98,8 @@ def up(
         return
     if not dry_run:
         remember(directory, given)
+        if (told := _outputs(directory)).get("parked"):
+            _set_firewall(told, allocated=True)
     _apply(directory, given, yes, dry_run)
     if not dry_run:
         _upload(directory)
@@ -128,6 +133,7 @@ def park(
     _scale(_must_stand(directory), 0, dry_run)
     _park(directory, variables, settings, "true", yes, dry_run)
     if not dry_run:
+        _set_firewall(_outputs(directory), allocated=False)
         typer.echo("parked; the next morning: broadside unpark")
 
 
@@ -140,6 +146,8 @@ def unpark(
 ) -> None:
     """Bring firewall and Bastion back, and the routes to the firewall's new private address."""
     _must_stand(directory)
+    if not dry_run:
+        _set_firewall(_outputs(directory), allocated=True)
     _park(directory, variables, settings, "false", yes, dry_run)
     if not dry_run:
         typer.echo("unparked, with no agents; before a test: broadside scale N")
@@ -331,6 +339,40 @@ def _park(
         f"about ${parked_usd:.2f} a day parked, ${running_usd:.2f} running with no agents "
         "(list prices, East US)"
     )
+
+
+def _set_firewall(told: Mapping[str, Any], *, allocated: bool) -> None:
+    """Give the firewall its addresses, or take them: without one it has no instances, and no price.
+
+    By the Resource Manager: the provider would make another firewall.
+    """
+    addresses = told.get("firewall_addresses")
+    if addresses is None:
+        return
+    url = f"{told['firewall_id']}?api-version={FIREWALL_API}"
+    body = ask_az("rest", "--method", "get", "--url", url)
+    if bool(body["properties"].get("ipConfigurations")) == allocated:
+        return
+    body["properties"] |= addresses if allocated else dict.fromkeys(addresses)
+    if not allocated:
+        body["properties"]["ipConfigurations"] = []
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({name: value for name, value in body.items() if name != "etag"}, file)
+        file.flush()
+        put = ["az", "rest", "--method", "put", "--url", url, "--body", f"@{file.name}"]
+        run([*put, "--output", "none"], dry_run=False)
+    end_s = time.monotonic() + FIREWALL_PATIENCE_S
+    while (state := _provisioning(url)) not in ("Succeeded", "Failed"):
+        if time.monotonic() > end_s:
+            stop(f"the firewall is {state} for too long; the same command goes on", Exit.CANNOT_RUN)
+        time.sleep(LOOK_PAUSE_S)
+    if state == "Failed":
+        stop("the firewall did not take it; the same command tries again", Exit.CANNOT_RUN)
+
+
+def _provisioning(url: str) -> str:
+    body = ask_az("rest", "--method", "get", "--url", url)
+    return str(body["properties"]["provisioningState"])
 
 
 def _scale(standing: Standing, instances: int, dry_run: bool) -> None:

@@ -85,7 +85,6 @@ module "firewall" {
   idps_mode                = var.idps_mode
   threat_intelligence_mode = var.threat_intelligence_mode
   tls_inspection           = var.tls_inspection
-  parked                   = var.parked
 }
 
 # The traffic's rules, in the range's own policy.

@@ -53,3 +53,13 @@ output "proposal" {
   value       = local.proposal
   description = "What the owners of what stands already have to do, as commands; `may_change` has the range do it."
 }
+
+output "parked" {
+  value       = var.parked
+  description = "Whether firewall and Bastion are given back."
+}
+
+output "firewall_addresses" {
+  value       = one(module.firewall[*].address_configurations)
+  description = "What `broadside unpark` gives the range's own firewall back; null where it is not its own."
+}

@@ -33,7 +33,7 @@ variable "auto_shutdown_timezone" {
 variable "parked" {
   type        = bool
   default     = false
-  description = "Give back what costs while nobody tests: the firewall's instances and the Bastion. `broadside park` and `unpark` set it."
+  description = "Without Bastion and routes, for a firewall that has been given back. `broadside park` and `unpark` set it, which also see to the firewall."
 }
 
 variable "budget_amount" {

@@ -236,8 +236,8 @@ def parked(stage: Stage, case: Case) -> Report:
     _is_scaled(stage, 0)
     report.steps_s["unpark"] = must(stage.broadside("unpark", "--yes"), "unpark").took_s
     must(plan_again(stage, case), "plan after unpark")
-    if set(standing) != set(stage.subscription.snapshot()):
-        raise Fault("unpark does not bring all of it back")
+    if differs := standing.keys() ^ stage.subscription.snapshot().keys():
+        raise Fault(f"unpark does not bring all of it back: {sorted(differs)}")
     must(stage.broadside("down", "--yes", "--patience-s", "20"), "down")
     nothing_left(stage, before)
     bodies_must_be_sound(stage, report)

@@ -205,7 +205,11 @@ def _subnet(store: Store, me: Resource, told: dict[str, Any]) -> None:
     del store, me
     if not told.get("addressPrefix") and len(told.get("addressPrefixes") or ()) == 1:
         told["addressPrefix"] = told["addressPrefixes"][0]
-    for each in told.get("serviceEndpoints") or ():
+    told.setdefault("privateEndpointNetworkPolicies", "Disabled")
+    told.setdefault("privateLinkServiceNetworkPolicies", "Enabled")
+    told.setdefault("defaultOutboundAccess", True)
+    told.setdefault("delegations", [])
+    for each in told.setdefault("serviceEndpoints", []) or ():
         each["provisioningState"] = "Succeeded"
 
 

@@ -24,6 +24,11 @@ resource "azurerm_resource_group_template_deployment" "wake" {
   deployment_mode     = "Incremental"
   tags                = var.tags
 
+  lifecycle {
+    # A new VM has lost the role that was given on the old one.
+    replace_triggered_by = [azurerm_linux_virtual_machine.this.virtual_machine_id]
+  }
+
   template_content = jsonencode({
     "$schema"      = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
     contentVersion = "1.0.0.0"

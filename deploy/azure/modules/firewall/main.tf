@@ -34,23 +34,24 @@ resource "azurerm_firewall" "this" {
   zones               = var.zones
   tags                = var.tags
 
-  dynamic "ip_configuration" {
-    for_each = var.parked ? [] : [azurerm_public_ip.this.id]
-
-    content {
-      name                 = "data"
-      subnet_id            = var.subnet_id
-      public_ip_address_id = ip_configuration.value
-    }
+  ip_configuration {
+    name                 = "data"
+    subnet_id            = var.subnet_id
+    public_ip_address_id = azurerm_public_ip.this.id
   }
 
   dynamic "management_ip_configuration" {
-    for_each = var.parked ? [] : azurerm_public_ip.management
+    for_each = azurerm_public_ip.management
 
     content {
       name                 = "management"
       subnet_id            = var.management_subnet_id
       public_ip_address_id = management_ip_configuration.value.id
     }
+  }
+
+  lifecycle {
+    # `broadside park` takes them away and brings them back; the provider would make another firewall.
+    ignore_changes = [ip_configuration, management_ip_configuration]
   }
 }

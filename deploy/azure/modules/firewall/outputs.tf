@@ -12,3 +12,11 @@ output "policy_id" {
   value       = azurerm_firewall_policy.this.id
   description = "Its policy: the modes that a switch sets."
 }
+
+output "address_configurations" {
+  value = {
+    ipConfigurations          = [{ name = "data", properties = { subnet = { id = var.subnet_id }, publicIPAddress = { id = azurerm_public_ip.this.id } } }]
+    managementIpConfiguration = one([for address in azurerm_public_ip.management : { name = "management", properties = { subnet = { id = var.management_subnet_id }, publicIPAddress = { id = address.id } } }])
+  }
+  description = "What `broadside unpark` puts back, as the Resource Manager wants it."
+}

@@ -56,8 +56,3 @@ variable "tls_inspection" {
   })
   description = "TLS inspection, or null."
 }
-
-variable "parked" {
-  type        = bool
-  description = "Give its instances back: a firewall without an address configuration costs nothing."
-}
