@@ -22,7 +22,7 @@ from coordinator.cli.exits import Exit, stop
 # Under the range's folder, beside what Terraform itself keeps there and git ignores.
 _NULLS: Final = Path(".terraform") / "null.tfvars.json"
 _LAST: Final = Path(".terraform") / "broadside-up.json"
-RESUME: Final = "resume_override.tf"
+RESUME: Final = "resume_imports.tf"  # no override file: those take no import blocks
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _FRAME: Final = re.compile(r"^[│╷╵]\s?", re.MULTILINE)

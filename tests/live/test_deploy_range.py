@@ -59,6 +59,10 @@ case "$(basename "$0") $*" in
 "az account list-locations"*) echo '[{"name": "eastus"}]' ;;
 "az vm list-usage"*) cat "$STUB/compute" ;;
 "az network list-usages"*) echo '[]' ;;
+"az rest --method get"*) cat "$STUB/firewall" ;;
+"az rest --method put"*)
+    for word; do case $word in @*) cp "${word#@}" "$STUB/firewall" ;; esac; done
+    ;;
 "az vm image terms show"*) echo '{"accepted": false}' ;;
 "az vm list-skus"*) cat "$STUB/sizes" ;;
 *" destroy "*) [ ! -f "$STUB/destroy_fails" ] || { rm -f "$STUB/destroy_fails"; exit 9; } ;;
@@ -68,7 +72,7 @@ case "$(basename "$0") $*" in
         mv "$STUB/apply_fails" "$STUB/apply_failed"
         exit 1
     fi
-    [ ! -f "$STUB/azure/resume_override.tf" ] || cp "$STUB/azure/resume_override.tf" "$STUB/resumed"
+    [ ! -f "$STUB/azure/resume_imports.tf" ] || cp "$STUB/azure/resume_override.tf" "$STUB/resumed"
     ;;
 esac
 """
@@ -274,7 +278,7 @@ def test_up_takes_over_what_a_killed_up_made(stubs: Stubs) -> None:
     assert "to = module.network.azurerm_virtual_network.hub[0]" in blocks
     assert f'id = "{NETWORK}/virtualNetworks/night-hub"' in blocks
     assert f'id = "{NETWORK}/natGateways/a|{NETWORK}/publicIPAddresses/b"' in blocks
-    assert not (stubs.directory / "resume_override.tf").exists()
+    assert not (stubs.directory / "resume_imports.tf").exists()
 
 
 def test_up_takes_over_nothing_that_is_not_its_own(stubs: Stubs) -> None:
@@ -315,6 +319,44 @@ def test_park_and_unpark_use_what_up_was_given(stubs: Stubs) -> None:
     assert "about $5.59 a day parked, $54.55 running with no agents" in parked.stdout
     assert stubs.run("unpark", "--yes").returncode == 0
     assert stubs.calls()[-1] == applied.replace("true", "false")
+
+
+def test_park_gives_the_firewall_back_and_unpark_brings_it_with_all_it_had(stubs: Stubs) -> None:
+    """By the Resource Manager, and only where it is not so already."""
+    addresses = {
+        "ipConfigurations": [{"name": "data", "properties": {"subnet": {"id": "s"}}}],
+        "managementIpConfiguration": None,
+    }
+    outputs = OUTPUTS | {"firewall_addresses": addresses, "parked": True}
+    stubs.answer(outputs={name: {"value": value} for name, value in outputs.items()})
+    kept = {"provisioningState": "Succeeded", "autoscaleConfiguration": {"minCapacity": 2}}
+    stubs.answer(firewall={"etag": "1", "location": "eastus", "properties": kept | addresses})
+    put = "az rest --method put --url /subscriptions/0/x?api-version=2025-05-01"
+
+    def firewall() -> Any:
+        return json.loads((stubs.folder / "firewall").read_text())
+
+    assert stubs.run("park", "--yes").returncode == 0
+    assert firewall()["properties"] == kept | {
+        "ipConfigurations": [],
+        "managementIpConfiguration": None,
+    }
+    assert "etag" not in firewall()
+    assert stubs.run("unpark", "--yes").returncode == 0
+    assert firewall()["properties"] == kept | addresses
+    assert sum(put in line for line in stubs.calls()) == 2
+    assert stubs.run("up", "--yes").returncode == 0  # a parked range, brought back by `up` alone
+    assert sum(put in line for line in stubs.calls()) == 2
+
+
+def test_park_says_when_azure_did_not_take_it(stubs: Stubs) -> None:
+    outputs = OUTPUTS | {"firewall_addresses": {"ipConfigurations": [{"name": "data"}]}}
+    stubs.answer(outputs={name: {"value": value} for name, value in outputs.items()})
+    failed = {"ipConfigurations": [{"name": "data"}], "provisioningState": "Failed"}
+    stubs.answer(firewall={"properties": failed})
+    done = stubs.run("park", "--yes")
+    assert done.returncode == 4
+    assert "the same command tries again" in done.stderr
 
 
 def usage(name: str, used: int, limit: int) -> dict[str, Any]:
