@@ -2,11 +2,14 @@
 
 import json
 import os
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from coordinator.cli.terraform import RESUME, Orphan, import_blocks
 from tests.live.commands import Done, run_command
 
 pytestmark = pytest.mark.live
@@ -72,7 +75,7 @@ case "$(basename "$0") $*" in
         mv "$STUB/apply_fails" "$STUB/apply_failed"
         exit 1
     fi
-    [ ! -f "$STUB/azure/resume_imports.tf" ] || cp "$STUB/azure/resume_override.tf" "$STUB/resumed"
+    [ ! -f "$STUB/azure/resume_imports.tf" ] || cp "$STUB/azure/resume_imports.tf" "$STUB/resumed"
     ;;
 esac
 """
@@ -279,6 +282,19 @@ def test_up_takes_over_what_a_killed_up_made(stubs: Stubs) -> None:
     assert f'id = "{NETWORK}/virtualNetworks/night-hub"' in blocks
     assert f'id = "{NETWORK}/natGateways/a|{NETWORK}/publicIPAddresses/b"' in blocks
     assert not (stubs.directory / "resume_imports.tf").exists()
+
+
+@pytest.mark.skipif(shutil.which("terraform") is None, reason="terraform is missing")
+def test_terraform_itself_takes_what_is_written_for_it(tmp_path: Path) -> None:
+    """Under this name: an override file takes no import blocks."""
+    (tmp_path / "main.tf").write_text('resource "terraform_data" "x" {}\n')
+    found = [Orphan(address="terraform_data.x", id="1")]
+    (tmp_path / RESUME).write_text(import_blocks(found))
+    for words in (["init", "-input=false"], ["apply", "-auto-approve", "-input=false"]):
+        argv = ["terraform", f"-chdir={tmp_path}", *words]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert "1 imported, 0 added" in done.stdout
 
 
 def test_up_takes_over_nothing_that_is_not_its_own(stubs: Stubs) -> None:
