@@ -12,6 +12,7 @@ Only the guard and the agent's own end may cut a burst short: a fault in telling
 
 import asyncio
 import logging
+import socket
 import time
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -27,6 +28,7 @@ from agent.control_watch import LAST_LOOK_S, ControlWatch
 from agent.decide import Ending, judge_outcome, may_retry, start_error_s
 from agent.engine_process import EngineUnusable, Exit, least_privileged
 from agent.gate import gate_env
+from agent.host import find_source
 from agent.installed_engines import InstalledEngine
 from agent.probe import Prober
 from agent.side_tasks import safely
@@ -266,6 +268,14 @@ class ClaimedJob:
         own, target = self._tools.settings.address, ip_address(self._job.endpoint.address)
         return str(own) if own is not None and own.version == target.version else None
 
+    def _source_address(self) -> str | None:
+        """Whence the server will see its connections come, unless the path rewrites addresses."""
+        if self._tunnel is not None:
+            return self._tunnel.bind
+        target = ip_address(self._job.endpoint.address)
+        family = socket.AF_INET if target.version == 4 else socket.AF_INET6
+        return self._bind_address() or find_source(family, str(target))
+
     def _start_probing(self) -> asyncio.Task[None] | None:
         """Probe the path from before the instant to after the end; None: nobody asked for it."""
         endpoint = self._job.endpoint
@@ -336,7 +346,12 @@ class ClaimedJob:
             await asyncio.sleep(ARMED_POLL_S)
         if self._is_armed():
             now_at = utc(time.time())
-            await self._mark(phase=Phase.ARMED, armed_at=now_at, clock=self._clock_before)
+            await self._mark(
+                phase=Phase.ARMED,
+                armed_at=now_at,
+                clock=self._clock_before,
+                address=self._source_address(),
+            )
         spread_s = SPREAD_S * (self._job.pair_index % 16) / 16
         await asyncio.sleep(max(self._instant_s - time.time(), 0.0) + spread_s)
         while True:
@@ -358,7 +373,12 @@ class ClaimedJob:
         cookie = reading.report.cookie
         if self._claim.phase is not Phase.RUNNING:
             first_s = reading.first_data_at_s or time.time()
-            await self._mark(phase=Phase.RUNNING, running_at=utc(first_s), cookie=cookie)
+            await self._mark(
+                phase=Phase.RUNNING,
+                running_at=utc(first_s),
+                cookie=cookie,
+                address=self._source_address(),
+            )
         elif cookie != self._claim.cookie:
             await self._mark(cookie=cookie)
 

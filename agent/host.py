@@ -48,17 +48,22 @@ def find_host(settings: AgentSettings) -> Host:
 def find_address() -> str:
     """The source address of the default route. Raises :class:`HostUnknown`."""
     for family, anywhere in ANYWHERE:
-        try:
-            with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect((anywhere, 9))
-                address = str(probe.getsockname()[0])
-        except OSError:
-            continue
-        if not ip_address(address).is_unspecified:
+        if (address := find_source(family, anywhere)) is not None:
             return address
     raise HostUnknown(
         "address: this host has no default route to tell it by; set BROADSIDE_AGENT_ADDRESS"
     )
+
+
+def find_source(family: socket.AddressFamily, target: str) -> str | None:
+    """The address from which this host would send to a target; None where it has no route."""
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((target, 9))
+            address = str(probe.getsockname()[0])
+    except OSError:
+        return None
+    return None if ip_address(address).is_unspecified else address
 
 
 def find_nic(address: str) -> str | None:

@@ -21,6 +21,7 @@ from coordinator.core.measure.evidence import (
     ProbeColumn,
     TrackColumns,
     join_tests,
+    strays_during,
 )
 from coordinator.core.plan.moves import Move, pairs_in
 from coordinator.core.plan.spec import Burst, Plan
@@ -109,6 +110,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
     return BurstEvidence(
         burst=burst,
         pairs=tuple(pairs),
+        strays=strays_during(burst, planned, join.strays),
         cancelled_at=cut.cancelled_at if cut else None,
         cancel_reason=cut.cancel_reason if cut else None,
     )

@@ -123,3 +123,4 @@ class Claim(Message):
     running_at: UtcDatetime | None = None
     cookie: str | None = None  # the engine's own id of the test, once known
     clock: ClockReading | None = None  # at arming
+    address: str | None = None  # whence its traffic comes, as it knows; None: not told

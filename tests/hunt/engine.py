@@ -22,6 +22,7 @@ from coordinator.core.measure.evidence import (
     disjoint_host,
     disjoint_track,
     join_tests,
+    strays_during,
     track_columns,
 )
 from coordinator.core.measure.measure_burst import measure_burst
@@ -134,7 +135,8 @@ def _evidence(world: World, number: int) -> BurstEvidence:
                 nic_mtu_bytes=world.mtu_bytes,
             )
         )
-    return BurstEvidence(burst=burst, pairs=tuple(pairs))
+    strays = strays_during(burst, world.plan.pairs, join.strays)
+    return BurstEvidence(burst=burst, pairs=tuple(pairs), strays=strays)
 
 
 def conclude(world: World) -> Conclusion:

@@ -883,6 +883,7 @@ def _pair(
         claimed_at=burst.planned_start_at - timedelta(seconds=8),
         cookie=None if fate == "busy" else cookie,
         clock=before[0],
+        address=f"10.1.0.{p + 4}",
     )
     failed = _failed(case, plan, burst, job_id, p, fate, before[0])
     if fate == "null":

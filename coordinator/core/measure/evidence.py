@@ -23,10 +23,12 @@ from exchange.messages import (
     HostSecond,
     Interval,
     JobReport,
+    Message,
     Outcome,
     ServerTest,
     Side,
     Track,
+    UtcDatetime,
 )
 
 Floats = NDArray[np.float64]
@@ -239,6 +241,7 @@ class BurstEvidence:
 
     burst: Burst
     pairs: tuple[PairEvidence, ...]
+    strays: tuple["Stray", ...] = ()  # others' tests on the pairs' endpoints
     start_known: bool = True  # False: the instant was inferred from the starts themselves
     cancelled_at: datetime | None = None
     cancel_reason: str | None = None
@@ -303,11 +306,15 @@ def join_tests(
     reports: Mapping[int, JobReport],
     tests: Sequence[ServerRecord],
 ) -> Join:
-    """Find each pair's server-side test.
+    """Find each pair's server-side test; what is left on the pairs' endpoints are strays.
 
-    By cookie where the client lived to name it (in its report, else in its claim); else by
-    endpoint and time (:func:`_near`), nearest first, unless the client says it never started. A
-    test is joined once; of records of one test the fullest stands. The order of ``tests`` does
+    By cookie where the client lived to name it (in its report, else in its claim), but never a
+    test on another pair's endpoint; else by endpoint and time (:func:`_near`), nearest first,
+    where it is nobody else's: a client that sent nothing has no test, one that named its test has
+    no other, a test comes from the address of the agent that claimed the job, and one that has a
+    name is not taken without knowing that address.
+
+    A test is joined once; of records of one test the fullest stands. The order of ``tests`` does
     not matter. A pair of several processes has a test on each of its ports: they are summed, and
     where one is missing none is used, as a part would pass for the whole.
     """
@@ -319,29 +326,50 @@ def join_tests(
         if known is None or _fullness(record) > _fullness(known):
             fullest[key] = record
     free = dict(sorted(fullest.items(), key=lambda item: item[0]))
-    by_cookie: dict[str, tuple[str, str, int, datetime]] = {}
+    by_cookie: dict[str, list[tuple[str, str, int, datetime]]] = {}
     for key, record in free.items():
-        cookie = record.test.cookie
-        if cookie is None:
-            continue
-        other = by_cookie.get(cookie)
-        if other is None or _fullness(record) > _fullness(free[other]):
-            by_cookie[cookie] = key
+        if record.test.cookie is not None:
+            by_cookie.setdefault(record.test.cookie, []).append(key)
+    owners = {
+        (pair.endpoint.address, port): pair.index for pair in pairs for port in pair.endpoint.ports
+    }
+    claimers = {claim.address for claim in claims.values()}
     parts: dict[int, dict[int, ServerRecord]] = {}  # by pair index and port
     joined_by: dict[int, Joined] = {}
     named: set[str] = set()
+
+    def is_others(pair: Pair, test: ServerTest) -> bool:
+        """Whether another pair of the burst has the test's endpoint, or its client's address."""
+        place = (test.endpoint.address, test.endpoint.port)
+        claim, client = claims.get(pair.index), _client_address(test)
+        return owners.get(place, pair.index) != pair.index or (
+            claim is not None
+            and None not in (client, claim.address)
+            and client != claim.address
+            and client in claimers
+        )
+
     for pair in pairs:
+        if is_unsent(reports.get(pair.index)):
+            continue
         for cookie in _cookies(reports.get(pair.index), claims.get(pair.index)):
             named.add(cookie)
-            found = by_cookie.get(cookie)
-            if found is not None and found in free:
-                record = free.pop(found)
+            found = [
+                key
+                for key in by_cookie.get(cookie, ())
+                if key in free and not is_others(pair, free[key].test)
+            ]
+            if found:
+                record = free.pop(max(found, key=lambda key: _fullness(free[key])))
                 parts.setdefault(pair.index, {})[record.test.endpoint.port] = record
                 joined_by[pair.index] = Joined.COOKIE
     for pair in pairs:
-        report = reports.get(pair.index)
-        if report is not None and report.outcome in _NEVER_STARTED:
+        report, claim = reports.get(pair.index), claims.get(pair.index)
+        if is_unsent(report):
             continue
+        # A claim names the first of several processes only.
+        said = _cookies(report, None if pair.endpoint.more_ports else claim)
+        address = None if claim is None else claim.address
         for port in pair.endpoint.ports:
             if port in parts.get(pair.index, {}) or (
                 pair.index in parts and not pair.endpoint.more_ports
@@ -353,7 +381,11 @@ def join_tests(
                 if (record.test.endpoint.address, record.test.endpoint.port)
                 == (pair.endpoint.address, port)
                 and _near(record.test, burst)
-                and (record.test.cookie is None or record.test.cookie not in named)
+                and (
+                    record.test.cookie is None
+                    or not (said or address is None or record.test.cookie in named)
+                )
+                and (address is None or _client_address(record.test) in (None, address))
             ]
             if near:
                 parts.setdefault(pair.index, {})[port] = free.pop(min(near)[1])
@@ -366,6 +398,65 @@ def join_tests(
         else:
             joined_by.pop(pair.index, None)
     return Join(records=records, joined_by=joined_by, strays=tuple(free.values()))
+
+
+def is_unsent(report: JobReport | None) -> bool:
+    """Whether a client says that it sent nothing: no server's test can be its own."""
+    if report is None:
+        return False
+    if report.outcome is Outcome.FAILED:
+        said = () if report.engine is None else report.engine.totals
+        return report.first_data_at is None and not any(
+            total.sent_bytes or total.received_bytes for total in said
+        )
+    return report.outcome in _NEVER_STARTED
+
+
+class Stray(Message):
+    """Somebody else's test on an endpoint of the run while a burst ran there."""
+
+    pair_index: int  # whose endpoint it was
+    address: str
+    port: int
+    started_at: UtcDatetime
+    client_address: str | None = None
+    cookie: str | None = None
+    received_bytes: int | None = None  # as its seconds say
+
+
+def strays_during(
+    burst: Burst, pairs: Sequence[Pair], strays: Sequence[ServerRecord]
+) -> tuple[Stray, ...]:
+    """Of the tests that belong to no pair, those that ran on a pair's endpoint in the burst."""
+    owners = {
+        (pair.endpoint.address, port): pair.index for pair in pairs for port in pair.endpoint.ports
+    }
+    found = []
+    for record in strays:
+        test = record.test
+        place = (test.endpoint.address, test.endpoint.port)
+        begun_at = test.first_data_at or test.started_at
+        slack = timedelta(seconds=CLOCK_SLACK_S)
+        is_over = test.ended_at is not None and (
+            test.ended_at <= burst.planned_start_at + slack or test.first_data_at is None
+        )
+        if place not in owners or is_over or begun_at >= burst.planned_end_at - slack:
+            continue
+        tracks = [track_columns(track) for track in record.tracks]
+        found.append(
+            Stray(
+                pair_index=owners[place],
+                address=place[0],
+                port=place[1],
+                started_at=test.started_at,
+                client_address=test.client_address,
+                cookie=test.cookie,
+                received_bytes=int(sum(np.nansum(track.transferred_bytes) for track in tracks))
+                if tracks
+                else None,
+            )
+        )
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -518,12 +609,17 @@ def _cookies(report: JobReport | None, claim: Claim | None) -> tuple[str, ...]:
     return () if claim is None or claim.cookie is None else (claim.cookie,)
 
 
-def _fullness(record: ServerRecord) -> tuple[bool, int, int]:
+def _client_address(test: ServerTest) -> str | None:
+    """Who connected, without the prefix that a server of both families writes before IPv4."""
+    return None if test.client_address is None else test.client_address.removeprefix("::ffff:")
+
+
+def _fullness(record: ServerRecord) -> tuple[bool, float, int]:
     """How much a record of a test holds: ended, bytes, rows."""
     tracks = [track_columns(track) for track in record.tracks]
     return (
         record.test.ended_at is not None,
-        int(sum(track.transferred_bytes.sum() for track in tracks)),
+        float(sum(np.nansum(track.transferred_bytes) for track in tracks)),
         sum(len(track) for track in tracks),
     )
 

@@ -3,7 +3,13 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from coordinator.core.measure.evidence import Joined, clock_correction, join_tests
+from coordinator.core.measure.evidence import (
+    Joined,
+    clock_correction,
+    is_unsent,
+    join_tests,
+    strays_during,
+)
 from coordinator.core.plan.spec import Burst, Pair
 from exchange.messages import (
     Claim,
@@ -38,13 +44,20 @@ def pair(index: int) -> Pair:
 
 
 def record(
-    port: int, cookie: str | None, *, started_s: float = -3.0, rows: int = 10, ended: bool = True
+    port: int,
+    cookie: str | None,
+    *,
+    started_s: float = -3.0,
+    rows: int = 10,
+    ended: bool = True,
+    client: str | None = None,
 ) -> Record:
     started_at = AT + timedelta(seconds=started_s)
     return Record(
         ServerTest(
             agent_id="s",
             endpoint=Endpoint(agent_id="s", address="10.2.0.4", port=port),
+            client_address=client,
             started_at=started_at,
             first_data_at=max(AT, started_at) if started_s > -20 else started_at,
             ended_at=started_at + timedelta(seconds=14) if ended else None,
@@ -63,9 +76,14 @@ def record(
     )
 
 
-def claim(cookie: str | None) -> Claim:
+def claim(cookie: str | None, *, address: str | None = None) -> Claim:
     return Claim(
-        job_id="r.00000.00000", agent_id="c", phase=Phase.RUNNING, claimed_at=AT, cookie=cookie
+        job_id="r.00000.00000",
+        agent_id="c",
+        phase=Phase.RUNNING,
+        claimed_at=AT,
+        cookie=cookie,
+        address=address,
     )
 
 
@@ -83,22 +101,69 @@ def report(outcome: Outcome, cookie: str | None = None) -> JobReport:
     )
 
 
-def test_the_cookie_joins_whatever_the_port_says() -> None:
-    joined = join_tests(
-        BURST,
-        [pair(0), pair(1)],
-        {1: claim("b")},
-        {0: report(Outcome.MEASURED, "a")},
-        [record(5202, "a"), record(5201, "b")],
-    )
-    assert {index: rec.test.cookie for index, rec in joined.records.items()} == {0: "a", 1: "b"}
-    assert set(joined.joined_by.values()) == {Joined.COOKIE}
+def test_the_cookie_joins_at_an_endpoint_that_is_no_other_pairs() -> None:
+    moved = record(5299, "a")
+    joined = join_tests(BURST, [pair(0)], {}, {0: report(Outcome.MEASURED, "a")}, [moved])
+    assert joined.records == {0: moved}
+    assert joined.joined_by == {0: Joined.COOKIE}
     assert joined.strays == ()
 
 
-def test_a_client_that_died_nameless_is_joined_by_endpoint() -> None:
-    joined = join_tests(BURST, [pair(0)], {0: claim(None)}, {}, [record(5201, "x")])
+def test_a_cookie_on_another_pairs_endpoint_is_a_stray() -> None:
+    reports = {0: report(Outcome.MEASURED, "a")}
+    swapped = [record(5202, "a"), record(5201, "b")]
+    joined = join_tests(BURST, [pair(0), pair(1)], {1: claim("b")}, reports, swapped)
+    assert joined.records == {}
+    assert {found.pair_index for found in strays_during(BURST, [pair(0), pair(1)], swapped)} == {
+        0,
+        1,
+    }
+
+
+def test_a_client_that_died_nameless_is_joined_by_endpoint_and_address() -> None:
+    test = record(5201, "x", client="10.1.0.4")
+    for address, joins in (("10.1.0.4", True), ("10.1.0.5", False), (None, False)):
+        claims = {0: claim(None, address=address)}
+        joined = join_tests(BURST, [pair(0)], claims, {}, [test])
+        assert (joined.joined_by == {0: Joined.ENDPOINT}) is joins
+        assert len(joined.strays) == (not joins)
+
+
+def test_an_engine_without_cookies_is_joined_by_endpoint() -> None:
+    joined = join_tests(BURST, [pair(0)], {0: claim(None)}, {}, [record(5201, None)])
     assert joined.joined_by == {0: Joined.ENDPOINT}
+
+
+def test_a_client_that_named_its_test_takes_no_other() -> None:
+    reports = {0: report(Outcome.MEASURED, "mine")}
+    joined = join_tests(BURST, [pair(0)], {}, reports, [record(5201, "strange")])
+    assert joined.records == {}
+    assert len(joined.strays) == 1
+
+
+def test_a_client_that_failed_without_a_byte_takes_nothing() -> None:
+    """As of two runs on one server: one is told that it is busy, the other's test is there."""
+    failed = report(Outcome.FAILED).model_copy(update={"reason": "the server is busy"})
+    theirs = record(5201, "theirs", client="10.9.0.4")
+    joined = join_tests(BURST, [pair(0)], {0: claim(None)}, {0: failed}, [theirs])
+    assert joined.records == {}
+    (found,) = strays_during(BURST, [pair(0)], joined.strays)
+    assert (found.pair_index, found.client_address, found.received_bytes) == (0, "10.9.0.4", 1000)
+    halfway = failed.model_copy(update={"first_data_at": AT})
+    assert not is_unsent(halfway)
+
+
+def test_a_test_from_another_claimers_address_is_not_taken_by_cookie() -> None:
+    claims = {0: claim("a", address="10.1.0.4"), 1: claim(None, address="10.1.0.5")}
+    theirs = record(5201, "a", client="10.1.0.5")
+    assert join_tests(BURST, [pair(0), pair(1)], claims, {}, [theirs]).records == {}
+    translated = record(5201, "a", client="10.99.0.1")  # by a firewall on the path
+    assert set(join_tests(BURST, [pair(0), pair(1)], claims, {}, [translated]).records) == {0}
+
+
+def test_tests_that_were_over_or_not_begun_are_no_strays_of_the_burst() -> None:
+    before, after = record(5201, "old", started_s=-25.0), record(5201, "new", started_s=12.0)
+    assert strays_during(BURST, [pair(0)], [before, after, record(5999, "elsewhere")]) == ()
 
 
 def test_tests_of_other_bursts_stay_strays() -> None:
@@ -110,7 +175,7 @@ def test_tests_of_other_bursts_stay_strays() -> None:
 
 
 def test_a_test_that_another_pair_named_is_not_taken_by_endpoint() -> None:
-    joined = join_tests(BURST, [pair(0), pair(1)], {1: claim("x")}, {}, [record(5201, "x")])
+    joined = join_tests(BURST, [pair(0), pair(1)], {1: claim("x")}, {}, [record(5202, "x")])
     assert set(joined.records) == {1}
 
 
