@@ -24,10 +24,11 @@ pytestmark = [
 NETWORK = AZURE / "modules" / "network"
 CLIENTS, SERVERS = "10.71.0.0/21", "10.72.0.0/21"
 OF_THE_NETWORK = {
-    "name": "broadside", "resource_group_name": "broadside", "location": "eastus", "tags": {},
+    "names": {}, "resource_group_name": "broadside", "location": "eastus", "tags": {},
     "hub_cidr": "10.70.0.0/16", "clients_cidr": "10.71.0.0/16", "servers_cidr": "10.72.0.0/16",
     "bypass": False, "firewall_tier": "Premium", "private_endpoints": False,
     "tcp_ports": ["5201"], "udp_ports": ["5201"], "icmp_enabled": True, "vxlan_port": None,
+    "existing_subnet_ids": {},
 }  # fmt: skip
 OF_AN_OPERATOR = {
     "subscription_id": "00000000-0000-0000-0000-000000000000",
@@ -63,6 +64,7 @@ def passing(folder: Path, **given: Any) -> set[tuple[str, str, str, str, str]]:
     text = "\n".join((NETWORK / name).read_text() for name in ("security.tf", "main.tf"))
     blocks = re.findall(r"^locals \{.*?^\}", text, re.M | re.S)
     shutil.copy(NETWORK / "variables.tf", folder)
+    blocks.append("locals {\n existing = {}\n}")  # no subnets that stand already
     rules = worked_out(folder, "\n".join(blocks), "local.rules", OF_THE_NETWORK | given)
     return {
         (rule["group"], rule["direction"], f"{rule['protocol']} {port}", rule["from"], rule["to"])
@@ -73,7 +75,7 @@ def passing(folder: Path, **given: Any) -> set[tuple[str, str, str, str, str]]:
 
 def traffic(folder: Path, **given: Any) -> Any:
     """The locals of ``traffic.tf``; the root's validations are held to the variables."""
-    for path in AZURE.glob("variables*.tf"):
+    for path in (*AZURE.glob("variables*.tf"), AZURE / "clouds.tf"):
         shutil.copy(path, folder)
     names = ("tcp_ports", "udp_ports", "services", "capabilities")
     wanted = "{" + ", ".join(f"{name} = local.{name}" for name in names) + "}"

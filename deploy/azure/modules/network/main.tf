@@ -130,20 +130,9 @@ resource "azurerm_subnet" "servers" {
   }
 }
 
-# Subnets that stand already -----------------------------------------------------------------------
-
-data "azurerm_subnet" "existing" {
-  for_each = { for what in ["clients", "servers", "endpoints", "bastion", "appliance"] : what => var.existing_subnet_ids[what] if contains(keys(var.existing_subnet_ids), what) }
-
-  resource_group_name  = split("/", each.value)[4]
-  virtual_network_name = split("/", each.value)[8]
-  name                 = split("/", each.value)[10]
-}
-
 locals {
   own_hub    = !contains(keys(var.existing_subnet_ids), "coordinator")
   own_spokes = !contains(keys(var.existing_subnet_ids), "clients")
-  existing   = { for what, subnet in data.azurerm_subnet.existing : what => subnet.address_prefixes[0] }
 
   clients_prefix   = try(local.existing["clients"], cidrsubnet(var.clients_cidr, 21 - tonumber(split("/", var.clients_cidr)[1]), 0)) # a /21: 2,043 VMs
   servers_prefix   = try(local.existing["servers"], cidrsubnet(var.servers_cidr, 21 - tonumber(split("/", var.servers_cidr)[1]), 0))
