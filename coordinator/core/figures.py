@@ -5,7 +5,6 @@ figure that a run's summary has no field for is folded from its bursts' when it 
 figure over what bursts measure already is one entry, and is shown everywhere.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,7 +22,6 @@ class Fold(StrEnum):
     MEAN = "mean"  # each burst alike; of flows, each flow of each burst
     TOTAL = "total"
     LARGEST = "largest"
-    QUADRATURE = "quadrature"  # of a mean's half width: errors that know nothing of each other
     NONE = "none"  # the run has its own, which no fold of bursts gives
 
 
@@ -64,8 +62,6 @@ class Figure:
                 return sum(known)
             case Fold.LARGEST:
                 return max(known)
-            case Fold.QUADRATURE:
-                return math.hypot(*(value / len(bursts) for value in known))
             case Fold.NONE:
                 return known[0] if len(bursts) == 1 else None
 
@@ -114,7 +110,7 @@ RECEIVED_HALF_WIDTH: Final = Figure(
     unit=Unit.RATE,
     layer=PAYLOAD,
     read="fleet_received_half_width_bits_per_second",
-    fold=Fold.QUADRATURE,
+    fold=Fold.NONE,
     short="received_half_width_bits_per_second",
     metric="received_half_width_bits_per_second",
 )

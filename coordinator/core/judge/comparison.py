@@ -17,12 +17,13 @@ from coordinator.core.figures import (
 )
 from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.measure.aggregate import figure
-from coordinator.core.measure.steady import Mean, batch_mean, t95
+from coordinator.core.measure.evidence import Floats
+from coordinator.core.measure.steady import Mean, mean_of_bursts, t90, t95
 from exchange.messages import Message
 
-ENOUGH_COUNT: Final = 3  # bursts of a group under which an interval rests on single seconds
-BATCHED_FROM: Final = 8  # bursts from which neighbours are batched; under it each stands alone
-
+ENOUGH_COUNT: Final = 3  # bursts of a group, or pairs of bursts, under which nothing is apart
+SCATTER_COUNT: Final = 2  # bursts that scatter at all: of one the difference has no interval
+STARTED: Final = "planned_start_s"  # epoch s: beside an observation's figures, where it is known
 
 Observation = Mapping[str, float]  # one burst's figures by name; what is unknown is not there
 
@@ -52,7 +53,10 @@ class Metric(Message):
     ratio: float | None  # b / a
     ratio_low: float | None
     ratio_high: float | None
-    apart: bool  # the 95 % intervals of the two means do not overlap
+    apart: bool  # the difference's 95 % interval leaves out zero, over three bursts a side or more
+    paired: bool = False  # bursts took turns: the interval is over their differences
+    alike_within_ratio: float | None = None  # of a's mean: the least margin at which the two are
+    # shown to be equivalent (two one-sided tests at 5 %); None: too few bursts
     sentence: str
 
 
@@ -70,10 +74,13 @@ class Comparison(Message):
 def compare(a: Group, b: Group) -> Comparison:
     """Difference and ratio of every figure that both groups know, with 95 % intervals.
 
-    A group's mean and its error come from its bursts (batch means, so that neighbouring bursts
-    may be alike); with fewer than three bursts from the seconds within them, and the comparison is
-    marked thin. The difference's interval is Welch's (B. L. Welch, Biometrika 34, 1947), the
-    ratio's follows from the logarithm's first-order error. ``compare(a, a)`` is zero throughout.
+    A group's mean and its error come from its bursts; of one or two bursts the comparison is
+    marked thin, and nothing is *apart*. The difference's interval is Welch's (B. L. Welch,
+    Biometrika 34, 1947); where bursts took turns (ABAB, ABBA) it is over the differences of
+    neighbours, so that a drift that both share is no difference. Equivalence is by two one-sided
+    tests (D. J. Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987): within any
+    margin that the 90 % interval keeps to. The ratio's interval follows from the logarithm's
+    first-order error. ``compare(a, a)`` is zero throughout.
     """
     metrics = tuple(metric for item in _COMPARED if (metric := _metric(item, a, b)) is not None)
     thin = min(len(a.observations), len(b.observations)) < ENOUGH_COUNT
@@ -98,8 +105,14 @@ def _metric(item: Figure, a: Group, b: Group) -> Metric | None:
         return None
     (one, count_a), (two, count_b) = left, right
     difference = two.value - one.value
-    error = math.hypot(one.error, two.error)
-    half = error * t95(_welch(one, two)) if error > 0 else (0.0 if error == 0 else math.nan)
+    turns = _turns(item, a, b)
+    if turns is None:
+        error, freedom = math.hypot(one.error, two.error), _welch(one, two)
+    else:
+        error, freedom = float(turns.std(ddof=1)) / math.sqrt(len(turns)), len(turns) - 1.0
+    half = error * t95(freedom) if error > 0 else (0.0 if error == 0 else math.nan)
+    if min(count_a, count_b) < SCATTER_COUNT:
+        half = math.nan
     ratio = two.value / one.value if one.value else None
     low = high = None
     if ratio is not None and ratio > 0 and not math.isnan(half) and one.value and two.value:
@@ -107,9 +120,11 @@ def _metric(item: Figure, a: Group, b: Group) -> Metric | None:
         factor = math.exp(relative * (t95(_welch(one, two)) if relative > 0 else 0.0))
         low, high = ratio / factor, ratio * factor
     half_a, half_b = one.half_width, two.half_width
-    apart = bool(
-        not math.isnan(half_a) and not math.isnan(half_b) and abs(difference) > half_a + half_b
-    )
+    enough = min(count_a, count_b) >= ENOUGH_COUNT
+    apart = enough and not math.isnan(half) and abs(difference) > half
+    alike = math.nan
+    if enough and one.value:
+        alike = (abs(difference) + (error * t90(freedom) if error > 0 else 0.0)) / abs(one.value)
     return Metric(
         name=item.called,
         unit=", ".join(filter(None, (item.unit, item.layer))),
@@ -125,7 +140,9 @@ def _metric(item: Figure, a: Group, b: Group) -> Metric | None:
         ratio_low=figure(low),
         ratio_high=figure(high),
         apart=apart,
-        sentence=_said(item, a, b, one, two, ratio, apart=apart),
+        paired=turns is not None,
+        alike_within_ratio=figure(alike),
+        sentence=_said(item, a, b, one, two, ratio, _sure(difference, half, alike, item, apart)),
     )
 
 
@@ -135,24 +152,34 @@ def _mean(item: Figure, group: Group) -> tuple[Mean, int] | None:
     if not values:
         return None
     count = len(values)
-    array = np.array(values, dtype=np.float64)
-    if count >= BATCHED_FROM:
-        return batch_mean(array), count
-    value = float(array.mean())
-    if count >= ENOUGH_COUNT:
-        error = float(array.std(ddof=1)) / math.sqrt(count)
-        return Mean(value=value, error=error, freedom=count - 1), count
-    halves = [seen.get(RECEIVED_HALF_WIDTH.name) for seen in group.observations]
-    if item is RECEIVED and None not in halves:
-        inside = math.hypot(*(half for half in halves if half is not None)) / count
-        return Mean(value=value, error=inside / t95(WITHIN_FREEDOM), freedom=WITHIN_FREEDOM), count
-    return Mean(value=value, error=math.nan, freedom=0), count
+    halves: list[float | None] = [None] * count
+    if item is RECEIVED:
+        halves = [seen.get(RECEIVED_HALF_WIDTH.name) for seen in group.observations]
+    if count < ENOUGH_COUNT and item is not RECEIVED:
+        return Mean(value=float(np.mean(values)), error=math.nan, freedom=0), count
+    return mean_of_bursts(values, halves), count
+
+
+def _turns(item: Figure, a: Group, b: Group) -> Floats | None:
+    """Differences, b - a, of neighbouring bursts that took turns; None: they did not."""
+    seen = sorted(
+        (each[STARTED], side, each[item.name])
+        for side, group in enumerate((a, b))
+        for each in group.observations
+        if STARTED in each and item.name in each
+    )
+    count = len(a.observations)
+    if count < ENOUGH_COUNT or len(b.observations) != count or len(seen) != 2 * count:
+        return None
+    blocks = [sorted(seen[i : i + 2], key=lambda each: each[1]) for i in range(0, 2 * count, 2)]
+    if any([side for _, side, _ in block] != [0, 1] for block in blocks):
+        return None
+    return np.array([block[1][2] - block[0][2] for block in blocks])
 
 
 _COMPARED: Final = tuple(each for each in FIGURES if each is not RECEIVED_HALF_WIDTH)
 _TOLD_IF_APART: Final = (RTT.called, RETRANSMITS.called)
 _REAL_SCALE: Final = "1:1"
-WITHIN_FREEDOM: Final = 10  # taken for errors that come from within bursts
 
 
 def _welch(one: Mean, two: Mean) -> float:
@@ -163,11 +190,21 @@ def _welch(one: Mean, two: Mean) -> float:
     return float((a + b) ** 2 / (a**2 / one.freedom + b**2 / two.freedom))
 
 
+def _sure(difference: float, half: float, alike: float, item: Figure, apart: bool) -> str:
+    """What may be concluded of a difference."""
+    if math.isnan(half):
+        return "too few bursts to tell them apart"
+    if apart:
+        return f"apart: the difference is {item.say(difference)} +- {item.say(half)} at 95 %"
+    if math.isnan(alike):
+        return "too few bursts to tell them apart"
+    return f"not told apart at 95 %; equivalent within {alike:.2%}"
+
+
 def _said(
-    item: Figure, a: Group, b: Group, one: Mean, two: Mean, ratio: float | None, *, apart: bool
+    item: Figure, a: Group, b: Group, one: Mean, two: Mean, ratio: float | None, sure: str
 ) -> str:
     times = "" if ratio is None else f" (x {ratio:.3g})"
-    sure = "the 95 % intervals do not overlap" if apart else "not told apart at 95 %"
     what = ", ".join(filter(None, (item.words, item.layer)))
     return (
         f"{what}: {item.say(one.value)} in {a.name}, {item.say(two.value)} in {b.name}"
@@ -196,4 +233,5 @@ def _sentence(
 def observe(burst: BurstSummary) -> Observation:
     """One burst of a run."""
     known = {each.name: each.of_burst(burst) for each in FIGURES}
+    known[STARTED] = burst.planned_start_at.timestamp()
     return {name: value for name, value in known.items() if value is not None}

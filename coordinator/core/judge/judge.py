@@ -28,6 +28,8 @@ from coordinator.core.measure.unsteady_clocks import UnsteadyClocks
 from coordinator.core.plan.spec import Layer, RunSpec
 from exchange.messages import Message
 
+SLOW_RATIO: Final = 0.015  # of the limit: what a part of a window may fall short as noise does
+SLOW_SIGMAS: Final = 3.0  # and of its own noise
 WHOLE_RATIO: Final = 0.9999  # of planned pair-seconds: nothing to speak of is missing
 UNANSWERED_RATIO: Final = 0.9  # of a pair's probes lost: what is left says nothing of the path
 
@@ -72,6 +74,7 @@ def judge(spec: RunSpec, burst: BurstFigures) -> tuple[Verdict, tuple[Finding, .
     checks = (
         _coverage(spec, burst),
         _rate(spec, burst),
+        _shape(spec, burst),
         _limits(spec, burst),
         _residual(spec, burst),
     )
@@ -214,6 +217,48 @@ def _rate(spec: RunSpec, burst: BurstFigures) -> _Check:
     return Verdict.PASS, [
         Finding(id="target-reached", kind="verdict", severity="note", weight=50, sentence=compared)
     ]
+
+
+def _shape(spec: RunSpec, burst: BurstFigures) -> _Check:
+    """A part of the window that lasts must meet the target too: a mean hides a slow half."""
+    target, window = spec.scaled_target_bits_per_second, burst.window
+    if window is None:
+        return Verdict.PASS, []
+    findings = []
+    if window.ramp_s and window.ramp_bits_per_second is not None:
+        findings.append(
+            Finding(
+                id="ramp-cut",
+                kind="context",
+                severity="note",
+                weight=12,
+                sentence=f"the first {window.ramp_s} of {window.common_s} s that all pairs share "
+                f"were cut as ramp: {words.rate(window.ramp_bits_per_second)} of payload, before "
+                "the rate settles",
+            )
+        )
+    slowest = window.slowest_bits_per_second
+    if target is None or slowest is None:
+        return Verdict.PASS, findings
+    factor = burst.ip_ratio if spec.objective.layer is Layer.IP else 1.0
+    needed = target * (1 - spec.objective.tolerance_ratio)
+    noise = SLOW_SIGMAS * (window.slowest_noise_bits_per_second or 0.0)
+    if (slowest + noise) * factor >= needed * (1 - SLOW_RATIO):
+        return Verdict.PASS, findings
+    findings.append(
+        Finding(
+            id="slow-stretch",
+            kind="verdict",
+            severity="problem",
+            weight=84,
+            sentence=f"for {window.slowest_s} s, from {window.slowest_from_s} s into the window, "
+            f"the fleet received {words.rate(slowest * factor)} at the {spec.objective.layer} "
+            f"layer, less than the {words.rate(needed)} that is needed: whatever the mean is, that "
+            "does not last",
+            next_step="look at what the device and the hosts did at that time",
+        )
+    )
+    return Verdict.INCONCLUSIVE, findings
 
 
 def _limits(spec: RunSpec, burst: BurstFigures) -> _Check:

@@ -80,8 +80,13 @@ def fleet_curve(bursts: Sequence[Traffic]) -> Curve:
     seconds = np.concatenate(
         [burst.start_s + np.arange(len(burst.received_bytes)) for burst in bursts]
     )
-    amounts = np.concatenate([burst.received_bytes for burst in bursts])
+    amounts = np.concatenate([countable(burst.received_bytes) for burst in bursts])
     return seconds_curve(seconds, amounts)
+
+
+def countable(amounts: Floats) -> Floats:
+    """Bytes that can have been sent: what is unknown, negative or infinite is none."""
+    return np.maximum(0.0, np.nan_to_num(amounts, nan=0.0, posinf=0.0, neginf=0.0))
 
 
 def seconds_curve(seconds: Floats, amounts: Floats) -> Curve:

@@ -37,6 +37,7 @@ from coordinator.core.judge.lag import (
     Curve,
     Known,
     Lag,
+    countable,
     estimate_lag,
     fleet_curve,
     readable,
@@ -72,9 +73,10 @@ FREE_FACTOR: Final = 1.5  # of a seen pair's rate: what an unseen one may have s
 SEEN_RATIO: Final = 0.995  # of a burst's pair-seconds: nothing to speak of is unseen
 FREE_RATIO: Final = 0.1  # of a bin: what unseen pairs may add before it is no use
 OVERHEAD_KNOWN_RATIO: Final = 0.002  # uncertainty of header overhead from a recorded segment size
-# And from an assumed one: 1500-byte packets taken, 9000-byte ones are 2.9 % less, segments of 800
-# bytes 2.8 % more.
+# And from an assumed one, 1500-byte packets: 9000-byte packets have 2.9 % less, segments of 800
+# bytes 2.8 % more; of frames 3.7 and 3.5 %.
 OVERHEAD_ASSUMED_RATIO: Final = 0.03
+OVERHEAD_ASSUMED_WIRE_RATIO: Final = 0.037
 BESIDE_RATIO: Final = 0.015  # uncertainty of what other runs put into the ledger
 # Of a ledger that counts both ways: the other way's TCP acknowledgements. Measured in the lab: 0.1
 # to 0.5 % of the payload, as receivers merge 7 to 40 segments before they answer; without that it
@@ -147,7 +149,8 @@ def _overhead(ledger: FirewallLedger, headers: Headers, seen_ratios: Sequence[fl
     A ledger of unknown layer counts something between payload and frames: with three bursts or
     more their median stands for it, and bursts are told apart more surely than the whole.
     """
-    spare = OVERHEAD_ASSUMED_RATIO if headers.assumed else OVERHEAD_KNOWN_RATIO
+    assumed = OVERHEAD_ASSUMED_RATIO if ledger.layer == "ip" else OVERHEAD_ASSUMED_WIRE_RATIO
+    spare = assumed if headers.assumed else OVERHEAD_KNOWN_RATIO
     if len(ledger.flows) > 1:
         spare = math.hypot(spare, ACKNOWLEDGED_RATIO)
     how: Literal["recorded", "assumed", "fitted"] = "assumed" if headers.assumed else "recorded"
@@ -338,7 +341,7 @@ class _Steps:
 
     @classmethod
     def of(cls, burst: BurstSeries) -> "_Steps":
-        received = burst.received_bytes
+        received = countable(burst.received_bytes)
         total = np.concatenate(([0.0], np.cumsum(received)))
         busy = np.flatnonzero(received > 0)
         planned = (burst.planned_start_s, burst.planned_start_s + burst.duration_s)
@@ -490,7 +493,7 @@ class _Device:
                     width_s=float((others_part * width)[use].sum()),
                 )
             )
-        received = burst.received_bytes
+        received = countable(burst.received_bytes)
         full = np.zeros(len(seen), np.bool_)
         steady = received
         if burst.window is not None:
@@ -548,7 +551,7 @@ def _usual_rate(bursts: Sequence[BurstSeries]) -> float:
     """Bytes a second of a burst all of whose pairs are on record; 0: nobody is."""
     rates = []
     for burst in bursts:
-        received, seen = burst.received_bytes, burst.coverage_ratio
+        received, seen = countable(burst.received_bytes), burst.coverage_ratio
         busy = (received > 0) & (seen > 0)
         if busy.any():
             rates.append(float(np.median(received[busy] / np.minimum(1.0, seen[busy]))))

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.figures import FIGURES, RECEIVED, Fold
+from coordinator.core.figures import FIGURES, RECEIVED, RECEIVED_HALF_WIDTH, Fold
 from coordinator.core.judge.course import burst_course, course, course_findings
 from coordinator.core.judge.documented_limits import DOCUMENTED, Limits
 from coordinator.core.judge.judge import (
@@ -38,13 +38,14 @@ from coordinator.core.measure.outages import (
     coordinator_findings,
     outage_findings,
 )
+from coordinator.core.measure.steady import mean_of_bursts
 from coordinator.core.plan.spec import Plan, RunSpec
 from exchange.messages import Trouble
 
 # Pairs x bursts beyond which a run's summary leaves the pairs to the bursts' own documents: 48
 # bursts of 1,000 pairs would be 45 MB of text, read for every list of runs.
 PAIR_SUMMARIES_MAX: Final = 3_000
-_COMPUTED: Final = (Fold.MEAN, Fold.QUADRATURE)  # not one of the bursts' own numbers
+_COMPUTED: Final = (Fold.MEAN,)  # not one of the bursts' own numbers
 
 
 def summarise_run(
@@ -242,6 +243,14 @@ def _judged(
     )
 
 
+def _half_width(bursts: Sequence[BurstSummary]) -> float | None:
+    """Half of the 95 % interval of the run's rate: the scatter between bursts and within them."""
+    known = [burst for burst in bursts if RECEIVED.of_burst(burst) is not None]
+    rates = [rate for burst in known for rate in RECEIVED.values(burst)]
+    halves = [RECEIVED_HALF_WIDTH.of_burst(burst) for burst in known]
+    return figure(mean_of_bursts(rates, halves).half_width)
+
+
 def _folded(bursts: Sequence[BurstSummary]) -> dict[str, float | None]:
     """The run's figures that are its bursts', by field."""
     found = {}
@@ -249,6 +258,7 @@ def _folded(bursts: Sequence[BurstSummary]) -> dict[str, float | None]:
         if each.name in RunSummary.model_fields and each.fold is not Fold.NONE:
             value = each.of_bursts(bursts)
             found[each.name] = figure(value) if each.fold in _COMPUTED else value
+    found[RECEIVED_HALF_WIDTH.name] = _half_width(bursts)
     return found
 
 

@@ -15,7 +15,7 @@ from coordinator.core.measure.evidence import Floats, Joined, PairEvidence, Sing
 from coordinator.core.measure.headers import Headers
 from coordinator.core.measure.roundtrips import PathLatency
 from coordinator.core.measure.series import BurstSeries, FlowSeries
-from coordinator.core.measure.steady import batch_mean, cliff, ramp_s
+from coordinator.core.measure.steady import cliff, correlated_mean, ramp_s, slowest_stretch
 from coordinator.core.plan.spec import Burst
 from exchange.messages import Flow, FlowTotals, Message, UtcDatetime, pair_name
 
@@ -41,6 +41,11 @@ class Window(Message):
     window_s: int
     common_s: int  # seconds that all measured pairs share
     ramp_s: int  # of those, cut at the head as ramp (MSER)
+    ramp_bits_per_second: float | None = None  # payload over what was cut
+    slowest_bits_per_second: float | None = None  # payload over the slowest part that lasts
+    slowest_noise_bits_per_second: float | None = None  # standard deviation of such a mean
+    slowest_from_s: int | None = None  # where it begins, s into the window
+    slowest_s: int | None = None  # how long that is; None: the window is too short for parts
     short: bool  # under the 300 s that RFC 9411 recommends
 
 
@@ -49,7 +54,7 @@ class FlowSummary(Message):
 
     flow: Flow
     received_bits_per_second: float | None = None
-    received_half_width_bits_per_second: float | None = None  # 95 % CI: batch means, clock bounds
+    received_half_width_bits_per_second: float | None = None  # 95 % CI: correlation, clock bounds
     ip_bits_per_second: float | None = None  # received payload x header overhead: what RFC 9411
     # calls inspected throughput, at the IP layer
     sent_bits_per_second: float | None = None  # payload, at the senders that were heard
@@ -193,6 +198,8 @@ def aggregate(
     if common is not None:
         cut = ramp_s(fleet[common[0] : common[1]])
         span = slice(common[0] + cut, common[1])
+        means_only = all(flow.means_only for flow in aligned.flows)
+        slowest = None if means_only else slowest_stretch(fleet[span])
         window = Window(
             start_at=_at(aligned.grid.start_s + span.start),
             end_at=_at(aligned.grid.start_s + span.stop),
@@ -200,6 +207,13 @@ def aggregate(
             common_s=common[1] - common[0],
             ramp_s=cut,
             short=span.stop - span.start < SUSTAIN_S,
+            ramp_bits_per_second=(
+                figure(float(fleet[common[0] : span.start].mean()) * 8) if cut else None
+            ),
+            slowest_bits_per_second=None if slowest is None else figure(slowest.mean * 8),
+            slowest_noise_bits_per_second=None if slowest is None else figure(slowest.noise * 8),
+            slowest_from_s=None if slowest is None else slowest.at,
+            slowest_s=None if slowest is None else slowest.length_s,
         )
     bounds = np.nan_to_num(aligned.clock_bound_s[measured or seen], nan=clock_bound_max_s)
     bound_s = float(bounds.mean()) if len(bounds) else clock_bound_max_s
@@ -261,7 +275,7 @@ def _flow(
         received_bits_per_second=figure(received),
         received_half_width_bits_per_second=None
         if flow.means_only
-        else figure(math.hypot(batch_mean(bits).half_width, clock_half)),
+        else figure(math.hypot(correlated_mean(bits).half_width, clock_half)),
         ip_bits_per_second=figure(received * headers.ip_ratio),
         sent_bits_per_second=figure(sent),
         sent_pairs_count=_known_rows(flow.sent_bytes[:, span]),

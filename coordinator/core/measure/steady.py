@@ -1,6 +1,7 @@
 """Where a burst is steady, how sure its mean is, and whether it fell off a cliff."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +12,26 @@ from coordinator.core.measure.evidence import Floats
 MSER_BATCH: Final = 5  # s a batch, where the window is long enough for batches
 MSER_BATCHED_FROM: Final = 60  # s of window from which batches are used; below, single seconds
 RAMP_RATIO: Final = 0.01  # of the steady mean: a head that differs less is not a ramp
+# How much of a head may be cut. TCP's slow start and a start's spread are over in seconds; a device
+# that needs longer is slower for longer, and that is a finding, not a ramp.
+RAMP_MAX_RATIO: Final = 0.2  # of the window
+RAMP_LEAST_S: Final = 3  # s that may be cut of a short one
+RAMP_MAX_S: Final = 30
 HEAD_CREDIT_RATIO: Final = 0.1  # of the window: how long a head above the rest may be cut
+
+VALUES_MIN: Final = 5  # under so many seconds a mean has no interval
+SHORT_BELOW: Final = 8  # values that tell nothing of their correlation
+FREEDOM_SHORT: Final = 1.0  # of those
+FREEDOM_MIN: Final = 2.0  # of any longer series
+RHO_MAX: Final = 0.97
+RHO_ERROR_LEAST: Final = 0.05  # of its variance times the count: rho near one is not that sure
+# From so many values on, so many standard errors are added to the autocorrelation.
+CAUTION: Final = ((60, 0.25), (30, 1.0), (0, 1.645))
+BATCHED_FROM: Final = 60
+BATCHES_COUNT: Final = 30
+WITHIN_FREEDOM: Final = 10  # taken for errors that come from within bursts
+STRETCH_RATIO: Final = 0.2  # of the window: a part that lasts
+STRETCH_LEAST_S: Final = 5
 
 # Two-sided 95 % quantiles of Student's t by degrees of freedom 1..30; beyond, 1.96 + 2.5 / df is
 # within 0.2 %.
@@ -19,6 +39,13 @@ _T95: Final = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
     2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
     2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+# One-sided 95 %, of two one-sided tests; beyond 30 degrees 1.645 + 1.55 / df is within 0.1 %.
+_T90: Final = (
+    6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812,
+    1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734, 1.729, 1.725,
+    1.721, 1.717, 1.714, 1.711, 1.708, 1.706, 1.703, 1.701, 1.699, 1.697,
 )  # fmt: skip
 
 
@@ -31,7 +58,9 @@ def ramp_s(fleet: Floats) -> int:
     five where the window is 60 s or longer. Of what MSER cuts, seconds at its end that are like
     the rest (within 1 % or two standard deviations) are kept after all. A cut stands only if it
     removes a ramp, a head below the rest, or, within the first tenth, a head above it (a token
-    bucket's credit): a fall after a plateau is never cut away.
+    bucket's credit): a fall after a plateau is never cut away. Nor is a head longer than
+    :data:`RAMP_MAX_RATIO` of the window or :data:`RAMP_MAX_S`: that is no ramp, and all of it
+    stays.
     """
     batch = MSER_BATCH if len(fleet) >= MSER_BATCHED_FROM else 1
     count = len(fleet) // batch
@@ -52,6 +81,8 @@ def ramp_s(fleet: Floats) -> int:
         return 0
     cut = int(np.flatnonzero(off)[-1]) + 1
     head = float(fleet[:cut].mean())
+    if cut > min(RAMP_MAX_S, max(RAMP_LEAST_S, RAMP_MAX_RATIO * len(fleet))):
+        return 0
     if head < mean or cut <= HEAD_CREDIT_RATIO * len(fleet):
         return cut
     return 0
@@ -73,44 +104,120 @@ class Mean:
 
 def t95(freedom: float) -> float:
     """Two-sided 95 % quantile of Student's t."""
+    return _quantile(freedom, _T95, 1.96 + 2.5 / max(freedom, 1.0))
+
+
+def t90(freedom: float) -> float:
+    """Two-sided 90 % quantile, which is the one-sided 95 % one."""
+    return _quantile(freedom, _T90, 1.645 + 1.55 / max(freedom, 1.0))
+
+
+def _quantile(freedom: float, table: Sequence[float], beyond: float) -> float:
     if freedom < 1:
         return math.nan
-    if freedom <= len(_T95):
-        low = int(freedom)
-        high = min(low + 1, len(_T95))
-        return _T95[low - 1] + (freedom - low) * (_T95[high - 1] - _T95[low - 1])
-    return 1.96 + 2.5 / freedom
+    if freedom > len(table):
+        return beyond
+    low = int(freedom)
+    high = min(low + 1, len(table))
+    return table[low - 1] + (freedom - low) * (table[high - 1] - table[low - 1])
 
 
-def batch_length(count: int) -> int:
-    """Values a batch: the cube root of the count, rounded up.
+def correlated_mean(values: Floats) -> Mean:
+    """Mean of a correlated series, with its error by a first-order autoregression.
 
-    The rate at which block methods' error is smallest for a variance (Künsch, Annals of
-    Statistics 17, 1989).
-    """
-    return max(1, math.ceil(round(math.cbrt(count), 9)))
-
-
-def batch_mean(values: Floats) -> Mean:
-    """Mean of a correlated series by non-overlapping batch means.
-
-    Batches of :func:`batch_length` values; a short last batch is left out of the error, not of
-    the mean. (Law, *Simulation Modeling and Analysis*, chapter 9: method of batch means.)
+    The lag-one autocorrelation is taken off its small-sample bias (F. H. C. Marriott and J. A.
+    Pope, Biometrika 41, 1954) and, where a series is too short to tell it, raised by as many of
+    its standard errors as :data:`CAUTION` says: a bound, never a narrow guess. The variance of
+    the mean is that of such a process (G. E. P. Box and G. M. Jenkins, *Time Series Analysis*),
+    the sample variance set right for the correlation that it hides; degrees of freedom are those
+    of as many independent values. From :data:`BATCHED_FROM` values on the same is done with
+    :data:`BATCHES_COUNT` batch means, which see correlation that lasts (Law, *Simulation Modeling
+    and Analysis*, chapter 9), and the wider interval stands. Under :data:`VALUES_MIN` values there
+    is no interval. Coverage: tests/bench/bench_intervals.py.
     """
     count = len(values)
     if count == 0:
         return Mean(value=math.nan, error=math.nan, freedom=0)
     value = float(values.mean())
-    size = batch_length(count)
-    batches = count // size
-    if batches < 2:
+    if count < VALUES_MIN:
         return Mean(value=value, error=math.nan, freedom=0)
-    means = values[: batches * size].reshape(batches, size).mean(axis=1)
-    return Mean(
-        value=value,
-        error=float(means.std(ddof=1)) / math.sqrt(batches),
-        freedom=batches - 1,
-    )
+    caution = next(sigmas for least, sigmas in CAUTION if count >= least)
+    found = [_autoregressive(values, caution)]
+    size = count // BATCHES_COUNT
+    if size > 1 and count >= BATCHED_FROM:
+        batches = values[: size * BATCHES_COUNT].reshape(BATCHES_COUNT, size).mean(axis=1)
+        found.append(_autoregressive(batches, caution))
+    error, freedom = max(found, key=lambda each: each[0] * t95(each[1]))
+    return Mean(value=value, error=error, freedom=freedom)
+
+
+def _autoregressive(values: Floats, caution: float) -> tuple[float, float]:
+    """Standard error of the mean, and its degrees of freedom."""
+    count = len(values)
+    off = values - values.mean()
+    squares = float(off @ off)
+    least_freedom = FREEDOM_SHORT if count < SHORT_BELOW else FREEDOM_MIN
+    if squares <= 0:
+        return 0.0, float(count - 1)
+    seen = float(off[1:] @ off[:-1]) / squares
+    rho = (seen + 1 / count) / (1 - 4 / count)
+    rho += caution * math.sqrt(max(1 - rho**2, RHO_ERROR_LEAST) / count)
+    rho = min(max(rho, 0.0), RHO_MAX, 1 - 2 / count)
+    # Variance of the mean over that of a value, by count.
+    inflation = (1 + rho) / (1 - rho) - 2 * rho * (1 - rho**count) / (count * (1 - rho) ** 2)
+    variance = squares / max(count - inflation, count / 4)
+    freedom = max(least_freedom, count * (1 - rho) / (1 + rho) - 1)
+    return math.sqrt(variance * inflation / count), freedom
+
+
+def mean_of_bursts(values: Sequence[float], half_widths: Sequence[float | None]) -> Mean:
+    """Mean of a run's bursts; its error holds the scatter between them.
+
+    Student's interval over bursts, which holds what scatters within them too; but never less than
+    what the bursts' own intervals leave open. Of a single burst that is all there is, and the
+    claim is that burst's.
+    """
+    count = len(values)
+    if count == 0:
+        return Mean(value=math.nan, error=math.nan, freedom=0)
+    array = np.array(values, dtype=np.float64)
+    value = float(array.mean())
+    known = [half for half in half_widths if half is not None and not math.isnan(half)]
+    within = math.hypot(*known) / count if len(known) == count else math.nan
+    if count == 1:
+        return Mean(value=value, error=within / t95(WITHIN_FREEDOM), freedom=WITHIN_FREEDOM)
+    freedom = count - 1
+    between = float(array.std(ddof=1)) / math.sqrt(count)
+    if not math.isnan(within) and within > between * t95(freedom):
+        return Mean(value=value, error=within / t95(WITHIN_FREEDOM), freedom=WITHIN_FREEDOM)
+    return Mean(value=value, error=between, freedom=freedom)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """The slowest part of a window that lasts."""
+
+    at: int  # index of its first second
+    length_s: int
+    mean: float
+    noise: float  # standard deviation of such a mean, by differences of neighbouring seconds
+
+
+def slowest_stretch(fleet: Floats) -> Stretch | None:
+    """The lowest mean over any stretch of a fifth of the window, at least :data:`STRETCH_LEAST_S`;
+    None: the window is shorter than two of them.
+
+    Its noise is taken from the differences of neighbouring seconds, which a fall touches once.
+    """
+    length = max(STRETCH_LEAST_S, math.ceil(STRETCH_RATIO * len(fleet)))
+    if len(fleet) < 2 * length:
+        return None
+    sums = np.concatenate(([0.0], np.cumsum(fleet)))
+    means = (sums[length:] - sums[:-length]) / length
+    at = int(np.argmin(means))
+    steps = np.abs(np.diff(fleet))
+    noise = 1.4826 * float(np.median(steps)) / math.sqrt(2 * length)
+    return Stretch(at=at, length_s=length, mean=float(means[at]), noise=noise)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

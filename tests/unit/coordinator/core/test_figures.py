@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from coordinator.cli.verdict import show_summary
-from coordinator.core.figures import FIGURE, FIGURES, Figure, Fold
+from coordinator.core.figures import FIGURE, FIGURES, RECEIVED_HALF_WIDTH, Figure, Fold
 from coordinator.core.judge.comparison import Group, compare, observe
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.judge.summary import BurstSummary, RunSummary
@@ -96,7 +96,7 @@ def test_every_face_shows_a_known_figure(
     assert figure.stored or columns[figure.name][0] == pytest.approx(value)
     group = Group(name="a", observations=tuple(map(observe, summary.bursts)))
     compared = {metric.name for metric in compare(group, group).metrics}
-    assert figure.called in compared or figure.fold is Fold.QUADRATURE
+    assert figure.called in compared or figure is RECEIVED_HALF_WIDTH
 
 
 def test_a_trial_has_the_runs_figures_at_real_scale(summary: RunSummary) -> None:

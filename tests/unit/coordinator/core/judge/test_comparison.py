@@ -1,5 +1,6 @@
 """Two groups of bursts: what differs, how sure, and when nothing can be said."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,3 +115,73 @@ def test_runs_compare_by_their_bursts() -> None:
     assert by_name["received_bits_per_second"].apart
     assert {"rtt_s", "cpu_per_gigabit", "retransmit_ratio"} <= by_name.keys()
     assert by_name["cpu_per_gigabit"].ratio == pytest.approx(2, rel=0.01)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_one_or_two_bursts_are_never_apart(count: int) -> None:
+    (metric,) = compare(group("a", [1e9] * count), group("b", [9e9] * 30)).metrics
+    assert not metric.apart
+    assert metric.alike_within_ratio is None
+
+
+@pytest.mark.parametrize("count", [3, 5, 12])
+def test_alike_groups_are_told_apart_as_seldom_as_is_said(count: int) -> None:
+    rng = np.random.default_rng(count)
+    apart = held = 0
+    for _ in range(400):
+        a, b = (100 + rng.standard_normal((2, count))).tolist()
+        (metric,) = compare(group("a", a), group("b", b)).metrics
+        assert metric.difference_half_width is not None
+        apart += metric.apart
+        held += abs(metric.difference) <= metric.difference_half_width
+    assert apart <= 0.08 * 400
+    assert held >= 0.92 * 400
+
+
+def test_a_small_real_cost_shows_where_single_intervals_overlap() -> None:
+    a = [100.0, 101, 99, 100.5, 99.5, 100]
+    b = [value - 1.2 for value in a]
+    (metric,) = compare(group("a", a), group("b", b)).metrics
+    assert metric.a_half_width is not None
+    assert metric.b_half_width is not None
+    assert abs(metric.difference) < metric.a_half_width + metric.b_half_width
+    assert metric.apart
+
+
+def test_equivalence_is_stated_by_its_margin() -> None:
+    a = [100.0, 100.1, 99.9, 100.05]
+    (metric,) = compare(group("a", a), group("b", a[::-1])).metrics
+    assert not metric.apart
+    assert metric.alike_within_ratio is not None
+    assert 0 < metric.alike_within_ratio < 0.01
+    assert "equivalent within" in metric.sentence
+
+
+@pytest.mark.parametrize("turns", ["abab" * 3, "abba" * 3])
+def test_bursts_that_took_turns_share_their_drift(turns: str) -> None:
+    """The rate falls by a tenth over the day, and b costs 0.5 %."""
+    rng = np.random.default_rng(1)
+    seen: dict[str, list[dict[str, float]]] = {"a": [], "b": []}
+    for place, side in enumerate(turns):
+        drift = 100 - place + 0.02 * rng.standard_normal()
+        rate = drift * (0.985 if side == "b" else 1.0)
+        seen[side].append({RECEIVED.name: rate, "planned_start_s": 300.0 * place})
+    a, b = (Group(name=name, observations=tuple(seen[name])) for name in "ab")
+    (metric,) = compare(a, b).metrics
+    assert metric.paired
+    apart_from_drift = metric.difference_half_width
+    assert apart_from_drift is not None
+    plain = [
+        Group(
+            name=g.name,
+            observations=tuple({RECEIVED.name: o[RECEIVED.name]} for o in g.observations),
+        )
+        for g in (a, b)
+    ]
+    (welch,) = compare(*plain).metrics
+    assert not welch.paired
+    assert welch.difference_half_width is not None
+    assert apart_from_drift < 0.5 * welch.difference_half_width
+    (other,) = compare(b, a).metrics
+    assert other.difference == -metric.difference
+    assert other.paired
