@@ -11,6 +11,8 @@ from typing import Final
 from exchange.ports import PROPERTY_MAX_BYTES, Entity, RecordUnreadable, Table
 from exchange.rows import cut_properties, integer_of, joined_properties, make_row
 
+DOCUMENT_MAX_BYTES: Final = 256 * 1_048_576  # inflated: four times the largest that is imported
+_ROWS_MAX_COUNT: Final = 1_000  # what three digits number
 _ROW_BYTES: Final = 11 * PROPERTY_MAX_BYTES  # of one row: below 1 MiB in base64
 
 
@@ -36,11 +38,28 @@ async def read_document(table: Table, partition: str, name: str) -> bytes | None
     if first is None:
         return None
     packed = joined_properties(first, "part")
-    for number in range(1, integer_of(first, "rows_count")):
+    rows_count = integer_of(first, "rows_count")
+    if not 1 <= rows_count <= _ROWS_MAX_COUNT:
+        raise RecordUnreadable(f"document {partition}|{name}: of {rows_count} rows; save it again")
+    for number in range(1, rows_count):
         row = await table.get(partition, f"{name}.{number:03d}")
         packed += b"" if row is None else joined_properties(row, "part")
     if zlib.crc32(packed) != integer_of(first, "crc"):
         raise RecordUnreadable(
             f"document {partition}|{name}: half written or corrupt; save it again"
         )
-    return await asyncio.to_thread(zlib.decompress, packed)
+    return await asyncio.to_thread(inflate, packed, f"document {partition}|{name}")
+
+
+def inflate(packed: bytes, name: str, *, form: int = zlib.MAX_WBITS) -> bytes:
+    """What was deflated, of bounded size. Raises ``RecordUnreadable``, which says ``name``."""
+    try:
+        stream = zlib.decompressobj(form)
+        text = stream.decompress(packed, DOCUMENT_MAX_BYTES)
+    except zlib.error as error:
+        raise RecordUnreadable(f"{name}: not deflated ({error}); save it again") from error
+    if not stream.eof:
+        raise RecordUnreadable(
+            f"{name}: cut short, or over {DOCUMENT_MAX_BYTES / 1e6:.0f} MB inflated; save it again"
+        )
+    return text

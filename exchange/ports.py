@@ -5,6 +5,7 @@ Errors::
     ExchangeError
     ├── ExchangeUnavailable    the service did not answer within our bounds; trying later may help
     ├── ExchangeMisconfigured  a setting is missing or refused; says which, and what to do
+    │   └── StorageGone        what held the rows was removed or replaced while it was in use
     ├── RecordUnreadable       what is stored is corrupt, foreign, half written or too new
     ├── QueueError
     │   ├── LockLost           the lock ran out: the message is, or will be, somebody else's
@@ -41,6 +42,10 @@ class ExchangeUnavailable(ExchangeError):
 
 class ExchangeMisconfigured(ExchangeError):
     """A setting is missing, wrong or refused."""
+
+
+class StorageGone(ExchangeMisconfigured):
+    """What held the rows was removed or replaced while it was in use: nothing brings it back."""
 
 
 class RecordUnreadable(ExchangeError):

@@ -1,7 +1,8 @@
 """A message as one row: the ``json`` property, and the error that names a row nobody can read."""
 
+import logging
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -9,6 +10,11 @@ from exchange.messages import Message
 from exchange.ports import PROPERTY_MAX_BYTES, Entity, RecordUnreadable, Value
 
 _M = TypeVar("_M", bound=Message)
+
+_TOLD_MAX_COUNT: Final = 10_000  # unreadable rows that are remembered as logged
+
+log = logging.getLogger(__name__)
+_told: set[str] = set()
 
 
 def make_row(partition: str, key: str, properties: Mapping[str, Value]) -> Entity:
@@ -29,6 +35,28 @@ def parse_row(model: type[_M], row: Entity) -> _M:
             f"row {row_name(row)}: not a {model.__name__} that this Broadside reads "
             f"({where}: {first['msg']}); was it written by another version?"
         ) from error
+
+
+def leave_out(error: RecordUnreadable) -> None:
+    """Say in the log, once, that a row is left out; the error names it.
+
+    Whoever may write a row may spoil it; that costs that row, and never its neighbours.
+    """
+    said = str(error)
+    if said not in _told:
+        if len(_told) >= _TOLD_MAX_COUNT:
+            _told.clear()
+        _told.add(said)
+        log.warning("left out: %s", error, extra={"action": "unreadable"})
+
+
+def try_row(model: type[_M], row: Entity) -> _M | None:
+    """The message in a row; None where it cannot be read, which is logged once."""
+    try:
+        return parse_row(model, row)
+    except RecordUnreadable as error:
+        leave_out(error)
+        return None
 
 
 def row_name(row: Entity) -> str:

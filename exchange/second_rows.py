@@ -24,6 +24,8 @@ CHUNK_S: Final = 480
 
 _LATECOMERS_S: Final = 5.0  # s: host readings may reach an agent this long after the engine's
 
+_BEFORE_S: Final = 1e10  # epoch s, in 2286: what is later, or no number, was never measured
+
 _T = TypeVar("_T")
 
 
@@ -88,7 +90,7 @@ def packed_end(rows: Sequence[Entity]) -> PackedEnd:
         having = [row for row in rows if f"{name}_0" in row.properties]
         if having:
             zero_s = having[-1].properties.get(f"{name}_first_data_at_s")
-            if not isinstance(zero_s, float | int):
+            if not isinstance(zero_s, float | int) or not 0 <= zero_s < _BEFORE_S:
                 raise RecordUnreadable(
                     f"row {row_name(having[-1])}: {name} without its first_data_at"
                 )

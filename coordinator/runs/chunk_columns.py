@@ -6,7 +6,7 @@ The columns are equal, to the bit, to those made from row values.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,23 @@ from coordinator.core.measure.evidence import (
 )
 from exchange.chunks import CPU_RATIO_UNITS, MICROSECONDS, PackedColumn, unpack_columns
 from exchange.ports import RecordUnreadable
+from exchange.rows import leave_out
 from exchange.second_rows import PackedChunk, PackedEnd, PackedTrack
+
+_REACH_MAX_S: Final = 1e6  # s of engine time, twelve days: no test is that long
+_INSTANT_MAX_S: Final = 1e10  # epoch s, in 2286
+
+
+def try_columns(end: PackedEnd) -> tuple[tuple[TrackColumns, ...], HostColumns] | None:
+    """Both kinds of seconds of one end; None where they cannot be read, which is logged once.
+
+    An agent may write what it likes: what it spoils is its own pair's seconds.
+    """
+    try:
+        return end_columns(end)
+    except RecordUnreadable as error:
+        leave_out(error)
+        return None
 
 
 def end_columns(end: PackedEnd) -> tuple[tuple[TrackColumns, ...], HostColumns]:
@@ -32,7 +48,7 @@ def end_columns(end: PackedEnd) -> tuple[tuple[TrackColumns, ...], HostColumns]:
 def read_track(track: PackedTrack) -> TrackColumns:
     """One flow of one end. Raises ``RecordUnreadable``, which names the row."""
     chunks = [_Chunk(chunk) for chunk in track.chunks]
-    start_s, end_s = _bounds(chunks)
+    start_s, end_s = _bounds(chunks, _REACH_MAX_S)
 
     def singles(name: str, unit: float = 1.0) -> Singles:
         if all(chunk.unknown(name) for chunk in chunks):
@@ -59,7 +75,7 @@ def read_track(track: PackedTrack) -> TrackColumns:
 
 def _host(packed: Sequence[PackedChunk]) -> HostColumns:
     chunks = [_Chunk(chunk) for chunk in packed]
-    start_s, end_s = _bounds(chunks)
+    start_s, end_s = _bounds(chunks, _INSTANT_MAX_S)
 
     def floats(name: str, unit: float = 1.0) -> Floats:
         return _joined([chunk.floats(name) / unit for chunk in chunks])
@@ -107,6 +123,15 @@ class _Chunk:
         ends = np.cumsum(gaps + spans)
         return ends - spans, ends
 
+    def is_within(self, max_s: float) -> bool:
+        """Whether every instant lies where one can."""
+        return all(
+            bool(np.all(np.abs(instants) <= max_s * MICROSECONDS)) for instants in self.bounds_us()
+        )
+
+    def refuse(self, why: str) -> RecordUnreadable:
+        return RecordUnreadable(f"row {self._row}: {why}")
+
     def _instants(self, name: str) -> NDArray[np.int64]:
         column = self._column(name)
         if column.mask or (column.words is None and column.rows_count):
@@ -130,7 +155,11 @@ def _integers(column: PackedColumn, words: bytes) -> NDArray[np.int64]:
     return series.view(np.int64)
 
 
-def _bounds(chunks: Sequence[_Chunk]) -> tuple[Floats, Floats]:
+def _bounds(chunks: Sequence[_Chunk], max_s: float) -> tuple[Floats, Floats]:
+    """Start and end of each reading. Raises ``RecordUnreadable`` for one that no test reaches."""
+    for chunk in chunks:
+        if not chunk.is_within(max_s):
+            raise chunk.refuse(f"an instant beyond {max_s:g} s")
     bounds = [chunk.bounds_us() for chunk in chunks]
     starts, ends = ([pair[side] for pair in bounds] for side in (0, 1))
     return _joined(starts) / MICROSECONDS, _joined(ends) / MICROSECONDS

@@ -25,9 +25,10 @@ from coordinator.core.measure.evidence import (
 )
 from coordinator.core.plan.moves import Move, pairs_in
 from coordinator.core.plan.spec import Burst, Plan
-from coordinator.runs.chunk_columns import end_columns
+from coordinator.runs.chunk_columns import end_columns, try_columns
 from exchange.messages import ServerTest
 from exchange.records import ALL_PAIRS, Document, Records
+from exchange.second_rows import PackedEnd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +67,9 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
     cancelled_at = control.cancelled_at if control else None
     cut = control if cancelled_at is not None and cancelled_at < burst.planned_end_at else None
     clients = {
-        pair_index: await asyncio.to_thread(end_columns, end)
+        pair_index: columns
         async for pair_index, end in records.bursts.stream_seconds(plan.run_id, burst.index)
+        if (columns := await asyncio.to_thread(try_columns, end)) is not None
     }
     probes = {}
     if plan.spec.traffic.probe is not None:
@@ -82,7 +84,8 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
     tests = []
     async for test, end in records.bursts.stream_tests(begin_at, burst.planned_end_at):
         if (test.endpoint.address, test.endpoint.port) in ports:  # else another run's
-            tracks, host = await asyncio.to_thread(end_columns, end)
+            columns = await asyncio.to_thread(try_columns, end)
+            tracks, host = columns or end_columns(PackedEnd(tracks=(), host=()))
             tests.append(TestColumns(test=test, tracks=tracks, host=host))
     join = join_tests(burst, planned, rows.claims, rows.reports, tests)
     pairs = []

@@ -33,7 +33,7 @@ class Reservations:
         return Reserved.of(
             [
                 each
-                async for _, each in self._shelf.readable()
+                async for _, each in self._shelf.scan()
                 if each.until_at > now and each.run_id != but_of
             ]
         )
@@ -64,7 +64,7 @@ class Reservations:
     async def release(self, run_id: str) -> None:
         """The run needs its endpoints no more; again is harmless."""
         await self._give_back(
-            [each async for _, each in self._shelf.readable() if each.run_id == run_id]
+            [each async for _, each in self._shelf.scan() if each.run_id == run_id]
         )
 
     async def _take(self, wanted: Reservation) -> bool:

@@ -27,7 +27,7 @@ from coordinator.core.live.status import (
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.plan.moves import Move
 from coordinator.core.plan.spec import Burst, Plan
-from coordinator.runs.chunk_columns import end_columns
+from coordinator.runs.chunk_columns import try_columns
 from coordinator.runs.evidence_rows import read_rows
 from exchange.messages import Message
 from exchange.records import Document, Records
@@ -196,8 +196,9 @@ class RunStates:
             said = progress_of_series(plan.run_id, burst, series)
         else:
             ends = [
-                await asyncio.to_thread(end_columns, end)
+                columns
                 async for _, end in self._records.bursts.stream_seconds(plan.run_id, burst.index)
+                if (columns := await asyncio.to_thread(try_columns, end)) is not None
             ]
             said = await asyncio.to_thread(progress, plan.run_id, burst, ends)
         now_s = time.monotonic()

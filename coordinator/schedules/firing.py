@@ -110,7 +110,7 @@ class Schedules:
 
     async def list(self) -> "list[ScheduleView]":
         """By name, without history; those that cannot be read are left out."""
-        return [self._view(schedule) async for _, schedule in self._shelf.readable()]
+        return [self._view(schedule) async for _, schedule in self._shelf.scan()]
 
     async def read(self, name: str) -> ScheduleView:
         """With its newest instants. Raises :class:`UnknownSchedule`."""
@@ -162,7 +162,7 @@ class Schedules:
 
     async def tick(self) -> None:
         """One look at every schedule."""
-        for schedule in [schedule async for _, schedule in self._shelf.readable()]:
+        for schedule in [schedule async for _, schedule in self._shelf.scan()]:
             try:
                 await self._look(schedule)
             except EntityNotFound:

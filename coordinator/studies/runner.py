@@ -153,7 +153,7 @@ class Studies:
         """
         # Ids begin with the instant of creation, so that their order is that of time
         first = None if cursor is None else parse_cursor(cursor, 1)[0]
-        found = [study async for _, study in self._shelf.readable()]
+        found = [study async for _, study in self._shelf.scan()]
         found = [study for study in reversed(found) if first is None or study.study_id <= first]
         following = make_cursor(found[limit].study_id) if len(found) > limit else None
         return found[:limit], following
@@ -194,7 +194,7 @@ class Studies:
 
     async def tick(self) -> None:
         """One step of every study that is open and that no other coordinator holds."""
-        async for study_id, study in self._shelf.readable():
+        async for study_id, study in self._shelf.scan():
             if study_id in self._ended:
                 continue
             if study.ended_at is not None:

@@ -27,6 +27,7 @@ from exchange.azure.wire import (
     is_final,
     said_by,
 )
+from exchange.documents import inflate
 from exchange.fabric_settings import FabricSettings
 from exchange.messages import TroubleKind
 from exchange.ports import (
@@ -34,7 +35,6 @@ from exchange.ports import (
     ExchangeMisconfigured,
     ExchangeUnavailable,
     RawName,
-    RecordUnreadable,
 )
 from exchange.troubles import TroubleLog
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _ROLE: Final = "Storage Blob Data Contributor"
 _CONTAINER_NAME: Final = re.compile(r"(?!.*--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
+_GZIP_FORM: Final = 16 + zlib.MAX_WBITS  # as zlib takes it
 _GZIP: Final = ContentSettings(content_type="application/gzip")
 
 _T = TypeVar("_T")
@@ -141,10 +142,8 @@ class BlobRaw:
         packed = await self._call(download)
         if packed is None:
             return None
-        try:
-            return await asyncio.to_thread(gzip.decompress, packed)
-        except (OSError, EOFError, zlib.error) as error:
-            raise RecordUnreadable(f"{self._address}: {_path(name)}: no gzip: {error}") from error
+        where = f"{self._address}: {_path(name)}"
+        return await asyncio.to_thread(inflate, packed, where, form=_GZIP_FORM)
 
     async def delete_folder(self, folder: str) -> int:
         async def delete(client: ContainerClient) -> int:

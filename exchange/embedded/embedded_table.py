@@ -195,6 +195,14 @@ def _encode(properties: Mapping[str, Value]) -> tuple[str, bytes]:
 
 
 def _decode(properties: str, binary: bytes) -> dict[str, Value]:
+    """No property at all where a row is damaged: who reads it names it, and reads the others."""
+    try:
+        return _decoded(properties, binary)
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def _decoded(properties: str, binary: bytes) -> dict[str, Value]:
     values: dict[str, Value] = {}
     at = 0
     for name, field in json.loads(properties).items():

@@ -22,7 +22,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from exchange.ports import ExchangeError, ExchangeMisconfigured, ExchangeUnavailable
+from exchange.ports import (
+    ExchangeError,
+    ExchangeMisconfigured,
+    ExchangeUnavailable,
+    RecordUnreadable,
+    StorageGone,
+)
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -41,6 +47,7 @@ class Database:
         self._pid: int | None = None
         self._worker: ThreadPoolExecutor | None = None
         self._connection: sqlite3.Connection | None = None
+        self._inode: tuple[int, int] | None = None  # of the file that the connection has open
         self._closed = False
 
     async def run(
@@ -52,7 +59,8 @@ class Database:
         """Run ``work(connection, ...)`` on the worker thread.
 
         Raises ``ExchangeUnavailable`` for what may pass (a lock held too long, a full disk) and
-        ``ExchangeMisconfigured`` for what will not (no directory, no right, a foreign file).
+        ``ExchangeMisconfigured`` for what will not (no directory, no right, a foreign file), of
+        which ``StorageGone`` says that the file was removed or replaced under us.
         """
         return await asyncio.wrap_future(self.submit(work, *args, **kwargs))
 
@@ -94,11 +102,27 @@ class Database:
         try:
             if self._connection is None:
                 self._connection = self._connect()
+                self._inode = self._found_inode()
+            elif self._found_inode() != self._inode:  # SQLite goes on with a file without a name
+                raise StorageGone(
+                    f"{self._path}: removed or replaced while in use: what was written to it is "
+                    "lost; stop every Broadside on this host, then start again"
+                )
             return work(self._connection, *args, **kwargs)
         except sqlite3.Error as error:
             if not hasattr(error, "sqlite_errorcode"):
+                if isinstance(error, sqlite3.OperationalError):  # text that is not UTF-8
+                    raise RecordUnreadable(f"{self._path}: {error}") from error
                 raise  # not SQLite's word but the module's: our mistake
             raise self._explain(error) from error
+
+    def _found_inode(self) -> tuple[int, int] | None:
+        """What stands at our path just now; None: nothing."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _disconnect(self) -> None:
         if self._connection is not None:

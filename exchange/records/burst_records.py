@@ -8,6 +8,7 @@ rows an end.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
@@ -39,7 +40,7 @@ from exchange.records.keys import (
     server_test_key,
     server_tests_partition,
 )
-from exchange.rows import message_row, parse_row
+from exchange.rows import leave_out, message_row, parse_row, row_name, try_row
 from exchange.second_rows import (
     PackedEnd,
     TestSeconds,
@@ -51,6 +52,9 @@ from exchange.second_rows import (
 from exchange.table_blobs import TableRaw
 
 ALL_PAIRS: Final = range(99_999)  # their numbers have five digits in keys
+
+_PAIR: Final = re.compile(r"[0-9]{5}")
+_PAIR_PART: Final = re.compile(r"[0-9]{5}\.[0-9]{3}")
 
 _M = TypeVar("_M", bound=Message)
 
@@ -127,14 +131,20 @@ class BurstRecords:
     ) -> AsyncIterator[tuple[int, Probes]]:
         """The probes of a burst, pair by pair in index order."""
         async for pair_index, rows in self._by_pair(run_id, burst_index, PROBE):
-            yield pair_index, parse_probes(rows)
+            try:
+                probes = parse_probes(rows)
+            except RecordUnreadable as error:
+                leave_out(error)
+                continue
+            yield pair_index, probes
 
     async def stream_seconds(
         self, run_id: str, burst_index: int
     ) -> AsyncIterator[tuple[int, PackedEnd]]:
         """The client ends' seconds of a burst still packed, pair by pair in index order."""
         async for pair_index, rows in self._by_pair(run_id, burst_index, CHUNK):
-            yield pair_index, packed_end(rows)
+            if (end := _try_end(rows)) is not None:
+                yield pair_index, end
 
     async def _by_pair(
         self, run_id: str, burst_index: int, prefix: str
@@ -145,7 +155,9 @@ class BurstRecords:
         async for row in self._table.scan(
             burst_partition(run_id, burst_index), row_from=prefix, row_before=f"{prefix}:"
         ):
-            index = int(row.row_key.removeprefix(prefix).partition(".")[0])
+            index = _index(row, prefix, _PAIR_PART)
+            if index is None:
+                continue
             if index != pair_index and rows:
                 yield pair_index, rows
                 rows = []
@@ -174,7 +186,13 @@ class BurstRecords:
             row_from=f"{name}{pairs.start:05d}",
             row_before=f"{name}{pairs.stop:05d}",
         )
-        return {int(row.row_key.removeprefix(name)): parse_row(kind, row) async for row in rows}
+        found: dict[int, _M] = {}
+        async for row in rows:
+            index = _index(row, name, _PAIR)
+            value = None if index is None else try_row(kind, row)
+            if index is not None and value is not None:
+                found[index] = value
+        return found
 
     async def save_raw(self, run_id: str, burst_index: int, pair_index: int, text: bytes) -> None:
         """Keep what the client end's engine printed."""
@@ -254,7 +272,8 @@ class BurstRecords:
                         yield found
                     instant, tests = begun, {}
                 if "json" in row.properties:
-                    tests[row.row_key] = (parse_row(ServerTest, row), [])
+                    if (test := try_row(ServerTest, row)) is not None:
+                        tests[row.row_key] = (test, [])
                 elif (key := row.row_key.rpartition(f"{TEST_CHUNK}.")[0]) in tests:
                     tests[key][1].append(row)
             for found in _started(tests, from_at, before_at):
@@ -307,7 +326,25 @@ def _started(
 ) -> list[tuple[ServerTest, PackedEnd]]:
     """The tests of the span with their chunks, which follow them in key order."""
     return [
-        (test, packed_end(rows))
+        (test, _try_end(rows) or packed_end(()))
         for test, rows in tests.values()
         if from_at <= test.started_at < before_at
     ]
+
+
+def _try_end(rows: Sequence[Entity]) -> PackedEnd | None:
+    """One end's seconds; None where they cannot be read, which is logged once."""
+    try:
+        return packed_end(rows)
+    except RecordUnreadable as error:
+        leave_out(error)
+        return None
+
+
+def _index(row: Entity, prefix: str, form: re.Pattern[str]) -> int | None:
+    """The pair that a row's key names; None for a key that none of ours made, logged once."""
+    found = form.fullmatch(row.row_key.removeprefix(prefix))
+    if found is None:
+        leave_out(RecordUnreadable(f"row {row_name(row)}: its key names no pair"))
+        return None
+    return int(found[0][:5])

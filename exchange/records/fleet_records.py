@@ -1,14 +1,11 @@
 """What agents say of themselves, and of the tunnels between them."""
 
-import logging
 from collections.abc import Sequence
 
 from exchange.messages import Presence, Role, Tunnel
-from exchange.ports import RecordUnreadable, Table
+from exchange.ports import Table
 from exchange.records.keys import ANSWER, ASK, PRESENCE, tunnel_key, tunnels_partition
-from exchange.rows import make_row, message_row, parse_row
-
-log = logging.getLogger(__name__)
+from exchange.rows import make_row, message_row, try_row
 
 
 class FleetRecords:
@@ -30,15 +27,11 @@ class FleetRecords:
         """Every row, also stale ones: judge by ``beat_at``.
 
         A row that cannot be read, as an agent of another version may write, is logged and left
-        out: one such agent must not stop the rest of the fleet.
+        out: one such agent must not stop the rest of the fleet. So is one under another agent's
+        name.
         """
-        presences = []
-        async for row in self._table.scan(PRESENCE):
-            try:
-                presences.append(parse_row(Presence, row))
-            except RecordUnreadable as error:
-                log.warning("presence left out: %s", error, extra={"action": "presence_unreadable"})
-        return presences
+        found = [(row.row_key, try_row(Presence, row)) async for row in self._table.scan(PRESENCE)]
+        return [p for key, p in found if p is not None and key == f"{p.role}.{p.agent_id}"]
 
     async def save_tunnel(self, server_id: str, tunnel: Tunnel) -> None:
         """Ask a server's agent for the other end of a tunnel, or say that it is still wanted."""
@@ -51,7 +44,8 @@ class FleetRecords:
         rows = self._table.scan(
             tunnels_partition(server_id), row_from=f"{ASK}.", row_before=f"{ASK}.:"
         )
-        return [parse_row(Tunnel, row) async for row in rows]
+        found = [try_row(Tunnel, row) async for row in rows]
+        return [tunnel for tunnel in found if tunnel is not None]
 
     async def answer_tunnel(self, server_id: str, tunnel: Tunnel, problem: str) -> None:
         """Say that the other end stands (an empty problem), or why it does not."""

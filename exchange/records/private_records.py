@@ -40,6 +40,7 @@ from exchange.rows import (
     message_row,
     parse_row,
     row_name,
+    try_row,
 )
 
 _M = TypeVar("_M", bound=Message)
@@ -138,7 +139,9 @@ class PrivateRecords:
         starts = [key_from or "", "" if before_at is None else newest_first(before_at)]
         row_from = max(starts) or None
         async for row in self._table.scan(RUNS, row_from=row_from, row_before=OPEN):
-            header = parse_row(RunHeader, row)
+            header = try_row(RunHeader, row)
+            if header is None:
+                continue
             if before_at is None or header.created_at < before_at:  # within the key's millisecond
                 yield row.row_key, header
 

@@ -1,6 +1,5 @@
 """Small named values of one kind in one partition: schedules, tokens, audit rows."""
 
-import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Generic, TypeVar
 
@@ -9,15 +8,12 @@ from exchange.messages import Message
 from exchange.ports import (
     Entity,
     EntityNotFound,
-    RecordUnreadable,
     Table,
 )
 from exchange.records.row_changes import change_row
-from exchange.rows import message_row, parse_row
+from exchange.rows import message_row, parse_row, try_row
 
 _M = TypeVar("_M", bound=Message)
-
-log = logging.getLogger(__name__)
 
 
 def _possible(key: str) -> bool:
@@ -36,7 +32,6 @@ class Shelf(Generic[_M]):
         self._table = table
         self._partition = partition
         self._model = model
-        self._left_out: set[str] = set()  # keys of rows that were logged as unreadable
 
     async def create(self, key: str, value: _M) -> None:
         """Raises ``EntityExists`` when the key is taken: of many writers exactly one succeeds."""
@@ -86,23 +81,26 @@ class Shelf(Generic[_M]):
         key_before: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[tuple[str, _M]]:
-        """Key and value in key order, ``key_from <= key < key_before``, at most ``limit``."""
-        async for row in self._table.scan(
-            self._partition, row_from=key_from, row_before=key_before, limit=limit
-        ):
-            yield row.row_key, parse_row(self._model, row)
+        """Key and value in key order, ``key_from <= key < key_before``, at most ``limit``.
 
-    async def readable(self) -> AsyncIterator[tuple[str, _M]]:
-        """Every key and value, without those that cannot be read: each is logged once.
-
-        For who looks after all of them: one row of another version must not stop the rest.
+        A row that cannot be read is left out and logged once: one that somebody spoiled, or that
+        another version wrote, must not stop the rest.
         """
-        async for row in self._table.scan(self._partition):
-            try:
-                value = parse_row(self._model, row)
-            except RecordUnreadable as error:
-                if row.row_key not in self._left_out:
-                    self._left_out.add(row.row_key)
-                    log.warning("left out: %s", error, extra={"action": "unreadable"})
-                continue
-            yield row.row_key, value
+        count = 0
+        async for row in self._table.scan(
+            self._partition, row_from=key_from, row_before=key_before
+        ):
+            if count == limit:
+                return
+            value = try_row(self._model, row)
+            if value is not None:
+                count += 1
+                yield row.row_key, value
+
+    async def unreadable(self) -> list[str]:
+        """The keys of rows that cannot be read."""
+        return [
+            row.row_key
+            async for row in self._table.scan(self._partition)
+            if try_row(self._model, row) is None
+        ]

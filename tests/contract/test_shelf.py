@@ -85,6 +85,6 @@ async def test_what_cannot_be_read_is_left_out_where_all_are_looked_after(table:
     await shelf.put("a", Score(points=1))
     await named.put("b", Named(name="of another version"))
     await shelf.put("c", Score(points=3))
-    assert [key async for key, _ in shelf.readable()] == ["a", "c"]
-    with pytest.raises(RecordUnreadable, match=r"scores\|b"):
-        _ = [key async for key, _ in shelf.scan()]
+    assert [key async for key, _ in shelf.scan()] == ["a", "c"]
+    assert [key async for key, _ in shelf.scan(limit=2)] == ["a", "c"]
+    assert await shelf.unreadable() == ["b"]
