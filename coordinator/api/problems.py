@@ -1,11 +1,14 @@
 """Every expected error as one RFC 9457 problem document."""
 
+import json
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from coordinator import scenarios
@@ -106,6 +109,10 @@ _EXPECTED: Final[Mapping[type[Exception], tuple[int, str, str]]] = {
     EmptyGroup: (422, "Empty group", "{}"),
     scenarios.ScenarioError: (422, "Bad scenario", "{}"),
     ExchangeError: (503, "Exchange unavailable", "{}"),
+    # What a request says is checked before: these are about what is stored.
+    ValidationError: (503, "Record unreadable", "{}"),
+    json.JSONDecodeError: (503, "Record unreadable", "stored JSON: {}"),
+    zlib.error: (503, "Record unreadable", "stored bytes: {}"),
 }
 
 
@@ -155,6 +162,12 @@ def handle_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def http_error(_: Request, error: HTTPException) -> JSONResponse:
         return problem(error.status_code, "Refused", str(error.detail), headers=error.headers)
+
+    @app.exception_handler(Exception)
+    async def unexpected(_: Request, error: Exception) -> JSONResponse:
+        """The server logs the traceback; who asks learns that it is not his fault, and no more."""
+        why = f"{type(error).__name__} in the coordinator; its log has the details"
+        return problem(500, "Unexpected", why)
 
 
 def _answer(status: int, title: str, template: str) -> Callable[[Request, Exception], JSONResponse]:

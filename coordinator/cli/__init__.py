@@ -1,6 +1,8 @@
 """The ``broadside`` command. Exit codes are in :mod:`coordinator.cli.exits`."""
 
+import os
 import sys
+from typing import Annotated
 
 import typer
 
@@ -22,7 +24,7 @@ from coordinator.cli import schedule_commands as schedules
 from coordinator.cli import study_commands as studies
 from coordinator.cli import token_commands as tokens
 from coordinator.cli.connection import offer_token
-from coordinator.cli.exits import Exit
+from coordinator.cli.exits import DEBUG, Exit, code_of
 
 app = typer.Typer(
     name="broadside",
@@ -74,26 +76,19 @@ offer_token(app)
 
 
 @app.callback(invoke_without_command=True)
-def broadside(context: typer.Context) -> None:
+def broadside(
+    context: typer.Context,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="print the details of an unexpected end")
+    ] = False,
+) -> None:
+    if debug:
+        os.environ[DEBUG] = "1"
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(Exit.USAGE)
 
 
 def main() -> None:
-    """Run the command line; wrong usage ends with 3, an interrupt with 130."""
-    try:
-        code = app(standalone_mode=False)
-    except typer.TyperException as error:
-        typer.echo(f"broadside: {_one_line(error)}", err=True)
-        code = Exit.USAGE
-    except (typer.Abort, KeyboardInterrupt):
-        typer.echo("broadside: interrupted", err=True)
-        code = 130
-    sys.exit(code)
-
-
-def _one_line(error: typer.TyperException) -> str:
-    message = " ".join(error.format_message().split())
-    context = getattr(error, "ctx", None)  # of usage errors: which command it was
-    return f"{message} See `{context.command_path if context else 'broadside'} --help`."
+    """Run the command line; every end is one of the documented codes."""
+    sys.exit(code_of(lambda: app(standalone_mode=False)))

@@ -1,6 +1,7 @@
 """Talks to a coordinator's API, over the network or inside this process."""
 
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -8,6 +9,7 @@ import httpx
 
 from coordinator.auth.audit import AuditRow
 from coordinator.cli.event_stream import StreamEvent, events_of
+from coordinator.cli.screen_text import cleaned, printable
 from coordinator.core.judge.comparison import Comparison
 from coordinator.core.judge.course import Course
 from coordinator.core.judge.summary import RunSummary
@@ -78,7 +80,7 @@ class Client:
                     await response.aread()
                     raise self._refusal(response)
                 async for event in events_of(response.aiter_lines()):
-                    yield event
+                    yield event._replace(data=_clean_json(event.data))
         except httpx.HTTPError as error:
             raise self._silence(error) from error
 
@@ -275,14 +277,14 @@ class Client:
             if cursor is not None:
                 params["cursor"] = cursor
             response = await self._ask("GET", path, params=params)
-            items += response.json()
+            items += cleaned(response.json())
             cursor = response.headers.get("Next-Cursor")
             if cursor is None:
                 break
         return items
 
     async def _call(self, method: str, path: str, **arguments: Any) -> Any:
-        return (await self._ask(method, path, **arguments)).json()
+        return cleaned((await self._ask(method, path, **arguments)).json())
 
     async def _ask(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         try:
@@ -302,7 +304,7 @@ class Client:
 
     def _refusal(self, response: httpx.Response) -> ApiError:
         try:
-            detail = response.json()["detail"]
+            detail = cleaned(response.json()["detail"])
         except (ValueError, KeyError, TypeError):
             detail = response.text[:200]
         match response.status_code:
@@ -311,6 +313,14 @@ class Client:
             case httpx.codes.FORBIDDEN:
                 detail = f"{self._http.base_url}: {detail}"
         return ApiError(str(detail), response.status_code)
+
+
+def _clean_json(text: str) -> str:
+    """One JSON document with printable strings; what is none is the reader's to refuse."""
+    try:
+        return json.dumps(cleaned(json.loads(text)))
+    except (ValueError, RecursionError):
+        return printable(text)
 
 
 @contextlib.asynccontextmanager

@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from coordinator.cli.screen_text import printable
 
 UNWRAPPED_WIDTH = 1000  # columns
 
@@ -16,7 +19,7 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> Table:
     for column in columns:
         drawn.add_column(column, overflow="fold")  # a shortened run id is of no use
     for row in rows:
-        drawn.add_row(*row)
+        drawn.add_row(*(Text(printable(cell)) for cell in row))  # no markup: others wrote it
     return drawn
 
 

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from coordinator.cli.exits import Exit
 from coordinator.cli.lab_commands import lab_checks
 from coordinator.cli.options import Json
+from coordinator.cli.screen_text import printable
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.device.ledgers import LedgerBusy, LedgerError, open_ledger
 from exchange.checks import Check
@@ -47,9 +48,9 @@ def doctor(as_json: Json = False) -> None:
     else:
         for check in found:
             mark = "ok  " if check.ok else "FAIL" if check.required else "note"
-            typer.echo(f"{mark} {check.name}: {check.detail}")
+            typer.echo(printable(f"{mark} {check.name}: {check.detail}"))
             if check.fix:
-                typer.echo(f"     fix: {check.fix}")
+                typer.echo(printable(f"     fix: {check.fix}"))
     if any(check.required and not check.ok for check in found):
         raise typer.Exit(Exit.CANNOT_RUN)
 

@@ -1,11 +1,27 @@
-"""The exit codes of every command, and how an expected error becomes one line and a code."""
+"""The exit codes of every command, and how each end, also an unexpected one, becomes one of them.
 
+1 only ever says *fail*. Whatever nobody expected ends with 4, one line, and a file (or with
+``--debug`` the terminal) that has the details: a crash is no verdict.
+"""
+
+import contextlib
+import errno
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Final, NoReturn
 
 import typer
 
+from coordinator.cli.screen_text import printable
+
 INTERRUPTED: Final = 130  # left by Ctrl-C or q, as shells say it
+DEBUG: Final = "BROADSIDE_DEBUG"  # set: an unexpected end prints its details
+_BY_SIGNAL: Final = 128  # and above: as shells say it
+_LINE_MAX_CHARS: Final = 600
 
 
 class Exit(IntEnum):
@@ -20,5 +36,143 @@ class Exit(IntEnum):
 
 def stop(message: str, code: Exit) -> NoReturn:
     """End the command with one line on standard error."""
-    typer.echo(f"broadside: {message}", err=True)
+    say(message)
     raise typer.Exit(code)
+
+
+def say(message: str) -> None:
+    """One line on standard error; where that is closed or full, the exit code says it alone."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"broadside: {printable(message)}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def code_of(command: Callable[[], object]) -> int:
+    """The exit code of a command, however it ends; nothing is raised."""
+    try:
+        code = _ended(command)
+    except BaseException as error:
+        code = _failed(error)
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError) as error:
+        code = _output_lost(error)
+    return code
+
+
+def _ended(command: Callable[[], object]) -> int:
+    try:
+        code = command()
+    except typer.TyperException as error:
+        say(_usage(error))
+        return Exit.USAGE
+    except (typer.Abort, KeyboardInterrupt):
+        say("interrupted")
+        return INTERRUPTED
+    return int(code) if isinstance(code, int) else Exit.PASS
+
+
+def _failed(error: BaseException) -> int:
+    """One line, and where the details are, for an end that no command expected."""
+    causes = list(_causes(error))
+    if isinstance(error, SystemExit) and (error.code is None or _is_told(error.code)):
+        return int(error.code or 0)
+    for cause in causes:
+        if isinstance(cause, KeyboardInterrupt):
+            say("interrupted")
+            return INTERRUPTED
+        if isinstance(cause, OSError) and cause.errno in (errno.EPIPE, errno.ENOSPC):
+            return _output_lost(cause)
+    for cause in causes:
+        if _is_expected(cause):
+            say(str(cause))
+            return Exit.CANNOT_RUN
+    settings = next((cause for cause in causes if _setting(cause)), None)
+    if settings is not None:
+        say(_setting(settings) or "")
+        return Exit.USAGE
+    if isinstance(error, SystemExit):
+        if isinstance(error.code, str):
+            say(error.code)
+    else:
+        told = " ".join(str(causes[-1]).split())[:_LINE_MAX_CHARS]
+        name = type(causes[-1]).__name__
+        say(f"unexpected {name}{f': {told}' if told else ''}; {_details(error)}")
+    return Exit.CANNOT_RUN
+
+
+def _is_told(code: object) -> bool:
+    """Whether an exit code says what it should: done, or ended by a signal."""
+    return isinstance(code, int) and (code == 0 or code >= _BY_SIGNAL)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and those that led to it, groups taken apart."""
+    seen: set[int] = set()
+    left = [error]
+    while left:
+        cause = left.pop(0)
+        if id(cause) in seen:
+            continue
+        seen.add(id(cause))
+        if isinstance(cause, BaseExceptionGroup):
+            left += cause.exceptions
+        else:
+            yield cause
+        if cause.__cause__ is not None:
+            left.append(cause.__cause__)
+        elif isinstance(cause, SystemExit) and cause.__context__ is not None:
+            left.append(cause.__context__)
+
+
+def _is_expected(error: BaseException) -> bool:
+    """Whether an error's own text says what is wrong, and the fix."""
+    from exchange.ports import ExchangeError
+
+    names = {kind.__name__ for kind in type(error).__mro__}
+    # By name: a command that needs none of them loads none of them.
+    return isinstance(error, ExchangeError) or bool(
+        names & {"LedgerError", "SwitchError", "BadPrices", "SignInError", "BadFile"}
+    )
+
+
+def _setting(error: BaseException) -> str | None:
+    """What is wrong with a setting of the environment, when that is what the error says."""
+    title = str(getattr(error, "title", ""))
+    if type(error).__name__ != "ValidationError" or not title.endswith("Settings"):
+        return None
+    fault = error.errors(include_url=False)[0]  # type: ignore[attr-defined]  # pydantic's, by name
+    variable = f"BROADSIDE_{'_'.join(map(str, fault['loc'])).upper()}"
+    return f"{variable}={fault['input']!r}: {fault['msg']}; mend or unset it"
+
+
+def _output_lost(error: OSError | ValueError) -> int:
+    """What the command says cannot be written: its reader is gone, or the disk is full."""
+    with contextlib.suppress(OSError, ValueError):  # else Python flushes it again: exit code 120
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    reason = getattr(error, "strerror", None) or str(error)
+    say(f"output: {reason}; what was printed or saved is not whole, ask again")
+    return Exit.CANNOT_RUN
+
+
+def _details(error: BaseException) -> str:
+    """Print the traceback, or keep it in a file of its own; says which."""
+    from coordinator.coordinator_log import redact
+
+    text = redact("".join(traceback.format_exception(error)))
+    if os.environ.get(DEBUG):
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+        return "the details are above"
+    try:
+        number, path = tempfile.mkstemp(prefix="broadside-", suffix=".log")  # 0600
+        with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except OSError:
+        return "run it again with --debug for the details"
+    return f"the details are in {path}"
+
+
+def _usage(error: typer.TyperException) -> str:
+    message = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)  # of usage errors: which command it was
+    return f"{message} See `{context.command_path if context else 'broadside'} --help`."

@@ -1,6 +1,5 @@
 """Lists and figures: runs, sums over them, bursts, pairs, seconds, the two ledgers, agents."""
 
-import sys
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -12,6 +11,7 @@ from coordinator.cli.client import Client
 from coordinator.cli.connection import RunArgument, resolve_run, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json
+from coordinator.cli.screen_text import write_bytes
 from coordinator.core import words
 from coordinator.core.figures import RECEIVED
 from coordinator.runs.listing import ListedState, RunGroups, state_of
@@ -264,7 +264,7 @@ def series(
             accept=_MEDIA_TYPES[form],
         )
 
-    sys.stdout.buffer.write(run(api, work))
+    write_bytes(run(api, work))
 
 
 def reconciliation(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:

@@ -1,12 +1,12 @@
 """Files that commands write."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from coordinator.cli.exits import Exit, stop
+from coordinator.cli.screen_text import write_bytes
 
 
 def save_chart(made: dict[str, Any], output: Path, *, width: int, height: int) -> None:
@@ -35,7 +35,7 @@ def save_chart(made: dict[str, Any], output: Path, *, width: int, height: int) -
 
 def save(body: bytes, output: Path | None) -> None:
     if output is None or str(output) == "-":
-        sys.stdout.buffer.write(body)
+        write_bytes(body)
         return
     try:
         output.write_bytes(body)

@@ -1,7 +1,7 @@
 """``broadside serve``: the coordinator with its API."""
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -9,6 +9,8 @@ from coordinator.auth.signin_settings import SignInSettings
 from coordinator.cli.exits import Exit, stop
 from coordinator.coordinator_log import start_log
 from coordinator.coordinator_settings import CoordinatorSettings
+
+_STORAGE_LOOK_S: Final = 2.0  # s between looks whether the data directory is still there
 
 
 def serve(
@@ -55,7 +57,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     from coordinator.runs.coordinator import Coordinator
     from coordinator.studies.switch import SwitchError, read_switches
     from exchange.fabric import FabricSettings, open_fabric
-    from exchange.ports import ExchangeError
+    from exchange.ports import ExchangeError, StorageGone
 
     host, port = settings.host, settings.port
     if door.sign_in == "off" and not is_loopback(host):
@@ -115,6 +117,19 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
             await app.state.feeds.close()  # else it would wait for pages to be closed
             await super().shutdown(sockets)
 
+    gone: list[StorageGone] = []
+
+    async def watch_storage(server: Server) -> None:
+        while not gone:
+            await asyncio.sleep(_STORAGE_LOOK_S)
+            try:
+                await fabric.private.get("doctor", "storage")
+            except StorageGone as error:
+                gone.append(error)
+                server.should_exit = True
+            except ExchangeError:  # an outage: the tick says so
+                continue
+
     try:
         config = uvicorn.Config(
             app,
@@ -126,6 +141,15 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
             ssl_certfile=door.tls_certificate_file,
             ssl_keyfile=door.tls_key_file,
         )
-        await Server(config).serve(sockets=[listener])
+        server = Server(config)
+        watch = asyncio.create_task(watch_storage(server))
+        try:
+            await server.serve(sockets=[listener])
+        finally:
+            watch.cancel()
+        if gone:
+            raise gone[0]
+        if not server.started:
+            stop(f"{at} could not be served; the log above says why", Exit.CANNOT_RUN)
     finally:
         await fabric.close()

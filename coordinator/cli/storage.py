@@ -1,6 +1,5 @@
 """What is stored of runs: an engine's raw output, and forgetting old runs."""
 
-import sys
 from typing import Annotated
 
 import typer
@@ -11,6 +10,7 @@ from coordinator.cli.client import Client
 from coordinator.cli.connection import RunArgument, resolve_run, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json
+from coordinator.cli.screen_text import write_bytes
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.runs.retention import Pruned, PruneRequest
 from exchange.messages import Side
@@ -28,7 +28,7 @@ def raw(
     async def work(client: Client) -> bytes:
         return await client.raw(await resolve_run(client, run_id), pair, burst - 1, side)
 
-    sys.stdout.buffer.write(run(api, work))
+    write_bytes(run(api, work))
 
 
 def prune(

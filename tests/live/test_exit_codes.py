@@ -1,0 +1,178 @@
+"""Whatever ends a command, 1 says *fail* and nothing else: the real command line, broken."""
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coordinator.cli.exits import Exit, code_of
+
+_ENDS_WITHIN_S = 60.0  # s: far beyond what any of these takes
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BROADSIDE_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path / "data"
+
+
+def broadside(
+    *words: str, stdout: int = subprocess.PIPE, user: int | None = None
+) -> tuple[int, str]:
+    """Exit code and standard error of a command."""
+    done = subprocess.run(
+        [sys.executable, "-m", "coordinator", *words],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=_ENDS_WITHIN_S,
+        check=False,
+        user=user,
+    )
+    return done.returncode, done.stderr
+
+
+def one_line(told: str) -> str:
+    assert told.startswith("broadside: "), told
+    assert told.count("\n") == 1, told
+    return told
+
+
+def test_a_full_disk_on_standard_output(data_dir: Path) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        code, told = broadside("scenarios", "--json", stdout=full)
+    finally:
+        os.close(full)
+    assert code == Exit.CANNOT_RUN
+    assert "No space left" in one_line(told)
+
+
+def test_a_closed_pipe(data_dir: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        code, told = broadside("scenarios", stdout=writer)
+    finally:
+        os.close(writer)
+    assert code == Exit.CANNOT_RUN
+    assert "Broken pipe" in one_line(told)
+
+
+@pytest.mark.parametrize("file", ["private", "control", "results"])
+def test_a_database_of_noise(data_dir: Path, file: str) -> None:
+    assert broadside("runs")[0] == Exit.PASS
+    for end in ("-wal", "-shm"):
+        (data_dir / f"{file}.sqlite3{end}").unlink(missing_ok=True)
+    (data_dir / f"{file}.sqlite3").write_bytes(os.urandom(20_000))
+    words = {"private": ["runs"], "control": ["show", "x"], "results": ["agents"]}[file]
+    if file == "control":  # the plan is only asked for where the header is there
+        words = ["launch", "smoke"]
+    code, told = broadside(*words)
+    assert code == Exit.CANNOT_RUN, told
+    assert f"{file}.sqlite3" in one_line(told) or file == "control"
+
+
+def test_damaged_rows(data_dir: Path) -> None:
+    assert broadside("runs")[0] == Exit.PASS
+    with sqlite3.connect(data_dir / "private.sqlite3") as connection:
+        damage = [(b"\xff\xfe{", "a"), ("[" * 100_000, "b"), ("3", "c"), ("{}", "d")]
+        for text, key in damage:
+            row = ("runs", key, "0", text, b"")
+            connection.execute("INSERT INTO entity VALUES (?, ?, ?, ?, ?)", row)
+    connection.close()
+    code, told = broadside("runs")
+    assert (code, told.count("left out")) == (Exit.PASS, len(damage)), told
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_anothers_data_directory(data_dir: Path, tmp_path: Path) -> None:
+    assert broadside("runs")[0] == Exit.PASS
+    for place in (tmp_path, *tmp_path.parents):
+        if place.stat().st_uid == os.getuid() and not place.stat().st_mode & 0o001:
+            pytest.skip("nobody else comes that far")
+    code, told = broadside("runs", user=65534)
+    assert code == Exit.CANNOT_RUN
+    assert "writable for this user" in one_line(told)
+
+
+@pytest.fixture
+def served(data_dir: Path) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-m", "coordinator", "serve", "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("listening on"):
+            break
+    yield process
+    process.kill()
+    process.wait()
+    process.stderr.close()
+
+
+def test_a_deleted_data_directory_ends_the_coordinator(
+    served: "subprocess.Popen[str]", data_dir: Path
+) -> None:
+    while not (data_dir / "private.sqlite3-wal").exists():  # the first look at the runs makes it
+        time.sleep(0.05)
+    shutil.rmtree(data_dir, ignore_errors=True)
+    shutil.rmtree(data_dir, ignore_errors=True)  # a file may have come meanwhile
+    _, told = served.communicate(timeout=_ENDS_WITHIN_S)
+    assert served.returncode == Exit.CANNOT_RUN, told
+    assert "removed or replaced while in use" in told.splitlines()[-1]
+
+
+def test_told_to_stop_a_coordinator_is_done(served: "subprocess.Popen[str]") -> None:
+    served.send_signal(signal.SIGTERM)
+    _, told = served.communicate(timeout=_ENDS_WITHIN_S)
+    assert served.returncode in (0, -signal.SIGTERM), told
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ZeroDivisionError("x"), Exit.CANNOT_RUN),
+        (RecursionError(), Exit.CANNOT_RUN),
+        (MemoryError(), Exit.CANNOT_RUN),
+        (SystemExit(1), Exit.CANNOT_RUN),
+        (SystemExit("what was wrong"), Exit.CANNOT_RUN),
+        (SystemExit(143), 143),
+        (SystemExit(), Exit.PASS),
+        (KeyboardInterrupt(), 130),
+        (ExceptionGroup("two", [ValueError("a"), KeyError("b")]), Exit.CANNOT_RUN),
+        (UnicodeDecodeError("utf-8", b"", 0, 1, "\x1b[2J"), Exit.CANNOT_RUN),
+    ],
+    ids=repr,
+)
+def test_no_end_of_a_command_is_1(
+    error: BaseException,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def ends() -> None:
+        raise error
+
+    assert code_of(ends) == code
+    told = capsys.readouterr().err
+    assert told.count("\n") <= 1
+    assert "\x1b" not in told
+    for log in tmp_path.glob("broadside-*.log"):
+        assert str(log) in told
+        assert log.stat().st_mode & 0o777 == 0o600
+        assert "Traceback" in log.read_text()
+
+
+def test_the_codes_of_verdicts_pass() -> None:
+    assert [code_of(lambda code=code: code) for code in Exit] == list(Exit)
