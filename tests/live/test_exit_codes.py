@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -175,4 +176,4 @@ def test_no_end_of_a_command_is_1(
 
 
 def test_the_codes_of_verdicts_pass() -> None:
-    assert [code_of(lambda code=code: code) for code in Exit] == list(Exit)
+    assert [code_of(partial(int, code)) for code in Exit] == list(Exit)
