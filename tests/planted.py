@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.finding import Verdict
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst

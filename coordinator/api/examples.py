@@ -116,7 +116,7 @@ ANSWERS: Final[Mapping[tuple[str, str], Any]] = {
         "firewall_bits_per_second": 82_700_000.0,
         "completeness_ratio": 1.0,
         "limiter": "offered-load",
-        "bursts": {"pass": 1, "fail": 0, "inconclusive": 0},
+        "bursts": {"pass": 1, "fail": 0, "inconclusive": 0, "measured": 0},
         "findings": [
             {
                 "id": "target-reached",

@@ -11,7 +11,7 @@ from coordinator.api.pages import PAGED, Cursor, name_next
 from coordinator.api.problems import PROBLEMS
 from coordinator.core.judge.comparison import Comparison
 from coordinator.core.judge.course import Course
-from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.finding import Verdict
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.progress import Progress
 from coordinator.core.live.status import RunStatus

@@ -27,7 +27,7 @@ _LINE_MAX_CHARS: Final = 600
 class Exit(IntEnum):
     """What a command's exit code says."""
 
-    PASS = 0  # done; for a verdict: pass
+    PASS = 0  # done; for a verdict: pass, or measured where no target was set
     FAIL = 1  # the verdict is fail
     INCONCLUSIVE = 2  # the verdict is inconclusive: the data cannot say
     USAGE = 3  # the command, a field or a value is wrong; nothing was done

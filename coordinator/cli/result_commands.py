@@ -14,6 +14,7 @@ from coordinator.cli.options import Api, Json, print_json
 from coordinator.cli.screen_text import write_bytes
 from coordinator.core import words
 from coordinator.core.figures import RECEIVED
+from coordinator.core.judge.finding import Verdict
 from coordinator.runs.listing import ListedState, RunGroups, state_of
 from coordinator.views.answers import BurstEntry, PairEntry, RunReconciliation
 from exchange.messages import Presence
@@ -27,12 +28,6 @@ Labels = Annotated[
 ]
 From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="created at or after it")]
 Before = Annotated[str | None, typer.Option(metavar="TIME", help="created before it")]
-
-
-class Verdict(StrEnum):
-    PASS = "pass"  # noqa: S105 - a verdict
-    FAIL = "fail"
-    INCONCLUSIVE = "inconclusive"
 
 
 class SeriesFormat(StrEnum):

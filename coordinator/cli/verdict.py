@@ -9,12 +9,13 @@ from coordinator.cli.display import table
 from coordinator.cli.exits import Exit
 from coordinator.core import words
 from coordinator.core.figures import RECEIVED
-from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.finding import Verdict
 from coordinator.core.judge.summary import RunSummary
 from coordinator.views.figure_rows import figure_rows
 
 _EXITS = {
     Verdict.PASS: Exit.PASS,
+    Verdict.MEASURED: Exit.PASS,  # nothing was to be passed or failed
     Verdict.FAIL: Exit.FAIL,
     Verdict.INCONCLUSIVE: Exit.INCONCLUSIVE,
 }

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.judge.judge import Finding
+from coordinator.core.judge.finding import Finding
 from coordinator.core.live.look import (
     CELL_BITS_PER_SECOND,
     UNKNOWN_CELL,

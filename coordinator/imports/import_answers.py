@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from coordinator.core.judge.judge import Finding, Verdict
+from coordinator.core.judge.finding import Finding, Verdict
 from coordinator.core.judge.reconcile import Reconciliation
 from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.measure.align import receiving_side

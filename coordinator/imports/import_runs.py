@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from coordinator import scenarios
-from coordinator.core.judge.judge import Finding, Verdict, order
+from coordinator.core.judge.finding import Finding, Verdict, order
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
@@ -24,7 +24,7 @@ from exchange.messages import Endpoint, Outcome
 PORT_ASSUMED: Final = 5201  # iperf3's own; recordings and tables do not keep it
 _SETTABLE: Final = ("objective.", "device.", "traffic.", "scale", "description")
 _NEXT_STEPS: Final[Mapping[str, str | None]] = {  # where a run of our own has another one
-    "no-ledger": "import with the firewall's metric (--firewall-metric), where there is one",
+    "fleet-alone": "import with the firewall's metric (--firewall-metric), where there is one",
     "receiver-unseen": "import the servers' recordings of the same tests too",
     "below-floor": "read it as what it is; import what is missing, where it exists",
     "lost-pairs": "import their results too, where they exist",
@@ -112,7 +112,7 @@ def summarise(plan: Plan, measured: Measured, now: datetime) -> RunSummary:
     ]
     verdict = summary.verdict
     if measured.open_reason is not None:
-        if verdict is Verdict.PASS:
+        if verdict in (Verdict.PASS, Verdict.MEASURED):
             verdict = Verdict.INCONCLUSIVE
         findings.append(
             Finding(

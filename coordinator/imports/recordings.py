@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Final
 
-from coordinator.core.judge.judge import Finding
+from coordinator.core.judge.finding import Finding
 from coordinator.core.live.status import due_at
 from coordinator.core.measure.evidence import BurstEvidence, Joined, PairEvidence, TrackColumns
 from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst

@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from coordinator import scenarios
 from coordinator.core.judge.comparison import Comparison
-from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.finding import Verdict
 from coordinator.core.judge.limiter import LimiterName
 from coordinator.core.plan.spec import RunSpec
 from coordinator.studies.trial_engines import with_engine

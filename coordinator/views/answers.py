@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
-from coordinator.core.judge.judge import Finding, Verdict
+from coordinator.core.judge.finding import Finding, Verdict
 from coordinator.core.judge.limiter import LimiterName
 from coordinator.core.judge.reconcile import Reconciliation
 from coordinator.core.judge.summary import BurstSummary, RunSummary, canonical

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.finding import Verdict
 from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.plan.spec import Plan
 from coordinator.refusals import NoLedger, RunNotOver, UnknownBurst

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from coordinator.core.judge.judge import Finding
+from coordinator.core.judge.finding import Finding
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.look import (
     LiveFinding,

@@ -128,7 +128,7 @@ export class Headline {
     );
 
     const verdict = whole ? summary.verdict : summary ? figures?.summary.verdict : null;
-    const sign = { pass: "✓ ", fail: "✕ ", inconclusive: "? " }[verdict] ?? "";
+    const sign = { pass: "✓ ", fail: "✕ ", inconclusive: "? ", measured: "= " }[verdict] ?? "";
     const limiter = of?.limiter && of.limiter !== "unknown" ? `limiter: ${of.limiter}` : "";
     tiles.verdict.set(
       verdict ? [`${sign}${verdict}`, ""] : ["so far", ""],

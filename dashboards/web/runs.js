@@ -10,7 +10,7 @@ const REFRESH_MS = 5000;
 
 export function verdictBadge(verdict, cancelled = false) {
   if (!verdict) return h("span", { class: "badge going" }, "under way");
-  const sign = { pass: "✓", fail: "✕", inconclusive: "?" }[verdict] ?? "";
+  const sign = { pass: "✓", fail: "✕", inconclusive: "?", measured: "=" }[verdict] ?? "";
   return h(
     "span",
     { class: `badge ${verdict}` },
@@ -39,6 +39,7 @@ export function runsView(main, _, { operator }) {
       ["pass", "Pass"],
       ["fail", "Fail"],
       ["inconclusive", "Inconclusive"],
+      ["measured", "Measured"],
     ].map(([value, name]) => h("option", { value }, name)),
   );
   const list = h("div");

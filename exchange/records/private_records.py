@@ -50,7 +50,7 @@ class RunOutcome(Message):
     """How a run ended, in the few figures that lists and sums over many runs need."""
 
     cancelled: bool
-    verdict: str  # pass, fail or inconclusive
+    verdict: str  # pass, fail, inconclusive or measured
     ended_at: UtcDatetime  # when the verdict was computed
     completeness_ratio: float
     fleet_received_bits_per_second: float | None = None  # payload, as measured (at scale)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from agent.claimed_job import ENGINE_GRACE_S
 from coordinator.core.figures import RECEIVED, SENT
-from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.finding import Verdict
 from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.plan.spec import Plan
 from exchange.engines import offered_bits_per_second

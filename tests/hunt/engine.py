@@ -26,7 +26,7 @@ from coordinator.core.measure.evidence import (
     track_columns,
 )
 from coordinator.core.measure.measure_burst import measure_burst
-from coordinator.core.plan.spec import Burst, Layer, Objective, Pair, Plan, RunSpec
+from coordinator.core.plan.spec import Burst, Layer, LedgerPromise, Objective, Pair, Plan, RunSpec
 from exchange.messages import Claim, JobReport, ServerTest, Track
 
 __all__ = [
@@ -163,8 +163,10 @@ def _conclude(world: World) -> Conclusion:
         measure_burst(spec, _evidence(world, number), world.now)
         for number in range(len(world.plan.bursts))
     ]
+    promise = LedgerPromise(source="planted") if world.ledger_promised else None
+    plan = world.plan.model_copy(update={"ledger": promise}).sealed()
     summary: RunSummary = summarise_run(
-        world.plan, bursts, world.ledger, world.now, neighbours=world.neighbours
+        plan, bursts, world.ledger, world.now, neighbours=world.neighbours
     )
     held = summary.reconciliation
     stated = [

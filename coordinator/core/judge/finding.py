@@ -1,5 +1,6 @@
 """What a reader is told of a run, and how it ended."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Literal
 
@@ -10,6 +11,7 @@ class Verdict(StrEnum):
     PASS = "pass"  # noqa: S105  # a verdict, not a password
     FAIL = "fail"
     INCONCLUSIVE = "inconclusive"
+    MEASURED = "measured"  # whole, and nothing was to be passed: no target
 
 
 Severity = Literal["problem", "warning", "note"]
@@ -24,3 +26,24 @@ class Finding(Message):
     weight: float  # findings are ordered by it, heaviest first
     sentence: str
     next_step: str | None = None
+
+
+Check = tuple[Verdict, list[Finding]]
+
+
+def order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Heaviest first; equal weights by id, so that the order is always the same."""
+    return tuple(sorted(findings, key=lambda finding: (-finding.weight, finding.id)))
+
+
+def worse(verdicts: Iterable[Verdict]) -> Verdict:
+    """All must pass; one failure fails; nothing at all is inconclusive.
+
+    What was only measured is no pass, and takes none away but in name.
+    """
+    said = set(verdicts)
+    if Verdict.FAIL in said:
+        return Verdict.FAIL
+    if not said or Verdict.INCONCLUSIVE in said:
+        return Verdict.INCONCLUSIVE
+    return Verdict.MEASURED if Verdict.MEASURED in said else Verdict.PASS

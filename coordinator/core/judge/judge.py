@@ -9,72 +9,34 @@ Three rules make a pass mean something:
 - a limit that was not measured for every pair is not met.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, assert_never
 
 from coordinator.core import words
+from coordinator.core.figures import RECEIVED
 from coordinator.core.goals import GOALS, Goal, Teller
-from coordinator.core.judge.finding import Finding as Finding
-from coordinator.core.judge.finding import Severity as Severity
-from coordinator.core.judge.finding import Verdict as Verdict
-from coordinator.core.judge.limiter import Limiter, LimiterName
+from coordinator.core.judge.finding import Check, Finding, Verdict, order, worse
+from coordinator.core.judge.limiter import LimiterName
 from coordinator.core.judge.reconcile import UNSEEN_BY_BYTES, Reconciliation
-from coordinator.core.measure.aggregate import CliffSummary, FlowSummary, PairSummary, Window
-from coordinator.core.measure.asked import Difference
-from coordinator.core.measure.completeness import Completeness, State
+from coordinator.core.judge.summary import BurstSummary
+from coordinator.core.judge.target import WHOLE_RATIO, hold_rate, hold_shape
+from coordinator.core.measure.aggregate import PairSummary
+from coordinator.core.measure.completeness import State
 from coordinator.core.measure.latency import Latency
-from coordinator.core.measure.measures import MeasureSummary, find
-from coordinator.core.measure.unsteady_clocks import UnsteadyClocks
-from coordinator.core.plan.spec import Layer, RunSpec
-from exchange.messages import Message
+from coordinator.core.measure.measures import find
+from coordinator.core.plan.spec import RunSpec
 
-SLOW_RATIO: Final = 0.015  # of the limit: what a part of a window may fall short as noise does
-SLOW_SIGMAS: Final = 3.0  # and of its own noise
-WHOLE_RATIO: Final = 0.9999  # of planned pair-seconds: nothing to speak of is missing
 UNANSWERED_RATIO: Final = 0.9  # of a pair's probes lost: what is left says nothing of the path
 
 
-class BurstFigures(Message):
-    """What :func:`judge` looks at, of one burst. Rates as measured (at scale)."""
-
-    completeness: Completeness
-    proven_ratio: float
-    window: Window | None
-    flows: tuple[FlowSummary, ...]
-    pairs: tuple[PairSummary, ...]
-    received_bits_per_second: float | None
-    ip_ratio: float
-    worst_bits_per_second: float | None
-    peak_pair_bits_per_second: float | None
-    duration_s: int
-    reconciliation: Reconciliation | None
-    limiter: Limiter
-    cliff: CliffSummary | None
-    measures: tuple[MeasureSummary, ...] = ()
-    differences: tuple[Difference, ...] = ()
-    unsteady_clocks: UnsteadyClocks | None = None
-    latency: Latency | None = None
-
-
-def order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Heaviest first; equal weights by id, so that the order is always the same."""
-    return tuple(sorted(findings, key=lambda finding: (-finding.weight, finding.id)))
-
-
-def worse(verdicts: Iterable[Verdict]) -> Verdict:
-    """All must pass; one failure fails; nothing at all is inconclusive."""
-    said = set(verdicts)
-    if Verdict.FAIL in said:
-        return Verdict.FAIL
-    return Verdict.PASS if said == {Verdict.PASS} else Verdict.INCONCLUSIVE
-
-
-def judge(spec: RunSpec, burst: BurstFigures) -> tuple[Verdict, tuple[Finding, ...]]:
-    """Judge one burst."""
+def judge(
+    spec: RunSpec, burst: BurstSummary, *, between: float | None = None
+) -> tuple[Verdict, tuple[Finding, ...]]:
+    """Judge one burst; ``between`` is the scatter of its run's (see :mod:`.target`), in bit/s."""
     checks = (
         _coverage(spec, burst),
-        _rate(spec, burst),
-        _shape(spec, burst),
+        hold_rate(spec, burst, between),
+        hold_shape(spec, burst),
         _limits(spec, burst),
         _residual(spec, burst),
     )
@@ -87,10 +49,7 @@ def judge(spec: RunSpec, burst: BurstFigures) -> tuple[Verdict, tuple[Finding, .
     return verdict, order(findings)
 
 
-_Check = tuple[Verdict, list[Finding]]
-
-
-def _coverage(spec: RunSpec, burst: BurstFigures) -> _Check:
+def _coverage(spec: RunSpec, burst: BurstSummary) -> Check:
     floor = spec.objective.coverage_floor_ratio
     seen = burst.completeness
     if seen.completeness_ratio < floor:
@@ -135,133 +94,7 @@ def _coverage(spec: RunSpec, burst: BurstFigures) -> _Check:
     return Verdict.PASS, []
 
 
-def _rate(spec: RunSpec, burst: BurstFigures) -> _Check:
-    target = spec.scaled_target_bits_per_second
-    layer = spec.objective.layer
-    factor = burst.ip_ratio if layer is Layer.IP else 1.0
-    if burst.received_bits_per_second is None or burst.window is None:
-        return Verdict.INCONCLUSIVE, [
-            Finding(
-                id="no-window",
-                kind="verdict",
-                severity="problem",
-                weight=92,
-                sentence="there is no second that all measured pairs share, so there is no "
-                "fleet rate",
-                next_step="look at the pairs' states; check starts and clocks",
-            )
-        ]
-    rate = burst.received_bits_per_second * factor
-    said = f"{words.rate(rate)} at the {layer} layer"
-    if target is None:
-        return Verdict.PASS, [
-            Finding(
-                id="no-target",
-                kind="verdict",
-                severity="note",
-                weight=20,
-                sentence=f"the fleet received {said}; no target was set, so a pass says only "
-                "that the measurement is whole",
-            )
-        ]
-    needed = target * (1 - spec.objective.tolerance_ratio)
-    share = rate / target
-    compared = (
-        f"the fleet received {said} over {burst.window.window_s} s, {share:.1%} of the target "
-        f"of {words.rate(target)} (tolerance {spec.objective.tolerance_ratio:.0%})"
-    )
-    whole = (
-        burst.completeness.completeness_ratio >= WHOLE_RATIO and burst.proven_ratio >= WHOLE_RATIO
-    )
-    if rate < needed:
-        unseen_s = burst.completeness.planned_s - burst.completeness.measured_s
-        filled = (
-            (burst.peak_pair_bits_per_second or 0.0) * factor * unseen_s / max(1, burst.duration_s)
-        )
-        if not whole and rate + filled >= needed:
-            return Verdict.INCONCLUSIVE, [
-                Finding(
-                    id="target-open",
-                    kind="verdict",
-                    severity="problem",
-                    weight=85,
-                    sentence=f"{compared}; the {unseen_s} unseen pair-seconds could make up the "
-                    f"{words.rate(needed - rate)} that it falls short",
-                    next_step="run again with every pair",
-                )
-            ]
-        return Verdict.FAIL, [
-            Finding(
-                id="target-missed",
-                kind="verdict",
-                severity="problem",
-                weight=100,
-                sentence=compared,
-                next_step=burst.limiter.advice
-                or "find the limit: look at NICs, CPU, windows and the firewall's own metrics",
-            )
-        ]
-    worst = (burst.worst_bits_per_second or 0.0) * factor
-    if not whole and worst < needed:
-        return Verdict.INCONCLUSIVE, [
-            Finding(
-                id="target-unproven",
-                kind="verdict",
-                severity="problem",
-                weight=80,
-                sentence=f"{compared}, but rows are missing, and over the worst window that they "
-                f"leave open receivers saw {words.rate(worst)}",
-                next_step="run again with every pair",
-            )
-        ]
-    return Verdict.PASS, [
-        Finding(id="target-reached", kind="verdict", severity="note", weight=50, sentence=compared)
-    ]
-
-
-def _shape(spec: RunSpec, burst: BurstFigures) -> _Check:
-    """A part of the window that lasts must meet the target too: a mean hides a slow half."""
-    target, window = spec.scaled_target_bits_per_second, burst.window
-    if window is None:
-        return Verdict.PASS, []
-    findings = []
-    if window.ramp_s and window.ramp_bits_per_second is not None:
-        findings.append(
-            Finding(
-                id="ramp-cut",
-                kind="context",
-                severity="note",
-                weight=12,
-                sentence=f"the first {window.ramp_s} of {window.common_s} s that all pairs share "
-                f"were cut as ramp: {words.rate(window.ramp_bits_per_second)} of payload, before "
-                "the rate settles",
-            )
-        )
-    slowest = window.slowest_bits_per_second
-    if target is None or slowest is None:
-        return Verdict.PASS, findings
-    factor = burst.ip_ratio if spec.objective.layer is Layer.IP else 1.0
-    needed = target * (1 - spec.objective.tolerance_ratio)
-    noise = SLOW_SIGMAS * (window.slowest_noise_bits_per_second or 0.0)
-    if (slowest + noise) * factor >= needed * (1 - SLOW_RATIO):
-        return Verdict.PASS, findings
-    findings.append(
-        Finding(
-            id="slow-stretch",
-            kind="verdict",
-            severity="problem",
-            weight=84,
-            sentence=f"for {window.slowest_s} s, from {window.slowest_from_s} s into the window, "
-            f"the fleet received {words.rate(slowest * factor)} at the {spec.objective.layer} "
-            f"layer, less than the {words.rate(needed)} that is needed: whatever the mean is, that "
-            "does not last",
-            next_step="look at what the device and the hosts did at that time",
-        )
-    )
-    return Verdict.INCONCLUSIVE, findings
-
-
-def _limits(spec: RunSpec, burst: BurstFigures) -> _Check:
+def _limits(spec: RunSpec, burst: BurstSummary) -> Check:
     """The goals that were set; one that was not measured for every pair is not met."""
     count = len(burst.pairs)
     whole = burst.completeness.completeness_ratio >= WHOLE_RATIO
@@ -298,7 +131,7 @@ def _limits(spec: RunSpec, burst: BurstFigures) -> _Check:
     return worse(verdicts), findings
 
 
-def _told(goal: Goal, burst: BurstFigures) -> Iterator[tuple[str, float | None, int]]:
+def _told(goal: Goal, burst: BurstSummary) -> Iterator[tuple[str, float | None, int]]:
     """Whose figure it is, the figure, and how many pairs told it."""
     match goal.teller:
         case Teller.FLOW:
@@ -395,21 +228,10 @@ def _unanswered_finding(pairs: Sequence[PairSummary]) -> list[Finding]:
     ]
 
 
-def _residual(spec: RunSpec, burst: BurstFigures) -> _Check:
+def _residual(spec: RunSpec, burst: BurstSummary) -> Check:
     held = burst.reconciliation
-    if held is None:
-        return Verdict.PASS, [
-            Finding(
-                id="no-ledger",
-                kind="context",
-                severity="note",
-                weight=30,
-                sentence="no firewall ledger was read: that the traffic "
-                f"{'passed the firewall by' if spec.bypasses_device else 'crossed the firewall'} "
-                "is not shown",
-                next_step="configure a firewall metric source",
-            )
-        ]
+    if held is None:  # see promises
+        return Verdict.PASS, []
     if held.residual_ratio is None and held.baseline_how is not None and held.lag_s is None:
         return Verdict.INCONCLUSIVE, [
             Finding(
@@ -452,7 +274,7 @@ def _residual(spec: RunSpec, burst: BurstFigures) -> _Check:
     limit = spec.objective.residual_max_ratio
     planned = burst.completeness.planned_s
     unseen_s = planned - burst.completeness.measured_s
-    received = burst.received_bits_per_second or 0.0
+    received = RECEIVED.of_burst(burst) or 0.0
     fill = (
         (burst.peak_pair_bits_per_second or 0.0) * unseen_s / max(1, burst.duration_s) / received
         if received > 0
@@ -504,7 +326,7 @@ def _residual(spec: RunSpec, burst: BurstFigures) -> _Check:
     ]
 
 
-def _crossed(spec: RunSpec, held: Reconciliation, crossed_ratio: float) -> _Check:
+def _crossed(spec: RunSpec, held: Reconciliation, crossed_ratio: float) -> Check:
     """Of a run that was to pass the firewall by, its ledger must show nothing."""
     limit = spec.objective.residual_max_ratio
     said = (
@@ -541,7 +363,7 @@ def _crossed(spec: RunSpec, held: Reconciliation, crossed_ratio: float) -> _Chec
     ]
 
 
-def _observations(spec: RunSpec, burst: BurstFigures) -> list[Finding]:
+def _observations(spec: RunSpec, burst: BurstSummary) -> list[Finding]:
     """What a reader should know beside the verdict."""
     findings = []
     for state, weight, what, step in (
@@ -622,17 +444,17 @@ def _observations(spec: RunSpec, burst: BurstFigures) -> list[Finding]:
                 "in the fleet's rate, not in its coverage",
             )
         )
-    if burst.limiter.name is not LimiterName.UNKNOWN:
+    if burst.limiter_details.name is not LimiterName.UNKNOWN:
         findings.append(
             Finding(
-                id=f"limiter-{burst.limiter.name}",
+                id=f"limiter-{burst.limiter_details.name}",
                 kind="cause",
                 severity="note",
                 weight=58,
-                sentence=f"the limit was the {burst.limiter.name} "
-                f"(confidence {burst.limiter.confidence_ratio:.0%}): "
-                + "; ".join(burst.limiter.evidence),
-                next_step=burst.limiter.advice,
+                sentence=f"the limit was the {burst.limiter_details.name} "
+                f"(confidence {burst.limiter_details.confidence_ratio:.0%}): "
+                + "; ".join(burst.limiter_details.evidence),
+                next_step=burst.limiter_details.advice,
             )
         )
     if burst.window is not None and burst.window.short:

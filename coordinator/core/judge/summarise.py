@@ -9,20 +9,14 @@ import numpy as np
 from coordinator.core.figures import FIGURES, RECEIVED, RECEIVED_HALF_WIDTH, Fold
 from coordinator.core.judge.course import burst_course, course, course_findings
 from coordinator.core.judge.documented_limits import DOCUMENTED, Limits
-from coordinator.core.judge.judge import (
-    WHOLE_RATIO,
-    BurstFigures,
-    Finding,
-    Verdict,
-    judge,
-    order,
-    residual_causes,
-    worse,
-)
+from coordinator.core.judge.finding import Finding, Verdict, order, worse
+from coordinator.core.judge.judge import judge, residual_causes
 from coordinator.core.judge.limiter import UNKNOWN, Limiter, LimiterName, find_limiter
+from coordinator.core.judge.promises import broken_promises, fleet_alone
 from coordinator.core.judge.reconcile import Neighbour, Reconciliation, reconcile
 from coordinator.core.judge.residual_cause import Missing
 from coordinator.core.judge.summary import BurstSummary, RunSummary, Spread
+from coordinator.core.judge.target import WHOLE_RATIO, between_bursts, hold_bursts, limit_of
 from coordinator.core.measure.aggregate import (
     figure,
 )
@@ -76,8 +70,9 @@ def summarise_run(
             if burst.index not in seen
         ]
         whole, held = _reconciled(spec, measured, ledger, neighbours, absent_spans)
+    between = between_bursts([burst.summary for burst in measured])
     judged = [
-        _judged(spec, burst.summary, part, ledger, limits)
+        _judged(spec, burst.summary, part, ledger, limits, between)
         for burst, part in zip(measured, held, strict=True)
     ]
     absent = len(plan.bursts) - len(judged)
@@ -85,10 +80,11 @@ def summarise_run(
     completeness = combine(
         [*(burst.completeness for burst in judged), Completeness.of({State.PENDING: pending})]
     )
+    broken = list(broken_promises(plan, ledger))
+    scatter = list(hold_bursts(spec, judged))
     verdict = worse(burst.verdict for burst in judged)
-    if verdict is Verdict.PASS and (
-        absent or completeness.completeness_ratio < spec.objective.coverage_floor_ratio
-    ):
+    thin = absent or completeness.completeness_ratio < spec.objective.coverage_floor_ratio
+    if not plan.is_intact or (verdict is not Verdict.FAIL and (thin or broken or scatter)):
         verdict = Verdict.INCONCLUSIVE
     target = spec.scaled_target_bits_per_second
     in_all = (
@@ -110,6 +106,9 @@ def summarise_run(
         scale=spec.scale,
         target_bits_per_second=figure(target),
         target_layer=spec.objective.layer,
+        plan_sha256=plan.seal_sha256,
+        decision_rule=plan.decision_rule,
+        limit_bits_per_second=figure(limit_of(spec)),
         pairs_planned=len(plan.pairs),
         pairs_measured=0 if absent else len(in_all),
         bursts_planned=len(plan.bursts),
@@ -125,6 +124,9 @@ def summarise_run(
         findings=order(
             [
                 *findings,
+                *broken,
+                *fleet_alone(plan, ledger),
+                *scatter,
                 *course_findings(said, silent_controls_count=silent),
                 *coordinator_findings(troubles),
             ]
@@ -190,6 +192,7 @@ def _judged(
     held: Reconciliation | None,
     ledger: FirewallLedger | None,
     limits: Limits,
+    between: float | None,
 ) -> BurstSummary:
     limiter = find_limiter(
         spec.traffic,
@@ -204,42 +207,22 @@ def _judged(
         limits=limits,
         scale=spec.scale,
     )
-    verdict, findings = judge(
-        spec,
-        BurstFigures(
-            completeness=burst.completeness,
-            proven_ratio=burst.proven_ratio,
-            window=burst.window,
-            flows=burst.flows,
-            pairs=burst.pairs,
-            received_bits_per_second=RECEIVED.of_burst(burst),
-            ip_ratio=burst.header_ratio,
-            worst_bits_per_second=burst.worst_bits_per_second,
-            peak_pair_bits_per_second=burst.peak_pair_bits_per_second,
-            duration_s=burst.duration_s,
-            reconciliation=held,
-            limiter=limiter,
-            cliff=burst.cliff,
-            measures=burst.measures,
-            differences=burst.differences,
-            unsteady_clocks=burst.unsteady_clocks,
-            latency=burst.latency,
-        ),
-    )
-    lived_through = outage_findings(
-        burst.outages,
-        late_count=burst.late_reports_count,
-        whole=burst.completeness.completeness_ratio >= WHOLE_RATIO,
-    )
-    return burst.model_copy(
+    judged = burst.model_copy(
         update={
             "reconciliation": held,
             "firewall_bits_per_second": None if held is None else held.firewall_bits_per_second,
             "limiter": limiter.name,
             "limiter_details": limiter,
-            "verdict": verdict,
-            "findings": order([*findings, *lived_through]),
         }
+    )
+    verdict, findings = judge(spec, judged, between=between)
+    lived_through = outage_findings(
+        burst.outages,
+        late_count=burst.late_reports_count,
+        whole=burst.completeness.completeness_ratio >= WHOLE_RATIO,
+    )
+    return judged.model_copy(
+        update={"verdict": verdict, "findings": order([*findings, *lived_through])}
     )
 
 

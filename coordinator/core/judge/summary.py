@@ -4,7 +4,7 @@ Rates are as measured. In a scaled lab ``real_*`` fields carry the same times th
 """
 
 from coordinator.core.judge.course import Course
-from coordinator.core.judge.judge import (
+from coordinator.core.judge.finding import (
     Finding,
     Verdict,
 )
@@ -108,6 +108,9 @@ class RunSummary(Message):
     scale: float
     target_bits_per_second: float | None  # divided by scale, at target_layer
     target_layer: Layer
+    plan_sha256: str | None = None  # the plan's seal: what was to be proven, fixed at launch
+    decision_rule: str = "guarded-acceptance"  # docs/verdict.md
+    limit_bits_per_second: float | None = None  # the target less its tolerance, as measured
     pairs_planned: int
     pairs_measured: int  # in every burst
     bursts_planned: int

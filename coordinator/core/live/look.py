@@ -16,7 +16,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.judge.judge import Finding
+from coordinator.core.judge.finding import Finding
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.live.progress import progress

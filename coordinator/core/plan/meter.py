@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Final
 
-from coordinator.core.judge.judge import Finding, order
+from coordinator.core.judge.finding import Finding, order
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.status import due_at
 from coordinator.core.plan.cost_estimate import (

@@ -1,7 +1,7 @@
 """A report from what is stored of a run. Pure."""
 
 from coordinator.core.figures import RECEIVED, RECEIVED_IP
-from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.finding import Verdict
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.plan.spec import Layer
 from coordinator.core.words import rate, ratio
@@ -73,6 +73,8 @@ def headline(summary: RunSummary) -> str:
         said += "."
     if summary.verdict is Verdict.INCONCLUSIVE:
         said += " The data cannot say whether the objective was met."
+    if summary.verdict is Verdict.MEASURED:
+        said += " No target was set: this is a measurement, and nothing was passed or failed."
     return (
         f"{said} {summary.pairs_measured} of {summary.pairs_planned} pairs were measured in every "
         f"burst; {ratio(summary.completeness_ratio)} of the planned pair-seconds are on record."

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from coordinator.core.judge.judge import Finding, Verdict
+from coordinator.core.judge.finding import Finding, Verdict
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.plan.meter import PriceMeter
 from coordinator.core.plan.spec import Plan

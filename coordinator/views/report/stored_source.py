@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from coordinator.core.figures import RECEIVED
-from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.finding import Verdict
 from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.measure.evidence import HOLD_MAX_S, FirewallLedger, join_tests
 from coordinator.core.plan.meter import PriceMeter
@@ -109,7 +109,7 @@ def detailed(bursts: Sequence[BurstSummary]) -> list[int]:
     """The bursts worth showing second by second: all of few, else first, worst and last."""
     if len(bursts) <= DETAILED_MAX:
         return [burst.index for burst in bursts]
-    severity = {Verdict.FAIL: 0, Verdict.INCONCLUSIVE: 1, Verdict.PASS: 2}
+    severity = {Verdict.FAIL: 0, Verdict.INCONCLUSIVE: 1, Verdict.MEASURED: 2, Verdict.PASS: 2}
     worst = min(
         bursts,
         key=lambda b: (

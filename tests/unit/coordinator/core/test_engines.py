@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from coordinator import scenarios
-from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.finding import Verdict
 from coordinator.core.measure.align import align
 from coordinator.core.measure.asked import find_differences
 from coordinator.core.measure.evidence import (

@@ -27,7 +27,12 @@ from tests.synthetic import Plant, fleet
 
 ROOT = Path(__file__).parents[4]
 WEB = ROOT / "dashboards" / "web"
-NO_FIGURES = {"scale", "target_bits_per_second", "real_target_bits_per_second"}  # given, not found
+NO_FIGURES = {
+    "scale",
+    "limit_bits_per_second",
+    "target_bits_per_second",
+    "real_target_bits_per_second",
+}  # given, not found
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from coordinator.core.goals import GOALS, JUDGED_APART, PROBES, Goal
-from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.finding import Verdict
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.plan.spec import Objective, RunSpec
@@ -38,7 +38,7 @@ def test_every_goal_can_be_measured_by_some_engine_or_by_probes() -> None:
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.bound)
 def test_a_goal_is_judged_and_without_its_figure_is_inconclusive(goal: Goal) -> None:
     made = fleet(Plant(pairs=2))
-    assert summarise(made).verdict is Verdict.PASS
+    assert summarise(made).verdict is Verdict.MEASURED
     objective = made.plan.spec.objective.model_copy(update={goal.bound: STRICT[goal.is_floor]})
     spec = made.plan.spec.model_copy(update={"objective": objective})
     found = summarise(replace(made, plan=made.plan.model_copy(update={"spec": spec})))

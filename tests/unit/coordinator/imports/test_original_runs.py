@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.finding import Verdict
 from coordinator.core.judge.summary import RunSummary, canonical
 from coordinator.core.plan.spec import Plan
 from coordinator.imports.import_requests import MetricPoint, OriginalTable
@@ -27,7 +27,7 @@ def test_a_whole_table_is_a_whole_run() -> None:
     plan, summary = made(parse(fleet(3, 4)))
     assert (len(plan.pairs), len(plan.bursts), plan.spec.period_s) == (3, 4, 300)
     assert plan.bursts[1].planned_start_at == datetime(2022, 1, 4, 16, 5, tzinfo=UTC)
-    assert summary.verdict is Verdict.PASS
+    assert summary.verdict is Verdict.MEASURED
     assert summary.completeness_ratio == 1
     assert summary.fleet_received_bits_per_second == 15e9
     assert summary.fleet_sent_bits_per_second == 15.3e9

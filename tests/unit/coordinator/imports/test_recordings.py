@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.finding import Verdict
 from coordinator.core.judge.summary import RunSummary, canonical
 from coordinator.core.plan.spec import Plan
 from coordinator.imports import BadFile
@@ -100,7 +100,7 @@ def test_both_ends_of_a_test_are_one_pair() -> None:
     assert burst.pairs[0].pair == "udp-stream.json"
     assert burst.pairs[0].joined_by == "cookie"
     assert burst.proven_ratio == 1
-    assert summary.verdict is Verdict.PASS
+    assert summary.verdict is Verdict.MEASURED
 
 
 def test_a_clients_word_alone_is_not_a_pass() -> None:

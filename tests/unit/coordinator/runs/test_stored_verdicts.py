@@ -3,14 +3,17 @@
 ``tests/data/stored`` holds their rows, a JSON line each: real fleets on loopback (TCP both ways,
 UDP, HTTP, a study's two rates; a coordinator killed, a run aborted) and a planted one with clients
 killed and a firewall's ledger. Sentences may be worded anew; numbers, states and what was found
-may not, unless what was stored was wrong.
+may not, unless what was stored was wrong: then ``python -m
+tests.unit.coordinator.runs.test_stored_verdicts`` judges them anew, and CHANGELOG says why.
 """
 
+import asyncio
 import base64
 import gzip
 import json
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -33,6 +36,12 @@ def value(told: Any) -> Value:
     return base64.b64decode(told["base64"])
 
 
+def told(value: Value) -> Any:
+    if isinstance(value, datetime):
+        return {"at": value.isoformat()}
+    return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
 def lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
 
@@ -45,6 +54,28 @@ async def load(fabric: Fabric, path: Path) -> None:
             properties={name: value(told) for name, told in properties.items()},
         )
         await getattr(fabric, table).batch([row])
+
+
+async def judge_anew(path: Path, folder: Path) -> None:
+    """Write the fixture again with what today's code makes of its rows."""
+    fabric = open_fabric(FabricSettings(data_dir=folder))
+    try:
+        await load(fabric, path)
+        coordinator = Coordinator(fabric)
+        for run_id in [header.run_id async for header in fabric.records.private.list_runs()]:
+            again = await coordinator.recompute(run_id)
+            assert isinstance(again, RunSummary)
+            await fabric.records.private.save_document(run_id, Document.RUN, canonical(again))
+        rows = []
+        for table, partition in dict.fromkeys((line[0], line[1]) for line in lines(path)):
+            async for row in getattr(fabric, table).scan(partition):
+                properties = {name: told(each) for name, each in row.properties.items()}
+                rows.append(json.dumps([table, partition, row.row_key, properties]))
+        path.write_bytes(  # noqa: ASYNC240 - nothing else runs here
+            gzip.compress("\n".join(rows).encode(), mtime=0)
+        )
+    finally:
+        await fabric.close()
 
 
 def without_words(summary: bytes) -> object:
@@ -72,3 +103,9 @@ async def test_what_was_stored_recomputes(path: Path, tmp_path: Path) -> None:
             assert without_words(canonical(again)) == without_words(stored)
     finally:
         await fabric.close()
+
+
+if __name__ == "__main__":
+    for stored in STORED:
+        with TemporaryDirectory() as folder:
+            asyncio.run(judge_anew(stored, Path(folder)))

@@ -4,7 +4,7 @@ import pytest
 
 from coordinator.core.figures import RECEIVED
 from coordinator.core.judge.comparison import Comparison, Group, compare
-from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.finding import Verdict
 from coordinator.core.judge.summary import RunSummary
 from coordinator.core.measure.completeness import Completeness, State
 from coordinator.core.plan.spec import Layer, RunSpec

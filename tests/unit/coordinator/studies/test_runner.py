@@ -77,7 +77,7 @@ class Place:
     async def pass_time(self, seconds: float) -> None:
         """Agents say hello, runs that are due are closed."""
         self.clock.at += timedelta(seconds=seconds)
-        for presence in fleet(2):
+        for presence in fleet(4):
             beat = presence.model_copy(update={"beat_at": self.clock.at})
             if self.clock.at < self.ports_busy_until_at:
                 beat = beat.model_copy(update={"ports": ()})

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from coordinator.core.judge.judge import Verdict
+from coordinator.core.judge.finding import Verdict
 from coordinator.core.judge.reconcile import UNSEEN_BY_BYTES
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.judge.summary import RunSummary

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.core.judge.judge import Finding, Verdict
+from coordinator.core.judge.finding import Finding, Verdict
 from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.measure.evidence import PairEvidence
 from exchange.messages import ClockReading, ClockSource, Outcome, Side
@@ -60,7 +60,7 @@ def test_a_clock_that_did_not_hold_is_no_pass_where_it_costs_the_floor(
 
 def test_one_clock_of_many_is_named_and_costs_no_verdict() -> None:
     found = after(30, 1, clock(0.4, 0.401, START), Side.CLIENT)
-    assert found.verdict is Verdict.PASS
+    assert found.verdict is Verdict.MEASURED
     assert list(named(found)) == ["clock-moved"]
     assert "1 of 30 pairs" in named(found)["clock-moved"].sentence
 
@@ -79,7 +79,7 @@ def test_a_slewed_clock_or_a_missing_reading_is_no_moved_one(
     reading: ClockReading | None, side: Side
 ) -> None:
     found = after(4, 4, reading, side)
-    assert found.verdict is Verdict.PASS
+    assert found.verdict is Verdict.MEASURED
     assert not named(found)
     assert found.unsteady_clocks is None
 

@@ -1,0 +1,317 @@
+"""The fleet's rate, and the device's own, held against one limit by guarded acceptance.
+
+JCGM 106:2012, 8.3.2, and ILAC-G8:09/2019, 4.2.2: a *pass* needs the whole 95 % interval of what was
+measured on the good side of the limit, a *fail* needs the whole of it on the other; between the two
+nothing is concluded. There is one limit, the target less its tolerance, and one interval: nothing
+else is allowed for. docs/verdict.md has the formulas and an example.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Final
+
+from coordinator.core import words
+from coordinator.core.figures import RECEIVED
+from coordinator.core.goals import goals_set
+from coordinator.core.judge.finding import Check, Finding, Verdict
+from coordinator.core.judge.reconcile import OVERHEAD_ASSUMED_RATIO, OVERHEAD_KNOWN_RATIO
+from coordinator.core.judge.summary import BurstSummary
+from coordinator.core.measure.steady import t95
+from coordinator.core.plan.spec import Layer, RunSpec
+
+WHOLE_RATIO: Final = 0.9999  # of planned pair-seconds: nothing to speak of is missing
+SLOW_RATIO: Final = 0.015  # of the limit: what a part of a window may fall short as noise does
+SLOW_SIGMAS: Final = 3.0  # and of its own noise
+BURSTS_MIN: Final = 3  # of which a scatter between bursts can be told: with two, t is 12.7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A rate with its 95 % interval, in bit/s at the objective's layer."""
+
+    value: float
+    half_width: float
+
+    @property
+    def low(self) -> float:
+        return self.value - self.half_width
+
+    @property
+    def high(self) -> float:
+        return self.value + self.half_width
+
+    def __str__(self) -> str:
+        return f"{words.rate(self.value)} +- {words.rate(self.half_width)}"
+
+
+def limit_of(spec: RunSpec) -> float | None:
+    """What must be carried to pass, in bit/s as this run can measure it, at its layer."""
+    target = spec.scaled_target_bits_per_second
+    return None if target is None else target * (1 - spec.objective.tolerance_ratio)
+
+
+def factor_of(spec: RunSpec, burst: BurstSummary) -> float:
+    """Bytes at the objective's layer for a byte of payload."""
+    return burst.header_ratio if spec.objective.layer is Layer.IP else 1.0
+
+
+def header_ratio_bound(spec: RunSpec, burst: BurstSummary) -> float:
+    """By how much of the rate the headers' share may be off, at the objective's layer."""
+    if spec.objective.layer is not Layer.IP:
+        return 0.0
+    return OVERHEAD_ASSUMED_RATIO if burst.headers_assumed else OVERHEAD_KNOWN_RATIO
+
+
+def received(spec: RunSpec, burst: BurstSummary, between: float | None = None) -> Interval | None:
+    """What the fleet received; None where the burst is too short to carry an interval.
+
+    The half width holds the scatter of its seconds and the clocks' bounds (both in the burst's
+    own), and what the headers' share may be off. Where a record has no seconds (a table of means)
+    the scatter ``between`` its bursts stands for that of each.
+    """
+    rate = RECEIVED.of_burst(burst)
+    half = burst.fleet_received_half_width_bits_per_second
+    half = between if half is None else half
+    if rate is None or half is None:
+        return None
+    factor = factor_of(spec, burst)
+    value = rate * factor
+    return Interval(
+        value=value,
+        half_width=math.hypot(half * factor, value * header_ratio_bound(spec, burst)),
+    )
+
+
+def carried(spec: RunSpec, burst: BurstSummary, fleet: Interval) -> Interval | None:
+    """What the device's own ledger says that it carried of the fleet's rate.
+
+    The ledger's bytes over the fleet's, times the fleet's rate; None where no ledger tells.
+    """
+    held = burst.reconciliation
+    if held is None or held.bypassed or held.residual_ratio is None:
+        return None
+    unsure = fleet.value * (held.residual_uncertainty_ratio or 0.0)
+    return Interval(
+        value=fleet.value * (1 + held.residual_ratio),
+        half_width=math.hypot(fleet.half_width, unsure),
+    )
+
+
+def hold_rate(spec: RunSpec, burst: BurstSummary, between: float | None) -> Check:
+    """One burst's rate against the limit; for ``between`` see :func:`received`."""
+    if RECEIVED.of_burst(burst) is None or burst.window is None:
+        return Verdict.INCONCLUSIVE, [
+            _problem(
+                "no-window",
+                92,
+                "there is no second that all measured pairs share, so there is no fleet rate",
+                "look at the pairs' states; check starts and clocks",
+            )
+        ]
+    limit, fleet = limit_of(spec), received(spec, burst, between)
+    if limit is None:
+        rate = (RECEIVED.of_burst(burst) or 0.0) * factor_of(spec, burst)
+        asked = any(goals_set(spec.objective)) or spec.bypasses_device
+        return Verdict.PASS if asked else Verdict.MEASURED, [
+            Finding(
+                id="no-target",
+                kind="verdict",
+                severity="note",
+                weight=20,
+                sentence=f"the fleet received {words.rate(rate)} at the {spec.objective.layer} "
+                "layer; no target was set, so of the rate nothing was to be passed or failed",
+            )
+        ]
+    if fleet is None:
+        return Verdict.INCONCLUSIVE, [
+            _problem(
+                "interval-unknown",
+                91,
+                f"the window of {burst.window.window_s} s is too short, or its seconds are not on "
+                "record, to say how sure its mean is; a verdict needs an interval",
+                "run bursts of 30 s or more",
+            )
+        ]
+    for checked in (
+        _hold_fleet(spec, burst, fleet, limit),
+        _hold_device(spec, burst, fleet, limit),
+    ):
+        if checked is not None:
+            return checked
+    return Verdict.PASS, [
+        Finding(
+            id="target-reached",
+            kind="verdict",
+            severity="note",
+            weight=50,
+            sentence=_compared(spec, burst, fleet, limit),
+        )
+    ]
+
+
+def _hold_fleet(spec: RunSpec, burst: BurstSummary, fleet: Interval, limit: float) -> Check | None:
+    """None where the whole interval is above the limit, whatever is missing."""
+    factor = factor_of(spec, burst)
+    seen = burst.completeness
+    whole = seen.completeness_ratio >= WHOLE_RATIO and burst.proven_ratio >= WHOLE_RATIO
+    said = _compared(spec, burst, fleet, limit)
+    if fleet.high < limit:
+        unseen_s = seen.planned_s - seen.measured_s
+        peak = (burst.peak_pair_bits_per_second or 0.0) * factor
+        filled = peak * unseen_s / max(1, burst.duration_s)
+        if not whole and fleet.high + filled >= limit:
+            return Verdict.INCONCLUSIVE, [
+                _problem(
+                    "target-open",
+                    85,
+                    f"{said}; the {unseen_s} unseen pair-seconds could make up the "
+                    f"{words.rate(limit - fleet.value)} that it falls short",
+                    "run again with every pair",
+                )
+            ]
+        return Verdict.FAIL, [
+            _problem(
+                "target-missed",
+                100,
+                said,
+                burst.limiter_details.advice
+                or "find the limit: look at NICs, CPU, windows and the firewall's own metrics",
+            )
+        ]
+    if fleet.low <= limit:
+        return Verdict.INCONCLUSIVE, [
+            _problem(
+                "target-undecided",
+                86,
+                f"{said}: the limit lies within the interval, so neither a pass nor a failure is "
+                "shown",
+                "run longer or more bursts, or state another target",
+            )
+        ]
+    worst = (burst.worst_bits_per_second or 0.0) * factor
+    if not whole and worst - fleet.half_width <= limit:
+        return Verdict.INCONCLUSIVE, [
+            _problem(
+                "target-unproven",
+                80,
+                f"{said}, but rows are missing, and over the worst window that they leave open "
+                f"receivers saw {words.rate(worst)}",
+                "run again with every pair",
+            )
+        ]
+    return None
+
+
+def _hold_device(spec: RunSpec, burst: BurstSummary, fleet: Interval, limit: float) -> Check | None:
+    """None where the device's own count, if there is one, is above the limit as well."""
+    device = carried(spec, burst, fleet)
+    if device is None or device.low > limit:
+        return None
+    return Verdict.INCONCLUSIVE, [
+        _problem(
+            "device-unproven",
+            84,
+            f"by its own count the device carried {device} of the fleet's {fleet}, "
+            f"which is not surely above the limit of {words.rate(limit)}",
+            "find out what passed the device by, or make its ledger tell more: finer bins, longer "
+            "bursts",
+        )
+    ]
+
+
+def hold_shape(spec: RunSpec, burst: BurstSummary) -> Check:
+    """A part of the window that lasts must meet the limit too: a mean hides a slow half."""
+    limit, window = limit_of(spec), burst.window
+    if window is None:
+        return Verdict.PASS, []
+    findings = []
+    if window.ramp_s and window.ramp_bits_per_second is not None:
+        findings.append(
+            Finding(
+                id="ramp-cut",
+                kind="context",
+                severity="note",
+                weight=12,
+                sentence=f"the first {window.ramp_s} of {window.common_s} s that all pairs share "
+                f"were cut as ramp: {words.rate(window.ramp_bits_per_second)} of payload, before "
+                "the rate settles",
+            )
+        )
+    slowest, factor = window.slowest_bits_per_second, factor_of(spec, burst)
+    if limit is None or slowest is None:
+        return Verdict.PASS, findings
+    noise = SLOW_SIGMAS * (window.slowest_noise_bits_per_second or 0.0)
+    if (slowest + noise) * factor >= limit * (1 - SLOW_RATIO):
+        return Verdict.PASS, findings
+    findings.append(
+        _problem(
+            "slow-stretch",
+            84,
+            f"for {window.slowest_s} s, from {window.slowest_from_s} s into the window, the fleet "
+            f"received {words.rate(slowest * factor)} at the {spec.objective.layer} layer, less "
+            f"than the {words.rate(limit)} that is needed: whatever the mean is, that does not "
+            "last",
+            "look at what the device and the hosts did at that time",
+        )
+    )
+    return Verdict.INCONCLUSIVE, findings
+
+
+def between_bursts(bursts: Sequence[BurstSummary]) -> float | None:
+    """What one burst's mean payload rate may be off by the scatter of all, in bit/s.
+
+    Student's t times their standard deviation: conservative, for a burst's own noise is part of
+    it. None for under :data:`BURSTS_MIN` bursts.
+    """
+    rates = [rate for burst in bursts if (rate := RECEIVED.of_burst(burst)) is not None]
+    if len(rates) < BURSTS_MIN:
+        return None
+    return t95(len(rates) - 1) * stdev(rates)
+
+
+def hold_bursts(spec: RunSpec, bursts: Sequence[BurstSummary]) -> Iterator[Finding]:
+    """Why bursts that passed one by one do not make a run that passes: their scatter.
+
+    The mean of the bursts, less Student's t times its standard error and what the headers' share
+    may be off, must be above the limit as well.
+    """
+    limit = limit_of(spec)
+    rates = [rate for burst in bursts if (rate := received(spec, burst)) is not None]
+    if limit is None or len(rates) < BURSTS_MIN:
+        return
+    mean = fmean(rate.value for rate in rates)
+    error = stdev(rate.value for rate in rates) / math.sqrt(len(rates))
+    bound = max(header_ratio_bound(spec, burst) for burst in bursts)
+    run = Interval(value=mean, half_width=math.hypot(t95(len(rates) - 1) * error, mean * bound))
+    if run.low <= limit:
+        yield _problem(
+            "target-undecided",
+            86,
+            f"over {len(rates)} bursts the fleet received {run} at the {spec.objective.layer} "
+            f"layer: their scatter reaches the limit of {words.rate(limit)}",
+            "run more bursts, or find out why they differ",
+        )
+
+
+def _compared(spec: RunSpec, burst: BurstSummary, fleet: Interval, limit: float) -> str:
+    target = spec.scaled_target_bits_per_second or limit
+    window_s = 0 if burst.window is None else burst.window.window_s
+    tolerance = spec.objective.tolerance_ratio
+    less = f", the target of {words.rate(target)} less {tolerance:.0%}" if tolerance else ""
+    return (
+        f"the fleet received {fleet} at the {spec.objective.layer} layer over {window_s} s; "
+        f"the limit is {words.rate(limit)}{less}"
+    )
+
+
+def _problem(id: str, weight: float, sentence: str, next_step: str) -> Finding:
+    return Finding(
+        id=id,
+        kind="verdict",
+        severity="problem",
+        weight=weight,
+        sentence=sentence,
+        next_step=next_step,
+    )

@@ -1,0 +1,125 @@
+"""One limit, one interval: what is above, below and across it; and what was promised."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from coordinator.core.judge.finding import Verdict, worse
+from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.judge.summary import RunSummary
+from coordinator.core.plan.spec import Layer, LedgerPromise, Objective
+from tests.planted import measure
+from tests.synthetic import Fleet, Plant, fleet
+
+MINUTE = Plant(pairs=4, bursts=3, burst_s=60, period_s=120, start_spread_s=0.0)
+
+
+def judged(made: Fleet, *, share: float, seal: bool = True, **promised: object) -> RunSummary:
+    """The run's verdict where the true payload rate is ``share`` of the limit."""
+    objective = Objective(
+        target_bits_per_second=float(np.mean(made.truth.rates)) / share,
+        tolerance_ratio=0,
+        layer=Layer.PAYLOAD,
+    )
+    spec = made.plan.spec.model_copy(update={"objective": objective})
+    plan = made.plan.model_copy(update={"spec": spec, **promised})
+    return summarise_run(
+        plan.sealed() if seal else plan,
+        measure(replace(made, plan=plan)),
+        made.ledger,
+        made.now,
+    )
+
+
+def ids(summary: RunSummary) -> set[str]:
+    return {finding.id for finding in summary.findings}
+
+
+@pytest.mark.parametrize(
+    ("share", "verdict"),
+    [(1.05, Verdict.PASS), (1.0, Verdict.INCONCLUSIVE), (0.95, Verdict.FAIL)],
+)
+def test_only_a_whole_interval_beyond_the_limit_decides(share: float, verdict: Verdict) -> None:
+    made = fleet(replace(MINUTE, ledger=False))
+    found = judged(made, share=share)
+    assert found.verdict is verdict
+    if verdict is Verdict.INCONCLUSIVE:
+        assert "target-undecided" in ids(found)
+
+
+def test_no_run_a_little_below_the_limit_passes() -> None:
+    for seed in range(40):
+        made = fleet(replace(MINUTE, seed=seed, bursts=1, ledger=False))
+        assert judged(made, share=0.995).verdict is not Verdict.PASS
+
+
+def test_a_burst_too_short_for_an_interval_decides_nothing() -> None:
+    made = fleet(replace(MINUTE, burst_s=3, bursts=1, ledger=False))
+    found = judged(made, share=2.0)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert ids(found) & {"interval-unknown", "no-window"}
+
+
+def test_the_devices_own_rate_is_held_against_the_limit_too() -> None:
+    """A quarter of the fleet's traffic passes it by: the fleet reached the limit, it did not."""
+    made = fleet(replace(MINUTE, bypass=1, foreign_ratio=0.0))
+    eased = {"residual_max_ratio": 0.9}
+    objective = made.plan.spec.objective.model_copy(update=eased)
+    spec = made.plan.spec.model_copy(update={"objective": objective})
+    made = replace(made, plan=made.plan.model_copy(update={"spec": spec}))
+    objective = objective.model_copy(
+        update={
+            "target_bits_per_second": float(np.mean(made.truth.rates)) / 1.1,
+            "tolerance_ratio": 0,
+            "layer": Layer.PAYLOAD,
+        }
+    )
+    plan = made.plan.model_copy(update={"spec": spec.model_copy(update={"objective": objective})})
+    found = summarise_run(plan, measure(replace(made, plan=plan)), made.ledger, made.now)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert "device-unproven" in ids(found)
+
+
+def test_a_promised_ledger_that_is_absent_proves_nothing() -> None:
+    made = fleet(replace(MINUTE, ledger=False))
+    found = judged(made, share=1.2, ledger=LedgerPromise(source="azure-monitor Throughput"))
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.findings[0].id == "ledger-absent"
+
+
+def test_a_run_that_promised_no_ledger_says_so_first() -> None:
+    found = judged(fleet(replace(MINUTE, ledger=False)), share=1.2)
+    assert found.verdict is Verdict.PASS
+    assert found.findings[0].id == "fleet-alone"
+
+
+def test_a_plan_that_was_altered_proves_nothing() -> None:
+    made = fleet(replace(MINUTE, ledger=False))
+    found = judged(made, share=1.2, seal=False, seal_sha256="0" * 64)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.findings[0].id == "plan-altered"
+
+
+def test_the_verdict_repeats_the_seal_and_the_rule() -> None:
+    found = judged(fleet(replace(MINUTE, ledger=False)), share=1.2)
+    assert found.plan_sha256 is not None
+    assert len(found.plan_sha256) == 64
+    assert found.decision_rule == "guarded-acceptance"
+    assert found.limit_bits_per_second == found.target_bits_per_second
+
+
+def test_bursts_that_differ_widely_do_not_pass_together() -> None:
+    """Each is above the limit; their mean, with so much scatter, is not surely."""
+    made = fleet(replace(MINUTE, ledger=False, drift_per_hour=-6.0))
+    lowest = min(made.truth.rates) / float(np.mean(made.truth.rates))
+    found = judged(made, share=1.03 / lowest)
+    assert {burst.verdict for burst in found.bursts} == {Verdict.PASS}
+    assert found.verdict is Verdict.INCONCLUSIVE
+
+
+def test_what_is_worse() -> None:
+    assert worse([]) is Verdict.INCONCLUSIVE
+    assert worse([Verdict.PASS, Verdict.MEASURED]) is Verdict.MEASURED
+    assert worse([Verdict.MEASURED, Verdict.INCONCLUSIVE]) is Verdict.INCONCLUSIVE
+    assert worse([Verdict.FAIL, Verdict.INCONCLUSIVE]) is Verdict.FAIL
