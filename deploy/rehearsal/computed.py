@@ -146,6 +146,7 @@ def _machine(store: Store, me: Resource, told: dict[str, Any]) -> None:
     disk = told["storageProfile"]["osDisk"]
     disk.setdefault("name", f"{me['name']}_OsDisk")
     disk.setdefault("diskSizeGB", 30)
+    disk.setdefault("osType", "Linux")
     group = me["id"].split("/providers/")[0]
     disk_id = f"{group}/providers/Microsoft.Compute/disks/{disk['name']}"
     disk.setdefault("managedDisk", {})["id"] = disk_id
@@ -159,7 +160,11 @@ def _machine(store: Store, me: Resource, told: dict[str, Any]) -> None:
 def _scale_set(store: Store, me: Resource, told: dict[str, Any]) -> None:
     del store
     _drop_what_is_off(told)
-    _drop_what_is_off(told.get("virtualMachineProfile") or {})
+    profile = told.get("virtualMachineProfile") or {}
+    _drop_what_is_off(profile)
+    if profile:
+        profile["storageProfile"]["osDisk"].setdefault("osType", "Linux")  # of the image
+        profile.setdefault("extensionProfile", {"extensions": []})
     told["uniqueId"] = guid(me["id"])
 
 
