@@ -223,10 +223,13 @@ def _apply(directory: Path, given: Sequence[str], yes: bool, dry_run: bool) -> N
                 break
             _must_be_ours(directory, given, list(found.values()))
             taken |= found
-            resume.write_text(import_blocks(list(taken.values())))
             typer.echo(
                 f"{len(found)} made by an `up` that was cut short; taking them over", err=True
             )
+            if machines := [each.id for each in found.values() if each.is_machine]:
+                run(["az", "resource", "delete", "--ids", *machines], dry_run)
+            kept = [each for each in taken.values() if not each.is_machine]
+            resume.write_text(import_blocks(kept))
     finally:
         resume.unlink(missing_ok=True)
     stop(

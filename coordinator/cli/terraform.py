@@ -41,6 +41,16 @@ class Orphan:
     id: str  # as `terraform import` wants it
 
     @property
+    def is_machine(self) -> bool:
+        """Whether it is made again and not taken over.
+
+        Azure gives no custom data back, so that Terraform would replace it; the provider's import
+        of a scale set without extensions ends in a panic; and it keeps nothing.
+        """
+        kinds = ("virtualmachines", "virtualmachinescalesets")
+        return self.id.lower().split("/")[-2] in kinds
+
+    @property
     def top(self) -> str:
         """The id of the resource that it is or lies in, in small letters."""
         found = re.match(

@@ -164,7 +164,6 @@ def _scale_set(store: Store, me: Resource, told: dict[str, Any]) -> None:
     _drop_what_is_off(profile)
     if profile:
         profile["storageProfile"]["osDisk"].setdefault("osType", "Linux")  # of the image
-        profile.setdefault("extensionProfile", {"extensions": []})
     told["uniqueId"] = guid(me["id"])
 
 

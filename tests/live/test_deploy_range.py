@@ -297,6 +297,19 @@ def test_terraform_itself_takes_what_is_written_for_it(tmp_path: Path) -> None:
     assert "1 imported, 0 added" in done.stdout
 
 
+def test_machines_that_a_killed_up_made_are_made_again(stubs: Stubs) -> None:
+    """Azure gives no custom data back: Terraform would replace what it imports."""
+    path = f"{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/night-clients"
+    said = f'Error: A resource with the ID "{path}" already exists'
+    address = 'module.fleet["client"].azurerm_linux_virtual_machine_scale_set.this'
+    (stubs.folder / "apply_fails").write_text(f"{said}\n\n  with {address},\n")
+    stubs.answer(groups=[{"id": GROUP, "name": "night"}])
+    done = stubs.run("up", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert f"az resource delete --ids {path}" in stubs.calls()
+    assert (stubs.folder / "resumed").read_text() == ""
+
+
 def test_up_takes_over_nothing_that_is_not_its_own(stubs: Stubs) -> None:
     (stubs.folder / "apply_fails").write_text(THERE.replace("night-hub", "theirs"))
     done = stubs.run("up", "--yes")
