@@ -48,6 +48,7 @@ class Iperf3(Engine):
     gated: ClassVar[bool] = True
     idle_control: ClassVar[bool] = True
     paces_exactly: ClassVar[bool] = True
+    counts_alike: ClassVar[bool] = True
     serving: ClassVar[Serving] = Serving.ONE_TEST
     needs_folder: ClassVar[bool] = False
     client_programs: ClassVar[tuple[Program, ...]] = (PROGRAM,)

@@ -221,6 +221,7 @@ class Engine(ABC):
     gated: ClassVar[bool] = False
     idle_control: ClassVar[bool] = False  # a connection of its own is silent while a test runs
     paces_exactly: ClassVar[bool] = False  # a stream offers stream_bits_per_second, to 1 % or so
+    counts_alike: ClassVar[bool] = False  # both ends count the same payload as it passes
     serving: ClassVar[Serving] = Serving.DAEMON
     needs_certificate: ClassVar[bool] = False
     needs_folder: ClassVar[bool] = True  # False: an ask's folder is empty text

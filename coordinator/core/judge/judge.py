@@ -15,6 +15,7 @@ from typing import Final, assert_never
 from coordinator.core import words
 from coordinator.core.figures import RECEIVED
 from coordinator.core.goals import GOALS, Goal, Teller
+from coordinator.core.judge.contradictions import contradicted, stray_findings
 from coordinator.core.judge.finding import Check, Finding, Verdict, order, worse
 from coordinator.core.judge.limiter import LimiterName
 from coordinator.core.judge.reconcile import UNSEEN_BY_BYTES, Reconciliation
@@ -39,6 +40,7 @@ def judge(
         hold_shape(spec, burst),
         _limits(spec, burst),
         _residual(spec, burst),
+        contradicted(burst.contradictions),
     )
     findings = [finding for _, found in checks for finding in found]
     findings += _observations(spec, burst)
@@ -386,6 +388,7 @@ def _observations(spec: RunSpec, burst: BurstSummary) -> list[Finding]:
                     next_step=step,
                 )
             )
+    findings += stray_findings(burst.strays)
     findings += residual_causes(burst.reconciliation)
     findings += _latency_findings(burst.latency)
     findings += _unanswered_finding(burst.pairs)

@@ -22,7 +22,9 @@ from coordinator.core.measure.completeness import (
     Completeness,
 )
 from coordinator.core.measure.cpu_cost import CpuCost
+from coordinator.core.measure.cross_examination import Contradiction
 from coordinator.core.measure.disruptions import Availability, Disruption
+from coordinator.core.measure.evidence import Stray
 from coordinator.core.measure.latency import Latency
 from coordinator.core.measure.measures import MeasureSummary
 from coordinator.core.measure.outages import (
@@ -82,6 +84,8 @@ class BurstSummary(Message):
     measures: tuple[MeasureSummary, ...] = ()  # what the engine tells beside bytes, all pairs
     differences: tuple[Difference, ...] = ()  # what engines did otherwise than asked
     unsteady_clocks: UnsteadyClocks | None = None  # None: every clock held, as far as is known
+    contradictions: tuple[Contradiction, ...] = ()  # what cannot be true, source against source
+    strays: tuple[Stray, ...] = ()  # others' tests on the run's endpoints meanwhile
     client_cpu: CpuCost | None = None  # None: not told
     server_cpu: CpuCost | None = None
     latency: Latency | None = None  # of probes; None: there were none

@@ -58,6 +58,7 @@ class TrackColumns:
     cwnd_bytes: Singles
     packets_count: Singles
     lost_count: Singles
+    impossible_count: int = 0  # rows left out: negative, no number, reversed, over another
 
     def __len__(self) -> int:
         return len(self.start_s)
@@ -70,7 +71,7 @@ class TrackColumns:
 _TRACK_COLUMNS: Final = tuple(
     item.name
     for item in fields(TrackColumns)
-    if item.name not in ("side", "flow", "first_data_at_s")
+    if item.name not in ("side", "flow", "first_data_at_s", "impossible_count")
 )
 
 
@@ -124,10 +125,17 @@ def disjoint_track(raw: TrackColumns) -> TrackColumns:
     """Columns as an engine's rows came, put in order.
 
     Rows are sorted; of rows with one start the longest stands; a row that begins inside its
-    predecessor is dropped, so a repeated row never counts twice. Where an engine restarts its
+    predecessor is dropped, so a repeated row never counts twice. Rows that cannot be true are left
+    out and counted: their seconds are unknown, never zero. Where an engine restarts its
     time after its warm-up (iperf3 does), the later rows are moved behind the omitted ones, so
     that engine time runs on from the first byte.
     """
+    impossible = ~(raw.end_s >= raw.start_s) | ~(raw.transferred_bytes >= 0)
+    impossible |= ~np.isfinite(raw.start_s + raw.end_s + raw.transferred_bytes)
+    if impossible.any():
+        kept = raw.rows(~impossible)
+        count = raw.impossible_count + int(impossible.sum())
+        raw = replace(kept, impossible_count=count)
     start, end, omitted = raw.start_s, raw.end_s, raw.omitted
     if omitted.any() and not omitted.all():
         warm_up_s = end[omitted].max()
@@ -136,7 +144,31 @@ def disjoint_track(raw: TrackColumns) -> TrackColumns:
             end = np.where(omitted, end, end + warm_up_s)
     ordered = raw if start is raw.start_s else replace(raw, start_s=start, end_s=end)
     keep = _disjoint(start, end)
-    return ordered if keep is None else ordered.rows(keep)
+    if keep is None:
+        return ordered
+    return replace(
+        ordered.rows(keep),
+        impossible_count=ordered.impossible_count + _differing(ordered, keep),
+    )
+
+
+def _differing(ordered: TrackColumns, keep: NDArray[np.intp]) -> int:
+    """How many rows lie over one that was kept and are no copy of it."""
+    left = np.ones(len(ordered), np.bool_)
+    left[keep] = False
+    left &= ordered.end_s > ordered.start_s
+    if not left.any() or not len(keep):
+        return 0
+    rows = np.flatnonzero(left)
+    starts = ordered.start_s[keep]
+    near = np.searchsorted(starts, ordered.start_s[rows] + OVERLAP_S, side="right") - 1
+    stands = keep[np.maximum(near, 0)]
+    same = (
+        (np.abs(ordered.start_s[rows] - ordered.start_s[stands]) <= OVERLAP_S)
+        & (np.abs(ordered.end_s[rows] - ordered.end_s[stands]) <= OVERLAP_S)
+        & (ordered.transferred_bytes[rows] == ordered.transferred_bytes[stands])
+    )
+    return int((~same).sum())
 
 
 def host_columns(host: Sequence[HostSecond] | HostColumns) -> HostColumns:

@@ -29,6 +29,7 @@ from coordinator.core.measure.completeness import (
     grade,
 )
 from coordinator.core.measure.cpu_cost import cpu_cost
+from coordinator.core.measure.cross_examination import cross_examine
 from coordinator.core.measure.disruptions import find_disruptions
 from coordinator.core.measure.evidence import BurstEvidence
 from coordinator.core.measure.headers import Headers, headers
@@ -132,6 +133,8 @@ def measure_burst(
         differences=find_differences(
             scaled(spec.traffic, spec.scale), evidence.burst.duration_s, aligned
         ),
+        contradictions=cross_examine(scaled(spec.traffic, spec.scale), aligned, overhead),
+        strays=evidence.strays,
         unsteady_clocks=find_unsteady(aligned, grades, spec.clock_bound_max_s),
         client_cpu=cpu_cost(aligned, Side.CLIENT),
         server_cpu=cpu_cost(aligned, Side.SERVER),

@@ -1,0 +1,96 @@
+"""What cannot be true, as findings; and that it is no pass."""
+
+from collections.abc import Sequence
+from typing import Final, assert_never
+
+from coordinator.core import words
+from coordinator.core.judge.finding import Check, Finding, Verdict
+from coordinator.core.measure.cross_examination import Contradiction, Rule
+from coordinator.core.measure.evidence import Stray
+from exchange.messages import pair_name
+
+NAMED_COUNT: Final = 3
+_NEXT: Final = (
+    "look at those pairs' raw output at both ends and at who may write the records; repair or "
+    "replace the host that told it, then run again"
+)
+
+
+def contradicted(found: Sequence[Contradiction]) -> Check:
+    """No pass on evidence that contradicts itself: a finding for each rule that was broken."""
+    by_rule: dict[Rule, list[Contradiction]] = {}
+    for each in found:
+        by_rule.setdefault(each.rule, []).append(each)
+    findings = [
+        Finding(
+            id=f"contradiction-{rule}",
+            kind="verdict",
+            severity="problem",
+            weight=94,
+            sentence=f"{_said(said)}: the records cannot all be true",
+            next_step=_NEXT,
+        )
+        for rule, said in sorted(by_rule.items())
+    ]
+    return (Verdict.INCONCLUSIVE if found else Verdict.PASS), findings
+
+
+def stray_findings(strays: Sequence[Stray]) -> list[Finding]:
+    """Somebody else's tests on the run's endpoints: never counted, and not to be kept quiet."""
+    if not strays:
+        return []
+    named = "; ".join(
+        f"{stray.address} port {stray.port} ({pair_name(stray.pair_index)}'s), from "
+        f"{stray.client_address or 'an unknown address'}, "
+        f"{words.size(stray.received_bytes)}"
+        for stray in strays[:NAMED_COUNT]
+    )
+    more = "; ..." if len(strays) > NAMED_COUNT else ""
+    return [
+        Finding(
+            id="stray-tests",
+            kind="cause",
+            severity="warning",
+            weight=69,
+            sentence=f"somebody else's test ran on {len(strays)} of the run's endpoints during "
+            f"the burst: {named}{more}; it is not counted",
+            next_step="find out who tests against these servers; give every run its own endpoints",
+        )
+    ]
+
+
+def _said(found: Sequence[Contradiction]) -> str:
+    worst = max(found, key=lambda each: each.said / max(each.bound, 1e-9))
+    pairs = sorted({each.pair for each in found if each.pair is not None})
+    more = f" (and {len(pairs) - 1} pairs more)" if len(pairs) > 1 else ""
+    return f"{worst.pair or 'the fleet'}{more} {_words(worst)}"
+
+
+def _words(each: Contradiction) -> str:
+    said, bound = words.size(each.said), words.size(each.bound)
+    side = f"the {each.side}" if each.side is not None else "an end"
+    match each.rule:
+        case Rule.ROWS:
+            return (
+                f"has {round(each.said)} rows of {side} that are negative, no number, reversed or "
+                "one over another"
+            )
+        case Rule.RECEIVED_OVER_SENT:
+            return f"received {said} when {bound} were sent"
+        case Rule.TOTALS:
+            return f"tells {said} where the total that {side}'s engine gave is {bound}"
+        case Rule.SENT_OVER_OFFERED:
+            return f"sent {said} when its pace offers {bound}"
+        case Rule.OVER_NIC:
+            return f"had {said} cross {side}'s NIC, whose cap lets {bound} through"
+        case Rule.OVER_WINDOW:
+            return f"moved {said} when its windows and round trips allow {bound}"
+        case Rule.HOST_COUNTERS:
+            return f"received {said} when {side}'s NIC counted {bound}"
+        case Rule.STAMPS:
+            return (
+                f"began {words.time(each.said)} apart by its two ends' clocks, which are within "
+                f"{words.time(each.bound)}"
+            )
+        case _:
+            assert_never(each.rule)

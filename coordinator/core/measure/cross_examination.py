@@ -1,0 +1,379 @@
+"""Every source of a burst held against every other: what bounds it, and what breaks the bound.
+
+What was received was sent before, what was sent was offered, what crossed a NIC fits under its cap
+and is in its counters, a window lets through so much a round trip, and both ends of a pair saw one
+instant begin. What does not fit cannot be true, whoever said it; nothing here guesses who lied. A
+source that is silent bounds nothing: what must be there is another rule's.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+
+from coordinator.core.measure.align import Aligned, receiving_side
+from coordinator.core.measure.evidence import (
+    HostColumns,
+    PairEvidence,
+    TrackColumns,
+    clock_correction,
+    host_columns,
+    track_columns,
+)
+from coordinator.core.measure.headers import Headers
+from exchange.engines import find
+from exchange.messages import EngineReport, Flow, Message, Side, Traffic, pair_name
+
+# What is no contradiction yet. Each is far above what the sources do of themselves, and what slips
+# under it moves a pair's figure by no more than itself.
+TCP_BLOCK_BYTES: Final = 131_072  # iperf3's write where none was asked: 3.16 and newer count one a
+# stream after the last interval, and a sender may have written one that was never read
+SAME_BYTES_RATIO: Final = 0.01  # of two counts of one payload: rows of iperf3's text have three
+# digits, 0.5 % a row at worst and less in a sum
+FLEET_BYTES_RATIO: Final = 0.002  # of their sums: rounding averages out over rows and pairs
+OFFERED_RATIO: Final = 0.05  # over the pace: iperf3 keeps a stream's mean to 1 % or so, kernel
+# pacing to its quantum; a fifth of what the limiter calls an unpaced stream's spread
+CAP_RATIO: Final = 0.05  # over a NIC's cap, which is a VM size's round number
+CAP_CREDIT_S: Final = 0.5  # s at the cap: what a token bucket may hand out at once
+HOST_RATIO: Final = 0.02  # of a NIC's counter: it counts headers, 3 % and more, on top of payload
+HOST_EDGE_S: Final = 0.5  # s of traffic: a host's readings and the engine's begin apart
+HOST_OTHER_RATIO: Final = 0.01  # of the payload: a counter under it is another interface's
+HOST_COVERED_RATIO: Final = 0.9  # of a track's time, that the counters must tell of
+WINDOW_FACTOR: Final = 4.0  # times cwnd / RTT: both are read once a second, the RTT is a mean over
+# streams, and a stream's own may be a fraction of it
+WINDOW_KNOWN_RATIO: Final = 0.9  # of a track's time, of which the kernel told both
+STAMPS_APART_S: Final = 0.5  # s beyond both clocks' bounds: the first data of either end is told
+# to some ms from lines as they arrive, to some 100 ms from a process's exit (iperf3 before 3.17)
+WHOLE_EDGE_S: Final = 0.5  # s at either end without which a track is whole still
+LAG_S: Final = 0.5  # s by which a receiver's curve may run ahead of its sender's
+
+
+class Rule(StrEnum):
+    """What was broken."""
+
+    ROWS = "rows"  # negative, not a number, reversed, one over another
+    RECEIVED_OVER_SENT = "received-over-sent"
+    TOTALS = "totals"  # an engine's own end total against its own or the other end's seconds
+    SENT_OVER_OFFERED = "sent-over-offered"
+    OVER_NIC = "over-nic"
+    OVER_WINDOW = "over-window"
+    HOST_COUNTERS = "host-counters"  # a NIC's counters hold less than the engine's payload
+    STAMPS = "stamps"  # the two ends of a pair saw it begin at two instants
+
+
+class Contradiction(Message):
+    """Two sources that cannot both be right."""
+
+    rule: Rule
+    pair: str | None = None  # None: the fleet's sums
+    flow: Flow | None = None
+    side: Side | None = None  # whose word it is, where it is one end's
+    said: float  # rows; bytes; s for stamps
+    bound: float  # what it cannot be over: the same unit, without tolerance
+
+
+def cross_examine(
+    traffic: Traffic, aligned: Aligned, headers: Headers
+) -> tuple[Contradiction, ...]:
+    """Everything in a burst that cannot be true. ``traffic`` is as it was sent: scaled."""
+    pairs = [_Pair.of(pair, traffic) for pair in aligned.pairs]
+    found = [each for pair in pairs for each in _of_pair(pair, headers)]
+    for flow in traffic.direction.flows:
+        found += _of_fleet(pairs, flow)
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """One pair's own words, by end and flow."""
+
+    evidence: PairEvidence
+    traffic: Traffic
+    tracks: Mapping[tuple[Side, Flow], TrackColumns]
+    alike: bool  # both ends count the same payload
+
+    @classmethod
+    def of(cls, evidence: PairEvidence, traffic: Traffic) -> "_Pair":
+        tracks: dict[tuple[Side, Flow], TrackColumns] = {}
+        for told in (*evidence.client_tracks, *evidence.server_tracks):
+            columns = track_columns(told)
+            key = (columns.side, columns.flow)
+            if key not in tracks or len(columns) > len(tracks[key]):
+                tracks[key] = columns
+        engine = find(traffic.engine)
+        alike = engine is not None and engine.counts_alike
+        return cls(evidence=evidence, traffic=traffic, tracks=tracks, alike=alike)
+
+    @property
+    def name(self) -> str:
+        return self.evidence.name or pair_name(self.evidence.pair_index)
+
+    @property
+    def blocks_bytes(self) -> float:
+        """A block a stream: what one end may have counted and the other not."""
+        return float((self.traffic.block_bytes or TCP_BLOCK_BYTES) * self.traffic.streams_count)
+
+    def ends(self, flow: Flow) -> tuple[TrackColumns | None, TrackColumns | None]:
+        """What the receiver recorded, and what the sender."""
+        receiver = receiving_side(flow)
+        sender = Side.CLIENT if receiver is Side.SERVER else Side.SERVER
+        return self._told(receiver, flow), self._told(sender, flow)
+
+    def _told(self, side: Side, flow: Flow) -> TrackColumns | None:
+        track = self.tracks.get((side, flow))
+        return track if track is not None and len(track) else None
+
+    def engine(self, side: Side) -> EngineReport | None:
+        """What an end's engine says at its end, where it got there."""
+        evidence = self.evidence
+        holder = evidence.report if side is Side.CLIENT else evidence.server_test
+        engine = None if holder is None else holder.engine
+        return None if engine is None or engine.error is not None or engine.truncated else engine
+
+    def host(self, side: Side) -> HostColumns:
+        evidence = self.evidence
+        return host_columns(evidence.client_host if side is Side.CLIENT else evidence.server_host)
+
+
+def _of_pair(pair: _Pair, headers: Headers) -> Iterator[Contradiction]:
+    for (side, flow), track in pair.tracks.items():
+        if track.impossible_count:
+            yield Contradiction(
+                rule=Rule.ROWS,
+                pair=pair.name,
+                flow=flow,
+                side=side,
+                said=track.impossible_count,
+                bound=0,
+            )
+    for flow in pair.traffic.direction.flows:
+        received, sent = pair.ends(flow)
+        if pair.alike:
+            yield from _two_ends(pair, flow, received, sent)
+        yield from _totals(pair, flow)
+        if received is not None:
+            yield from _caps(pair, flow, received, headers)
+            yield from _counters(pair, flow, received)
+        if sent is not None:
+            yield from _offered(pair, flow, sent)
+            yield from _window(pair, flow, sent, received)
+    yield from _stamps(pair)
+
+
+def _bytes(track: TrackColumns) -> float:
+    return float(track.transferred_bytes.sum())
+
+
+def _span_s(track: TrackColumns) -> float:
+    return float(track.end_s[-1] - track.start_s[0])
+
+
+def _is_whole(track: TrackColumns, until_s: float) -> bool:
+    """Whether a track tells of all its time, from its first byte to that instant."""
+    covered_s = float((track.end_s - track.start_s).sum())
+    begun_s, ended_s = float(track.start_s[0]), float(track.end_s[-1])
+    return (
+        begun_s < WHOLE_EDGE_S
+        and ended_s > until_s - WHOLE_EDGE_S
+        and covered_s > ended_s - WHOLE_EDGE_S
+    )
+
+
+def _two_ends(
+    pair: _Pair, flow: Flow, received: TrackColumns | None, sent: TrackColumns | None
+) -> Iterator[Contradiction]:
+    """What came was sent before: at every instant, by the ends' own seconds."""
+    if received is None or sent is None or not _is_whole(sent, float(received.end_s[-1])):
+        return
+    written = np.cumsum(sent.transferred_bytes)
+    bound = np.interp(received.end_s + LAG_S, np.append(0.0, sent.end_s), np.append(0.0, written))
+    bound[-1] = max(bound[-1], written[-1])
+    arrived = np.cumsum(received.transferred_bytes)
+    over = arrived - bound * (1 + SAME_BYTES_RATIO) - pair.blocks_bytes
+    worst = int(np.argmax(over))
+    if over[worst] > 0:
+        yield Contradiction(
+            rule=Rule.RECEIVED_OVER_SENT,
+            pair=pair.name,
+            flow=flow,
+            said=float(arrived[worst]),
+            bound=float(bound[worst]),
+        )
+
+
+def _totals(pair: _Pair, flow: Flow) -> Iterator[Contradiction]:
+    """Seconds that come to more than an engine's own sums of them; more received than sent."""
+    receiver = receiving_side(flow)
+    for side in Side:
+        engine = pair.engine(side)
+        said = next((t for t in engine.totals if t.flow is flow), None) if engine else None
+        if said is None:
+            continue
+        checks: list[tuple[float, int | None]] = [
+            (float(said.received_bytes or 0), said.sent_bytes)
+        ]
+        for end, total in ((receiver, said.received_bytes), (_other(receiver), said.sent_bytes)):
+            track = pair.tracks.get((end, flow))
+            if track is not None and (end is side or pair.alike):
+                checks.append((float(track.transferred_bytes[~track.omitted].sum()), total))
+        for count, total in checks:
+            # Of a total of nothing, nothing is known: engines say 0 where they never heard.
+            if total and count > total * (1 + SAME_BYTES_RATIO) + pair.blocks_bytes:
+                yield Contradiction(
+                    rule=Rule.TOTALS,
+                    pair=pair.name,
+                    flow=flow,
+                    side=side,
+                    said=count,
+                    bound=float(total),
+                )
+
+
+def _other(side: Side) -> Side:
+    return Side.CLIENT if side is Side.SERVER else Side.SERVER
+
+
+def _offered(pair: _Pair, flow: Flow, sent: TrackColumns) -> Iterator[Contradiction]:
+    engine = find(pair.traffic.engine)
+    if engine is None or not engine.paces_exactly:
+        return
+    each = engine.offered_bits_per_second(pair.traffic)
+    if each is None:
+        return
+    offered = each / len(pair.traffic.direction.flows) / 8 * _span_s(sent)
+    if _bytes(sent) > offered * (1 + OFFERED_RATIO) + pair.blocks_bytes:
+        yield Contradiction(
+            rule=Rule.SENT_OVER_OFFERED,
+            pair=pair.name,
+            flow=flow,
+            said=_bytes(sent),
+            bound=offered,
+        )
+
+
+def _caps(
+    pair: _Pair, flow: Flow, received: TrackColumns, headers: Headers
+) -> Iterator[Contradiction]:
+    """What came left its sender's NIC. A VM size caps egress alone, so the receiver's says
+    nothing."""
+    sender = _other(receiving_side(flow))
+    evidence = pair.evidence
+    cap = (
+        evidence.client_nic_bits_per_second
+        if sender is Side.CLIENT
+        else evidence.server_nic_bits_per_second
+    )
+    if not cap:
+        return
+    crossed = _bytes(received) * headers.wire_ratio
+    most = cap / 8 * _span_s(received)
+    if crossed > most * (1 + CAP_RATIO) + cap / 8 * CAP_CREDIT_S:
+        yield Contradiction(
+            rule=Rule.OVER_NIC, pair=pair.name, flow=flow, side=sender, said=crossed, bound=most
+        )
+
+
+def _counters(pair: _Pair, flow: Flow, received: TrackColumns) -> Iterator[Contradiction]:
+    """What came is in both NICs' counters."""
+    receiver, came = receiving_side(flow), _bytes(received)
+    zero_s = received.first_data_at_s
+    begun_s, ended_s = zero_s + received.start_s[0] - 2, zero_s + received.end_s[-1] + 2
+    for side in Side:
+        host = pair.host(side)
+        if not len(host):
+            continue
+        inside = (host.end_at_s > begun_s) & (host.start_at_s < ended_s)
+        counter = host.nic_rx_bytes if side is receiver else host.nic_tx_bytes
+        counted = float(np.nansum(counter[inside]))
+        covered_s = float((host.end_at_s - host.start_at_s)[inside].sum())
+        span_s = _span_s(received)
+        if counted < HOST_OTHER_RATIO * came or covered_s < HOST_COVERED_RATIO * span_s:
+            continue
+        edge_s = HOST_EDGE_S + max(0.0, span_s - covered_s)
+        if came > counted * (1 + HOST_RATIO) + came / span_s * edge_s:
+            yield Contradiction(
+                rule=Rule.HOST_COUNTERS,
+                pair=pair.name,
+                flow=flow,
+                side=side,
+                said=came,
+                bound=counted,
+            )
+
+
+def _window(
+    pair: _Pair, flow: Flow, sent: TrackColumns, received: TrackColumns | None
+) -> Iterator[Contradiction]:
+    length_s = sent.end_s - sent.start_s
+    known = (sent.rtt_s > 0) & (sent.cwnd_bytes > 0)
+    known_s = float(length_s[known].sum())
+    if known_s < WINDOW_KNOWN_RATIO * float(length_s.sum()):
+        return
+    flights = sent.cwnd_bytes[known].astype(np.float64) / sent.rtt_s[known] * length_s[known]
+    most = float(flights.sum()) * float(length_s.sum()) / known_s
+    for track in (sent, received):
+        if track is not None and _bytes(track) > WINDOW_FACTOR * most + pair.blocks_bytes:
+            yield Contradiction(
+                rule=Rule.OVER_WINDOW,
+                pair=pair.name,
+                flow=flow,
+                side=track.side,
+                said=_bytes(track),
+                bound=most,
+            )
+
+
+def _stamps(pair: _Pair) -> Iterator[Contradiction]:
+    """Both ends of a pair, each by its own corrected clock, saw the same first byte."""
+    evidence = pair.evidence
+    report, test, claim = evidence.report, evidence.server_test, evidence.claim
+    fixes = {
+        Side.CLIENT: clock_correction(
+            *((report.clock_before, report.clock_after) if report else ()),
+            claim.clock if claim else None,
+        ),
+        Side.SERVER: clock_correction(*((test.clock_before, test.clock_after) if test else ())),
+    }
+    for flow in pair.traffic.direction.flows:
+        ends = [end for end in pair.ends(flow) if end is not None]
+        if len(ends) < 2:
+            continue
+        zeros = []
+        allowed = STAMPS_APART_S
+        for end in ends:
+            fix_s, bound_s = fixes[end.side]
+            zeros.append(end.first_data_at_s - fix_s)
+            allowed += math.inf if bound_s is None else bound_s
+        apart_s = abs(zeros[0] - zeros[1])
+        if apart_s > allowed:
+            yield Contradiction(
+                rule=Rule.STAMPS,
+                pair=pair.name,
+                flow=flow,
+                said=apart_s,
+                bound=allowed - STAMPS_APART_S,
+            )
+            return
+
+
+def _of_fleet(pairs: list[_Pair], flow: Flow) -> Iterator[Contradiction]:
+    """Of many pairs, what is under every single one's tolerance and over that of their sum."""
+    arrived = written = blocks = 0.0
+    count = 0
+    for pair in pairs:
+        received, sent = pair.ends(flow)
+        if (
+            pair.alike
+            and received is not None
+            and sent is not None
+            and _is_whole(sent, float(received.end_s[-1]))
+        ):
+            arrived += _bytes(received)
+            written += _bytes(sent)
+            blocks += pair.blocks_bytes
+            count += 1
+    if count > 1 and arrived > written * (1 + FLEET_BYTES_RATIO) + blocks:
+        yield Contradiction(rule=Rule.RECEIVED_OVER_SENT, flow=flow, said=arrived, bound=written)
