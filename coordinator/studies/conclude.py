@@ -262,7 +262,7 @@ def _alternated(
     half = (metric.ratio_high - metric.ratio_low) / 2 if known else None  # type: ignore[operator]
     verb = "costs" if cost >= 0 else "adds"
     size = f"{abs(cost):.1%}" + (f" +- {half:.1%}" if half is not None else "")
-    apart = "" if metric.apart else "; the two intervals overlap, so this may be chance"
+    apart = "" if metric.apart else "; not told apart at 95 %, so this may be chance"
     thin = (
         f"; the data is thin: {metric.a_count} and {metric.b_count} bursts, three of each are "
         "wanted"

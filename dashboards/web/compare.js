@@ -86,7 +86,7 @@ function shown(found, a, b) {
       `${say(metric.a_mean)}${half(say, metric.a_half_width)}`,
       `${say(metric.b_mean)}${half(say, metric.b_half_width)}`,
       change,
-      metric.apart ? "intervals apart" : "intervals overlap",
+      metric.apart ? "apart at 95 %" : "not told apart",
     ];
   });
   return [
