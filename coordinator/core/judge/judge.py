@@ -323,8 +323,14 @@ def _residual(spec: RunSpec, burst: BurstSummary) -> Check:
             severity="note",
             weight=40,
             sentence=said,
-            next_step=UNSEEN_BY_BYTES,
-        )
+        ),
+        Finding(
+            id="unseen-by-bytes",
+            kind="context",
+            severity="note",
+            weight=11,
+            sentence=UNSEEN_BY_BYTES,
+        ),
     ]
 
 

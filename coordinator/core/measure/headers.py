@@ -55,8 +55,8 @@ def headers(
     """
     ip = IPV6_BYTES if ipv6 else IPV4_BYTES
     if protocol is Protocol.UDP:
-        return _udp(block_bytes, ip, VXLAN_BYTES if vxlan else 0)
-    # Older Broadsides recorded what iperf3 repeats of the request as if it told it.
+        return _udp(block_bytes, mtu_bytes, ip, VXLAN_BYTES if vxlan else 0)
+    # What iperf3 repeats of the request is no word of what came of it.
     known = sorted(size for size in mss_bytes if size and size != asked_mss_bytes)
     most = segment_max_bytes(
         mtu_bytes if mtu_bytes and asked_mss_bytes else MTU_ASSUMED_BYTES, ipv6=ipv6, vxlan=vxlan
@@ -83,13 +83,16 @@ def segment_max_bytes(mtu_bytes: int, *, ipv6: bool = False, vxlan: bool = False
     return mtu_bytes - ip - TCP_BYTES - (VXLAN_BYTES if vxlan else 0)
 
 
-def _udp(block_bytes: int | None, ip: int, outer: int) -> Headers:
+def _udp(block_bytes: int | None, mtu_bytes: int | None, ip: int, outer: int) -> Headers:
+    """A datagram over 1500 bytes goes whole or in parts as the path has it, which nobody tells:
+    as the interfaces' MTU has it, and marked as assumed."""
     block = block_bytes or MSS_ASSUMED_BYTES
-    fragments = math.ceil((block + UDP_BYTES) / (MTU_ASSUMED_BYTES - outer - ip))
+    whole = block + UDP_BYTES + ip + outer
+    fragments = math.ceil((block + UDP_BYTES) / ((mtu_bytes or MTU_ASSUMED_BYTES) - outer - ip))
     packet = block + UDP_BYTES + fragments * (ip + outer)
     return Headers(
         ip_ratio=packet / block,
         wire_ratio=(packet + fragments * ETHERNET_BYTES) / block,
-        assumed=block_bytes is None,
+        assumed=block_bytes is None or whole > MTU_ASSUMED_BYTES,
         how=f"{block} B datagrams take {packet} B of IP in {fragments} packet(s)",
     )

@@ -171,6 +171,9 @@ def test_header_overhead() -> None:
     assert not told.assumed
     assert headers(Protocol.UDP, [], block_bytes=1400).ip_ratio == pytest.approx(1428 / 1400)
     assert headers(Protocol.UDP, [], block_bytes=8192).ip_ratio == pytest.approx(8320 / 8192)
+    jumbo = headers(Protocol.UDP, [], block_bytes=8192, mtu_bytes=9000)
+    assert jumbo.ip_ratio == pytest.approx(8220 / 8192)
+    assert jumbo.assumed  # whether the path between carries it whole, nobody told
 
 
 @pytest.mark.parametrize(

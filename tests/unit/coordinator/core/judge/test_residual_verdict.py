@@ -30,8 +30,8 @@ def test_a_sound_run_says_what_bytes_cannot_show() -> None:
     built, ledger = made()
     summary = judged(built, ledger)
     assert summary.verdict is Verdict.PASS
-    (said,) = [finding for finding in summary.findings if finding.id == "reconciled"]
-    assert said.next_step == UNSEEN_BY_BYTES
+    (said,) = [finding for finding in summary.findings if finding.id == "unseen-by-bytes"]
+    assert UNSEEN_BY_BYTES in said.sentence
 
 
 @pytest.mark.parametrize("share", [0.1, 0.35, 0.6])
