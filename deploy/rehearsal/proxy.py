@@ -9,6 +9,7 @@ import json
 import logging
 import ssl
 import subprocess
+import sys
 import threading
 import time
 import urllib.parse
@@ -140,6 +141,15 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that was killed in the middle of a request is part of the play."""
+        if not isinstance(sys.exception(), OSError):  # TLS's errors are OSErrors too
+            super().handle_error(request, client_address)
+
+
 def _sign_in(path: str) -> dict[str, Any]:
     if path.endswith("/token"):
         now = int(time.time())
@@ -178,8 +188,7 @@ def serving(data: DataPlane, certificates: Path) -> Iterator[str]:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificates / "cert.pem", certificates / "key.pem")
     told = {"subscription": data.subscription, "tls": tls, "data": data}
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), told))
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), told))
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
