@@ -253,7 +253,7 @@ def killed(stage: Stage, case: Case, kills_count: int, seed: int) -> Report:
     if case.prepare:
         case.prepare(stage)
     before = stage.subscription.snapshot()
-    usual_s = {"up": 60.0, "scale": 8.0, "down": 60.0}
+    usual_s = {"up": 110.0, "scale": 10.0, "down": 100.0}
     words = {
         "up": (*case.words, "--yes"),
         "scale": (str(case.instances),),
