@@ -100,7 +100,6 @@ class Conclusion:
     residual: Measured
     lag: Measured
     limiter: str
-    limiter_confidence: float | None  # None: the engine states none
     says_unseen: bool = False  # it says what bytes alone cannot show
     error: str | None = None  # it raised
     bursts: tuple[BurstSummary, ...] = field(default=(), repr=False)
@@ -152,7 +151,6 @@ def conclude(world: World) -> Conclusion:
             residual=Measured(),
             lag=Measured(),
             limiter="unknown",
-            limiter_confidence=None,
             error=f"{type(error).__name__}: {error}",
         )
 
@@ -195,7 +193,6 @@ def _conclude(world: World) -> Conclusion:
             half_width=held.lag_uncertainty_s if held else None,
         ),
         limiter=summary.limiter.value,
-        limiter_confidence=summary.limiter_details.confidence_ratio,
         says_unseen=any(UNSEEN_WORDS in finding.sentence for finding in summary.findings),
         bursts=summary.bursts,
     )

@@ -50,7 +50,6 @@ class Row:
     intervals: tuple[Interval, ...] = ()
     stated: int = 0  # intervals that could be stated, whether they were or not
     limiter: str = "unknown"
-    limiter_confidence: float | None = None
     limiter_right: bool = True
     apart: bool | None = None
     tampered: int = 0
@@ -90,7 +89,6 @@ def attempt(case: Case, *, tampers: int = TAMPERS_A_CASE) -> Row:
         margin=_margin(truth),
         intervals=tuple(_intervals(case, truth, told)),
         limiter=told.limiter,
-        limiter_confidence=told.limiter_confidence,
         limiter_right=told.limiter in truth.limiters,
         apart=_apart(case, told),
         says_unseen=told.says_unseen,

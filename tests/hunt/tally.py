@@ -14,7 +14,6 @@ from tests.hunt.searches import Row
 DISTANCES: Final = (-0.05, -0.03, -0.02, -0.01, -0.005, 0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.10)
 QUIET: Final = ("clean", "clean-no-ledger", "clean-azure")
 SPARE: Final = 0.02
-DECILES: Final = 10
 FIGURES: Final = ("rate", "burst", "residual", "lag", "difference")
 
 
@@ -122,25 +121,8 @@ def lines_of_refusals(rows: Sequence[Row]) -> Iterable[str]:
 
 
 def lines_of_limiters(rows: Sequence[Row]) -> Iterable[str]:
-    """Reliability by decile of the stated confidence, else the share of right names."""
+    """The share of right names by what was planted; the engine states no confidence."""
     some = [row for row in rows if row.case.kind == "limiter" and not row.error]
-    stated = [row for row in some if row.limiter_confidence is not None]
-    if stated:
-        yield f"{'confidence':>14} {'cases':>6} {'stated':>7} {'right':>7}"
-        for decile in range(DECILES):
-            low, high = decile / DECILES, (decile + 1) / DECILES
-            part = [
-                row
-                for row in stated
-                if low <= (row.limiter_confidence or 0.0) < high + (decile == DECILES - 1)
-            ]
-            if part:
-                mean = float(np.mean([row.limiter_confidence for row in part]))
-                right = sum(row.limiter_right for row in part)
-                yield (
-                    f"{low:6.0%} ..{high:5.0%} {len(part):6d} {mean:7.1%} "
-                    f"{_share(right, len(part)):>7}"
-                )
     yield f"{'planted':14} {'cases':>6} {'right':>7}  named"
     for limiter in sorted({row.case.limiter for row in some}):
         part = [row for row in some if row.case.limiter == limiter]

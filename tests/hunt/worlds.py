@@ -191,7 +191,7 @@ def _sent(case: Case) -> _Fleet:
     fates = _fates(case, case.rng("fates"))
     equal = case.limiter in ("offered", "client-nic", "window", "single-flow", "policer")
     weights = np.ones(pairs) if equal else 1 + 0.15 * rng.standard_normal(pairs).clip(-2, 2)
-    each = 1.485e9 if case.limiter == "single-flow" else case.pair_gigabits * 1e9
+    each = 1.485e9 / case.scale if case.limiter == "single-flow" else case.pair_gigabits * 1e9
     total = each * pairs
     quiet = 0.08 if equal else 1.0
     own = 1 + case.noise * quiet * _noise(rng, (bursts, pairs, readings), case.rho)
@@ -402,7 +402,7 @@ def build(case: Case) -> tuple[World, Truth]:
 
 
 def _level(case: Case, fleet: _Fleet) -> float:
-    each = 1.485e9 if case.limiter == "single-flow" else case.pair_gigabits * 1e9
+    each = 1.485e9 / case.scale if case.limiter == "single-flow" else case.pair_gigabits * 1e9
     runs = np.mean([[fate not in NOT_RUN for fate in row] for row in fleet.fates])
     return float(each * case.pairs * runs)
 

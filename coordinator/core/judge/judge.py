@@ -17,7 +17,6 @@ from coordinator.core.figures import RECEIVED
 from coordinator.core.goals import GOALS, Goal, Teller
 from coordinator.core.judge.contradictions import contradicted, stray_findings
 from coordinator.core.judge.finding import Check, Finding, Verdict, order, worse
-from coordinator.core.judge.limiter import LimiterName
 from coordinator.core.judge.reconcile import UNSEEN_BY_BYTES, Reconciliation
 from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.judge.target import WHOLE_RATIO, hold_rate, hold_shape
@@ -453,19 +452,7 @@ def _observations(spec: RunSpec, burst: BurstSummary) -> list[Finding]:
                 "in the fleet's rate, not in its coverage",
             )
         )
-    if burst.limiter_details.name is not LimiterName.UNKNOWN:
-        findings.append(
-            Finding(
-                id=f"limiter-{burst.limiter_details.name}",
-                kind="cause",
-                severity="note",
-                weight=58,
-                sentence=f"the limit was the {burst.limiter_details.name} "
-                f"(confidence {burst.limiter_details.confidence_ratio:.0%}): "
-                + "; ".join(burst.limiter_details.evidence),
-                next_step=burst.limiter_details.advice,
-            )
-        )
+    findings.append(burst.limiter_details.finding())
     if burst.window is not None and burst.window.short:
         findings.append(
             Finding(

@@ -1,15 +1,22 @@
-"""Who was the limit: rules over a burst's figures, each with its evidence and a confidence."""
+"""Who was the limit: rules over a burst's figures, each with its evidence and what would refute it.
+
+The first rule that fires names the limit: gauges of a resource that is full come before what is
+concluded from how the pairs move. No rule adds up hints; what no rule proves is unknown, and then
+what is missing is named, with how to tell.
+"""
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from coordinator.core import words
 from coordinator.core.judge.documented_limits import DOCUMENTED, Limits
+from coordinator.core.judge.finding import Finding
 from coordinator.core.judge.reconcile import Reconciliation
-from coordinator.core.measure.aggregate import FlowSummary, HostSummary, PairSummary, figure
+from coordinator.core.measure.aggregate import FlowSummary, PairSummary
 from coordinator.core.measure.headers import MSS_ASSUMED_BYTES
 from exchange.engines import offered_bits_per_second, scaled
 from exchange.messages import Direction, Message, Protocol, Traffic
@@ -17,24 +24,34 @@ from exchange.messages import Direction, Message, Protocol, Traffic
 NIC_FULL_RATIO: Final = 0.95  # egress at least this share of the cap: the NIC is full
 CPU_FULL_RATIO: Final = 0.95
 ROOM_RATIO: Final = 0.9  # below this a NIC has room left
+CARRIED_RATIO: Final = 0.97  # of what was asked: all of it, less the edges of a window's seconds
 EQUAL_COV_RATIO: Final = 0.03  # pairs' rates that differ less are held by one and the same cap
 CLEAN_RATIO: Final = 1e-5  # of segments sent again: fewer is no sign of drops
 DROPS_MIN_COUNT: Final = 5  # segments sent again: fewer are no path that drops
 # Of rate = constant x MSS / (RTT x sqrt(drops)): Mathis, Semke, Mahdavi, Ott, The macroscopic
 # behavior of the TCP congestion avoidance algorithm, CCR 27(3), 1997. CUBIC is never slower.
 MATHIS: Final = 1.22
-FULL_WINDOW_RATIO: Final = 0.7  # in flight, of the window: the window is full
+FULL_WINDOW_RATIO: Final = 0.7  # in flight, of the window that was asked for: it is full
+FULL_CWND_RATIO: Final = 0.9  # the same of the kernel's own, which a queue lets grow ahead
 QUEUED_RATIO: Final = 0.5  # RTT this much over its baseline: a queue stands in the path
 FLAT_COV_RATIO: Final = (
     0.05  # RFC 9411 (results validation): a constant rate deviates less than 5 %
 )
-# Variance of the sum over the pairs' own, summed. Pairs that move each by itself come to 1, and ten
-# seconds of them to anything from 0.3 to 1.8; below the first gains and losses cancel in the sum,
-# above the second something moves all of them together.
-APART_RATIO: Final = 0.2
+# Variance of the sum over the pairs' own, summed. Pairs that move each by itself come to 1, and n
+# seconds of them scatter as chi-square over its degrees of freedom; so little that gains and losses
+# cancel in the sum is under its quantile of 1 % (Wilson and Hilferty 1931), with the degrees that n
+# seconds have at a correlation of 0.5 from one to the next, and half at most. Above the last
+# something moves all of them together.
+INDEPENDENT_RATIO: Final = 0.6  # (1 - 0.5^2) / (1 + 0.5^2): degrees of freedom a second
+RARE_SIGMAS: Final = 2.33  # 1 % of a normal distribution lies below
+CANCEL_MAX_RATIO: Final = 0.5
 TOGETHER_RATIO: Final = 2.5
+WINDOW_ASSUMED_S: Final = 13  # where nobody says how long was seen
 STEADIER_RATIO: Final = 0.33  # a ledger's CoV over the fleet's: below it they saw different things
 ALONE_COV_RATIO: Final = 0.05  # of a pair over its seconds: what moves less shows no such thing
+TRADE_COV_RATIO: Final = 0.005  # of a pair: less is how exactly a second is read, not its traffic
+TRADERS_MIN: Final = 3  # pairs: of two, one's gain is the other's loss once in two by chance
+NEAR_RATIO: Final = 0.1  # of a documented rate
 
 
 class LimiterName(StrEnum):
@@ -51,15 +68,38 @@ class LimiterName(StrEnum):
 
 
 class Limiter(Message):
-    """The likeliest limit of a burst, and why it is taken for that."""
+    """What limited a burst, and why it is taken for that; or that it is unknown, and why."""
 
     name: LimiterName
-    confidence_ratio: float
     evidence: tuple[str, ...] = ()
+    refuted_by: str | None = None  # what would show that it is another
+    not_known: tuple[str, ...] = ()  # where it is unknown: what is missing, and how to tell
     advice: str | None = None
 
+    def finding(self) -> Finding:
+        """The same in a sentence."""
+        if self.name is LimiterName.UNKNOWN:
+            return Finding(
+                id="limiter-unknown",
+                kind="context",
+                severity="note",
+                weight=12,
+                sentence="what the limit was is unknown: "
+                + ("; ".join((*self.evidence, *self.not_known)) or "nothing was carried"),
+                next_step=self.advice,
+            )
+        refuted = f"; it would be refuted by {self.refuted_by}" if self.refuted_by else ""
+        return Finding(
+            id=f"limiter-{self.name}",
+            kind="cause",
+            severity="note",
+            weight=58,
+            sentence=f"the limit was the {self.name}: {'; '.join(self.evidence)}{refuted}",
+            next_step=self.advice,
+        )
 
-UNKNOWN: Final = Limiter(name=LimiterName.UNKNOWN, confidence_ratio=0.0)
+
+UNKNOWN: Final = Limiter(name=LimiterName.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +109,9 @@ class Scene:
     traffic: Traffic
     flows: Sequence[FlowSummary]
     pairs: Sequence[PairSummary]  # those that carried traffic
-    client: HostSummary
-    server: HostSummary
+    window_s: int | None
     reconciliation: Reconciliation | None
+    crosses: bool
     sku: str | None
     snat_utilization_ratio: float | None
     limits: Limits
@@ -81,26 +121,27 @@ class Scene:
     def lead(self) -> FlowSummary:
         return self.flows[0]
 
-    @property
-    def senders(self) -> tuple[HostSummary, ...]:
-        """The hosts whose NICs carry payload out; the others send acknowledgements."""
+    def sender_nic(self, pair: PairSummary) -> float | None:
+        """How full the pair's sending NICs are; None where one is unknown."""
+        up, down = pair.client_nic_ratio, pair.server_nic_ratio
         match self.traffic.direction:
             case Direction.FORWARD:
-                return (self.client,)
+                return up
             case Direction.REVERSE:
-                return (self.server,)
+                return down
             case Direction.BIDIRECTIONAL:
-                return (self.client, self.server)
+                return None if up is None or down is None else max(up, down)
 
     @property
-    def sender_nic_ratio(self) -> float | None:
-        """The fullest sender's NIC; None where a side's is unknown."""
-        known = [host.nic_max_ratio for host in self.senders if host.nic_max_ratio is not None]
-        return max(known) if len(known) == len(self.senders) else None
+    def nic_ratio(self) -> float | None:
+        """The fullest sender's NIC; None where any is unknown."""
+        known = [ratio for pair in self.pairs if (ratio := self.sender_nic(pair)) is not None]
+        return max(known) if len(known) == len(self.pairs) else None
 
     @property
-    def sender_full(self) -> bool:
-        return any((host.nic_max_ratio or 0.0) >= NIC_FULL_RATIO for host in self.senders)
+    def senders_have_room(self) -> bool:
+        """Whether none of the senders' NICs that are known is near its cap."""
+        return all((self.sender_nic(pair) or 0.0) < ROOM_RATIO for pair in self.pairs)
 
     @property
     def drops(self) -> bool:
@@ -116,7 +157,7 @@ class Scene:
         ratio, rtt_s = self.lead.retransmit_ratio, self.lead.rtt_mean_s
         if not self.drops or ratio is None or not rtt_s:
             return self.drops
-        each = sum(_one_way(self, pair) for pair in self.pairs) / len(self.pairs)
+        each = sum(self.one_way(pair) for pair in self.pairs) / len(self.pairs)
         mss_bytes = self.lead.mss_bytes or MSS_ASSUMED_BYTES
         most = MATHIS * mss_bytes * 8 / (rtt_s * math.sqrt(ratio))  # bit/s a stream
         return each / self.traffic.streams_count >= most
@@ -126,22 +167,62 @@ class Scene:
         delay = self.lead.buffer_delay_ratio
         return delay is not None and delay > QUEUED_RATIO
 
+    @property
+    def path_is_idle(self) -> bool:
+        """Whether drops and queue are both known, and neither is there."""
+        lead = self.lead
+        known = lead.retransmit_ratio is not None and lead.buffer_delay_ratio is not None
+        if self.traffic.protocol is Protocol.UDP:
+            known = lead.loss_ratio is not None
+        return known and not self.drops and not self.queued
+
+    @property
+    def pair_cov_ratio(self) -> float | None:
+        """The median pair's CoV over its seconds."""
+        covs = sorted(pair.cov_ratio for pair in self.pairs if pair.cov_ratio is not None)
+        return covs[len(covs) // 2] if len(covs) >= TRADERS_MIN else None
+
+    @property
+    def cancel_ratio(self) -> float:
+        """Below this the sum's variance over the pairs' own is no chance of independent pairs."""
+        spread = 2 / 9 / (INDEPENDENT_RATIO * (self.window_s or WINDOW_ASSUMED_S))
+        return min(CANCEL_MAX_RATIO, max(0.0, 1 - spread - RARE_SIGMAS * math.sqrt(spread)) ** 3)
+
+    @property
+    def each_stream(self) -> float | None:
+        """What each stream carries in bit/s, where all pairs carry the same."""
+        median, cov = self.lead.pair_median_bits_per_second, self.lead.pair_cov_ratio
+        if median is None or cov is None or cov > EQUAL_COV_RATIO:
+            return None
+        return median / self.traffic.streams_count
+
+    def one_way(self, pair: PairSummary) -> float:
+        """A pair's rate in bit/s each way: its windows are of one."""
+        return (pair.received_bits_per_second or 0.0) / len(self.traffic.direction.flows)
+
+    def share(self, chosen: Sequence[PairSummary]) -> float:
+        """The chosen pairs' part of the fleet's traffic."""
+        total = sum(pair.received_bits_per_second or 0.0 for pair in self.pairs)
+        return sum(pair.received_bits_per_second or 0.0 for pair in chosen) / total
+
+    def of_pairs(self, chosen: Sequence[PairSummary]) -> str:
+        return f"{len(chosen)} of {len(self.pairs)} pairs"
+
 
 def find_limiter(
     traffic: Traffic,
     flows: Sequence[FlowSummary],
     pairs: Sequence[PairSummary],
-    client: HostSummary,
-    server: HostSummary,
     reconciliation: Reconciliation | None,
     *,
+    window_s: int | None = None,
     crosses: bool = True,
     sku: str | None = None,
     snat_utilization_ratio: float | None = None,
     limits: Limits = DOCUMENTED,
     scale: float = 1.0,
 ) -> Limiter:
-    """The rule with the highest confidence; unknown when none fires.
+    """The first rule that fires; else unknown, with what is not known.
 
     ``sku`` names the firewall in ``limits``; documented rates are divided by ``scale`` before
     they are compared with measured ones. What does not cross the firewall is not limited by it.
@@ -152,9 +233,9 @@ def find_limiter(
         traffic=traffic,
         flows=flows,
         pairs=[pair for pair in pairs if pair.received_bits_per_second],
-        client=client,
-        server=server,
+        window_s=window_s,
         reconciliation=reconciliation,
+        crosses=crosses,
         sku=sku.lower() if sku else None,
         snat_utilization_ratio=snat_utilization_ratio,
         limits=limits,
@@ -162,87 +243,85 @@ def find_limiter(
     )
     if not scene.pairs or not flows:
         return UNKNOWN
-    rules = (
-        _offered_load(scene),
-        _full(scene, LimiterName.CLIENT_NIC),
-        _full(scene, LimiterName.SERVER_NIC),
-        _slow_nic(scene),
-        _full(scene, LimiterName.CLIENT_CPU),
-        _full(scene, LimiterName.SERVER_CPU),
-        _window(scene),
-        _single_flow(scene),
-        _snat(scene),
-        _firewall(scene) if crosses else None,
+    return (
+        _offered_load(scene)
+        or _single_flow(scene, documented=True)
+        or _full(scene, LimiterName.CLIENT_NIC)
+        or _full(scene, LimiterName.SERVER_NIC)
+        or _snat(scene)
+        or _firewall(scene)
+        or _window(scene)
+        or _full(scene, LimiterName.CLIENT_CPU)
+        or _full(scene, LimiterName.SERVER_CPU)
+        or _single_flow(scene, documented=False)
+        or _slow_nic(scene)
+        or _unknown(scene)
     )
-    fired = [rule for rule in rules if rule is not None]
-    return max(fired, key=lambda rule: rule.confidence_ratio, default=UNKNOWN)
 
 
-def _share(scene: Scene, chosen: Sequence[PairSummary]) -> float:
-    """The chosen pairs' part of the fleet's traffic."""
-    total = sum(pair.received_bits_per_second or 0.0 for pair in scene.pairs)
-    return sum(pair.received_bits_per_second or 0.0 for pair in chosen) / total
+def common_limiter(limiters: Sequence[Limiter]) -> Limiter:
+    """What most bursts name; of names that as many bursts do, a known one."""
+    if not limiters:
+        return UNKNOWN
+    named = Counter(limiter.name for limiter in limiters)
+    best = max(sorted(named), key=lambda name: (named[name], name is not LimiterName.UNKNOWN))
+    said = max(
+        (each for each in limiters if each.name is best), key=lambda each: len(each.evidence)
+    )
+    if named[best] == len(limiters):
+        return said
+    others = ", ".join(f"{n} {name}" for name, n in sorted(named.items()) if name is not best)
+    bursts = f"{named[best]} of {len(limiters)} bursts show this (the others: {others})"
+    return said.model_copy(update={"evidence": (*said.evidence, bursts)})
 
 
 def _offered_load(scene: Scene) -> Limiter | None:
     offered = offered_bits_per_second(scaled(scene.traffic, scene.scale))
     if offered is None:
         return None
-    full = [p for p in scene.pairs if (p.received_bits_per_second or 0.0) >= 0.97 * offered]
-    share = len(full) / len(scene.pairs)
-    if share < 0.5:
+    low = CARRIED_RATIO * offered
+    full = [pair for pair in scene.pairs if (pair.received_bits_per_second or 0.0) >= low]
+    if 2 * len(full) < len(scene.pairs):
         return None
     return Limiter(
         name=LimiterName.OFFERED_LOAD,
-        confidence_ratio=figure(0.97 * share) or 0.0,
-        evidence=(
-            f"{len(full)} of {len(scene.pairs)} pairs carry the {words.rate(offered)} asked",
-        ),
+        evidence=(f"{scene.of_pairs(full)} carry the {words.rate(offered)} asked",),
+        refuted_by="the same rate when more is asked",
         advice="raise the rate that is asked, or leave it out",
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Resource:
-    """A host's resource that can be full."""
-
-    confidence: float
-    full_ratio: float
-    what: str
-    advice: str
-
-
-_RESOURCES: Final = {
-    LimiterName.CLIENT_NIC: _Resource(
-        confidence=0.9,
-        full_ratio=NIC_FULL_RATIO,
-        what="send at {low:.0%} of their NIC's cap or more",
-        advice="use larger client VMs or more pairs",
+_NIC = "more from one pair than that cap: then the cap that was told is wrong"
+_RESOURCES: Final = {  # full at, what is seen, what would refute it, advice
+    LimiterName.CLIENT_NIC: (
+        NIC_FULL_RATIO,
+        "send at {low:.0%} of their NIC's cap or more",
+        _NIC,
+        "use larger client VMs or more pairs",
     ),
-    LimiterName.SERVER_NIC: _Resource(
-        confidence=0.9,
-        full_ratio=NIC_FULL_RATIO,
-        what="have a server that sends at {low:.0%} of its NIC's cap or more",
-        advice="use larger server VMs or more servers",
+    LimiterName.SERVER_NIC: (
+        NIC_FULL_RATIO,
+        "have a server that sends at {low:.0%} of its NIC's cap or more",
+        _NIC,
+        "use larger server VMs or more servers",
     ),
-    LimiterName.CLIENT_CPU: _Resource(
-        confidence=0.75,
-        full_ratio=CPU_FULL_RATIO,
-        what="have a client whose cores (or busiest core) are {low:.0%} busy or more",
-        advice="use clients with more cores, fewer streams, or an engine with a thread a stream "
-        "(iperf3 3.16 or later)",
+    LimiterName.CLIENT_CPU: (
+        CPU_FULL_RATIO,
+        "have a client whose cores (or busiest core) are {low:.0%} busy or more",
+        "the same rate with more cores or fewer streams a client",
+        "use clients with more cores, fewer streams, or iperf3 3.16 or later (a thread a stream)",
     ),
-    LimiterName.SERVER_CPU: _Resource(
-        confidence=0.75,
-        full_ratio=CPU_FULL_RATIO,
-        what="have a server whose cores (or busiest core) are {low:.0%} busy or more",
-        advice="use servers with more cores or more servers",
+    LimiterName.SERVER_CPU: (
+        CPU_FULL_RATIO,
+        "have a server whose cores (or busiest core) are {low:.0%} busy or more",
+        "the same rate with more cores or fewer pairs a server",
+        "use servers with more cores or more servers",
     ),
 }
 
 
 def _use(pair: PairSummary, name: LimiterName) -> float | None:
-    """How full a pair's host is, 0..1; the busiest core counts a little less than all of them."""
+    """How full a pair's host is, 0..1: its NIC, or the fuller of all cores and the busiest."""
     match name:
         case LimiterName.CLIENT_NIC:
             return pair.client_nic_ratio
@@ -258,31 +337,25 @@ def _use(pair: PairSummary, name: LimiterName) -> float | None:
 
 def _full(scene: Scene, name: LimiterName) -> Limiter | None:
     """Fires when pairs whose host is full carry at least half of the fleet's traffic."""
-    resource = _RESOURCES[name]
-    full = []
-    low = 1.0
-    for pair in scene.pairs:
-        ratio = _use(pair, name)
-        if ratio is not None and ratio >= resource.full_ratio:
-            full.append(pair)
-            low = min(low, ratio)
-    if not full or _share(scene, full) < 0.5:
+    full_ratio, what, refuted_by, advice = _RESOURCES[name]
+    full = [pair for pair in scene.pairs if (_use(pair, name) or 0.0) >= full_ratio]
+    if not full or scene.share(full) < 0.5:
         return None
+    low = min(1.0, *(_use(pair, name) or 0.0 for pair in full))
     return Limiter(
         name=name,
-        confidence_ratio=figure(resource.confidence * _share(scene, full)) or 0.0,
-        evidence=(f"{len(full)} of {len(scene.pairs)} pairs {resource.what.format(low=low)}",),
-        advice=resource.advice,
+        evidence=(f"{scene.of_pairs(full)} {what.format(low=low)}",),
+        refuted_by=refuted_by,
+        advice=advice,
     )
 
 
 def _each_alone(scene: Scene) -> bool:
     """Whether pairs move, and none gains what another loses: nothing that they share holds them."""
-    moves = scene.lead.share_movement_ratio
-    covs = sorted(pair.cov_ratio for pair in scene.pairs if pair.cov_ratio is not None)
-    if moves is None or not APART_RATIO <= moves <= TOGETHER_RATIO or len(covs) < 3:
+    moves, cov = scene.lead.share_movement_ratio, scene.pair_cov_ratio
+    if moves is None or not scene.cancel_ratio <= moves <= TOGETHER_RATIO or cov is None:
         return False
-    return covs[len(covs) // 2] >= ALONE_COV_RATIO and not _steadier_ledger(scene)
+    return cov >= ALONE_COV_RATIO and not _steadier_ledger(scene)
 
 
 def _steadier_ledger(scene: Scene) -> bool:
@@ -297,27 +370,18 @@ def _steadier_ledger(scene: Scene) -> bool:
 
 def _slow_nic(scene: Scene) -> Limiter | None:
     """Every pair is held for itself, far below its NIC's cap, and something pushes back."""
-    down = scene.traffic.direction is Direction.REVERSE
-    nic = scene.sender_nic_ratio
-    if (
-        nic is None
-        or nic >= ROOM_RATIO
-        or not (scene.drops or scene.queued)
-        or not _each_alone(scene)
-    ):
+    nic = scene.nic_ratio
+    pushed = scene.drops or scene.queued
+    if nic is None or nic >= ROOM_RATIO or not pushed or not _each_alone(scene):
         return None
-    alone = (
-        f"{len(scene.pairs)} pairs rise and fall each by itself: the sum's variance is "
-        f"{scene.lead.share_movement_ratio:.0%} of the pairs' own, summed"
-    )
-    pushed = f"the path pushes back while the fullest sender's NIC is at {nic:.0%} of its cap"
+    down = scene.traffic.direction is Direction.REVERSE
     return Limiter(
         name=LimiterName.SERVER_NIC if down else LimiterName.CLIENT_NIC,
-        confidence_ratio=0.6,
         evidence=(
-            alone,
-            pushed,
+            f"{len(scene.pairs)} pairs rise and fall each by itself: " + _movement(scene),
+            f"the path pushes back while the fullest sender's NIC is at {nic:.0%} of its cap",
         ),
+        refuted_by="the same rate from another NIC or size: then a cap on each lies beyond",
         advice="look at the senders' NICs (accelerated networking on? one core busy with "
         "interrupts?); they carry less than their size is documented for",
     )
@@ -325,19 +389,17 @@ def _slow_nic(scene: Scene) -> Limiter | None:
 
 def _full_windows(scene: Scene) -> Sequence[PairSummary]:
     """Pairs that keep a full window in flight, where they carry half of the traffic or more."""
+    asked = scene.traffic.window_bytes
+    least = FULL_WINDOW_RATIO if asked else FULL_CWND_RATIO
     full = []
     for pair in scene.pairs:
-        limit = (
-            scene.traffic.window_bytes * scene.traffic.streams_count
-            if scene.traffic.window_bytes
-            else pair.cwnd_bytes
-        )
+        limit = asked * scene.traffic.streams_count if asked else pair.cwnd_bytes
         if not limit or not pair.rtt_mean_s:
             continue
-        in_flight = _one_way(scene, pair) / 8 * pair.rtt_mean_s
-        if in_flight >= FULL_WINDOW_RATIO * limit:
+        in_flight = scene.one_way(pair) / 8 * pair.rtt_mean_s
+        if in_flight >= least * limit:
             full.append(pair)
-    return full if full and _share(scene, full) >= 0.5 else ()
+    return full if full and scene.share(full) >= 0.5 else ()
 
 
 def _window(scene: Scene) -> Limiter | None:
@@ -354,7 +416,7 @@ def _window(scene: Scene) -> Limiter | None:
     if not held:
         return None
     rtt_s = max(pair.rtt_mean_s or 0.0 for pair in held)
-    seen = f"{len(held)} of {len(scene.pairs)} pairs keep a full window in flight"
+    seen = f"{scene.of_pairs(held)} keep a full window in flight"
     ratio = scene.lead.retransmit_ratio
     if ratio is None:
         dropped = "nothing is queued; whether anything is dropped is unknown"
@@ -365,26 +427,21 @@ def _window(scene: Scene) -> Limiter | None:
         dropped = "nothing is dropped or queued"
     return Limiter(
         name=LimiterName.WINDOW,
-        confidence_ratio=figure(0.85 * _share(scene, held)) or 0.0,
         evidence=(f"{seen} (RTT {words.time(rtt_s)}) and {dropped}",),
+        refuted_by="the same rate with a larger window or more streams",
         advice=_window_advice(scene, held, rtt_s),
     )
-
-
-def _one_way(scene: Scene, pair: PairSummary) -> float:
-    """A pair's rate in bit/s each way: its windows are of one."""
-    return (pair.received_bits_per_second or 0.0) / len(scene.traffic.direction.flows)
 
 
 def _window_advice(scene: Scene, held: Sequence[PairSummary], rtt_s: float) -> str:
     """The bandwidth-delay product and the smallest window that fills it (RFC 6349)."""
     down = scene.traffic.direction is Direction.REVERSE
     caps = [
-        _one_way(scene, pair) / nic
+        scene.one_way(pair) / nic
         for pair in held
         if (nic := pair.server_nic_ratio if down else pair.client_nic_ratio)
     ]
-    wanted = max(caps) if caps else 2 * max(_one_way(scene, pair) for pair in held)
+    wanted = max(caps) if caps else 2 * max(scene.one_way(pair) for pair in held)
     product = wanted / 8 * rtt_s
     each = product / scene.traffic.streams_count
     return (
@@ -394,39 +451,28 @@ def _window_advice(scene: Scene, held: Sequence[PairSummary], rtt_s: float) -> s
     )
 
 
-def _single_flow(scene: Scene) -> Limiter | None:
-    """Each stream carries the same, as a cap on one connection makes it."""
-    streams = scene.traffic.streams_count
-    cov, lead = scene.lead.pair_cov_ratio, scene.lead
-    if cov is None or cov > EQUAL_COV_RATIO or lead.pair_median_bits_per_second is None:
+def _single_flow(scene: Scene, *, documented: bool) -> Limiter | None:
+    """Each stream carries the same: what the firewall is documented for in one connection, or,
+    of one or two streams a pair, while nothing else can hold them."""
+    each, known = scene.each_stream, scene.limits.flow.get(scene.sku or "")
+    if each is None or not scene.senders_have_room:
         return None
-    if scene.sender_full:
-        return None
-    each = lead.pair_median_bits_per_second / streams
-    known = scene.limits.flow.get(scene.sku or "")
-    alone = f"{len(scene.pairs)} pairs carry the same {words.rate(each)} a stream"
-    if known is not None:
-        cap = known.bits_per_second / scene.scale
-        documented = (
+    if documented:
+        if known is None or not 0.8 <= each / known.bits_per_second * scene.scale <= 1.1:
+            return None
+        why = (
             f"{scene.sku} carries {words.rate(known.bits_per_second)} in one TCP connection "
             f"({known.source}, {known.as_of})"
         )
-        if 0.8 * cap <= each <= 1.1 * cap:
-            return Limiter(
-                name=LimiterName.SINGLE_FLOW,
-                confidence_ratio=0.9,
-                evidence=(
-                    alone,
-                    documented,
-                ),
-                advice="use more streams a pair",
-            )
-    if streams > 2 or len(scene.pairs) < 3 or scene.drops or scene.queued:
-        return None
+    else:
+        alone = scene.traffic.streams_count <= 2 and len(scene.pairs) >= TRADERS_MIN
+        if not alone or scene.nic_ratio is None or not scene.path_is_idle:
+            return None
+        why = "no NIC is full, and nothing is dropped or queued"
     return Limiter(
         name=LimiterName.SINGLE_FLOW,
-        confidence_ratio=0.6,
-        evidence=(f"{alone} (CoV {cov:.1%}), while neither NIC nor CPU is full",),
+        evidence=(f"{len(scene.pairs)} pairs carry the same {words.rate(each)} a stream", why),
+        refuted_by="the same sum with twice the streams a pair",
         advice="use more streams a pair",
     )
 
@@ -437,86 +483,145 @@ def _snat(scene: Scene) -> Limiter | None:
         return None
     return Limiter(
         name=LimiterName.SNAT_PORTS,
-        confidence_ratio=0.8,
         evidence=(f"the firewall's SNAT ports are {used:.0%} used",),
+        refuted_by="the same rate with fewer connections",
         advice="give the firewall more public addresses, or keep the traffic private",
     )
 
 
 def _firewall(scene: Scene) -> Limiter | None:
-    """What all pairs share holds the sum, while the pairs themselves have room."""
-    lead, nic = scene.lead, scene.sender_nic_ratio
-    moves = lead.share_movement_ratio
-    traded = moves is not None and moves < APART_RATIO and len(scene.pairs) >= 3
-    # Full windows that stay as they were asked for were not shrunk by what is dropped.
-    steady = scene.traffic.window_bytes is not None and not traded and bool(_full_windows(scene))
-    if not scene.queued and (steady or not scene.drops):
-        return None  # nothing on the path pushed back
-    if _each_alone(scene):
-        return None  # what pairs share would let one gain what another loses
-    if scene.sender_full:
+    """Pairs trade shares of one limit, or the ledger is flat at the SKU's documented rate."""
+    if not scene.crosses or not scene.senders_have_room or scene.path_is_idle:
         return None
-    documented = _documented(scene)
-    if len(scene.pairs) == 1 and documented is None:
-        return None  # one pair shows nothing that pairs share
-    # A NIC that has hardly room holds a sum just as flat, with the same queue in front of it.
-    confidence = -0.1 if nic is not None and nic >= ROOM_RATIO else 0.0
-    evidence = []
-    if nic is not None and nic < ROOM_RATIO:
-        confidence += 0.2
+    traded, documented = _traded(scene), _documented(scene)
+    if documented is None and (traded is None or _shared_hosts(scene)):
+        return None
+    lead, evidence = scene.lead, [said for said in (traded, documented) if said is not None]
+    nic, held = scene.nic_ratio, scene.reconciliation
+    if nic is not None:
         evidence.append(f"the fullest sender's NIC is at {nic:.0%} of its cap")
     if lead.second_cov_ratio is not None and lead.second_cov_ratio < FLAT_COV_RATIO:
-        confidence += 0.1
         evidence.append(f"the fleet's sum is flat: CoV {lead.second_cov_ratio:.1%}")
-    if traded:
-        confidence += 0.3
-        evidence.append(
-            f"shares move between pairs while the sum stays: its variance is {moves:.0%} of the "
-            "pairs' own, summed"
-        )
     if scene.queued and lead.rtt_mean_s is not None and lead.rtt_baseline_s is not None:
-        confidence += 0.15
         evidence.append(
             f"a queue stands in the path: RTT {words.time(lead.rtt_mean_s)} against "
             f"{words.time(lead.rtt_baseline_s)} at best"
         )
     if scene.drops:
-        confidence += 0.15
         lost = lead.retransmit_ratio if lead.retransmit_ratio is not None else lead.loss_ratio
         evidence.append(f"the path drops: {lost or 0.0:.3%} of segments")
-    held = scene.reconciliation
-    if (
-        held is not None
-        and held.firewall_bits_per_second is not None
-        and held.ledger_cov_ratio is not None
-        and held.ledger_cov_ratio < FLAT_COV_RATIO
-    ):
-        confidence += 0.1
+    if documented is None and held is not None and _flat_ledger(held):
         evidence.append(
             f"its own ledger is flat at {words.rate(held.firewall_bits_per_second)} "
             f"(CoV {held.ledger_cov_ratio:.1%})"
         )
-    if documented is not None:
-        confidence += 0.1
-        evidence.append(documented)
-    if confidence < 0.4:
-        return None
     return Limiter(
         name=LimiterName.FIREWALL,
-        confidence_ratio=figure(min(0.95, confidence)) or 0.0,
         evidence=tuple(evidence),
+        refuted_by="the same sum with the pairs past the firewall (device.path=bypass), or half "
+        "the pairs that carry only half of it",
         advice="scale the firewall out (pre-scale it), or lower the target",
     )
 
 
-def _documented(scene: Scene) -> str | None:
-    """That the firewall carries what its kind is documented for; None where it does not."""
-    held, known = scene.reconciliation, scene.limits.firewall.get(scene.sku or "")
-    if held is None or held.firewall_bits_per_second is None or known is None:
-        return None
-    if abs(held.firewall_bits_per_second / (known.bits_per_second / scene.scale) - 1) >= 0.1:
+def _traded(scene: Scene) -> str | None:
+    """That the sum stands while pairs move: what one gains another loses."""
+    moves, cov = scene.lead.share_movement_ratio, scene.pair_cov_ratio
+    if moves is None or moves >= scene.cancel_ratio or cov is None or cov < TRADE_COV_RATIO:
         return None
     return (
+        f"{len(scene.pairs)} pairs trade shares of one limit: {_movement(scene)}, "
+        f"while a pair's CoV is {cov:.1%}"
+    )
+
+
+def _movement(scene: Scene) -> str:
+    moves = scene.lead.share_movement_ratio
+    return f"the sum's variance is {moves:.0%} of the pairs' own, summed"
+
+
+def _flat_ledger(held: Reconciliation) -> bool:
+    return (
+        held.firewall_bits_per_second is not None
+        and held.ledger_cov_ratio is not None
+        and held.ledger_cov_ratio < FLAT_COV_RATIO
+    )
+
+
+def _documented(scene: Scene) -> str | None:
+    """That the firewall's ledger is flat at what its kind is documented for."""
+    held, known = scene.reconciliation, scene.limits.firewall.get(scene.sku or "")
+    if held is None or known is None or not _flat_ledger(held):
+        return None
+    seen = held.firewall_bits_per_second or 0.0
+    if abs(seen / (known.bits_per_second / scene.scale) - 1) >= NEAR_RATIO:
+        return None
+    return (
+        f"its own ledger is flat at {words.rate(seen)} (CoV {held.ledger_cov_ratio:.1%}), and "
         f"{scene.sku} is documented for {words.rate(known.bits_per_second)} "
         f"({known.source}, {known.as_of})"
     )
+
+
+def _shared_hosts(scene: Scene) -> Sequence[str]:
+    """Hosts of several pairs, of which nobody knows that they have room: pairs trade there too."""
+    seen: dict[str, list[bool]] = {}
+    for pair in scene.pairs:
+        client = _has_room(pair.client_cpu_ratio, pair.client_core_ratio, pair.client_nic_ratio)
+        server = _has_room(pair.server_cpu_ratio, pair.server_core_ratio, pair.server_nic_ratio)
+        for agent, room in ((pair.client_agent_id, client), (pair.server_agent_id, server)):
+            if agent is not None:
+                seen.setdefault(agent, []).append(room)
+    return [agent for agent, rooms in seen.items() if len(rooms) > 1 and not all(rooms)]
+
+
+def _has_room(cpu: float | None, core: float | None, nic: float | None) -> bool:
+    busiest = None if cpu is None or core is None else max(cpu, core)
+    return busiest is not None and busiest < CPU_FULL_RATIO and nic is not None and nic < ROOM_RATIO
+
+
+def _unknown(scene: Scene) -> Limiter:
+    evidence = []
+    if (each := scene.each_stream) is not None and len(scene.pairs) > 1:
+        evidence.append(
+            f"{len(scene.pairs)} pairs carry the same {words.rate(each)} a stream, as a cap on "
+            "each pair makes it"
+        )
+    if (traded := _traded(scene)) is not None:
+        evidence.append(traded)
+    return Limiter(
+        name=LimiterName.UNKNOWN,
+        evidence=tuple(evidence),
+        not_known=tuple(_not_known(scene)),
+        advice="run half of the pairs: where each carries what it did, the limit is its own; "
+        "where the sum stays, it is one that they share",
+    )
+
+
+def _not_known(scene: Scene) -> Iterator[str]:
+    """What would have told, and how to have it told."""
+    pairs, lead, held = scene.pairs, scene.lead, scene.reconciliation
+    if blind := [pair for pair in pairs if scene.sender_nic(pair) is None]:
+        yield (
+            f"the senders' NIC caps of {scene.of_pairs(blind)} (tell the agents their VM size or "
+            "NIC rate)"
+        )
+    cpus = (LimiterName.CLIENT_CPU, LimiterName.SERVER_CPU)
+    if dark := [pair for pair in pairs if any(_use(pair, name) is None for name in cpus)]:
+        yield f"the CPU of {scene.of_pairs(dark)} (let the agents read their hosts' counters)"
+    if lead.share_movement_ratio is None or scene.pair_cov_ratio is None:
+        yield (
+            "whether pairs trade shares (have three pairs or more told second by second, for 30 s "
+            "or more)"
+        )
+    elif shared := _shared_hosts(scene):
+        yield (
+            f"whether {shared[0]}, which serves several pairs, has room (a host a pair, or its "
+            "CPU and NIC cap)"
+        )
+    if lead.retransmit_ratio is None and lead.loss_ratio is None:
+        yield "whether the path drops (an engine that tells: iperf3)"
+    if scene.crosses and (held is None or held.firewall_bits_per_second is None):
+        yield "what the firewall counted (read its ledger)"
+    elif scene.crosses and scene.sku not in scene.limits.firewall:
+        yield "what the firewall is documented for (state device.sku)"

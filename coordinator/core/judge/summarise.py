@@ -11,7 +11,7 @@ from coordinator.core.judge.course import burst_course, course, course_findings
 from coordinator.core.judge.documented_limits import DOCUMENTED, Limits
 from coordinator.core.judge.finding import Finding, Verdict, order, worse
 from coordinator.core.judge.judge import judge, residual_causes
-from coordinator.core.judge.limiter import UNKNOWN, Limiter, LimiterName, find_limiter
+from coordinator.core.judge.limiter import common_limiter, find_limiter
 from coordinator.core.judge.promises import broken_promises, fleet_alone
 from coordinator.core.judge.reconcile import Neighbour, Reconciliation, reconcile
 from coordinator.core.judge.residual_cause import Missing
@@ -94,7 +94,7 @@ def summarise_run(
         if judged
         else set()
     )
-    limiter = _common_limiter(judged)
+    limiter = common_limiter([burst.limiter_details for burst in judged])
     silent = sum(burst.silent_controls_count for burst in judged)
     said = course(burst_course(burst) for burst in judged)
     findings = _run_findings(judged, whole, ledger, absent=absent, planned=len(plan.bursts))
@@ -198,9 +198,8 @@ def _judged(
         spec.traffic,
         burst.flows,
         burst.pairs,
-        burst.client,
-        burst.server,
         held,
+        window_s=None if burst.window is None else burst.window.window_s,
         crosses=not spec.bypasses_device,
         sku=_sku(spec),
         snat_utilization_ratio=None if ledger is None else ledger.snat_utilization_ratio,
@@ -269,23 +268,6 @@ def _spread(values: Sequence[float]) -> Spread | None:
         p5=figure(float(np.quantile(array, 0.05))) or 0.0,
         p95=figure(float(np.quantile(array, 0.95))) or 0.0,
         cov_ratio=figure(cov),
-    )
-
-
-def _common_limiter(bursts: Sequence[BurstSummary]) -> Limiter:
-    """The limiter that most confidence over the bursts speaks for."""
-    weight: dict[LimiterName, float] = {}
-    for burst in bursts:
-        found = burst.limiter_details
-        weight[found.name] = weight.get(found.name, 0.0) + found.confidence_ratio
-    if not weight:
-        return UNKNOWN
-    best = max(sorted(weight), key=lambda name: weight[name])
-    if weight[best] <= 0:
-        return UNKNOWN
-    return max(
-        (burst.limiter_details for burst in bursts if burst.limiter is best),
-        key=lambda limiter: limiter.confidence_ratio,
     )
 
 

@@ -72,7 +72,7 @@ class BurstSummary(Message):
     cliff: CliffSummary | None = None
     reconciliation: Reconciliation | None = None
     limiter: LimiterName = LimiterName.UNKNOWN
-    limiter_details: Limiter = UNKNOWN  # its confidence, evidence and advice
+    limiter_details: Limiter = UNKNOWN  # its evidence, what would refute it, advice
     verdict: Verdict = Verdict.INCONCLUSIVE
     findings: tuple[Finding, ...] = ()
     availability: Availability | None = None  # None: without seconds
@@ -147,7 +147,7 @@ class RunSummary(Message):
     start_error_p99_s: float | None = None
     reconciliation: Reconciliation | None = None
     limiter: LimiterName = LimiterName.UNKNOWN
-    limiter_details: Limiter = UNKNOWN  # its confidence, evidence and advice
+    limiter_details: Limiter = UNKNOWN  # its evidence, what would refute it, advice
     findings: tuple[Finding, ...] = ()
     course: Course | None = None  # set by summarise_run
     pairs_omitted: bool = False  # bursts' pairs are in their own documents only: there are many

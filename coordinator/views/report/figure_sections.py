@@ -31,12 +31,7 @@ def headline_section(source: Source) -> Section:
     facts = {
         "pairs measured in every burst": f"{summary.pairs_measured} of {summary.pairs_planned}",
         "bursts": f"{len(summary.bursts)} of {summary.bursts_planned}",
-        "limiter": summary.limiter.value
-        + (
-            f" (confidence {summary.limiter_details.confidence_ratio:.0%})"
-            if summary.limiter_details.confidence_ratio
-            else ""
-        ),
+        "limiter": summary.limiter.value,
     }
     columns = ("", "layer", "as measured", *(("stands for",) if lab else ()))
     return Section(

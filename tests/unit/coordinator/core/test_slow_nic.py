@@ -4,7 +4,7 @@ import pytest
 
 from coordinator.core.judge.limiter import Limiter, LimiterName, find_limiter
 from coordinator.core.judge.reconcile import Reconciliation
-from coordinator.core.measure.aggregate import FlowSummary, HostSummary, PairSummary
+from coordinator.core.measure.aggregate import FlowSummary, PairSummary
 from coordinator.core.measure.align import Basis
 from coordinator.core.measure.completeness import State
 from exchange.messages import Direction, Flow, Traffic
@@ -31,6 +31,7 @@ def found(
             received_bits_per_second=1e9,
             cov_ratio=cov,
             client_nic_ratio=0.1,
+            server_nic_ratio=0.1,
         )
         for index in range(4)
     ]
@@ -44,9 +45,8 @@ def found(
         rtt_baseline_s=0.001,
         buffer_delay_ratio=49.0 if push_back else 0.0,
     )
-    full = HostSummary(nic_max_ratio=0.1, hosts_count=4)
     traffic = Traffic(direction=Direction.REVERSE if down else Direction.FORWARD)
-    return find_limiter(traffic, [flow], pairs, full, full, ledger)
+    return find_limiter(traffic, [flow], pairs, ledger)
 
 
 @pytest.mark.parametrize(
@@ -59,18 +59,25 @@ def test_the_senders_nic_is_named(down: bool, name: LimiterName) -> None:
     assert "each by itself" in limiter.evidence[0]
 
 
-@pytest.mark.parametrize("movement", [0.1, 3.0, None])
-def test_pairs_that_trade_shares_move_together_or_are_not_known_to_move_name_the_firewall(
-    movement: float | None,
+@pytest.mark.parametrize(
+    ("movement", "name"),
+    [
+        (0.1, LimiterName.FIREWALL),
+        (3.0, LimiterName.UNKNOWN),
+        (None, LimiterName.UNKNOWN),
+    ],
+)
+def test_only_pairs_that_trade_shares_name_the_firewall(
+    movement: float | None, name: LimiterName
 ) -> None:
-    assert found(movement=movement).name is LimiterName.FIREWALL
+    assert found(movement=movement).name is name
 
 
 def test_pairs_that_hardly_move_show_nothing_of_the_kind() -> None:
     assert found(movement=1.0, cov=0.01).name is not LimiterName.CLIENT_NIC
 
 
-def test_a_ledger_that_stays_flat_names_the_firewall_where_it_sees_seconds() -> None:
+def test_a_ledger_that_stays_flat_names_no_nic_where_it_sees_seconds() -> None:
     """Readers that stutter look like pairs that move each by itself."""
     flat = Reconciliation(
         source="lab",
@@ -82,7 +89,7 @@ def test_a_ledger_that_stays_flat_names_the_firewall_where_it_sees_seconds() -> 
         firewall_bits_per_second=4e9,
         ledger_cov_ratio=0.0005,  # the fleet's seconds have 0.04
     )
-    assert found(movement=0.7, ledger=flat).name is LimiterName.FIREWALL
+    assert found(movement=0.7, ledger=flat).name is LimiterName.UNKNOWN
     for moving in ({"ledger_cov_ratio": 0.03}, {"ledger_cov_ratio": None}, {"grain_s": 60.0}):
         ledger = flat.model_copy(update=moving)
         assert found(movement=0.7, ledger=ledger).name is LimiterName.CLIENT_NIC

@@ -2,9 +2,15 @@
 
 import pytest
 
-from coordinator.core.judge.limiter import Limiter, LimiterName, find_limiter
+from coordinator.core.judge.limiter import (
+    UNKNOWN,
+    Limiter,
+    LimiterName,
+    common_limiter,
+    find_limiter,
+)
 from coordinator.core.judge.reconcile import Reconciliation
-from coordinator.core.measure.aggregate import FlowSummary, HostSummary, PairSummary
+from coordinator.core.measure.aggregate import FlowSummary, PairSummary
 from coordinator.core.measure.align import Basis
 from coordinator.core.measure.completeness import State
 from exchange.messages import Direction, Flow, Traffic
@@ -30,6 +36,7 @@ def found(
             rtt_mean_s=0.01,
             client_nic_ratio=client_nic,
             server_nic_ratio=server_nic,
+            cov_ratio=0.1,
         )
         for index in range(4)
     ]
@@ -38,6 +45,7 @@ def found(
         pair_cov_ratio=0.1 if pushed else 0.01,
         pair_median_bits_per_second=pair,
         second_cov_ratio=0.01,
+        share_movement_ratio=0.05 if pushed else None,
         rtt_mean_s=0.01,
         rtt_baseline_s=0.001 if pushed else 0.01,
         buffer_delay_ratio=9.0 if pushed else 0.0,
@@ -48,8 +56,6 @@ def found(
         traffic,
         [lead, *others],
         pairs,
-        HostSummary(nic_max_ratio=client_nic, hosts_count=4),
-        HostSummary(nic_max_ratio=server_nic, hosts_count=4),
         None,
     )
 
@@ -126,6 +132,7 @@ def sessions(
             rtt_mean_s=rtt_s,
             cwnd_bytes=rate / 8 * rtt_s,
             client_nic_ratio=rate / 480e6,
+            cov_ratio=0.1,
         )
         for index in range(pairs)
     ]
@@ -155,8 +162,7 @@ def sessions(
         firewall_bits_per_second=rate * 1.036,
         ledger_cov_ratio=0.005,
     )
-    hosts = HostSummary(nic_max_ratio=rate / 480e6, hosts_count=pairs)
-    return find_limiter(traffic, [lead], each, hosts, hosts, ledger)
+    return find_limiter(traffic, [lead], each, ledger)
 
 
 @pytest.mark.parametrize("pairs", [1, 4])
@@ -205,8 +211,13 @@ def test_one_pair_shows_no_device_that_pairs_share(
     assert limiter.name is name
 
 
-def test_a_device_behind_full_windows_is_still_named_by_its_queue() -> None:
-    assert sessions(60, pairs=4, rtt_s=0.05).name is LimiterName.FIREWALL
+def test_a_queue_in_front_of_full_windows_names_nobody_by_itself() -> None:
+    limiter = sessions(60, pairs=4, rtt_s=0.05)
+    assert limiter.name is LimiterName.UNKNOWN
+    assert any("trade shares" in said for said in limiter.not_known)
+    traded = sessions(60, pairs=4, rtt_s=0.05, share_movement=0.05)
+    assert traded.name is LimiterName.FIREWALL
+    assert any("a queue stands in the path" in said for said in traded.evidence)
 
 
 def test_full_windows_whose_pairs_trade_shares_are_not_what_holds_the_sum() -> None:
@@ -217,4 +228,103 @@ def test_full_windows_whose_pairs_trade_shares_are_not_what_holds_the_sum() -> N
 def test_one_retransmit_is_no_path_that_drops() -> None:
     """Without a window that was asked for, drops are the only thing that holds a window."""
     assert sessions(1, window_bytes=None, pairs=4).name is LimiterName.WINDOW
-    assert sessions(40, window_bytes=None, pairs=4).name is LimiterName.FIREWALL
+    assert sessions(40, window_bytes=None, pairs=4).name is LimiterName.UNKNOWN
+
+
+def burst(
+    *,
+    movement: float | None = 0.05,
+    cov: float = 0.1,
+    sku: str | None = None,
+    ledger_cov: float = 0.004,
+    pairs: int = 4,
+    servers: int = 4,
+    rooms: bool = True,
+) -> Limiter:
+    """Who limits pairs that carry 30 Gbit/s in all and that the path pushes back."""
+    each = [
+        PairSummary(
+            pair=f"pair-{index + 1:03d}",
+            pair_index=index,
+            client_agent_id=f"client-{index}",
+            server_agent_id=f"server-{index % servers}",
+            state=State.MEASURED,
+            completeness_ratio=1.0,
+            basis=Basis.RECEIVER,
+            received_bits_per_second=30e9 / pairs,
+            cov_ratio=cov,
+            server_cpu_ratio=0.2 if rooms else None,
+            server_core_ratio=0.3 if rooms else None,
+            server_nic_ratio=0.0 if rooms else None,
+        )
+        for index in range(pairs)
+    ]
+    lead = FlowSummary(
+        flow=Flow.UP,
+        pair_cov_ratio=cov,
+        pair_median_bits_per_second=30e9 / pairs,
+        second_cov_ratio=0.01,
+        share_movement_ratio=movement,
+        retransmit_ratio=0.001,
+        retransmits_count=5000,
+    )
+    ledger = Reconciliation(
+        source="lab",
+        layer="ip",
+        grain_s=1.0,
+        basis="rate",
+        overhead_ratio=1.0,
+        overhead_how="recorded",
+        firewall_bits_per_second=30e9,
+        ledger_cov_ratio=ledger_cov,
+    )
+    return find_limiter(Traffic(streams_count=64), [lead], each, ledger, sku=sku, window_s=30)
+
+
+def test_the_firewall_needs_pairs_that_trade_shares_or_its_documented_rate() -> None:
+    assert burst().name is LimiterName.FIREWALL
+    for movement, cov in ((1.0, 0.1), (7.0, 0.01), (None, 0.1), (0.05, 0.001)):
+        assert burst(movement=movement, cov=cov).name is LimiterName.UNKNOWN
+        told = burst(movement=movement, cov=cov, sku="Standard")
+        assert told.name is LimiterName.FIREWALL
+        assert any("documented for 30 Gbit/s" in said for said in told.evidence)
+    assert burst(movement=1.0, sku="Standard", ledger_cov=0.08).name is LimiterName.UNKNOWN
+    assert burst(movement=1.0, sku="Premium").name is LimiterName.UNKNOWN
+
+
+def test_one_pair_names_the_firewall_by_its_documented_rate_alone() -> None:
+    assert burst(pairs=1, movement=None).name is LimiterName.UNKNOWN
+    assert burst(pairs=1, movement=None, sku="standard").name is LimiterName.FIREWALL
+
+
+def test_pairs_of_one_host_trade_shares_of_that_host() -> None:
+    assert burst(servers=1).name is LimiterName.FIREWALL
+    blind = burst(servers=1, rooms=False)
+    assert blind.name is LimiterName.UNKNOWN
+    assert any("server-0, which serves several pairs" in said for said in blind.not_known)
+    assert burst(servers=4, rooms=False).name is LimiterName.FIREWALL
+
+
+def test_pairs_that_carry_the_same_each_are_no_sign_of_the_firewall() -> None:
+    """A policer a client: what pairs carry is flat, and the caps are not told."""
+    limiter = burst(movement=7.0, cov=0.01)
+    assert "as a cap on each pair makes it" in limiter.evidence[0]
+    said = limiter.finding()
+    assert "NIC caps of 4 of 4 pairs" in said.sentence
+    assert "run half of the pairs" in (said.next_step or "")
+
+
+def test_a_finding_states_evidence_and_what_would_refute_it_and_no_confidence() -> None:
+    said = burst().finding()
+    assert said.sentence.startswith("the limit was the firewall: 4 pairs trade shares of one limit")
+    assert "refuted by the same sum with the pairs past the firewall" in said.sentence
+    assert "confidence" not in said.model_dump_json()
+
+
+def test_a_run_is_limited_by_what_most_bursts_show() -> None:
+    named = burst()
+    assert common_limiter([]) == UNKNOWN
+    assert common_limiter([named, named]) == named
+    assert common_limiter([named, UNKNOWN]).name is LimiterName.FIREWALL
+    assert common_limiter([named, UNKNOWN, UNKNOWN]).name is LimiterName.UNKNOWN
+    assert "2 of 3 bursts" in common_limiter([named, named, UNKNOWN]).evidence[-1]
