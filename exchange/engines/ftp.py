@@ -120,6 +120,13 @@ class Ftp(Engine):
                 f"set at least {rate * PACED_LEAST_S // 8}"
             )
 
+    def statement(self, traffic: Traffic) -> str:
+        how = "in one flow" if traffic.streams_count == 1 else "in segments of one file"
+        return (
+            f"lftp downloads files by FTP over TCP, {how}, without TLS, in a closed loop: the next "
+            "file is asked for when the last one is there."
+        )
+
     def measures(self, traffic: Traffic) -> frozenset[str]:
         return frozenset()
 

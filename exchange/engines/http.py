@@ -108,6 +108,18 @@ class Http(Engine):
         if options.verify and not self.tls:
             yield "traffic.options.verify: http has no certificate; drop it, or use engine https"
 
+    def statement(self, traffic: Traffic) -> str:
+        options = read_options(traffic)
+        tls = "in TLS 1.2 or 1.3" if self.tls else "without TLS"
+        rate = None if isinstance(options, str) else options.requests_per_second
+        loop = (
+            "in a closed loop: each connection asks again when it has its answer"
+            if rate is None
+            else f"in an open loop of {rate:g} requests a second a pair: a slow answer does not "
+            "hold the next request back"
+        )
+        return f"vegeta downloads replies from nginx by HTTP/1.1 over TCP, {tls}, {loop}."
+
     def measures(self, traffic: Traffic) -> frozenset[str]:
         return frozenset({"success", "latency"})
 

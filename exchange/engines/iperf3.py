@@ -85,6 +85,18 @@ class Iperf3(Engine):
                 f"{traffic.streams_count} streams; set at most a process a stream"
             )
 
+    def statement(self, traffic: Traffic) -> str:
+        if traffic.protocol is Protocol.UDP:
+            return (
+                "iperf3 sends UDP datagrams at a set rate, without TLS and without application "
+                "transactions, in an open loop: what is lost does not hold the next back."
+            )
+        paced = "at a set rate at most" if traffic.stream_bits_per_second else "as fast as TCP goes"
+        return (
+            f"iperf3 sends bulk streams over TCP {paced}, without TLS and without application "
+            "transactions, in a closed loop: acknowledgements let the next segments out."
+        )
+
     def measures(self, traffic: Traffic) -> frozenset[str]:
         if traffic.protocol is Protocol.UDP:
             return frozenset({"loss"})

@@ -10,6 +10,7 @@ An engine's duties, at both ends of a pair:
 ======================== =========================================================================
 which fields it takes    ``honours``, ``defaults``, ``problems``: wrong combinations are refused at
                          launch, and again by every agent, as ``field: problem; fix``
+what it says of itself   ``statement``: how it makes traffic, for reports
 what it can show         ``measures``: the goals of an objective that its figures can answer
 what it needs            ``client_programs``, ``server_programs``, ``needs_certificate``
 what the client runs     ``client`` -> :class:`Launch`; ``client_reader`` -> :class:`Reader`
@@ -234,6 +235,11 @@ class Engine(ABC):
 
         Fields that it does not take are found by :func:`exchange.engines.problems`.
         """
+
+    @abstractmethod
+    def statement(self, traffic: Traffic) -> str:
+        """One sentence for a report: how it makes traffic, over which protocol, with or without
+        TLS, and whether what comes back holds the next back (closed loop) or not (open loop)."""
 
     @abstractmethod
     def measures(self, traffic: Traffic) -> frozenset[str]:

@@ -40,9 +40,9 @@ FLAT_COV_RATIO: Final = (
 # Variance of the sum over the pairs' own, summed. Pairs that move each by itself come to 1, and n
 # seconds of them scatter as chi-square over its degrees of freedom; so little that gains and losses
 # cancel in the sum is under its quantile of 1 % (Wilson and Hilferty 1931), with the degrees that n
-# seconds have at a correlation of 0.5 from one to the next, and half at most. Above the last
+# seconds have at a correlation of 1/3 from one to the next, and half at most. Above the last
 # something moves all of them together.
-INDEPENDENT_RATIO: Final = 0.6  # (1 - 0.5^2) / (1 + 0.5^2): degrees of freedom a second
+INDEPENDENT_RATIO: Final = 0.8  # (1 - 1/9) / (1 + 1/9): degrees of freedom a second
 RARE_SIGMAS: Final = 2.33  # 1 % of a normal distribution lies below
 CANCEL_MAX_RATIO: Final = 0.5
 TOGETHER_RATIO: Final = 2.5
@@ -183,12 +183,6 @@ class Scene:
         return covs[len(covs) // 2] if len(covs) >= TRADERS_MIN else None
 
     @property
-    def cancel_ratio(self) -> float:
-        """Below this the sum's variance over the pairs' own is no chance of independent pairs."""
-        spread = 2 / 9 / (INDEPENDENT_RATIO * (self.window_s or WINDOW_ASSUMED_S))
-        return min(CANCEL_MAX_RATIO, max(0.0, 1 - spread - RARE_SIGMAS * math.sqrt(spread)) ** 3)
-
-    @property
     def each_stream(self) -> float | None:
         """What each stream carries in bit/s, where all pairs carry the same."""
         median, cov = self.lead.pair_median_bits_per_second, self.lead.pair_cov_ratio
@@ -207,6 +201,12 @@ class Scene:
 
     def of_pairs(self, chosen: Sequence[PairSummary]) -> str:
         return f"{len(chosen)} of {len(self.pairs)} pairs"
+
+
+def cancel_ratio(window_s: int | None) -> float:
+    """Below this the sum's variance over the pairs' own is no chance of independent pairs."""
+    spread = 2 / 9 / (INDEPENDENT_RATIO * (window_s or WINDOW_ASSUMED_S))
+    return min(CANCEL_MAX_RATIO, max(0.0, 1 - spread - RARE_SIGMAS * math.sqrt(spread)) ** 3)
 
 
 def find_limiter(
@@ -353,7 +353,7 @@ def _full(scene: Scene, name: LimiterName) -> Limiter | None:
 def _each_alone(scene: Scene) -> bool:
     """Whether pairs move, and none gains what another loses: nothing that they share holds them."""
     moves, cov = scene.lead.share_movement_ratio, scene.pair_cov_ratio
-    if moves is None or not scene.cancel_ratio <= moves <= TOGETHER_RATIO or cov is None:
+    if moves is None or not cancel_ratio(scene.window_s) <= moves <= TOGETHER_RATIO or cov is None:
         return False
     return cov >= ALONE_COV_RATIO and not _steadier_ledger(scene)
 
@@ -527,7 +527,12 @@ def _firewall(scene: Scene) -> Limiter | None:
 def _traded(scene: Scene) -> str | None:
     """That the sum stands while pairs move: what one gains another loses."""
     moves, cov = scene.lead.share_movement_ratio, scene.pair_cov_ratio
-    if moves is None or moves >= scene.cancel_ratio or cov is None or cov < TRADE_COV_RATIO:
+    if (
+        moves is None
+        or moves >= cancel_ratio(scene.window_s)
+        or cov is None
+        or cov < TRADE_COV_RATIO
+    ):
         return None
     return (
         f"{len(scene.pairs)} pairs trade shares of one limit: {_movement(scene)}, "

@@ -28,6 +28,11 @@ _SETTINGS: Final = {  # in the order shown, by field of a Setting
     "congestion": "congestion control, sender",
     "dscp": "DSCP",
 }
+_NOT_ASKED: Final = (
+    "What was asked is not on record, as the results were imported: nothing can be held against "
+    "it. Nobody planned an instant either: it was inferred from the starts, so start errors of "
+    "pairs on time are unknown."
+)
 _FREE: Final = {"stream_bits_per_second": "not paced", "pacing": "not paced"}
 
 
@@ -54,7 +59,13 @@ def _setting_row(field: str, told: Sequence[Setting]) -> tuple[str, ...]:
 
 
 def planned_section(source: Source) -> Section:
-    """What was asked beside what the engines say that they did."""
+    """What was asked beside what the engines say that they did; of an import nobody knows."""
+    if source.imported:
+        return Section(
+            id="planned",
+            title="Planned and actual",
+            paragraphs=(_NOT_ASKED,),
+        )
     traffic, spec = source.plan.traffic, source.plan.spec
     engines = [
         report.engine
@@ -67,15 +78,14 @@ def planned_section(source: Source) -> Section:
         for each in settings(traffic, spec.burst_s, engine):
             by_field.setdefault(each.field, []).append(each)
     starts = [b.start_error_max_s for b in source.summary.bursts if b.start_error_max_s is not None]
+    late = sum(len(b.late_pairs) for b in source.summary.bursts)
     rows = (
         *(_setting_row(field, by_field[field]) for field in _SETTINGS),
         (
             "start",
             f"the instant, within {time(spec.late_after_s)}",
-            f"largest error {time(max(starts, default=None))}",
-            "yes"
-            if starts and not any(b.late_pairs for b in source.summary.bursts)
-            else "see pairs",
+            f"largest error of pairs on time {time(max(starts, default=None))}",
+            "unknown" if not starts else f"NO: {late} late, see pairs" if late else "yes",
         ),
         (
             "clock bound",
@@ -212,11 +222,15 @@ def configuration_section(source: Source) -> Section:
         id="configuration",
         title="Configuration",
         paragraphs=(
-            "The whole specification. `not set` leaves the choice to the engine or sets no limit.",
+            "Made from the imported files: what they do not say stands at its default, and was "
+            "asked of nobody."
+            if source.imported
+            else "The whole specification. `not set` leaves the choice to the engine or sets no "
+            "limit.",
         ),
         facts={
             "run": source.plan.run_id,
-            "launched by": source.header.created_by,
+            "imported by" if source.imported else "launched by": source.header.created_by,
             "Broadside": source.broadside_version,
             "warnings at launch": "; ".join(source.plan.warnings) or "none",
         },

@@ -52,7 +52,10 @@ class Report(Message):
     verdict: Verdict
     headline: str
     launched_by: str
-    launched_at: UtcDatetime
+    launched_at: UtcDatetime  # of an import: when it was imported
+    imported: bool = False
+    traffic_from_at: UtcDatetime  # the first burst's start
+    traffic_until_at: UtcDatetime  # the last burst's end
     labels: Mapping[str, str] = {}
     generated_at: UtcDatetime
     broadside_version: str

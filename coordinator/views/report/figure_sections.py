@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from coordinator.core.figures import RECEIVED
 from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.measure.aggregate import FlowSummary, PairSummary
-from coordinator.core.measure.completeness import State
+from coordinator.core.measure.completeness import PAIR_FLOOR_RATIO, State
 from coordinator.core.words import count, instant, rate, ratio, time
 from coordinator.views.figure_rows import figure_rows
 from coordinator.views.report.document import Section, Table
@@ -23,6 +23,9 @@ STATES = {
     State.PENDING: "not over yet",
 }
 
+COUNTED = (State.MEASURED, State.PENDING)
+NAMED_MAX = 5  # pairs that the headline names
+
 
 def headline_section(source: Source) -> Section:
     """The run's figures, layer by layer; in a lab also what they stand for."""
@@ -32,6 +35,7 @@ def headline_section(source: Source) -> Section:
         "pairs measured in every burst": f"{summary.pairs_measured} of {summary.pairs_planned}",
         "bursts": f"{len(summary.bursts)} of {summary.bursts_planned}",
         "limiter": summary.limiter.value,
+        **_left_out(summary.bursts),
     }
     columns = ("", "layer", "as measured", *(("stands for",) if lab else ()))
     return Section(
@@ -51,6 +55,35 @@ def headline_section(source: Source) -> Section:
             *_spread(source),
         ),
     )
+
+
+def _left_out(bursts: Sequence[BurstSummary]) -> dict[str, str]:
+    """Pairs that do not count as measured, by whether the headline holds what they carried."""
+    held: dict[str, list[str]] = {}
+    for burst, pair in _excluded(bursts):
+        held.setdefault(_in_rate(pair), []).append(
+            f"{pair.pair} in burst {burst.index + 1} ({_why(pair)})"
+        )
+    return {
+        f"pairs not measured, {where} the headline rate": ", ".join(named[:NAMED_MAX])
+        + (f" and {len(named) - NAMED_MAX} more, see Completeness" if named[NAMED_MAX:] else "")
+        for where, named in sorted(held.items())
+    }
+
+
+def _excluded(bursts: Sequence[BurstSummary]) -> list[tuple[BurstSummary, PairSummary]]:
+    return [(burst, pair) for burst in bursts for pair in burst.pairs if pair.state not in COUNTED]
+
+
+def _in_rate(pair: PairSummary) -> str:
+    """Whether the fleet's rate holds what the pair carried: it is the sum of all that was seen."""
+    return "in" if pair.received_bits_per_second else "not in"
+
+
+def _why(pair: PairSummary) -> str:
+    late = pair.state is State.LATE and pair.start_error_s is not None
+    said = f"{time(pair.start_error_s)} off the instant" if late else pair.reason
+    return f"{pair.state.value}: {said}" if said else pair.state.value
 
 
 def _flow_table(burst: BurstSummary) -> Table:
@@ -166,7 +199,8 @@ def pairs_section(source: Source) -> Section:
         title="Pairs",
         paragraphs=(
             (
-                "A pair counts as measured when it ran on time and at least 90 % of its "
+                "A pair counts as measured when it ran on time and at least "
+                f"{ratio(PAIR_FLOOR_RATIO, 0)} of its "
                 "seconds are on "
                 "record. Pairs that do not count are listed with the reason; those that ran "
                 "late are "
@@ -278,10 +312,8 @@ def completeness_section(source: Source) -> Section:
         for state in State
     )
     excluded = [
-        (f"{burst.index + 1}", pair.pair, pair.state.value, pair.reason or "")
-        for burst in source.summary.bursts
-        for pair in burst.pairs
-        if pair.state is not State.MEASURED
+        (f"{burst.index + 1}", pair.pair, pair.state.value, _why(pair), _in_rate(pair))
+        for burst, pair in _excluded(source.summary.bursts)
     ]
     shown = excluded[:100]
     more = len(excluded) - len(shown)
@@ -305,7 +337,7 @@ def completeness_section(source: Source) -> Section:
                 (
                     Table(
                         title="Pairs that do not count as measured",
-                        columns=("burst", "pair", "state", "reason"),
+                        columns=("burst", "pair", "state", "reason", "headline rate"),
                         rows=tuple(shown),
                         numeric_from=9,
                         note=f"{more} more are in the JSON report." if more else None,

@@ -12,7 +12,7 @@ from coordinator.core.plan.spec import Layer
 from coordinator.core.words import rate, ratio, time
 from coordinator.views.report.document import Section, Table
 from coordinator.views.report.stored_source import Source
-from exchange.messages import Protocol
+from exchange.engines import find, measures
 
 # What a reproducible report names of the device, and what it is called in `device`.
 DEVICE_FIELDS: Final[Mapping[str, str]] = {
@@ -36,24 +36,12 @@ def method_section(source: Source) -> Section:
     assumed = any(burst.headers_assumed for burst in source.summary.bursts)
     how = source.summary.bursts[0].header_how if source.summary.bursts else "unknown"
     layer = "the IP layer" if spec.objective.layer is Layer.IP else "payload"
-    if source.imported:
-        opening = (
-            "These results were imported: they were measured by other means, and what their files "
-            "do not say is unknown here."
-        )
-    else:
-        opening = (
-            f"{spec.pairs_count} pairs of one client and one server each ran {spec.bursts_count} "
-            f"burst(s) of {spec.burst_s} s. All pairs of a burst start at one planned instant: "
-            "connections are opened before it and held by a start gate, or, where the gate cannot "
-            "be used, the engine is executed at the instant (see the start method below)."
-        )
     goals = "; ".join(goals_set(spec.objective)) or "no further goal"
     return Section(
         id="method",
         title="Method",
         paragraphs=(
-            opening,
+            _opening(source),
             (
                 "Rate. The figure is what receivers counted: each receiver's own intervals "
                 "are laid on a "
@@ -98,6 +86,36 @@ def method_section(source: Source) -> Section:
     )
 
 
+def _made(source: Source) -> str:
+    """How the traffic was made, by its engine's own statement."""
+    traffic = source.plan.traffic
+    engine = find(traffic.engine)
+    if source.means_only or engine is None:
+        return "How the traffic was made is unknown."
+    return engine.statement(traffic)
+
+
+def _opening(source: Source) -> str:
+    spec, engine = source.plan.spec, find(source.plan.traffic.engine)
+    if source.imported:
+        return (
+            "These results were imported: they were measured by other means, and what their files "
+            f"do not say is unknown here. {_made(source)}"
+        )
+    start = (
+        "connections are opened before it and held by a start gate, or, where the gate cannot be "
+        "used, the engine is executed at the instant (see the start method below)."
+        if engine is not None and engine.gated
+        else "the engine is executed at it, no gate holds its connections, and how far off the "
+        "first data was is on record as its start error."
+    )
+    return (
+        f"{_made(source)} {spec.pairs_count} pairs of one client and one server each ran "
+        f"{spec.bursts_count} burst(s) of {spec.burst_s} s. All pairs of a burst start at one "
+        f"planned instant: {start}"
+    )
+
+
 def device_section(source: Source) -> Section:
     """What the launch said of the device under test, and what the documentation says of it."""
     said = dict(source.plan.spec.device)
@@ -132,16 +150,17 @@ def deviations_section(source: Source) -> Section:
         for flow in burst.flows
         if flow.second_cov_ratio is not None
     ]
-    tcp = spec.traffic.protocol is Protocol.TCP
+    told = frozenset() if source.means_only else measures(source.plan.traffic)
+    transactions = "success" in told
     reference = spec.labels.get("reference") or spec.device.get("reference")
     rows = (
         (
             "Traffic load profile",
             "init, ramp-up, sustain, ramp-down, collection",
-            (
-                "All streams start at one instant and stop together: the ramp is cut from the data "
-                "rather than driven, and there is no ramp-down."
-            ),
+            "unknown: imported"
+            if source.imported
+            else "All pairs start at one instant and stop together: the ramp is cut from the data "
+            "rather than driven, and there is no ramp-down.",
         ),
         (
             "Sustain phase",
@@ -155,12 +174,13 @@ def deviations_section(source: Source) -> Section:
         (
             "Traffic mix",
             "application traffic mixes and HTTP or HTTPS objects of set sizes",
-            (
-                f"{'TCP' if tcp else 'UDP'} bulk streams of iperf3: no application "
-                "transactions, no "
-                "TLS. Connections per second, concurrent connections, TLS handshakes, "
-                "transactions and "
-                "times to first and last byte are not measured."
+            f"{_made(source)} "
+            + (
+                "Answers that failed and times to the last byte are measured; connections per "
+                "second, concurrent connections and TLS handshakes are not."
+                if transactions
+                else "Connections per second, concurrent connections, TLS handshakes, "
+                "transactions and times to first and last byte are not measured."
             ),
         ),
         (
@@ -183,7 +203,10 @@ def deviations_section(source: Source) -> Section:
         (
             "Failed transactions",
             "under 0.001 %",
-            "Bulk streams have none; pairs that failed are under Completeness.",
+            "see the engine's measures under Headline figures and Findings"
+            if transactions
+            else "not measured: the engine tells of no transactions; pairs that failed are under "
+            "Completeness.",
         ),
         (
             "Reference test",
@@ -204,8 +227,8 @@ def deviations_section(source: Source) -> Section:
                 "RFC 9411 describes benchmarks of network security devices. This run follows "
                 "its ideas "
                 "of a sustain phase and of inspected throughput, and departs from it where "
-                "said. A rate "
-                "of TCP bulk traffic is not a throughput in the sense of RFC 2544 (zero loss)."
+                "said. A rate that was reached with loss, or with segments sent again, is no "
+                "throughput in the sense of RFC 2544 (zero loss)."
             ),
         ),
         tables=(Table(columns=("topic", "RFC 9411", "this run"), rows=rows, numeric_from=9),),

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from coordinator.core.judge.limiter import APART_RATIO
+from coordinator.core.judge.limiter import cancel_ratio
 from lab.keeper import is_jitter_up
 
 
@@ -20,5 +20,5 @@ def test_whichever_clients_get_the_jobs_none_makes_up_for_another() -> None:
         for chosen in itertools.combinations(seconds, 4):
             own = sum(each.var() for each in chosen)
             ratios.append(sum(chosen).var() / own)
-    assert np.quantile(ratios, 0.01) > 1.5 * APART_RATIO
+    assert np.quantile(ratios, 0.01) > cancel_ratio(13)
     assert 0.7 < np.median(ratios) < 1.3

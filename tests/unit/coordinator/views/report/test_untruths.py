@@ -1,0 +1,166 @@
+"""Every chapter for every engine, direction, kind of import and verdict: nothing that is not so."""
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from coordinator.core.figures import RECEIVED
+from coordinator.core.judge.judge import Verdict
+from coordinator.core.words import instant, rate, time
+from coordinator.imports.stored_imports import keep_table
+from coordinator.views.report import Report, Source, build, gather, html
+from exchange.engines import engines, traffic_of
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import Direction, Protocol, Traffic
+from tests.synthetic import Plant
+from tests.unit.coordinator.imports import tables
+from tests.unit.coordinator.stored_run import store_run
+
+NOW = tables.NOW
+PLANT = Plant(pairs=8, bursts=2, burst_s=20, period_s=40, late=1, missing=1)
+TRAFFICS = [
+    *(
+        Traffic(direction=direction, protocol=protocol, stream_bits_per_second=rate_of)
+        for direction in Direction
+        for protocol, rate_of in ((Protocol.TCP, None), (Protocol.UDP, 1_000_000))
+    ),
+    *(traffic_of(engine=name) for name in engines() if name != "iperf3"),
+    traffic_of(engine="http", options={"requests_per_second": 50}),
+    traffic_of(engine="https", options={"requests_per_second": 50}),
+]
+
+
+@pytest.fixture
+async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+    yield fabric
+    await fabric.close()
+
+
+def said(report: Report, *names: str) -> str:
+    """All words of some sections, or of all."""
+    return " ".join(
+        part.model_dump_json() for part in report.sections if not names or part.id in names
+    )
+
+
+def of_traffic(source: Source, traffic: Traffic) -> Source:
+    spec = source.plan.spec.model_copy(update={"traffic": traffic})
+    return replace(source, plan=source.plan.model_copy(update={"spec": spec}))
+
+
+async def test_the_chapters_speak_of_the_engine_that_ran(fabric: Fabric) -> None:
+    stored = await gather(fabric.records, await store_run(fabric, PLANT), NOW)
+    for traffic in TRAFFICS:
+        words = said(build(of_traffic(stored, traffic)), "method", "deviations")
+        engine = engines()[traffic.engine]
+        assert engine.statement(traffic).rstrip(".") in words
+        programs = {p.name for e in engines().values() for p in (*e.client_programs,)}
+        for other in programs - {p.name for p in engine.client_programs}:
+            assert other not in words, (traffic.engine, other)
+        assert ("without TLS" in words) == (traffic.engine != "https"), traffic.engine
+        assert ("UDP datagrams" in words) == (traffic.protocol is Protocol.UDP)
+        assert ("held by a start gate" in words) == engine.gated
+        told = "success" in engine.measures(traffic)
+        assert ("times to the last byte are measured" in words) == told
+
+
+@pytest.mark.parametrize("traffic", TRAFFICS, ids=lambda t: f"{t.engine}-{t.direction}")
+def test_a_statement_is_one_sentence_of_protocol_tls_and_loop(traffic: Traffic) -> None:
+    text = engines()[traffic.engine].statement(traffic)
+    assert text.endswith(".")
+    assert len(re.findall(r"\.(?=\s|$)", text)) == 1
+    assert ("UDP" in text) == (traffic.protocol is Protocol.UDP)
+    assert ("TCP" in text) != ("UDP" in text)
+    assert ("without TLS" in text) != ("in TLS" in text)
+    assert ("open loop" in text) != ("closed loop" in text)
+    paced = "requests_per_second" in traffic.options or traffic.protocol is Protocol.UDP
+    assert ("open loop" in text) == paced
+
+
+@pytest.mark.parametrize(
+    ("plant", "verdict"),
+    [
+        (Plant(bursts=1), Verdict.PASS),
+        (replace(PLANT, slow_firewall=0.5), Verdict.FAIL),
+        (PLANT, Verdict.FAIL),
+        (Plant(bursts=1, missing=2, late=1, ledger=False), Verdict.INCONCLUSIVE),
+    ],
+    ids=["clean", "slow", "late", "missing"],
+)
+async def test_chapters_do_not_contradict_each_other(
+    fabric: Fabric, plant: Plant, verdict: Verdict
+) -> None:
+    source = await gather(fabric.records, await store_run(fabric, plant), NOW)
+    report, summary = build(source), source.summary
+    assert summary.verdict is verdict
+    assert f'<div class="verdict {summary.verdict.value}">' in html(report, source)
+    figures = said(report, "figures")
+    assert rate(RECEIVED.of_run(summary)) in figures
+    assert not re.search(r"confidence \d+ ?%", said(report, "figures") + report.headline)
+    starts = [b.start_error_max_s for b in summary.bursts if b.start_error_max_s is not None]
+    late = sum(len(burst.late_pairs) for burst in summary.bursts)
+    planned = said(report, "planned")
+    assert f"largest error of pairs on time {time(max(starts, default=None))}" in planned
+    assert (f"NO: {late} late" in planned) == bool(late)
+    assert ("No firewall ledger was read" in said(report, "reconciliation")) == (
+        summary.reconciliation is None
+    )
+    completeness = said(report, "completeness")
+    for burst in summary.bursts:
+        assert instant(burst.planned_start_at) in said(report, "bursts")
+        for pair in burst.pairs:
+            if pair.pair in (*burst.late_pairs, *burst.missing_pairs, *burst.null_pairs):
+                assert f'"{burst.index + 1}","{pair.pair}","{pair.state.value}"' in completeness
+
+
+async def test_pairs_that_do_not_count_are_named_beside_the_headline(fabric: Fabric) -> None:
+    source = await gather(fabric.records, await store_run(fabric, PLANT), NOW)
+    facts = next(p.facts for p in build(source).sections if p.id == "figures")
+    first = source.summary.bursts[0]
+    for name in first.late_pairs:
+        assert f"{name} in burst 1 (late: " in facts["pairs not measured, in the headline rate"]
+    for name in first.missing_pairs:
+        assert f"{name} in burst 1" in facts["pairs not measured, not in the headline rate"]
+    carried = {p.pair for p in first.pairs if p.received_bits_per_second}
+    assert set(first.late_pairs) <= carried
+    assert not carried & set(first.missing_pairs)
+
+
+async def test_a_runs_dates_are_its_launchs_and_its_traffics(fabric: Fabric) -> None:
+    source = await gather(fabric.records, await store_run(fabric, PLANT), NOW)
+    report = build(source)
+    text = html(report, source)
+    assert f"Launched {instant(source.header.created_at)}" in text
+    assert instant(source.plan.bursts[0].planned_start_at) in text
+    assert "Imported" not in text
+
+
+async def test_an_import_claims_nothing_that_its_files_do_not_say(fabric: Fabric) -> None:
+    late = tables.row(1, 5, second=36)
+    lines = [*tables.fleet(3, 2)[:4], late, tables.row(2, 5), tables.row(3, 5)]
+    imported = await keep_table(fabric.records, tables.parse(lines), NOW)
+    source = await gather(fabric.records, imported.run_id, NOW + timedelta(days=1))
+    report = build(source)
+    text = html(report, source)
+    assert f"Imported {instant(NOW)}" in " ".join(text.split())
+    assert f"Traffic from {instant(report.traffic_from_at)}" in text
+    assert report.traffic_from_at.year == 2022
+    assert "Launched" not in text
+    assert "launched by" not in said(report)
+    words = said(report, "method", "deviations", "planned")
+    assert "How the traffic was made is unknown." in words
+    for claim in ("iperf3", "start gate", "bulk streams", "TLS and", "start at one instant"):
+        assert claim not in words, claim
+    pairs = next(part for part in report.sections if part.id == "pairs").tables
+    for table in pairs:
+        if "first data after start" in table.columns:
+            at = table.columns.index("first data after start")
+            for row in table.rows:
+                assert (row[at] == "unknown") != row[3].startswith("late"), row
+    facts = next(part.facts for part in report.sections if part.id == "figures")
+    assert "in burst 2 (late: " in " ".join(facts.values())
