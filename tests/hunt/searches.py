@@ -161,7 +161,9 @@ def _intervals(case: Case, truth: Truth, told: Conclusion) -> Iterator[Interval]
         or case.resets
     )
     if not odd and not disturbed and truth.residual is not None:
-        yield from _holds("residual", told.residual, truth.residual, 1.0)
+        # Of a reference the engine tells what crossed, not what is missing.
+        crossed = 1.0 if case.reference else 0.0
+        yield from _holds("residual", told.residual, truth.residual + crossed, 1.0)
         if not case.lag_drift_s:
             yield from _holds("lag", told.lag, truth.lag_s, max(1.0, case.grain_s))
     gap = _gap(case, told)

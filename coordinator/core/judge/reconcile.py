@@ -254,8 +254,8 @@ def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
 def _scatter(ratios: Sequence[float]) -> tuple[float, float]:
     """95 % half widths, relative, of the bursts' mean ratio and of one burst's; NaN: too few.
 
-    One burst's by the median absolute deviation, so that an odd one stands out instead of hiding
-    itself.
+    One burst's, from four on, by the median absolute deviation, so that an odd one stands out
+    instead of hiding itself.
     """
     count = len(ratios)
     if count < SCATTER_BURSTS_MIN:
@@ -263,10 +263,12 @@ def _scatter(ratios: Sequence[float]) -> tuple[float, float]:
     array = np.array(ratios)
     # Of a device that was bypassed the mean says nothing; a byte of payload is at least a byte.
     size = max(1.0, abs(float(array.mean()))) / t95(count - 1)
-    spread = 1.4826 * float(np.median(np.abs(array - np.median(array))))
+    spread = float(array.std(ddof=1))
+    if count >= ODD_BURSTS_MIN:
+        spread = 1.4826 * float(np.median(np.abs(array - np.median(array))))
     return (
         float(array.std(ddof=1)) / math.sqrt(count) / size,
-        spread / size if count >= ODD_BURSTS_MIN else math.nan,
+        spread / size,
     )
 
 
