@@ -34,9 +34,7 @@ MATHIS: Final = 1.22
 FULL_WINDOW_RATIO: Final = 0.7  # in flight, of the window that was asked for: it is full
 FULL_CWND_RATIO: Final = 0.9  # the same of the kernel's own, which a queue lets grow ahead
 QUEUED_RATIO: Final = 0.5  # RTT this much over its baseline: a queue stands in the path
-FLAT_COV_RATIO: Final = (
-    0.05  # RFC 9411 (results validation): a constant rate deviates less than 5 %
-)
+FLAT_COV_RATIO: Final = 0.05  # RFC 9411 (results validation): what a constant rate stays under
 # Variance of the sum over the pairs' own, summed. Pairs that move each by itself come to 1, and n
 # seconds of them scatter as chi-square over its degrees of freedom; so little that gains and losses
 # cancel in the sum is under its quantile of 1 % (Wilson and Hilferty 1931), with the degrees that n
@@ -121,27 +119,27 @@ class Scene:
     def lead(self) -> FlowSummary:
         return self.flows[0]
 
-    def sender_nic(self, pair: PairSummary) -> float | None:
-        """How full the pair's sending NICs are; None where one is unknown."""
-        up, down = pair.client_nic_ratio, pair.server_nic_ratio
+    def sender_nics(self, pair: PairSummary) -> tuple[float | None, ...]:
+        """How full the NICs are that send the pair's payload; the other only acknowledges."""
         match self.traffic.direction:
             case Direction.FORWARD:
-                return up
+                return (pair.client_nic_ratio,)
             case Direction.REVERSE:
-                return down
+                return (pair.server_nic_ratio,)
             case Direction.BIDIRECTIONAL:
-                return None if up is None or down is None else max(up, down)
+                return pair.client_nic_ratio, pair.server_nic_ratio
 
     @property
     def nic_ratio(self) -> float | None:
         """The fullest sender's NIC; None where any is unknown."""
-        known = [ratio for pair in self.pairs if (ratio := self.sender_nic(pair)) is not None]
-        return max(known) if len(known) == len(self.pairs) else None
+        all_nics = [ratio for pair in self.pairs for ratio in self.sender_nics(pair)]
+        known = [ratio for ratio in all_nics if ratio is not None]
+        return max(known) if len(known) == len(all_nics) else None
 
     @property
     def senders_have_room(self) -> bool:
         """Whether none of the senders' NICs that are known is near its cap."""
-        return all((self.sender_nic(pair) or 0.0) < ROOM_RATIO for pair in self.pairs)
+        return all((r or 0.0) < ROOM_RATIO for pair in self.pairs for r in self.sender_nics(pair))
 
     @property
     def drops(self) -> bool:
@@ -606,7 +604,7 @@ def _unknown(scene: Scene) -> Limiter:
 def _not_known(scene: Scene) -> Iterator[str]:
     """What would have told, and how to have it told."""
     pairs, lead, held = scene.pairs, scene.lead, scene.reconciliation
-    if blind := [pair for pair in pairs if scene.sender_nic(pair) is None]:
+    if blind := [pair for pair in pairs if None in scene.sender_nics(pair)]:
         yield (
             f"the senders' NIC caps of {scene.of_pairs(blind)} (tell the agents their VM size or "
             "NIC rate)"

@@ -70,6 +70,8 @@ def found(
         (Direction.BIDIRECTIONAL, 0.2, 0.2, True),
         (Direction.BIDIRECTIONAL, 0.2, 0.93, False),
         (Direction.BIDIRECTIONAL, 0.93, 0.2, False),
+        (Direction.BIDIRECTIONAL, None, 0.93, False),
+        (Direction.FORWARD, None, 0.93, True),
     ],
 )
 def test_room_on_a_nic_that_only_acknowledges_is_no_sign_of_the_firewall(
