@@ -22,7 +22,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from exchange.engines import engines, find
 from exchange.engines.port import Serving
-from exchange.messages import Identifier, Role
+from exchange.messages import Identifier, Role, parse_address
 
 Network = IPv4Network | IPv6Network
 
@@ -136,6 +136,12 @@ class AgentSettings(BaseSettings):
             "default: RFC 1918 and loopback",
         )
     )
+    target_port_min: int = Field(
+        1024,
+        ge=1,
+        le=65_535,
+        description="lowest port to which traffic is sent: below 1024 are a network's own services",
+    )
     duration_max_s: float = Field(3600, gt=0, description="longest burst accepted, in seconds")
     bits_per_second_max: int | None = Field(
         None,
@@ -234,5 +240,5 @@ class AgentSettings(BaseSettings):
 
     def is_allowed(self, address: str) -> bool:
         """Whether a literal address lies in the allowed networks. Raises ``ValueError``."""
-        target = ip_address(address)
+        target = ip_address(parse_address(address))
         return any(target in network for network in self.allowed_networks)

@@ -7,6 +7,7 @@ from typing import Final
 from agent.agent_settings import AgentSettings
 from agent.workspace import Workspace
 from exchange.engines.port import Certificate, File
+from exchange.engines.script_words import word
 
 _DAYS: Final = 30  # a self-signed one is made anew at every start of a service
 _TIMEOUT_S: Final = 30.0
@@ -44,7 +45,8 @@ def _self_signed(address: str) -> tuple[str, str]:
     """A new certificate for an address and its key, both PEM."""
     argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
     argv += ["-noenc", "-days", str(_DAYS), "-subj", "/CN=broadside"]
-    argv += ["-addext", f"subjectAltName=IP:{address}", "-keyout", "-", "-out", "-"]
+    name = f"subjectAltName=IP:{word(address, 'address')}"
+    argv += ["-addext", name, "-keyout", "-", "-out", "-"]
     try:
         made = subprocess.run(
             argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True

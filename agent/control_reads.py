@@ -47,6 +47,8 @@ class ControlReads:
                 return Answer(control=await self._read())
         except (ExchangeError, TimeoutError) as error:
             return NoAnswer(why=str(error) or "no answer in time")
+        except Exception as error:  # whatever the row is made of: it says nothing
+            return NoAnswer(why=f"the row is unreadable: {type(error).__name__}")
 
     async def next(self, within_s: float) -> Answer | NoAnswer | None:
         """The newest answer as soon as there is one, else what is known by then.

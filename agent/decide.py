@@ -17,8 +17,11 @@ from agent.gate import Release
 from exchange.engines import offered_bits_per_second
 from exchange.engines import problems as engine_problems
 from exchange.engines.reading import Reading
-from exchange.messages import PROTOCOL_VERSION, Control, Job, Outcome
+from exchange.json_bounds import TooMuch, bounded_json
+from exchange.messages import PROTOCOL_VERSION, Control, Job, Outcome, plain_text
 
+JOB_MAX_BYTES: Final = 65_536  # of a message: ours have some 700
+_SAID_MAX_CHARS: Final = 200
 # How the engine says that the server is not ready *yet*: a server restarts after each test.
 NOT_READY: Final = ("server is busy", "unable to connect", "closed unexpectedly", "reset by peer")
 
@@ -46,9 +49,16 @@ def read_job(body: bytes) -> Job | Poison:
     dropped, so that :func:`check` can refuse the job on record instead of losing it.
     """
     try:
-        fields: Any = json.loads(body)
-    except ValueError as error:
-        return Poison(reason="NotJson", description=f"the message body is not JSON: {error}")
+        return _read_job(body)
+    except TooMuch as error:
+        return Poison(reason="TooMuch", description=f"the message body is too much: {error}")
+    except Exception as error:  # whatever it is made of, it is this message's end
+        said = plain_text(f"{type(error).__name__}: {error}", _SAID_MAX_CHARS)
+        return Poison(reason="NotJson", description=f"the message body is not JSON: {said}")
+
+
+def _read_job(body: bytes) -> Job | Poison:
+    fields: Any = json.loads(bounded_json(body, JOB_MAX_BYTES))
     if not isinstance(fields, dict):
         return Poison(reason="NotAJob", description="the message body is not a JSON object")
     version = fields.get("version", PROTOCOL_VERSION)
@@ -61,8 +71,11 @@ def read_job(body: bytes) -> Job | Poison:
         where = ".".join(str(part) for part in first["loc"]) or "job"
         return Poison(
             reason="NotAJob" if version == PROTOCOL_VERSION else "UnsupportedVersion",
-            description=f"not a job of version {PROTOCOL_VERSION} ({error.error_count()} "
-            f"problems): {where}: {first['msg']}",
+            description=plain_text(
+                f"not a job of version {PROTOCOL_VERSION} ({error.error_count()} "
+                f"problems): {where}: {first['msg']}",
+                _SAID_MAX_CHARS,
+            ),
         )
 
 
@@ -86,15 +99,16 @@ def _refusal(job: Job, settings: AgentSettings) -> str | None:
             "install the coordinator's Broadside on the agent"
         )
     target = job.endpoint.address
-    try:
-        allowed = settings.is_allowed(target)
-    except ValueError:
-        return f"endpoint.address: {target!r} is not a literal IP address"
-    if not allowed:
+    if not settings.is_allowed(target):
         return (
             f"endpoint.address: {target} lies outside this agent's allowed networks "
             f"({', '.join(map(str, settings.allowed_networks))}); "
             "set BROADSIDE_AGENT_ALLOWED_NETWORKS on the agent"
+        )
+    if (lowest := min(job.endpoint.ports)) < settings.target_port_min:
+        return (
+            f"endpoint.port: {lowest} is below this agent's {settings.target_port_min}; serve "
+            "from higher ports, or set BROADSIDE_AGENT_TARGET_PORT_MIN on the client agents"
         )
     asked_s = job.duration_s + job.traffic.omit_s
     if asked_s > settings.duration_max_s:

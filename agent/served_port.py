@@ -20,7 +20,7 @@ from agent.installed_engines import InstalledEngine
 from agent.side_tasks import pause
 from agent.sockets import PortView
 from exchange.engines.reading import Reading
-from exchange.messages import ClockReading, Endpoint, EngineReport, ServerTest
+from exchange.messages import ClockReading, Endpoint, EngineReport, ServerTest, peer_address
 
 HEALTHY_S: Final = 1.0  # s that a server must have lived for its end to be no failure to start
 PAUSE_FIRST_S: Final = 0.25  # s before one that could not start is tried again; doubles
@@ -130,7 +130,7 @@ class ServedPort(ABC):
         test = ServerTest(
             agent_id=agent_id,
             endpoint=Endpoint(agent_id=agent_id, address=address, port=self.port),
-            client_address=reading.client_address,
+            client_address=peer_address(reading.client_address),
             started_at=started_at,
             first_data_at=None
             if reading.first_data_at_s is None

@@ -16,6 +16,7 @@ import contextlib
 import errno
 import json
 import logging
+import os
 import threading
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -63,7 +64,7 @@ class Spool:
         self._refused: dict[Path, int] = {}  # oldest first
         self._given_up_count = 0
         self._number = 0
-        folder.mkdir(parents=True, exist_ok=True)
+        _make_private(folder)
         self._load()
         while self.size_bytes > max_bytes and self._drop_refused():
             pass
@@ -158,7 +159,7 @@ class Spool:
         unfinished = path.with_suffix(f".{kind}-part")
         while True:
             try:
-                unfinished.write_bytes(text)
+                _write_private(unfinished, text)
                 return unfinished.replace(path)
             except OSError as error:
                 with contextlib.suppress(OSError):
@@ -358,6 +359,22 @@ class SpooledTable:
 
     async def close(self) -> None:
         await self._table.close()
+
+
+def _make_private(folder: Path) -> None:
+    """A folder that its owner alone reads, and its parents so too where they are missing."""
+    missing = [folder, *(path for path in folder.parents if not path.exists())]
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_mode & 0o077:
+        folder.chmod(0o700)
+
+
+def _write_private(path: Path, text: bytes) -> None:
+    """A file that its owner alone reads."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        file.write(text)
 
 
 def _parse_raw(text: bytes) -> tuple[RawName, bytes]:

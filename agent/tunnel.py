@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.counters import NET_DEV, CountersUnreadable, parse_net_dev
+from exchange.engines.script_words import Unwritable, word
 from exchange.messages import VXLAN_BYTES, Role, Tunnel
 
 IP_TIMEOUT_S: Final = 5.0
@@ -50,8 +51,24 @@ def clash(one: Tunnel, other: Tunnel) -> bool:
 def device_commands(
     tunnel: Tunnel, *, local: str, remote: str, inner: str, nic: str, mtu: int, mark: str
 ) -> str:
-    """What ``ip -batch`` is to do; the inner packets are by the outer headers smaller."""
+    """What ``ip -batch`` is to do; the inner packets are by the outer headers smaller.
+
+    Raises :class:`TunnelFailed` for what is no plain word: the batch has a language of its own.
+    """
     name = device_name(tunnel)
+    try:
+        local, remote, inner, nic, mark = (
+            word(value, field)
+            for field, value in (
+                ("local", local),
+                ("remote", remote),
+                ("inner", inner),
+                ("nic", nic),
+                ("mark", mark),
+            )
+        )
+    except Unwritable as error:
+        raise TunnelFailed(str(error)) from error
     return "\n".join(
         (
             (

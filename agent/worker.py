@@ -3,6 +3,8 @@
 The order of the steps is what keeps it honest when this process dies on any line::
 
     receive   a lock: dying gives the message to somebody else
+    believe   the run's plan, which agents cannot write, says the very same; else it is set aside,
+              and where the plan cannot be read just now, it is not carried out
     claim     create-only: from here on nobody else may send; dying leaves a claim without a
               report, which the coordinator reads as abandoned
     settle    dying before it brings a second delivery, which loses the claim and is dropped
@@ -21,20 +23,22 @@ minutes later was settled long before, and is on record only.
 import asyncio
 import logging
 from collections.abc import Awaitable
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Final
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final, assert_never
 
 from agent.agent_context import Tools
 from agent.claimed_job import TROUBLES_BEFORE, ClaimedJob
 from agent.decide import Ending, Poison, check, read_job
+from agent.planned_jobs import NotPlanned, Planned, PlannedJobReads, Superseded, Unknown
 from agent.presence import Condition
-from agent.side_tasks import pause
-from exchange.messages import Claim, Job, JobReport, Outcome, Phase, TroubleKind
+from agent.side_tasks import pause, safely
+from exchange.messages import Claim, Job, JobReport, Outcome, Phase, TroubleKind, plain_text
 from exchange.ports import Delivery, ExchangeError, JobQueue
 
 RECEIVE_WAIT_S: Final = 2.0  # s a receive waits: also the longest an idle agent takes to stop
 PAUSE_S: Final = 2.0  # s between tries while the queue is away
+LOCK_MARGIN: Final = timedelta(seconds=10)  # of a message's lock, kept for settling it
 CLAIM_TRIES: Final = 3
 CLAIM_PAUSE_S: Final = 0.5
 
@@ -48,6 +52,10 @@ class Worker:
     queue: JobQueue
     tools: Tools
     _busy: bool = False
+    _planned_jobs: PlannedJobReads = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._planned_jobs = PlannedJobReads(self.tools.records.runs)
 
     def condition(self) -> Condition:
         return Condition(
@@ -68,27 +76,44 @@ class Worker:
                 log.warning("no jobs: %s", error, extra={"action": "receive_failed"})
                 await pause(stopping, PAUSE_S)
                 continue
+            except Exception:  # of whatever came, in an adapter: it is not this agent's end
+                log.exception("no jobs", extra={"action": "receive_failed"})
+                await pause(stopping, PAUSE_S)
+                continue
             if delivery is None:
                 continue
             if stopping.is_set():
                 await self._settle(self.queue.abandon(delivery))
             else:
-                await self._take(delivery)
+                await self._take_safely(delivery)
 
     # One message ------------------------------------------------------------------------------
+
+    async def _take_safely(self, delivery: Delivery) -> None:
+        """Whatever a message does to its reader is that message's end, never this agent's."""
+        try:
+            await self._take(delivery)
+        except Exception as error:
+            log.exception("message failed", extra={"action": "error"})
+            self.tools.troubles.happened(TroubleKind.UNREADABLE)
+            said = f"{type(error).__name__} while it was taken"
+            await self._settle(self.queue.dead_letter(delivery, "Unreadable", said))
 
     async def _take(self, delivery: Delivery) -> None:
         job = read_job(delivery.body)
         if isinstance(job, Poison):
             log.error(
                 "poison message %s: %s",
-                delivery.message_id,
+                plain_text(delivery.message_id, 200),
                 job.description,
                 extra={"action": "dead_letter"},
             )
+            self.tools.troubles.happened(TroubleKind.UNREADABLE)
             await self._settle(self.queue.dead_letter(delivery, job.reason, job.description))
             return
         context = {"job_id": job.job_id}
+        if not await self._believe(job, delivery):
+            return
         now = datetime.now(UTC)
         claim = Claim(
             job_id=job.job_id,
@@ -124,6 +149,41 @@ class Worker:
             await self._conduct(job, claim)
         finally:
             self._set_busy(False)
+
+    async def _believe(self, job: Job, delivery: Delivery) -> bool:
+        """Whether the run's plan says the same; what it does not say is settled here.
+
+        While that cannot be told the message is held, until its lock or its time runs out: it goes
+        back, or is a missed measurement, and is never carried out unchecked.
+        """
+        context = {"job_id": job.job_id}
+        until_at = min(delivery.locked_until_at - LOCK_MARGIN, job.planned_start_at)
+        while True:
+            held = await self._planned_jobs.hold(job, delivery.body)
+            match held:
+                case Planned():
+                    return True
+                case Superseded():
+                    log.info("its pair moved", extra={"action": "superseded", **context})
+                    await self._settle(self.queue.complete(delivery))
+                    return False
+                case NotPlanned():
+                    self.tools.troubles.happened(TroubleKind.FORGED)
+                    log.error("%s", held.description, extra={"action": "not_planned", **context})
+                    await self._settle(
+                        self.queue.dead_letter(delivery, "NotPlanned", held.description)
+                    )
+                    return False
+                case Unknown():
+                    log.warning(
+                        "not believed: %s", held.why, extra={"action": "plan_unread", **context}
+                    )
+                case _:
+                    assert_never(held)
+            await pause(self.tools.stopping, PAUSE_S)
+            if self.tools.stopping.is_set() or datetime.now(UTC) >= until_at:
+                await self._settle(self.queue.abandon(delivery))
+                return False
 
     async def _claim(self, job: Job, claim: Claim) -> bool:
         """Create the claim row; a second try finds the first, if only its answer was lost.
@@ -181,10 +241,7 @@ class Worker:
 
     async def _settle(self, verb: Awaitable[None]) -> None:
         """Settle a message. When that fails it comes again, and loses the claim."""
-        try:
-            await verb
-        except ExchangeError as error:
-            log.warning("message not settled: %s", error, extra={"action": "settle_failed"})
+        await safely(verb, "settle_failed", {})
 
     def _set_busy(self, busy: bool) -> None:
         self._busy = busy

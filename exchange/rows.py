@@ -6,8 +6,9 @@ from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
-from exchange.messages import Message
-from exchange.ports import PROPERTY_MAX_BYTES, Entity, RecordUnreadable, Value
+from exchange.json_bounds import bounded_json
+from exchange.messages import Message, plain_text
+from exchange.ports import ENTITY_MAX_BYTES, PROPERTY_MAX_BYTES, Entity, RecordUnreadable, Value
 
 _M = TypeVar("_M", bound=Message)
 
@@ -27,13 +28,20 @@ def message_row(partition: str, key: str, message: Message) -> Entity:
 
 def parse_row(model: type[_M], row: Entity) -> _M:
     try:
-        return model.model_validate_json(str(row.properties.get("json")))
+        text = bounded_json(str(row.properties.get("json")), ENTITY_MAX_BYTES)
+        return model.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "json"
         raise RecordUnreadable(
-            f"row {row_name(row)}: not a {model.__name__} that this Broadside reads "
-            f"({where}: {first['msg']}); was it written by another version?"
+            plain_text(
+                f"row {row_name(row)}: not a {model.__name__} that this Broadside reads "
+                f"({where}: {first['msg']}); was it written by another version?"
+            )
+        ) from error
+    except Exception as error:  # whatever it is made of, it is this row's end
+        raise RecordUnreadable(
+            plain_text(f"row {row_name(row)}: not a {model.__name__}: {error!r}")
         ) from error
 
 

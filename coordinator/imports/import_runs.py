@@ -19,7 +19,7 @@ from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.measure_burst import MeasuredBurst
 from coordinator.core.plan.spec import ARM_GAP_MIN_S, Burst, Plan, RunSpec
 from coordinator.imports.import_requests import Note
-from exchange.messages import Endpoint, Outcome
+from exchange.messages import Endpoint, Outcome, peer_address
 
 PORT_ASSUMED: Final = 5201  # iperf3's own; recordings and tables do not keep it
 _SETTABLE: Final = ("objective.", "device.", "traffic.", "scale", "description")
@@ -80,11 +80,16 @@ def identifier(text: str) -> str:
 
 
 def endpoint(server: str | None) -> Endpoint:
-    """A server as a file names it: an address, maybe with a port."""
+    """A server as a file names it: an address or a name, maybe with a port.
+
+    A name stands as the agent's; its address is not known, which IP spells as the unspecified one.
+    """
     address, _, port = (server or "unknown").partition(":")
     number = int(port) if port.isascii() and port.isdigit() and 1 <= int(port) <= 65535 else 0
     return Endpoint(
-        agent_id=identifier(address), address=address or "unknown", port=number or PORT_ASSUMED
+        agent_id=identifier(address),
+        address=peer_address(address) or "0.0.0.0",  # noqa: S104 - nobody listens there
+        port=number or PORT_ASSUMED,
     )
 
 

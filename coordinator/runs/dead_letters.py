@@ -27,6 +27,8 @@ _SENDER: Final = (
 _REFUSALS: Final[Mapping[str, str]] = {
     "endpoint.address": "if the target is a server of this fleet, add its network to "
     f"BROADSIDE_AGENT_ALLOWED_NETWORKS on every client agent, restart them, {_AGAIN}",
+    "endpoint.port": "serve from ports of 1024 and above, or lower "
+    f"BROADSIDE_AGENT_TARGET_PORT_MIN on every client agent, restart them, {_AGAIN}",
     "duration_s": "launch a shorter burst, or raise BROADSIDE_AGENT_DURATION_MAX_S on every client "
     f"agent, restart them, {_AGAIN}",
     "traffic.stream_bits_per_second": "pace the streams (traffic.stream_bits_per_second), or raise "
@@ -36,6 +38,9 @@ _REFUSALS: Final[Mapping[str, str]] = {
 _REASONS: Final[Mapping[str, str]] = {
     "NotJson": _SENDER,
     "NotAJob": _SENDER,
+    "TooMuch": _SENDER,
+    "Unreadable": _SENDER,
+    "NotPlanned": f"it reads as a job, and the run's plan says something else: {_SENDER}",
     "UnsupportedVersion": f"install one version of Broadside on coordinator and agents, {_AGAIN}",
     "MaxDeliveryCountExceeded": "agents took it again and again and died, or could not write to "
     "the table: read the log of the agents at that time, and run `broadside doctor` on one",

@@ -5,7 +5,7 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from coordinator.core.live.status import VISIBLE_S
@@ -62,10 +62,11 @@ class Dispatch:
                 if await self._is_cancelled(plan.run_id):
                     break
                 meant = in_force(moves, burst.index)
+                await self._save_jobs(plan, burst)
                 numbers = await self._queue.send(
                     [
                         _outgoing(job, now, meant.get(job.pair_index))
-                        for job in _moved(plan, moves, burst).jobs(burst)
+                        for job in _jobs(plan, moves, burst)
                     ]
                 )
                 moved = [_since(meant.get(pair.index)) for pair in plan.pairs]
@@ -102,11 +103,12 @@ class Dispatch:
                 meant = in_force(moves, burst.index)
                 lacking = {
                     place: job
-                    for place, job in enumerate(_moved(plan, moves, burst).jobs(burst))
+                    for place, job in enumerate(_jobs(plan, moves, burst))
                     if _is_older(there.moved[place], meant.get(job.pair_index))
                 }
                 if not lacking:
                     continue
+                await self._save_jobs(plan, burst)
                 now = self._now()
                 sent = await self._queue.send(
                     [_outgoing(job, now, meant[job.pair_index]) for job in lacking.values()]
@@ -126,6 +128,15 @@ class Dispatch:
             if all(burst.index in queued for burst in to_come):
                 self._carried[plan.run_id] = asked
 
+    async def _save_jobs(self, plan: Plan, burst: Burst) -> None:
+        """Say what the jobs of a burst are, where agents look before they believe a message.
+
+        Every move that is on record counts, also one whose message is still to be sent.
+        """
+        moves = await self._records.runs.read_moves(plan.run_id, Move)
+        jobs, old = _jobs(plan, moves, burst), _superseded(plan, moves, burst)
+        await self._records.runs.save_jobs(plan.run_id, burst.index, jobs, old)
+
     async def take_off(self, plan: Plan) -> int:
         """Cancel the messages of a cancelled run's bursts to come; how many were still there."""
         queued = await self._records.private.read_queued(plan.run_id)
@@ -137,11 +148,23 @@ class Dispatch:
         return await self._queue.cancel(numbers) if numbers else 0
 
 
-def _moved(plan: Plan, moves: Sequence[Move], burst: Burst) -> Plan:
-    """The plan as it is in one burst."""
-    if not moves:
-        return plan
-    return plan.model_copy(update={"pairs": pairs_in(plan, moves, burst.index)})
+def _jobs(plan: Plan, moves: Sequence[Move], burst: Burst) -> list[Job]:
+    """The jobs of one burst, in pair order, with the servers that they have by then."""
+    if moves:
+        plan = plan.model_copy(update={"pairs": pairs_in(plan, moves, burst.index)})
+    return list(plan.jobs(burst))
+
+
+def _superseded(plan: Plan, moves: Sequence[Move], burst: Burst) -> Iterator[Job]:
+    """Jobs that pairs of one burst had before they moved, the oldest first."""
+    planned = {pair.index: pair for pair in plan.pairs}
+    in_order = sorted(moves, key=lambda move: move.from_burst_index)
+    earlier = [move for move in in_order if move.from_burst_index <= burst.index]
+    for move in earlier:
+        before = plan.model_copy(update={"pairs": (planned[move.pair_index],)})
+        yield from before.jobs(burst)
+        update = {"endpoint": move.endpoint}
+        planned[move.pair_index] = planned[move.pair_index].model_copy(update=update)
 
 
 def _since(move: Move | None) -> int | None:
@@ -158,7 +181,7 @@ def _outgoing(job: Job, now: datetime, move: Move | None) -> Outgoing:
     # The queue drops duplicates by id: the message of a pair that moved needs one of its own.
     suffix = "" if move is None else f".{move.from_burst_index}"
     return Outgoing(
-        body=job.model_dump_json().encode(),
+        body=job.body,
         message_id=job.job_id + suffix,
         expires_at=job.planned_start_at,
         enqueue_at=visible_at if visible_at > now else None,

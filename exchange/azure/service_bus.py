@@ -565,7 +565,10 @@ def _seal(message: Outgoing, from_at: datetime) -> ServiceBusMessage:
 
 
 def _body(message: _Message) -> bytes:
-    return b"".join(message.body)
+    try:
+        return b"".join(message.body)
+    except TypeError:  # a value or a sequence, of another sender's: no message of ours
+        return b""
 
 
 def _has_ended(message: _Message, now: datetime) -> bool:
@@ -577,7 +580,7 @@ def _has_ended(message: _Message, now: datetime) -> bool:
 def _delivery(message: _Message) -> Delivery:
     return Delivery(
         body=_body(message),
-        message_id=message.message_id or "",
+        message_id=str(message.message_id or ""),
         delivery_count=(message.delivery_count or 0) + 1,
         locked_until_at=message.locked_until_utc or datetime.now(UTC),
         token=message,
@@ -588,7 +591,7 @@ def _dead_letter(message: _Message) -> DeadLetter:
     return DeadLetter(
         sequence_number=message.sequence_number or 0,
         body=_body(message),
-        message_id=message.message_id or "",
+        message_id=str(message.message_id or ""),
         reason=message.dead_letter_reason or "",
         description=message.dead_letter_error_description or "",
     )

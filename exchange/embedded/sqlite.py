@@ -15,10 +15,11 @@ import asyncio
 import os
 import random
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
@@ -137,6 +138,7 @@ class Database:
                 f"data_dir {directory}: {error.strerror}; set BROADSIDE_DATA_DIR to a directory "
                 "that exists or whose parent does"
             ) from error
+        self._keep_private()
         connection = sqlite3.connect(self._path, timeout=self._busy_s, isolation_level=None)
         try:
             self._prepare(connection)
@@ -144,6 +146,19 @@ class Database:
             connection.close()
             raise
         return connection
+
+    def _keep_private(self) -> None:
+        """Make the file its owner's alone; SQLite gives its log and index the same mode.
+
+        It is never opened for that: closing it would drop the locks that this process has on it.
+        """
+        with suppress(OSError):  # what is wrong with it, SQLite says in its own words
+            os.mknod(self._path, 0o600 | stat.S_IFREG)
+        for end in ("", "-wal", "-shm"):
+            path = self._path.with_name(self._path.name + end)
+            with suppress(OSError):  # not there, or another user's
+                if path.stat().st_mode & 0o077:
+                    path.chmod(0o600)
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         application, tables_count = _identity(connection)

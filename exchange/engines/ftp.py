@@ -33,6 +33,7 @@ from exchange.engines.port import (
     Watch,
 )
 from exchange.engines.reading import Event, Reading, StartBasis, Started
+from exchange.engines.script_words import host_word, word
 from exchange.engines.sizes import FOLDER, files, size_problem
 from exchange.messages import (
     Combine,
@@ -137,8 +138,8 @@ class Ftp(Engine):
         options = read_options(job.traffic)
         if isinstance(options, str):
             raise Unsupported(options)
-        six = ":" in endpoint.address
-        address = f"[{endpoint.address}]" if six else endpoint.address
+        address = host_word(endpoint.address, "endpoint.address")
+        six = address.startswith("[")
         rate = job.traffic.stream_bits_per_second
         settings = {
             "net:max-retries": 2,
@@ -157,7 +158,11 @@ class Ftp(Engine):
             "cmd:fail-exit": "yes",
             "cache:enable": "no",
         }
-        script = [f"set {name} {value}" for name, value in settings.items() if value is not None]
+        script = [
+            f"set {name} {word(value, name)}"
+            for name, value in settings.items()
+            if value is not None
+        ]
         script.append(f"open -u anonymous,broadside ftp://{address}:{endpoint.port}")
         fetch = f"pget -n {job.traffic.streams_count} {options.file_bytes} -o /dev/null"
         script.append(f"repeat --while-ok -d 0 {fetch}")
@@ -207,7 +212,9 @@ class Ftp(Engine):
             "xferlog_enable": "YES",
             "vsftpd_log_file": f"{ask.folder}/log",
         }
-        lines = [f"{name}={value}\n" for name, value in settings.items() if value is not None]
+        lines = [
+            f"{name}={word(value, name)}\n" for name, value in settings.items() if value is not None
+        ]
         return Launch(
             processes=(
                 Process(

@@ -31,6 +31,7 @@ from exchange.engines.port import (
     ServerAsk,
 )
 from exchange.engines.reading import Event, Reading, StartBasis, Started
+from exchange.engines.script_words import host_word, word
 from exchange.engines.sizes import FOLDER, files, size_problem
 from exchange.messages import (
     Combine,
@@ -145,7 +146,7 @@ class Http(Engine):
     def client(self, ask: ClientAsk) -> Launch:
         job, options = ask.job, _options(ask.job.traffic)
         binary, streams_count = ask.tools["vegeta"].argv, job.traffic.streams_count
-        address = f"[{a}]" if ":" in (a := job.endpoint.address) else a
+        address = host_word(job.endpoint.address, "endpoint.address")
         scheme = "https" if self.tls else "http"
         url = f"{scheme}://{address}:{job.endpoint.port}/{options.body_bytes}"
         words = [
@@ -166,7 +167,7 @@ class Http(Engine):
             rate = round(options.requests_per_second * 1000)
             words += [f"-rate={max(1, rate)}/1000s", f"-max-workers={WORKERS_MAX_COUNT}"]
         if ask.bind is not None:
-            words.append(f"-laddr={ask.bind}")
+            words.append(f"-laddr={word(ask.bind, 'bind')}")
         if self.tls and not options.verify:
             words.append("-insecure")
         return Launch(
@@ -201,23 +202,23 @@ class Http(Engine):
         )
 
     def _configuration(self, ask: ServerAsk) -> str:
-        address = "*" if ask.address is None else ask.address
-        listen = f"[{address}]" if ":" in address else address
+        listen = "*" if ask.address is None else host_word(ask.address, "address")
+        folder = word(ask.folder, "folder")
         tls = ""
         if self.tls and ask.certificate is not None:
             tls = (
-                f"ssl_certificate {ask.certificate.certificate}; "
-                f"ssl_certificate_key {ask.certificate.key}; "
+                f"ssl_certificate {word(ask.certificate.certificate, 'certificate')}; "
+                f"ssl_certificate_key {word(ask.certificate.key, 'certificate_key')}; "
                 "ssl_protocols TLSv1.2 TLSv1.3;"
             )
         temporary = " ".join(
-            f"{kind}_temp_path {ask.folder}/{kind};"
+            f"{kind}_temp_path {folder}/{kind};"
             for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         )
         return f"""\
 daemon off;
 worker_processes {4 if self.tls else 2};
-pid {ask.folder}/nginx.pid;
+pid {folder}/nginx.pid;
 error_log stderr crit;
 events {{ worker_connections 4096; }}
 http {{
@@ -233,7 +234,7 @@ http {{
   server {{
     listen {listen}:{ask.port}{" ssl" if self.tls else ""} reuseport;
     {tls}
-    root {ask.folder}/{FOLDER};
+    root {folder}/{FOLDER};
   }}
 }}
 """

@@ -30,6 +30,7 @@ from exchange.engines.reading import (
     StartBasis,
     Started,
 )
+from exchange.engines.script_words import word
 from exchange.messages import (
     Direction,
     EngineReport,
@@ -106,9 +107,9 @@ def client_argv(
             f"{traffic.block_bytes} bytes; set at most {UDP_BLOCK_MAX_BYTES}"
         )
     options: list[tuple[str, object]] = [
-        ("--client", job.endpoint.address),
+        ("--client", word(job.endpoint.address, "endpoint.address")),
         ("--port", job.endpoint.port),
-        ("--bind", bind),
+        ("--bind", None if bind is None else word(bind, "bind")),
         ("--time", job.duration_s),
         ("--interval", f"{traffic.interval_s:g}"),
         ("--parallel", traffic.streams_count),
@@ -120,7 +121,7 @@ def client_argv(
         ("--length", traffic.block_bytes),
         ("--window", traffic.window_bytes),
         ("--set-mss", traffic.mss_bytes),
-        ("--congestion", traffic.congestion),
+        ("--congestion", traffic.congestion and word(traffic.congestion, "traffic.congestion")),
         ("--dscp", traffic.dscp),
         ("--omit", traffic.omit_s or None),
     ]
@@ -155,7 +156,7 @@ def server_argv(
         ("--server", True),
         ("--one-off", True),
         ("--port", port),
-        ("--bind", bind),
+        ("--bind", None if bind is None else word(bind, "bind")),
     ]
     if version >= _RECEIVE_TIMEOUT:
         options += [("--rcv-timeout", _milliseconds(silence_s)), ("--idle-timeout", idle_s)]

@@ -33,6 +33,9 @@ from exchange.messages.message_base import Identifier as Identifier
 from exchange.messages.message_base import Message as Message
 from exchange.messages.message_base import RunId as RunId
 from exchange.messages.message_base import UtcDatetime as UtcDatetime
+from exchange.messages.message_base import parse_address as parse_address
+from exchange.messages.message_base import peer_address as peer_address
+from exchange.messages.message_base import plain_text as plain_text
 from exchange.messages.presence_messages import AgentState as AgentState
 from exchange.messages.presence_messages import EngineState as EngineState
 from exchange.messages.presence_messages import Presence as Presence

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from exchange.messages.message_base import Message, UtcDatetime
+from exchange.messages.message_base import Message, Text, UtcDatetime, Whole
 
 
 class ClockSource(StrEnum):
@@ -24,5 +24,5 @@ class ClockReading(Message):
     synchronised: bool
     offset_s: float | None = None  # s, positive when the local clock is ahead
     bound_s: float | None = None  # s, >= 0
-    reference: str | None = None  # the source's name or address
-    stratum: int | None = None
+    reference: Text | None = None  # the source's name or address
+    stratum: Whole | None = None

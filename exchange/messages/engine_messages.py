@@ -9,24 +9,24 @@ from pydantic import (
     StringConstraints,
 )
 
-from exchange.messages.message_base import Message
-from exchange.messages.traffic_messages import Direction, Flow, Pacing, Protocol
+from exchange.messages.message_base import Lines, Message, Text, Whole
+from exchange.messages.traffic_messages import Direction, EngineName, Flow, Pacing, Protocol
 
 
 class FlowTotals(Message):
     """The engine's own end-of-test sums for one flow. ``None``: that end never said."""
 
     flow: Flow
-    sent_bytes: int | None = None
+    sent_bytes: Whole | None = None
     sent_s: float | None = None  # s over which sent_bytes were counted
-    received_bytes: int | None = None
+    received_bytes: Whole | None = None
     received_s: float | None = None
-    retransmits_count: int | None = None
+    retransmits_count: Whole | None = None
     rtt_min_s: float | None = None  # smallest over streams
     rtt_mean_s: float | None = None  # mean over streams
     rtt_max_s: float | None = None  # largest over streams
-    packets_count: int | None = None  # UDP
-    lost_count: int | None = None  # UDP
+    packets_count: Whole | None = None  # UDP
+    lost_count: Whole | None = None  # UDP
     jitter_s: float | None = None  # UDP, mean over streams
 
 
@@ -57,7 +57,7 @@ class Distribution(Message):
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
     unit: Annotated[str, StringConstraints(pattern=r"^[a-z/]{1,16}$")]
-    counts: Annotated[Mapping[int, int], Field(max_length=1024)]  # by bucket
+    counts: Annotated[Mapping[Whole, Whole], Field(max_length=1024)]  # by bucket
     max: float
 
 
@@ -67,34 +67,34 @@ BUCKET_RATIO: Final = 2 ** (1 / 16)
 class EngineReport(Message):
     """What the engine was asked, what it says it did, and how it ended."""
 
-    engine: str
-    version: str | None = None
-    argv: tuple[str, ...] = ()  # exactly as executed
-    files: Annotated[Mapping[str, str], Field(max_length=4)] = {}  # by name, those of its folder
+    engine: EngineName
+    version: Text | None = None
+    argv: Annotated[tuple[Text, ...], Field(max_length=256)] = ()  # exactly as executed
+    files: Annotated[Mapping[Text, Lines], Field(max_length=4)] = {}  # by name, those of its folder
     # that argv names: the heads of long ones
-    cookie: str | None = None  # joins the two ends of one test
+    cookie: Text | None = None  # joins the two ends of one test
     protocol: Protocol | None = None  # what the engine says it did, from here on
     direction: Direction | None = None
-    streams_count: int | None = None
-    duration_s: int | None = None
-    omit_s: int | None = None
-    block_bytes: int | None = None
-    mss_bytes: int | None = None  # None as well where the engine only repeats what it was asked
-    window_bytes: int | None = None  # socket buffer that the kernel granted, halved as on Linux
-    stream_bits_per_second: int | None = None  # pacing that was set; None: none, or not told
+    streams_count: Whole | None = None
+    duration_s: Whole | None = None
+    omit_s: Whole | None = None
+    block_bytes: Whole | None = None
+    mss_bytes: Whole | None = None  # None as well where the engine only repeats what it was asked
+    window_bytes: Whole | None = None  # socket buffer that the kernel granted, halved as on Linux
+    stream_bits_per_second: Whole | None = None  # pacing that was set; None: none, or not told
     pacing: Pacing | None = None  # who held it
-    tos: int | None = None  # IP type of service: dscp * 4
-    sender_congestion: str | None = None
-    receiver_congestion: str | None = None
-    totals: tuple[FlowTotals, ...] = ()
+    tos: Whole | None = None  # IP type of service: dscp * 4
+    sender_congestion: Text | None = None
+    receiver_congestion: Text | None = None
+    totals: Annotated[tuple[FlowTotals, ...], Field(max_length=16)] = ()
     cpu_local_percent: float | None = None  # of one core
     cpu_remote_percent: float | None = None
     cpu_s: float | None = None  # s, user and system, of the engine's processes at this end
-    cpu_payload_bytes: int | None = None  # payload that they moved in it, warm-up included
+    cpu_payload_bytes: Whole | None = None  # payload that they moved in it, warm-up included
     host_cpu_s: float | None = None  # s of the whole host meanwhile, where it is the agent's alone
-    error: str | None = None  # the engine's own words; it decides, never the exit code
+    error: Text | None = None  # the engine's own words; it decides, never the exit code
     truncated: bool = False  # the output stopped before its end
-    exit_code: int | None = None  # negative: killed by that signal
+    exit_code: Whole | None = None  # negative: killed by that signal
     processes: Annotated[tuple["EngineReport", ...], Field(max_length=16)] = ()  # of several: each
     measures: Annotated[tuple[Measure, ...], Field(max_length=32)] = ()
     distributions: Annotated[tuple[Distribution, ...], Field(max_length=4)] = ()

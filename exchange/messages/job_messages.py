@@ -6,10 +6,23 @@ from typing import Annotated, Final
 
 from pydantic import (
     Field,
+    model_validator,
 )
 
 from exchange.messages.clock_messages import ClockReading
-from exchange.messages.message_base import Identifier, Message, RunId, UtcDatetime
+from exchange.messages.message_base import (
+    Address,
+    Identifier,
+    Index,
+    JobId,
+    Message,
+    Port,
+    RunId,
+    SpanS,
+    Text,
+    UtcDatetime,
+    Whole,
+)
 from exchange.messages.traffic_messages import Traffic
 
 PROTOCOL_VERSION: Final = 2  # raised whenever an older agent could misread a job
@@ -28,10 +41,10 @@ class Endpoint(Message):
     """A server agent's address and one port of its own."""
 
     agent_id: Identifier
-    address: str  # literal IPv4 or IPv6 address
-    port: Annotated[int, Field(ge=1, le=65535)]
-    more_ports: Annotated[tuple[int, ...], Field(max_length=15)] = ()  # one a further process
-    echo_port: Annotated[int, Field(ge=1, le=65535)] | None = None  # UDP: answers probes
+    address: Address
+    port: Port
+    more_ports: Annotated[tuple[Port, ...], Field(max_length=15)] = ()  # one a further process
+    echo_port: Port | None = None  # UDP: answers probes
 
     @property
     def ports(self) -> tuple[int, ...]:
@@ -42,16 +55,16 @@ class Endpoint(Message):
 class Job(Message):
     """One pair's part in one burst: the message on the queue."""
 
-    version: int = PROTOCOL_VERSION
+    version: Whole = PROTOCOL_VERSION
     run_id: RunId
-    burst_index: Annotated[int, Field(ge=0)]
-    pair_index: Annotated[int, Field(ge=0)]
+    burst_index: Index
+    pair_index: Index
     endpoint: Endpoint
     traffic: Traffic
     planned_start_at: UtcDatetime  # the instant at which every pair of the burst starts
     duration_s: Annotated[int, Field(ge=1, le=86_400)]  # s, without omit_s
-    late_after_s: float = 1.0  # s after the instant at which data counts as late
-    clock_bound_max_s: float = 0.05  # s, the clock gate
+    late_after_s: SpanS = 1.0  # s after the instant at which data counts as late
+    clock_bound_max_s: SpanS = 0.05  # s, the clock gate
 
     @property
     def job_id(self) -> str:
@@ -62,6 +75,11 @@ class Job(Message):
     def pair(self) -> str:
         return pair_name(self.pair_index)
 
+    @property
+    def body(self) -> bytes:
+        """The message on the queue, whose digest agents look for."""
+        return self.model_dump_json().encode()
+
 
 INNER_NETWORK: Final = ip_network("198.19.128.0/17")  # for benchmarks (RFC 2544); 8,192 times /30
 
@@ -70,13 +88,28 @@ class Tunnel(Message):
     """What a client's agent asks of its server's: the other end of a tunnel."""
 
     vni: Annotated[int, Field(ge=1, le=16_777_215)]
-    port: Annotated[int, Field(ge=1, le=65535)]
-    client_address: str  # underlay
-    inner_client_address: str
-    inner_server_address: str
-    ports: tuple[int, ...]  # whose servers are to listen at the inner address
-    opened_by: str  # the job's id
-    beat: int = 0  # raised every two seconds while it is wanted
+    port: Port
+    client_address: Address  # underlay
+    inner_client_address: Address
+    inner_server_address: Address
+    ports: Annotated[tuple[Port, ...], Field(max_length=16)]  # whose servers are to listen at the
+    # inner address
+    opened_by: JobId
+    beat: Index = 0  # raised every two seconds while it is wanted
+
+    @model_validator(mode="after")
+    def _inner_addresses_fit(self) -> "Tunnel":
+        """What a tunnel's ends are called inside follows from its id, and from nothing else."""
+        inner = (self.inner_client_address, self.inner_server_address)
+        if inner != inner_addresses(self.vni):
+            raise ValueError(f"the inner addresses are not those of tunnel {self.vni}")
+        return self
+
+
+def inner_addresses(vni: int) -> tuple[str, str]:
+    """Of a tunnel's client and of its server."""
+    place = 4 * (vni % (INNER_NETWORK.num_addresses // 4))
+    return str(INNER_NETWORK[place + 1]), str(INNER_NETWORK[place + 2])
 
 
 def tunnel_of(job: "Job", *, client_address: str) -> Tunnel:
@@ -85,13 +118,13 @@ def tunnel_of(job: "Job", *, client_address: str) -> Tunnel:
     if asked is None:
         raise ValueError("the job asks for no tunnel")
     vni = asked.vni_from + job.pair_index
-    place = 4 * (vni % (INNER_NETWORK.num_addresses // 4))
+    client, server = inner_addresses(vni)
     return Tunnel(
         vni=vni,
         port=asked.port,
         client_address=client_address,
-        inner_client_address=str(INNER_NETWORK[place + 1]),
-        inner_server_address=str(INNER_NETWORK[place + 2]),
+        inner_client_address=client,
+        inner_server_address=server,
         ports=job.endpoint.ports,
         opened_by=job.job_id,
     )
@@ -108,19 +141,19 @@ class Control(Message):
     run_id: RunId
     lease_until_at: UtcDatetime  # agents stop when this instant has passed (dead-man switch)
     cancelled_at: UtcDatetime | None = None
-    cancelled_by: str | None = None
-    cancel_reason: str | None = None
+    cancelled_by: Text | None = None
+    cancel_reason: Text | None = None
 
 
 class Claim(Message):
     """Who took a job, and how far it has come. Created once; a second delivery loses."""
 
-    job_id: str
+    job_id: JobId
     agent_id: Identifier
     phase: Phase
     claimed_at: UtcDatetime
     armed_at: UtcDatetime | None = None
     running_at: UtcDatetime | None = None
-    cookie: str | None = None  # the engine's own id of the test, once known
+    cookie: Text | None = None  # the engine's own id of the test, once known
     clock: ClockReading | None = None  # at arming
     address: str | None = None  # whence its traffic comes, as it knows; None: not told

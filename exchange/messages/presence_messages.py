@@ -3,13 +3,19 @@
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import (
-    Field,
-    StringConstraints,
-)
+from pydantic import Field
 
 from exchange.messages.clock_messages import ClockReading
-from exchange.messages.message_base import Identifier, Message, UtcDatetime
+from exchange.messages.message_base import (
+    Address,
+    Identifier,
+    Message,
+    Port,
+    Ports,
+    Text,
+    UtcDatetime,
+    Whole,
+)
 from exchange.messages.traffic_messages import DEFAULT_ENGINE, EngineName
 
 
@@ -28,10 +34,10 @@ class EngineState(Message):
     """Whether an agent can play its part for one engine."""
 
     name: EngineName
-    version: Annotated[str, StringConstraints(max_length=40)] | None = None  # of its program
-    ports: Annotated[tuple[int, ...], Field(max_length=256)] = ()  # server role: free ones
+    version: Text | None = None  # of its program
+    ports: Ports = ()  # server role: free ones
     self_signed: bool | None = None  # server role, TLS: the certificate is of the agent's making
-    problem: Annotated[str, StringConstraints(max_length=300)] | None = None  # why it cannot
+    problem: Text | None = None  # why it cannot
 
 
 class Presence(Message):
@@ -42,22 +48,26 @@ class Presence(Message):
     state: AgentState
     beat_at: UtcDatetime
     started_at: UtcDatetime
-    address: str  # where the pair's traffic leaves or arrives
-    ports: tuple[int, ...] = ()  # server role: ports that are listening and free
-    busy_ports: tuple[int, ...] = ()  # server role: ports with a test in progress
-    broadside_version: str
-    engine_version: str | None = None  # "3.18"; None: no engine found
+    address: Address  # where the pair's traffic leaves or arrives
+    ports: Annotated[
+        tuple[Port, ...], Field(max_length=4096)
+    ] = ()  # server role: ports that are listening and free
+    busy_ports: Annotated[
+        tuple[Port, ...], Field(max_length=4096)
+    ] = ()  # server role: ports with a test in progress
+    broadside_version: Text
+    engine_version: Text | None = None  # "3.18"; None: no engine found
     gate: bool = False  # the start gate is built and usable
-    kernel: str | None = None
-    cpu_count: int | None = None
-    nic: str | None = None  # interface that carries the traffic
-    nic_bits_per_second: int | None = None  # its cap by the VM size, where the agent was told
-    nic_mtu_bytes: int | None = None
-    vm_size: str | None = None
+    kernel: Text | None = None
+    cpu_count: Whole | None = None
+    nic: Text | None = None  # interface that carries the traffic
+    nic_bits_per_second: Whole | None = None  # its cap by the VM size, where the agent was told
+    nic_mtu_bytes: Whole | None = None
+    vm_size: Text | None = None
     clock: ClockReading | None = None
-    problem: str | None = None  # why the agent cannot work, in one line
+    problem: Text | None = None  # why the agent cannot work, in one line
     engines: Annotated[tuple[EngineState, ...], Field(max_length=16)] = ()  # beside iperf3
-    echo_port: int | None = None  # server role: UDP, answers probes
+    echo_port: Port | None = None  # server role: UDP, answers probes
     tunnels: bool = False  # it makes VXLAN devices: allowed, and tried
 
     def engine(self, name: str) -> EngineState | None:

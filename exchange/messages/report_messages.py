@@ -6,7 +6,17 @@ from enum import StrEnum
 from exchange.messages.clock_messages import ClockReading
 from exchange.messages.engine_messages import EngineReport
 from exchange.messages.job_messages import Endpoint
-from exchange.messages.message_base import Identifier, Message, RunId, UtcDatetime
+from exchange.messages.message_base import (
+    Address,
+    Identifier,
+    Index,
+    JobId,
+    Message,
+    RunId,
+    Text,
+    UtcDatetime,
+    Whole,
+)
 from exchange.messages.trouble_messages import Troubles, _over_by
 
 
@@ -29,17 +39,17 @@ class StartMethod(StrEnum):
 class JobReport(Message):
     """The client end's account of one job."""
 
-    job_id: str
+    job_id: JobId
     run_id: RunId
-    burst_index: int
-    pair_index: int
+    burst_index: Index
+    pair_index: Index
     agent_id: Identifier
     outcome: Outcome
-    reason: str | None = None  # required unless measured
+    reason: Text | None = None  # required unless measured
     planned_start_at: UtcDatetime
     start_method: StartMethod | None = None
     process_start_at: UtcDatetime | None = None
-    retries_count: int = 0  # engines that were refused before this one's connections stood
+    retries_count: Whole = 0  # engines that were refused before this one's connections stood
     first_data_at: UtcDatetime | None = None  # estimated: FACTS, "data start"
     start_error_s: float | None = None  # s, first_data_at - planned_start_at
     ended_at: UtcDatetime | None = None
@@ -61,7 +71,7 @@ class ServerTest(Message):
 
     agent_id: Identifier
     endpoint: Endpoint
-    client_address: str | None = None
+    client_address: Address | None = None
     started_at: UtcDatetime  # the engine's first word of the test: part of the record's key
     first_data_at: UtcDatetime | None = None
     ended_at: UtcDatetime | None = None  # None: still running, or cut off

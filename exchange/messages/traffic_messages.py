@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Annotated, Final, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     StringConstraints,
@@ -12,7 +13,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from exchange.messages.message_base import Message
+from exchange.messages.message_base import Message, Port, Text, Whole, plain_text
 
 
 class Flow(StrEnum):
@@ -64,7 +65,7 @@ class Vxlan(Message):
     """A tunnel a pair, from agent to agent (RFC 7348), for the time of a burst."""
 
     vni_from: Annotated[int, Field(ge=1, le=16_000_000)] = 4096  # of the first pair
-    port: Annotated[int, Field(ge=1, le=65535)] = 4789  # UDP
+    port: Port = 4789  # UDP
 
 
 TRAFFIC_WORDS: Final[Mapping[str, Mapping[str, Message | None]]] = {  # by field of Traffic: what a
@@ -91,6 +92,10 @@ DEFAULT_ENGINE: Final = "iperf3"  # which every agent has, or does not work at a
 EngineName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,32}$")]
 
 
+OptionName = Annotated[str, StringConstraints(max_length=64), AfterValidator(plain_text)]
+OptionValue = bool | Whole | float | Text
+
+
 class Traffic(Message):
     """What one pair sends during one burst. Rates and sizes are per stream where it says so.
 
@@ -102,7 +107,9 @@ class Traffic(Message):
     protocol: Protocol = Protocol.TCP
     direction: Direction = Direction.FORWARD
     streams_count: Annotated[int, Field(ge=1, le=128)] = 64
-    stream_bits_per_second: Annotated[int, Field(ge=1)] | None = None  # per stream; None: no pacing
+    stream_bits_per_second: Annotated[int, Field(ge=1, lt=2**63)] | None = (
+        None  # per stream; None: no pacing
+    )
     block_bytes: Annotated[int, Field(ge=16, le=1_048_576)] | None = None  # one write; per stream
     window_bytes: Annotated[int, Field(ge=1024, le=512_000_000)] | None = None  # socket buffer
     mss_bytes: Annotated[int, Field(ge=88, le=9216)] | None = None  # TCP only
@@ -123,7 +130,9 @@ class Traffic(Message):
             _parse_word, json_schema_input_type=Vxlan | Literal["vxlan", "none"] | None
         ),
     ] = None  # of any engine's traffic
-    options: Annotated[Mapping[str, bool | int | float | str], Field(max_length=32)] = {}  # the
+    options: Annotated[
+        Mapping[OptionName, bool | Whole | float | Text], Field(max_length=32)
+    ] = {}  # the
     # engine's own, checked by its Options: docs/engines.md
 
 

@@ -22,6 +22,8 @@ class TroubleKind(StrEnum):
     SPOOLED = "spooled"  # writes waited on the agent's disk
     LOST = "lost"  # writes found no room there, or could not be written
     DUPLICATE = "duplicate"  # a second delivery of a job that somebody has was dropped
+    FORGED = "forged"  # a message was refused that is no job of its run's plan
+    UNREADABLE = "unreadable"  # a message or row that nobody can read was set aside
     TICK_FAILED = "tick_failed"  # the coordinator could not look after its runs
 
 
@@ -31,7 +33,7 @@ class Trouble(Message):
     kind: TroubleKind
     from_at: UtcDatetime
     to_at: UtcDatetime | None = None  # None: it was not over when this was told
-    count: Annotated[int, Field(ge=1)]  # failed attempts, rows that waited, duplicates
+    count: Annotated[int, Field(ge=1, lt=2**63)]  # failed attempts, rows that waited, duplicates
 
 
 Troubles = Annotated[tuple[Trouble, ...], Field(max_length=TROUBLES_MAX_COUNT)]

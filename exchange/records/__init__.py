@@ -3,7 +3,8 @@
 =========== ====================================== ===================== ======================
 table       holds                                  agents                coordinator
 =========== ====================================== ===================== ======================
-``control`` plans, control rows, moves             read                  read and write
+``control`` plans, jobs' digests, control rows,    read                  read and write
+            moves
 ``results`` claims, reports, seconds, presences,   read and write        read and write
             tunnels, what engines printed
 ``private`` lists, queue numbers, verdicts,        nothing               read and write

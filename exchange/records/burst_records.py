@@ -80,7 +80,10 @@ class BurstRecords:
             there = await self._table.get(row.partition_key, row.row_key)
             if there is None:
                 return False
-            holder = parse_row(Claim, there)
+            try:
+                holder = parse_row(Claim, there)
+            except RecordUnreadable:  # somebody's, whoever wrote it
+                return False
             return (holder.agent_id, holder.claimed_at) == (claim.agent_id, claim.claimed_at)
         return True
 

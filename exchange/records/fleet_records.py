@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from exchange.messages import Presence, Role, Tunnel
+from exchange.messages import Presence, Role, Tunnel, plain_text
 from exchange.ports import Table
 from exchange.records.keys import ANSWER, ASK, PRESENCE, tunnel_key, tunnels_partition
 from exchange.rows import make_row, message_row, try_row
@@ -55,7 +55,7 @@ class FleetRecords:
     async def read_tunnel_answer(self, server_id: str, tunnel: Tunnel) -> str | None:
         """The problem, empty where there is none; None: no answer to this job yet."""
         row = await self._table.get(tunnels_partition(server_id), tunnel_key(ANSWER, tunnel))
-        return None if row is None else str(row.properties.get("problem"))
+        return None if row is None else plain_text(str(row.properties.get("problem")), 300)
 
     async def drop_tunnel(self, server_id: str, tunnel: Tunnel) -> None:
         """This job wants it no more; what another asked for under the same id stays."""

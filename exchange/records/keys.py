@@ -9,6 +9,7 @@ are three digits from 000.
     run.<run>               | control                             Control
                             | plan.<part>                         document (coordinator's)
                             | moved.<burst>.<pair>                Move (coordinator's)
+                            | jobs.<burst>.<n>                    what its jobs' messages hash to
 
 **results**, which agents write::
 
@@ -66,6 +67,8 @@ PRESENCE: Final = "presence"
 CONTROL: Final = "control"
 PLAN: Final = "plan"
 MOVED: Final = "moved."
+JOBS: Final = "jobs."
+JOBS_PAIRS_COUNT: Final = 128  # in one row: 4 KiB, which every agent of the burst reads once
 HEADER: Final = "header"
 JUDGING: Final = "judging"
 QUEUED: Final = "queued."
@@ -122,6 +125,10 @@ def audit_shelf(month: str) -> str:
 
 def run_partition(run_id: str) -> str:
     return f"run.{run_id}"
+
+
+def jobs_key(burst_index: int, part: int) -> str:
+    return f"{JOBS}{burst_index:05d}.{part:04d}"
 
 
 def run_key(created_at: datetime, run_id: str) -> str:

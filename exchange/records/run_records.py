@@ -1,13 +1,21 @@
-"""What agents read of a run and the coordinator writes: its plan, its control row, its moves."""
+"""What agents read of a run and the coordinator writes: plan, jobs' digests, control row, moves."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
 from exchange.documents import document_rows, read_document
-from exchange.messages import Control, Message
+from exchange.messages import Control, Job, Message
 from exchange.ports import Entity, EntityExists, EntityNotFound, Table
-from exchange.records.keys import CONTROL, MOVED, PLAN, run_partition
+from exchange.records.job_digests import PlannedJobs, jobs_rows, parse_jobs
+from exchange.records.keys import (
+    CONTROL,
+    JOBS_PAIRS_COUNT,
+    MOVED,
+    PLAN,
+    jobs_key,
+    run_partition,
+)
 from exchange.records.row_changes import change_row
 from exchange.rows import message_row, parse_row
 
@@ -72,6 +80,21 @@ class RunRecords:
         if row is None:
             raise EntityNotFound(f"run {run_id}: there is none")
         return parse_row(Control, row)
+
+    async def save_jobs(
+        self, run_id: str, burst_index: int, jobs: Iterable[Job], superseded: Iterable[Job] = ()
+    ) -> None:
+        """Say which messages are a burst's jobs, all of them, before they are sent.
+
+        Of ``superseded`` ones a message may still be about: agents drop it without a word.
+        """
+        await self._table.batch(jobs_rows(run_id, burst_index, jobs, superseded))
+
+    async def read_jobs(self, run_id: str, burst_index: int, pair_index: int) -> PlannedJobs | None:
+        """What :meth:`save_jobs` said of a pair and its neighbours; None: no such pair."""
+        part = pair_index // JOBS_PAIRS_COUNT
+        row = await self._table.get(run_partition(run_id), jobs_key(burst_index, part))
+        return None if row is None else parse_jobs(part, row)
 
     async def save_move(
         self, run_id: str, burst_index: int, pair_index: int, move: Message

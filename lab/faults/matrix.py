@@ -229,7 +229,7 @@ def _deliver_twice(scene: Scene) -> str | None:
     """What is still to come is delivered twice; what came already comes again."""
     scene.range.broker.ask("twice", queue=QUEUE, on=True)
     for job in scene.jobs:
-        scene.range.send_raw(job.model_dump_json().encode(), f"{job.job_id}-again")
+        scene.range.send_raw(job.body, f"{job.job_id}-again")
     return None
 
 
@@ -240,9 +240,7 @@ def _deliver_once(scene: Scene) -> str | None:
 
 def _poison(scene: Scene) -> str | None:
     job = scene.jobs[0]
-    for index, body in enumerate(
-        (b"\x00\xff not JSON", b'{"version": 1}', job.model_dump_json().encode()[:-40])
-    ):
+    for index, body in enumerate((b"\x00\xff not JSON", b'{"version": 1}', job.body[:-40])):
         scene.range.send_raw(body, f"poison-{job.run_id}-{index}")
     return None
 

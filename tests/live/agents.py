@@ -204,6 +204,7 @@ class Range:
         header = RunHeader(run_id=job.run_id, scenario="test", created_at=now, created_by="test")
         control = Control(run_id=job.run_id, lease_until_at=now + timedelta(seconds=lease_s))
         await self.fabric.records.create_run(header, b"{}", control)
+        await self.fabric.records.runs.save_jobs(job.run_id, job.burst_index, [job])
         if send:
             await self.send(job)
         return job
@@ -214,7 +215,7 @@ class Range:
         await self.fabric.queue.send(
             [
                 Outgoing(
-                    body=job.model_dump_json().encode() if body is None else body,
+                    body=job.body if body is None else body,
                     message_id=message_id or job.job_id,
                     # Longer than a coordinator's: late jobs are to be received here.
                     expires_at=datetime.now(UTC) + timedelta(seconds=60),

@@ -58,7 +58,9 @@ def listed(site: Site) -> list[dict[str, Any]]:
 def test_what_an_agent_sets_aside_is_listed_and_explained(site: Site) -> None:
     _, url = site.start_coordinator()
     send(site, "poison-1", b"fire!")
-    send(site, "refused-1", job("203.0.113.9").model_dump_json().encode())
+    outside = job("203.0.113.9")
+    on_fabric(site, lambda fabric: fabric.records.runs.save_jobs("planted", 0, [outside]))
+    send(site, "refused-1", outside.body)
     site.start_agent(Role.CLIENT, "c1")
     wait_for("two dead letters", lambda: len(call(url, "GET", "/v1/deadletters")) == 2)
     poison, refused = sorted(listed(site), key=lambda letter: str(letter["message_id"]))

@@ -15,6 +15,7 @@ from exchange.messages import Message, Trouble, TroubleKind, UtcDatetime
 
 _SAME: Final = timedelta(seconds=5)  # spells of several agents so close are one outage
 _TOLD_MAX_COUNT: Final = 3  # outages of one kind that a sentence dates
+_NOTHING_WAITED: Final = (TroubleKind.LOST, TroubleKind.FORGED, TroubleKind.UNREADABLE)
 KEPT_MAX_COUNT: Final = 16  # outages that a burst's summary keeps
 
 
@@ -51,6 +52,15 @@ _WORDS: Final[Mapping[TroubleKind, _Words]] = {
     TroubleKind.SPOOLED: _Words("writes-spooled", 14, "{count} writes of {who} waited on disk"),
     TroubleKind.DUPLICATE: _Words(
         "duplicates-dropped", 13, "{who} dropped {count} messages whose job somebody had already"
+    ),
+    TroubleKind.FORGED: _Words(
+        "jobs-forged",
+        70,
+        "{who} refused {count} messages that are no jobs of their run's plan",
+        "look at the dead letters with reason NotPlanned, and at who may send to the queue",
+    ),
+    TroubleKind.UNREADABLE: _Words(
+        "unreadable-set-aside", 16, "{who} set {count} messages or rows aside that cannot be read"
     ),
     TroubleKind.TICK_FAILED: _Words("ticks-failed", 15, "{who} could not look after its runs"),
 }
@@ -118,7 +128,7 @@ def outage_findings(found: Sequence[Outage], *, late_count: int, whole: bool) ->
         sentence = _sentence(words, of_kind)
         if kind is TroubleKind.DUPLICATE:
             sentence += "; no job was carried out twice"
-        elif kind is not TroubleKind.LOST:
+        elif kind not in _NOTHING_WAITED:
             late = f"{late_count} reports arrived late" if late_count else "no report was late"
             sentence += f"; {late}" + ", nothing is missing" * whole
         findings.append(_finding(words, sentence))

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent import spool as spool_module
 from agent.spool import Spool, SpooledTable, format_entity, parse_entity
 from exchange.messages import (
     Endpoint,
@@ -296,13 +297,13 @@ async def test_what_was_half_written_is_gone(
     table, _, results = spooled(tmp_path)
     table.away = True
 
-    def fail(path: Path, text: bytes) -> int:
+    def fail(path: Path, text: bytes) -> None:
         with path.open("wb") as file:
             file.write(text[:3])
         raise OSError("the disk is broken")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Path, "write_bytes", fail)
+        broken.setattr(spool_module, "_write_private", fail)
         await results.upsert(row("report"))
     assert suffixes(tmp_path) == []
     for kind in ("row", "raw"):

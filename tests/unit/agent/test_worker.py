@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from agent import worker as worker_module
+from agent.decide import read_job
 from agent.worker import Worker
 from exchange.messages import Claim, Job, JobReport, Outcome, Phase
 from exchange.ports import Entity, ExchangeUnavailable
@@ -22,8 +23,12 @@ class Bench:
         self.records = records_in(self.table)
         self.worker = Worker(queue=self.queue, tools=make_tools(self.records, **settings))
 
-    async def take(self, body: bytes, message_id: str = "m1") -> None:
-        """Let the worker take one message, and stop it."""
+    async def take(self, body: bytes, message_id: str = "m1", *, planned: bool = True) -> None:
+        """Let the worker take one message, and stop it; ``planned``: the run's plan has it."""
+        job = read_job(body)
+        if planned and isinstance(job, Job) and not self.table.away:
+            await self.records.runs.save_jobs(job.run_id, job.burst_index, [job])
+            self.table.written.clear()
         self.queue.put(body, message_id)
         self.queue.idle.clear()
         work = asyncio.create_task(self.worker.run())
@@ -114,8 +119,36 @@ async def test_a_claim_whose_answer_was_lost_is_ours(
     assert bench.queue.settled == [("complete", "m1")]
 
 
+async def test_a_job_that_moved_is_dropped_without_a_finding(bench: Bench) -> None:
+    old = due_in(-2)
+    endpoint = {"agent_id": "server-2", "address": "10.2.1.4", "port": 5201}
+    new = Job.model_validate(old.model_dump() | {"endpoint": endpoint})
+    await bench.records.runs.save_jobs("run-1", 0, [new], [old])
+    bench.queue.put(old.body, "old")
+    await bench.take(new.body, "new", planned=False)
+    assert bench.queue.settled == [("complete", "old"), ("complete", "new")]
+    assert (await bench.report()).troubles == ()
+
+
+async def test_a_bursts_jobs_are_read_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [due_in(-2, pair_index=index) for index in range(3)]
+    await bench.records.runs.save_jobs("run-1", 0, jobs)
+    get, reads = bench.table.get, []
+
+    async def count(partition_key: str, row_key: str) -> Entity | None:
+        reads.append(row_key)
+        return await get(partition_key, row_key)
+
+    monkeypatch.setattr(bench.table, "get", count)
+    for job in jobs[:2]:
+        bench.queue.put(job.body, job.pair)
+    await bench.take(jobs[2].body, planned=False)
+    assert len(await bench.records.bursts.read_reports("run-1", 0)) == 3
+    assert reads == ["jobs.00000.0000"]
+
+
 async def test_without_the_table_the_message_goes_back(bench: Bench) -> None:
     bench.table.away = True
-    await bench.take(due_in(60).model_dump_json().encode())
+    await bench.take(due_in(0.2).body)  # it is held as long as that, and never run unchecked
     assert bench.queue.settled == [("abandon", "m1")]
     assert not bench.table.rows

@@ -1,0 +1,14 @@
+"""Attacks over every boundary, and what stopped each: ``make attack`` prints the table."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """One try at doing what one has no right to."""
+
+    name: str
+    boundary: str  # whose word was not to be believed: queue, table, server agent...
+    tried: str
+    run: Callable[[], str]  # what stopped it; raises AssertionError where nothing did

@@ -1,0 +1,430 @@
+"""Attacks on agents: through the queue, the tables, the wire to their engines, and their disk."""
+
+import asyncio
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from agent.decide import check
+from agent.spool import Spool
+from agent.worker import Worker
+from exchange.embedded.embedded_queue import EmbeddedQueue
+from exchange.embedded.embedded_table import EmbeddedTable
+from exchange.engines import engines
+from exchange.messages import Control, Job, Tunnel, tunnel_of
+from exchange.ports import Entity, Outgoing, RawName
+from exchange.rows import parse_row
+from tests.attack import Attack
+from tests.attack.fuzzed import fuzz_messages, fuzz_rows, planned_job
+from tests.attack.injections import (
+    INJECTIONS,
+    KINDS,
+    MARK,
+    PLACES,
+    Kind,
+    check_kind,
+    text_fields,
+    written,
+)
+from tests.one_table import records_in
+from tests.unit.agent.doubles import MemoryQueue, MemoryTable, make_tools
+from tests.unit.agent.jobs import make_settings
+
+QUEUE: Final = "queue to client agent"
+TABLE: Final = "table to agents"
+ENGINE: Final = "agent to engine"
+DISK: Final = "other users of the host"
+POISON_COUNT: Final = 2_000
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _run(work: Callable[[], Coroutine[Any, Any, str]]) -> str:
+    with _quiet():
+        return asyncio.run(work())
+
+
+# Forged jobs -------------------------------------------------------------------------------------
+
+FORGED: Final[dict[str, dict[str, Any]]] = {
+    "a twentieth of the rate": {"traffic": {"streams_count": 8, "stream_bits_per_second": 5}},
+    "a clock gate of a day": {"clock_bound_max_s": 86_400},
+    "data may be an hour late": {"late_after_s": 3_600},
+    "another server": {"endpoint": {"agent_id": "server-1", "address": "10.2.1.9", "port": 5201}},
+    "another port": {"endpoint": {"agent_id": "server-1", "address": "10.2.1.3", "port": 8080}},
+    "a second of traffic": {"duration_s": 1},
+    "fewer streams": {"traffic": {"streams_count": 1}},
+    "another engine": {"traffic": {"engine": "http", "direction": "reverse"}},
+    "an engine's option": {"traffic": {"streams_count": 8, "options": {"verify": True}}},
+    "through a tunnel": {"traffic": {"streams_count": 8, "encapsulation": "vxlan"}},
+    "without the probes": {"traffic": {"streams_count": 8, "probe": "udp"}},
+    "another mark": {"traffic": {"streams_count": 8, "dscp": 46}},
+    "a warm-up of a minute": {"traffic": {"streams_count": 8, "omit_s": 60}},
+    "an hour later": {"planned_start_at": datetime(2033, 1, 1, tzinfo=UTC)},
+    "a pair that is not planned": {"pair_index": 99},
+    "a burst that is not planned": {"burst_index": 7},
+    "a run that is not planned": {"run_id": "run-9"},
+}
+
+
+def _forge(changes: dict[str, Any]) -> str:
+    async def attack() -> str:
+        table, queue = MemoryTable(), MemoryQueue()
+        records, true = records_in(table), planned_job()
+        await records.runs.save_jobs(true.run_id, true.burst_index, [true])
+        forged = Job.model_validate(true.model_dump() | changes)
+        queue.put(forged.body, "forged")
+        queue.put(true.body, "true")
+        worker = Worker(queue=queue, tools=make_tools(records))
+        await _until_settled(worker, queue, 2)
+        verb, _, reason, said = queue.settled[0]
+        assert (verb, reason) == ("dead_letter", "NotPlanned"), queue.settled[0]
+        assert queue.settled[1] == ("complete", "true"), "the true job was not taken"
+        assert "report.00002" in table.written, "the true job was not carried out"
+        told = worker.tools.troubles.tell(datetime.min.replace(tzinfo=UTC))
+        reported = (await records.bursts.read_reports(true.run_id, 0))[2].troubles
+        assert "forged" in {trouble.kind for trouble in (*told, *reported)}, "no finding"
+        return f"NotPlanned: {said}"
+
+    return _run(attack)
+
+
+async def _until_settled(worker: Worker, queue: MemoryQueue, count: int) -> None:
+    work = asyncio.create_task(worker.run())
+    try:
+        async with asyncio.timeout(30):
+            while len(queue.settled) < count and not work.done():  # noqa: ASYNC110 - the worker's
+                await asyncio.sleep(0)
+    finally:
+        worker.tools.stopping.set()
+        await work
+
+
+def _without_control() -> str:
+    """The plan cannot be read: nothing is carried out unchecked."""
+
+    async def attack() -> str:
+        table, queue = MemoryTable(), MemoryQueue()
+        soon = planned_job().model_copy(
+            update={"planned_start_at": datetime.now(UTC) + timedelta(seconds=0.3)}
+        )
+        table.away = True
+        queue.put(soon.body, "unchecked")
+        await _until_settled(Worker(queue=queue, tools=make_tools(records_in(table))), queue, 1)
+        assert queue.settled == [("abandon", "unchecked")]
+        assert not table.written, "something was claimed"
+        return "not believed: given back, and past its instant it is a missed measurement"
+
+    return _run(attack)
+
+
+# Bodies ------------------------------------------------------------------------------------------
+
+BODIES: Final[dict[str, bytes]] = {
+    "100 kB of [": b"[" * 100_000,
+    "100 kB of {": b'{"a":' * 20_000,
+    "no UTF-8": b"\xff\xfe{}",
+    "a number of 600 digits": planned_job().body.replace(
+        b'"burst_index":0', b'"burst_index":1' + b"0" * 600
+    ),
+    "a number of 5,000 digits": b'{"burst_index":' + b"9" * 5_000 + b"}",
+    "a megabyte": planned_job().body + b" " * 2**20,
+    "half a pair of a character": b'{"run_id":"\\ud800"}',
+    "not a number": planned_job().body.replace(b'"duration_s":10', b'"duration_s":NaN'),
+    "a scope with a command": planned_job().body.replace(b"10.2.1.3", b"::1%\\n!id"),
+    "no address": planned_job().body.replace(b"10.2.1.3", b"$(id)"),
+    "port 0": planned_job().body.replace(b'"port":5201', b'"port":0'),
+    "a port of -5": planned_job().body.replace(b'"more_ports":[]', b'"more_ports":[0,-5]'),
+    "a path for a run": planned_job().body.replace(b'"run-1"', b'"../../etc"'),
+}
+
+
+def _send_body(body: bytes) -> str:
+    async def attack() -> str:
+        queue = MemoryQueue()
+        queue.put(body, "m")
+        worker = Worker(queue=queue, tools=make_tools(records_in(MemoryTable())))
+        await _until_settled(worker, queue, 1)
+        verb, _, reason, said = queue.settled[0]
+        assert verb == "dead_letter"
+        return f"{reason}: {said[:160]}"
+
+    return _run(attack)
+
+
+def _low_port() -> str:
+    job = planned_job(endpoint={"agent_id": "s", "address": "10.2.1.3", "port": 22})
+    ending = check(job, make_settings(), datetime.now(UTC) - timedelta(days=1))
+    assert ending is not None
+    assert ending.outcome == "refused"
+    return str(ending.reason)
+
+
+def _outside() -> str:
+    job = planned_job(endpoint={"agent_id": "s", "address": "8.8.8.8", "port": 5201})
+    ending = check(job, make_settings(), datetime.now(UTC) - timedelta(days=1))
+    assert ending is not None
+    assert ending.outcome == "refused"
+    return str(ending.reason)
+
+
+def _poisoned_queue(count: int = POISON_COUNT) -> str:
+    """A burst is under way at one agent while another meets a queue full of poison."""
+
+    async def attack() -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            queue = EmbeddedQueue(Path(folder) / "data")
+            expires_at = datetime.now(UTC) + timedelta(minutes=10)
+            bodies = list(BODIES.values())
+            await queue.send(
+                [
+                    Outgoing(
+                        body=bodies[n % len(bodies)][:200_000],
+                        message_id=f"poison-{n}",
+                        expires_at=expires_at,
+                    )
+                    for n in range(count)
+                ]
+            )
+            table = MemoryTable()
+            records, true = records_in(table), planned_job()
+            await records.runs.save_jobs(true.run_id, true.burst_index, [true])
+            await queue.send([Outgoing(body=true.body, message_id="true", expires_at=expires_at)])
+            worker = Worker(queue=queue, tools=make_tools(records))
+            running = Beside()
+            under_way = asyncio.create_task(running.run())
+            work = asyncio.create_task(worker.run())
+            try:
+                async with asyncio.timeout(600):
+                    while "report.00002" not in table.written:
+                        assert not work.done(), "the agent ended"
+                        await asyncio.sleep(0.05)
+            finally:
+                worker.tools.stopping.set()
+                await work
+                under_way.cancel()
+                await asyncio.gather(under_way, return_exceptions=True)
+            counts = await queue.counts()
+            await queue.close()
+            assert counts.dead_count == count, f"{counts.dead_count} of {count} set aside"
+            assert running.longest_s < 1.0, f"the loop stood still for {running.longest_s:.2f} s"
+            return (
+                f"{count} set aside with a reason, then the true job was carried out; what ran "
+                f"beside it waited {running.longest_s * 1000:.0f} ms at most"
+            )
+
+    return _run(attack)
+
+
+class Beside:
+    """What goes on in the same process meanwhile: looks how long it is kept waiting."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            before_s = loop.time()
+            await asyncio.sleep(0.01)
+            self.longest_s = max(self.longest_s, loop.time() - before_s - 0.01)
+
+
+# Text in fields ----------------------------------------------------------------------------------
+
+
+def _inject_field(field: str) -> str:
+    kind = text_fields()[field]
+    for text in INJECTIONS:
+        check_kind(field, kind, text)
+    return f"{KINDS[field]}: {len(INJECTIONS)} injections"
+
+
+def _inject_writer(place: str) -> str:
+    reached = [
+        f"{engine}: {ascii(text)[:60]}"
+        for engine in engines()
+        for text in INJECTIONS
+        if MARK in written(engine, place, text)
+    ]
+    assert not reached, f"{place} reaches {reached[0]}"
+    return f"no word of {len(INJECTIONS)} in what {len(engines())} engines and ip are given"
+
+
+def _bad_tunnel(**changes: Any) -> Callable[[], str]:
+    def attack() -> str:
+        job = planned_job(traffic={"encapsulation": "vxlan"})
+        fields = tunnel_of(job, client_address="10.1.1.1").model_dump(mode="json") | changes
+        try:
+            Tunnel.model_validate(fields)
+        except ValueError as error:
+            return str(error).splitlines()[2].strip()
+        raise AssertionError(f"a tunnel with {changes}")
+
+    return attack
+
+
+def _bad_row(json: str) -> Callable[[], str]:
+    def attack() -> str:
+        row = Entity(partition_key="run.r", row_key="control", properties={"json": json})
+        try:
+            parse_row(Control, row)
+        except Exception as error:
+            assert type(error).__name__ == "RecordUnreadable", repr(error)
+            return str(error)[:160]
+        raise AssertionError("it was read")
+
+    return attack
+
+
+# Disk --------------------------------------------------------------------------------------------
+
+
+def _modes() -> str:
+    """With the umask of a careless unit, and over files that are too open already."""
+
+    async def attack() -> str:
+        with tempfile.TemporaryDirectory() as base:
+            root = Path(base)
+            table = EmbeddedTable(root / "data", "results")
+            queue = EmbeddedQueue(root / "data")
+            row = Entity(partition_key="p", row_key="r", properties={"json": "{}"})
+            await table.upsert(row)
+            await queue.counts()
+            spool = Spool(root / "state" / "broadside" / "c1" / "client", 10**6)
+            spool.put(row)
+            spool.put_raw(RawName(folder="f", file="x"), b"text")
+            seen = await asyncio.to_thread(lambda: list(root.rglob("*")))
+            assert any(path.name.endswith("-wal") for path in seen)
+            assert any(path.suffix == ".raw" for path in seen)
+            open_to_others = [
+                f"{path.relative_to(root)} {path.stat().st_mode & 0o777:o}"
+                for path in seen
+                if path.stat().st_mode & 0o077
+            ]
+            await table.close()
+            await queue.close()
+            assert not open_to_others, open_to_others
+            return f"{len(seen)} files and folders, none of them for others"
+
+    before = os.umask(0)
+    try:
+        return _run(attack)
+    finally:
+        os.umask(before)
+
+
+def _opened_before() -> str:
+    async def attack() -> str:
+        with tempfile.TemporaryDirectory() as base:
+            path = Path(base) / "results.sqlite3"
+            path.touch(0o644)
+            path.chmod(0o644)
+            table = EmbeddedTable(Path(base), "results")
+            await table.get("p", "r")
+            mode = path.stat().st_mode & 0o777
+            await table.close()
+            assert mode == 0o600, f"{mode:o}"
+            return "made 0600 when it is opened"
+
+    return _run(attack)
+
+
+# The table ---------------------------------------------------------------------------------------
+
+
+def _fuzz(what: str, count: int) -> Callable[[], str]:
+    def attack() -> str:
+        with _quiet():
+            fuzz = fuzz_messages if what == "messages" else fuzz_rows
+            told = asyncio.run(fuzz(count, 20261122))
+        return ", ".join(f"{number} {kind}" for kind, number in told.most_common())
+
+    return attack
+
+
+def _of(work: Callable[[Any], str], value: object) -> Callable[[], str]:
+    return lambda: work(value)
+
+
+ATTACKS: Final[tuple[Attack, ...]] = (
+    *(
+        Attack(
+            f"forged job: {name}",
+            QUEUE,
+            f"a job like the planned one, but {name}",
+            _of(_forge, changes),
+        )
+        for name, changes in FORGED.items()
+    ),
+    Attack("job while control is away", QUEUE, "a job whose plan cannot be read", _without_control),
+    *(
+        Attack(f"body: {name}", QUEUE, f"a message of {name}", _of(_send_body, body))
+        for name, body in BODIES.items()
+    ),
+    Attack("target port 22", QUEUE, "a planned job to a network's own service", _low_port),
+    Attack("target outside", QUEUE, "a planned job to an address of the Internet", _outside),
+    Attack("poisoned queue", QUEUE, f"{POISON_COUNT} messages before a true one", _poisoned_queue),
+    Attack("fuzzed messages", QUEUE, "2,000 messages of nobody's", _fuzz("messages", 2_000)),
+    Attack("fuzzed rows", TABLE, "2,000 rows of nobody's", _fuzz("rows", 2_000)),
+    *(
+        Attack(
+            f"field {field}",
+            TABLE,
+            "commands, paths and escapes as text",
+            _of(_inject_field, field),
+        )
+        for field, kind in KINDS.items()
+        if kind is not Kind.OWN
+    ),
+    *(
+        Attack(
+            f"writers: {place}",
+            ENGINE,
+            "an unchecked value in argv and scripts",
+            _of(_inject_writer, place),
+        )
+        for place in PLACES
+    ),
+    Attack(
+        "tunnel to itself",
+        TABLE,
+        "inner addresses of somebody's network",
+        _bad_tunnel(inner_server_address="10.0.0.1"),
+    ),
+    Attack(
+        "tunnel of commands",
+        TABLE,
+        "lines for ip -batch",
+        _bad_tunnel(inner_server_address="1.1.1.1\nlink delete eth0"),
+    ),
+    Attack("tunnel of another id", TABLE, "another tunnel's addresses", _bad_tunnel(vni=5)),
+    Attack(
+        "tunnel's opener a path", TABLE, "a job id that climbs", _bad_tunnel(opened_by="../../x")
+    ),
+    Attack(
+        "deep control row",
+        TABLE,
+        "100,000 brackets in a run's control row",
+        _bad_row("[" * 100_000),
+    ),
+    Attack(
+        "large control row", TABLE, "2 MB in a run's control row", _bad_row('"' + "a" * 2**21 + '"')
+    ),
+    Attack("half a character", TABLE, "a lone surrogate in a row", _bad_row("\ud800")),
+    Attack("open modes", DISK, "reading data, spool and raw output with umask 0", _modes),
+    Attack("a file left open", DISK, "a database file of mode 0644", _opened_before),
+)

@@ -1,0 +1,237 @@
+"""Messages and rows that nobody of ours wrote, through the agents' readers; seeded.
+
+``python -m tests.attack.fuzzed 100000`` is the long round. Each one has to be its own end: set
+aside with a reason, never an exception that its reader does not expect.
+"""
+
+import asyncio
+import json
+import logging
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from agent.control_reads import Answer, ControlReads, NoAnswer
+from agent.tunnels import TunnelKeeper
+from agent.worker import Worker
+from exchange.messages import Control, Job, Presence, Role, Tunnel, tunnel_of
+from exchange.ports import Entity, RecordUnreadable, Value
+from exchange.records.job_digests import jobs_rows
+from exchange.records.keys import ASK, run_partition, tunnels_partition
+from exchange.rows import message_row, parse_row
+from tests.attack.injections import INJECTIONS
+from tests.one_table import records_in
+from tests.unit.agent.doubles import MemoryQueue, MemoryTable, make_tools
+from tests.unit.agent.jobs import make_job
+from tests.unit.coordinator.fleet import presence
+
+_PART_COUNT: Final = 500  # messages that wait at once
+_ODD: Final[tuple[Any, ...]] = (
+    None,
+    True,
+    -1,
+    0,
+    10**600,
+    2**63,
+    -(10**400),
+    1e308,
+    float("nan"),
+    float("-inf"),
+    "",
+    [],
+    {},
+    [[]] * 50,
+    {"a": {"b": {}}},
+    *INJECTIONS[:-1],
+)
+
+
+def planned_job(**changes: Any) -> Job:
+    return make_job(planned_start_at=datetime.now(UTC) - timedelta(seconds=5), **changes)
+
+
+def mangled(text: str, draw: random.Random) -> bytes:
+    """A good body made bad in one of many ways, or no body of ours at all."""
+    match draw.randrange(9):
+        case 0:
+            return draw.randbytes(draw.randrange(300))
+        case 1:
+            return text.encode()[: draw.randrange(len(text))]
+        case 2:
+            bad = bytearray(text.encode())
+            for _ in range(draw.randrange(1, 8)):
+                bad[draw.randrange(len(bad))] = draw.randrange(256)
+            return bytes(bad)
+        case 3:
+            return (draw.choice("[{") * draw.choice((40, 1_000, 100_000))).encode()
+        case 4:
+            depth = draw.choice((40, 3_000))
+            return ('{"a":' * depth + "1" + "}" * depth).encode()
+        case 5:
+            return text.encode().replace(b":1", b":" + b"9" * draw.choice((20, 600, 5_000)))
+        case 6:
+            return (text + " " * 300_000).encode()
+        case _:
+            return _with_odd_values(text, draw)
+
+
+def _with_odd_values(text: str, draw: random.Random) -> bytes:
+    fields = json.loads(text)
+    for _ in range(draw.randrange(1, 4)):
+        place = fields
+        name = draw.choice(list(place))
+        while isinstance(place[name], dict) and place[name] and draw.random() < 0.8:
+            place = place[name]
+            name = draw.choice(list(place))
+        if draw.random() < 0.2:
+            place[draw.choice(("extra", INJECTIONS[0]))] = draw.choice(_ODD)
+        else:
+            place[name] = draw.choice(_ODD)
+    sys.set_int_max_str_digits(0)
+    return json.dumps(fields).encode()
+
+
+async def fuzz_messages(count: int, seed: int) -> Counter[str]:
+    """What became of so many messages at a worker's; its true job among them is still taken."""
+    draw, told = random.Random(seed), Counter[str]()
+    table = MemoryTable()
+    records = records_in(table)
+    job = planned_job()
+    await records.runs.save_jobs(job.run_id, job.burst_index, [job])
+    done_count = 0
+    while done_count < count:
+        queue = MemoryQueue()
+        worker = Worker(queue=queue, tools=make_tools(records))
+        some = min(_PART_COUNT, count - done_count)
+        for number in range(some):
+            body = mangled(job.model_dump_json(), draw)
+            queue.put(body if body != job.body else b"", str(number))
+        await _until_idle(worker, queue)
+        assert len(queue.settled) == some, "a message was not settled"
+        assert len({settled[1] for settled in queue.settled}) == some, "one was settled twice"
+        for verb, _, *why in queue.settled:
+            assert verb == "dead_letter", f"one was taken: {verb}"
+            assert all(why), "one has no reason"
+            told[why[0]] += 1
+        done_count += some
+    assert not any(key.startswith("claim.") for key in table.written), "one was claimed"
+    queue = MemoryQueue()
+    queue.put(job.body, "true")
+    await _until_idle(Worker(queue=queue, tools=make_tools(records)), queue)
+    assert [settled[0] for settled in queue.settled] == ["complete"], "the true job was lost"
+    assert "claim.00002" in table.written
+    return told
+
+
+async def _until_idle(worker: Worker, queue: MemoryQueue) -> None:
+    queue.idle.clear()
+    work = asyncio.create_task(worker.run())
+    idle = asyncio.create_task(queue.idle.wait())
+    await asyncio.wait({work, idle}, return_when=asyncio.FIRST_COMPLETED)
+    worker.tools.stopping.set()
+    idle.cancel()
+    await asyncio.gather(idle, return_exceptions=True)
+    await work  # raises what ended it
+
+
+def _row(text: str, partition: str, key: str, draw: random.Random) -> Entity:
+    value: Value = mangled(text, draw).decode(errors=draw.choice(("replace", "surrogateescape")))
+    if draw.random() < 0.1:
+        value = draw.choice((b"\0", 1, 2.5, True, datetime(2026, 1, 1, tzinfo=UTC), 2**62))
+    return Entity(partition_key=partition, row_key=key, properties={"json": value})
+
+
+async def fuzz_rows(count: int, seed: int) -> Counter[str]:
+    """What became of so many rows: control, tunnels asked for, jobs' digests, presences."""
+    draw, told = random.Random(seed), Counter[str]()
+    table = MemoryTable()
+    records = records_in(table)
+    tools = make_tools(records)
+    keeper = TunnelKeeper(tools=tools, bind=lambda ports, address: None)
+    tunnel = tunnel_of(planned_job(traffic={"encapsulation": "vxlan"}), client_address="10.1.1.1")
+    control = Control(run_id="run-1", lease_until_at=datetime.now(UTC))
+    digests = jobs_rows("run-1", 0, [planned_job()])[0]
+    reads = ControlReads(lambda: records.runs.read_control("run-1"), asyncio.Event())
+    there = presence(Role.CLIENT, 1, beat_at=datetime.now(UTC))
+    for number in range(count):
+        table.rows.clear()
+        match number % 4:
+            case 0:
+                await table.upsert(
+                    _row(control.model_dump_json(), run_partition("run-1"), "control", draw)
+                )
+                reads.ask()
+                answer = await reads.next(5.0)
+                match answer:
+                    case NoAnswer(why=why):
+                        assert why
+                        told["control: set aside"] += 1
+                    case Answer(control=Control()):
+                        told["control: still one"] += 1
+                    case _:
+                        raise AssertionError(f"control row: {answer}")
+            case 1:
+                key = f"{ASK}.{number:08d}.x"
+                bad = _row(tunnel.model_dump_json(), tunnels_partition("client-1"), key, draw)
+                good = message_row(tunnels_partition("client-1"), f"{ASK}.99999999.y", tunnel)
+                await table.batch([bad, good])
+                rows = await records.fleet.read_tunnels("client-1")
+                assert rows[-1] == tunnel, "another's row took this one away"
+                told["tunnel: " + ("set aside" if len(rows) == 1 else "still one")] += 1
+                await table.delete(good.partition_key, good.row_key)
+                await keeper.look()
+            case 2:
+                bad_digests = draw.randbytes(draw.randrange(10_000))
+                properties = dict(digests.properties) | {"digests_0": bad_digests}
+                await table.upsert(
+                    Entity(
+                        partition_key=digests.partition_key,
+                        row_key=digests.row_key,
+                        properties=properties,
+                    )
+                )
+                told[
+                    "digests: " + await _outcome(lambda: records.runs.read_jobs("run-1", 0, 2))
+                ] += 1
+            case _:
+                row = _row(there.model_dump_json(), "presence", "client.c", draw)
+                told["presence: " + _parsed(lambda row=row: parse_row(Presence, row))] += 1  # type: ignore[misc]
+    await reads.close()
+    return told
+
+
+async def _outcome(read: Callable[[], Any]) -> str:
+    try:
+        await read()
+    except RecordUnreadable as error:
+        assert str(error)
+        return "set aside"
+    return "still one"
+
+
+def _parsed(read: Callable[[], Presence | Tunnel]) -> str:
+    try:
+        read()
+    except RecordUnreadable as error:
+        assert str(error)
+        return "set aside"
+    return "still one"
+
+
+def main() -> None:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 20261122
+    logging.disable(logging.CRITICAL)
+    began_s = time.monotonic()
+    told = asyncio.run(fuzz_messages(count // 2, seed)) + asyncio.run(fuzz_rows(count // 2, seed))
+    for what, number in sorted(told.items()):
+        print(f"{number:8d} {what}")  # noqa: T201
+    print(f"{told.total()} in {time.monotonic() - began_s:.0f} s, seed {seed}: no process ended")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,273 @@
+"""Text that would be a command, a path or a screen's, in every field that takes text.
+
+:func:`text_fields` walks the models, :data:`KINDS` says what each field does with text that is none
+of its own, and :func:`written` is what the real writers of argv, scripts and configurations make of
+a value that no door has checked.
+"""
+
+import importlib
+import pkgutil
+import types
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from enum import Enum, StrEnum
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
+
+from pydantic import TypeAdapter, ValidationError
+
+import exchange
+from agent.tunnel import TunnelFailed, device_commands
+from exchange.engines import engines, traffic_of
+from exchange.engines.port import Certificate, ClientAsk, Launch, ServerAsk, Tool, Unsupported
+from exchange.messages import Endpoint, Job, Message, Tunnel, tunnel_of
+from exchange.messages.message_base import TEXT_MAX_CHARS
+
+MARK: Final = "bsinject"  # in every one of them, and in nothing of ours
+INJECTIONS: Final = (
+    f"10.1.1.1\n{MARK}",
+    f"10.1.1.1\r{MARK}",
+    f"10.1.1.1; {MARK}",
+    f"$({MARK})",
+    f"`{MARK}`",
+    f"10.1.1.1' {MARK} '",
+    f'10.1.1.1" {MARK} "',
+    f"10.1.1.1\0{MARK}",
+    f"\x1b[2J{MARK}",
+    f"10.1.1.1\u2028{MARK}",
+    f"10.1.1.1\x85{MARK}",
+    f"\u202e{MARK}",
+    f"::1%\n!{MARK}",
+    f"fe80::1%{MARK}",
+    f"--{MARK}",
+    f"-{MARK}",
+    f"../../{MARK}\n",
+    f"{MARK} | sh",
+    f"{MARK}&&id",
+    f"${{{MARK}}}",
+    f"#{MARK}",
+    f"{MARK}\\",
+    f"{MARK}>/etc/passwd",
+    f"\ud800{MARK}",
+    MARK * 20_000,
+)
+SHOWN_UNSEEN: Final = frozenset(map(chr, [*range(32), *range(127, 160), 0x2028, 0x2029, 0x202E]))
+
+
+class Kind(StrEnum):
+    """What a field does with text."""
+
+    REFUSED = "refused"  # a name, an id, an address: only its own characters pass
+    CLEANED = "cleaned"  # words for people: on one line, nothing hidden, bounded
+    LINES = "lines"  # the same, over several lines
+    OWN = "own"  # of who runs the process, or the coordinator's in a table that agents do not see
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    field: kind
+    for kind, fields in {
+        Kind.REFUSED: """
+            Claim.agent_id Claim.job_id Control.run_id Distribution.name Distribution.unit
+            Endpoint.address Endpoint.agent_id EngineReport.engine EngineState.name Job.run_id
+            JobReport.agent_id JobReport.job_id JobReport.run_id Measure.name Measure.unit
+            Presence.address Presence.agent_id ServerTest.agent_id ServerTest.client_address
+            Traffic.congestion Traffic.engine Tunnel.client_address Tunnel.inner_client_address
+            Tunnel.inner_server_address Tunnel.opened_by RunHeader.run_id
+        """,
+        Kind.CLEANED: """
+            Claim.cookie ClockReading.reference Control.cancel_reason Control.cancelled_by
+            EngineReport.argv EngineReport.cookie EngineReport.error
+            EngineReport.receiver_congestion EngineReport.sender_congestion EngineReport.version
+            EngineState.problem EngineState.version JobReport.reason Presence.broadside_version
+            Presence.engine_version Presence.kernel Presence.nic Presence.problem Presence.vm_size
+            Traffic.options
+        """,
+        Kind.LINES: "EngineReport.files",
+        Kind.OWN: """
+            Check.detail Check.fix Check.name Judging.by RunHeader.created_by RunHeader.labels
+            RunHeader.scenario RunOutcome.limiter RunOutcome.verdict
+        """,
+    }.items()
+    for field in fields.split()
+}
+
+
+def models() -> list[type[Message]]:
+    """Every message and row that ``exchange`` knows."""
+    for module in pkgutil.walk_packages(exchange.__path__, "exchange."):
+        if not module.name.startswith("exchange.azure"):
+            importlib.import_module(module.name)
+    found: dict[str, type[Message]] = {}
+    todo = [Message]
+    while todo:
+        for model in todo.pop().__subclasses__():
+            if model.__module__.startswith("exchange."):
+                found[f"{model.__module__}.{model.__name__}"] = model
+            todo.append(model)
+    return [model for _, model in sorted(found.items())]
+
+
+def text_fields() -> dict[str, Any]:
+    """The type of every field that takes free text, by ``Model.field``."""
+    return {
+        f"{model.__name__}.{name}": Annotated.__class_getitem__((info.annotation, *info.metadata))  # type: ignore[attr-defined]
+        if info.metadata
+        else info.annotation
+        for model in models()
+        for name, info in model.model_fields.items()
+        if _takes_text(info.annotation)
+    }
+
+
+def _takes_text(kind: Any) -> bool:
+    if get_origin(kind) is Literal or kind in (None, type(None), Ellipsis):
+        return False
+    if get_origin(kind) is Annotated:
+        return _takes_text(get_args(kind)[0])
+    if get_args(kind) or isinstance(kind, types.UnionType):
+        return any(_takes_text(part) for part in get_args(kind))
+    return isinstance(kind, type) and issubclass(kind, str) and not issubclass(kind, Enum)
+
+
+def taken(kind: Any, text: str) -> list[str]:
+    """What a field of that type holds after it was given the text, wherever it takes one."""
+    adapter = TypeAdapter(kind)
+    held: list[str] = []
+    for given in (text, [text], {text: text}, {text: 1}, {"a": text}):
+        try:
+            value = adapter.validate_python(given)
+        except (ValidationError, UnicodeError):
+            continue
+        held += _texts(value)
+    return held
+
+
+def _texts(value: object) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for key, held in value.items():
+                yield from (*_texts(key), *_texts(held))
+        case list() | tuple():
+            for held in value:
+                yield from _texts(held)
+
+
+def check_kind(field: str, kind: Any, text: str) -> str:
+    """What a field did with the text. Raises AssertionError where it is not of its kind."""
+    held = taken(kind, text)
+    match KINDS[field]:
+        case Kind.REFUSED:
+            assert not held, f"{field} holds {held[0][:80]!r}"
+        case Kind.CLEANED:
+            assert not any(SHOWN_UNSEEN & set(each) for each in held), f"{field}: {held!r:.200}"
+            assert all(len(each) <= TEXT_MAX_CHARS for each in held), f"{field}: unbounded"
+        case Kind.LINES:
+            unseen = SHOWN_UNSEEN - {"\n", "\t"}
+            assert not any(unseen & set(each) for each in held), f"{field}: {held!r:.200}"
+        case Kind.OWN:
+            pass
+    return KINDS[field]
+
+
+# Writers -----------------------------------------------------------------------------------------
+
+PLACES: Final = (  # what reaches writers: of a job, of an ask, of a tunnel
+    "run_id",
+    "endpoint.address",
+    "endpoint.agent_id",
+    "traffic.engine",
+    "traffic.congestion",
+    "traffic.options.key",
+    "traffic.options.value",
+    "bind",
+    "address",
+    "certificate",
+    "tunnel.client_address",
+    "tunnel.inner_server_address",
+    "tunnel.opened_by",
+    "nic",
+    "mark",
+)
+_FOLDER: Final = "/tmp/broadside-c1@x"  # noqa: S108 - a name, nothing is made
+
+
+def _tools(engine: str) -> dict[str, Tool]:
+    programs = [*engines()[engine].client_programs, *engines()[engine].server_programs]
+    return {program.name: Tool(argv=(program.name,), version="3.18") for program in programs}
+
+
+def _job(engine: str) -> Job:
+    return Job(
+        run_id="run-1",
+        burst_index=0,
+        pair_index=0,
+        endpoint=Endpoint(agent_id="s1", address="10.2.1.1", port=5201),
+        traffic=traffic_of(engine=engine),
+        planned_start_at=datetime(2026, 11, 22, tzinfo=UTC),
+        duration_s=10,
+    )
+
+
+def written(engine: str, place: str, text: str) -> str:
+    """All that an engine's writers make of a value that no door has checked; empty: they refuse."""
+    job, bind, address, file = _job(engine), None, "10.2.1.1", f"{_FOLDER}/certificate.pem"
+    head, _, field = place.partition(".")
+    if place == "run_id":
+        job = job.model_copy(update={"run_id": text})
+    elif head == "endpoint":
+        job = job.model_copy(update={"endpoint": job.endpoint.model_copy(update={field: text})})
+    elif head == "traffic":
+        options = {"options.key": {text: 1}, "options.value": {"file_bytes": text}}
+        change = {"options": options[field]} if field in options else {field: text}
+        job = job.model_copy(update={"traffic": job.traffic.model_copy(update=change)})
+    elif place in ("tunnel.client_address", "tunnel.inner_server_address", "tunnel.opened_by"):
+        return _tunnel_commands(**{field: text})
+    elif place in ("nic", "mark"):
+        return _tunnel_commands(**{place: text})
+    bind = text if place == "bind" else None
+    address = text if place == "address" else address
+    file = text if place == "certificate" else file
+    asks = (
+        ClientAsk(job=job, tools=_tools(engine), folder=_FOLDER, bind=bind),
+        ServerAsk(
+            port=5201,
+            address=address,
+            tools=_tools(engine),
+            folder=_FOLDER,
+            duration_max_s=60,
+            certificate=Certificate(certificate=file, key=file),
+        ),
+    )
+    client, server = asks
+    made = engines()[engine]
+    return _text_of(lambda: made.client(client)) + _text_of(lambda: made.server(server))
+
+
+def _text_of(make: Any) -> str:
+    try:
+        launch: Launch = make()
+    except Unsupported:
+        return ""
+    words = [word for each in launch.processes for word in (*each.argv, *each.env.values())]
+    return "\n".join([*words, *(file.text for file in launch.files if file.size_bytes is None)])
+
+
+def _tunnel_commands(**changes: str) -> str:
+    vxlan = traffic_of(encapsulation="vxlan")
+    job = _job("iperf3").model_copy(update={"traffic": vxlan})
+    tunnel: Tunnel = tunnel_of(job, client_address="10.1.1.1")
+    own = {name: changes.pop(name) for name in ("nic", "mark") if name in changes}
+    asked = tunnel.model_copy(update=changes)
+    try:
+        return device_commands(
+            asked,
+            local="10.2.1.1",
+            remote=asked.client_address,
+            inner=asked.inner_server_address,
+            nic=own.get("nic", "eth0"),
+            mtu=1500,
+            mark=own.get("mark", "broadside:s1/server"),
+        )
+    except TunnelFailed:
+        return ""
