@@ -156,4 +156,4 @@ class Claim(Message):
     running_at: UtcDatetime | None = None
     cookie: Text | None = None  # the engine's own id of the test, once known
     clock: ClockReading | None = None  # at arming
-    address: str | None = None  # whence its traffic comes, as it knows; None: not told
+    address: Address | None = None  # whence its traffic comes, as it knows; None: not told

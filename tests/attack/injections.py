@@ -66,7 +66,8 @@ KINDS: Final[Mapping[str, Kind]] = {
     field: kind
     for kind, fields in {
         Kind.REFUSED: """
-            Claim.agent_id Claim.job_id Control.run_id Distribution.name Distribution.unit
+            Claim.address Claim.agent_id Claim.job_id Control.run_id
+            Distribution.name Distribution.unit
             Endpoint.address Endpoint.agent_id EngineReport.engine EngineState.name Job.run_id
             JobReport.agent_id JobReport.job_id JobReport.run_id Measure.name Measure.unit
             Presence.address Presence.agent_id ServerTest.agent_id ServerTest.client_address
