@@ -65,7 +65,7 @@ def test_a_killed_client_is_named_and_never_passes(site: Site) -> None:
 
 
 def test_a_firewall_half_as_fast_fails_and_is_named(site: Site) -> None:
-    options = ["--pairs", "8", "--bursts", "1", "--seconds", "6", "--firewall-rate-ratio", "0.5"]
+    options = ["--pairs", "8", "--bursts", "1", "--seconds", "12", "--firewall-rate-ratio", "0.5"]
     summary, code = demo(site, *options)
     assert (summary["verdict"], code) == ("fail", 1)
     assert summary["limiter"] == "firewall"
