@@ -517,7 +517,9 @@ class Subscription:
             state = "Registered"
         else:
             state = "NotRegistered" if since is None else "Registering"
-        versions = self.published.versions(namespace)
+        # Azure has the versions of a namespace also where the types given have none.
+        used = {each.version for each in self.sent if each.kind.lower().startswith(namespace + "/")}
+        versions = self.published.versions(namespace) or sorted(used)
         kinds = {
             "/".join(named(each["id"])[1]) for each in self.store.values()
             if each["type"].lower().startswith(namespace + "/")
