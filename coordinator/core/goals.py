@@ -125,6 +125,7 @@ JUDGED_APART: Final[Mapping[str, str]] = {
     "layer": "the target's",
     "tolerance_ratio": "the target's",
     "residual_max_ratio": "the firewall's ledger against the fleet's",
+    "start_spread_max_s": "how far apart pairs may begin",
     "coverage_floor_ratio": "how much must have been seen for any verdict",
 }
 

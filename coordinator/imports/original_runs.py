@@ -96,6 +96,7 @@ def plan_table(table: OriginalTable, run_id: str, now: datetime) -> Plan:
         run_id=run_id,
         created_at=now,
         spec=spec,
+        clocks_promised=False,
         pairs=tuple(
             Pair(
                 index=index,

@@ -194,6 +194,7 @@ def plan_recordings(imported: Recordings, run_id: str, now: datetime) -> Plan:
         run_id=run_id,
         created_at=now,
         spec=spec,
+        clocks_promised=False,
         pairs=tuple(Pair(index=i, endpoint=endpoint(None)) for i in range(pairs_count)),
         bursts=bursts,
     )

@@ -630,7 +630,8 @@ def _at(epoch_s: float) -> datetime:
 
 
 def _plan(case: Case, fleet: _Fleet, limit: float) -> Plan:
-    each = float(fleet.rates.mean()) / case.streams / (1 - case.loss)
+    # No paced sender sends more than its pace: that is the most that any pair sends in a burst.
+    each = float(fleet.rates.mean(axis=2).max()) / case.streams / (1 - case.loss)
     paced = case.udp or case.limiter == "offered"
     traffic = Traffic(
         streams_count=case.streams,

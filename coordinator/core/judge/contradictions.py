@@ -80,7 +80,7 @@ def _words(each: Contradiction) -> str:
         case Rule.TOTALS:
             return f"tells {said} where the total that {side}'s engine gave is {bound}"
         case Rule.SENT_OVER_OFFERED:
-            return f"sent {said} when its pace offers {bound}"
+            return f"counts {said} at {side} when its pace offers {bound}"
         case Rule.OVER_NIC:
             return f"had {said} cross {side}'s NIC, whose cap lets {bound} through"
         case Rule.OVER_WINDOW:

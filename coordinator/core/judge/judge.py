@@ -20,6 +20,7 @@ from coordinator.core.judge.finding import Check, Finding, Verdict, order, worse
 from coordinator.core.judge.reconcile import UNSEEN_BY_BYTES, Reconciliation
 from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.judge.target import WHOLE_RATIO, hold_rate, hold_shape
+from coordinator.core.judge.timing import hold_clocks, hold_starts
 from coordinator.core.measure.aggregate import PairSummary
 from coordinator.core.measure.completeness import State
 from coordinator.core.measure.latency import Latency
@@ -30,16 +31,21 @@ UNANSWERED_RATIO: Final = 0.9  # of a pair's probes lost: what is left says noth
 
 
 def judge(
-    spec: RunSpec, burst: BurstSummary, *, between: float | None = None
+    spec: RunSpec,
+    burst: BurstSummary,
+    *,
+    between: float | None = None,
+    clocks_promised: bool = True,
 ) -> tuple[Verdict, tuple[Finding, ...]]:
     """Judge one burst; ``between`` is the scatter of its run's (see :mod:`.target`), in bit/s."""
     checks = (
-        _coverage(spec, burst),
+        _coverage(spec, burst, clocks_promised=clocks_promised),
         hold_rate(spec, burst, between),
         hold_shape(spec, burst),
         _limits(spec, burst),
         _residual(spec, burst),
         contradicted(burst.contradictions),
+        hold_starts(spec, burst),
     )
     findings = [finding for _, found in checks for finding in found]
     findings += _observations(spec, burst)
@@ -50,7 +56,7 @@ def judge(
     return verdict, order(findings)
 
 
-def _coverage(spec: RunSpec, burst: BurstSummary) -> Check:
+def _coverage(spec: RunSpec, burst: BurstSummary, *, clocks_promised: bool) -> Check:
     floor = spec.objective.coverage_floor_ratio
     seen = burst.completeness
     if seen.completeness_ratio < floor:
@@ -77,22 +83,7 @@ def _coverage(spec: RunSpec, burst: BurstSummary) -> Check:
                 next_step="check that the server agents run and can write their records",
             )
         ]
-    unsteady_s = 0 if burst.unsteady_clocks is None else burst.unsteady_clocks.measured_s
-    steady_ratio = (seen.measured_s - unsteady_s) / max(1, seen.planned_s)
-    if steady_ratio < floor:
-        return Verdict.INCONCLUSIVE, [
-            Finding(
-                id="clocks-unproven",
-                kind="verdict",
-                severity="problem",
-                weight=89,
-                sentence=f"{steady_ratio:.1%} of the planned pair-seconds were measured by clocks "
-                f"that stayed within the gate of {words.time(spec.clock_bound_max_s)}; a verdict "
-                f"needs {floor:.1%}, the rest cannot be placed in time",
-                next_step="mend the clocks that the findings below name, then run again",
-            )
-        ]
-    return Verdict.PASS, []
+    return hold_clocks(spec, burst, promised=clocks_promised)
 
 
 def _limits(spec: RunSpec, burst: BurstSummary) -> Check:

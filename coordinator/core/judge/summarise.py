@@ -72,7 +72,7 @@ def summarise_run(
         whole, held = _reconciled(spec, measured, ledger, neighbours, absent_spans)
     between = between_bursts([burst.summary for burst in measured])
     judged = [
-        _judged(spec, burst.summary, part, ledger, limits, between)
+        _judged(plan, burst.summary, part, ledger, limits, between)
         for burst, part in zip(measured, held, strict=True)
     ]
     absent = len(plan.bursts) - len(judged)
@@ -187,13 +187,14 @@ def _sku(spec: RunSpec) -> str | None:
 
 
 def _judged(
-    spec: RunSpec,
+    plan: Plan,
     burst: BurstSummary,
     held: Reconciliation | None,
     ledger: FirewallLedger | None,
     limits: Limits,
     between: float | None,
 ) -> BurstSummary:
+    spec = plan.spec
     limiter = find_limiter(
         spec.traffic,
         burst.flows,
@@ -214,7 +215,7 @@ def _judged(
             "limiter_details": limiter,
         }
     )
-    verdict, findings = judge(spec, judged, between=between)
+    verdict, findings = judge(spec, judged, between=between, clocks_promised=plan.clocks_promised)
     lived_through = outage_findings(
         burst.outages,
         late_count=burst.late_reports_count,

@@ -84,6 +84,9 @@ class BurstSummary(Message):
     measures: tuple[MeasureSummary, ...] = ()  # what the engine tells beside bytes, all pairs
     differences: tuple[Difference, ...] = ()  # what engines did otherwise than asked
     unsteady_clocks: UnsteadyClocks | None = None  # None: every clock held, as far as is known
+    clocks_read_ratio: float | None = None  # of measured pair-seconds: read before and after at
+    # both ends; None: nothing was measured
+    clocks_unread_s: int = 0  # measured pair-seconds without, of clocks not known to have moved
     contradictions: tuple[Contradiction, ...] = ()  # what cannot be true, source against source
     strays: tuple[Stray, ...] = ()  # others' tests on the run's endpoints meanwhile
     client_cpu: CpuCost | None = None  # None: not told

@@ -234,7 +234,7 @@ def picture_so_far(
     known_s = _known(burst, reach, elapsed_s)
     shorter = burst.model_copy(update={"duration_s": max(1, known_s - burst.omit_s)})
     measured = measure_burst(plan.spec, replace(evidence, burst=shorter), now)
-    one = plan.model_copy(update={"bursts": (burst,)})
+    one = plan.model_copy(update={"bursts": (burst,), "clocks_promised": False})
     judged = summarise_run(one, [measured], ledger, now).bursts[0] if known_s else measured.summary
     planned_s = burst.duration_s + burst.omit_s
     return picture(judged, measured.series, planned_s=planned_s, known_s=known_s, final=False)

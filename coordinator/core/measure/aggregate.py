@@ -34,7 +34,10 @@ def figure(value: float | None) -> float | None:
 
 
 class Window(Message):
-    """The seconds that the headline is over."""
+    """The seconds that the headline is over.
+
+    A measured pair's gap in them counts at the pair's mean over the seconds that are on record.
+    """
 
     start_at: UtcDatetime
     end_at: UtcDatetime
@@ -46,6 +49,7 @@ class Window(Message):
     slowest_noise_bits_per_second: float | None = None  # standard deviation of such a mean
     slowest_from_s: int | None = None  # where it begins, s into the window
     slowest_s: int | None = None  # how long that is; None: the window is too short for parts
+    covered_ratio: float = 1.0  # of the measured pairs' seconds in it, that are on record
     short: bool  # under the 300 s that RFC 9411 recommends
 
 
@@ -192,7 +196,11 @@ def aggregate(
         # Without seconds a late pair's part of a window is not known, only its mean over its own
         # time: the window is what late ones share too.
         common = common_window(aligned, seen, burst) or common
-    fleet = np.sum([flow.received_bytes.sum(axis=0) for flow in aligned.flows], axis=0)
+    filled = [
+        flow.received_bytes if common is None else _filled(flow, measured, slice(*common))
+        for flow in aligned.flows
+    ]
+    fleet = np.sum([cells.sum(axis=0) for cells in filled], axis=0)
     span: slice | None = None
     window = None
     if common is not None:
@@ -206,6 +214,7 @@ def aggregate(
             window_s=span.stop - span.start,
             common_s=common[1] - common[0],
             ramp_s=cut,
+            covered_ratio=figure(_covered(aligned, measured or seen, span)) or 0.0,
             short=span.stop - span.start < SUSTAIN_S,
             ramp_bits_per_second=(
                 figure(float(fleet[common[0] : span.start].mean()) * 8) if cut else None
@@ -217,15 +226,18 @@ def aggregate(
         )
     bounds = np.nan_to_num(aligned.clock_bound_s[measured or seen], nan=clock_bound_max_s)
     bound_s = float(bounds.mean()) if len(bounds) else clock_bound_max_s
-    flows = tuple(_flow(flow, aligned, grades, headers, span, bound_s) for flow in aligned.flows)
-    pairs = _pairs(aligned, grades, headers, span)
+    flows = tuple(
+        _flow(flow, cells, aligned, grades, headers, span, bound_s)
+        for flow, cells in zip(aligned.flows, filled, strict=True)
+    )
+    pairs = _pairs(aligned, filled, grades, headers, span)
     return Aggregate(
         window=window,
         flows=flows,
         pairs=pairs,
         client=_hosts(aligned.client, [pair.client_nic_ratio for pair in pairs], span),
         server=_hosts(aligned.server, [pair.server_nic_ratio for pair in pairs], span),
-        cliff=None if span is None else _cliff(aligned, measured, span),
+        cliff=None if span is None else _cliff(aligned, filled, measured, span),
         series=_series(burst, aligned, span),
         worst_bits_per_second=_worst(burst, aligned, late_after_s),
         peak_pair_bits_per_second=figure(
@@ -238,8 +250,46 @@ def _at(epoch_s: float) -> datetime:
     return datetime.fromtimestamp(epoch_s, UTC)
 
 
+def _filled(flow: FlowSeconds, measured: Sequence[int], common: slice) -> Floats:
+    """Received bytes with the measured pairs' gaps at each pair's mean over its other seconds.
+
+    What a pair carried in a gap is unknown, and zero is the one value that it surely is not: the
+    pair ran. Bytes on record stay as they are, in the ledger's series too; see ``_worst`` for what
+    a verdict needs where seconds are missing.
+    """
+    cover = flow.coverage[:, common]
+    gaps = [row for row in measured if cover[row].min(initial=1.0) < CELL_FULL_RATIO]
+    if not gaps:
+        return flow.received_bytes
+    filled = flow.received_bytes.copy()
+    for row in gaps:
+        seen = cover[row].astype(np.float64)
+        cells = filled[row, common]
+        mean = cells.sum() / seen.sum() if seen.sum() else 0.0
+        filled[row, common] = cells + mean * np.where(seen < CELL_FULL_RATIO, 1 - seen, 0.0)
+    return filled
+
+
+def _covered(aligned: Aligned, rows: Sequence[int], span: slice) -> float:
+    """Share of the pairs' seconds of a window that records cover."""
+    cover = [flow.coverage[list(rows), span].mean(dtype=np.float64) for flow in aligned.flows]
+    return min(1.0, float(np.min(cover))) if rows else 0.0
+
+
+def _sent(flow: FlowSeconds, span: slice, on_time: NDArray[np.bool_]) -> float | None:
+    """Bytes sent in the window; a measured pair's unknown seconds count at its mean, as above."""
+    cells = flow.sent_bytes[:, span]
+    known = (~np.isnan(cells)).sum(axis=1)
+    if not known.any():
+        return None
+    sums = np.nansum(cells, axis=1, dtype=np.float64)
+    whole = np.where(on_time & (known > 0), cells.shape[1] / np.maximum(known, 1), 1.0)
+    return float((sums * whole).sum())
+
+
 def _flow(
     flow: FlowSeconds,
+    filled: Floats,
     aligned: Aligned,
     grades: Sequence[PairGrade],
     headers: Headers,
@@ -249,7 +299,7 @@ def _flow(
     if span is None:
         return FlowSummary(flow=flow.flow)
     length_s = span.stop - span.start
-    bytes_in = flow.received_bytes[:, span]
+    bytes_in = filled[:, span]
     bits = bytes_in.sum(axis=0) * 8
     received = float(bits.mean())
     moving = bytes_in[:, : 0 if flow.means_only else None]  # what says how the load moved
@@ -260,7 +310,8 @@ def _flow(
     rates = pair_bits[on_time if on_time.any() else flow.coverage[:, span].any(axis=1)]
     late = np.array([grade.state is State.LATE for grade in grades])
     sent_bytes = _known_sum(flow.sent_bytes[:, span])
-    sent = None if sent_bytes is None else sent_bytes * 8 / length_s
+    sent_whole = _sent(flow, span, on_time)
+    sent = None if sent_whole is None else sent_whole * 8 / length_s
     segments = None if sent_bytes is None else sent_bytes / headers.mss_bytes
     retransmits = _known_sum(flow.retransmits_count[:, span])
     rtt = flow.rtt_s[:, span]
@@ -429,9 +480,13 @@ def _column_means(cells: Singles) -> Floats:
 
 
 def _pairs(
-    aligned: Aligned, grades: Sequence[PairGrade], headers: Headers, span: slice | None
+    aligned: Aligned,
+    filled: Sequence[Floats],
+    grades: Sequence[PairGrade],
+    headers: Headers,
+    span: slice | None,
 ) -> tuple[PairSummary, ...]:
-    figures = {} if span is None else _pair_figures(aligned, headers, span)
+    figures = {} if span is None else _pair_figures(aligned, filled, headers, span)
     summaries = []
     for row, (pair, grade) in enumerate(zip(aligned.pairs, grades, strict=True)):
         test, claim, report = pair.server_test, pair.claim, pair.report
@@ -456,7 +511,9 @@ def _pairs(
     return tuple(summaries)
 
 
-def _pair_figures(aligned: Aligned, headers: Headers, span: slice) -> dict[str, Floats]:
+def _pair_figures(
+    aligned: Aligned, filled: Sequence[Floats], headers: Headers, span: slice
+) -> dict[str, Floats]:
     """Figures of every pair over the window, by their name in :class:`PairSummary`.
 
     A host's egress is what its counter says, or what its payload comes to in frames where that is
@@ -465,7 +522,7 @@ def _pair_figures(aligned: Aligned, headers: Headers, span: slice) -> dict[str, 
     length_s = span.stop - span.start
     unknown = np.full(len(aligned.pairs), np.nan)
     seen = np.any([flow.coverage[:, span].any(axis=1) for flow in aligned.flows], axis=0)
-    per_second = np.sum([flow.received_bytes[:, span] for flow in aligned.flows], axis=0)
+    per_second = np.sum([cells[:, span] for cells in filled], axis=0)
     received = np.where(seen, per_second.sum(axis=1) * 8 / length_s, np.nan)
     total = float(np.nansum(received))
     cov = unknown.copy()
@@ -539,12 +596,12 @@ def _hosts(
     )
 
 
-def _cliff(aligned: Aligned, measured: Sequence[int], span: slice) -> CliffSummary | None:
+def _cliff(
+    aligned: Aligned, filled: Sequence[Floats], measured: Sequence[int], span: slice
+) -> CliffSummary | None:
     """A fall of the pairs that ran to the end: one that left cannot make it."""
     rows = list(measured)
-    found = cliff(
-        np.sum([flow.received_bytes[rows, span].sum(axis=0) for flow in aligned.flows], axis=0)
-    )
+    found = cliff(np.sum([cells[rows, span].sum(axis=0) for cells in filled], axis=0))
     if found is None:
         return None
     return CliffSummary(

@@ -24,8 +24,9 @@ from coordinator.core.measure.evidence import (
     track_columns,
 )
 from coordinator.core.measure.headers import Headers
+from coordinator.core.measure.unsteady_clocks import clock_troubles
 from exchange.engines import find
-from exchange.messages import EngineReport, Flow, Message, Side, Traffic, pair_name
+from exchange.messages import EngineReport, Flow, Message, Pacing, Side, Traffic, pair_name
 
 # What is no contradiction yet. Each is far above what the sources do of themselves, and what slips
 # under it moves a pair's figure by no more than itself.
@@ -76,11 +77,15 @@ class Contradiction(Message):
 
 
 def cross_examine(
-    traffic: Traffic, aligned: Aligned, headers: Headers
+    traffic: Traffic, aligned: Aligned, headers: Headers, clock_bound_max_s: float
 ) -> tuple[Contradiction, ...]:
     """Everything in a burst that cannot be true. ``traffic`` is as it was sent: scaled."""
     pairs = [_Pair.of(pair, traffic) for pair in aligned.pairs]
     found = [each for pair in pairs for each in _of_pair(pair, headers)]
+    for pair in pairs:
+        # A clock that moved meanwhile is held against the coverage floor already.
+        if not any(clock_troubles(pair.evidence, clock_bound_max_s)):
+            found += _stamps(pair)
     for flow in traffic.direction.flows:
         found += _of_fleet(pairs, flow)
     return tuple(found)
@@ -157,10 +162,9 @@ def _of_pair(pair: _Pair, headers: Headers) -> Iterator[Contradiction]:
         if received is not None:
             yield from _caps(pair, flow, received, headers)
             yield from _counters(pair, flow, received)
+        yield from _offered(pair, flow, received, sent)
         if sent is not None:
-            yield from _offered(pair, flow, sent)
             yield from _window(pair, flow, sent, received)
-    yield from _stamps(pair)
 
 
 def _bytes(track: TrackColumns) -> float:
@@ -236,22 +240,32 @@ def _other(side: Side) -> Side:
     return Side.CLIENT if side is Side.SERVER else Side.SERVER
 
 
-def _offered(pair: _Pair, flow: Flow, sent: TrackColumns) -> Iterator[Contradiction]:
+def _offered(
+    pair: _Pair, flow: Flow, received: TrackColumns | None, sent: TrackColumns | None
+) -> Iterator[Contradiction]:
+    """What came fits into the pace; what was written too, unless the kernel paces: then as much as
+    the sockets' buffers hold was written and not sent."""
     engine = find(pair.traffic.engine)
     if engine is None or not engine.paces_exactly:
         return
     each = engine.offered_bits_per_second(pair.traffic)
     if each is None:
         return
-    offered = each / len(pair.traffic.direction.flows) / 8 * _span_s(sent)
-    if _bytes(sent) > offered * (1 + OFFERED_RATIO) + pair.blocks_bytes:
-        yield Contradiction(
-            rule=Rule.SENT_OVER_OFFERED,
-            pair=pair.name,
-            flow=flow,
-            said=_bytes(sent),
-            bound=offered,
-        )
+    written = sent if pair.traffic.pacing is Pacing.ENGINE else None
+    for track in (received, written):
+        if track is None:
+            continue
+        offered = each / len(pair.traffic.direction.flows) / 8 * _span_s(track)
+        if _bytes(track) > offered * (1 + OFFERED_RATIO) + pair.blocks_bytes:
+            yield Contradiction(
+                rule=Rule.SENT_OVER_OFFERED,
+                pair=pair.name,
+                flow=flow,
+                side=track.side,
+                said=_bytes(track),
+                bound=offered,
+            )
+            return
 
 
 def _caps(

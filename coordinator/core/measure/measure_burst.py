@@ -39,7 +39,12 @@ from coordinator.core.measure.outages import (
     outages,
 )
 from coordinator.core.measure.series import BurstSeries
-from coordinator.core.measure.unsteady_clocks import find_unsteady
+from coordinator.core.measure.unsteady_clocks import (
+    clock_troubles,
+    find_unsteady,
+    read_ratio,
+    unread_s,
+)
 from coordinator.core.plan.endurance import silent_controls_count
 from coordinator.core.plan.spec import RunSpec
 from exchange.engines import scaled
@@ -81,7 +86,13 @@ def measure_burst(
     latency, by_pair = find_latency(
         burst, {pair.pair_index: pair.probes for pair in aligned.pairs if pair.probes is not None}
     )
-    spread, largest, p99 = _start_errors(grades if evidence.start_known else ())
+    # Of a clock that moved meanwhile nobody knows how far off it was at the start.
+    held = [
+        grade
+        for pair, grade in zip(aligned.pairs, grades, strict=True)
+        if not any(clock_troubles(pair, spec.clock_bound_max_s))
+    ]
+    spread, largest, p99 = _start_errors(held if evidence.start_known else ())
     bounds = aligned.clock_bound_s[~np.isnan(aligned.clock_bound_s)]
     received = _sum([flow.received_bits_per_second for flow in figures.flows])
     summary = BurstSummary(
@@ -133,9 +144,13 @@ def measure_burst(
         differences=find_differences(
             scaled(spec.traffic, spec.scale), evidence.burst.duration_s, aligned
         ),
-        contradictions=cross_examine(scaled(spec.traffic, spec.scale), aligned, overhead),
+        contradictions=cross_examine(
+            scaled(spec.traffic, spec.scale), aligned, overhead, spec.clock_bound_max_s
+        ),
         strays=evidence.strays,
         unsteady_clocks=find_unsteady(aligned, grades, spec.clock_bound_max_s),
+        clocks_read_ratio=figure(read_ratio(aligned, grades)),
+        clocks_unread_s=unread_s(aligned, grades, spec.clock_bound_max_s),
         client_cpu=cpu_cost(aligned, Side.CLIENT),
         server_cpu=cpu_cost(aligned, Side.SERVER),
         latency=latency,

@@ -40,6 +40,41 @@ def find_unsteady(
     )
 
 
+def read_ratio(aligned: Aligned, grades: Sequence[PairGrade]) -> float | None:
+    """Of the measured pair-seconds, those of pairs whose every clock was read, before and after."""
+    measured_s = sum(grade.completeness.measured_s for grade in grades)
+    read_s = sum(
+        grade.completeness.measured_s
+        for pair, grade in zip(aligned.pairs, grades, strict=True)
+        if _is_read(pair)
+    )
+    return read_s / measured_s if measured_s else None
+
+
+def unread_s(aligned: Aligned, grades: Sequence[PairGrade], bound_max_s: float) -> int:
+    """Measured pair-seconds whose clocks nobody read, of pairs of which no trouble is known."""
+    return sum(
+        grade.completeness.measured_s
+        for pair, grade in zip(aligned.pairs, grades, strict=True)
+        if not _is_read(pair) and not any(clock_troubles(pair, bound_max_s))
+    )
+
+
+def _is_read(pair: PairEvidence) -> bool:
+    """Whether both ends said before and after how far off they were; a dead end did not."""
+    report, test = pair.report, pair.server_test
+    if report is None or test is None:
+        return False
+    before = report.clock_before or (pair.claim.clock if pair.claim is not None else None)
+    return all(
+        reading is not None
+        and reading.synchronised
+        and reading.offset_s is not None
+        and reading.bound_s is not None
+        for reading in (before, report.clock_after, test.clock_before, test.clock_after)
+    )
+
+
 def clock_troubles(pair: PairEvidence, bound_max_s: float) -> Iterator[str]:
     """What the clocks of a pair's two ends did during the burst."""
     for name, end in (("client", pair.report), ("server", pair.server_test)):

@@ -51,6 +51,7 @@ class Objective(Message):
     probe_p99_max_s: Annotated[float, Field(gt=0)] | None = None  # of all pairs' probes
     probe_loss_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
     residual_max_ratio: Annotated[float, Field(gt=0, le=1)] = 0.05  # fleet against firewall
+    start_spread_max_s: Annotated[float, Field(gt=0, le=60)] = 0.1  # between the pairs' first bytes
 
 
 class RunSpec(Message):

@@ -1,0 +1,79 @@
+"""Whether a burst's seconds can be placed in time: clocks that were read and held, one start."""
+
+from typing import Final
+
+from coordinator.core import words
+from coordinator.core.judge.finding import Check, Finding, Verdict
+from coordinator.core.judge.summary import BurstSummary
+from coordinator.core.plan.spec import RunSpec
+
+NAMED_COUNT: Final = 3
+
+
+def hold_clocks(spec: RunSpec, burst: BurstSummary, *, promised: bool) -> Check:
+    """Enough of the planned pair-seconds were measured by clocks that are known to have held.
+
+    ``promised``: a clock that nobody read did not hold. A reading taken away then moves seconds
+    from held, or from moved, to unread: never towards a pass.
+    """
+    floor = spec.objective.coverage_floor_ratio
+    seen = burst.completeness
+    unsteady_s = 0 if burst.unsteady_clocks is None else burst.unsteady_clocks.measured_s
+    unread_s = burst.clocks_unread_s if promised else 0
+    planned_s = max(1, seen.planned_s)
+    steady_ratio = (seen.measured_s - unsteady_s) / planned_s
+    held_ratio = (seen.measured_s - unsteady_s - unread_s) / planned_s
+    if held_ratio >= floor:
+        return Verdict.PASS, []
+    if steady_ratio < floor:
+        what = (
+            f"{steady_ratio:.1%} of the planned pair-seconds were measured by clocks that stayed "
+            f"within the gate of {words.time(spec.clock_bound_max_s)}"
+        )
+    else:
+        what = (
+            f"{held_ratio:.1%} of the planned pair-seconds were measured by clocks that were read "
+            f"before and after the burst and held; {unread_s} pair-seconds lack a reading"
+        )
+    return Verdict.INCONCLUSIVE, [
+        Finding(
+            id="clocks-unproven" if steady_ratio < floor else "clocks-unread",
+            kind="verdict",
+            severity="problem",
+            weight=89,
+            sentence=f"{what}; a verdict needs {floor:.1%}, the rest cannot be placed in time",
+            next_step="mend the clocks that the findings below name, then run again"
+            if steady_ratio < floor
+            else "see that every agent can ask chronyd or the kernel for its clock, and that its "
+            "records reach the table, then run again",
+        )
+    ]
+
+
+def hold_starts(spec: RunSpec, burst: BurstSummary) -> Check:
+    """Pairs that start apart share fewer seconds; too far apart it is no burst."""
+    spread_s, most_s = burst.start_spread_s, spec.objective.start_spread_max_s
+    if spread_s is None or spread_s <= most_s:
+        return Verdict.PASS, []
+    apart = spread_s > spec.clock_bound_max_s
+    late = sorted(
+        (pair for pair in burst.pairs if pair.pair not in burst.late_pairs and pair.start_error_s),
+        key=lambda pair: -(pair.start_error_s or 0.0),
+    )[:NAMED_COUNT]
+    named = ", ".join(
+        f"{pair.pair} ({words.time(pair.start_error_s)} after the instant)" for pair in late
+    )
+    common_s = 0 if burst.window is None else burst.window.common_s
+    return Verdict.INCONCLUSIVE if apart else Verdict.PASS, [
+        Finding(
+            id="start-spread",
+            kind="verdict" if apart else "context",
+            severity="problem" if apart else "warning",
+            weight=87 if apart else 58,
+            sentence=f"pairs began {words.time(spread_s)} apart, more than the "
+            f"{words.time(most_s)} that is allowed, and share {common_s} of {burst.duration_s} s; "
+            f"the latest: {named}",
+            next_step="give busy hosts fewer streams or more cores, see that the start gate is "
+            "built (`broadside-agent check`), or allow more (objective.start_spread_max_s)",
+        )
+    ]

@@ -1,0 +1,105 @@
+"""A burst whose seconds cannot be placed in time is no pass: clocks unread, starts apart."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from coordinator.core.judge.finding import Verdict
+from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.judge.summary import RunSummary
+from coordinator.core.measure.evidence import PairEvidence
+from coordinator.core.measure.measure_burst import measure_burst
+from exchange.messages import JobReport, ServerTest
+from tests.synthetic import START, Fleet, Plant, clock, fleet
+
+Change = Callable[[PairEvidence], PairEvidence]
+PLANT = Plant(pairs=30, bursts=1, burst_s=30, firewall_bits_per_second=None, ledger=False)
+MADE = fleet(PLANT, target_bits_per_second=100e9)
+
+
+def _unread(*names: str) -> Change:
+    """Without the named readings, at both ends."""
+
+    def change(pair: PairEvidence) -> PairEvidence:
+        report, test = pair.report, pair.server_test
+        assert isinstance(report, JobReport)
+        assert isinstance(test, ServerTest)
+        claim = pair.claim
+        if claim is not None and "clock_before" in names:
+            claim = claim.model_copy(update={"clock": None})
+        gone = dict.fromkeys(names)
+        return replace(
+            pair,
+            claim=claim,
+            report=report.model_copy(update=gone),
+            server_test=test.model_copy(update=gone),
+        )
+
+    return change
+
+
+def _judged(change: Change, count: int, *, made: Fleet = MADE, promised: bool = True) -> RunSummary:
+    plan = made.plan.model_copy(update={"clocks_promised": promised})
+    evidence = replace(
+        made.evidence[0],
+        pairs=tuple(
+            change(pair) if pair.pair_index < count else pair for pair in made.evidence[0].pairs
+        ),
+    )
+    return summarise_run(plan, [measure_burst(plan.spec, evidence, made.now)], None, made.now)
+
+
+@pytest.mark.parametrize(
+    "names", [("clock_after",), ("clock_before",), ("clock_before", "clock_after")]
+)
+def test_a_fleet_that_read_no_clock_is_no_pass(names: tuple[str, ...]) -> None:
+    said = _judged(_unread(*names), 30)
+    assert said.verdict is Verdict.INCONCLUSIVE
+    assert "clocks-unread" in {finding.id for finding in said.findings}
+    assert said.bursts[0].clocks_read_ratio == 0
+
+
+def test_one_agent_that_lost_a_reading_costs_no_verdict_and_is_counted() -> None:
+    said = _judged(_unread("clock_after"), 1)
+    assert said.verdict is Verdict.PASS
+    assert said.bursts[0].clocks_read_ratio == pytest.approx(29 / 30)
+
+
+def test_an_import_promises_no_clocks() -> None:
+    assert _judged(_unread("clock_before", "clock_after"), 30, promised=False).verdict is (
+        Verdict.PASS
+    )
+
+
+def test_unread_and_moved_clocks_share_one_floor() -> None:
+    """Two of thirty moved are too many; taking away what one of them said saves nothing."""
+
+    def moved(pair: PairEvidence) -> PairEvidence:
+        assert pair.report is not None
+        after = pair.report.model_copy(update={"clock_after": clock(0.3, 0.301, START)})
+        return replace(pair, report=after)
+
+    assert _judged(moved, 2).verdict is Verdict.INCONCLUSIVE
+
+    def half(pair: PairEvidence) -> PairEvidence:
+        return _unread("clock_after")(pair) if pair.pair_index == 0 else moved(pair)
+
+    assert _judged(half, 2).verdict is Verdict.INCONCLUSIVE
+
+
+def test_starts_apart_are_no_pass_and_the_latest_are_named() -> None:
+    spread = fleet(replace(PLANT, start_spread_s=0.6), target_bits_per_second=100e9)
+    said = _judged(lambda pair: pair, 0, made=spread)
+    found = next(finding for finding in said.findings if finding.id == "start-spread")
+    assert said.verdict is Verdict.INCONCLUSIVE
+    latest = max(said.bursts[0].pairs, key=lambda pair: pair.start_error_s or 0.0)
+    assert latest.pair in found.sentence
+
+
+def test_a_spread_that_was_allowed_passes() -> None:
+    spread = fleet(replace(PLANT, start_spread_s=0.6), target_bits_per_second=100e9)
+    objective = spread.plan.spec.objective.model_copy(update={"start_spread_max_s": 0.7})
+    spec = spread.plan.spec.model_copy(update={"objective": objective})
+    allowed = replace(spread, plan=spread.plan.model_copy(update={"spec": spec}))
+    assert _judged(lambda pair: pair, 0, made=allowed).verdict is Verdict.PASS

@@ -1,0 +1,186 @@
+"""Sources that cannot all be true are found, whoever said it; sources that can are left alone."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from coordinator.core.judge.finding import Verdict
+from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.judge.summary import RunSummary
+from coordinator.core.measure.cross_examination import Rule
+from coordinator.core.measure.evidence import (
+    HostColumns,
+    PairEvidence,
+    TrackColumns,
+    disjoint_track,
+    track_columns,
+)
+from coordinator.core.measure.measure_burst import measure_burst
+from exchange.messages import Side, Traffic
+from tests.synthetic import Plant, fleet
+
+PLANT = Plant(pairs=6, bursts=1, burst_s=30, firewall_bits_per_second=None, ledger=False)
+MADE = fleet(PLANT, target_bits_per_second=20e9)
+
+Change = Callable[[PairEvidence], PairEvidence]
+
+
+def _judged(change: Change, *, pairs: tuple[int, ...] = (2,), **traffic: object) -> RunSummary:
+    """The verdict where some pairs' evidence was changed, of a fleet that passes by far."""
+    plan = MADE.plan
+    if traffic:
+        asked = Traffic.model_validate(plan.spec.traffic.model_dump() | traffic)
+        plan = plan.model_copy(update={"spec": plan.spec.model_copy(update={"traffic": asked})})
+    evidence = MADE.evidence[0]
+    changed = replace(
+        evidence,
+        pairs=tuple(change(pair) if pair.pair_index in pairs else pair for pair in evidence.pairs),
+    )
+    return summarise_run(plan, [measure_burst(plan.spec, changed, MADE.now)], None, MADE.now)
+
+
+def _rules(said: RunSummary) -> set[Rule]:
+    return {each.rule for burst in said.bursts for each in burst.contradictions}
+
+
+def _at(side: Side, change: Callable[[TrackColumns], TrackColumns]) -> Change:
+    """Rewrites one end's seconds, as they come from the table."""
+
+    def rewrite(pair: PairEvidence) -> PairEvidence:
+        name = "server_tracks" if side is Side.SERVER else "client_tracks"
+        told = getattr(pair, name)
+        tracks = tuple(disjoint_track(change(track_columns(track))) for track in told)
+        return replace(pair, **{name: tracks})  # type: ignore[arg-type]
+
+    return rewrite
+
+
+def _times(factor: float) -> Callable[[TrackColumns], TrackColumns]:
+    return lambda track: replace(track, transferred_bytes=track.transferred_bytes * factor)
+
+
+def _row(index: int, value: float) -> Callable[[TrackColumns], TrackColumns]:
+    def change(track: TrackColumns) -> TrackColumns:
+        amounts = track.transferred_bytes.copy()
+        amounts[index] = value
+        return replace(track, transferred_bytes=amounts)
+
+    return change
+
+
+def test_a_true_fleet_contradicts_nothing() -> None:
+    said = _judged(lambda pair: pair)
+    assert said.verdict is Verdict.PASS
+    assert _rules(said) == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        pytest.param(_at(Side.SERVER, _times(1.05)), Rule.RECEIVED_OVER_SENT, id="5 % more"),
+        pytest.param(_at(Side.SERVER, _row(9, 1e15)), Rule.RECEIVED_OVER_SENT, id="huge"),
+        pytest.param(_at(Side.SERVER, _row(9, -5.0)), Rule.ROWS, id="negative"),
+        pytest.param(_at(Side.CLIENT, _row(9, np.nan)), Rule.ROWS, id="no number"),
+        pytest.param(_at(Side.SERVER, _row(9, np.inf)), Rule.ROWS, id="infinite"),
+        pytest.param(
+            _at(Side.SERVER, lambda t: replace(t, start_s=t.end_s.copy(), end_s=t.start_s.copy())),
+            Rule.ROWS,
+            id="reversed",
+        ),
+        pytest.param(
+            _at(Side.SERVER, lambda t: replace(t, end_s=t.end_s + 0.5)), Rule.ROWS, id="over"
+        ),
+        pytest.param(
+            _at(Side.CLIENT, lambda t: replace(t, first_data_at_s=t.first_data_at_s - 3)),
+            Rule.STAMPS,
+            id="moved",
+        ),
+        pytest.param(
+            lambda pair: replace(pair, client_nic_bits_per_second=3e9), Rule.OVER_NIC, id="cap"
+        ),
+        pytest.param(
+            _at(Side.CLIENT, lambda t: replace(t, cwnd_bytes=t.cwnd_bytes / np.float32(100))),
+            Rule.OVER_WINDOW,
+            id="window",
+        ),
+    ],
+)
+def test_what_cannot_be_true_is_named_and_no_pass(change: Change, rule: Rule) -> None:
+    said = _judged(change)
+    assert rule in _rules(said)
+    assert said.verdict is Verdict.INCONCLUSIVE
+    found = next(f for f in said.findings if f.id == f"contradiction-{rule}")
+    assert "pair-003" in found.sentence
+
+
+def test_a_nic_that_counted_less_than_arrived_contradicts() -> None:
+    def half(pair: PairEvidence) -> PairEvidence:
+        host = pair.server_host
+        assert isinstance(host, HostColumns)
+        return replace(pair, server_host=replace(host, nic_rx_bytes=host.nic_rx_bytes / 2))
+
+    assert _rules(_judged(half)) == {Rule.HOST_COUNTERS}
+
+
+def test_the_wrong_interfaces_counter_says_nothing() -> None:
+    def idle(pair: PairEvidence) -> PairEvidence:
+        host = pair.server_host
+        assert isinstance(host, HostColumns)
+        return replace(pair, server_host=replace(host, nic_rx_bytes=host.nic_rx_bytes * 1e-4))
+
+    assert _rules(_judged(idle)) == set()
+
+
+def test_more_than_the_pace_offers_contradicts() -> None:
+    """6 Gbit/s a pair on 8 streams of 0.5 Gbit/s each."""
+    said = _judged(lambda pair: pair, streams_count=8, stream_bits_per_second=500_000_000)
+    assert Rule.SENT_OVER_OFFERED in _rules(said)
+
+
+def test_an_end_total_that_its_seconds_exceed_contradicts() -> None:
+    def fewer(pair: PairEvidence) -> PairEvidence:
+        report = pair.report
+        assert report is not None
+        assert report.engine is not None
+        totals = tuple(
+            total.model_copy(update={"received_bytes": (total.received_bytes or 0) // 2})
+            for total in report.engine.totals
+        )
+        engine = report.engine.model_copy(update={"totals": totals})
+        return replace(pair, report=report.model_copy(update={"engine": engine}))
+
+    assert _rules(_judged(fewer)) == {Rule.TOTALS}
+
+
+def test_little_of_every_pair_is_much_of_the_fleet() -> None:
+    """Each pair is within its own tolerance; their sum is not."""
+    said = _judged(_at(Side.SERVER, _times(1.008)), pairs=tuple(range(6)))
+    assert _rules(said) == {Rule.RECEIVED_OVER_SENT}
+    assert {each.pair for burst in said.bursts for each in burst.contradictions} == {None}
+    assert said.verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_sender_that_lost_its_last_seconds_bounds_nothing() -> None:
+    def cut(pair: PairEvidence) -> PairEvidence:
+        short = _at(Side.CLIENT, lambda track: track.rows(slice(20)))(pair)
+        return replace(short, report=None)
+
+    assert _rules(_judged(cut)) == set()
+
+
+def test_rows_that_were_stored_twice_are_no_contradiction() -> None:
+    twice = _at(Side.SERVER, lambda track: track.rows(np.repeat(np.arange(len(track)), 2)))
+    said = _judged(twice)
+    assert _rules(said) == set()
+    assert said.verdict is Verdict.PASS
+
+
+def test_a_block_a_stream_more_at_the_end_is_how_iperf3_counts() -> None:
+    blocks = 131_072 * PLANT.streams
+    one_more = _at(
+        Side.SERVER,
+        lambda track: _row(-1, float(track.transferred_bytes[-1]) + blocks - 1)(track),
+    )
+    assert _rules(_judged(one_more)) == set()

@@ -1,0 +1,71 @@
+"""Seconds that are missing from the record are no zeros in any figure, and no bytes either."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from coordinator.core.measure.evidence import PairEvidence, TrackColumns
+from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
+from tests.synthetic import Plant, fleet
+
+MADE = fleet(
+    Plant(pairs=30, bursts=1, burst_s=120, firewall_bits_per_second=None, ledger=False),
+    target_bits_per_second=100e9,
+)
+
+
+def _without(pair: PairEvidence, at: slice) -> PairEvidence:
+    def kept(track: object) -> TrackColumns:
+        assert isinstance(track, TrackColumns)
+        return track.rows(np.delete(np.arange(len(track)), at))
+
+    return replace(
+        pair,
+        client_tracks=tuple(kept(track) for track in pair.client_tracks),
+        server_tracks=tuple(kept(track) for track in pair.server_tracks),
+    )
+
+
+def _measured(gap: slice, count: int) -> MeasuredBurst:
+    evidence = MADE.evidence[0]
+    pairs = tuple(
+        _without(pair, gap) if pair.pair_index < count else pair for pair in evidence.pairs
+    )
+    return measure_burst(MADE.plan.spec, replace(evidence, pairs=pairs), MADE.now)
+
+
+@pytest.mark.parametrize("gap", [slice(50, 60), slice(3, 13), slice(100, 110)])
+def test_gaps_lower_no_rate_and_are_stated(gap: slice) -> None:
+    whole, part = _measured(slice(0), 0), _measured(gap, 6)
+    figures, fewer = whole.summary, part.summary
+    assert fewer.fleet_received_bits_per_second == pytest.approx(
+        figures.fleet_received_bits_per_second, rel=2e-3
+    )
+    assert fewer.fleet_sent_bits_per_second == pytest.approx(
+        figures.fleet_sent_bits_per_second, rel=2e-3
+    )
+    for lost, kept in zip(fewer.pairs[:6], figures.pairs[:6], strict=True):
+        assert lost.received_bits_per_second == pytest.approx(
+            kept.received_bits_per_second, rel=0.01
+        )
+    assert fewer.cliff is None
+    assert figures.window is not None
+    assert fewer.window is not None
+    assert figures.window.covered_ratio == pytest.approx(1.0, abs=1e-3)
+    assert fewer.window.covered_ratio == pytest.approx(1 - 6 * 10 / (30 * 119), abs=1e-3)
+    assert not fewer.window.ramp_s
+    assert not fewer.contradictions
+
+
+def test_bytes_that_are_not_on_record_are_in_no_ledger() -> None:
+    whole, part = _measured(slice(0), 0), _measured(slice(50, 60), 6)
+    gone = sum(
+        float(track.transferred_bytes[50:60].sum())
+        for pair in MADE.evidence[0].pairs
+        if pair.pair_index < 6
+        for track in pair.server_tracks
+        if isinstance(track, TrackColumns)
+    )
+    left = whole.series.received_bytes.sum() - part.series.received_bytes.sum()
+    assert left == pytest.approx(gone, rel=1e-6)
