@@ -34,6 +34,11 @@ class TroubleLog:
         """Something that takes no time, such as a duplicate that was dropped."""
         self._add(kind, is_over=True)
 
+    def spanned(self, kind: TroubleKind, from_at: datetime, to_at: datetime) -> None:
+        """Something that is over, of a span that the caller knows better than our clock."""
+        self._spells.append(Trouble(kind=kind, from_at=from_at, to_at=to_at, count=1))
+        del self._spells[:-TROUBLES_MAX_COUNT]
+
     def went_well(self, kind: TroubleKind) -> None:
         at = self._find(kind)
         if at is not None and self._spells[at].to_at is None:

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import math
 import re
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -96,7 +97,13 @@ class Coordinator:
         self._closing = Closing(
             self._records, self._states, self._settling, fabric.troubles, self.read_plan, now
         )
-        self._leases = Leases(self._records, now)
+        self._leases = Leases(
+            self._records,
+            now,
+            fabric.troubles,
+            # A given clock is one that its giver steps: elapsed time is then what it shows.
+            monotonic_s=time.monotonic if now is utc_now else lambda: now().timestamp(),
+        )
         self._dispatch = Dispatch(self._queue, self._records, now)
         self._reservations = Reservations(fabric.private, now)
         self._replacements = Replacements(

@@ -2,10 +2,15 @@
 
 Agents stop when the lease lapses. So renewing it may not wait for a burst of a thousand pairs to be
 measured, or for forty-eight thousand messages to be queued.
+
+A run's lease is reckoned from the instant at which it was first held, run on by the monotonic
+clock: a wall clock that is set back or forward meanwhile neither starves the agents nor leaves them
+without a dead-man. Such a step is logged, and told with the run.
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,12 +19,14 @@ from typing import Final
 
 from coordinator.core.plan.spec import Plan
 from exchange.background import Lanes
-from exchange.messages import Control
+from exchange.messages import Control, TroubleKind
 from exchange.ports import EntityNotFound, ExchangeError
 from exchange.records import Records
+from exchange.troubles import TroubleLog
 
 RENEWALS_COUNT: Final = 4  # renewals within one lease: three may fail
 LOOK_S: Final = 0.5  # s between looks at what is due
+STEP_S: Final = 2.0  # s that the wall clock may part from the monotonic one between two looks
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +40,9 @@ def first_lease_until(plan: Plan) -> datetime:
 @dataclass(slots=True, kw_only=True)
 class _Held:
     plan: Plan
-    renewed_at: datetime | None = None
+    held_at: datetime
+    held_s: float  # monotonic, of that instant
+    renewed_s: float | None = None  # monotonic; None: never
 
     @property
     def lease(self) -> timedelta:
@@ -48,16 +57,27 @@ class _Held:
 class Leases:
     """The leases that this coordinator renews."""
 
-    def __init__(self, records: Records, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        records: Records,
+        now: Callable[[], datetime],
+        troubles: TroubleLog | None = None,
+        *,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._records = records
         self._now = now
+        self._monotonic_s = monotonic_s
+        self._troubles = troubles or TroubleLog()
+        self._looked: tuple[datetime, float] | None = None  # both clocks at the last look
         self._held: dict[str, _Held] = {}
         self._lanes = Lanes()
 
     def hold(self, plan: Plan) -> None:
         """Renew this run's lease from now on. An unattended run has a hard end instead."""
         if not plan.spec.is_unattended:
-            self._held.setdefault(plan.run_id, _Held(plan=plan))
+            held = _Held(plan=plan, held_at=self._now(), held_s=self._monotonic_s())
+            self._held.setdefault(plan.run_id, held)
 
     def release(self, run_id: str) -> None:
         """Renew it no more."""
@@ -68,6 +88,7 @@ class Leases:
 
         All at once: none waits behind one whose row does not answer, nor does the caller for long.
         """
+        self._watch_clock()
         due = {
             run_id: partial(self._try, run_id, held)
             for run_id, held in self._held.items()
@@ -76,7 +97,25 @@ class Leases:
         await self._lanes.go(due, LOOK_S)
 
     def _due(self, held: _Held) -> bool:
-        return held.renewed_at is None or self._now() - held.renewed_at >= held.pause
+        pause_s = held.pause.total_seconds()
+        return held.renewed_s is None or self._monotonic_s() - held.renewed_s >= pause_s
+
+    def _watch_clock(self) -> None:
+        """Log and tell of a wall clock that was set since the last look."""
+        now, now_s = self._now(), self._monotonic_s()
+        before, self._looked = self._looked, (now, now_s)
+        if before is None:
+            return
+        expected_at = before[0] + timedelta(seconds=now_s - before[1])
+        step_s = (now - expected_at).total_seconds()
+        if abs(step_s) >= STEP_S:
+            self._troubles.spanned(TroubleKind.CLOCK_STEPPED, *sorted((expected_at, now)))
+            log.warning(
+                "this host's clock was set by %+.1f s; leases go by the monotonic one, what is "
+                "due goes by the new time: check the time service",
+                step_s,
+                extra={"action": "clock"},
+            )
 
     async def _try(self, run_id: str, held: _Held) -> None:
         say = {"action": "lease", "run_id": run_id}
@@ -91,13 +130,14 @@ class Leases:
             log.exception("lease of %s not renewed", run_id, extra=say)
 
     async def _renew(self, run_id: str, held: _Held) -> None:
-        now = self._now()
+        now_s = self._monotonic_s()
+        until_at = held.held_at + timedelta(seconds=now_s - held.held_s) + held.lease
         try:
-            control: Control = await self._records.runs.renew_lease(run_id, now + held.lease)
+            control: Control = await self._records.runs.renew_lease(run_id, until_at)
         except EntityNotFound:  # pruned meanwhile
             self.release(run_id)
             return
-        held.renewed_at = now
+        held.renewed_s = now_s
         if control.cancelled_at is not None:
             self.release(run_id)
 

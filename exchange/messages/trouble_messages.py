@@ -24,6 +24,7 @@ class TroubleKind(StrEnum):
     DUPLICATE = "duplicate"  # a second delivery of a job that somebody has was dropped
     FORGED = "forged"  # a message was refused that is no job of its run's plan
     UNREADABLE = "unreadable"  # a message or row that nobody can read was set aside
+    CLOCK_STEPPED = "clock_stepped"  # the host's wall clock was set
     TICK_FAILED = "tick_failed"  # the coordinator could not look after its runs
 
 

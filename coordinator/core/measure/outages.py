@@ -61,6 +61,11 @@ _WORDS: Final[Mapping[TroubleKind, _Words]] = {
     ),
     TroubleKind.UNREADABLE: _Words(
         "unreadable-set-aside", 16, "{who} set {count} messages or rows aside that cannot be read"
+    TroubleKind.CLOCK_STEPPED: _Words(
+        "clock-stepped",
+        40,
+        "the clock of {who} was set",
+        "find out who set it: instants of this run that it told may be off by the step",
     ),
     TroubleKind.TICK_FAILED: _Words("ticks-failed", 15, "{who} could not look after its runs"),
 }
