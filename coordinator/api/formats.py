@@ -74,9 +74,17 @@ def as_csv(_: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow([column.name for column in columns])
-    cells = [["" if value != value else value for value in _values(column)] for column in columns]
+    cells = [[_cell(value) for value in _values(column)] for column in columns]
     writer.writerows(zip(*cells, strict=True))
     return text.getvalue().encode()
+
+
+def _cell(value: Any) -> Any:
+    """A cell that a spreadsheet takes for what it is: text that would be a formula is quoted."""
+    if isinstance(value, str):
+        text = "".join(letter if letter.isprintable() else " " for letter in value)
+        return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
+    return "" if value != value else value
 
 
 def as_arrow(head: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
@@ -99,6 +107,8 @@ def as_parquet(head: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
     pyarrow.parquet.write_table(_arrow_table(head, columns), sink)
     return bytes(sink.getvalue())
 
+
+_FORMULA: Final = ("=", "+", "-", "@")  # what a spreadsheet begins to calculate at
 
 FORMATS: Final[Mapping[str, Callable[[Mapping[str, Any], Sequence[Column]], bytes]]] = {
     JSON: as_json,
