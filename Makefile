@@ -42,6 +42,9 @@ unit: setup ## only the tests that need no process, network or clock
 fuzz: setup ## ask the API at least 20,000 odd questions; print how many, and what broke
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
+attack: setup ## try every attack on every boundary; print what stopped each
+	@$(BIN)/python -m tests.attack $(ARGS)
+
 hunt: setup ## look for a wrong verdict in fleets with planted truth; ARGS="--minutes 10 --seed N"
 	@$(BIN)/python -m tests.hunt $(ARGS)
 
@@ -71,4 +74,4 @@ wheelhouse: setup ## dist/broadside-bundle.tar.gz: what VMs without internet ins
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo soak faults scenarios test lint types unit fuzz hunt bench lock deploy-check rehearse wheelhouse clean
+.PHONY: help setup tools demo soak faults scenarios test lint types unit fuzz attack hunt bench lock deploy-check rehearse wheelhouse clean

@@ -19,6 +19,7 @@ CsvUnit = Literal[
     "bits_per_second", "megabits_per_second", "gigabits_per_second", "bytes_per_second", "bytes"
 ]
 
+_FILE_MAX_BYTES: Final = 32 * 1_048_576  # a year of minutes takes half
 _BYTES_PER_S: Final[Mapping[str, float]] = {
     "bits_per_second": 1 / 8,
     "megabits_per_second": 1e6 / 8,
@@ -70,11 +71,20 @@ class CsvLedger:
         self, from_at: datetime, before_at: datetime, direction: Direction
     ) -> FirewallLedger:
         try:
-            text = self._path.read_text(encoding="utf-8-sig")
+            with self._path.open("rb") as file:
+                data = file.read(_FILE_MAX_BYTES + 1)
+            text = data.decode("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or error
             raise LedgerError(f"ledger_path {self._path}: {reason}") from error
-        at_s, values = self._rows(text)
+        if len(data) > _FILE_MAX_BYTES:
+            raise LedgerError(
+                f"ledger_path {self._path}: over {_FILE_MAX_BYTES / 1e6:.0f} MB; cut it to the run"
+            )
+        try:
+            at_s, values = self._rows(text)
+        except csv.Error as error:
+            raise LedgerError(f"ledger_path {self._path}: not CSV ({error})") from error
         grain_s = float(np.median(np.diff(at_s))) if len(at_s) > 1 else 0.0
         if not grain_s:
             raise LedgerError(f"ledger_path {self._path}: {len(at_s)} rows; give two or more")

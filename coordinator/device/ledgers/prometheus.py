@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import httpx
 import numpy as np
@@ -17,6 +17,8 @@ from exchange.messages import Direction
 PrometheusUnit = Literal["bits_per_second", "bytes_per_second", "bytes_total"]
 
 _POINTS_MAX_COUNT: Final = 10_000  # of one query; Prometheus gives 11,000
+_ANSWER_MAX_BYTES: Final = 16 * 1_048_576  # ten thousand samples take half of one
+_NOT_ITS_ANSWER: Final = (ValueError, KeyError, TypeError, IndexError, RecursionError)
 _ATTEMPT_S: Final = 15.0
 _BYTES_OF_RATE: Final = {"bits_per_second": 1 / 8, "bytes_per_second": 1.0}
 
@@ -105,7 +107,10 @@ class PrometheusLedger:
             "step": self._step_s,
         }
         try:
-            response = await client.get(f"{self._url}/api/v1/query_range", params=asked)
+            async with client.stream(
+                "GET", f"{self._url}/api/v1/query_range", params=asked
+            ) as response:
+                body = await self._body(response)
         except httpx.HTTPError as error:
             raise LedgerError(
                 f"prometheus_url {self._url}: no answer ({type(error).__name__}: {error})"
@@ -117,9 +122,10 @@ class PrometheusLedger:
                 f"prometheus_url {self._url} throttles us: come back in {after_s:g} s", after_s
             )
         try:
-            answer = response.json()
+            answer = json.loads(body)
             found = answer["data"]["result"] if answer["status"] == "success" else answer["error"]
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            samples = [] if isinstance(found, str) or not found else _samples_of(found[0])
+        except _NOT_ITS_ANSWER as error:
             raise LedgerError(
                 f"prometheus_url {self._url}: HTTP {response.status_code}, and not an answer of "
                 "Prometheus's; give its base address"
@@ -130,4 +136,20 @@ class PrometheusLedger:
             raise LedgerError(
                 f"prometheus_query {self._query!r}: {len(found)} series; add them up with sum(...)"
             )
-        return [(float(at), float(value)) for at, value in found[0]["values"]] if found else []
+        return samples
+
+    async def _body(self, response: httpx.Response) -> bytes:
+        """The answer, of bounded size: it is read whole before it is understood."""
+        body = bytearray()
+        async for piece in response.aiter_bytes():
+            body += piece
+            if len(body) > _ANSWER_MAX_BYTES:
+                raise LedgerError(
+                    f"prometheus_url {self._url}: an answer of over {_ANSWER_MAX_BYTES / 1e6:.0f} "
+                    "MB; is this Prometheus?"
+                )
+        return bytes(body)
+
+
+def _samples_of(series: Any) -> list[tuple[float, float]]:
+    return [(float(at), float(value)) for at, value in series["values"]]

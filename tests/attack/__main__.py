@@ -1,0 +1,51 @@
+"""``python -m tests.attack``: every attack, what it tried, and what stopped it."""
+
+import argparse
+import importlib
+import pkgutil
+import sys
+import time
+import traceback
+
+import tests.attack
+from tests.attack import Attack
+
+
+def attacks() -> list[Attack]:
+    """Of every file of this package that has ``ATTACKS``."""
+    names = sorted(module.name for module in pkgutil.iter_modules(tests.attack.__path__))
+    modules = [importlib.import_module(f"tests.attack.{name}") for name in names if name[0] != "_"]
+    return [each for module in modules for each in getattr(module, "ATTACKS", ())]
+
+
+def fight(attack: Attack) -> tuple[bool, str]:
+    """Whether an attack was stopped, and by what."""
+    try:
+        return True, attack.run()
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        return False, f"NOTHING: {type(error).__name__} {error} ({where.name}:{where.lineno})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default="", help="attacks whose name or boundary holds this")
+    wanted = parser.parse_args().only
+    began_s, succeeded, count = time.monotonic(), 0, 0
+    for attack in attacks():
+        if wanted not in attack.name and wanted not in attack.boundary:
+            continue
+        stopped, by = fight(attack)
+        count, succeeded = count + 1, succeeded + (not stopped)
+        row = (attack.boundary, attack.name, attack.tried, " ".join(by.split())[:300])
+        print("{:24.24} | {:48.48} | {:44.44} | {}".format(*map(_line, row)))  # noqa: T201
+    print(f"{count} attacks, {succeeded} succeeded, {time.monotonic() - began_s:.0f} s")  # noqa: T201
+    sys.exit(bool(succeeded) or not count)
+
+
+def _line(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "." for letter in text)
+
+
+if __name__ == "__main__":
+    main()

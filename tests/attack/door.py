@@ -1,0 +1,416 @@
+"""Attacks on the coordinator's door: who asks, what is asked, and what a browser is made to ask."""
+
+import asyncio
+import atexit
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.testclient import TestClient
+
+from coordinator.api import Guard, create_app
+from coordinator.auth.entra import Entra, entra_trust
+from coordinator.auth.principal import Access
+from coordinator.auth.rights import RIGHTS
+from coordinator.auth.signin import SignIn
+from coordinator.auth.static_tokens import Tokens
+from coordinator.runs.coordinator import Coordinator
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from tests.attack import Attack
+from tests.keyserver import KeyServer, key_server
+from tests.stored import store_run
+
+CALLER: Final = "caller to coordinator"
+VIEWER: Final = "viewer to operator"
+BROWSER: Final = "browser"
+RUN: Final = "held-run"
+_BODY_MAX_BYTES: Final = 100_000
+_NAMES: Final = {
+    "run_id": RUN,
+    "pair": "pair-001",
+    "burst_index": "0",
+    "study_id": "study-1",
+    "sequence_number": "1",
+    "name": "residual",
+    "version": "0",
+}
+MARK: Final = "<script>alert(1)</script>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A coordinator behind its door, with a run, and somebody of each kind."""
+
+    fabric: Fabric
+    signed: TestClient  # sign-in on
+    local: TestClient  # loopback only, without sign-in
+    keys: KeyServer
+    tokens: dict[str, str]
+
+
+@cache
+def site() -> Site:
+    """Made once: what is attacked must stand after every attack."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    keys = stack.enter_context(key_server())
+    fabric = open_fabric(FabricSettings(data_dir=folder / "data"))
+    stack.callback(lambda: asyncio.run(fabric.close()))
+    tokens = Tokens(fabric.private)
+
+    async def prepare() -> dict[str, str]:
+        now, hour = datetime.now(UTC), timedelta(hours=1)
+        await store_run(fabric, RUN, labels={"note": MARK, "sum": '=HYPERLINK("http://x")'})
+        made = {
+            name: await tokens.add(name, access, by="x", now=now, expires_at=end)
+            for name, access, end in (
+                ("viewer", Access.VIEWER, None),
+                ("operator", Access.OPERATOR, None),
+                ("expired", Access.OPERATOR, now - hour),
+                ("revoked", Access.OPERATOR, None),
+            )
+        }
+        await tokens.revoke("revoked", now=now)
+        return made
+
+    made = asyncio.run(prepare())
+    trust = entra_trust(keys.settings())
+    assert trust is not None
+    sign_in = SignIn(tokens, Entra(trust))
+
+    def client(guard: Guard, base_url: str) -> TestClient:
+        app = create_app(Coordinator(fabric), tick_s=None, guard=guard)
+        return TestClient(app, base_url=base_url, raise_server_exceptions=False)
+
+    signed = Guard(sign_in=sign_in, request_max_bytes=_BODY_MAX_BYTES, import_max_bytes=10**6)
+    return Site(
+        fabric=fabric,
+        signed=client(signed, "https://broadside.example"),
+        local=client(Guard(loopback_only=True), "http://127.0.0.1:8000"),
+        keys=keys,
+        tokens=made,
+    )
+
+
+def _stopped(response: Any, *expected: int) -> str:
+    assert response.status_code in expected, (response.status_code, response.text[:300])
+    assert "Traceback" not in response.text
+    return f"{response.status_code} {response.json().get('detail', '')}"[:100]
+
+
+# Who asks ----------------------------------------------------------------------------------------
+
+
+def _route(method: str, template: str, token: str | None, *expected: int) -> Callable[[], str]:
+    def attack() -> str:
+        headers = {} if token is None else {"Authorization": f"Bearer {site().tokens[token]}"}
+        path = template.format_map(_NAMES)
+        return _stopped(site().signed.request(method, path, headers=headers, json={}), *expected)
+
+    return attack
+
+
+_HEADERS: Final[dict[str, Callable[[], str]]] = {
+    "an empty token": lambda: "Bearer ",
+    "a password": lambda: "Basic b3BlcmF0b3I6b3BlcmF0b3I=",
+    "a guessed token": lambda: "Bearer broadside_" + "A" * 43,
+    "a token's hash in its place": lambda: "Bearer broadside_" + "0" * 64,
+    "a token cut short": lambda: f"Bearer {site().tokens['operator'][:-1]}",
+    "a token in other letters": lambda: (
+        f"Bearer broadside_{site().tokens['operator'][10:].swapcase()}"
+    ),
+    "an expired token": lambda: f"Bearer {site().tokens['expired']}",
+    "a revoked token": lambda: f"Bearer {site().tokens['revoked']}",
+    "a token of 100 kB": lambda: "Bearer " + "a" * 100_000,
+    "alg none": lambda: f"Bearer {site().keys.unsigned()}",
+    "HMAC by the public key": lambda: f"Bearer {site().keys.confused()}",
+    "signed by a foreign key": lambda: f"Bearer {site().keys.token(key=site().keys.other_key)}",
+    "a key that is not published": lambda: f"Bearer {site().keys.token(key_id='../../x')}",
+    "expired a day ago": lambda: f"Bearer {site().keys.token(exp=1)}",
+    "not valid yet": lambda: f"Bearer {site().keys.token(nbf=2**40)}",
+    "made for another application": lambda: f"Bearer {site().keys.token(aud='api://other')}",
+    "of another issuer": lambda: f"Bearer {site().keys.token(iss='https://x.example')}",
+    "of another tenant": lambda: f"Bearer {site().keys.token(tid='other')}",
+    "without an end": lambda: f"Bearer {site().keys.token(exp=None)}",
+    "whose nobody is": lambda: f"Bearer {site().keys.token(oid=None)}",
+    "three dots": lambda: "Bearer a.b.c",
+    "a header of brackets": lambda: "Bearer " + "W1tb" * 2000 + ".e30.x",
+}
+
+
+def _signed_so(header: Callable[[], str]) -> Callable[[], str]:
+    def attack() -> str:
+        asked = {"Authorization": header()}
+        return _stopped(site().signed.post("/v1/runs", headers=asked, json={}), 401)
+
+    return attack
+
+
+def _without_role(roles: object) -> Callable[[], str]:
+    def attack() -> str:
+        asked = {"Authorization": f"Bearer {site().keys.token(roles=roles)}"}
+        return _stopped(site().signed.post("/v1/runs", headers=asked, json={}), 403)
+
+    return attack
+
+
+def _elsewhere(**asked: Any) -> Callable[[], str]:
+    """The token where none is looked for."""
+
+    def attack() -> str:
+        given = {
+            key: {name: value.format(site().tokens["operator"]) for name, value in each.items()}
+            for key, each in asked.items()
+        }
+        return _stopped(site().signed.request("POST", "/v1/runs", json={}, **given), 401)
+
+    return attack
+
+
+# What is asked -----------------------------------------------------------------------------------
+
+
+def _as(who: str, method: str, path: str, *expected: int, **asked: Any) -> Callable[[], str]:
+    def attack() -> str:
+        headers = {"Authorization": f"Bearer {site().tokens[who]}", **asked.get("headers", {})}
+        given = {**asked, "headers": headers}
+        response = site().signed.request(method, path, **given)
+        assert "root:" not in response.text
+        assert response.headers.get("Set-Cookie") is None
+        return _stopped(response, *expected)
+
+    return attack
+
+
+def _chunks() -> Any:
+    for _ in range(200):
+        yield b" " * 1000
+
+
+_REFUSED: Final = (400, 404, 405, 409, 413, 415, 422)
+_PATHS: Final = (
+    "/v1/runs/..%2f..%2f..%2fetc%2fpasswd",
+    "/v1/runs/%2e%2e/%2e%2e/etc/passwd",
+    "/v1/runs/tokens%7Cviewer",
+    f"/v1/runs/{'a' * 5000}",
+    "/v1/runs/%00",
+    "/v1/runs/%0d%0aSet-Cookie:%20a=b",
+    f"/v1/runs/{RUN}/raw/..%2f..%2fetc%2fpasswd",
+    f"/v1/runs/{RUN}/raw/pair-001?burst_index=-1",
+    f"/v1/runs/{RUN}/raw/pair-001?burst_index={10**30}",
+    f"/v1/runs/{RUN}/bursts/{10**30}",
+    f"/v1/runs/{RUN}/charts/..%2f..%2fetc%2fpasswd",
+    f"/v1/runs/{RUN}/export?table=..%2f..%2fx",
+    "/v1/runs?cursor=" + "A" * 400,
+    "/v1/runs?cursor=cHJpdmF0ZXx0b2tlbnM",
+    "/v1/deadletters/-1",
+    f"/v1/deadletters/{10**30}",
+    "/v1/studies/..%2ftokens",
+    "/v1/schedules/..%2ftokens",
+    "/web/0/..%2f..%2f..%2fpyproject.toml",
+    "/web/0/%2e%2e%2fapp.py",
+)
+_BODIES: Final[dict[str, tuple[str, Any]]] = {
+    "100,000 brackets": ("/v1/runs", {"content": b"[" * 99_000}),
+    "a number of 4,999 digits": (
+        "/v1/runs",
+        {"content": b'{"spec":{"pairs_count":' + b"9" * 4999 + b"}}"},
+    ),
+    "not a number": ("/v1/runs", {"content": b'{"spec":{"scenario":"x","burst_s":NaN}}'}),
+    "half a character": ("/v1/runs", {"content": b'{"scenario":"\\ud800"}'}),
+    "a body over the limit": ("/v1/runs", {"content": b" " * (_BODY_MAX_BYTES + 1)}),
+    "the same, unannounced": ("/v1/runs", {"content": _chunks}),
+    "an import over the limit": ("/v1/imports/original", {"content": b" " * (10**6 + 1)}),
+    "a zip in place of a table": ("/v1/imports/original", {"content": b"PK\3\4" + b"\0" * 1000}),
+    "a scenario's path": ("/v1/runs", {"json": {"scenario": "../../../etc/passwd"}}),
+    "a ledger of one's own (SSRF)": (
+        "/v1/runs",
+        {"json": {"scenario": "smoke", "overrides": {"ledger.url": "http://169.254.169.254/"}}},
+    ),
+    "another's address": (
+        "/v1/runs",
+        {"json": {"scenario": "smoke", "overrides": {"webhook": "http://10.0.0.1/"}}},
+    ),
+    "a class's attribute": (
+        "/v1/runs",
+        {"json": {"scenario": "smoke", "overrides": {"__class__.__init__": 1}}},
+    ),
+    "a million bursts": (
+        "/v1/runs",
+        {"json": {"scenario": "smoke", "overrides": {"bursts_count": 10**9}}},
+    ),
+    "a label of commands": (
+        "/v1/runs",
+        {"json": {"scenario": "smoke", "overrides": {"labels": {"a\r\nb": {"$ne": 1}}}}},
+    ),
+    "a comparison with everything": (
+        "/v1/comparisons",
+        {"json": {"a": {"run_ids": ["x"] * 10_000}, "b": {"run_ids": ["x"]}}},
+    ),
+    "pruning below zero": ("/v1/prune", {"json": {"older_than_days": -1, "dry_run": False}}),
+}
+_SCHEDULES: Final[dict[str, dict[str, Any]]] = {
+    "every second of ever": {"cron": "*/0 * * * * *"},
+    "a range of a billion": {"cron": "1-999999999 * * * *"},
+    "a thousand letters": {"cron": "0," * 500},
+    "a shell": {"cron": "$(reboot) * * * *"},
+    "a day that never comes": {"cron": "0 0 31 2 *"},
+    "a zone's path": {"cron": "0 2 * * 6", "timezone": "../../../etc/passwd"},
+    "a name's path": {"cron": "0 2 * * 6", "name": "../tokens"},
+    "a name with a command": {"cron": "0 2 * * 6", "name": "a;reboot"},
+}
+
+
+def _schedule(changes: dict[str, Any]) -> Callable[[], str]:
+    body = {"name": "hostile", "scenario": "smoke", **changes}
+    return _as("operator", "POST", "/v1/schedules", *_REFUSED, json=body)
+
+
+def _body(path: str, asked: dict[str, Any]) -> Callable[[], str]:
+    given = {key: value() if callable(value) else value for key, value in asked.items()}
+    if "content" in given:
+        given["headers"] = {"Content-Type": "application/json"}
+    return _as("operator", "POST", path, *_REFUSED, **given)
+
+
+# What a browser is made to ask -------------------------------------------------------------------
+
+
+def _crossed(method: str = "POST", **headers: str) -> Callable[[], str]:
+    def attack() -> str:
+        response = site().local.request(method, "/v1/runs", headers=headers, json={})
+        assert not [name for name in response.headers if name.startswith("access-control")]
+        return _stopped(response, 403)
+
+    return attack
+
+
+def _marked(path: str) -> Callable[[], str]:
+    """A label that is a script, wherever a run is drawn."""
+
+    def attack() -> str:
+        headers = {"Authorization": f"Bearer {site().tokens['viewer']}"}
+        response = site().signed.get(path, headers=headers)
+        assert response.status_code == 200, response.text[:200]
+        if "json" not in response.headers["content-type"]:
+            assert MARK not in response.text
+            assert '"=HYPERLINK' not in response.text
+        assert response.headers["cache-control"] != "public"
+        return f"escaped, as {response.headers['content-type'].partition(';')[0]}"
+
+    return attack
+
+
+def _policy() -> str:
+    for path in ("/", "/report.html"):
+        told = site().signed.get(path).headers
+        assert "default-src 'none'" in told["content-security-policy"]
+        assert "frame-ancestors 'none'" in told["content-security-policy"]
+        assert told["x-content-type-options"] == "nosniff"
+    return "Content-Security-Policy: nothing but our own files, in nobody's frame"
+
+
+ATTACKS: Final[tuple[Attack, ...]] = (
+    *(
+        Attack(
+            f"nobody: {method} {path}", CALLER, "without a token", _route(method, path, None, 401)
+        )
+        for method, path, access in RIGHTS
+        if access is not Access.OPEN
+    ),
+    *(
+        Attack(
+            f"viewer: {method} {path}",
+            VIEWER,
+            "what operators do",
+            _route(method, path, "viewer", 403),
+        )
+        for method, path, access in RIGHTS
+        if access is Access.OPERATOR
+    ),
+    *(
+        Attack(f"token: {name}", CALLER, "a launch", _signed_so(make))
+        for name, make in _HEADERS.items()
+    ),
+    *(
+        Attack(f"roles {roles!r}", CALLER, "a launch without the role", _without_role(roles))
+        for roles in ([], ["Operator"], "operator", {"operator": 1}, ["operators"])
+    ),
+    Attack("token in the address", CALLER, "?token=...", _elsewhere(params={"token": "{}"})),
+    Attack(
+        "token in a cookie", CALLER, "Cookie: token", _elsewhere(headers={"Cookie": "token={}"})
+    ),
+    Attack(
+        "another's method",
+        VIEWER,
+        "X-HTTP-Method-Override: POST",
+        _as("viewer", "GET", "/v1/audit", 403, headers={"X-HTTP-Method-Override": "POST"}),
+    ),
+    *(
+        Attack(
+            f"door: {path}",
+            VIEWER,
+            "round the door's table",
+            _as("viewer", "POST", path, 403, json={}),
+        )
+        for path in (
+            "/v1//runs",
+            "/v1/runs/",
+            "/V1/RUNS",
+            "/v1/runs%2f",
+            "/web/../v1/runs",
+            "/x/v1/runs",
+        )
+    ),
+    *(
+        Attack(
+            f"path: {path[:50]}",
+            CALLER,
+            "a file or another's row",
+            _as("operator", "GET", path, *_REFUSED),
+        )
+        for path in _PATHS
+    ),
+    *(
+        Attack(f"body: {name}", CALLER, path, _body(path, asked))
+        for name, (path, asked) in _BODIES.items()
+    ),
+    *(
+        Attack(f"schedule: {name}", CALLER, str(asked)[:60], _schedule(asked))
+        for name, asked in _SCHEDULES.items()
+    ),
+    Attack(
+        "another site's page",
+        BROWSER,
+        "a launch across origins",
+        _crossed(Origin="https://evil.example"),
+    ),
+    Attack("a page without origin", BROWSER, "Origin: null", _crossed(Origin="null")),
+    Attack(
+        "a name bound to loopback", BROWSER, "Host: evil.example", _crossed(Host="evil.example")
+    ),
+    Attack(
+        "another port's page",
+        BROWSER,
+        "Origin of a neighbour",
+        _crossed(Origin="http://127.0.0.1:9"),
+    ),
+    Attack(
+        "a preflight",
+        BROWSER,
+        "OPTIONS from elsewhere",
+        _crossed("OPTIONS", Origin="https://evil.example"),
+    ),
+    Attack("a half host", BROWSER, "Host: [::1", _crossed(Host="[::1")),
+    *(
+        Attack(f"script: {path}", BROWSER, MARK, _marked(f"/v1/runs/{RUN}{path}"))
+        for path in ("/report", "/report?format=html", "/export?format=csv&table=pairs", "/verdict")
+    ),
+    Attack("in a frame", BROWSER, "clickjacking, scripts from elsewhere", _policy),
+)

@@ -1,0 +1,435 @@
+"""Attacks on the coordinator through what it reads: rows, answers of the metric source, output."""
+
+import asyncio
+import csv
+import io
+import json
+import os
+import random
+import re
+import sqlite3
+import tempfile
+import zlib
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import numpy as np
+from rich.console import Console
+
+from coordinator.api.formats import as_csv
+from coordinator.cli import display
+from coordinator.cli.exits import code_of
+from coordinator.cli.screen_text import cleaned, printable
+from coordinator.coordinator_log import redact
+from coordinator.core.measure.second_table import Column
+from coordinator.core.plan.spec import Plan
+from coordinator.device.ledgers import LedgerError
+from coordinator.device.ledgers.csv_file import CsvForm, CsvLedger
+from coordinator.device.ledgers.prometheus import PrometheusLedger
+from coordinator.runs.chunk_columns import try_columns
+from coordinator.runs.evidence_rows import read_evidence
+from exchange.chunks import pack
+from exchange.documents import read_document
+from exchange.embedded.embedded_table import EmbeddedTable
+from exchange.messages import Direction
+from exchange.ports import Entity, EntityExists, RecordUnreadable
+from exchange.records.burst_records import burst_partition
+from exchange.records.keys import server_tests_partition
+from exchange.rows import make_row
+from tests.attack import Attack
+from tests.attack.door import RUN, site
+
+ROW: Final = "table to coordinator"
+SOURCE: Final = "metric source"
+TERMINAL: Final = "output to terminal, sheet"
+FUZZED_COUNT: Final = int(os.environ.get("BROADSIDE_FUZZED_ROWS", "3000"))
+
+_SPOILED: Final[dict[str, dict[str, Any]]] = {
+    "no property": {},
+    "no JSON": {"json": "]"},
+    "100,000 brackets": {"json": "[" * 32_000},
+    "a field of another version": {"json": '{"hair": "long"}'},
+    "bytes in place of text": {"json": b"\xff\xfe"},
+    "a number of 5,000 digits": {"json": "9" * 5000},
+}
+_READ: Final = (
+    "/v1/runs",
+    "/metrics",
+    "/v1/schedules",
+    "/v1/studies",
+    "/v1/presences",
+    "/v1/audit",
+    "/v1/aggregate?group_by=scenario",
+    f"/v1/runs/{RUN}",
+)
+_KINDS: Final[dict[str, tuple[str, str, str]]] = {  # table, partition, key
+    "a token": ("private", "tokens", "0-rogue"),
+    "a run in the list": ("private", "runs", "0-rogue"),
+    "a schedule": ("private", "schedules", "rogue"),
+    "a study": ("private", "studies", "rogue"),
+    "a launch": ("private", "launches", "rogue"),
+    "a reservation": ("private", "reservations", "rogue"),
+    "an audit row": ("private", f"audit-{datetime.now(UTC):%Y-%m}", "0.rogue"),
+    "a presence": ("results", "presence", "client.rogue"),
+    "a claim": ("results", burst_partition(RUN, 0), "claim.00000"),
+    "a report": ("results", burst_partition(RUN, 0), "report.00001"),
+    "a claim of no pair": ("results", burst_partition(RUN, 0), "claim.zzzzz"),
+    "a report within another's key": ("results", burst_partition(RUN, 0), "report.00001.000"),
+    "seconds of no pair": ("results", burst_partition(RUN, 0), "chunk.client.x"),
+}
+
+
+def _spoil(kind: str, properties: dict[str, Any]) -> Callable[[], str]:
+    def attack() -> str:
+        name, partition, key = _KINDS[kind]
+        table = getattr(site().fabric, name)
+        before = asyncio.run(table.get(partition, key))
+        asyncio.run(table.upsert(make_row(partition, key, properties)))
+        try:
+            headers = {"Authorization": f"Bearer {site().tokens['operator']}"}
+            for path in _READ:
+                answer = site().signed.get(path, headers=headers)
+                assert answer.status_code == 200, (path, answer.text[:300])
+        finally:
+            asyncio.run(table.delete(partition, key))
+            if before is not None:
+                asyncio.run(table.upsert(before))
+        return "that row is left out and named in the log; all else answers 200"
+
+    return attack
+
+
+def _random_value(dice: random.Random) -> Any:
+    packed = pack({"gap_us": [dice.randrange(2**40)] * 3, "span_us": [10**6] * 3})
+    made: list[Callable[[], Any]] = [
+        lambda: dice.randbytes(dice.randrange(60)),
+        lambda: packed,
+        lambda: packed[: dice.randrange(len(packed))] + dice.randbytes(3),
+        lambda: dice.choice([0.0, -1.0, 1e300, float("nan"), float("inf")]),
+        lambda: dice.randrange(-(2**63), 2**63),
+        lambda: dice.choice(["{", "null", "[]", "{}", '{"version":1}', "\x1b[2J", "1e999"]),
+        lambda: dice.random() < 0.5,
+    ]
+    return dice.choice(made)()
+
+
+def fuzz_rows(count: int, seed: int) -> str:
+    """So many random rows through the coordinator's readers; none ends a reading."""
+    dice = random.Random(seed)
+    names = ["json", "client_up_0", "client_up_first_data_at_s", "host_0", "probes_0", "part_0"]
+    names += ["rows_count", "crc", "first_at_s", "every_s", "server_up_0", "numbers_0"]
+    keys = ["claim.", "report.", "chunk.client.", "probe."]
+
+    async def feed() -> str:
+        plan_row = await site().fabric.records.read_run(RUN)
+        assert plan_row is not None
+        plan = Plan.model_validate_json(plan_row[1])
+        burst = plan.bursts[0]
+        with tempfile.TemporaryDirectory() as folder:
+            table = EmbeddedTable(Path(folder), "results")
+            records = type(site().fabric.records)(
+                control=site().fabric.control, results=table, private=site().fabric.private
+            )
+            done = 0
+            while done < count:
+                rows = {}
+                for _ in range(min(500, count - done)):
+                    chosen = dice.sample(names, dice.randrange(len(names)))
+                    properties = {name: _random_value(dice) for name in chosen}
+                    key = f"{dice.choice(keys)}{dice.randrange(20):05d}"
+                    key += dice.choice(["", f".{dice.randrange(4):03d}", ".x"])
+                    partition = burst_partition(RUN, 0)
+                    if dice.random() < 0.2:
+                        partition = server_tests_partition(burst.planned_start_at)
+                        key = f"{int(burst.planned_start_at.timestamp() * 1000):013d}.{key}"
+                    elif dice.random() < 0.1:
+                        partition, key = "presence", f"client.{dice.randrange(99)}"
+                    rows[partition, key] = make_row(partition, key, properties)
+                for row in rows.values():
+                    await table.upsert(row)
+                await read_evidence(records, plan, burst)
+                await records.fleet.read_presences()
+                async for _, end in records.bursts.stream_seconds(RUN, 0):
+                    try_columns(end)
+                for partition in {partition for partition, _ in rows}:
+                    await table.delete_partition(partition)
+                done += 500
+            await table.close()
+        return f"{count} rows read, each that could not be left out alone"
+
+    return asyncio.run(feed())
+
+
+def _document(**properties: Any) -> Callable[[], str]:
+    """A forged document in place of an engine's raw output."""
+
+    async def read() -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            table = EmbeddedTable(Path(folder), "results")
+            await table.insert(make_row("raw", "client.000", properties))
+            try:
+                await read_document(table, "raw", "client")
+            except RecordUnreadable as error:
+                return str(error)
+            finally:
+                await table.close()
+        raise AssertionError("it was read")
+
+    return lambda: asyncio.run(read())
+
+
+def _bomb() -> str:
+    stream = zlib.compressobj(9)
+    packed = b"".join(stream.compress(bytes(2**24)) for _ in range(17)) + stream.flush()
+    parts = {
+        f"part_{n}": packed[at : at + 65_536] for n, at in enumerate(range(0, len(packed), 65_536))
+    }
+    return _document(rows_count=1, crc=zlib.crc32(packed), **parts)()
+
+
+def _agents_half() -> str:
+    """An agent's records have no way to the private table, and none to write a plan's."""
+    records = site().fabric.agent_records
+    tables = [
+        getattr(part, "_table", None) for part in (records.runs, records.bursts, records.fleet)
+    ]
+    assert site().fabric.private not in tables
+    assert not hasattr(records, "private")
+    return "AgentRecords holds no private table"
+
+
+def _second_token() -> str:
+    """A rogue token row among the results, where agents write."""
+    row = {"name": "rogue", "role": "operator", "sha256": "0" * 64, "created_by": "x"}
+    entity = make_row("tokens", "rogue", {"json": json.dumps(row)})
+    asyncio.run(site().fabric.results.upsert(entity))
+    answer = site().signed.get("/v1/me", headers={"Authorization": "Bearer broadside_" + "0" * 43})
+    assert answer.status_code == 401
+    return f"{answer.status_code}: tokens are read from the private table"
+
+
+def _same_run() -> str:
+    async def again() -> str:
+        stored = await site().fabric.records.read_run(RUN)
+        control = await site().fabric.records.runs.read_control(RUN)
+        assert stored is not None
+        assert control is not None
+        try:
+            await site().fabric.records.create_run(stored[0], b"{}", control)
+        except EntityExists as error:
+            return str(error)
+        raise AssertionError("a run's plan was replaced")
+
+    return asyncio.run(again())
+
+
+# The metric source -------------------------------------------------------------------------------
+
+
+def _answers(body: bytes, status: int = 200) -> Callable[[], str]:
+    def attack() -> str:
+        transport = httpx.MockTransport(lambda _: httpx.Response(status, content=body))
+        ledger = PrometheusLedger("http://p", "q", "bytes_per_second", transport=transport)
+        now = datetime.now(UTC)
+        try:
+            asyncio.run(ledger.read(now - timedelta(minutes=5), now, Direction.FORWARD))
+        except LedgerError as error:
+            return str(error)
+        raise AssertionError("it was taken for figures")
+
+    return attack
+
+
+def _file(text: bytes) -> Callable[[], str]:
+    def attack() -> str:
+        now = datetime.now(UTC)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "ledger.csv"
+            path.write_bytes(text)
+            try:
+                asyncio.run(
+                    CsvLedger(path, CsvForm()).read(
+                        now, now + timedelta(minutes=5), Direction.FORWARD
+                    )
+                )
+            except LedgerError as error:
+                return str(error)
+        raise AssertionError("it was taken for figures")
+
+    return attack
+
+
+_SERIES: Final = b'{"status":"success","data":{"result":[%s]}}'
+_ANSWERS: Final[dict[str, bytes]] = {
+    "100,000 brackets": b"[" * 100_000,
+    "40 MB": b" " * 40_000_000,
+    "a page": b"<html>",
+    "a list": b"[]",
+    "no values": _SERIES % b"{}",
+    "values of text": _SERIES % b'{"values":[["a","b"]]}',
+    "values of one": _SERIES % b'{"values":[[1]]}',
+    "values of lists": _SERIES % b'{"values":[[[],[]]]}',
+    "a number as series": _SERIES % b"1",
+    "a thousand series": _SERIES % b",".join([b'{"values":[]}'] * 1000),
+    "no UTF-8": b"\xff\xfe\xff",
+}
+_FILES: Final[dict[str, bytes]] = {
+    "a cell of 200 kB": b"time,bytes\n" + b'"' + b"a" * 200_000 + b'",1\n',
+    "zero bytes": b"time,bytes\n\0,1\n",
+    "no UTF-8": b"\xff\xfe\xff",
+    "nothing": b"",
+    "a negative": b"time,bytes\n1,-5\n2,1\n",
+    "infinity": b"time,bytes\n1,inf\n2,1\n",
+    "a time of 5,000 digits": b"time,bytes\n" + b"9" * 5000 + b"x,1\n",
+    "40 MB": b"time,bytes\n" + b"1,1\n" * 10_000_000,
+}
+
+
+# Terminals and sheets ----------------------------------------------------------------------------
+
+_ESCAPES: Final = {
+    "a cleared screen": "\x1b[2J",
+    "a window's title": "\x1b]0;owned\x07",
+    "a hyperlink": "\x1b]8;;http://evil.example\x07pass\x1b]8;;\x07",
+    "a C1 control": "\x9b2J",
+    "a carriage return": "fail\rpass",
+    "backspaces": "fail\x08\x08\x08\x08pass",
+    "turned round": "\u202essap",
+    "a zero": "pa\0ss",
+}
+
+
+def _shown(text: str) -> Callable[[], str]:
+    def attack() -> str:
+        out = io.StringIO()
+        Console(file=out, width=200, force_terminal=True).print(
+            display.table("", ["finding"], [[f"x{text}[red]y[/red]"]])
+        )
+        seen = out.getvalue()
+        assert text not in seen
+        assert "[red]" in seen
+        told = cleaned({"labels": [{text: text}]})
+        assert printable(repr(told)) == repr(told)
+        err = io.StringIO()
+
+        def fails() -> None:
+            raise ValueError(text)
+
+        with redirect_stdout(err):
+            code_of(fails)
+        return f"shown as {printable(text)!r}"
+
+    return attack
+
+
+def _cell(text: str) -> Callable[[], str]:
+    def attack() -> str:
+        column = Column(name="label", unit="", layer=None, values=np.array([text]))
+        (_, (cell,)) = csv.reader(io.StringIO(as_csv({}, [column]).decode()))
+        assert not cell.lstrip().startswith(("=", "+", "-", "@")), cell
+        return f"the cell is {cell!r}"
+
+    return attack
+
+
+_SECRETS: Final = {
+    "our token": "broadside_" + "Ab1-" * 10,
+    "a bearer": "Authorization: Bearer abcdefghijklmnop",
+    "a connection string": "AccountKey=abcdefghijklmnop==;x",
+    "a shared access signature": "https://x/?sv=1&sig=abcdefghijklmnop",
+    "a JWT": "eyJhbGciOiJub25l.eyJvaWQiOiJ4.sig",
+}
+
+
+def _logged(text: str) -> Callable[[], str]:
+    def attack() -> str:
+        secret = max(re.split(r"[\s=;&]+", text), key=len)
+        assert secret not in redact(f"error: {text}")
+        return redact(text)
+
+    return attack
+
+
+def _database() -> str:
+    """A database of another program under our name."""
+    with tempfile.TemporaryDirectory() as folder:
+        with sqlite3.connect(Path(folder) / "private.sqlite3") as foreign:
+            foreign.execute("CREATE TABLE entity (a)")
+        foreign.close()
+        table = EmbeddedTable(Path(folder), "private")
+
+        async def read() -> Entity | None:
+            try:
+                return await table.get("a", "b")
+            finally:
+                await table.close()
+
+        try:
+            asyncio.run(read())
+        except Exception as error:
+            assert "not Broadside's" in str(error)
+            return str(error)
+    raise AssertionError("it was read")
+
+
+ATTACKS: Final[tuple[Attack, ...]] = (
+    *(
+        Attack(f"{kind}: {how}", ROW, "one row spoiled, to stop the rest", _spoil(kind, properties))
+        for kind in _KINDS
+        for how, properties in _SPOILED.items()
+    ),
+    Attack(
+        f"{FUZZED_COUNT} random rows",
+        ROW,
+        "claims, reports, seconds, tests, presences",
+        lambda: fuzz_rows(FUZZED_COUNT, 20261122),
+    ),
+    Attack(
+        "a document of 10^12 rows", ROW, "reading without end", _document(rows_count=10**12, crc=0)
+    ),
+    Attack("a document of -1 rows", ROW, "reading backwards", _document(rows_count=-1, crc=0)),
+    Attack(
+        "a document of noise",
+        ROW,
+        "not deflated",
+        _document(rows_count=1, crc=zlib.crc32(b"x"), part_0=b"x"),
+    ),
+    Attack("a zip bomb", ROW, "272 MB in 270 kB of raw output", _bomb),
+    Attack("an agent's rights", ROW, "tokens, schedules, audit", _agents_half),
+    Attack("a token beside the others", ROW, "a token row where agents write", _second_token),
+    Attack("a plan over another", ROW, "creating a run that is there", _same_run),
+    Attack("a foreign database", ROW, "another program's file", _database),
+    *(
+        Attack(f"Prometheus: {name}", SOURCE, "figures or a crash", _answers(body))
+        for name, body in _ANSWERS.items()
+    ),
+    *(
+        Attack(f"CSV: {name}", SOURCE, "figures or a crash", _file(text))
+        for name, text in _FILES.items()
+    ),
+    *(
+        Attack(f"terminal: {name}", TERMINAL, repr(text), _shown(text))
+        for name, text in _ESCAPES.items()
+    ),
+    *(
+        Attack(f"formula {text[:12]!r}", TERMINAL, "a label that calculates", _cell(text))
+        for text in (
+            "=1+1",
+            "+1",
+            "-1",
+            "@SUM(A1)",
+            "\t=1+1",
+            "\r=cmd|' /C calc'!A0",
+            " =1",
+            "=HYPERLINK(1)",
+        )
+    ),
+    *(
+        Attack(f"log: {name}", TERMINAL, "a secret in an error", _logged(text))
+        for name, text in _SECRETS.items()
+    ),
+)
