@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from starlette.testclient import TestClient
+import httpx
+from fastapi import FastAPI
 
 from coordinator.api import Guard, create_app
 from coordinator.auth.entra import Entra, entra_trust
@@ -43,12 +44,34 @@ MARK: Final = "<script>alert(1)</script>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Asks an application in this process, one request at a time."""
+
+    app: FastAPI
+    base_url: str
+
+    def request(self, method: str, path: str, **asked: Any) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url=self.base_url) as client:
+                return await client.request(method, path, **asked)
+
+        return asyncio.run(ask())
+
+    def get(self, path: str, **asked: Any) -> httpx.Response:
+        return self.request("GET", path, **asked)
+
+    def post(self, path: str, **asked: Any) -> httpx.Response:
+        return self.request("POST", path, **asked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """A coordinator behind its door, with a run, and somebody of each kind."""
 
     fabric: Fabric
-    signed: TestClient  # sign-in on
-    local: TestClient  # loopback only, without sign-in
+    signed: Caller  # sign-in on
+    local: Caller  # loopback only, without sign-in
     keys: KeyServer
     tokens: dict[str, str]
 
@@ -84,9 +107,9 @@ def site() -> Site:
     assert trust is not None
     sign_in = SignIn(tokens, Entra(trust))
 
-    def client(guard: Guard, base_url: str) -> TestClient:
+    def client(guard: Guard, base_url: str) -> Caller:
         app = create_app(Coordinator(fabric), tick_s=None, guard=guard)
-        return TestClient(app, base_url=base_url, raise_server_exceptions=False)
+        return Caller(app=app, base_url=base_url)
 
     signed = Guard(sign_in=sign_in, request_max_bytes=_BODY_MAX_BYTES, import_max_bytes=10**6)
     return Site(
@@ -188,7 +211,7 @@ def _as(who: str, method: str, path: str, *expected: int, **asked: Any) -> Calla
     return attack
 
 
-def _chunks() -> Any:
+async def _chunks() -> Any:
     for _ in range(200):
         yield b" " * 1000
 

@@ -37,8 +37,7 @@ from exchange.documents import read_document
 from exchange.embedded.embedded_table import EmbeddedTable
 from exchange.messages import Direction
 from exchange.ports import Entity, EntityExists, RecordUnreadable
-from exchange.records.burst_records import burst_partition
-from exchange.records.keys import server_tests_partition
+from exchange.records.keys import burst_partition, server_tests_partition
 from exchange.rows import make_row
 from tests.attack import Attack
 from tests.attack.door import RUN, site
