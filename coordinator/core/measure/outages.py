@@ -61,6 +61,7 @@ _WORDS: Final[Mapping[TroubleKind, _Words]] = {
     ),
     TroubleKind.UNREADABLE: _Words(
         "unreadable-set-aside", 16, "{who} set {count} messages or rows aside that cannot be read"
+    ),
     TroubleKind.CLOCK_STEPPED: _Words(
         "clock-stepped",
         40,
