@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from coordinator.core.judge.course import Course
-from coordinator.core.judge.summary import RunSummary
+from coordinator.core.judge.summary import RunSummary, parse_run
 from coordinator.core.live.progress import Progress
 from coordinator.core.live.status import COLLECT_S, BurstStatus, RunState, RunStatus, due_at
 from coordinator.core.measure.evidence import FirewallLedger
@@ -309,7 +309,7 @@ class Coordinator:
         """The stored verdict, or None while the run goes on. Raises :class:`UnknownRun`."""
         await self.read_plan(run_id)
         document = await self._records.private.read_document(run_id, Document.RUN)
-        return None if document is None else RunSummary.model_validate_json(document)
+        return None if document is None else parse_run(document)
 
     async def progress(self, run_id: str) -> Progress:
         """The newest begun burst, second by second. Raises :class:`UnknownRun`."""

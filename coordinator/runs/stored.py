@@ -14,7 +14,7 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from coordinator.core.judge.summary import BurstSummary, RunSummary
+from coordinator.core.judge.summary import RunSummary, parse_burst, parse_run
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.measure_burst import MeasuredBurst
 from coordinator.core.measure.series import BurstSeries
@@ -39,7 +39,7 @@ async def read_measured(
     if summary is None or series is None:
         return None
     return MeasuredBurst(
-        summary=BurstSummary.model_validate_json(summary),
+        summary=parse_burst(summary),
         series=await asyncio.to_thread(BurstSeries.unpack, series, with_pairs=with_pairs),
     )
 
@@ -57,7 +57,7 @@ async def read_series(
 async def read_run_summary(records: Records, run_id: str) -> RunSummary | None:
     """A run's verdict; None while it goes on."""
     document = await records.private.read_document(run_id, Document.RUN)
-    return None if document is None else RunSummary.model_validate_json(document)
+    return None if document is None else parse_run(document)
 
 
 async def read_ledger(records: Records, run_id: str) -> FirewallLedger | None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from coordinator.core.judge.finding import Verdict
-from coordinator.core.judge.summary import BurstSummary, RunSummary
+from coordinator.core.judge.summary import BurstSummary, RunSummary, parse_burst
 from coordinator.core.plan.spec import Plan
 from coordinator.refusals import NoLedger, RunNotOver, UnknownBurst
 from coordinator.runs.coordinator import Coordinator
@@ -168,7 +168,7 @@ async def _burst_summaries(
                 for index in span.indices
             )
         )
-        found = [BurstSummary.model_validate_json(text) for text in documents if text is not None]
+        found = [parse_burst(text) for text in documents if text is not None]
     return {burst.index: burst.model_copy(update={"pairs": ()}) for burst in found}
 
 
@@ -178,7 +178,7 @@ async def _full_summary(
     """One burst with its pairs."""
     records = coordinator.fabric.records
     document = await records.private.read_document(run_id, Document.BURST, burst_index)
-    return None if document is None else BurstSummary.model_validate_json(document)
+    return None if document is None else parse_burst(document)
 
 
 async def recomputed(coordinator: Coordinator, run_id: str) -> Recomputed:

@@ -160,3 +160,13 @@ class RunSummary(Message):
 def canonical(summary: BurstSummary | RunSummary) -> bytes:
     """The one text of a summary: equal values give equal bytes."""
     return summary.model_dump_json().encode()
+
+
+def parse_run(stored: bytes) -> RunSummary:
+    """A stored run's summary, also one whose fields were more: it is computed again from rows."""
+    return RunSummary.model_validate_json(stored, extra="ignore")
+
+
+def parse_burst(stored: bytes) -> BurstSummary:
+    """A stored burst's summary; for fields that are no more see :func:`parse_run`."""
+    return BurstSummary.model_validate_json(stored, extra="ignore")

@@ -10,7 +10,7 @@ from typing import Final
 
 from coordinator.core.figures import RECEIVED
 from coordinator.core.judge.finding import Verdict
-from coordinator.core.judge.summary import BurstSummary, RunSummary
+from coordinator.core.judge.summary import BurstSummary, RunSummary, parse_run
 from coordinator.core.measure.evidence import HOLD_MAX_S, FirewallLedger, join_tests
 from coordinator.core.plan.meter import PriceMeter
 from coordinator.core.plan.spec import Burst, Plan
@@ -77,7 +77,7 @@ async def gather(
     if document is None:
         raise RunNotOver(run_id)
     plan = Plan.model_validate_json(stored[1])
-    summary = RunSummary.model_validate_json(document)
+    summary = parse_run(document)
     views = []
     for burst_index in detailed(summary.bursts):
         try:

@@ -1,5 +1,6 @@
 """What a summary promises: removal never helps, order is irrelevant, recomputing is exact."""
 
+import json
 import math
 import random
 from dataclasses import replace
@@ -14,7 +15,7 @@ from coordinator.core.judge.documented_limits import DOCUMENTED
 from coordinator.core.judge.finding import Verdict
 from coordinator.core.judge.limiter import LimiterName
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.judge.summary import BurstSummary, RunSummary, canonical
+from coordinator.core.judge.summary import BurstSummary, RunSummary, canonical, parse_run
 from coordinator.core.measure.completeness import State
 from coordinator.core.measure.evidence import (
     BurstEvidence,
@@ -626,3 +627,13 @@ def test_a_reference_passes_where_the_ledger_shows_nothing_of_it_and_else_not() 
     assert next(f for f in crossed.findings if f.kind == "verdict").id == "not-bypassed"
     unseen = summarise(replace(made, ledger=replace(empty, bytes=np.full(len(empty), math.nan))))
     assert unseen.verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_stored_summary_is_read_whatever_fields_it_had_besides() -> None:
+    made = fleet(SMALL)
+    found = summarise(made)
+    stored = json.loads(canonical(found))
+    stored["once"] = 1
+    stored["limiter_details"]["confidence_ratio"] = 0.85
+    stored["bursts"][0]["pairs"][0]["once"] = "more"
+    assert parse_run(json.dumps(stored).encode()) == found
