@@ -159,8 +159,8 @@ def test_a_slow_guardian_leaves_the_next_device_of_that_name_alone(site: Range) 
         vni=77,
         port=4790,
         client_address=site.lab.clients[0].address,
-        inner_client_address="198.19.255.1",
-        inner_server_address="198.19.255.2",
+        inner_client_address="198.19.129.53",
+        inner_server_address="198.19.129.54",
         ports=(),
         opened_by="test",
     )
