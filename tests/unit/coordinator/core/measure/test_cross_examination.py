@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -113,6 +114,17 @@ def test_what_cannot_be_true_is_named_and_no_pass(change: Change, rule: Rule) ->
     assert said.verdict is Verdict.INCONCLUSIVE
     found = next(f for f in said.findings if f.id == f"contradiction-{rule}")
     assert "pair-003" in found.sentence
+
+
+def test_a_moved_end_is_found_without_its_seconds_too() -> None:
+    def moved(pair: PairEvidence) -> PairEvidence:
+        assert pair.report is not None
+        assert pair.report.first_data_at is not None
+        first = pair.report.first_data_at - timedelta(seconds=2)
+        report = pair.report.model_copy(update={"first_data_at": first})
+        return replace(pair, report=report, client_tracks=())
+
+    assert Rule.STAMPS in _rules(_judged(moved))
 
 
 def test_a_nic_that_counted_less_than_arrived_contradicts() -> None:
