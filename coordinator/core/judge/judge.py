@@ -326,6 +326,19 @@ def _residual(spec: RunSpec, burst: BurstSummary) -> Check:
 
 def _crossed(spec: RunSpec, held: Reconciliation, crossed_ratio: float) -> Check:
     """Of a run that was to pass the firewall by, its ledger must show nothing."""
+    if held.baseline_how != "quiet":
+        return Verdict.INCONCLUSIVE, [
+            Finding(
+                id="idle-unknown",
+                kind="verdict",
+                severity="problem",
+                weight=87,
+                sentence=f"the ledger {held.source} has no quiet bins beside the bursts, so that "
+                "its idle level is not known and nothing says that the run passed the firewall by",
+                next_step="keep the ledger from some minutes before the first burst to some after "
+                "the last one",
+            )
+        ]
     limit = spec.objective.residual_max_ratio
     said = (
         f"above its idle level the ledger {held.source} shows {crossed_ratio:+.2%} "
