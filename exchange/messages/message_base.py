@@ -91,7 +91,6 @@ Port = Annotated[int, Field(ge=1, le=65_535)]
 Ports = Annotated[tuple[Port, ...], Field(max_length=4_096)]  # of one host
 Index = Annotated[int, Field(ge=0, le=99_999)]  # of a burst or pair: five digits in keys
 Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]  # what a column of figures holds
-BitsPerSecond = Annotated[int, Field(ge=1, lt=2**63)]
 SpanS = Annotated[float, Field(ge=0, le=86_400)]  # s, of a day at most
 JobId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
 

@@ -93,7 +93,6 @@ EngineName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,32}$")]
 
 
 OptionName = Annotated[str, StringConstraints(max_length=64), AfterValidator(plain_text)]
-OptionValue = bool | Whole | float | Text
 
 
 class Traffic(Message):
