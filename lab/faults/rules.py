@@ -184,12 +184,15 @@ def _lease(evidence: Evidence, fault: Fault) -> Iterator[str]:
                 yield f"sent {max(loud_s) - evidence.struck_at_s:.1f} s after it was cut off"
 
 
+_SOUND: Final = (Verdict.PASS, Verdict.MEASURED)
+
+
 def _floor(stored: Stored) -> Iterator[str]:
     summary, floor = stored.summary, stored.plan.spec.objective.coverage_floor_ratio
     for burst in summary.bursts:
-        if burst.verdict is Verdict.PASS and burst.completeness_ratio < floor:
+        if burst.verdict in _SOUND and burst.completeness_ratio < floor:
             yield f"burst {burst.index + 1} passes at {burst.completeness_ratio:.1%} coverage"
-    if summary.verdict is Verdict.PASS and summary.completeness_ratio < floor:
+    if summary.verdict in _SOUND and summary.completeness_ratio < floor:
         yield f"the run passes at {summary.completeness_ratio:.1%} coverage"
 
 

@@ -85,6 +85,13 @@ class Limits:
         )
     )
 
+    @property
+    def as_of(self) -> date:
+        """The newest date in the tables."""
+        return max(
+            limit.as_of for table in (self.firewall, self.flow, self.vm) for limit in table.values()
+        )
+
     def of_vm(self, size: str | None) -> Limit | None:
         """A VM size's egress cap; names are not case-sensitive. None: not in the table."""
         return None if size is None else self.vm.get(size.lower())

@@ -1,13 +1,16 @@
 """What a plan promised as evidence, and is not there: then nothing is concluded."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from coordinator.core.judge.finding import Finding
+from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.plan.spec import Plan
 
 
-def broken_promises(plan: Plan, ledger: FirewallLedger | None) -> Iterator[Finding]:
+def broken_promises(
+    plan: Plan, ledger: FirewallLedger | None, bursts: Sequence[BurstSummary]
+) -> Iterator[Finding]:
     """Why the run as a whole proves nothing, however its bursts went.
 
     Evidence that was promised at launch and is absent makes no smaller claim: it makes none.
@@ -32,6 +35,25 @@ def broken_promises(plan: Plan, ledger: FirewallLedger | None) -> Iterator[Findi
             "and there is none",
             next_step="make the source answer again and recompute, or launch without a ledger",
         )
+    if plan.ledger is not None and ledger is not None:
+        least = plan.ledger.coverage_min_ratio
+        thin = {
+            burst.index + 1: 1 - held.unknown_ratio
+            for burst in bursts
+            if (held := burst.reconciliation) is not None and 1 - held.unknown_ratio < least
+        }
+        if thin:
+            worst = min(thin, key=lambda number: thin[number])
+            yield Finding(
+                id="ledger-thin",
+                kind="verdict",
+                severity="problem",
+                weight=93,
+                sentence=f"the firewall's own count ({plan.ledger.source}) was to know {least:.0%} "
+                f"of each burst's bytes: of {len(thin)} of {len(bursts)} bursts it knows less, of "
+                f"burst {worst} {thin[worst]:.1%}",
+                next_step="wait until the metric has settled, then recompute the verdict",
+            )
 
 
 def fleet_alone(plan: Plan, ledger: FirewallLedger | None) -> Iterator[Finding]:

@@ -80,7 +80,7 @@ def summarise_run(
     completeness = combine(
         [*(burst.completeness for burst in judged), Completeness.of({State.PENDING: pending})]
     )
-    broken = list(broken_promises(plan, ledger))
+    broken = list(broken_promises(plan, ledger, judged))
     scatter = list(hold_bursts(spec, judged))
     verdict = worse(burst.verdict for burst in judged)
     thin = absent or completeness.completeness_ratio < spec.objective.coverage_floor_ratio

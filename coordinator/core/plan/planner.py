@@ -98,6 +98,7 @@ def plan(
         pairs=tuple(pairs),
         bursts=tuple(bursts),
         ledger=ledger,
+        limits_as_of=DOCUMENTED.as_of.isoformat(),
         warnings=(*_warnings(spec, clients), *_segment_warnings(spec, [*clients, *servers])),
     ).sealed()
 

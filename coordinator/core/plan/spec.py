@@ -206,6 +206,7 @@ class Plan(Message):
     warnings: tuple[str, ...] = ()  # feasible, but the operator should know
     ledger: LedgerPromise | None = None  # None: nothing but the fleet vouches for the run
     clocks_promised: bool = True  # readings of every agent's clock; imports have none
+    limits_as_of: str | None = None  # the newest date in the table of documented limits
     decision_rule: Literal["guarded-acceptance"] = "guarded-acceptance"  # docs/verdict.md
     confidence_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.95  # of the interval that it takes
     seal_sha256: str | None = None  # over all of the above, as it was stored

@@ -88,6 +88,23 @@ def test_a_promised_ledger_that_is_absent_proves_nothing() -> None:
     assert found.findings[0].id == "ledger-absent"
 
 
+def test_a_promised_ledger_that_knows_too_little_of_a_burst_proves_nothing() -> None:
+    made = fleet(MINUTE)
+    assert made.ledger is not None
+    known = made.ledger.bytes.copy()
+    last = made.plan.bursts[-1].planned_start_at.timestamp() + made.truth.lag_s
+    inside = (made.ledger.start_s >= last + 20) & (made.ledger.end_s <= last + 30)
+    assert inside.any()
+    known[inside] = np.nan
+    promise = LedgerPromise(source="lab")
+    assert judged(made, share=1.5, ledger=promise).verdict is Verdict.PASS
+    found = judged(
+        replace(made, ledger=replace(made.ledger, bytes=known)), share=1.5, ledger=promise
+    )
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert "ledger-thin" in ids(found)
+
+
 def test_a_run_that_promised_no_ledger_says_so_first() -> None:
     found = judged(fleet(replace(MINUTE, ledger=False)), share=1.2)
     assert found.verdict is Verdict.PASS
