@@ -318,6 +318,7 @@ async def test_nobody_there_is_a_failure_in_the_engines_words(
     site: Range, any_engine: Iperf3
 ) -> None:
     client = site.start("client", any_engine, agent_id="client-n")
+    await site.presence("client-n", lambda presence: presence.problem is None)
     job = await site.launch(free_port())
     report = await site.report(job)
     assert report.outcome is Outcome.FAILED
