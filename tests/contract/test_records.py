@@ -691,6 +691,13 @@ async def test_agents_come_beat_and_leave(records: Records) -> None:
     assert await records.fleet.read_presences() == [later]
 
 
+@pytest.fixture
+def untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other adapter's rows were logged before: a row is told of once a process."""
+    monkeypatch.setattr("exchange.rows._told", set())
+
+
+@pytest.mark.usefixtures("untold")
 async def test_one_agent_of_another_version_does_not_hide_the_fleet(
     records: Records, table: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -707,6 +714,7 @@ async def test_one_agent_of_another_version_does_not_hide_the_fleet(
 # What cannot be read --------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("untold")
 async def test_an_unreadable_row_is_left_out_and_named_in_the_log(
     records: Records, table: Table, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -118,7 +118,7 @@ def test_launch_show_and_verdict_agree(site: Site) -> None:
     done = site.run("launch", "smoke", "--set", "burst_s=3", "--set", "late_after_s=5", "--json")
     summary = json.loads(done.stdout)
     assert summary["pairs_measured"] == 2
-    assert (done.returncode, summary["verdict"]) in ((0, "pass"), (2, "inconclusive"))
+    assert (done.returncode, summary["verdict"]) in ((0, "measured"), (2, "inconclusive"))
     again = site.run("verdict", "last", "--json", "--api", url)
     assert json.loads(again.stdout) == summary
     assert again.returncode == done.returncode

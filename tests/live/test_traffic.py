@@ -69,7 +69,7 @@ def test_both_ways_in_two_processes_with_every_option_and_a_clamped_window(
         },
     )
     (burst,) = summary["bursts"]
-    assert summary["verdict"] == "pass", summary["findings"]
+    assert summary["verdict"] == "measured", summary["findings"]
     assert {flow["flow"] for flow in burst["flows"]} == {"up", "down"}
     for flow in burst["flows"]:
         assert flow["received_bits_per_second"] == pytest.approx(40e6, rel=0.1)
@@ -110,8 +110,6 @@ def test_http_is_judged_by_success_and_latency(url: str) -> None:
         "traffic.streams_count": 4,
         "traffic.options.requests_per_second": 50,
         "traffic.options.body_bytes": 100_000,
-        "objective.target_bits_per_second": 25_000_000,
-        "objective.layer": "payload",
         "objective.success_min_ratio": 1,
         "objective.latency_p99_max_s": 20,
     }

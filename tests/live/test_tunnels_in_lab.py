@@ -197,7 +197,7 @@ def test_both_ways_at_once_reconcile_with_both_columns_of_the_ledger(site: Range
     site.wait_until_ready()
     plain = {"traffic.encapsulation": None, "traffic.direction": "bidirectional"}
     summary = wait_for_summary(site.url, site.launch(**plain))
-    assert summary["verdict"] == "pass", summary["findings"]
+    assert summary["verdict"] == "measured", summary["findings"]
     assert abs(summary["reconciliation"]["residual_ratio"]) <= 0.01
     assert summary["fleet_received_bits_per_second"] == pytest.approx(160e6, rel=0.15)
 

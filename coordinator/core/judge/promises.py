@@ -1,11 +1,17 @@
 """What a plan promised as evidence, and is not there: then nothing is concluded."""
 
 from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
 
 from coordinator.core.judge.finding import Finding
 from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.plan.spec import Plan
+
+AFTER_BINS: Final = 5.0  # bins by which a metric may lag: Azure's 75 s at 60 s, and 5 min at worst
+COARSE_S: Final = 10.0  # s a bin: from here on it is a metric; finer ones are counters
 
 
 def broken_promises(
@@ -35,6 +41,8 @@ def broken_promises(
             "and there is none",
             next_step="make the source answer again and recompute, or launch without a ledger",
         )
+    if plan.spec.bypasses_device and ledger is not None:
+        yield from _short_reference(plan, ledger)
     if plan.ledger is not None and ledger is not None:
         least = plan.ledger.coverage_min_ratio
         thin = {
@@ -54,6 +62,29 @@ def broken_promises(
                 f"burst {worst} {thin[worst]:.1%}",
                 next_step="wait until the metric has settled, then recompute the verdict",
             )
+
+
+def _short_reference(plan: Plan, ledger: FirewallLedger) -> Iterator[Finding]:
+    """A ledger that shows nothing must have gone on long enough to show something.
+
+    A run that passed the device by leaves no rise to tell the lag from, so the ledger must go on
+    for as long as a metric of its grain may lag.
+    """
+    spare_s = AFTER_BINS * ledger.grain_s if ledger.grain_s >= COARSE_S else ledger.grain_s
+    ends_s = plan.bursts[-1].planned_end_at.timestamp()
+    known = ledger.end_s[~np.isnan(ledger.bytes)]
+    last_s = float(known.max()) if len(known) else float("-inf")
+    if last_s < ends_s + spare_s:
+        yield Finding(
+            id="reference-short",
+            kind="verdict",
+            severity="problem",
+            weight=92,
+            sentence=f"the ledger {ledger.source} must go on for {spare_s:g} s after the last "
+            "burst, for its bins may lag by so much, and it ends before: that nothing crossed the "
+            "firewall is not shown",
+            next_step="wait until the metric has settled, then recompute the verdict",
+        )
 
 
 def fleet_alone(plan: Plan, ledger: FirewallLedger | None) -> Iterator[Finding]:

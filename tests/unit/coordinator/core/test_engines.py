@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from coordinator.core.plan.spec import Burst, Pair, Plan, RunSpec
 from exchange.engines.iperf3_text import read_any
 from exchange.messages import (
     BUCKET_RATIO,
+    ClockReading,
+    ClockSource,
     Combine,
     Direction,
     Distribution,
@@ -235,7 +237,15 @@ def report(index: int, engine: EngineReport) -> JobReport:
         planned_start_at=BURST.planned_start_at,
         first_data_at=BURST.planned_start_at,
         engine=engine,
+        clock_before=clock(BURST.planned_start_at),
+        clock_after=clock(BURST.planned_end_at),
         reported_at=BURST.planned_end_at,
+    )
+
+
+def clock(at: datetime) -> ClockReading:
+    return ClockReading(
+        source=ClockSource.CHRONY, read_at=at, synchronised=True, offset_s=0.0, bound_s=0.001
     )
 
 
