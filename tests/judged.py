@@ -11,7 +11,12 @@ from exchange.messages import Endpoint
 
 
 def judged_burst(
-    spec: RunSpec, evidence: BurstEvidence, ledger: FirewallLedger | None, now: datetime
+    spec: RunSpec,
+    evidence: BurstEvidence,
+    ledger: FirewallLedger | None,
+    now: datetime,
+    *,
+    clocks_promised: bool = True,
 ) -> BurstSummary:
     """What a run of this burst alone says of it."""
     server = Endpoint(agent_id="server", address="10.2.0.4", port=5201)
@@ -21,5 +26,6 @@ def judged_burst(
         spec=spec,
         pairs=tuple(Pair(index=pair.pair_index, endpoint=server) for pair in evidence.pairs),
         bursts=(evidence.burst,),
+        clocks_promised=clocks_promised,
     )
     return summarise_run(plan, [measure_burst(spec, evidence, now)], ledger, now).bursts[0]
