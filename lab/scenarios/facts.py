@@ -10,6 +10,7 @@ from coordinator.studies.study import Study
 from lab.scenarios.cases import BEDS, Case
 from lab.scenarios.scenario_table import Row
 
+MEGA: Final = {"k": 1e-3, "M": 1.0, "G": 1e3}  # MB in a unit of bytes
 COMPLETE_RATIO: Final = 0.95  # of the planned pair-seconds, of every run and trial
 
 
@@ -88,9 +89,10 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
         if not any(low <= knee <= high for knee in facts.knees):
             yield f"knees at {facts.knees or 'none'}, planted {low:g} to {high:g}"
     if expected.product_megabytes is not None:
-        said = re.search(r"bandwidth-delay product .* is ([\d.]+) MB a pair", facts.words)
-        if said is None or abs(float(said[1]) / expected.product_megabytes - 1) > 0.15:
-            yield f"BDP {said and said[1]} MB, planted {expected.product_megabytes:g} MB"
+        said = re.search(r"bandwidth-delay product .* is ([\d.]+) ([kMG])B a pair", facts.words)
+        megabytes = None if said is None else float(said[1]) * MEGA[said[2]]
+        if megabytes is None or abs(megabytes / expected.product_megabytes - 1) > 0.15:
+            yield f"BDP {megabytes} MB, planted {expected.product_megabytes:g} MB"
     if expected.fall_within_s is not None:
         apart_s = [abs(at_s - (facts.found_at_s or 0.0)) for at_s in facts.fell_at_s]
         if not apart_s or min(apart_s) > expected.fall_within_s:
