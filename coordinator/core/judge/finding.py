@@ -28,6 +28,18 @@ class Finding(Message):
     next_step: str | None = None
 
 
+def problem(id: str, weight: float, sentence: str, next_step: str) -> Finding:
+    """What keeps a verdict from being a pass, with what to do about it."""
+    return Finding(
+        id=id,
+        kind="verdict",
+        severity="problem",
+        weight=weight,
+        sentence=sentence,
+        next_step=next_step,
+    )
+
+
 Check = tuple[Verdict, list[Finding]]
 
 

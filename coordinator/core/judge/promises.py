@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.judge.finding import Finding
+from coordinator.core.judge.finding import Finding, problem
 from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.plan.spec import Plan
@@ -22,20 +22,16 @@ def broken_promises(
     Evidence that was promised at launch and is absent makes no smaller claim: it makes none.
     """
     if not plan.is_intact:
-        yield Finding(
+        yield problem(
             id="plan-altered",
-            kind="verdict",
-            severity="problem",
             weight=106,
             sentence="the stored plan is not the one that was sealed at launch: its SHA-256 is "
             f"{plan.digest()[:16]}..., the seal says {(plan.seal_sha256 or '')[:16]}...",
             next_step="find out who wrote to the table; launch again",
         )
     if plan.ledger is not None and ledger is None:
-        yield Finding(
+        yield problem(
             id="ledger-absent",
-            kind="verdict",
-            severity="problem",
             weight=105,
             sentence=f"the firewall's own count ({plan.ledger.source}) was to vouch for this run, "
             "and there is none",
@@ -52,10 +48,8 @@ def broken_promises(
         }
         if thin:
             worst = min(thin, key=lambda number: thin[number])
-            yield Finding(
+            yield problem(
                 id="ledger-thin",
-                kind="verdict",
-                severity="problem",
                 weight=93,
                 sentence=f"the firewall's own count ({plan.ledger.source}) was to know {least:.0%} "
                 f"of each burst's bytes: of {len(thin)} of {len(bursts)} bursts it knows less, of "
@@ -75,10 +69,8 @@ def _short_reference(plan: Plan, ledger: FirewallLedger) -> Iterator[Finding]:
     known = ledger.end_s[~np.isnan(ledger.bytes)]
     last_s = float(known.max()) if len(known) else float("-inf")
     if last_s < ends_s + spare_s:
-        yield Finding(
+        yield problem(
             id="reference-short",
-            kind="verdict",
-            severity="problem",
             weight=92,
             sentence=f"the ledger {ledger.source} must go on for {spare_s:g} s after the last "
             "burst, for its bins may lag by so much, and it ends before: that nothing crossed the "

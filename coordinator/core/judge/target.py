@@ -15,7 +15,7 @@ from typing import Final
 from coordinator.core import words
 from coordinator.core.figures import RECEIVED
 from coordinator.core.goals import goals_set
-from coordinator.core.judge.finding import Check, Finding, Verdict
+from coordinator.core.judge.finding import Check, Finding, Verdict, problem
 from coordinator.core.judge.reconcile import OVERHEAD_ASSUMED_RATIO, OVERHEAD_KNOWN_RATIO
 from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.measure.steady import t95
@@ -103,7 +103,7 @@ def hold_rate(spec: RunSpec, burst: BurstSummary, between: float | None) -> Chec
     """One burst's rate against the limit; for ``between`` see :func:`received`."""
     if RECEIVED.of_burst(burst) is None or burst.window is None:
         return Verdict.INCONCLUSIVE, [
-            _problem(
+            problem(
                 "no-window",
                 92,
                 "there is no second that all measured pairs share, so there is no fleet rate",
@@ -126,7 +126,7 @@ def hold_rate(spec: RunSpec, burst: BurstSummary, between: float | None) -> Chec
         ]
     if fleet is None:
         return Verdict.INCONCLUSIVE, [
-            _problem(
+            problem(
                 "interval-unknown",
                 91,
                 f"the window of {burst.window.window_s} s is too short, or its seconds are not on "
@@ -163,7 +163,7 @@ def _hold_fleet(spec: RunSpec, burst: BurstSummary, fleet: Interval, limit: floa
         filled = peak * unseen_s / max(1, burst.duration_s)
         if not whole and fleet.high + filled >= limit:
             return Verdict.INCONCLUSIVE, [
-                _problem(
+                problem(
                     "target-open",
                     85,
                     f"{said}; the {unseen_s} unseen pair-seconds could make up the "
@@ -172,7 +172,7 @@ def _hold_fleet(spec: RunSpec, burst: BurstSummary, fleet: Interval, limit: floa
                 )
             ]
         return Verdict.FAIL, [
-            _problem(
+            problem(
                 "target-missed",
                 100,
                 said,
@@ -182,7 +182,7 @@ def _hold_fleet(spec: RunSpec, burst: BurstSummary, fleet: Interval, limit: floa
         ]
     if fleet.low <= limit:
         return Verdict.INCONCLUSIVE, [
-            _problem(
+            problem(
                 "target-undecided",
                 86,
                 f"{said}: the limit lies within the interval, so neither a pass nor a failure is "
@@ -193,7 +193,7 @@ def _hold_fleet(spec: RunSpec, burst: BurstSummary, fleet: Interval, limit: floa
     worst = (burst.worst_bits_per_second or 0.0) * factor
     if not whole and worst - fleet.half_width <= limit:
         return Verdict.INCONCLUSIVE, [
-            _problem(
+            problem(
                 "target-unproven",
                 80,
                 f"{said}, but rows are missing, and over the worst window that they leave open "
@@ -210,7 +210,7 @@ def _hold_device(spec: RunSpec, burst: BurstSummary, fleet: Interval, limit: flo
     if device is None or device.low > limit:
         return None
     return Verdict.INCONCLUSIVE, [
-        _problem(
+        problem(
             "device-unproven",
             84,
             f"by its own count the device carried {device} of the fleet's {fleet}, "
@@ -246,7 +246,7 @@ def hold_shape(spec: RunSpec, burst: BurstSummary) -> Check:
     if (slowest + noise) * factor >= limit * (1 - SLOW_RATIO):
         return Verdict.PASS, findings
     findings.append(
-        _problem(
+        problem(
             "slow-stretch",
             84,
             f"for {window.slowest_s} s, from {window.slowest_from_s} s into the window, the fleet "
@@ -286,7 +286,7 @@ def hold_bursts(spec: RunSpec, bursts: Sequence[BurstSummary]) -> Iterator[Findi
     bound = max(header_ratio_bound(spec, burst) for burst in bursts)
     run = Interval(value=mean, half_width=math.hypot(t95(len(rates) - 1) * error, mean * bound))
     if run.low <= limit:
-        yield _problem(
+        yield problem(
             "target-undecided",
             86,
             f"over {len(rates)} bursts the fleet received {run} at the {spec.objective.layer} "
@@ -303,15 +303,4 @@ def _compared(spec: RunSpec, burst: BurstSummary, fleet: Interval, limit: float)
     return (
         f"the fleet received {fleet} at the {spec.objective.layer} layer over {window_s} s; "
         f"the limit is {words.rate(limit)}{less}"
-    )
-
-
-def _problem(id: str, weight: float, sentence: str, next_step: str) -> Finding:
-    return Finding(
-        id=id,
-        kind="verdict",
-        severity="problem",
-        weight=weight,
-        sentence=sentence,
-        next_step=next_step,
     )
