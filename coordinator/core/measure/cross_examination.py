@@ -47,6 +47,8 @@ WINDOW_FACTOR: Final = 4.0  # times cwnd / RTT: both are read once a second, the
 WINDOW_KNOWN_RATIO: Final = 0.9  # of a track's time, of which the kernel told both
 STAMPS_APART_S: Final = 0.5  # s beyond both clocks' bounds: the first data of either end is told
 # to some ms from lines as they arrive, to some 100 ms from a process's exit (iperf3 before 3.17)
+LOGIN_APART_S: Final = 2.0  # s, instead, of an engine that no gate holds: one end may tell its
+# log-in or first request, the other its first data; a loaded host puts 0.6 s between them (seen)
 WHOLE_EDGE_S: Final = 0.5  # s at either end without which a track is whole still
 LAG_S: Final = 0.5  # s by which a receiver's curve may run ahead of its sender's
 
@@ -98,6 +100,7 @@ class _Pair:
     traffic: Traffic
     tracks: Mapping[tuple[Side, Flow], TrackColumns]
     alike: bool  # both ends count the same payload
+    begin_apart_s: float  # how far the ends' first data may be told apart
 
     @classmethod
     def of(cls, evidence: PairEvidence, traffic: Traffic) -> "_Pair":
@@ -109,7 +112,14 @@ class _Pair:
                 tracks[key] = columns
         engine = find(traffic.engine)
         alike = engine is not None and engine.counts_alike
-        return cls(evidence=evidence, traffic=traffic, tracks=tracks, alike=alike)
+        gated = engine is None or engine.gated
+        return cls(
+            evidence=evidence,
+            traffic=traffic,
+            tracks=tracks,
+            alike=alike,
+            begin_apart_s=STAMPS_APART_S if gated else LOGIN_APART_S,
+        )
 
     @property
     def name(self) -> str:
@@ -352,7 +362,7 @@ def _stamps(pair: _Pair) -> Iterator[Contradiction]:
     }
     told = {Side.CLIENT: report, Side.SERVER: test}
     zeros = []
-    allowed = STAMPS_APART_S
+    allowed = pair.begin_apart_s
     for side, (fix_s, bound_s) in fixes.items():
         first = [t.first_data_at_s for (end, _), t in pair.tracks.items() if end is side]
         holder = told[side]
@@ -365,7 +375,7 @@ def _stamps(pair: _Pair) -> Iterator[Contradiction]:
     apart_s = abs(zeros[0] - zeros[1])
     if apart_s > allowed:
         yield Contradiction(
-            rule=Rule.STAMPS, pair=pair.name, said=apart_s, bound=allowed - STAMPS_APART_S
+            rule=Rule.STAMPS, pair=pair.name, said=apart_s, bound=allowed - pair.begin_apart_s
         )
 
 

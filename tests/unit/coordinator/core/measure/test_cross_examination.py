@@ -127,6 +127,18 @@ def test_a_moved_end_is_found_without_its_seconds_too() -> None:
     assert Rule.STAMPS in _rules(_judged(moved))
 
 
+@pytest.mark.parametrize(
+    ("engine", "apart_s", "untrue"),
+    [("iperf3", 0.3, False), ("iperf3", 0.7, True), ("ftp", 0.7, False), ("ftp", 3.0, True)],
+)
+def test_ends_that_log_in_first_may_begin_further_apart(
+    engine: str, apart_s: float, untrue: bool
+) -> None:
+    earlier = _at(Side.CLIENT, lambda t: replace(t, first_data_at_s=t.first_data_at_s - apart_s))
+    said = _judged(earlier, engine=engine, streams_count=1)
+    assert (Rule.STAMPS in _rules(said)) is untrue
+
+
 def test_a_nic_that_counted_less_than_arrived_contradicts() -> None:
     def half(pair: PairEvidence) -> PairEvidence:
         host = pair.server_host
