@@ -182,6 +182,12 @@ class JobQueue(Protocol):
         ``message_id`` may be a new one.
         """
 
+    async def purge(self, sequence_number: int | None = None, *, limit: int = 1000) -> int:
+        """Remove that dead letter for good, or (None) at most ``limit`` of them; how many went.
+
+        One that somebody else has locked at that moment stays.
+        """
+
     async def ping(self) -> None:
         """One round trip to the service, which touches no message."""
 

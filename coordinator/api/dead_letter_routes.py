@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from coordinator.api.dependencies import Service
 from coordinator.api.problems import PROBLEMS
 from coordinator.runs.dead_letters import DeadJob
+from exchange.messages import Message
 
 router = APIRouter(prefix="/v1/deadletters", responses=PROBLEMS, tags=["dead letters"])
 
@@ -20,10 +21,30 @@ async def list_dead_letters(
     return await coordinator.dead_letters.oldest(limit)
 
 
+class Purged(Message):
+    """What a purge removed."""
+
+    purged_count: int  # under the limit: none are left but those that somebody has locked
+
+
+@router.delete("")
+async def purge_dead_letters(
+    coordinator: Service, limit: Annotated[int, Query(ge=1, le=1000)] = 1000
+) -> Purged:
+    """Remove dead letters for good, the oldest first, at most ``limit``."""
+    return Purged(purged_count=await coordinator.dead_letters.purge_oldest(limit))
+
+
 @router.get("/{sequence_number}")
 async def read_dead_letter(sequence_number: int, coordinator: Service) -> DeadJob:
     """One of the oldest thousand."""
     return await coordinator.dead_letters.read(sequence_number)
+
+
+@router.delete("/{sequence_number}")
+async def purge_dead_letter(sequence_number: int, coordinator: Service) -> DeadJob:
+    """Remove one of the oldest thousand for good; the answer says what it was."""
+    return await coordinator.dead_letters.purge(sequence_number)
 
 
 @router.post("/{sequence_number}/resend")

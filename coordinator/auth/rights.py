@@ -62,7 +62,9 @@ RIGHTS: Final[tuple[tuple[str, str, Access], ...]] = (
     ("GET", "/v1/studies/{study_id}/charts/{name}", VIEWER),
     ("DELETE", "/v1/studies/{study_id}", OPERATOR),
     ("GET", "/v1/deadletters", VIEWER),
+    ("DELETE", "/v1/deadletters", OPERATOR),
     ("GET", "/v1/deadletters/{sequence_number}", VIEWER),
+    ("DELETE", "/v1/deadletters/{sequence_number}", OPERATOR),
     ("POST", "/v1/deadletters/{sequence_number}/resend", OPERATOR),
     ("GET", "/v1/audit", OPERATOR),
 )

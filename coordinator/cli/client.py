@@ -263,6 +263,20 @@ class Client:
         path = f"/v1/deadletters/{sequence_number}/resend"
         return DeadJob.model_validate(await self._call("POST", path, timeout=LONG_S))
 
+    async def purge(self, sequence_number: int) -> DeadJob:
+        path = f"/v1/deadletters/{sequence_number}"
+        return DeadJob.model_validate(await self._call("DELETE", path, timeout=LONG_S))
+
+    async def purge_all(self) -> int:
+        """Every dead letter that nobody has locked; how many went."""
+        purged_count, asked_count = 0, 1000
+        while True:
+            asked = {"limit": asked_count}
+            answer = await self._call("DELETE", "/v1/deadletters", params=asked, timeout=LONG_S)
+            purged_count += int(answer["purged_count"])
+            if answer["purged_count"] < asked_count:
+                return purged_count
+
     async def audit(self, limit: int) -> list[AuditRow]:
         """Writes, newest first."""
         items = await self._pages("/v1/audit", limit)

@@ -11,7 +11,8 @@ from coordinator.cli.options import Api, Json, print_json
 from coordinator.runs.dead_letters import DeadJob
 
 app = typer.Typer(
-    no_args_is_help=True, help="List, explain and send again what agents set aside as dead letters."
+    no_args_is_help=True,
+    help="List, explain, send again and purge what agents set aside as dead letters.",
 )
 
 Sequence = Annotated[int, typer.Argument(metavar="SEQ", help="number shown by `deadletters list`")]
@@ -90,3 +91,33 @@ def resend(sequence_number: Sequence, api: Api = None, as_json: Json = False) ->
         print_json(dead)
     else:
         typer.echo(f"sent again: {dead.message_id}, due {dead.planned_start_at:%H:%M:%S}Z")
+
+
+@app.command()
+def purge(
+    sequence_number: Annotated[
+        int | None, typer.Argument(metavar="SEQ", help="number shown by `deadletters list`")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="every dead letter")] = False,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """Remove a dead letter, or --all, for good: nobody can explain or send it again."""
+    if everything == (sequence_number is not None):
+        raise typer.BadParameter("name one by its SEQ, or give --all")
+
+    async def work(client: Client) -> DeadJob | int:
+        if sequence_number is None:
+            return await client.purge_all()
+        return await client.purge(sequence_number)
+
+    gone = run(api, work)
+    if isinstance(gone, int):
+        if as_json:
+            print_json({"purged_count": gone})
+        else:
+            typer.echo(f"purged {gone} dead letter{'s' * (gone != 1)}")
+    elif as_json:
+        print_json(gone)
+    else:
+        typer.echo(f"purged: {gone.message_id}, set aside as {gone.reason}")

@@ -1,4 +1,4 @@
-"""Reads the queue's dead letters with what the table knows of them, and sends them again."""
+"""The queue's dead letters with what the table knows of them: read, sent again, purged."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -54,6 +54,23 @@ class DeadLetters:
             raise UnknownDeadLetter(sequence_number)
         log.info("resent %s", dead.message_id, extra={"action": "resend", "run_id": dead.run_id})
         return dead
+
+    async def purge(self, sequence_number: int) -> DeadJob:
+        """Remove one for good, and say what it was.
+
+        Raises :class:`~coordinator.runs.dead_letters.UnknownDeadLetter`.
+        """
+        dead = await self.read(sequence_number)
+        if not await self._queue.purge(sequence_number):
+            raise UnknownDeadLetter(sequence_number)
+        log.info("purged %s", dead.message_id, extra={"action": "purge", "run_id": dead.run_id})
+        return dead
+
+    async def purge_oldest(self, limit: int) -> int:
+        """Remove at most so many for good; returns how many went."""
+        count = await self._queue.purge(limit=limit)
+        log.info("purged %d dead letters", count, extra={"action": "purge"})
+        return count
 
     async def _explain(self, letters: Sequence[DeadLetter]) -> list[DeadJob]:
         now = self._now()

@@ -75,8 +75,9 @@ _HEADERS_BYTES: Final = 512  # a message's properties and its place in a batch o
 _TTL_MAX_MS: Final = 0xFFFF_FFFF  # 49 days: an AMQP uint
 _PAGE_COUNT: Final = 250  # messages peeked at a time; the service gives no more
 _COUNTED_MAX_COUNT: Final = 5_000
-_RESEND_COUNT: Final = 32  # dead letters locked at a time in search of one
-_RESEND_WAIT_S: Final = 2.0
+_DEAD_COUNT: Final = 32  # dead letters locked at a time in search of one
+_PURGE_COUNT: Final = 250  # dead letters locked at a time to remove them
+_DEAD_WAIT_S: Final = 2.0
 
 _IDLE_CONDITIONS: Final = (b"amqp:link:detach-forced", b"amqp:connection:forced")
 
@@ -328,30 +329,63 @@ class ServiceBusQueue:
 
     async def resend(self, sequence_number: int, expires_at: datetime) -> bool:
         """Under a new message id, for duplicate detection would drop the old one in silence."""
+
+        async def send_again(letter: _Message) -> None:
+            suffix = f"~{sequence_number}"
+            message_id = (letter.message_id or "")[: MESSAGE_ID_MAX_CHARS - len(suffix)] + suffix
+            again = Outgoing(body=_body(letter), message_id=message_id, expires_at=expires_at)
+            await self.send([again])
+
+        return await self._remove_dead(sequence_number, send_again)
+
+    async def purge(self, sequence_number: int | None = None, *, limit: int = 1000) -> int:
+        if sequence_number is not None:
+            return int(await self._remove_dead(sequence_number))
+        purged_count = 0
+        while purged_count < limit:
+            some = await self._lock_dead(min(_PURGE_COUNT, limit - purged_count))
+            if not some:
+                break
+            for letter in some:
+                with suppress(LockLost):  # it stays, and comes again
+                    await self._dead.call(
+                        partial(ServiceBusReceiver.complete_message, message=letter)
+                    )
+                    purged_count += 1
+        return purged_count
+
+    async def _lock_dead(self, count: int) -> list[_Message]:
+        receive = partial(
+            ServiceBusReceiver.receive_messages,
+            max_message_count=count,
+            max_wait_time=_DEAD_WAIT_S,
+        )
+        return await self._dead.call(receive)
+
+    async def _remove_dead(
+        self,
+        sequence_number: int,
+        before: Callable[[_Message], Awaitable[None]] | None = None,
+    ) -> bool:
+        """Lock dead letters until it is among them, do ``before``, remove it, give back the rest;
+        False when it is not there."""
         peek = partial(ServiceBusReceiver.peek_messages, sequence_number=sequence_number)
         peeked = await self._dead.call(peek)
         if not peeked or peeked[0].sequence_number != sequence_number:
             return False
-        receive = partial(
-            ServiceBusReceiver.receive_messages,
-            max_message_count=_RESEND_COUNT,
-            max_wait_time=_RESEND_WAIT_S,
-        )
         held: list[_Message] = []
         try:
             while not held or held[-1].sequence_number != sequence_number:
-                some = await self._dead.call(receive)
+                some = await self._lock_dead(_DEAD_COUNT)
                 if not some:
                     raise ExchangeUnavailable(
                         f"{self._address}: dead letter {sequence_number} is locked by somebody "
                         "else; try again when that lock has run out"
                     )
                 held += sorted(some, key=lambda each: each.sequence_number == sequence_number)
-            letter, suffix = held[-1], f"~{sequence_number}"
-            message_id = (letter.message_id or "")[: MESSAGE_ID_MAX_CHARS - len(suffix)] + suffix
-            again = Outgoing(body=_body(letter), message_id=message_id, expires_at=expires_at)
-            await self.send([again])
-            await self._dead.call(lambda to: to.complete_message(letter))
+            if before is not None:
+                await before(held[-1])
+            await self._dead.call(partial(ServiceBusReceiver.complete_message, message=held[-1]))
             held.pop()
         finally:
             for message in held:

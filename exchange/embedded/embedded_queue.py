@@ -157,6 +157,9 @@ class EmbeddedQueue:
     async def resend(self, sequence_number: int, expires_at: datetime) -> bool:
         return await self._database.run(self._resend, sequence_number, _epoch_us(expires_at))
 
+    async def purge(self, sequence_number: int | None = None, *, limit: int = 1000) -> int:
+        return await self._database.run(self._purge, sequence_number, limit)
+
     async def ping(self) -> None:
         await self._database.run(lambda connection: connection.execute("SELECT 1").fetchone())
 
@@ -310,6 +313,19 @@ class EmbeddedQueue:
             (self._now_us(), expires_us, sequence),
         )
         return changed.rowcount > 0
+
+    def _purge(self, connection: sqlite3.Connection, sequence: int | None, limit: int) -> int:
+        # What has no number among integers of 64 bits is no letter's.
+        if sequence is not None and not 0 <= sequence < 2**63:
+            return 0
+        with transaction(connection):
+            self._sweep(connection, self._now_us())
+            return connection.execute(
+                "DELETE FROM message WHERE sequence IN (SELECT sequence FROM message "
+                "WHERE dead_us IS NOT NULL AND (:sequence IS NULL OR sequence = :sequence) "
+                "ORDER BY dead_us, sequence LIMIT :limit)",
+                {"sequence": sequence, "limit": limit},
+            ).rowcount
 
     def _counts(self, connection: sqlite3.Connection) -> QueueCounts:
         with transaction(connection):

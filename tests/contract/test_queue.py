@@ -223,6 +223,24 @@ async def test_a_dead_letter_keeps_its_reason_and_can_be_sent_again(queue: JobQu
     assert [letter.message_id for letter in await queue.dead_letters()] == ["a"]
 
 
+async def test_dead_letters_are_purged_one_or_all(queue: JobQueue) -> None:
+    await queue.send([outgoing(name) for name in "abcd"])
+    for _ in range(4):
+        await queue.dead_letter(await received(queue), "Test", "set aside")
+    await queue.send([outgoing("alive")])
+    letters = await queue.dead_letters()
+    number = letters[2].sequence_number
+    assert await queue.purge(number) == 1
+    assert await queue.purge(number) == 0, "it is gone"
+    left = [letter.message_id for letter in letters if letter.sequence_number != number]
+    assert [letter.message_id for letter in await queue.dead_letters()] == left
+    assert await queue.purge(limit=1) == 1
+    assert await queue.purge() == 2
+    assert await queue.purge() == 0
+    assert await queue.dead_letters() == []
+    assert await drained(queue, 1) == ["alive"], "a message that lives is no dead letter"
+
+
 async def test_an_expired_message_vanishes(queue: JobQueue) -> None:
     await queue.send([outgoing("short", lives_s=0.3), outgoing("long")])
     await asyncio.sleep(0.5)

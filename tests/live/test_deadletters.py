@@ -87,6 +87,18 @@ def test_what_an_agent_sets_aside_is_listed_and_explained(site: Site) -> None:
         assert len(again.stderr.strip().splitlines()) == 1
     assert len(listed(site)) == 2
 
+    misuses: list[tuple[str, ...]] = [(), ("7", "--all")]
+    for misuse in misuses:
+        assert site.run("deadletters", "purge", *misuse).returncode == 3
+    number = str(poison["sequence_number"])
+    purged = site.run("deadletters", "purge", number, "--api", url)
+    assert purged.stdout == "purged: poison-1, set aside as NotJson\n", purged.stderr
+    assert site.run("deadletters", "purge", number).returncode == 3, "it is gone"
+    assert site.run("deadletters", "purge", "--all").stdout == "purged 1 dead letter\n"
+    assert listed(site) == []
+    audited = [row["path"] for row in call(url, "GET", "/v1/audit") if row["method"] == "DELETE"]
+    assert f"/v1/deadletters/{number}" in audited
+
 
 def test_a_job_is_sent_again_until_its_instant_and_never_after(site: Site) -> None:
     now = datetime.now(UTC)

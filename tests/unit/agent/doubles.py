@@ -170,6 +170,9 @@ class MemoryQueue:
     async def resend(self, sequence_number: int, expires_at: datetime) -> bool:
         raise NotImplementedError
 
+    async def purge(self, sequence_number: int | None = None, *, limit: int = 1000) -> int:
+        raise NotImplementedError
+
     async def ping(self) -> None:
         """It is here."""
 
