@@ -2,12 +2,9 @@
 
 import asyncio
 import contextlib
-import functools
 import getpass
-import inspect
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextvars import ContextVar
 from typing import Annotated, Final, TypeVar
 
 import httpx
@@ -15,8 +12,8 @@ import typer
 
 from coordinator.cli.client import ApiError, Client, connect
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.options import Token
 from coordinator.cli.suggest import with_suggestion
+from coordinator.cli.token_option import given_token
 from coordinator.device.ledgers import LedgerError
 from coordinator.prices import BadPrices
 from coordinator.studies.switch import SwitchError
@@ -26,34 +23,6 @@ _RUNS_COMPLETED: Final = 20
 _COMPLETION_S: Final = 2.0  # s that a pressed Tab may take
 
 T = TypeVar("T")
-
-_token: ContextVar[str | None] = ContextVar("token", default=None)
-
-
-def offer_token(app: typer.Typer) -> None:
-    """Give every command that takes ``--api`` a ``--token`` as well."""
-    for command in app.registered_commands:
-        if command.callback is not None and "api" in inspect.signature(command.callback).parameters:
-            command.callback = _with_token(command.callback)
-    for group in app.registered_groups:
-        if group.typer_instance is not None:
-            offer_token(group.typer_instance)
-
-
-def _with_token(command: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(command)
-    def with_token(*args: object, token: str | None = None, **kwargs: object) -> None:
-        _token.set(token)
-        command(*args, **kwargs)
-
-    signature = inspect.signature(command)
-    extra = inspect.Parameter(
-        "token", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Token
-    )
-    parameters = [*signature.parameters.values(), extra]
-    vars(with_token)["__signature__"] = signature.replace(parameters=parameters)
-    with_token.__annotations__ = {**command.__annotations__, "token": Token}
-    return with_token
 
 
 def operator_name() -> str:
@@ -71,7 +40,7 @@ async def coordinator_client(api: str | None, *, drive: bool = False) -> AsyncIt
     With ``drive`` the one inside this process also looks after unfinished runs meanwhile.
     """
     if api is not None:
-        async with connect(api, _token.get()) as client:
+        async with connect(api, given_token()) as client:
             yield client
         return
     # Commands that ask a coordinator over the network do without all that one imports.

@@ -21,16 +21,6 @@ Api = Annotated[
 ]
 
 
-Token = Annotated[
-    str | None,
-    typer.Option(
-        "--token",
-        envvar="BROADSIDE_TOKEN",
-        help="bearer token for --api; keep it in the environment: process lists show arguments",
-    ),
-]
-
-
 Json = Annotated[bool, typer.Option("--json", help="print JSON on standard output, nothing else")]
 
 

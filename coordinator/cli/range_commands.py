@@ -166,7 +166,7 @@ def down(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Destroy the range, and prove that nothing with its tag is left (exit 1 when something is).
+    """Destroy the range, and prove that nothing with its tag is left (else exit 1).
 
     What is left after that, of an `up` that was cut short for instance, it deletes by its tag.
     """
