@@ -22,6 +22,7 @@ from coordinator.cli.terraform import (
     Orphan,
     ask,
     ask_az,
+    ask_az_together,
     attempt,
     import_blocks,
     needs,
@@ -29,6 +30,7 @@ from coordinator.cli.terraform import (
     remember,
     remembered,
     run,
+    run_together,
     terraform,
     variables_of,
 )
@@ -275,8 +277,8 @@ def _must_be_ours(directory: Path, given: Sequence[str], found: Sequence[Orphan]
         stop("terraform console does not say what the variables ask for", Exit.CANNOT_RUN)
     name, where = str(told["name"]), ["--subscription", str(told["subscription_id"])]
     tag = ["--tag", f"broadside={name}", *where]
-    ours = [each["id"].lower() for each in ask_az("group", "list", *tag)]
-    ours += [each["id"].lower() for each in ask_az("resource", "list", *tag)]
+    listed = ask_az_together(["group", "list", *tag], ["resource", "list", *tag])
+    ours = [each["id"].lower() for some in listed for each in some]
     for each in found:
         own_name = each.id.lower().rsplit("/", 1)[-1].startswith(f"{name}-")
         is_role = "/roleassignments/" in each.id.lower()  # its name is derived from the range's
@@ -296,14 +298,14 @@ def _check(directory: Path, given: Sequence[str]) -> None:
         stop("the variables do not do; see: broadside up", Exit.CANNOT_RUN)
     region, where = str(told["location"]), ["--subscription", str(told["subscription_id"])]
     place = ["--location", region, *where]
+    locations, compute, network, sizes = ask_az_together(
+        ["account", "list-locations"],
+        ["vm", "list-usage", *place],
+        ["network", "list-usages", *place],
+        ["vm", "list-skus", *place, "--resource-type", "virtualMachines"],
+    )
     short = list(
-        shortages(
-            told,
-            locations=ask_az("account", "list-locations"),
-            compute=ask_az("vm", "list-usage", *place),
-            network=ask_az("network", "list-usages", *place),
-            sizes=ask_az("vm", "list-skus", *place, "--resource-type", "virtualMachines"),
-        )
+        shortages(told, locations=locations, compute=compute, network=network, sizes=sizes)
     )
     if (plan := told["image_plan"]) and not ask_az("vm", "image", "terms", "show", *plan)[
         "accepted"
@@ -379,11 +381,15 @@ def _provisioning(url: str) -> str:
 
 
 def _scale(standing: Standing, instances: int, dry_run: bool) -> None:
-    capacity = ["--new-capacity", str(instances), "--no-wait"]
-    for name in standing.scale_sets:
-        run(["az", "vmss", "scale", "--name", name, *standing.place, *capacity], dry_run)
-    for name in standing.scale_sets:
-        run(["az", "vmss", "wait", "--name", name, *standing.place, "--updated"], dry_run)
+    """Both at once; az itself waits until Azure is done."""
+    capacity = ["--new-capacity", str(instances), "--output", "none"]
+    run_together(
+        [
+            ["az", "vmss", "scale", "--name", name, *standing.place, *capacity]
+            for name in standing.scale_sets
+        ],
+        dry_run,
+    )
 
 
 # Destroying ---------------------------------------------------------------------------------------
@@ -411,7 +417,7 @@ class Remains:
 
     def found(self) -> tuple[list[str], list[str]]:
         """Ids of resources and names of groups."""
-        resources, groups = (ask_az(*argv[1:]) for argv in (self._listing, self._groups))
+        resources, groups = ask_az_together(self._listing[1:], self._groups[1:])
         try:
             # What is deleted by it must carry the tag, whatever a list was filtered by.
             for each in (*resources, *groups):

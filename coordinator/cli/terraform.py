@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -134,6 +135,15 @@ def run(argv: Sequence[str], dry_run: bool) -> None:
         stop(f"{argv[0]} ended with {code}; what it changed stands", Exit.CANNOT_RUN)
 
 
+def run_together(argvs: Sequence[Sequence[str]], dry_run: bool) -> None:
+    """Show commands and run them side by side; ends with 4 when one of them fails."""
+    with ThreadPoolExecutor() as pool:
+        codes = list(pool.map(lambda argv: attempt(argv, dry_run, keep_errors=False)[0], argvs))
+    for argv, code in zip(argvs, codes, strict=True):
+        if code:
+            stop(f"{argv[0]} ended with {code}; what it changed stands", Exit.CANNOT_RUN)
+
+
 def attempt(argv: Sequence[str], dry_run: bool, *, keep_errors: bool = True) -> tuple[int, str]:
     """Show a command and run it; its exit code, and what it said on standard error."""
     typer.echo(shlex.join(argv) if dry_run else f"+ {shlex.join(argv)}", err=not dry_run)
@@ -169,6 +179,12 @@ def ask_az(*words: str) -> Any:
         return json.loads(ask(["az", *words, "--output", "json"]))
     except ValueError:
         stop("az answered something else than JSON; nothing is proven", Exit.CANNOT_RUN)
+
+
+def ask_az_together(*questions: Sequence[str]) -> list[Any]:
+    """What az answered to each; az takes seconds to start, so they are asked side by side."""
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda words: ask_az(*words), questions))
 
 
 def missing(tool: str) -> NoReturn:

@@ -319,6 +319,7 @@ module "observe" {
   location            = var.location
   tags                = local.tags
   retention_days      = var.log_retention_days
+  diagnostics_enabled = var.diagnostics_enabled
   has_firewall        = local.has_firewall
   firewall_id         = local.firewall_id
   firewall_logs       = var.firewall_logs

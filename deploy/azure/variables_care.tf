@@ -68,6 +68,12 @@ variable "log_retention_days" {
   }
 }
 
+variable "diagnostics_enabled" {
+  type        = bool
+  default     = true
+  description = "Send metrics of firewall, queue and tables to the range's Log Analytics; false where an Azure Policy of your platform team does it. No verdict needs them."
+}
+
 variable "coordinator_size" {
   type        = string
   default     = "Standard_B2als_v2"

@@ -74,6 +74,7 @@ def variants() -> Iterator[Case]:
             *existing,
             "--set", "existing_resource_group_name=rg-load",
             "--set", f"existing_subnet_ids={json.dumps(platform.SUBNETS)}",
+            "--set", "register_resource_providers=false", "--set", "diagnostics_enabled=false",
         ),
         prepare=platform.plant_landing_zone,
         inspect=partial(is_proposed, wanted=("routes", "rules", "metrics")),

@@ -65,8 +65,9 @@ def plant_locked_hub(stage: Stage) -> None:
 
 
 def plant_landing_zone(stage: Stage) -> None:
-    """The hub, and the group and subnets that its owners hand to a range."""
+    """The hub, registered providers, and the group and subnets that its owners hand to a range."""
     plant_locked_hub(stage)
+    stage.subscription.register()
     stage.subscription.plant(f"{BASE}/resourceGroups/rg-load", {"properties": {}})
     _network(stage, "load-clients", "10.10.0.0/16", {"agents": "10.10.0.0/21"})
     _network(stage, "load-servers", "10.11.0.0/16", {"agents": "10.11.0.0/21"})

@@ -23,7 +23,7 @@ resource "azurerm_application_insights" "this" {
 }
 
 resource "azurerm_monitor_diagnostic_setting" "firewall" {
-  count = var.has_firewall ? 1 : 0
+  count = var.has_firewall && var.diagnostics_enabled ? 1 : 0
 
   name                           = "broadside"
   target_resource_id             = var.firewall_id
@@ -44,6 +44,8 @@ resource "azurerm_monitor_diagnostic_setting" "firewall" {
 }
 
 resource "azurerm_monitor_diagnostic_setting" "service_bus" {
+  count = var.diagnostics_enabled ? 1 : 0
+
   name                       = "broadside"
   target_resource_id         = var.servicebus_id
   log_analytics_workspace_id = azurerm_log_analytics_workspace.this.id
@@ -54,6 +56,8 @@ resource "azurerm_monitor_diagnostic_setting" "service_bus" {
 }
 
 resource "azurerm_monitor_diagnostic_setting" "tables" {
+  count = var.diagnostics_enabled ? 1 : 0
+
   name                       = "broadside"
   target_resource_id         = "${var.storage_account_id}/tableServices/default"
   log_analytics_workspace_id = azurerm_log_analytics_workspace.this.id

@@ -33,6 +33,11 @@ variable "retention_days" {
   description = "Days for which metrics and logs are kept."
 }
 
+variable "diagnostics_enabled" {
+  type        = bool
+  description = "Whether diagnostic settings are made here."
+}
+
 variable "has_firewall" {
   type        = bool
   description = "Whether there is an Azure Firewall to watch."
