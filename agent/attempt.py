@@ -15,8 +15,7 @@ from agent.cpu import with_cpu
 from agent.engine_process import KILL_AFTER_S, EngineProcess, EngineUnusable, Exit, Identity
 from agent.gate import Release, holds, read_release
 from agent.transcript import Transcript
-from exchange.engines.port import EndBy, Process, Reader, Watch
-from exchange.engines.reading import Event, Reading, Started
+from exchange.engines.port import EndBy, Event, Process, Reader, Reading, Started, Watch
 
 WATCH_S: Final = 1.0  # s between looks at a watched file
 WATCH_SOON_S: Final = 0.02  # s between them until data flows: also the error of its start

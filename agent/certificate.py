@@ -6,8 +6,7 @@ from typing import Final
 
 from agent.agent_settings import AgentSettings
 from agent.workspace import Workspace
-from exchange.engines.port import Certificate, File
-from exchange.engines.script_words import word
+from exchange.engines.port import Certificate, File, word
 
 _DAYS: Final = 30  # a self-signed one is made anew at every start of a service
 _TIMEOUT_S: Final = 30.0

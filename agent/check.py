@@ -18,7 +18,7 @@ from agent.host import HostUnknown, find_host
 from agent.installed_engines import find_program
 from exchange.checks import Check
 from exchange.engines import engines
-from exchange.engines.iperf3_text import streams_json
+from exchange.engines.iperf3 import streams_json
 from exchange.engines.port import Tool
 from exchange.messages import DEFAULT_ENGINE, Role
 

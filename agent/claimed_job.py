@@ -34,8 +34,7 @@ from agent.probe import Prober
 from agent.side_tasks import safely
 from agent.tunnel import TunnelFailed
 from agent.workspace import Workspace
-from exchange.engines.port import ClientAsk, Launch, Process, Unsupported
-from exchange.engines.reading import Reading
+from exchange.engines.port import ClientAsk, Launch, Process, Reading, Unsupported
 from exchange.messages import (
     Claim,
     ClockReading,

@@ -11,8 +11,7 @@ from agent.engine_process import Exit
 from agent.gate import Release
 from agent.workspace import Workspace
 from exchange.engines.merge import merge
-from exchange.engines.port import Engine, Launch, Process
-from exchange.engines.reading import Reading
+from exchange.engines.port import Engine, Launch, Process, Reading
 from exchange.messages import Job
 
 ALONE: Final = "another process of its pair ended before the instant"

@@ -16,7 +16,7 @@ from agent.engine_process import Exit
 from agent.gate import Release
 from exchange.engines import offered_bits_per_second
 from exchange.engines import problems as engine_problems
-from exchange.engines.reading import Reading
+from exchange.engines.port import Reading
 from exchange.json_bounds import TooMuch, bounded_json
 from exchange.messages import PROTOCOL_VERSION, Control, Job, Outcome, plain_text
 

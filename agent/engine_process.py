@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Final
 
 from agent.gate import find_gate, takes_hold
-from exchange.engines.iperf3_text import MINIMUM_VERSION, Version, parse_version
+from exchange.engines.iperf3 import MINIMUM_VERSION
+from exchange.engines.iperf3_account import Version, parse_version
 from exchange.messages import DEFAULT_ENGINE
 from exchange.programs import program_path
 

@@ -19,7 +19,7 @@ from agent.engine_process import Exit
 from agent.installed_engines import InstalledEngine
 from agent.side_tasks import pause
 from agent.sockets import PortView
-from exchange.engines.reading import Reading
+from exchange.engines.port import Reading
 from exchange.messages import ClockReading, Endpoint, EngineReport, ServerTest, peer_address
 
 HEALTHY_S: Final = 1.0  # s that a server must have lived for its end to be no failure to start

@@ -26,8 +26,7 @@ from agent.side_tasks import safely
 from agent.sockets import PortView, read_ports
 from agent.tunnels import TunnelKeeper
 from exchange.background import keep_going
-from exchange.engines.port import ServerAsk
-from exchange.engines.reading import Event, Reading, Started
+from exchange.engines.port import Event, Reading, ServerAsk, Started
 from exchange.messages import DEFAULT_ENGINE, ClockReading, Role, ServerTest
 
 LOOK_S: Final = 5.0  # s between looks at the socket tables

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.counters import NET_DEV, CountersUnreadable, parse_net_dev
-from exchange.engines.script_words import Unwritable, word
+from exchange.engines.port import Unwritable, word
 from exchange.messages import VXLAN_BYTES, Role, Tunnel
 
 IP_TIMEOUT_S: Final = 5.0

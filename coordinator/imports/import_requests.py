@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 
 from coordinator.imports.table_bursts import OriginalRow, problems
 from exchange.chunks import pack_intervals, unpack_intervals
-from exchange.engines.reading import StartBasis
+from exchange.engines.port import StartBasis
 from exchange.messages import EngineReport, Flow, Interval, Message, Side, UtcDatetime
 from exchange.ports import RecordUnreadable
 

@@ -16,35 +16,40 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Final
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from exchange.engines.byte_cells import Seconds
-from exchange.engines.http import served_reading
-from exchange.engines.numbers import Whole
+from exchange.engines.downloads import (
+    FOLDER,
+    Seconds,
+    SessionReader,
+    Whole,
+    download_reading,
+    files,
+    parse_options,
+    size_problem,
+)
 from exchange.engines.port import (
     ClientAsk,
     Engine,
+    Event,
     File,
     Launch,
     Process,
     Program,
+    Reading,
     ServerAsk,
+    StartBasis,
+    Started,
     Unsupported,
     Watch,
+    host_word,
+    word,
 )
-from exchange.engines.reading import Event, Reading, StartBasis, Started
-from exchange.engines.script_words import host_word, word
-from exchange.engines.sizes import FOLDER, files, size_problem
 from exchange.messages import (
     Combine,
-    Direction,
-    EngineReport,
-    Flow,
-    FlowTotals,
     Job,
     Measure,
     Message,
-    Protocol,
     Side,
     Traffic,
 )
@@ -73,18 +78,6 @@ class Options(Message):
     file_bytes: Annotated[Whole, Field(gt=0)] = 1_000_000_000
 
 
-def read_options(traffic: Traffic) -> Options | str:
-    """The options, or what is wrong with them."""
-    try:
-        return Options.model_validate(dict(traffic.options))
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in fault["loc"])
-        if fault["type"] == "extra_forbidden":
-            return f"traffic.options.{field}: ftp has no such option; set file_bytes"
-        return f"traffic.options.{field}: {fault['msg']} (got {fault['input']!r}); mend it"
-
-
 class Ftp(Engine):
     """Downloads over FTP from the pair's server, in as many segments as there are streams."""
 
@@ -96,7 +89,7 @@ class Ftp(Engine):
     server_programs: ClassVar[tuple[Program, ...]] = (VSFTPD,)
 
     def problems(self, traffic: Traffic) -> Iterator[str]:
-        options = read_options(traffic)
+        options = parse_options(Options, traffic)
         if isinstance(options, str):
             yield options
             return
@@ -135,7 +128,7 @@ class Ftp(Engine):
 
     def client(self, ask: ClientAsk) -> Launch:
         job, endpoint = ask.job, ask.job.endpoint
-        options = read_options(job.traffic)
+        options = parse_options(Options, job.traffic)
         if isinstance(options, str):
             raise Unsupported(options)
         address = host_word(endpoint.address, "endpoint.address")
@@ -227,7 +220,7 @@ class Ftp(Engine):
         )
 
     def server_reader(self) -> "TransferReader":
-        return TransferReader()
+        return TransferReader("ftp", "server_transfers_count")
 
 
 # Reading ---------------------------------------------------------------------------------------
@@ -294,34 +287,15 @@ class CounterReader:
         released_at_s: float | None = None,
         server_ahead_s: float = 0.0,
     ) -> Reading:
-        zero_s, intervals = self._seconds.first_s, self._seconds.intervals()
-        return Reading(
-            report=EngineReport(
-                engine="ftp",
-                protocol=Protocol.TCP,
-                direction=Direction.REVERSE,
-                streams_count=self._job.traffic.streams_count,
-                duration_s=self._job.duration_s,
-                totals=(
-                    FlowTotals(
-                        flow=Flow.DOWN,
-                        received_bytes=self._received_bytes,
-                        received_s=intervals[-1].end_s,
-                    ),
-                )
-                if intervals
-                else (),
-                error=self._error(exit_code, stderr),
-                truncated=exit_code is None,
-                exit_code=exit_code,
-                measures=self._measures(),
-            ),
-            side=Side.CLIENT,
-            intervals={Flow.DOWN: intervals} if intervals else {},
-            first_data_at_s=zero_s,
-            start_basis=None if zero_s is None else StartBasis.SAMPLES,
-            started_at_s=zero_s,
-            client_address=None,
+        return download_reading(
+            "ftp",
+            self._seconds,
+            self._received_bytes,
+            job=self._job,
+            basis=StartBasis.SAMPLES,
+            exit_code=exit_code,
+            error=self._error(exit_code, stderr),
+            measures=self._measures(),
         )
 
     def _error(self, exit_code: int | None, stderr: str) -> str | None:
@@ -354,32 +328,14 @@ _TRANSFER: Final = re.compile(
 )
 
 
-class TransferReader:
-    """The server's side: vsftpd's log, a line a transfer, of one session after another."""
-
-    def __init__(self) -> None:
-        self.close()
-
-    @property
-    def last_at_s(self) -> float | None:
-        return self._seconds.last_s
-
-    def close(self) -> None:
-        self._seconds = Seconds()
-        self._sent_bytes = 0
-        self._transfers_count = 0
-        self._client_address: str | None = None
-
-    def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
-        return ()
+class TransferReader(SessionReader):
+    """vsftpd's log: a line a transfer."""
 
     def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
         for found in _TRANSFER.finditer(text):
             sent_bytes, rate = int(found[2]), float(found[3]) * 1024
-            self._seconds.add(at_s - (sent_bytes / rate if rate else 0.0), at_s, sent_bytes)
-            self._sent_bytes += sent_bytes
-            self._transfers_count += 1
-            self._client_address = found[1].removeprefix("::ffff:")
+            start_s = at_s - (sent_bytes / rate if rate else 0.0)
+            self.add(start_s, at_s, sent_bytes, found[1].removeprefix("::ffff:"))
         # The log is there: from now on a look a second is enough.
         return (
             Started(
@@ -388,24 +344,6 @@ class TransferReader:
                 started_at_s=at_s,
                 client_address=None,
                 expected_s=None,
-            ),
-        )
-
-    def finish(
-        self,
-        exit_code: int | None = None,
-        *,
-        stderr: str = "",
-        released_at_s: float | None = None,
-        server_ahead_s: float = 0.0,
-    ) -> Reading:
-        return served_reading(
-            "ftp",
-            self._seconds,
-            self._sent_bytes,
-            client_address=self._client_address,
-            measures=(
-                Measure(name="server_transfers_count", value=self._transfers_count, unit="count"),
             ),
         )
 

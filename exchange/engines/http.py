@@ -16,33 +16,40 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import Field, StrictBool, ValidationError
+from pydantic import Field, StrictBool
 
-from exchange.engines.byte_cells import Buckets, Seconds
-from exchange.engines.numbers import Number, Whole
+from exchange.engines.downloads import (
+    FOLDER,
+    Buckets,
+    Number,
+    Seconds,
+    SessionReader,
+    Whole,
+    download_reading,
+    files,
+    parse_options,
+    size_problem,
+)
 from exchange.engines.port import (
     ClientAsk,
     EndBy,
     Engine,
+    Event,
     File,
     Launch,
     Process,
     Program,
+    Reading,
     ServerAsk,
+    Started,
+    host_word,
+    word,
 )
-from exchange.engines.reading import Event, Reading, StartBasis, Started
-from exchange.engines.script_words import host_word, word
-from exchange.engines.sizes import FOLDER, files, size_problem
 from exchange.messages import (
     Combine,
-    Direction,
-    EngineReport,
-    Flow,
-    FlowTotals,
     Job,
     Measure,
     Message,
-    Protocol,
     Side,
     Traffic,
 )
@@ -77,15 +84,7 @@ class Options(Message):
 
 def read_options(traffic: Traffic) -> Options | str:
     """The options, or what is wrong with the first wrong one."""
-    try:
-        return Options.model_validate(dict(traffic.options))
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in fault["loc"])
-        if fault["type"] == "extra_forbidden":
-            known = ", ".join(Options.model_fields)
-            return f"traffic.options.{field}: {traffic.engine} has no such option; set of {known}"
-        return f"traffic.options.{field}: {fault['msg']} (got {fault['input']!r}); mend it"
+    return parse_options(Options, traffic)
 
 
 class Http(Engine):
@@ -240,7 +239,7 @@ http {{
 """
 
     def server_reader(self) -> "LogReader":
-        return LogReader(self.name)
+        return LogReader(self.name, "server_requests_count")
 
 
 def _options(traffic: Traffic) -> Options:
@@ -348,37 +347,16 @@ class ResultReader:
     ) -> Reading:
         zero_s = self._seconds.first_s
         whole = exit_code == 0
-        until_s = zero_s + self._job.duration_s if zero_s is not None and whole else None
-        intervals = self._seconds.intervals(until_s)
-        failed_count = self._errors.total()
-        return Reading(
-            report=EngineReport(
-                engine=self._engine,
-                protocol=Protocol.TCP,
-                direction=Direction.REVERSE,
-                streams_count=self._job.traffic.streams_count,
-                duration_s=self._job.duration_s,
-                totals=(
-                    FlowTotals(
-                        flow=Flow.DOWN,
-                        received_bytes=self._received_bytes,
-                        received_s=intervals[-1].end_s if intervals else None,
-                    ),
-                )
-                if self._requests_count
-                else (),
-                error=self._error(exit_code, stderr),
-                truncated=exit_code is None,
-                exit_code=exit_code,
-                measures=self._measures(failed_count) if self._requests_count else (),
-                distributions=self._latencies.distribution(),
-            ),
-            side=Side.CLIENT,
-            intervals={Flow.DOWN: intervals} if intervals else {},
-            first_data_at_s=zero_s,
-            start_basis=None if zero_s is None else StartBasis.STAMPS,
-            started_at_s=zero_s,
-            client_address=None,
+        return download_reading(
+            self._engine,
+            self._seconds,
+            self._received_bytes,
+            job=self._job,
+            until_s=zero_s + self._job.duration_s if zero_s is not None and whole else None,
+            exit_code=exit_code,
+            error=self._error(exit_code, stderr),
+            measures=self._measures(self._errors.total()) if self._requests_count else (),
+            distributions=self._latencies.distribution(),
         )
 
     def _error(self, exit_code: int | None, stderr: str) -> str | None:
@@ -414,22 +392,8 @@ class ResultReader:
         )
 
 
-class LogReader:
-    """The server's side: nginx's log, a line a request, of one session after another."""
-
-    def __init__(self, engine: str) -> None:
-        self._engine = engine
-        self.close()
-
-    @property
-    def last_at_s(self) -> float | None:
-        return self._seconds.last_s
-
-    def close(self) -> None:
-        self._seconds = Seconds()
-        self._sent_bytes = 0
-        self._requests_count = 0
-        self._client_address: str | None = None
+class LogReader(SessionReader):
+    """nginx's log: a line a request."""
 
     def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
         words = line.decode(errors="replace").split()
@@ -437,61 +401,9 @@ class LogReader:
             ended_s, took_s, sent_bytes = float(words[0]), float(words[1]), int(words[3])
         except (ValueError, IndexError):
             return ()
-        self._seconds.add(ended_s - max(0.0, took_s), ended_s, max(0, sent_bytes))
-        self._sent_bytes += max(0, sent_bytes)
-        self._requests_count += 1
-        self._client_address = words[4] if len(words) > 4 else None
+        client = words[4] if len(words) > 4 else None
+        self.add(ended_s - max(0.0, took_s), ended_s, max(0, sent_bytes), client)
         return ()
-
-    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
-        return ()
-
-    def finish(
-        self,
-        exit_code: int | None = None,
-        *,
-        stderr: str = "",
-        released_at_s: float | None = None,
-        server_ahead_s: float = 0.0,
-    ) -> Reading:
-        return served_reading(
-            self._engine,
-            self._seconds,
-            self._sent_bytes,
-            client_address=self._client_address,
-            measures=(
-                Measure(name="server_requests_count", value=self._requests_count, unit="count"),
-            ),
-        )
-
-
-def served_reading(
-    engine: str,
-    seconds: Seconds,
-    sent_bytes: int,
-    *,
-    client_address: str | None,
-    measures: tuple[Measure, ...] = (),
-) -> Reading:
-    """A download server's account of one session."""
-    intervals = seconds.intervals()
-    return Reading(
-        report=EngineReport(
-            engine=engine,
-            protocol=Protocol.TCP,
-            direction=Direction.REVERSE,
-            totals=(FlowTotals(flow=Flow.DOWN, sent_bytes=sent_bytes, sent_s=intervals[-1].end_s),)
-            if intervals
-            else (),
-            measures=measures,
-        ),
-        side=Side.SERVER,
-        intervals={Flow.DOWN: intervals} if intervals else {},
-        first_data_at_s=seconds.first_s,
-        start_basis=StartBasis.STAMPS if seconds.first_s is not None else None,
-        started_at_s=seconds.first_s,
-        client_address=client_address,
-    )
 
 
 ENGINE: Final = Http()

@@ -1,16 +1,14 @@
-"""iperf3 as an engine; :mod:`exchange.engines.iperf3_text` spells its argv and reads its output."""
+"""iperf3 as an engine: a job becomes an argv; :mod:`exchange.engines.iperf3_text` reads its output.
 
-from collections.abc import Iterator
+Raises :class:`~exchange.engines.port.Unsupported` where this iperf3 version cannot do what a job
+asks; it says field, version and fix.
+"""
+
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
-from exchange.engines.iperf3_text import (
-    UDP_BLOCK_MAX_BYTES,
-    StreamReader,
-    Version,
-    client_argv,
-    parse_version,
-    server_argv,
-)
+from exchange.engines.iperf3_account import Version, parse_version
+from exchange.engines.iperf3_text import StreamReader
 from exchange.engines.port import (
     ClientAsk,
     Engine,
@@ -20,9 +18,9 @@ from exchange.engines.port import (
     ServerAsk,
     Serving,
     Unsupported,
+    word,
 )
-from exchange.engines.reading import Event
-from exchange.messages import Job, Pacing, Protocol, Traffic
+from exchange.messages import Direction, Job, Pacing, Protocol, Traffic
 
 PROGRAM: Final = Program(
     name="iperf3",
@@ -32,11 +30,16 @@ PROGRAM: Final = Program(
 )
 
 
-class Iperf3Reader(StreamReader):
-    """iperf3 tells all on its standard output."""
+UDP_BLOCK_MAX_BYTES: Final = 65_507  # 65,535 less the IPv4 and UDP headers
 
-    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
-        return ()
+MINIMUM_VERSION: Final = Version(3, 9)
+
+# The release that brought each option that we use where we can (from iperf3's sources).
+_RECEIVE_TIMEOUT: Final = Version(3, 10)  # and --idle-timeout
+_SEND_TIMEOUT: Final = Version(3, 12)
+_JSON_STREAM: Final = Version(3, 17)
+_KEEPALIVE: Final = Version(3, 19)
+_SERVER_MAX_DURATION: Final = Version(3, 20)
 
 
 class Iperf3(Engine):
@@ -115,8 +118,8 @@ class Iperf3(Engine):
             )
         )
 
-    def client_reader(self, job: Job) -> Iperf3Reader:
-        return Iperf3Reader()
+    def client_reader(self, job: Job) -> StreamReader:
+        return StreamReader()
 
     def server(self, ask: ServerAsk) -> Launch:
         tool = ask.tools["iperf3"]
@@ -129,8 +132,8 @@ class Iperf3(Engine):
         )
         return Launch(processes=(Process(argv=argv),))
 
-    def server_reader(self) -> Iperf3Reader:
-        return Iperf3Reader()
+    def server_reader(self) -> StreamReader:
+        return StreamReader()
 
 
 def _parts(job: Job) -> Iterator[Job]:
@@ -160,6 +163,134 @@ def _version(text: str) -> Version:
     if version is None:
         raise Unsupported(f"iperf3: {text!r} is no version; run make setup")
     return version
+
+
+# Argv ------------------------------------------------------------------------------------------
+
+
+def streams_json(version: Version) -> bool:
+    """Whether this release writes a line of JSON an interval (``--json-stream``, 3.17)."""
+    return version >= _JSON_STREAM
+
+
+def client_argv(
+    job: Job,
+    version: Version,
+    *,
+    binary: Sequence[str],
+    connect_timeout_s: float = 3.0,
+    silence_s: float = 10.0,
+    bind: str | None = None,
+) -> tuple[str, ...]:
+    """The client's command line for one job.
+
+    ``silence_s`` ends the engine when the path has gone silent for so long, where iperf3 can see
+    that (FACTS, "iperf3"); the caller holds a deadline all the same. Raises :class:`Unsupported`.
+    """
+    traffic = job.traffic
+    udp = traffic.protocol is Protocol.UDP
+    kernel_paced = traffic.pacing is Pacing.KERNEL
+    _require_version(version)
+    if traffic.engine != "iperf3":
+        raise Unsupported(f"traffic.engine: {traffic.engine!r} is not iperf3; set iperf3")
+    if udp and (traffic.block_bytes or 0) > UDP_BLOCK_MAX_BYTES:
+        raise Unsupported(
+            f"traffic.block_bytes: iperf3 {version} cannot send a UDP datagram of "
+            f"{traffic.block_bytes} bytes; set at most {UDP_BLOCK_MAX_BYTES}"
+        )
+    options: list[tuple[str, object]] = [
+        ("--client", word(job.endpoint.address, "endpoint.address")),
+        ("--port", job.endpoint.port),
+        ("--bind", None if bind is None else word(bind, "bind")),
+        ("--time", job.duration_s),
+        ("--interval", f"{traffic.interval_s:g}"),
+        ("--parallel", traffic.streams_count),
+        ("--connect-timeout", _milliseconds(connect_timeout_s)),
+        ("--reverse", traffic.direction is Direction.REVERSE),
+        ("--bidir", traffic.direction is Direction.BIDIRECTIONAL),
+        ("--udp", udp),
+        ("--fq-rate" if kernel_paced else "--bitrate", traffic.stream_bits_per_second),
+        ("--length", traffic.block_bytes),
+        ("--window", traffic.window_bytes),
+        ("--set-mss", traffic.mss_bytes),
+        ("--congestion", traffic.congestion and word(traffic.congestion, "traffic.congestion")),
+        ("--dscp", traffic.dscp),
+        ("--omit", traffic.omit_s or None),
+    ]
+    if not udp and version >= _SEND_TIMEOUT:
+        options.append(("--snd-timeout", _milliseconds(silence_s)))
+    if traffic.direction is Direction.REVERSE and version >= _RECEIVE_TIMEOUT:
+        options.append(("--rcv-timeout", _milliseconds(silence_s)))
+    return _argv(binary, version, job.endpoint.address, options)
+
+
+def server_argv(
+    port: int,
+    version: Version,
+    *,
+    binary: Sequence[str],
+    bind: str | None = None,
+    max_duration_s: int | None = None,
+    silence_s: float = 15.0,
+    idle_s: int | None = None,
+) -> tuple[str, ...]:
+    """The command line of a server that serves one test on ``port`` and exits.
+
+    ``max_duration_s`` and ``idle_s`` bound it where the version can, and are left out where it
+    cannot: the supervisor bounds it from outside all the same. ``idle_s`` makes it exit when
+    nobody came. Raises :class:`Unsupported`.
+
+    From 3.16 to 3.19 a server counts ``silence_s`` from its own start until the first data, so a
+    client of a long-idle server must send within a second of TEST_START, as the start gate does.
+    """
+    _require_version(version)
+    options: list[tuple[str, object]] = [
+        ("--server", True),
+        ("--one-off", True),
+        ("--port", port),
+        ("--bind", None if bind is None else word(bind, "bind")),
+    ]
+    if version >= _RECEIVE_TIMEOUT:
+        options += [("--rcv-timeout", _milliseconds(silence_s)), ("--idle-timeout", idle_s)]
+    if version >= _SEND_TIMEOUT:
+        options.append(("--snd-timeout", _milliseconds(silence_s)))
+    if version >= _SERVER_MAX_DURATION:
+        options.append(("--server-max-duration", max_duration_s))
+    return _argv(binary, version, bind, options)
+
+
+def _argv(
+    binary: Sequence[str],
+    version: Version,
+    address: str | None,
+    options: list[tuple[str, object]],
+) -> tuple[str, ...]:
+    """Flags are True or False, and an option that is None is left out."""
+    if address is not None:
+        options.append(("--version6" if ":" in address else "--version4", True))
+    if version >= _KEEPALIVE:
+        # The control connection is silent for the whole test; cloud firewalls forget it after
+        # four minutes (FACTS, "Azure Firewall"). Idle must exceed interval times count.
+        options.append(("--cntl-ka=60/10/5", True))
+    options.append(("--json-stream" if streams_json(version) else "--json", True))
+    argv = list(binary)
+    for name, value in options:
+        if value is True:
+            argv.append(name)
+        elif value is not None and value is not False:
+            argv += [name, str(value)]
+    return tuple(argv)
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def _require_version(version: Version) -> None:
+    if version < MINIMUM_VERSION:
+        raise Unsupported(
+            f"iperf3 {version} is too old; install {MINIMUM_VERSION} or newer (make setup)"
+        )
 
 
 ENGINE: Final = Iperf3()

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import TypeVar
 
-from exchange.engines.reading import Reading
+from exchange.engines.port import Reading
 from exchange.messages import EngineReport, Flow, FlowTotals, Interval
 
 _N = TypeVar("_N", int, float)

@@ -19,8 +19,7 @@ import exchange
 from agent.tunnel import TunnelFailed, device_commands
 from exchange.engines import engines, traffic_of
 from exchange.engines.port import Certificate, ClientAsk, Launch, ServerAsk, Tool, Unsupported
-from exchange.messages import Endpoint, Job, Message, Tunnel, tunnel_of
-from exchange.messages import TEXT_MAX_CHARS
+from exchange.messages import TEXT_MAX_CHARS, Endpoint, Job, Message, Tunnel, tunnel_of
 
 MARK: Final = "bsinject"  # in every one of them, and in nothing of ours
 INJECTIONS: Final = (

@@ -10,8 +10,8 @@ import asyncio
 import statistics
 import time
 
-from exchange.engines.iperf3_text import streams_json
-from exchange.engines.reading import StartBasis
+from exchange.engines.iperf3 import streams_json
+from exchange.engines.port import StartBasis
 from exchange.messages import Direction, Protocol, Traffic
 from tests.live.engines import engines, start_client, start_server
 from tests.live.ports import free_port

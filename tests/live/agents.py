@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from agent.engine_process import EngineError, Iperf3, find_iperf3
 from exchange.engines import filled_in
-from exchange.engines.iperf3_text import streams_json
+from exchange.engines.iperf3 import streams_json
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control, Job, JobReport, Presence
 from exchange.ports import Outgoing

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from agent.engine_process import EngineError, EngineProcess, Exit, Iperf3, find_iperf3
 from agent.gate import Release, find_gate, gate_env, read_release
-from exchange.engines.iperf3_text import StreamReader, client_argv, server_argv
-from exchange.engines.reading import Reading
+from exchange.engines.iperf3 import client_argv, server_argv
+from exchange.engines.iperf3_text import StreamReader
+from exchange.engines.port import Reading
 from exchange.messages import Endpoint, Job, Traffic
 
 BROUGHT = Path(__file__).parents[2] / ".tools" / "iperf3" / "bin" / "iperf3"

@@ -17,8 +17,8 @@ from agent.engine_process import (
 )
 from agent.gate import find_gate
 from agent.sockets import read_ports
-from exchange.engines.iperf3_text import streams_json
-from exchange.engines.reading import StartBasis
+from exchange.engines.iperf3 import streams_json
+from exchange.engines.port import StartBasis
 from exchange.messages import Direction, Protocol, Traffic
 from tests.live.engines import carried_bytes, engines, start_client, start_server, until
 from tests.live.ports import free_port

@@ -10,7 +10,7 @@ from agent.agent_context import Tools
 from agent.counters import HostLog
 from agent.engine_process import Iperf3
 from agent.host import Host
-from exchange.engines.iperf3_text import Version
+from exchange.engines.iperf3_account import Version
 from exchange.ports import (
     DeadLetter,
     Delivery,

@@ -6,7 +6,7 @@ from typing import Any
 
 from agent.agent_settings import AgentSettings
 from agent.engine_process import Exit
-from exchange.engines.reading import Reading, StartBasis
+from exchange.engines.port import Reading, StartBasis
 from exchange.messages import (
     EngineReport,
     Flow,

@@ -10,8 +10,7 @@ from dataclasses import replace
 import pytest
 
 from agent.attempt import Attempt
-from exchange.engines.port import Process
-from exchange.engines.reading import Reading
+from exchange.engines.port import Process, Reading
 from tests.unit.agent.jobs import make_reading
 
 LOOP = "import time\nwhile True: time.sleep(0.05)"

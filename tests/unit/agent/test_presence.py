@@ -10,7 +10,7 @@ from agent.agent_log import JsonLines, TextLines
 from agent.engine_process import Iperf3
 from agent.host import Host
 from agent.presence import Condition, Heart, describe
-from exchange.engines.iperf3_text import Version
+from exchange.engines.iperf3_account import Version
 from exchange.messages import AgentState, ClockReading, ClockSource, Role
 from exchange.records import FleetRecords
 from tests.one_table import records_in

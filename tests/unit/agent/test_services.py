@@ -12,8 +12,7 @@ from agent.daemon import DaemonPort, service_states
 from agent.installed_engines import InstalledEngine, unknown_engine
 from agent.sockets import PortView
 from exchange.engines import engines
-from exchange.engines.port import DaemonReader, Tool
-from exchange.engines.reading import Reading
+from exchange.engines.port import DaemonReader, Reading, Tool
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable, make_tools
 from tests.unit.agent.jobs import make_reading, make_settings

@@ -6,13 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from exchange.engines.iperf3_text import (
-    Version,
-    client_argv,
-    parse_version,
-    server_argv,
-    streams_json,
-)
+from exchange.engines.iperf3 import client_argv, server_argv, streams_json
+from exchange.engines.iperf3_account import Version, parse_version
 from exchange.engines.port import Unsupported
 from exchange.messages import Direction, Endpoint, Job, Protocol, Traffic
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exchange.engines.iperf3_text import StreamReader, read_all, read_any, read_whole
-from exchange.engines.reading import (
+from exchange.engines.port import (
     Ended,
     Failed,
     Intervals,

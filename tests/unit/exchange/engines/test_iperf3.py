@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from exchange.engines import engines
 from exchange.engines.iperf3_text import read_any
 from exchange.engines.merge import merge
-from exchange.engines.port import Unsupported
-from exchange.engines.reading import Reading
+from exchange.engines.port import Reading, Unsupported
 from exchange.messages import Flow, Pacing, Traffic
 from tests.unit.exchange.engines.asks import client_ask, job
 

@@ -1,0 +1,257 @@
+"""What download engines share: options, the sizes they fetch, bytes over time, what each end read.
+
+Bytes come from transfers and counters, and lie in cells of whole UTC seconds that conserve them.
+Servers keep one sparse file of each size.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from typing import Annotated, Final, TypeVar
+
+from pydantic import BeforeValidator, ValidationError
+from pydantic_core import PydanticCustomError
+
+from exchange.engines.port import Event, File, Reading, StartBasis
+from exchange.messages import (
+    BUCKET_RATIO,
+    Direction,
+    Distribution,
+    EngineReport,
+    Flow,
+    FlowTotals,
+    Interval,
+    Job,
+    Measure,
+    Message,
+    Protocol,
+    Side,
+    Traffic,
+)
+
+SPAN_MAX_S: Final = 100_000.0  # s of cells that are kept: more than the longest burst
+_LOG_RATIO: Final = math.log(BUCKET_RATIO)
+_LEAST_S: Final = 1e-6  # s: what is shorter counts as this long
+
+
+class Seconds:
+    """Amounts spread evenly over the time that each took, gathered by second.
+
+    Memory is a number a second, whatever comes in.
+    """
+
+    def __init__(self) -> None:
+        self._cells: dict[int, float] = {}  # bytes by epoch second
+        self.first_s: float | None = None  # epoch s of the earliest start
+        self.last_s: float | None = None  # epoch s of the latest end
+
+    def add(self, start_s: float, end_s: float, amount_bytes: int) -> None:
+        """Spread bytes over a span of epoch seconds; a span of no length is a moment."""
+        start_s = min(start_s, end_s)
+        if self.first_s is not None and abs(start_s - self.first_s) > SPAN_MAX_S:
+            return  # a stamp that no test can have
+        self.first_s = min(start_s, start_s if self.first_s is None else self.first_s)
+        self.last_s = max(end_s, end_s if self.last_s is None else self.last_s)
+        length_s = end_s - start_s
+        first, last = math.floor(start_s), math.floor(end_s)
+        if length_s < _LEAST_S or first == last:
+            self._cells[first] = self._cells.get(first, 0.0) + amount_bytes
+            return
+        for cell in range(first, last + 1):
+            inside_s = min(end_s, cell + 1) - max(start_s, cell)
+            self._cells[cell] = self._cells.get(cell, 0.0) + amount_bytes * inside_s / length_s
+
+    def intervals(self, until_s: float | None = None) -> tuple[Interval, ...]:
+        """One interval a UTC second from the first byte to ``until_s`` (default: the last).
+
+        Their bytes are whole numbers that sum to what was added; time is counted from
+        :attr:`first_s`.
+        """
+        if self.first_s is None or self.last_s is None:
+            return ()
+        zero_s, end_s = self.first_s, max(self.last_s, until_s or self.last_s)
+        intervals = []
+        total, told = 0.0, 0
+        for cell in range(math.floor(zero_s), math.ceil(end_s)):
+            total += self._cells.get(cell, 0.0)
+            reached = round(total)
+            intervals.append(
+                Interval(
+                    start_s=max(zero_s, cell) - zero_s,
+                    end_s=min(end_s, cell + 1) - zero_s,
+                    transferred_bytes=reached - told,
+                )
+            )
+            told = reached
+        return tuple(intervals)
+
+
+class Buckets:
+    """Counts of one quantity by logarithmic bucket."""
+
+    def __init__(self, name: str, unit: str) -> None:
+        self._name, self._unit = name, unit
+        self._counts: Counter[int] = Counter()
+        self._max = 0.0
+
+    def add(self, value: float) -> None:
+        """Count one value; what is not positive counts as the smallest there is."""
+        value = max(value, _LEAST_S)
+        self._counts[math.floor(math.log(value) / _LOG_RATIO)] += 1
+        self._max = max(self._max, value)
+
+    def distribution(self) -> tuple[Distribution, ...]:
+        """As a report carries it; empty without a value."""
+        if not self._counts:
+            return ()
+        counts = dict(sorted(self._counts.items()))
+        return (Distribution(name=self._name, unit=self._unit, counts=counts, max=self._max),)
+
+
+def _refuse_flag(value: object) -> object:
+    if isinstance(value, bool):
+        raise PydanticCustomError("flag", "Input should be a number")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_refuse_flag)]
+Number = Annotated[float, BeforeValidator(_refuse_flag)]
+
+
+FOLDER: Final = "files"
+LEAST_BYTES: Final = 1_000
+MOST_BYTES: Final = 100_000_000_000
+
+SIZES_BYTES: Final = tuple(
+    sorted(
+        size
+        for size in (
+            *(2**power for power in range(64)),
+            *(digit * 10**power for power in range(18) for digit in (1, 2, 5)),
+        )
+        if LEAST_BYTES <= size <= MOST_BYTES
+    )
+)
+
+
+def size_problem(field: str, size_bytes: int) -> str | None:
+    """What is wrong with a size, as ``field: problem; fix``; None: it is one of them."""
+    if size_bytes in SIZES_BYTES:
+        return None
+    near = min(SIZES_BYTES, key=lambda size: abs(size - size_bytes))
+    return (
+        f"{field}: no server keeps {size_bytes} bytes; set 1, 2 or 5 times a power of ten or a "
+        f"power of two, {LEAST_BYTES} to {MOST_BYTES}, such as {near}"
+    )
+
+
+def files() -> Iterator[File]:
+    """Every one of them: sparse, so they take an inode each and no room."""
+    return (File(name=f"{FOLDER}/{size}", size_bytes=size) for size in SIZES_BYTES)
+
+
+_Options = TypeVar("_Options", bound=Message)
+
+
+def parse_options(kind: type[_Options], traffic: Traffic) -> _Options | str:
+    """``traffic.options`` of an engine, or what is wrong with the first wrong one."""
+    try:
+        return kind.model_validate(dict(traffic.options))
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in fault["loc"])
+        if fault["type"] == "extra_forbidden":
+            known = ", ".join(kind.model_fields)
+            return f"traffic.options.{field}: {traffic.engine} has no such option; set of {known}"
+        return f"traffic.options.{field}: {fault['msg']} (got {fault['input']!r}); mend it"
+
+
+def download_reading(
+    engine: str,
+    seconds: Seconds,
+    moved_bytes: int,
+    *,
+    job: Job | None,
+    basis: StartBasis = StartBasis.STAMPS,
+    until_s: float | None = None,
+    client_address: str | None = None,
+    exit_code: int | None = None,
+    error: str | None = None,
+    measures: tuple[Measure, ...] = (),
+    distributions: tuple[Distribution, ...] = (),
+) -> Reading:
+    """One end's account: the client's of its job; without one the server's of a session."""
+    intervals, zero_s = seconds.intervals(until_s), seconds.first_s
+    length_s = intervals[-1].end_s if intervals else None
+    if job is None:
+        totals = FlowTotals(flow=Flow.DOWN, sent_bytes=moved_bytes, sent_s=length_s)
+    else:
+        totals = FlowTotals(flow=Flow.DOWN, received_bytes=moved_bytes, received_s=length_s)
+    return Reading(
+        report=EngineReport(
+            engine=engine,
+            protocol=Protocol.TCP,
+            direction=Direction.REVERSE,
+            streams_count=None if job is None else job.traffic.streams_count,
+            duration_s=None if job is None else job.duration_s,
+            totals=() if zero_s is None else (totals,),
+            error=error,
+            truncated=job is not None and exit_code is None,
+            exit_code=exit_code,
+            measures=measures,
+            distributions=distributions,
+        ),
+        side=Side.SERVER if job is None else Side.CLIENT,
+        intervals={Flow.DOWN: intervals} if intervals else {},
+        first_data_at_s=zero_s,
+        start_basis=None if zero_s is None else basis,
+        started_at_s=zero_s,
+        client_address=client_address,
+    )
+
+
+class SessionReader:
+    """A server's side: what it logs of one session after another."""
+
+    def __init__(self, engine: str, counted: str) -> None:
+        self._engine, self._counted = engine, counted
+        self.close()
+
+    @property
+    def last_at_s(self) -> float | None:
+        return self._seconds.last_s
+
+    def close(self) -> None:
+        self._seconds = Seconds()
+        self._sent_bytes = self._transfers_count = 0
+        self._client_address: str | None = None
+
+    def add(self, start_s: float, end_s: float, sent_bytes: int, client: str | None) -> None:
+        """Take one transfer."""
+        self._seconds.add(start_s, end_s, sent_bytes)
+        self._sent_bytes += sent_bytes
+        self._transfers_count += 1
+        self._client_address = client
+
+    def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
+        return ()
+
+    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
+        return ()
+
+    def finish(
+        self,
+        exit_code: int | None = None,
+        *,
+        stderr: str = "",
+        released_at_s: float | None = None,
+        server_ahead_s: float = 0.0,
+    ) -> Reading:
+        return download_reading(
+            self._engine,
+            self._seconds,
+            self._sent_bytes,
+            job=None,
+            client_address=self._client_address,
+            measures=(Measure(name=self._counted, value=self._transfers_count, unit="count"),),
+        )

@@ -1,0 +1,461 @@
+"""What iperf3 said of one test: its events and intervals, its totals, and who said it.
+
+- What an end cannot know is ``None``: iperf3 prints 0 for what its peer never told it.
+- Engine time is continuous: iperf3 starts it again when its warm-up (omit) is over, and we do not.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from exchange.engines.port import Ended, Event, Failed, Intervals, Reading, StartBasis, Started
+from exchange.messages import (
+    Direction,
+    EngineReport,
+    Flow,
+    FlowTotals,
+    Interval,
+    Pacing,
+    Protocol,
+    Side,
+)
+
+
+class Version(NamedTuple):
+    """An iperf3 release; compares as releases do."""
+
+    major: int
+    minor: int
+    patch: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}" + (f".{self.patch}" if self.patch else "")
+
+
+def parse_version(text: str) -> Version | None:
+    """The release that ``iperf3 --version`` (or a record's ``version``) names, or None."""
+    match = re.match(r"\s*iperf (\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?", text)
+    return Version(*(int(part or 0) for part in match.groups())) if match else None
+
+
+class _Implausible(ValueError):
+    """A figure that no test can have."""
+
+
+class Account:
+    """What has been read of one test so far."""
+
+    def __init__(self) -> None:
+        self.start: dict[str, object] = {}
+        self.intervals: dict[Flow, list[Interval]] = {}
+        self.end: dict[str, object] = {}
+        self.error: str | None = None
+        self.ended = False
+        self.truncated = False  # a part was unreadable
+        self._zero_at_s: float | None = None  # earliest arrival - end
+        self._omitted = False  # the last interval was in the engine's warm-up
+        self._shift_s = 0.0  # engine time at which the engine's own clock began (again)
+        self._last_s = 0.0  # end of the last interval, by the engine's own clock
+        self._start_s = 0.0  # start of the last interval, in engine time
+
+    @classmethod
+    def of_document(cls, document: dict[str, object], whole: bool) -> "Account":
+        test = cls()
+        test.take("start", document.get("start"), None)
+        test.take("error", document.get("error"), None)  # before any of our own
+        for interval in objects_of(document.get("intervals")):
+            test.take("interval", interval, None)
+        test.end = object_of(document.get("end"))
+        test.ended = whole
+        test.truncated |= not whole
+        return test
+
+    @property
+    def begun(self) -> bool:
+        return bool(self.start or self.intervals or self.error or self.ended)
+
+    @property
+    def cookie(self) -> str | None:
+        return _text(self.start.get("cookie"))
+
+    @property
+    def _asked(self) -> dict[str, object]:
+        return object_of(self.start.get("test_start"))
+
+    @property
+    def side(self) -> Side | None:
+        if "connecting_to" in self.start:
+            return Side.CLIENT
+        return Side.SERVER if "accepted_connection" in self.start else None
+
+    @property
+    def direction(self) -> Direction | None:
+        if not self._asked:
+            return None
+        # Before 3.13 nothing says bidirectional but the second flow itself.
+        if self._asked.get("bidir") or len(self.intervals) > 1:
+            return Direction.BIDIRECTIONAL
+        return Direction.REVERSE if self._asked.get("reverse") else Direction.FORWARD
+
+    @property
+    def started_at_s(self) -> float | None:
+        stamp = object_of(self.start.get("timestamp"))
+        milliseconds = _lenient(stamp.get("timemillisecs"))
+        return milliseconds / 1e3 if milliseconds else _lenient(stamp.get("timesecs")) or None
+
+    @property
+    def client_address(self) -> str | None:
+        return _text(object_of(self.start.get("accepted_connection")).get("host"))
+
+    def take(self, event: object, data: object, at_s: float | None) -> tuple[Event, ...]:
+        """Take one event, live or from a document."""
+        match event:
+            case "start":
+                self.start = object_of(data)
+                expected_s = [_lenient(self._asked.get(key)) for key in ("omit", "duration")]
+                return (
+                    Started(
+                        side=self.side,
+                        cookie=self.cookie,
+                        started_at_s=self.started_at_s,
+                        client_address=self.client_address,
+                        expected_s=sum(s for s in expected_s if s) or None,
+                    ),
+                )
+            case "interval":
+                try:
+                    by_flow = self._interval(object_of(data), at_s)
+                except _Implausible as implausible:
+                    return self._fail(f"iperf3's figures make no sense: {implausible}")
+                return (Intervals(arrived_at_s=at_s or 0.0, by_flow=by_flow),) if by_flow else ()
+            case "error":
+                text = _text(data)
+                return self._fail(text) if text else ()
+            case "end":
+                self.end = object_of(data)
+                self.ended = True
+                return (Ended(),)
+            case _:  # server_output_json, and what newer versions may bring
+                return ()
+
+    def _fail(self, error: str) -> tuple[Event, ...]:
+        self.error = self.error or error
+        return (Failed(error=error),)
+
+    # Intervals
+
+    def _interval(self, data: dict[str, object], at_s: float | None) -> dict[Flow, Interval]:
+        if not self._asked:
+            return {}  # ended while it connected: iperf3 prints an empty one
+        streams = objects_of(data.get("streams"))
+        sums = {Flow.DOWN if self._asked.get("reverse") else Flow.UP: object_of(data.get("sum"))}
+        if "sum_bidir_reverse" in data:
+            sums[Flow.DOWN] = object_of(data["sum_bidir_reverse"])
+        elif len({bool(stream.get("sender")) for stream in streams}) > 1:
+            sums = {Flow.UP: {}, Flow.DOWN: {}}  # before 3.11 both sums have one name
+        found: dict[Flow, Interval] = {}
+        for flow, total in sums.items():
+            own = self._streams_of(flow, streams) if len(sums) > 1 else streams
+            total = total or _fold(own)
+            transferred_bytes = _strict(total, "bytes")
+            if transferred_bytes is None:
+                raise _Implausible("an interval without bytes")
+            if not found and not self._advance(total, at_s):
+                return {}
+            found[flow] = Interval(
+                start_s=self._start_s,
+                end_s=self._shift_s + self._last_s,
+                transferred_bytes=transferred_bytes,
+                omitted=self._omitted,
+                retransmits_count=_lenient_count(total.get("retransmits")),
+                rtt_s=_mean_of(own, "rtt", 1e6),
+                cwnd_bytes=_sum_of(own, "snd_cwnd") or None,
+                packets_count=_lenient_count(total.get("packets")),
+                lost_count=_lenient_count(total.get("lost_packets")),
+                jitter_s=_mean_of([total], "jitter_ms", 1e3),
+            )
+        for flow, interval in found.items():
+            self.intervals.setdefault(flow, []).append(interval)
+        return found
+
+    def _advance(self, clock: dict[str, object], at_s: float | None) -> bool:
+        """Move on by one interval; False when it repeats the last one.
+
+        A client whose server went away prints its last interval twice. When the warm-up ends
+        iperf3's clock starts again; what it calls the start of the next interval is then the
+        distance from the new zero, whichever side of it, but intervals leave no gap.
+        """
+        start_s, end_s = _seconds(clock, "start"), _seconds(clock, "end")
+        omitted = clock.get("omitted") is True
+        if start_s > end_s:
+            raise _Implausible(f"start = {start_s}, end = {end_s}")
+        if self._omitted and not omitted:
+            length_s = _lenient(clock.get("seconds")) or end_s - start_s
+            self._start_s = self._shift_s + self._last_s
+            self._shift_s = self._start_s + length_s - end_s
+        elif end_s <= self._last_s:
+            return False
+        else:
+            self._start_s = self._shift_s + start_s
+        self._omitted, self._last_s = omitted, end_s
+        if at_s is not None:
+            zero_at_s = at_s - (self._shift_s + end_s)
+            self._zero_at_s = min(self._zero_at_s or zero_at_s, zero_at_s)
+        return True
+
+    def _streams_of(self, flow: Flow, streams: list[dict[str, object]]) -> list[dict[str, object]]:
+        sends = (flow is Flow.UP) == (self.side is Side.CLIENT)
+        return [stream for stream in streams if bool(stream.get("sender")) == sends]
+
+    # Totals
+
+    def _totals(self, server_ahead_s: float) -> Iterator[FlowTotals]:
+        direction, side = self.direction, self.side
+        if not self.end or direction is None or side is None:
+            return
+        told = side is Side.CLIENT and self.error is None  # the ends exchanged their results
+        bidir = direction is Direction.BIDIRECTIONAL
+        ends = objects_of(self.end.get("streams"))
+        for flow in direction.flows:
+            sends = (flow is Flow.UP) == (side is Side.CLIENT)
+            suffix = "_bidir_reverse" if bidir and flow is Flow.DOWN else ""
+            parts: dict[str, list[dict[str, object]]] = {}
+            sums: dict[str, dict[str, object]] = {}
+            for part, name in (
+                ("sender", "sum_sent"),
+                ("receiver", "sum_received"),
+                ("udp", "sum"),
+            ):
+                parts[part] = [object_of(end[part]) for end in ends if part in end]
+                if bidir:
+                    parts[part] = self._streams_of(flow, parts[part])
+                told_apart = not bidir or name + "_bidir_reverse" in self.end  # not before 3.11
+                total = object_of(self.end.get(name + suffix)) if told_apart else {}
+                sums[part] = total or _fold(parts[part])
+            sent, received, both = sums["sender"], sums["receiver"], sums["udp"]
+            if both and not sent and not received:  # UDP before 3.11 has one sum for the two ends
+                sent = _fold(parts["udp"]) or both
+                received = self._udp_received(flow, both) if told or not sends else {}
+            senders = parts["sender"] if sends else []  # round trips are the sender's to tell
+            sent_bytes = _known(_strict(sent, "bytes"), sends or told)
+            received_bytes = _known(_strict(received, "bytes"), not sends or told)
+            sent_s, received_s = _lenient(sent.get("seconds")), _lenient(received.get("seconds"))
+            if received_s is not None and flow is Flow.UP:
+                received_s = max(0.0, received_s - server_ahead_s)
+            receiver_told = received_bytes is not None
+            yield FlowTotals(
+                flow=flow,
+                sent_bytes=sent_bytes,
+                sent_s=None if sent_bytes is None else sent_s,
+                received_bytes=received_bytes,
+                received_s=received_s if receiver_told else None,
+                retransmits_count=_lenient_count(sent.get("retransmits")),
+                rtt_min_s=min(_positive(senders, "min_rtt", 1e6), default=None),
+                rtt_mean_s=_mean_of(senders, "mean_rtt", 1e6),
+                rtt_max_s=max(_positive(senders, "max_rtt", 1e6), default=None),
+                packets_count=(
+                    _lenient_count(sent.get("packets"))
+                    or _lenient_count(received.get("packets"))
+                    or _lenient_count(both.get("packets"))
+                ),
+                lost_count=_lenient_count(received.get("lost_packets")) if receiver_told else None,
+                jitter_s=_mean_of([received], "jitter_ms", 1e3) if receiver_told else None,
+            )
+
+    def _udp_received(self, flow: Flow, both: dict[str, object]) -> dict[str, object]:
+        """What arrived, where only the sent bytes and the lost packets are told: every packet
+        has one size."""
+        sent, packets, lost = (
+            _lenient_count(both.get(key)) for key in ("bytes", "packets", "lost_packets")
+        )
+        if not sent or not packets or lost is None:
+            own = sum(i.transferred_bytes for i in self.intervals.get(flow, ()) if not i.omitted)
+            return {**both, "bytes": own}
+        return {**both, "bytes": sent * max(0, packets - lost) // packets}
+
+    # The whole
+
+    def reading(
+        self,
+        *,
+        words: str,
+        exit_code: int | None = None,
+        ended_at_s: float | None = None,
+        released_at_s: float | None = None,
+        server_ahead_s: float = 0.0,
+    ) -> Reading:
+        """Everything read so far; ``words`` is the text round it, searched for a reason."""
+        error = self.error
+        totals: tuple[FlowTotals, ...] = ()
+        try:
+            totals = tuple(self._totals(server_ahead_s))
+        except _Implausible as implausible:
+            error = error or f"iperf3's figures make no sense: {implausible}"
+        if error is None and not totals and (self.ended or not self.begun):
+            match = re.search(r"(?m)^\s*iperf3: (?:error - |parameter error - )?(.+)$", words)
+            error = match[1].strip() if match else "iperf3 gave no result"
+        asked, version = self._asked, _text(self.start.get("version")) or ""
+        cpu = object_of(self.end.get("cpu_utilization_percent"))
+        protocol = (_text(asked.get("protocol")) or "").lower()
+        first_data_at_s, basis = self._first_data(ended_at_s, released_at_s)
+        return Reading(
+            report=EngineReport(
+                engine="iperf3",
+                version=str(parse_version(version) or version) or None,
+                cookie=self.cookie,
+                protocol=Protocol(protocol) if protocol in set(Protocol) else None,
+                direction=self.direction,
+                streams_count=self._streams_count(),
+                duration_s=_lenient_count(asked.get("duration")),
+                omit_s=_lenient_count(asked.get("omit")),
+                block_bytes=_lenient_count(asked.get("blksize")),
+                # Of its control connection, at the client; "tcp_mss" only repeats --set-mss.
+                mss_bytes=_lenient_count(self.start.get("tcp_mss_default")) or None,
+                window_bytes=self._window_bytes(),
+                stream_bits_per_second=_lenient_count(
+                    asked.get("target_bitrate")
+                    or self.start.get("target_bitrate")  # 3.10 to 3.12
+                    or asked.get("fqrate")
+                )
+                or None,
+                pacing=self._pacing(),
+                tos=_lenient_count(asked.get("tos")),
+                sender_congestion=_text(self.end.get("sender_tcp_congestion")),
+                receiver_congestion=_text(self.end.get("receiver_tcp_congestion")),
+                totals=totals,
+                cpu_local_percent=_lenient(cpu.get("host_total")),
+                cpu_remote_percent=_lenient(cpu.get("remote_total")) or None,
+                error=error,
+                truncated=self.truncated or not self.ended,
+                exit_code=exit_code,
+            ),
+            side=self.side,
+            intervals={flow: tuple(intervals) for flow, intervals in self.intervals.items()},
+            first_data_at_s=first_data_at_s,
+            start_basis=basis,
+            started_at_s=self.started_at_s,
+            client_address=self.client_address,
+        )
+
+    def _streams_count(self) -> int | None:
+        """The streams of each flow that stand, where the start lists them; else those asked."""
+        count, direction = _lenient_count(self._asked.get("num_streams")), self.direction
+        stand = len(objects_of(self.start.get("connected")))
+        if not count or not stand or direction is None:
+            return count
+        return min(count, stand // len(direction.flows))
+
+    def _pacing(self) -> Pacing | None:
+        if _lenient_count(self._asked.get("fqrate")):
+            return Pacing.KERNEL
+        rate = self._asked.get("target_bitrate") or self.start.get("target_bitrate")
+        return Pacing.ENGINE if _lenient_count(rate) else None
+
+    def _window_bytes(self) -> int | None:
+        """The socket buffer that was granted, where one was asked for.
+
+        Linux reserves and reports twice what is asked (socket(7), SO_SNDBUF).
+        """
+        if not _lenient_count(self.start.get("sock_bufsize")):
+            return None
+        actual = [_lenient_count(self.start.get(f"{way}buf_actual")) for way in ("snd", "rcv")]
+        known = [size for size in actual if size]
+        return min(known) // 2 if known else None
+
+    def _first_data(
+        self, ended_at_s: float | None, released_at_s: float | None
+    ) -> tuple[float | None, StartBasis | None]:
+        if self._zero_at_s is not None:
+            return self._zero_at_s, StartBasis.ARRIVALS
+        if self.intervals and released_at_s is not None:
+            return released_at_s, StartBasis.RELEASE
+        if self.intervals and ended_at_s is not None:
+            return ended_at_s - self._shift_s - self._last_s, StartBasis.EXIT
+        if self.intervals and self.started_at_s is not None:
+            return self.started_at_s, StartBasis.TIMESTAMP
+        return None, None
+
+
+# Figures ---------------------------------------------------------------------------------------
+
+
+def object_of(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def objects_of(value: object) -> list[dict[str, object]]:
+    return [object_of(item) for item in value] if isinstance(value, list) else []
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _lenient(value: object) -> float | None:
+    """A figure that nothing rests on: None unless it is a finite number from 0 up."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if 0 <= value < 2**63 else None  # NaN compares false
+
+
+def _lenient_count(value: object) -> int | None:
+    number = _lenient(value)
+    return None if number is None else int(number)
+
+
+def _strict(holder: Mapping[str, object], key: str) -> int | None:
+    """A count that results rest on: None when it is absent, never a guess when it is bad."""
+    value = holder.get(key)
+    if value is None:
+        return None
+    count = _lenient_count(value)
+    if count is None:
+        raise _Implausible(f"{key} = {value!r:.40}")
+    return count
+
+
+def _seconds(holder: Mapping[str, object], key: str) -> float:
+    seconds = _lenient(holder.get(key))
+    if seconds is None or not math.isfinite(seconds):
+        raise _Implausible(f"{key} = {holder.get(key)!r:.40}")
+    return float(seconds)
+
+
+def _known(value: int | None, sure: bool) -> int | None:
+    """A 0 from an end that cannot know is unknown."""
+    return value if value or sure else None
+
+
+def _fold(streams: Sequence[dict[str, object]]) -> dict[str, object]:
+    """The sum over streams, where iperf3 left it out; times as of the first, as iperf3 does."""
+    if not streams:
+        return {}
+    counts = {key: _sum_of(streams, key) for key in ("retransmits", "packets", "lost_packets")}
+    sizes = [_strict(stream, "bytes") for stream in streams]
+    known = [size for size in sizes if size is not None]
+    jitter_s = _mean_of(streams, "jitter_ms", 1e3)
+    return {
+        **streams[0],
+        **counts,
+        "bytes": sum(known) if len(known) == len(sizes) else None,
+        "jitter_ms": None if jitter_s is None else jitter_s * 1e3,
+    }
+
+
+def _sum_of(streams: Iterable[dict[str, object]], key: str) -> int | None:
+    """None unless every stream has it."""
+    counts = [_lenient_count(stream.get(key)) for stream in streams]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
+
+
+def _positive(holders: Iterable[dict[str, object]], key: str, per_second: float) -> list[float]:
+    numbers = [_lenient(holder.get(key)) for holder in holders]
+    return [number / per_second for number in numbers if number]
+
+
+def _mean_of(holders: Iterable[dict[str, object]], key: str, per_second: float) -> float | None:
+    """Mean in seconds. A round trip of 0 us is one that this end never saw."""
+    numbers = _positive(holders, key, per_second)
+    return sum(numbers) / len(numbers) if numbers else None
