@@ -1,12 +1,15 @@
 """``python -m agent.check``: what an agent on this host would find, as a JSON list of checks.
 
 Arguments are addresses of servers, to be held against the allowed networks. It runs as a process of
-its own, because the coordinator never imports the agent.
+its own, because the coordinator never imports the agent. ``--rights`` in their place tries what the
+identity of this host's agent may do with queue and tables, and what it may not; the exit code is 4
+where a right is missing, or is one too many.
 """
 
 import asyncio
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -16,12 +19,17 @@ from agent.engine_process import EngineError, find_iperf3
 from agent.gate import explain_no_gate, find_gate
 from agent.host import HostUnknown, find_host
 from agent.installed_engines import find_program
+from agent.run import EXIT_CANNOT_RUN
 from exchange.checks import Check
 from exchange.engines import engines
 from exchange.engines.iperf3 import streams_json
 from exchange.engines.port import Tool
+from exchange.fabric_settings import FabricSettings
+from exchange.identity_rights import Identity, rights_checks
 from exchange.messages import DEFAULT_ENGINE, Role
+from exchange.ports import ExchangeMisconfigured
 
+RIGHTS: Final = "--rights"
 GATE_BOUND_S = 0.05  # s, a job's usual clock gate
 
 
@@ -135,14 +143,22 @@ def _settings_problem(error: ValidationError) -> Check:
     )
 
 
-def main(servers: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Print the checks of an agent with this environment's settings."""
+    rights = list(arguments) == [RIGHTS]
     try:
-        found = checks(AgentSettings(role=Role.CLIENT), servers)
+        if rights:
+            identity = Identity(AgentSettings().role)
+            found = asyncio.run(rights_checks(identity, FabricSettings()))
+        else:
+            found = checks(AgentSettings(role=Role.CLIENT), arguments)
     except ValidationError as error:
         found = [_settings_problem(error)]
+    except ExchangeMisconfigured as error:
+        found = [Check(name="fabric", ok=False, detail=str(error))]
     sys.stdout.write(TypeAdapter(list[Check]).dump_json(found).decode() + "\n")
-    return 0
+    wrong = any(check.required and not check.ok for check in found)
+    return EXIT_CANNOT_RUN if rights and wrong else 0
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Errors::
     ExchangeError
     ├── ExchangeUnavailable    the service did not answer within our bounds; trying later may help
     ├── ExchangeMisconfigured  a setting is missing or refused; says which, and what to do
+    │   ├── ExchangeRefused    this identity has no right to do that there
     │   └── StorageGone        what held the rows was removed or replaced while it was in use
     ├── RecordUnreadable       what is stored is corrupt, foreign, half written or too new
     ├── QueueError
@@ -42,6 +43,10 @@ class ExchangeUnavailable(ExchangeError):
 
 class ExchangeMisconfigured(ExchangeError):
     """A setting is missing, wrong or refused."""
+
+
+class ExchangeRefused(ExchangeMisconfigured):
+    """The service knows who asks, and that one has no right to do that there."""
 
 
 class StorageGone(ExchangeMisconfigured):

@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -200,7 +201,7 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing of those who asked and have gone meanwhile."""
-        if not isinstance(sys.exception(), ConnectionError):
+        if not isinstance(sys.exception(), (ConnectionError, ssl.SSLError)):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 

@@ -5,44 +5,71 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Annotated, Final
 from uuid import uuid4
 
 import numpy as np
 import typer
 from pydantic import TypeAdapter, ValidationError
 
+from coordinator.auth.audit import AuditRow
+from coordinator.auth.static_tokens import Token
 from coordinator.cli.exits import Exit
 from coordinator.cli.lab_commands import lab_checks
 from coordinator.cli.options import Json
 from coordinator.cli.screen_text import printable
 from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.core.plan.reserved import Reservation
+from coordinator.core.plan.schedule import Schedule
 from coordinator.device.ledgers import LedgerBusy, LedgerError, open_ledger
+from coordinator.runs.launches import Launched
+from coordinator.studies.study import Study
+from coordinator.studies.turns import Turn
 from exchange.checks import Check
 from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import Direction, Role
+from exchange.identity_rights import Identity, rights_checks, try_listen, try_send, try_table
+from exchange.messages import Direction, Message, Presence, Role, plain_text
 from exchange.ports import (
-    Entity,
     ExchangeError,
     ExchangeMisconfigured,
     ExchangeUnavailable,
-    JobQueue,
-    Outgoing,
     RawName,
     RawStore,
-    Table,
 )
+from exchange.records import RunHeader
+from exchange.records.keys import (
+    LAUNCHES,
+    OPEN,
+    PRESENCE,
+    RESERVATIONS,
+    RUNS,
+    SCHEDULES,
+    STUDIES,
+    SWITCHES,
+    TOKENS,
+    audit_shelf,
+)
+from exchange.records.shelf import Shelf
 
+ROWS_SHOWN_COUNT: Final = 10
 AGENT_CHECK_TIMEOUT_S: Final = 30.0
 LEDGER_LOOKBACK_S: Final = 900.0  # s of the metric that are read
 LEDGER_TIMEOUT_S: Final = 60.0
-PROBE_AFTER: Final = timedelta(days=7)  # the probe message's enqueue: it is cancelled long before
-PROBE_LIFE: Final = timedelta(seconds=1)  # and what could not be cancelled ends at once
 
 
-def doctor(as_json: Json = False) -> None:
+def doctor(
+    identity: Annotated[
+        Identity | None,
+        typer.Option(
+            "--as",
+            help="try what this host's identity may do with queue and tables, and what it may not, "
+            "as one of those three; nothing else is checked",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Check what this host needs, and print the fix for what is wrong."""
-    found = asyncio.run(_checks())
+    found = asyncio.run(_checks() if identity is None else _rights(identity))
     if as_json:
         typer.echo(TypeAdapter(list[Check]).dump_json(found, indent=2).decode())
     else:
@@ -53,6 +80,15 @@ def doctor(as_json: Json = False) -> None:
                 typer.echo(printable(f"     fix: {check.fix}"))
     if any(check.required and not check.ok for check in found):
         raise typer.Exit(Exit.CANNOT_RUN)
+
+
+async def _rights(identity: Identity) -> list[Check]:
+    try:
+        return await rights_checks(identity, FabricSettings())
+    except ValidationError as error:
+        return [_bad_setting("fabric", error)]
+    except ExchangeError as error:
+        return [_failed("fabric", error, None)]
 
 
 async def _checks() -> list[Check]:
@@ -107,33 +143,12 @@ async def fabric_checks() -> tuple[list[Check], list[str]]:
             _tried("table", lambda: try_tables(fabric), reach),
             _tried("raw output", lambda: try_raw(fabric.raw), reach),
         )
-        return [send, receive, table, raw], await _servers(fabric) if table.ok else []
+        found = [send, receive, table, raw]
+        if not table.ok:
+            return found, []
+        return [*found, await rows_check(fabric)], await _servers(fabric)
     finally:
         await fabric.close()
-
-
-async def try_send(queue: JobQueue) -> str:
-    """Prove the right to send with a message that nobody receives: far ahead, then cancelled."""
-    enqueue_at = datetime.now(UTC) + PROBE_AFTER
-    probe = Outgoing(
-        body=b"doctor",
-        message_id=f"doctor-{uuid4().hex}",
-        expires_at=enqueue_at + PROBE_LIFE,
-        enqueue_at=enqueue_at,
-    )
-    cancelled_count = await queue.cancel(await queue.send([probe]))
-    if not cancelled_count:
-        raise ExchangeUnavailable("a scheduled message could not be cancelled again")
-    return "a message was scheduled and cancelled"
-
-
-async def try_listen(queue: JobQueue) -> str:
-    """Prove the right to listen by looking at what is there without locking it."""
-    counts = await queue.counts()
-    dead = "many" if counts.dead_count is None else str(counts.dead_count)
-    return f"messages can be looked at; {dead} of them dead letters" + (
-        ", see `broadside deadletters list`" if dead != "0" else ""
-    )
 
 
 async def try_tables(fabric: Fabric) -> str:
@@ -143,14 +158,36 @@ async def try_tables(fabric: Fabric) -> str:
     return "in each of the three tables a row was written, read and removed"
 
 
-async def try_table(table: Table) -> None:
-    now = datetime.now(UTC)
-    probe = Entity(partition_key="doctor", row_key=uuid4().hex, properties={"at": now})
-    await table.insert(probe)
-    there = await table.get(probe.partition_key, probe.row_key)
-    await table.delete(probe.partition_key, probe.row_key)
-    if there is None or there.properties != probe.properties:
-        raise ExchangeUnavailable("a row that was just written does not read back")
+async def rows_check(fabric: Fabric) -> Check:
+    """Whether every row that people or agents look after can be read; names those that cannot."""
+    month = f"{datetime.now(UTC):%Y-%m}"
+    private: dict[str, type[Message]] = {
+        TOKENS: Token,
+        SCHEDULES: Schedule,
+        STUDIES: Study,
+        SWITCHES: Turn,
+        LAUNCHES: Launched,
+        RESERVATIONS: Reservation,
+        audit_shelf(month): AuditRow,
+    }
+    shelves = [Shelf(fabric.private, name, model) for name, model in private.items()]
+    try:
+        wrong = [name for shelf in shelves for name in await shelf.unreadable()]
+        wrong += await Shelf(fabric.private, RUNS, RunHeader).unreadable(key_before=OPEN)
+        wrong += await Shelf(fabric.results, PRESENCE, Presence).unreadable()
+    except ExchangeError as error:
+        return _failed("rows", error, None)
+    if not wrong:
+        return Check(name="rows", ok=True, detail="all that are looked after can be read")
+    shown = ", ".join(wrong[:ROWS_SHOWN_COUNT]) + ", ..." * (len(wrong) > ROWS_SHOWN_COUNT)
+    return Check(
+        name="rows",
+        ok=False,
+        detail=plain_text(f"{len(wrong)} cannot be read and are left out: {shown}"),
+        fix="install the version that wrote them, or remove them; somebody else's mean that the "
+        "rights of that table are too wide",
+        required=False,
+    )
 
 
 async def try_raw(raw: RawStore | None) -> str:

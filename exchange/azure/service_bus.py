@@ -53,6 +53,7 @@ from exchange.ports import (
     Delivery,
     ExchangeError,
     ExchangeMisconfigured,
+    ExchangeRefused,
     ExchangeUnavailable,
     LockLost,
     MessageTooLarge,
@@ -675,7 +676,7 @@ def _explain(error: Exception, address: ServiceBusAddress, role: str) -> Exchang
                 "copy BROADSIDE_SERVICEBUS_CONNECTION_STRING anew from the portal, of a policy "
                 f"with the right {right}, or use an identity with the role '{role}'"
             )
-        return ExchangeMisconfigured(f"{address} refuses {address.identity}: {said}; {fix}")
+        return ExchangeRefused(f"{address} refuses {address.identity}: {said}; {fix}")
     if any_is(ssl.SSLCertVerificationError, FileNotFoundError):
         return ExchangeMisconfigured(
             f"{address}: its certificate cannot be checked: {said}; "

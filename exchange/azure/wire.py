@@ -16,13 +16,14 @@ from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpRes
 from azure.core.pipeline.transport import AioHttpTransport
 
 from exchange.messages import TroubleKind
-from exchange.ports import ExchangeMisconfigured
+from exchange.ports import ExchangeMisconfigured, ExchangeRefused
 from exchange.troubles import TroubleLog
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
 
 _XML_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
+_NO_RIGHT: Final = "AuthorizationPermissionMismatch"  # of roles; a firewall's says otherwise
 _PASSING: Final = (408, 429)  # statuses of a service that may do it later
 
 
@@ -217,7 +218,8 @@ def explain_entry(
                 "copy the connection string anew from the portal, or use an identity with the "
                 f"role '{role}'"
             )
-        return ExchangeMisconfigured(
+        no_right = code_of(error) == _NO_RIGHT
+        return (ExchangeRefused if no_right else ExchangeMisconfigured)(
             f"{place} refuses {address.identity}: {said}; {fix}, and let this host through the "
             "account's firewall"
         )

@@ -11,7 +11,7 @@ from exchange.ports import (
     Table,
 )
 from exchange.records.row_changes import change_row
-from exchange.rows import message_row, parse_row, try_row
+from exchange.rows import message_row, parse_row, row_name, try_row
 
 _M = TypeVar("_M", bound=Message)
 
@@ -97,10 +97,10 @@ class Shelf(Generic[_M]):
                 count += 1
                 yield row.row_key, value
 
-    async def unreadable(self) -> list[str]:
-        """The keys of rows that cannot be read."""
+    async def unreadable(self, *, key_before: str | None = None) -> list[str]:
+        """Which rows cannot be read, as ``partition|key``; each is logged once."""
         return [
-            row.row_key
-            async for row in self._table.scan(self._partition)
+            row_name(row)
+            async for row in self._table.scan(self._partition, row_before=key_before)
             if try_row(self._model, row) is None
         ]

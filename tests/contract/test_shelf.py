@@ -87,4 +87,5 @@ async def test_what_cannot_be_read_is_left_out_where_all_are_looked_after(table:
     await shelf.put("c", Score(points=3))
     assert [key async for key, _ in shelf.scan()] == ["a", "c"]
     assert [key async for key, _ in shelf.scan(limit=2)] == ["a", "c"]
-    assert await shelf.unreadable() == ["b"]
+    assert await shelf.unreadable() == ["scores|b"]
+    assert await shelf.unreadable(key_before="b") == []

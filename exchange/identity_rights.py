@@ -1,0 +1,139 @@
+"""What an identity may do with queue and tables and what it may not, each proven by trying it.
+
+A right too many shows nowhere else: everything works. So whoever is to be unable to read a token or
+to write a plan tries to, here, and the service's refusal is the proof. No answer proves nothing.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final
+from uuid import uuid4
+
+from exchange.checks import Check
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import Role
+from exchange.ports import (
+    Entity,
+    ExchangeError,
+    ExchangeRefused,
+    ExchangeUnavailable,
+    JobQueue,
+    Outgoing,
+    Table,
+)
+from exchange.records.keys import TOKENS
+
+PROBE: Final = "doctor"  # partition of the rows that are tried
+PROBE_AFTER: Final = timedelta(days=7)  # the probe message's enqueue: it is cancelled long before
+PROBE_LIFE: Final = timedelta(seconds=1)  # and what could not be cancelled ends at once
+
+
+class Identity(StrEnum):
+    """Whose rights."""
+
+    COORDINATOR = "coordinator"
+    CLIENT = Role.CLIENT.value
+    SERVER = Role.SERVER.value
+
+
+_ALL: Final = frozenset(Identity)
+_COORDINATOR: Final = frozenset({Identity.COORDINATOR})
+
+
+async def try_send(queue: JobQueue) -> str:
+    """Prove the right to send with a message that nobody receives: far ahead, then cancelled."""
+    enqueue_at = datetime.now(UTC) + PROBE_AFTER
+    probe = Outgoing(
+        body=PROBE.encode(),
+        message_id=f"{PROBE}-{uuid4().hex}",
+        expires_at=enqueue_at + PROBE_LIFE,
+        enqueue_at=enqueue_at,
+    )
+    cancelled_count = await queue.cancel(await queue.send([probe]))
+    if not cancelled_count:
+        raise ExchangeUnavailable("a scheduled message could not be cancelled again")
+    return "a message was scheduled and cancelled"
+
+
+async def try_listen(queue: JobQueue) -> str:
+    """Prove the right to listen by looking at what is there without locking it."""
+    counts = await queue.counts()
+    dead = "many" if counts.dead_count is None else str(counts.dead_count)
+    return f"messages can be looked at; {dead} of them dead letters" + (
+        ", see `broadside deadletters list`" if dead != "0" else ""
+    )
+
+
+async def try_table(table: Table) -> str:
+    """Prove the right to write, read and remove rows with one of nobody's."""
+    now = datetime.now(UTC)
+    probe = Entity(partition_key=PROBE, row_key=uuid4().hex, properties={"at": now})
+    await table.insert(probe)
+    there = await table.get(probe.partition_key, probe.row_key)
+    await table.delete(probe.partition_key, probe.row_key)
+    if there is None or there.properties != probe.properties:
+        raise ExchangeUnavailable("a row that was just written does not read back")
+    return "a row was written, read and removed"
+
+
+async def _read(table: Table, partition: str) -> str:
+    found = [row.row_key async for row in table.scan(partition, limit=1)]
+    return f"{'a row' if found else 'no row'} of {partition} was there, and could be seen"
+
+
+_Trial = Callable[[Fabric], Awaitable[str]]
+
+# What is tried, how, and who may.
+_TRIALS: Final[Sequence[tuple[str, _Trial, frozenset[Identity]]]] = (
+    ("read a plan", lambda fabric: _read(fabric.control, PROBE), _ALL),
+    ("write a plan", lambda fabric: try_table(fabric.control), _COORDINATOR),
+    ("write a report", lambda fabric: try_table(fabric.results), _ALL),
+    ("read a token", lambda fabric: _read(fabric.private, TOKENS), _COORDINATOR),
+    ("write a token", lambda fabric: try_table(fabric.private), _COORDINATOR),
+    ("send a job", lambda fabric: try_send(fabric.queue), _COORDINATOR),
+    ("take a job", lambda fabric: try_listen(fabric.queue), _ALL - {Identity.SERVER}),
+)
+
+
+async def rights_checks(identity: Identity, settings: FabricSettings) -> list[Check]:
+    """Everything that there is to try, as ``identity``.
+
+    Each trial has connections of its own: a place that has let somebody in once takes a later
+    refusal for an outage. Raises :class:`~exchange.ports.ExchangeMisconfigured`.
+    """
+    if settings.fabric == "embedded":
+        return [
+            Check(
+                name=f"{identity}'s rights",
+                ok=False,
+                detail="the embedded fabric knows no identities: whoever may open the files of "
+                "BROADSIDE_DATA_DIR, which are this user's alone, may do everything",
+                required=False,
+            )
+        ]
+    return list(await asyncio.gather(*(_tried(identity, *each, settings) for each in _TRIALS)))
+
+
+async def _tried(
+    identity: Identity,
+    what: str,
+    trial: _Trial,
+    allowed: frozenset[Identity],
+    settings: FabricSettings,
+) -> Check:
+    may = identity in allowed
+    name = f"{identity} {'can' if may else 'cannot'} {what}"
+    fabric = open_fabric(settings)
+    try:
+        done = await trial(fabric)
+    except ExchangeRefused as error:
+        said, _, fix = str(error).partition("; ")
+        return Check(name=name, ok=not may, detail=said, fix=fix if may else None)
+    except ExchangeError as error:
+        return Check(name=name, ok=False, detail=f"that cannot be told: {error}")
+    finally:
+        await fabric.close()
+    fix = f"take away the role that lets this identity {what} (docs/runbook.md, 'Who may do what')"
+    return Check(name=name, ok=may, detail=done, fix=None if may else fix)

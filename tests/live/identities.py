@@ -1,0 +1,176 @@
+"""Azure with roles on this host: tokens of identities, and services that hold requests to them.
+
+Azurite lets every token in, so a relay before it does what Azure's role assignments do: those that
+the range's Terraform makes, as the rehearsal holds them against the real one
+(``deploy.rehearsal.whole.RIGHTS``).
+"""
+
+import contextlib
+import http.client
+import json
+import re
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+import jwt
+
+from deploy.rehearsal.whole import RIGHTS
+from lab.azurite import ACCOUNT, Azurite
+from lab.relay import Relay
+from lab.servicebus.access_tokens import issue_jwt
+from lab.servicebus.broker_process import BrokerProcess
+from lab.servicebus.queues import QueueSettings
+from tests.live.certificates import make_certificates
+
+Roles = set[tuple[str, str]]  # role, and the last word of its scope
+
+_KEY: Final = "the lab's own signing key, long enough for HS256"
+_HEADER: Final = "only this host's processes know it"
+_STORAGE: Final = "https://storage.azure.com"
+_ISSUER: Final = "https://sts.windows.net/00000000-0000-0000-0000-000000000000/"
+_TABLE: Final = re.compile(rf"/{ACCOUNT}/(\w+)")
+_READS: Final = frozenset({"GET", "HEAD"})
+_UPSTREAM_S: Final = 30.0
+
+
+def range_roles() -> dict[str, Roles]:
+    """What the range's Terraform gives each of its identities."""
+    return {identity: set(roles) for identity, roles in RIGHTS.items()}
+
+
+@dataclass(kw_only=True)
+class Identities:
+    """What each identity may, and where the services are; ``refused`` tells what was not let by."""
+
+    roles: dict[str, Roles] = field(default_factory=range_roles)
+    refused: list[str] = field(default_factory=list)  # "clients GET private"
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, identity: str) -> dict[str, str]:
+        """The environment of a process on a host with that identity."""
+        return {**self.environment, "BROADSIDE_MANAGED_IDENTITY_CLIENT_ID": identity}
+
+    def may(self, identity: str, method: str, table: str) -> bool:
+        held = self.roles.get(identity, set())
+        reads = method in _READS and ("Storage Table Data Reader", table) in held
+        return reads or ("Storage Table Data Contributor", table) in held
+
+    def token(self, identity: str, resource: str) -> str:
+        """As Entra issues it; what the queue's roles grant stands in the token itself."""
+        if "servicebus" in resource:
+            roles = [role for role, scope in self.roles[identity] if scope == "jobs"]
+            return issue_jwt(_KEY, now=time.time(), roles=roles)
+        now = int(time.time())
+        claims = {"aud": _STORAGE, "iss": _ISSUER, "iat": now, "nbf": now, "exp": now + 3600}
+        return jwt.encode({**claims, "oid": identity}, _KEY, algorithm="HS256")
+
+
+class _RoleRelay(Relay):
+    """Lets by to the tables what the bearer's roles allow."""
+
+    def __init__(self, identities: Identities, azurite: Azurite, chain: Path, key: Path) -> None:
+        super().__init__(azurite.port)
+        self._identities = identities
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(chain, key)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+
+    def _ask(self, handler: Any) -> tuple[int, dict[str, str], bytes]:
+        body = handler.read_body()
+        bearer = handler.headers.get("Authorization", "").removeprefix("Bearer ")
+        who = jwt.decode(bearer, options={"verify_signature": False})["oid"]
+        for method, table in _requests(handler.command, handler.path, body):
+            if not self._identities.may(who, method, table):
+                self._identities.refused.append(f"{who} {method} {table}")
+                code = "AuthorizationPermissionMismatch"
+                said = {"odata.error": {"code": code, "message": {"value": "not permitted"}}}
+                return 403, {"Content-Type": "application/json"}, json.dumps(said).encode()
+        unverified = ssl.create_default_context()
+        unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
+        connection = http.client.HTTPSConnection(
+            *self._upstream, timeout=_UPSTREAM_S, context=unverified
+        )
+        try:
+            connection.request(handler.command, handler.path, body, dict(handler.headers))
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
+        finally:
+            connection.close()
+
+
+def _requests(method: str, path: str, body: bytes) -> list[tuple[str, str]]:
+    """Method and table of each request: a batch is several."""
+    if not path.startswith(f"/{ACCOUNT}/$batch"):
+        found = _TABLE.match(path)
+        return [(method, found[1] if found else "?")]
+    lines = re.findall(r"^(\w+) https?://[^/]+(/\S+) HTTP/1.1", body.decode(), re.MULTILINE)
+    return [pair for inner, at in lines for pair in _requests(inner, at, b"")] or [(method, "?")]
+
+
+class _Metadata(BaseHTTPRequestHandler):
+    """The host's own token service."""
+
+    identities: Identities
+
+    def do_GET(self) -> None:
+        asked = parse_qs(urlsplit(self.path).query)
+        identity = asked.get("client_id", [""])[0]
+        known = identity in self.identities.roles and self.headers["X-IDENTITY-HEADER"] == _HEADER
+        said: dict[str, Any] = {"statusCode": 400, "message": "no such identity"}
+        if known:
+            token = self.identities.token(identity, asked["resource"][0])
+            said = {"access_token": token, "expires_on": str(int(time.time()) + 3600)}
+            said |= {"resource": asked["resource"][0], "token_type": "Bearer"}
+        body = json.dumps(said).encode()
+        self.send_response(200 if known else 400)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def standing(folder: Path) -> Iterator[Identities]:
+    """Queue, tables and tokens, gone at the end."""
+    identities = Identities()
+    certificates = make_certificates(folder)
+    tls = (certificates.chain, certificates.key)
+    with contextlib.ExitStack() as stack:
+        for name in ("azurite", "broker"):
+            (folder / name).mkdir()
+        azurite = Azurite(folder / "azurite", tls=tls)
+        stack.callback(azurite.stop)
+        azurite.start()
+        azurite.create_tables(authority=certificates.authority)
+        broker = BrokerProcess(
+            folder / "broker", {"jobs": QueueSettings(lock_s=10.0)}, jwt_key=_KEY, tls=tls
+        )
+        stack.callback(broker.stop)
+        broker.start()
+        relay = stack.enter_context(_RoleRelay(identities, azurite, *tls))
+        handler = type("Metadata", (_Metadata,), {"identities": identities})
+        metadata = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        threading.Thread(target=metadata.serve_forever, args=(0.05,), daemon=True).start()
+        stack.callback(metadata.server_close)
+        stack.callback(metadata.shutdown)
+        identities.environment = {
+            "BROADSIDE_FABRIC": "azure",
+            "BROADSIDE_SERVICEBUS_NAMESPACE": "broadside.servicebus.windows.net",
+            "BROADSIDE_SERVICEBUS_ENDPOINT": f"sb://127.0.0.1:{broker.port}",
+            "BROADSIDE_SERVICEBUS_CA_FILE": str(certificates.authority),
+            "BROADSIDE_TABLES_ENDPOINT": f"https://127.0.0.1:{relay.port}/{ACCOUNT}",
+            "BROADSIDE_TABLES_CA_FILE": str(certificates.authority),
+            "IDENTITY_ENDPOINT": f"http://127.0.0.1:{metadata.server_port}/token",
+            "IDENTITY_HEADER": _HEADER,
+        }
+        yield identities

@@ -1,0 +1,140 @@
+"""Each identity of the range on Azure's stand-ins, with the roles that the range gives it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exchange.messages import Role
+from tests.live.identities import Identities, range_roles, standing
+from tests.live.site import Site, call, wait_for_fleet, wait_for_summary
+
+pytestmark = pytest.mark.live
+
+CANNOT = {
+    "client": {"write a plan", "read a token", "write a token", "send a job"},
+    "server": {"write a plan", "read a token", "write a token", "send a job", "take a job"},
+    "coordinator": set(),
+}
+VMS = {"client": "clients", "server": "servers", "coordinator": "coordinator"}
+
+
+@pytest.fixture(scope="module")
+def stood(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Identities]:
+    with standing(tmp_path_factory.mktemp("azure")) as identities:
+        yield identities
+
+
+@pytest.fixture
+def azure(stood: Identities) -> Identities:
+    """With the range's roles, whatever the test before made of them."""
+    stood.roles = range_roles()
+    stood.refused.clear()
+    return stood
+
+
+@pytest.fixture
+def place(azure: Identities, tmp_path: Path) -> Iterator[Site]:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    with Site(folder) as site:
+        yield site
+
+
+def doctor(
+    site: Site, azure: Identities, vm: str, who: str, **settings: str
+) -> tuple[int, dict[str, Any]]:
+    site.environment |= azure.of(vm) | settings
+    done = site.run("doctor", "--as", who, "--json")
+    return done.returncode, {check["name"]: check for check in json.loads(done.stdout)}
+
+
+def test_the_doctor_proves_what_no_identity_can_do(place: Site, azure: Identities) -> None:
+    for who, vm in VMS.items():
+        code, found = doctor(place, azure, vm, who)
+        assert code == 0, found
+        assert len(found) == 7
+        refused = {name.removeprefix(f"{who} cannot ") for name in found if " cannot " in name}
+        assert refused == CANNOT[who]
+        assert all("refuses" in found[f"{who} cannot {what}"]["detail"] for what in refused)
+
+    _, found = doctor(place, azure, "clients", "coordinator")
+    lacking = found["coordinator can read a token"]
+    assert not lacking["ok"]
+    assert "Storage Table Data Contributor" in lacking["fix"]
+
+
+def test_a_right_too_many_is_found(place: Site, azure: Identities) -> None:
+    azure.roles["clients"] |= {
+        ("Storage Table Data Reader", "private"),
+        ("Storage Table Data Contributor", "control"),
+        ("Azure Service Bus Data Sender", "jobs"),
+    }
+    code, found = doctor(place, azure, "clients", "client")
+    assert code == 4
+    wrong = {name: check for name, check in found.items() if not check["ok"]}
+    assert wrong.keys() == {f"client cannot {what}" for what in CANNOT["client"]} - {
+        "client cannot write a token"
+    }
+    assert all("take away the role" in check["fix"] for check in wrong.values())
+
+
+def test_no_answer_proves_nothing(place: Site, azure: Identities) -> None:
+    nobody = {"BROADSIDE_TABLES_CA_FILE": "/dev/null"}
+    code, found = doctor(place, azure, "clients", "client", **nobody)
+    assert code == 4
+    assert not found["client cannot read a token"]["ok"]
+    assert "cannot be told" in found["client cannot read a token"]["detail"]
+
+
+@pytest.mark.parametrize("role", ["client", "server"])
+def test_an_agents_host_proves_it_without_the_coordinators_package(
+    place: Site, azure: Identities, role: str
+) -> None:
+    agent = {"BROADSIDE_AGENT_ROLE": role, "BROADSIDE_AGENT_AGENT_ID": "a1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "agent.check", "--rights"],
+        env={**place.environment, **azure.of(VMS[role]), **agent},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    found = json.loads(done.stdout)
+    assert done.returncode == 0, found
+    assert {check["name"] for check in found} >= {f"{role} cannot {what}" for what in CANNOT[role]}
+    assert all(check["ok"] for check in found)
+
+
+def test_agents_work_with_nothing_but_their_rights(place: Site, azure: Identities) -> None:
+    """Presence, claim, lease, seconds, report and the server's record: none is refused, and none
+    asks for more than the agents' two tables and the queue's receiving end."""
+    place.environment |= azure.of("coordinator")
+    _, url = place.start_coordinator()
+    for role, name, vm in ((Role.SERVER, "s1", "servers"), (Role.CLIENT, "c1", "clients")):
+        place.environment |= azure.of(vm)
+        place.start_agent(role, name)
+    wait_for_fleet(url, 2)
+    overrides = {
+        "pairs_count": 1,
+        "bursts_count": 2,
+        "burst_s": 3,
+        "period_s": 14,
+        "align_to_period": False,
+        "lead_s": 15,
+        "lease_s": 10,  # shorter than the run: it is renewed, and the agents read that
+        "traffic.streams_count": 1,
+        "traffic.stream_bits_per_second": 5_000_000,
+    }
+    run = call(url, "POST", "/v1/runs", json={"scenario": "smoke", "overrides": overrides})
+    summary = wait_for_summary(url, run["run_id"])
+    states = [pair["state"] for burst in summary["bursts"] for pair in burst["pairs"]]
+    assert states == ["measured", "measured"], summary["findings"]
+    assert all(
+        pair["received_bits_per_second"] for burst in summary["bursts"] for pair in burst["pairs"]
+    )
+    assert azure.refused == [], "an agent asked for more than it may"
