@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from coordinator.core.figures import RECEIVED
-from coordinator.core.judge.summary import BurstSummary, RunSummary
-from coordinator.core.measure.completeness import State, combine
+from coordinator.core.measure.completeness import combine
 from coordinator.core.plan.spec import Plan
+from coordinator.core.summary import BurstSummary, RunSummary, State
 from exchange.messages import Claim, JobReport
 from exchange.records import Records
 from lab.namespaces import list_namespaces, list_owned

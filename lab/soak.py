@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from coordinator.cli.verdict import show_summary
-from coordinator.core.judge.summary import RunSummary
-from coordinator.core.measure.completeness import State
-from coordinator.core.measure.disruptions import DisruptionKind
+from coordinator.core.summary import DisruptionKind, RunSummary, State
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import Phase
 from lab import privileges as rights

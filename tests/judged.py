@@ -3,10 +3,10 @@
 from datetime import datetime
 
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.plan.spec import Pair, Plan, RunSpec
+from coordinator.core.summary import BurstSummary
 from exchange.messages import Endpoint
 
 

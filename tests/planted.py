@@ -6,10 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.judge.finding import Verdict
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.judge.summary import RunSummary
 from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
+from coordinator.core.summary import RunSummary, Verdict
 from tests.synthetic import Fleet, Plant, fleet
 
 # Kind of case -> ids of the cause that must be named first. None: nothing may be named.

@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 from functools import cache
 
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.judge.summary import RunSummary, canonical
 from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
+from coordinator.core.summary import RunSummary, canonical
 from coordinator.device.ledgers import dump_ledger
 from coordinator.runs.listing import outcome_of
 from exchange.fabric import Fabric

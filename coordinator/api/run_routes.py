@@ -10,11 +10,9 @@ from coordinator.api.dependencies import Caller, Service
 from coordinator.api.pages import PAGED, Cursor, name_next
 from coordinator.api.problems import PROBLEMS
 from coordinator.core.judge.comparison import Comparison
-from coordinator.core.judge.course import Course
-from coordinator.core.judge.finding import Verdict
-from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.progress import Progress
 from coordinator.core.live.status import RunStatus
+from coordinator.core.summary import Course, RunSummary, Verdict
 from coordinator.refusals import RunNotOver
 from coordinator.runs.launches import KEY_MAX_CHARS, forget_launches, launch_once
 from coordinator.runs.listing import (

@@ -11,11 +11,10 @@ from coordinator.auth.audit import AuditRow
 from coordinator.cli.event_stream import StreamEvent, events_of
 from coordinator.cli.screen_text import cleaned, printable
 from coordinator.core.judge.comparison import Comparison
-from coordinator.core.judge.course import Course
-from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.status import RunStatus
 from coordinator.core.plan.cost_estimate import Appraisal
 from coordinator.core.plan.meter import PriceMeter
+from coordinator.core.summary import Course, RunSummary
 from coordinator.imports.import_answers import ImportedRecordings, ImportedTable
 from coordinator.imports.import_requests import OriginalTable, Recordings
 from coordinator.runs.dead_letters import DeadJob

@@ -4,8 +4,9 @@ from rich.console import Console
 
 from coordinator.cli.display import UNWRAPPED_WIDTH, table
 from coordinator.core import words
-from coordinator.core.judge.course import Course, bursts_of
-from coordinator.core.measure.disruptions import Disruption, gravity
+from coordinator.core.judge.course import bursts_of
+from coordinator.core.measure.disruptions import gravity
+from coordinator.core.summary import Course, Disruption
 
 ROWS_MAX: int = 20  # disruptions in the table, the gravest; --json has them all
 

@@ -21,7 +21,7 @@ from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Json, print_json
 from coordinator.cli.verdict import exit_of, show_summary
 from coordinator.core import words
-from coordinator.core.judge.summary import RunSummary
+from coordinator.core.summary import RunSummary
 from coordinator.views.requests import LaunchRequest
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json, zone_of
 from coordinator.core import words
 from coordinator.core.figures import RECEIVED
-from coordinator.core.judge.finding import Finding
+from coordinator.core.summary import Finding
 from coordinator.imports import BadFile
 from coordinator.imports.import_answers import (
     FileResult,

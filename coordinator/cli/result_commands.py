@@ -14,7 +14,7 @@ from coordinator.cli.options import Api, Json, print_json
 from coordinator.cli.screen_text import write_bytes
 from coordinator.core import words
 from coordinator.core.figures import RECEIVED
-from coordinator.core.judge.finding import Verdict
+from coordinator.core.summary import Verdict
 from coordinator.runs.listing import ListedState, RunGroups, state_of
 from coordinator.views.answers import BurstEntry, PairEntry, RunReconciliation
 from exchange.messages import Presence

@@ -17,10 +17,9 @@ from coordinator.cli.options import Api, Json, Plain, print_json
 from coordinator.cli.suggest import complete_field, complete_scenario
 from coordinator.cli.verdict import exit_of, show_summary
 from coordinator.core import words
-from coordinator.core.judge.course import Course
-from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.status import RunStatus
 from coordinator.core.plan.plain_fields import plain_fields
+from coordinator.core.summary import Course, RunSummary
 from coordinator.views.answers import Recomputed
 from coordinator.views.requests import LaunchRequest
 

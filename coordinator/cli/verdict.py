@@ -9,8 +9,7 @@ from coordinator.cli.display import table
 from coordinator.cli.exits import Exit
 from coordinator.core import words
 from coordinator.core.figures import RECEIVED
-from coordinator.core.judge.finding import Verdict
-from coordinator.core.judge.summary import RunSummary
+from coordinator.core.summary import RunSummary, Verdict
 from coordinator.views.figure_rows import figure_rows
 
 _EXITS = {

@@ -16,7 +16,7 @@ from coordinator.cli.client import ApiError, Client
 from coordinator.cli.exits import INTERRUPTED
 from coordinator.cli.screen import draw, line, stands
 from coordinator.cli.watched import Watched
-from coordinator.core.judge.summary import RunSummary
+from coordinator.core.summary import RunSummary
 
 _REDRAW_S: Final = 0.25
 _RETRY_S: Final = 1.0

@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.judge.finding import Finding
 from coordinator.core.live.look import (
     CELL_BITS_PER_SECOND,
     UNKNOWN_CELL,
@@ -20,6 +19,7 @@ from coordinator.core.live.look import (
     LiveStatus,
 )
 from coordinator.core.plan.spec import Layer
+from coordinator.core.summary import Finding
 
 _SECONDS_KEPT: Final = 3600  # s of a burst that the chart can show
 

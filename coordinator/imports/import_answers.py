@@ -3,11 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from coordinator.core.judge.finding import Finding, Verdict
-from coordinator.core.judge.reconcile import Reconciliation
-from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.measure.align import receiving_side
-from coordinator.core.measure.completeness import Completeness
+from coordinator.core.summary import BurstSummary, Completeness, Finding, Reconciliation, Verdict
 from coordinator.imports.import_requests import Recording, RecordingState
 from exchange.messages import (
     Direction,

@@ -11,13 +11,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from coordinator import scenarios
-from coordinator.core.judge.finding import Finding, Verdict, order
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.measure_burst import MeasuredBurst
 from coordinator.core.plan.spec import ARM_GAP_MIN_S, Burst, Plan, RunSpec
+from coordinator.core.summary import Finding, RunSummary, Verdict, order
 from coordinator.imports.import_requests import Note
 from exchange.messages import Endpoint, Outcome, peer_address
 

@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.live.status import due_at
 from coordinator.core.measure.evidence import (
     BurstEvidence,
@@ -23,6 +22,7 @@ from coordinator.core.measure.evidence import (
 )
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.plan.spec import Burst, Pair, Plan
+from coordinator.core.summary import BurstSummary, RunSummary
 from coordinator.imports import BadFile
 from coordinator.imports.import_answers import ImportedTable, LatePair, OriginalBurst
 from coordinator.imports.import_requests import OriginalTable

@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Final
 
-from coordinator.core.judge.finding import Finding
 from coordinator.core.live.status import due_at
-from coordinator.core.measure.evidence import BurstEvidence, Joined, PairEvidence, TrackColumns
+from coordinator.core.measure.evidence import BurstEvidence, PairEvidence, TrackColumns
 from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
 from coordinator.core.plan.spec import Burst, Pair, Plan
+from coordinator.core.summary import Finding, Joined
 from coordinator.imports import BadFile
 from coordinator.imports.import_answers import bit_rate
 from coordinator.imports.import_requests import Recording, Recordings, RecordingState

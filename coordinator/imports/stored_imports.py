@@ -8,9 +8,9 @@ from typing import assert_never
 
 from pydantic import TypeAdapter
 
-from coordinator.core.judge.summary import RunSummary, canonical
 from coordinator.core.live.status import RunStatus
 from coordinator.core.plan.spec import Plan
+from coordinator.core.summary import RunSummary, canonical
 from coordinator.device.ledgers import dump_ledger
 from coordinator.imports.import_answers import (
     ImportedBurst,

@@ -17,8 +17,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, Protocol
 
-from coordinator.core.judge.course import Course
-from coordinator.core.judge.summary import RunSummary, parse_run
 from coordinator.core.live.progress import Progress
 from coordinator.core.live.status import COLLECT_S, BurstStatus, RunState, RunStatus, due_at
 from coordinator.core.measure.evidence import FirewallLedger
@@ -28,6 +26,7 @@ from coordinator.core.plan.planner import Infeasible, Problem, live
 from coordinator.core.plan.planner import plan as make_plan
 from coordinator.core.plan.price import Prices
 from coordinator.core.plan.spec import LedgerPromise, Plan, RunSpec
+from coordinator.core.summary import Course, RunSummary, parse_run
 from coordinator.device.ledgers import LedgerSource
 from coordinator.device.ledgers.settle import Settling
 from coordinator.imports.import_requests import Imported

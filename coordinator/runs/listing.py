@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from coordinator.core.figures import FIGURE, RECEIVED
-from coordinator.core.judge.summary import RunSummary
+from coordinator.core.summary import RunSummary
 from coordinator.views.cursors import make_cursor, parse_cursor
 from exchange.messages import Message, UtcDatetime
 from exchange.records import Records, RunHeader, RunOutcome

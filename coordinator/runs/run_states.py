@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from coordinator.core.judge.course import BurstCourse, Course, burst_course, course
-from coordinator.core.judge.summary import BurstSummary
+from coordinator.core.judge.course import burst_course, course
 from coordinator.core.live.progress import Progress, progress, progress_of_series
 from coordinator.core.live.status import (
     VISIBLE_S,
@@ -27,6 +26,7 @@ from coordinator.core.live.status import (
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.plan.moves import Move
 from coordinator.core.plan.spec import Burst, Plan
+from coordinator.core.summary import BurstCourse, BurstSummary, Course
 from coordinator.runs.chunk_columns import try_columns
 from coordinator.runs.evidence_rows import read_rows
 from exchange.messages import Message

@@ -14,10 +14,10 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from coordinator.core.judge.summary import RunSummary, parse_burst, parse_run
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.measure_burst import MeasuredBurst
 from coordinator.core.measure.series import BurstSeries
+from coordinator.core.summary import RunSummary, parse_burst, parse_run
 from coordinator.device.ledgers import load_ledger
 from exchange.messages import Presence
 from exchange.records import Document, Records

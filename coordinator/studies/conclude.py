@@ -8,8 +8,8 @@ from typing import Any, Final, assert_never
 from coordinator.core import words
 from coordinator.core.figures import FIGURES, RECEIVED, Figure
 from coordinator.core.judge.comparison import Comparison
-from coordinator.core.judge.summary import RunSummary
 from coordinator.core.plan.spec import RunSpec
+from coordinator.core.summary import RunSummary
 from coordinator.core.words import Unit
 from coordinator.studies.knee import POINTS_MIN_COUNT, is_enough, knee_index
 from coordinator.studies.search import found

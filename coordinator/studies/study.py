@@ -8,9 +8,8 @@ from pydantic import Field, StringConstraints, model_validator
 
 from coordinator import scenarios
 from coordinator.core.judge.comparison import Comparison
-from coordinator.core.judge.finding import Verdict
-from coordinator.core.judge.limiter import LimiterName
 from coordinator.core.plan.spec import RunSpec
+from coordinator.core.summary import LimiterName, Verdict
 from coordinator.studies.trial_engines import with_engine
 from coordinator.views.requests import LaunchRequest
 from exchange.messages import Message, RunId, UtcDatetime

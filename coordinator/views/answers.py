@@ -4,14 +4,19 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
-from coordinator.core.judge.finding import Finding, Verdict
-from coordinator.core.judge.limiter import LimiterName
-from coordinator.core.judge.reconcile import Reconciliation
-from coordinator.core.judge.summary import BurstSummary, RunSummary, canonical
 from coordinator.core.live.status import BurstStatus
-from coordinator.core.measure.aggregate import PairSummary
 from coordinator.core.plan.schedule import Firing, Schedule
 from coordinator.core.plan.spec import Layer
+from coordinator.core.summary import (
+    BurstSummary,
+    Finding,
+    LimiterName,
+    PairSummary,
+    Reconciliation,
+    RunSummary,
+    Verdict,
+    canonical,
+)
 from exchange.messages import Endpoint, Message, Outcome, Phase, RunId, UtcDatetime
 
 DIFFERENCES_MAX_COUNT: Final = 20

@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from coordinator.core.judge.finding import Verdict
-from coordinator.core.judge.summary import BurstSummary, RunSummary, parse_burst
 from coordinator.core.plan.spec import Plan
+from coordinator.core.summary import BurstSummary, RunSummary, Verdict, parse_burst
 from coordinator.refusals import NoLedger, RunNotOver, UnknownBurst
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.evidence_rows import read_rows

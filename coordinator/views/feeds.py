@@ -16,8 +16,6 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from coordinator.core.judge.finding import Finding
-from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.look import (
     LiveFinding,
     LiveLedger,
@@ -36,6 +34,7 @@ from coordinator.core.live.look import (
 from coordinator.core.live.status import BurstPhase, RunStatus
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.plan.spec import Burst, Plan
+from coordinator.core.summary import Finding, RunSummary
 from coordinator.device.ledgers import LedgerError
 from coordinator.refusals import TooManyViewers, UnknownBurst, UnknownRun
 from coordinator.runs.coordinator import Coordinator

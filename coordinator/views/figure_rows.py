@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from coordinator.core.figures import FIGURES, LEDGER
-from coordinator.core.judge.summary import RunSummary
+from coordinator.core.summary import RunSummary
 from coordinator.core.words import UNKNOWN, Unit, rate
 
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from coordinator.core.judge.comparison import Comparison, Group, compare, observe
 from coordinator.core.judge.conditions import conditions_of
-from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.plan.spec import Plan
+from coordinator.core.summary import BurstSummary, RunSummary
 from coordinator.imports.original_runs import SCENARIO as TABLE_SCENARIO
 from coordinator.refusals import EmptyGroup, RunNotOver
 from coordinator.runs.coordinator import Coordinator

@@ -19,11 +19,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from coordinator.core.figures import FIGURES, Figure
-from coordinator.core.judge.finding import Verdict
-from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.progress import Progress
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
 from coordinator.core.plan.meter import PriceMeter
+from coordinator.core.summary import RunSummary, Verdict
 from coordinator.device.ledgers import LedgerError
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.spending import Budgets

@@ -9,10 +9,9 @@ from typing import Any, Final, Self
 
 import httpx
 
-from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.live.status import COLLECT_S
-from coordinator.core.measure.completeness import State
 from coordinator.core.plan.spec import Plan
+from coordinator.core.summary import BurstSummary, RunSummary, State
 from exchange.messages import Claim
 from lab.errors import LabError
 from lab.faults.fault_range import PAIRS_COUNT, Range

@@ -15,9 +15,8 @@ from typing import Any, Final
 
 from agent.claimed_job import ENGINE_GRACE_S
 from coordinator.core.figures import RECEIVED, SENT
-from coordinator.core.judge.finding import Verdict
-from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.plan.spec import Plan
+from coordinator.core.summary import BurstSummary, RunSummary, Verdict
 from exchange.engines import offered_bits_per_second
 from exchange.messages import EngineReport
 from exchange.messages import Phase as Told

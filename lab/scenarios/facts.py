@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator.core.judge.summary import RunSummary
+from coordinator.core.summary import RunSummary
 from coordinator.studies.study import Study
 from lab.scenarios.cases import BEDS, Case
 from lab.scenarios.scenario_table import Row

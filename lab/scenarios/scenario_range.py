@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from coordinator import scenarios
-from coordinator.core.judge.summary import RunSummary
+from coordinator.core.summary import RunSummary
 from coordinator.studies.study import Search, Study
 from coordinator.studies.trials import planned_trials
 from exchange.engines import find

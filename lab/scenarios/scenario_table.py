@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from coordinator.core.figures import RECEIVED
-from coordinator.core.judge.summary import RunSummary
-from coordinator.core.measure.completeness import State
 from coordinator.core.plan.spec import RunSpec
+from coordinator.core.summary import RunSummary, State
 from coordinator.studies.study import Study
 
 CHAPTER: Final = "## Measured\n"

@@ -12,8 +12,8 @@ import time
 import numpy as np
 
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.judge.summary import canonical
 from coordinator.core.measure.measure_burst import measure_burst
+from coordinator.core.summary import canonical
 from tests.planted import scores, table
 from tests.synthetic import Plant, fleet
 

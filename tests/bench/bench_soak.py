@@ -21,10 +21,10 @@ import numpy as np
 
 from coordinator.api import create_app
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.judge.summary import canonical
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.plan.planner import plan as make_plan
 from coordinator.core.plan.spec import Burst, Plan, RunSpec
+from coordinator.core.summary import canonical
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.evidence_rows import read_rows
 from coordinator.schedules.firing import Schedules

@@ -16,7 +16,6 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from coordinator.api import page_files as web
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.look import (
     LiveFinding,
     LiveStatus,
@@ -30,6 +29,7 @@ from coordinator.core.live.status import BurstPhase, BurstStatus, RunState
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
 from coordinator.core.plan.spec import Layer
+from coordinator.core.summary import RunSummary
 from tests.synthetic import Fleet, Plant, fleet
 
 RUN_ID = "20261120-120000-simulated-0001"

@@ -12,7 +12,6 @@ from typing import Final
 from coordinator.core.judge.comparison import Group, compare, observe
 from coordinator.core.judge.reconcile import Neighbour
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.measure.evidence import (
     BurstEvidence,
     FirewallLedger,
@@ -27,6 +26,7 @@ from coordinator.core.measure.evidence import (
 )
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.plan.spec import Burst, Layer, LedgerPromise, Objective, Pair, Plan, RunSpec
+from coordinator.core.summary import BurstSummary, RunSummary
 from exchange.messages import Claim, JobReport, ServerTest, Track
 
 __all__ = [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core.judge.summary import RunSummary
+from coordinator.core.summary import RunSummary
 from coordinator.runs.coordinator import Coordinator
 from coordinator.views.burst_answers import recomputed
 from exchange.fabric import FabricSettings, open_fabric

@@ -15,10 +15,9 @@ from coordinator.core.figures import (
     RTT,
     Figure,
 )
-from coordinator.core.judge.summary import BurstSummary
-from coordinator.core.measure.aggregate import figure
 from coordinator.core.measure.evidence import Floats
 from coordinator.core.measure.steady import Mean, mean_of_bursts, t90, t95
+from coordinator.core.summary import BurstSummary, figure
 from exchange.messages import Message
 
 ENOUGH_COUNT: Final = 3  # bursts of a group, or pairs of bursts, under which nothing is apart

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from typing import Final, assert_never
 
 from coordinator.core import words
-from coordinator.core.judge.finding import Check, Finding, Verdict
-from coordinator.core.measure.cross_examination import Contradiction, Rule
-from coordinator.core.measure.evidence import Stray
+from coordinator.core.summary import Check, Contradiction, Finding, Rule, Stray, Verdict
 from exchange.messages import pair_name
 
 NAMED_COUNT: Final = 3

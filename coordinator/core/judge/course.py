@@ -5,43 +5,20 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from coordinator.core.figures import RECEIVED, RETRANSMITS, RTT
-from coordinator.core.judge.finding import Finding
-from coordinator.core.measure.disruptions import (
+from coordinator.core.measure.disruptions import combined, gravity
+from coordinator.core.measure.trend import trend
+from coordinator.core.plan.endurance import IDLE_LIMIT_S
+from coordinator.core.summary import (
     Availability,
+    BurstCourse,
+    Course,
     Disruption,
     DisruptionKind,
-    combined,
-    gravity,
+    Finding,
 )
-from coordinator.core.measure.trend import Trend, trend
-from coordinator.core.plan.endurance import IDLE_LIMIT_S
-from exchange.messages import Message, UtcDatetime
 
 KEPT_COUNT: Final = 200  # disruptions a run keeps, the gravest of its bursts'
 NAMED_COUNT: Final = 3  # disruptions that the findings name
-
-
-class Course(Message):
-    """What a run's bursts say together."""
-
-    bursts_count: int = 0  # bursts that are in it
-    availability: Availability | None = None  # None: no burst says
-    trends: tuple[Trend, ...] = ()  # rate, RTT, retransmits, where there are bursts enough
-    disruptions: tuple[Disruption, ...] = ()  # in time order, the gravest of them
-    disruptions_count: int = 0  # how many there were
-
-
-class BurstCourse(Message):
-    """What of one burst the run's course needs: the small part of its summary."""
-
-    index: int
-    planned_start_at: UtcDatetime
-    received_bits_per_second: float | None = None
-    rtt_mean_s: float | None = None
-    retransmit_ratio: float | None = None
-    availability: Availability | None = None
-    disruptions: tuple[Disruption, ...] = ()
-    disruptions_count: int = 0
 
 
 class _Burst(Protocol):

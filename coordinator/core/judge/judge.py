@@ -16,16 +16,23 @@ from coordinator.core import words
 from coordinator.core.figures import RECEIVED
 from coordinator.core.goals import GOALS, Goal, Teller
 from coordinator.core.judge.contradictions import contradicted, stray_findings
-from coordinator.core.judge.finding import Check, Finding, Verdict, order, worse
-from coordinator.core.judge.reconcile import UNSEEN_BY_BYTES, Reconciliation
-from coordinator.core.judge.summary import BurstSummary
+from coordinator.core.judge.reconcile import UNSEEN_BY_BYTES
 from coordinator.core.judge.target import WHOLE_RATIO, hold_rate, hold_shape
 from coordinator.core.judge.timing import hold_clocks, hold_starts
-from coordinator.core.measure.aggregate import PairSummary
-from coordinator.core.measure.completeness import State
-from coordinator.core.measure.latency import Latency
 from coordinator.core.measure.measures import find
 from coordinator.core.plan.spec import RunSpec
+from coordinator.core.summary import (
+    BurstSummary,
+    Check,
+    Finding,
+    Latency,
+    PairSummary,
+    Reconciliation,
+    State,
+    Verdict,
+    order,
+    worse,
+)
 
 UNANSWERED_RATIO: Final = 0.9  # of a pair's probes lost: what is left says nothing of the path
 

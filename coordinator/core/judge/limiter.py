@@ -9,17 +9,21 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from coordinator.core import words
 from coordinator.core.judge.documented_limits import DOCUMENTED, Limits
-from coordinator.core.judge.finding import Finding
-from coordinator.core.judge.reconcile import Reconciliation
-from coordinator.core.measure.aggregate import FlowSummary, PairSummary
 from coordinator.core.measure.headers import MSS_ASSUMED_BYTES
+from coordinator.core.summary import (
+    UNKNOWN,
+    FlowSummary,
+    Limiter,
+    LimiterName,
+    PairSummary,
+    Reconciliation,
+)
 from exchange.engines import offered_bits_per_second, scaled
-from exchange.messages import Direction, Message, Protocol, Traffic
+from exchange.messages import Direction, Protocol, Traffic
 
 NIC_FULL_RATIO: Final = 0.95  # egress at least this share of the cap: the NIC is full
 CPU_FULL_RATIO: Final = 0.95
@@ -50,54 +54,6 @@ ALONE_COV_RATIO: Final = 0.05  # of a pair over its seconds: what moves less sho
 TRADE_COV_RATIO: Final = 0.005  # of a pair: less is how exactly a second is read, not its traffic
 TRADERS_MIN: Final = 3  # pairs: of two, one's gain is the other's loss once in two by chance
 NEAR_RATIO: Final = 0.1  # of a documented rate
-
-
-class LimiterName(StrEnum):
-    FIREWALL = "firewall"
-    CLIENT_NIC = "client-nic"
-    SERVER_NIC = "server-nic"
-    CLIENT_CPU = "client-cpu"
-    SERVER_CPU = "server-cpu"
-    WINDOW = "window"
-    SINGLE_FLOW = "single-flow"
-    OFFERED_LOAD = "offered-load"
-    SNAT_PORTS = "snat-ports"
-    UNKNOWN = "unknown"
-
-
-class Limiter(Message):
-    """What limited a burst, and why it is taken for that; or that it is unknown, and why."""
-
-    name: LimiterName
-    evidence: tuple[str, ...] = ()
-    refuted_by: str | None = None  # what would show that it is another
-    not_known: tuple[str, ...] = ()  # where it is unknown: what is missing, and how to tell
-    advice: str | None = None
-
-    def finding(self) -> Finding:
-        """The same in a sentence."""
-        if self.name is LimiterName.UNKNOWN:
-            return Finding(
-                id="limiter-unknown",
-                kind="context",
-                severity="note",
-                weight=12,
-                sentence="what the limit was is unknown: "
-                + ("; ".join((*self.evidence, *self.not_known)) or "nothing was carried"),
-                next_step=self.advice,
-            )
-        refuted = f"; it would be refuted by {self.refuted_by}" if self.refuted_by else ""
-        return Finding(
-            id=f"limiter-{self.name}",
-            kind="cause",
-            severity="note",
-            weight=58,
-            sentence=f"the limit was the {self.name}: {'; '.join(self.evidence)}{refuted}",
-            next_step=self.advice,
-        )
-
-
-UNKNOWN: Final = Limiter(name=LimiterName.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

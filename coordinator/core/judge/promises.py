@@ -5,10 +5,9 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.judge.finding import Finding, problem
-from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.plan.spec import Plan
+from coordinator.core.summary import BurstSummary, Finding, problem
 
 AFTER_BINS: Final = 5.0  # bins by which a metric may lag: Azure's 75 s at 60 s, and 5 min at worst
 COARSE_S: Final = 10.0  # s a bin: from here on it is a metric; finer ones are counters

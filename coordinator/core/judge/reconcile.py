@@ -46,16 +46,15 @@ from coordinator.core.judge.lag import (
 from coordinator.core.judge.residual_cause import (
     DOUBT_FACTOR,
     DOUBT_FACTOR_OF_MANY,
-    Cause,
     Missing,
     causes,
 )
-from coordinator.core.measure.aggregate import figure
 from coordinator.core.measure.evidence import FirewallLedger, Floats
 from coordinator.core.measure.headers import MSS_ASSUMED_BYTES, Headers
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.measure.steady import t95
-from exchange.messages import VXLAN_BYTES, Message
+from coordinator.core.summary import Reconciliation, figure
+from exchange.messages import VXLAN_BYTES
 
 FULL_BINS_MIN: Final = 3  # full bins whose mean is the firewall's rate
 NOISE_BINS_MIN: Final = 5  # bins that tell their own scatter
@@ -87,42 +86,6 @@ UNSEEN_BY_BYTES: Final = (
     "fleet's own beside the firewall that it makes up for; a reference run (device.path=bypass) "
     "under the same load or the firewall's count of sessions would"
 )
-
-
-class Reconciliation(Message):
-    """Two ledgers held together, over one burst or a whole run."""
-
-    source: str
-    layer: str
-    grain_s: float
-    basis: Literal["rate", "bytes"]  # over full bins of the steady window; over all bins touched
-    lag_s: float | None = None  # None: the data does not tell, and there is no residual
-    lag_uncertainty_s: float | None = None
-    lag_drift_s: float = 0.0  # from the first burst to the last
-    overhead_ratio: float  # ledger's layer / payload
-    overhead_how: Literal["recorded", "assumed", "fitted"]  # from segment sizes, from 1500-byte
-    # packets, or, where the ledger's layer is not known, from the run's own median burst
-    firewall_bits_per_second: float | None = None  # as it counted, others' idle level included
-    crossed_bits_per_second: float | None = None  # the same without the idle level
-    firewall_bytes: float | None = None  # over the bins of `basis`, without the idle level
-    expected_bytes: float | None = None  # fleet payload x overhead over the same bins
-    residual_ratio: float | None = None  # firewall / expected - 1, the idle level taken off;
-    # bypassed: firewall / what would be expected of a run that crosses it
-    residual_uncertainty_ratio: float | None = None  # from it to the farther end of its interval
-    residual_low_ratio: float | None = None  # 95 % interval
-    residual_high_ratio: float | None = None
-    unknown_ratio: float = 0.0  # part of the fleet's bytes in bins that the ledger does not know
-    baseline_bits_per_second: float | None = None  # ledger's level where no plan sends
-    baseline_uncertainty_bits_per_second: float | None = None  # to the farther end of its 95 %
-    # interval, for a burst's mean
-    baseline_how: Literal["quiet", "fitted", "bounded"] | None = None  # from bins that no plan
-    # covers; beside the fleet's bytes; only known to be no more than any bin holds
-    full_bins_count: int = 0
-    ledger_cov_ratio: float | None = None  # over full bins
-    rejected_bins_count: int = 0  # that no device can have counted
-    bypassed: bool = False  # the run was not to cross the device
-    neighbours: tuple[str, ...] = ()  # other runs whose traffic this ledger counts too
-    causes: tuple[Cause, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,34 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
-from coordinator.core.measure.aggregate import figure
-from exchange.messages import Message
+from coordinator.core.summary import Cause, CauseId, figure
 
 AGREES_RATIO: Final = 0.005  # a residual this small needs no cause, whatever its uncertainty
 FOREIGN_CONFIDENCE_RATIO: Final = 0.8  # of what is seen directly; causes of a residual go first
 DOUBT_FACTOR: Final = 1.25  # a residual must exceed its uncertainty by this much to need a cause
 DOUBT_FACTOR_OF_MANY: Final = 2.0  # and, of several bursts, one: some burst is always odd
-
-
-CauseId = Literal[
-    "lost-reports",
-    "foreign-traffic",
-    "bypass",
-    "duplicate-counting",
-    "unknown-bins",
-    "unknown",
-]
-
-
-class Cause(Message):
-    """One named reason for a residual."""
-
-    id: CauseId
-    share_ratio: float  # of the expected bytes that it would explain; signed like the residual
-    confidence_ratio: float
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,22 +9,13 @@ import numpy as np
 from coordinator.core.figures import FIGURES, RECEIVED, RECEIVED_HALF_WIDTH, Fold
 from coordinator.core.judge.course import burst_course, course, course_findings
 from coordinator.core.judge.documented_limits import DOCUMENTED, Limits
-from coordinator.core.judge.finding import Finding, Verdict, order, worse
 from coordinator.core.judge.judge import judge, residual_causes
 from coordinator.core.judge.limiter import common_limiter, find_limiter
 from coordinator.core.judge.promises import broken_promises, fleet_alone
-from coordinator.core.judge.reconcile import Neighbour, Reconciliation, reconcile
+from coordinator.core.judge.reconcile import Neighbour, reconcile
 from coordinator.core.judge.residual_cause import Missing
-from coordinator.core.judge.summary import BurstSummary, RunSummary, Spread
 from coordinator.core.judge.target import WHOLE_RATIO, between_bursts, hold_bursts, limit_of
-from coordinator.core.measure.aggregate import (
-    figure,
-)
-from coordinator.core.measure.completeness import (
-    Completeness,
-    State,
-    combine,
-)
+from coordinator.core.measure.completeness import combine
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.headers import Headers
 from coordinator.core.measure.measure_burst import MeasuredBurst
@@ -34,6 +25,19 @@ from coordinator.core.measure.outages import (
 )
 from coordinator.core.measure.steady import mean_of_bursts
 from coordinator.core.plan.spec import Plan, RunSpec
+from coordinator.core.summary import (
+    BurstSummary,
+    Completeness,
+    Finding,
+    Reconciliation,
+    RunSummary,
+    Spread,
+    State,
+    Verdict,
+    figure,
+    order,
+    worse,
+)
 from exchange.messages import Trouble
 
 # Pairs x bursts beyond which a run's summary leaves the pairs to the bursts' own documents: 48

@@ -15,11 +15,10 @@ from typing import Final
 from coordinator.core import words
 from coordinator.core.figures import RECEIVED
 from coordinator.core.goals import goals_set
-from coordinator.core.judge.finding import Check, Finding, Verdict, problem
 from coordinator.core.judge.reconcile import OVERHEAD_ASSUMED_RATIO, OVERHEAD_KNOWN_RATIO
-from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.measure.steady import t95
 from coordinator.core.plan.spec import Layer, RunSpec
+from coordinator.core.summary import BurstSummary, Check, Finding, Verdict, problem
 
 WHOLE_RATIO: Final = 0.9999  # of planned pair-seconds: nothing to speak of is missing
 SLOW_RATIO: Final = 0.015  # of the limit: what a part of a window may fall short as noise does

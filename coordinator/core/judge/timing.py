@@ -3,9 +3,8 @@
 from typing import Final
 
 from coordinator.core import words
-from coordinator.core.judge.finding import Check, Finding, Verdict
-from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.plan.spec import RunSpec
+from coordinator.core.summary import BurstSummary, Check, Finding, Verdict
 
 NAMED_COUNT: Final = 3
 

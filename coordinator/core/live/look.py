@@ -16,16 +16,14 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.judge.finding import Finding
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.live.progress import progress
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
-from coordinator.core.measure.completeness import State
 from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger, Floats, TrackColumns
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.plan.spec import Burst, Layer, Plan
+from coordinator.core.summary import BurstSummary, Finding, RunSummary, State
 from exchange.messages import Message, RunId, Track, UtcDatetime
 
 REPORT_LAG_S: Final = 8.0  # s after which a second that nobody reported counts as not seen

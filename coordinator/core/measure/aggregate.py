@@ -9,139 +9,26 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.align import CELL_FULL_RATIO, Aligned, Basis, FlowSeconds, HostSeconds
-from coordinator.core.measure.completeness import PAIR_FLOOR_RATIO, PairGrade, State
-from coordinator.core.measure.evidence import Floats, Joined, PairEvidence, Singles
+from coordinator.core.measure.align import CELL_FULL_RATIO, Aligned, FlowSeconds, HostSeconds
+from coordinator.core.measure.completeness import PAIR_FLOOR_RATIO, PairGrade
+from coordinator.core.measure.evidence import Floats, PairEvidence, Singles
 from coordinator.core.measure.headers import Headers
-from coordinator.core.measure.roundtrips import PathLatency
 from coordinator.core.measure.series import BurstSeries, FlowSeries
 from coordinator.core.measure.steady import cliff, correlated_mean, ramp_s, slowest_stretch
 from coordinator.core.plan.spec import Burst
-from exchange.messages import Flow, FlowTotals, Message, UtcDatetime, pair_name
+from coordinator.core.summary import (
+    Basis,
+    CliffSummary,
+    FlowSummary,
+    HostSummary,
+    PairSummary,
+    State,
+    Window,
+    figure,
+)
+from exchange.messages import Flow, FlowTotals, pair_name
 
 SUSTAIN_S: Final = 300  # s: what RFC 9411 recommends for a sustain phase, at least
-
-
-def figure(value: float | None) -> float | None:
-    """A number as summaries keep it: nine significant digits, unknown as None.
-
-    Nine digits hide what differs between two machines' summation orders, so that a recomputed
-    summary is the same text.
-    """
-    if value is None or not math.isfinite(value):
-        return None
-    return float(f"{value:.9g}")
-
-
-class Window(Message):
-    """The seconds that the headline is over.
-
-    A measured pair's gap in them counts at the pair's mean over the seconds that are on record.
-    """
-
-    start_at: UtcDatetime
-    end_at: UtcDatetime
-    window_s: int
-    common_s: int  # seconds that all measured pairs share
-    ramp_s: int  # of those, cut at the head as ramp (MSER)
-    ramp_bits_per_second: float | None = None  # payload over what was cut
-    slowest_bits_per_second: float | None = None  # payload over the slowest part that lasts
-    slowest_noise_bits_per_second: float | None = None  # standard deviation of such a mean
-    slowest_from_s: int | None = None  # where it begins, s into the window
-    slowest_s: int | None = None  # how long that is; None: the window is too short for parts
-    covered_ratio: float = 1.0  # of the measured pairs' seconds in it, that are on record
-    short: bool  # under the 300 s that RFC 9411 recommends
-
-
-class FlowSummary(Message):
-    """One flow of the fleet over the window. Rates are payload at the receiver unless named."""
-
-    flow: Flow
-    received_bits_per_second: float | None = None
-    received_half_width_bits_per_second: float | None = None  # 95 % CI: correlation, clock bounds
-    ip_bits_per_second: float | None = None  # received payload x header overhead: what RFC 9411
-    # calls inspected throughput, at the IP layer
-    sent_bits_per_second: float | None = None  # payload, at the senders that were heard
-    sent_pairs_count: int = 0  # pairs whose sender's seconds are in sent_bits_per_second
-    late_bits_per_second: float | None = None  # the part of received that late pairs carried
-    proven_ratio: float | None = None  # the part of received that receivers' own seconds say
-    second_median_bits_per_second: float | None = None  # over seconds of the fleet's sum
-    second_p5_bits_per_second: float | None = None
-    second_p95_bits_per_second: float | None = None
-    second_cov_ratio: float | None = None  # standard deviation / mean
-    pair_mean_bits_per_second: float | None = None  # over pairs' window means
-    pair_median_bits_per_second: float | None = None
-    pair_p5_bits_per_second: float | None = None
-    pair_p95_bits_per_second: float | None = None
-    pair_cov_ratio: float | None = None
-    jain_ratio: float | None = None  # fairness over pairs
-    share_movement_ratio: float | None = None  # variance of the sum / sum of pairs' variances
-    retransmits_count: int | None = None  # in the window, senders that were heard
-    retransmit_ratio: float | None = None  # of segments sent
-    mss_bytes: int | None = None  # TCP payload of a full packet, by the overhead's reckoning
-    tcp_efficiency_ratio: float | None = None
-    rtt_mean_s: float | None = None
-    rtt_p50_s: float | None = None
-    rtt_p95_s: float | None = None
-    rtt_max_s: float | None = None
-    rtt_baseline_s: float | None = None  # smallest seen by any pair
-    rtt_pairs_count: int = 0
-    buffer_delay_ratio: float | None = None
-    transfer_time_ratio: float | None = None
-    loss_ratio: float | None = None  # UDP datagrams
-    loss_pairs_count: int = 0
-
-
-class HostSummary(Message):
-    """One side's hosts over the window."""
-
-    cpu_mean_ratio: float | None = None  # of all cores, mean over hosts
-    cpu_max_ratio: float | None = None  # of all cores, the busiest host's mean
-    core_max_ratio: float | None = None  # the busiest core of any host, its mean
-    nic_max_ratio: float | None = None  # egress / cap, the fullest host
-    drops_count: int | None = None  # NIC drops over the burst
-    hosts_count: int = 0  # hosts with counters
-
-
-class PairSummary(Message):
-    """One pair of one burst. Rates are payload over the fleet's window, all flows."""
-
-    pair: str
-    pair_index: int
-    client_agent_id: str | None = None
-    server_agent_id: str | None = None
-    state: State
-    reason: str | None = None
-    completeness_ratio: float
-    start_error_s: float | None = None
-    clock_bound_s: float | None = None
-    basis: Basis
-    joined_by: Joined | None = None
-    received_bits_per_second: float | None = None
-    sent_bits_per_second: float | None = None
-    share_ratio: float | None = None  # of the fleet's received
-    cov_ratio: float | None = None  # over the window's seconds
-    retransmits_count: int | None = None
-    rtt_mean_s: float | None = None
-    rtt_min_s: float | None = None
-    cwnd_bytes: float | None = None
-    client_cpu_ratio: float | None = None
-    client_core_ratio: float | None = None
-    client_nic_ratio: float | None = None  # egress at the link layer / cap
-    client_vm_size: str | None = None
-    server_cpu_ratio: float | None = None
-    server_core_ratio: float | None = None
-    server_nic_ratio: float | None = None
-    server_vm_size: str | None = None
-    latency: PathLatency | None = None  # of probes
-
-
-class CliffSummary(Message):
-    """A fall of the fleet's sum that lasted to the end of the window."""
-
-    at: UtcDatetime
-    before_bits_per_second: float
-    after_bits_per_second: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

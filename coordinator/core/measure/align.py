@@ -12,7 +12,6 @@ sender's bytes times the pair's received/sent totals, and the pair's :class:`Bas
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 import numpy as np
@@ -29,6 +28,7 @@ from coordinator.core.measure.evidence import (
     host_columns,
     track_columns,
 )
+from coordinator.core.summary import Basis
 from exchange.messages import Direction, Flow, FlowTotals, Outcome, Side
 
 TAIL_MAX_S: Final = 60.0  # s beyond one more duration after the planned end that the grid reaches
@@ -38,17 +38,6 @@ CELL_FULL_RATIO: Final = 0.99  # of a second: covered as far as clocks can tell
 SECOND_SEEN_RATIO: Final = 0.5  # of a second: covered at least so far, the second counts as seen
 _TOUCH_S: Final = 1e-6  # s of a cell below which an interval does not reach it
 MISPLACED_S: Final = 3600.0  # s from the instant beyond which a track's own clock is not believed
-
-
-class Basis(StrEnum):
-    """What a pair's received bytes rest on."""
-
-    RECEIVER = "receiver"  # the receiving end's own seconds
-    MIXED = "mixed"  # the receiver's seconds, some filled from the sender's
-    SENDER_SCALED = "sender-scaled"  # sender seconds times the pair's received/sent totals
-    SENDER = "sender"  # sender seconds, no totals to scale them by
-    TOTALS = "totals"  # the engine's received total, spread evenly
-    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

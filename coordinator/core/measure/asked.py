@@ -5,28 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from coordinator.core.measure.align import Aligned
-from exchange.messages import EngineReport, Message, Traffic, pair_name
+from coordinator.core.summary import Difference
+from exchange.messages import EngineReport, Traffic, pair_name
 
 OPTIONS_MAX_BYTES: Final = 40  # of a TCP header (RFC 9293, section 3.1), which a segment size of a
 # live connection is told net of
 NAMED_COUNT: Final = 3
-
-
-class Difference(Message):
-    """One field that engines did otherwise than asked."""
-
-    field: str
-    asked: str
-    did: str  # as most pairs say
-    pairs_count: int
-    pairs: tuple[str, ...]  # the first few
-
-    def __str__(self) -> str:
-        more = ", ..." if self.pairs_count > len(self.pairs) else ""
-        return (
-            f"{self.field}: {self.asked} asked, {self.did} done by {self.pairs_count} pairs "
-            f"({', '.join(self.pairs)}{more})"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

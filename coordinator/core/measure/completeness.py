@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Final
 
 import numpy as np
@@ -16,52 +15,10 @@ import numpy as np
 from coordinator.core.live.status import due_at
 from coordinator.core.measure.align import Aligned
 from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
-from exchange.messages import JobReport, Message, Outcome
+from coordinator.core.summary import Completeness, State
+from exchange.messages import JobReport, Outcome
 
 PAIR_FLOOR_RATIO: Final = 0.9  # of its planned seconds: a pair below it does not count as measured
-
-
-class State(StrEnum):
-    """What became of a planned pair-second."""
-
-    MEASURED = "measured"
-    LATE = "late"  # ran, but off the instant by more than the tolerance
-    NULL = "null"  # the engine failed, or ended without a byte
-    MISSED = "missed"  # nobody ran it: not taken, or released too late
-    REFUSED = "refused"  # the agent stood down on purpose
-    ABANDONED = "abandoned"  # begun, then cut: agent gone, cancelled, lease lapsed
-    LOST = "lost"  # taken, and not told of: no word at all, or a gap in what was reported
-    PENDING = "pending"  # not over yet
-
-
-class Completeness(Message):
-    """Planned pair-seconds by state. The states sum to ``planned_s``."""
-
-    planned_s: int = 0
-    measured_s: int = 0
-    late_s: int = 0
-    null_s: int = 0
-    missed_s: int = 0
-    refused_s: int = 0
-    abandoned_s: int = 0
-    lost_s: int = 0
-    pending_s: int = 0
-    completeness_ratio: float = 0.0  # measured / planned; 0 when nothing was planned
-
-    @classmethod
-    def of(cls, seconds: dict[State, int]) -> "Completeness":
-        """From seconds by state."""
-        planned = sum(seconds.values())
-        measured = seconds.get(State.MEASURED, 0)
-        return cls(
-            planned_s=planned,
-            completeness_ratio=measured / planned if planned else 0.0,
-            **{f"{state}_s": seconds.get(state, 0) for state in State},
-        )
-
-    def seconds(self, state: State) -> int:
-        """Pair-seconds in one state."""
-        return int(getattr(self, f"{state}_s"))
 
 
 def combine(parts: Iterable[Completeness]) -> Completeness:

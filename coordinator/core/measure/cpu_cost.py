@@ -2,17 +2,9 @@
 
 from collections.abc import Iterable
 
-from coordinator.core.measure.aggregate import figure
 from coordinator.core.measure.align import Aligned
-from exchange.messages import EngineReport, Message, Side
-
-
-class CpuCost(Message):
-    """One end's CPU time over its payload, over the pairs that told both."""
-
-    cpu_s_per_gigabyte: float  # of the engine's own processes: user and system, no interrupts
-    host_cpu_s_per_gigabyte: float | None = None  # of the whole hosts, where each is one agent's
-    pairs_count: int
+from coordinator.core.summary import CpuCost, figure
+from exchange.messages import EngineReport, Side
 
 
 def cpu_cost(aligned: Aligned, side: Side) -> CpuCost | None:

@@ -8,7 +8,6 @@ source that is silent bounds nothing: what must be there is another rule's.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 import numpy as np
@@ -24,8 +23,9 @@ from coordinator.core.measure.evidence import (
 )
 from coordinator.core.measure.headers import Headers
 from coordinator.core.measure.unsteady_clocks import clock_troubles
+from coordinator.core.summary import Contradiction, Rule
 from exchange.engines import find
-from exchange.messages import EngineReport, Flow, Message, Pacing, Side, Traffic, pair_name
+from exchange.messages import EngineReport, Flow, Pacing, Side, Traffic, pair_name
 
 # What is no contradiction yet. Each is far above what the sources do of themselves, and what slips
 # under it moves a pair's figure by no more than itself.
@@ -51,30 +51,6 @@ LOGIN_APART_S: Final = 2.0  # s, instead, of an engine that no gate holds: one e
 # log-in or first request, the other its first data; a loaded host puts 0.6 s between them (seen)
 WHOLE_EDGE_S: Final = 0.5  # s at either end without which a track is whole still
 LAG_S: Final = 0.5  # s by which a receiver's curve may run ahead of its sender's
-
-
-class Rule(StrEnum):
-    """What was broken."""
-
-    ROWS = "rows"  # negative, not a number, reversed, one over another
-    RECEIVED_OVER_SENT = "received-over-sent"
-    TOTALS = "totals"  # an engine's own end total against its own or the other end's seconds
-    SENT_OVER_OFFERED = "sent-over-offered"
-    OVER_NIC = "over-nic"
-    OVER_WINDOW = "over-window"
-    HOST_COUNTERS = "host-counters"  # a NIC's counters hold less than the engine's payload
-    STAMPS = "stamps"  # the two ends of a pair saw it begin at two instants
-
-
-class Contradiction(Message):
-    """Two sources that cannot both be right."""
-
-    rule: Rule
-    pair: str | None = None  # None: the fleet's sums
-    flow: Flow | None = None
-    side: Side | None = None  # whose word it is, where it is one end's
-    said: float  # rows; bytes; s for stamps
-    bound: float  # what it cannot be over: the same unit, without tolerance
 
 
 def cross_examine(

@@ -14,18 +14,18 @@ disruption.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.core.measure.align import Aligned
-from coordinator.core.measure.completeness import PairGrade, State
+from coordinator.core.measure.completeness import PairGrade
 from coordinator.core.measure.evidence import Floats, PairEvidence
 from coordinator.core.measure.unsteady_clocks import clock_troubles
 from coordinator.core.plan.spec import Burst, RunSpec
-from exchange.messages import Message, Outcome, UtcDatetime, pair_name
+from coordinator.core.summary import Availability, Disruption, DisruptionKind, State
+from exchange.messages import Outcome, pair_name
 
 MEDIAN_S: Final = 60  # s of undisturbed traffic behind a pair's running median
 MEDIAN_EVERY_S: Final = 5  # s between two looks at it, once it stands on a whole minute
@@ -42,58 +42,6 @@ NAMES_COUNT: Final = 10  # pairs a disruption names
 CAUSES_COUNT: Final = 3  # causes a disruption names
 
 Bools = NDArray[np.bool_]
-
-
-class DisruptionKind(StrEnum):
-    STALL = "stall"  # not a byte for at least a second
-    DROP = "drop"  # low, and not empty
-    RESET = "reset"  # the engine's connections broke, and the rest was not sent
-    CUT = "cut"  # ended on purpose or with its agent: killed, lease lapsed, cancelled
-    RECONNECT = "reconnect"  # armed again, as the first connections failed
-    ABSENT = "absent"  # never sent: not taken, refused
-    GAP = "gap"  # nobody recorded these seconds: unknown, neither traffic nor none
-
-
-Scope = Literal["one", "some", "all"]  # of the planned pairs
-
-
-class Disruption(Message):
-    """Something that broke at one time for one pair or many; an absence may last many bursts."""
-
-    kind: DisruptionKind
-    burst_index: int
-    bursts_count: int = 1  # in a row, from that one on
-    start_at: UtcDatetime  # of its first event
-    end_at: UtcDatetime  # of its last one
-    duration_s: float  # of planned seconds, where it is several bursts'
-    scope: Scope
-    pairs_count: int
-    pairs: tuple[str, ...]  # at most ten of them
-    short_bytes: float | None = None  # payload below the running medians; None: unknown
-    causes: tuple[str, ...] = ()  # what the records say, at most three
-
-
-class Availability(Message):
-    """Planned pair-seconds by whether the load was carried. They sum to ``planned_s``."""
-
-    planned_s: int = 0
-    up_s: int = 0  # at or above the floor
-    down_s: int = 0  # below it, or the engine's connections were broken
-    unknown_s: int = 0  # not recorded, or nobody tried to send
-    up_ratio: float = 0.0  # of the planned
-    known_ratio: float | None = None  # up / (up + down); None: nothing is known
-
-    @classmethod
-    def of(cls, planned_s: int, up_s: int, down_s: int) -> "Availability":
-        known_s = up_s + down_s
-        return cls(
-            planned_s=planned_s,
-            up_s=up_s,
-            down_s=down_s,
-            unknown_s=planned_s - known_s,
-            up_ratio=up_s / planned_s if planned_s else 0.0,
-            known_ratio=up_s / known_s if known_s else None,
-        )
 
 
 def combined(parts: Iterable[Availability]) -> Availability:

@@ -8,13 +8,13 @@ a tenth of the memory, so a fleet of a thousand pairs is read one pair at a time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Final, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.core.plan.spec import Burst, Pair
+from coordinator.core.summary import Joined, Stray
 from exchange.messages import (
     Claim,
     ClockReading,
@@ -23,12 +23,10 @@ from exchange.messages import (
     HostSecond,
     Interval,
     JobReport,
-    Message,
     Outcome,
     ServerTest,
     Side,
     Track,
-    UtcDatetime,
 )
 
 Floats = NDArray[np.float64]
@@ -237,13 +235,6 @@ class ProbeColumn:
     rtt_s: Floats  # NaN: lost; negative: not sent
 
 
-class Joined(StrEnum):
-    """How a server-side test was recognised as a pair's."""
-
-    COOKIE = "cookie"
-    ENDPOINT = "endpoint"  # same address and port, near the instant: one test at a time a port
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairEvidence:
     """Everything known of one planned pair in one burst; ``None`` and empty mean unknown."""
@@ -442,18 +433,6 @@ def is_unsent(report: JobReport | None) -> bool:
             total.sent_bytes or total.received_bytes for total in said
         )
     return report.outcome in _NEVER_STARTED
-
-
-class Stray(Message):
-    """Somebody else's test on an endpoint of the run while a burst ran there."""
-
-    pair_index: int  # whose endpoint it was
-    address: str
-    port: int
-    started_at: UtcDatetime
-    client_address: str | None = None
-    cookie: str | None = None
-    received_bytes: int | None = None  # as its seconds say
 
 
 def strays_during(

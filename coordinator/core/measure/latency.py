@@ -12,40 +12,17 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.measure.aggregate import buffer_delay, figure
+from coordinator.core.measure.aggregate import buffer_delay
 from coordinator.core.measure.evidence import Floats, ProbeColumn
-from coordinator.core.measure.roundtrips import PathLatency, PhaseLatency
 from coordinator.core.plan.spec import Burst
-from exchange.messages import Message, UtcDatetime, pair_name
+from coordinator.core.summary import Latency, PathLatency, PhaseLatency, Spike, figure
+from exchange.messages import pair_name
 
 SPIKE_S: Final = 1.0  # s of probes without a good answer that make a spike
 SPIKE_RATIO: Final = 5.0  # times the baseline's 99th percentile
 SPIKE_OVER_S: Final = 0.02  # s over it, at least: a baseline of microseconds makes no spikes of ms
 LOADED_RATIO: Final = 2.0  # and times the burst's median: a queue that stands all along is no spike
 SPIKES_MAX_COUNT: Final = 32  # kept of one burst, the longest
-
-
-class Spike(Message):
-    """A second or more in which pairs had no answer, or only slow ones."""
-
-    from_at: UtcDatetime
-    to_at: UtcDatetime
-    pairs_count: int
-    pairs: tuple[str, ...]  # the first few
-    rtt_max_s: float | None = None  # None: nothing was answered
-    lost_count: int = 0
-
-
-class Latency(Message):
-    """What probes said of a burst, over the pairs that have them."""
-
-    fleet: PathLatency
-    pairs_count: int  # whose probes are on record
-    whole_pairs_count: int  # of those, with at least 95 % of the burst's probes sent
-    worst_pair: str | None = None  # by 99th percentile during the burst
-    worst_p99_s: float | None = None
-    spikes: tuple[Spike, ...] = ()  # in time order
-    spikes_count: int = 0
 
 
 def find_latency(

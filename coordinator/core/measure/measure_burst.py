@@ -13,21 +13,11 @@ from datetime import datetime
 import numpy as np
 
 from coordinator.core.judge.documented_limits import DOCUMENTED, Limits
-from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.live.status import due_at
-from coordinator.core.measure.aggregate import (
-    Aggregate,
-    aggregate,
-    figure,
-)
+from coordinator.core.measure.aggregate import Aggregate, aggregate
 from coordinator.core.measure.align import Aligned, align
 from coordinator.core.measure.asked import find_differences
-from coordinator.core.measure.completeness import (
-    PairGrade,
-    State,
-    combine,
-    grade,
-)
+from coordinator.core.measure.completeness import PairGrade, combine, grade
 from coordinator.core.measure.cpu_cost import cpu_cost
 from coordinator.core.measure.cross_examination import cross_examine
 from coordinator.core.measure.disruptions import find_disruptions
@@ -47,6 +37,7 @@ from coordinator.core.measure.unsteady_clocks import (
 )
 from coordinator.core.plan.endurance import silent_controls_count
 from coordinator.core.plan.spec import RunSpec
+from coordinator.core.summary import BurstSummary, State, figure
 from exchange.engines import scaled
 from exchange.messages import Side
 

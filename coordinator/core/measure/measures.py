@@ -7,27 +7,17 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from coordinator.core.measure.aggregate import figure
 from coordinator.core.measure.align import Aligned
+from coordinator.core.summary import MeasureSummary, figure
 from exchange.messages import (
     BUCKET_RATIO,
     Combine,
     Distribution,
     EngineReport,
     Measure,
-    Message,
 )
 
 QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99))
-
-
-class MeasureSummary(Message):
-    """One further measure of a burst, over the pairs that told it."""
-
-    name: str  # as the engine calls it; a quantile as ``latency_p99``
-    value: float
-    unit: str  # s, ratio, count, /s, bytes
-    pairs_count: int  # that told it
 
 
 def find(measures: Iterable[MeasureSummary], name: str) -> MeasureSummary | None:

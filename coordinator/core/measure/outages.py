@@ -9,25 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from coordinator.core.judge.finding import Finding
 from coordinator.core.measure.evidence import BurstEvidence
-from exchange.messages import Message, Trouble, TroubleKind, UtcDatetime
+from coordinator.core.summary import Finding, Outage
+from exchange.messages import Trouble, TroubleKind
 
 _SAME: Final = timedelta(seconds=5)  # spells of several agents so close are one outage
 _TOLD_MAX_COUNT: Final = 3  # outages of one kind that a sentence dates
 _NOTHING_WAITED: Final = (TroubleKind.LOST, TroubleKind.FORGED, TroubleKind.UNREADABLE)
 KEPT_MAX_COUNT: Final = 16  # outages that a burst's summary keeps
-
-
-class Outage(Message):
-    """One spell of one kind of trouble, over all the agents that lived through it."""
-
-    kind: TroubleKind
-    from_at: UtcDatetime
-    to_at: UtcDatetime | None = None  # None: none of them had seen its end
-    agents_count: int  # that lived through it
-    asked_count: int  # that have a record of this burst at all
-    count: int  # failed attempts, writes that waited, duplicates
 
 
 class _Words(NamedTuple):

@@ -6,28 +6,11 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.measure.aggregate import figure
-from exchange.messages import Message
+from coordinator.core.summary import Trend, figure
 
 BURSTS_LEAST: Final = 4  # under these a slope has no interval worth printing
 POINTS_MAX: Final = 600  # beyond, neighbouring bursts are averaged: slopes go with the square
 _Z95: Final = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
-
-
-class Trend(Message):
-    """A figure's slope over the run, as a share of its median, with its 95 % interval."""
-
-    name: str  # of the figure
-    bursts_count: int
-    median: float
-    percent_per_hour: float
-    low_percent_per_hour: float
-    high_percent_per_hour: float
-
-    @property
-    def moved(self) -> bool:
-        """Whether the interval leaves zero out."""
-        return self.low_percent_per_hour > 0 or self.high_percent_per_hour < 0
 
 
 def trend(name: str, at_s: Sequence[float], values: Sequence[float | None]) -> Trend | None:

@@ -7,19 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from coordinator.core.measure.align import Aligned
-from coordinator.core.measure.completeness import PairGrade, State
+from coordinator.core.measure.completeness import PairGrade
 from coordinator.core.measure.evidence import PairEvidence
-from exchange.messages import ClockReading, ClockSource, Message, pair_name
+from coordinator.core.summary import State, UnsteadyClocks
+from exchange.messages import ClockReading, ClockSource, pair_name
 
 NAMED_COUNT: Final = 3
-
-
-class UnsteadyClocks(Message):
-    """Pairs with seconds on record of which an end's clock did not hold."""
-
-    pairs_count: int
-    measured_s: int  # their measured pair-seconds
-    said: tuple[str, ...]  # of the first few: the pair, and what its clocks did
 
 
 def find_unsteady(

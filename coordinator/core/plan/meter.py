@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Final
 
-from coordinator.core.judge.finding import Finding, order
-from coordinator.core.judge.summary import RunSummary
 from coordinator.core.live.status import due_at
 from coordinator.core.plan.cost_estimate import (
     ip_bytes_of,
@@ -20,6 +18,7 @@ from coordinator.core.plan.cost_estimate import (
 )
 from coordinator.core.plan.price import Bill, Prices, Span, charge, exactly, usd
 from coordinator.core.plan.spec import Burst, Plan, RunSpec
+from coordinator.core.summary import Finding, RunSummary, order
 from exchange.messages import Control, Message, Presence, RunId
 
 STOPPED_BY: Final = "broadside's budget"  # who cancelled a run that came to its budget

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from coordinator.core.judge.summary import BurstSummary, RunSummary
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.plan.spec import RunSpec
+from coordinator.core.summary import BurstSummary, RunSummary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,9 @@
 import numpy as np
 
 from coordinator.core.judge.lag import fleet_curve
-from coordinator.core.judge.reconcile import Reconciliation
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.series import BurstSeries
+from coordinator.core.summary import Reconciliation
 from coordinator.views.charts.chart_inputs import RunView
 from coordinator.views.charts.figure import (
     Figure,

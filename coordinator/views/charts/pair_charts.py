@@ -1,6 +1,6 @@
 """Charts of one burst, pair by pair."""
 
-from coordinator.core.measure.completeness import State
+from coordinator.core.summary import State
 from coordinator.views.charts.chart_inputs import BurstView
 from coordinator.views.charts.figure import Figure, bars, frame, level, marks, numbers, rate_unit
 from coordinator.views.charts.second_charts import scaled

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from coordinator.core.measure.completeness import State
+from coordinator.core.summary import State
 from coordinator.views.charts.theme import Colour
 
 _COLOURS: Final = {State.MEASURED: Colour.FLEET, State.LATE: Colour.WARN}

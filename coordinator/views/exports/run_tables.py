@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from coordinator.core.figures import FIGURE, FIGURES, PAYLOAD
-from coordinator.core.judge.summary import BurstSummary, RunSummary
-from coordinator.core.measure.roundtrips import PathLatency
 from coordinator.core.measure.second_table import CELLS_MAX_COUNT, Column, fleet_table
 from coordinator.core.measure.series import BurstSeries
+from coordinator.core.summary import BurstSummary, PathLatency, RunSummary
 
 Tables = Mapping[str, Sequence[Column]]
 TABLES: Final = ("seconds", "pairs", "bursts", "summary")

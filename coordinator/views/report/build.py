@@ -1,9 +1,8 @@
 """A report from what is stored of a run. Pure."""
 
 from coordinator.core.figures import RECEIVED, RECEIVED_IP
-from coordinator.core.judge.finding import Verdict
-from coordinator.core.judge.summary import RunSummary
 from coordinator.core.plan.spec import Layer
+from coordinator.core.summary import RunSummary, Verdict
 from coordinator.core.words import rate, ratio
 from coordinator.views.charts import catalogue
 from coordinator.views.report import agent_sections as agents

@@ -1,9 +1,8 @@
 """What a run showed over its length: availability, drift, disruptions; and what it cost. Pure."""
 
 from coordinator.core.judge.course import bursts_of
-from coordinator.core.measure.disruptions import Disruption
-from coordinator.core.measure.trend import Trend
 from coordinator.core.plan.price import Bill
+from coordinator.core.summary import Disruption, Trend
 from coordinator.core.words import count, dollars, instant, rate, ratio, size, time
 from coordinator.views.report.document import Section, Table
 from coordinator.views.report.stored_source import Source

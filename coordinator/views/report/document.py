@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from coordinator.core.judge.finding import Finding, Verdict
-from coordinator.core.judge.summary import RunSummary
 from coordinator.core.plan.meter import PriceMeter
 from coordinator.core.plan.spec import Plan
+from coordinator.core.summary import Finding, RunSummary, Verdict
 from exchange.messages import Message, RunId, UtcDatetime
 
 VERSION: Final = 1  # raised when a reader of the JSON must change

@@ -4,9 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from coordinator.core.figures import RECEIVED
-from coordinator.core.judge.summary import BurstSummary
-from coordinator.core.measure.aggregate import FlowSummary, PairSummary
-from coordinator.core.measure.completeness import PAIR_FLOOR_RATIO, State
+from coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
+from coordinator.core.summary import BurstSummary, FlowSummary, PairSummary, State
 from coordinator.core.words import count, instant, rate, ratio, time
 from coordinator.views.figure_rows import figure_rows
 from coordinator.views.report.document import Section, Table

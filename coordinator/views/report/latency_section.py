@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from coordinator.core.judge.summary import BurstSummary
-from coordinator.core.measure.latency import Latency
-from coordinator.core.measure.roundtrips import PhaseLatency
+from coordinator.core.summary import BurstSummary, Latency, PhaseLatency
 from coordinator.core.words import count, instant, ratio, time
 from coordinator.views.report.document import Section, Table
 from coordinator.views.report.stored_source import Source

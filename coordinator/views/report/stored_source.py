@@ -9,11 +9,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from coordinator.core.figures import RECEIVED
-from coordinator.core.judge.finding import Verdict
-from coordinator.core.judge.summary import BurstSummary, RunSummary, parse_run
 from coordinator.core.measure.evidence import HOLD_MAX_S, FirewallLedger, join_tests
 from coordinator.core.plan.meter import PriceMeter
 from coordinator.core.plan.spec import Burst, Plan
+from coordinator.core.summary import BurstSummary, RunSummary, Verdict, parse_run
 from coordinator.imports.original_runs import SCENARIO as TABLES_SCENARIO
 from coordinator.refusals import BurstNotOver, RunNotOver, UnknownRun
 from coordinator.runs.stored import read_fleet, read_ledger, whole_summary

@@ -1,6 +1,6 @@
 """A synthetic run in an embedded table, as a coordinator leaves it."""
 
-from coordinator.core.judge.summary import canonical
+from coordinator.core.summary import canonical
 from coordinator.device.ledgers import dump_ledger
 from exchange.fabric import Fabric
 from exchange.messages import Control

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from coordinator.core.judge.finding import Verdict
+from coordinator.core.summary import Verdict
 from exchange.messages import (
     Claim,
     Endpoint,

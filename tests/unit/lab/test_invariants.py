@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.measure.completeness import Completeness, State
+from coordinator.core.summary import Completeness, State
 from lab.invariants import Stored, broken
 from tests.planted import EXPECTED, measure, plant
 from tests.synthetic import Plant, fleet

@@ -10,18 +10,13 @@ import numpy as np
 import pytest
 
 from coordinator import scenarios
-from coordinator.core.judge.finding import Verdict
 from coordinator.core.measure.align import align
 from coordinator.core.measure.asked import find_differences
-from coordinator.core.measure.evidence import (
-    BurstEvidence,
-    Joined,
-    PairEvidence,
-    join_tests,
-)
+from coordinator.core.measure.evidence import BurstEvidence, PairEvidence, join_tests
 from coordinator.core.measure.measures import find, measure_pairs
 from coordinator.core.plan.planner import Infeasible, plan
 from coordinator.core.plan.spec import Burst, Pair, Plan, RunSpec
+from coordinator.core.summary import Joined, Verdict
 from exchange.engines.iperf3_text import read_any
 from exchange.messages import (
     BUCKET_RATIO,

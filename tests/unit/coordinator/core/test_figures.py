@@ -14,7 +14,7 @@ from coordinator.cli.verdict import show_summary
 from coordinator.core.figures import FIGURE, FIGURES, RECEIVED_HALF_WIDTH, Figure, Fold
 from coordinator.core.judge.comparison import Group, compare, observe
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.judge.summary import BurstSummary, RunSummary
+from coordinator.core.summary import BurstSummary, RunSummary
 from coordinator.core.words import Unit
 from coordinator.studies.conclude import result_of
 from coordinator.studies.study import TrialResult

@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from coordinator.core.goals import GOALS, JUDGED_APART, PROBES, Goal
-from coordinator.core.judge.finding import Verdict
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.judge.summary import RunSummary
 from coordinator.core.plan.spec import Objective, RunSpec
+from coordinator.core.summary import RunSummary, Verdict
 from exchange.engines import engines, measures, traffic_of
 from exchange.messages import Traffic
 from tests.planted import measure

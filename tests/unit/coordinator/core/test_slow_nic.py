@@ -2,11 +2,16 @@
 
 import pytest
 
-from coordinator.core.judge.limiter import Limiter, LimiterName, find_limiter
-from coordinator.core.judge.reconcile import Reconciliation
-from coordinator.core.measure.aggregate import FlowSummary, PairSummary
-from coordinator.core.measure.align import Basis
-from coordinator.core.measure.completeness import State
+from coordinator.core.judge.limiter import find_limiter
+from coordinator.core.summary import (
+    Basis,
+    FlowSummary,
+    Limiter,
+    LimiterName,
+    PairSummary,
+    Reconciliation,
+    State,
+)
 from exchange.messages import Direction, Flow, Traffic
 from tests.judged import judged_burst
 from tests.synthetic import Plant, fleet

@@ -4,9 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from coordinator.core.judge.finding import Verdict
-from coordinator.core.judge.summary import RunSummary, canonical
 from coordinator.core.plan.spec import Plan
+from coordinator.core.summary import RunSummary, Verdict, canonical
 from coordinator.imports.import_requests import MetricPoint, OriginalTable
 from coordinator.imports.import_runs import stand, summarise
 from coordinator.imports.original_runs import describe_table

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core.judge.finding import Verdict
-from coordinator.core.judge.summary import RunSummary, canonical
 from coordinator.core.plan.spec import Plan
+from coordinator.core.summary import RunSummary, Verdict, canonical
 from coordinator.imports import BadFile
 from coordinator.imports.import_answers import FileResult, describe
 from coordinator.imports.import_requests import Recording, Recordings, RecordingState

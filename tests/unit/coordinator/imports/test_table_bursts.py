@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.core.judge.comparison import Group, compare, observe
-from coordinator.core.judge.summary import RunSummary
-from coordinator.core.measure.completeness import State
+from coordinator.core.summary import RunSummary, State
 from coordinator.imports.import_answers import ImportedTable
 from coordinator.imports.import_requests import OriginalTable
 from coordinator.imports.import_runs import summarise

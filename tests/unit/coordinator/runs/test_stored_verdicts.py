@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.judge.summary import RunSummary, canonical
+from coordinator.core.summary import RunSummary, canonical
 from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.ports import Entity, Value

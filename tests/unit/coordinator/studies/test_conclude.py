@@ -4,10 +4,8 @@ import pytest
 
 from coordinator.core.figures import RECEIVED
 from coordinator.core.judge.comparison import Comparison, Group, compare
-from coordinator.core.judge.finding import Verdict
-from coordinator.core.judge.summary import RunSummary
-from coordinator.core.measure.completeness import Completeness, State
 from coordinator.core.plan.spec import Layer, RunSpec
+from coordinator.core.summary import Completeness, RunSummary, State, Verdict
 from coordinator.studies.conclude import comparison_wanted, conclude, result_of
 from coordinator.studies.study import (
     AB,

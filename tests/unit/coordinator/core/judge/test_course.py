@@ -3,8 +3,8 @@
 from datetime import timedelta
 from itertools import permutations
 
-from coordinator.core.judge.course import BurstCourse, bursts_of, course, describe
-from coordinator.core.measure.disruptions import Disruption, DisruptionKind
+from coordinator.core.judge.course import bursts_of, course, describe
+from coordinator.core.summary import BurstCourse, Disruption, DisruptionKind
 from tests.unit.coordinator.fleet import NOW
 
 ABSENT = DisruptionKind.ABSENT

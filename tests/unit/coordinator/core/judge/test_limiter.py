@@ -2,17 +2,17 @@
 
 import pytest
 
-from coordinator.core.judge.limiter import (
+from coordinator.core.judge.limiter import common_limiter, find_limiter
+from coordinator.core.summary import (
     UNKNOWN,
+    Basis,
+    FlowSummary,
     Limiter,
     LimiterName,
-    common_limiter,
-    find_limiter,
+    PairSummary,
+    Reconciliation,
+    State,
 )
-from coordinator.core.judge.reconcile import Reconciliation
-from coordinator.core.measure.aggregate import FlowSummary, PairSummary
-from coordinator.core.measure.align import Basis
-from coordinator.core.measure.completeness import State
 from exchange.messages import Direction, Flow, Traffic
 
 

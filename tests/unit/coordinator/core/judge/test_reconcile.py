@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.core.judge.lag import Known, estimate_lag, fleet_curve, readable
-from coordinator.core.judge.reconcile import Neighbour, Reconciliation, reconcile
+from coordinator.core.judge.reconcile import Neighbour, reconcile
 from coordinator.core.judge.residual_cause import Missing, causes
-from coordinator.core.measure.completeness import Completeness, State, combine
+from coordinator.core.measure.completeness import combine
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.headers import headers
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.measure.series import BurstSeries
+from coordinator.core.summary import Completeness, Reconciliation, State
 from exchange.messages import Protocol
 from tests.synthetic import IP_RATIO, Plant, fleet
 

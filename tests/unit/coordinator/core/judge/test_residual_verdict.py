@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from coordinator.core.judge.finding import Verdict
 from coordinator.core.judge.reconcile import UNSEEN_BY_BYTES
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.judge.summary import RunSummary
 from coordinator.core.measure.evidence import FirewallLedger
+from coordinator.core.summary import RunSummary, Verdict
 from tests.planted import measure
 from tests.synthetic import Fleet, Plant, fleet
 

@@ -12,11 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.core.judge.documented_limits import DOCUMENTED
-from coordinator.core.judge.finding import Verdict
-from coordinator.core.judge.limiter import LimiterName
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.judge.summary import BurstSummary, RunSummary, canonical, parse_run
-from coordinator.core.measure.completeness import State
 from coordinator.core.measure.evidence import (
     BurstEvidence,
     PairEvidence,
@@ -26,6 +22,15 @@ from coordinator.core.measure.evidence import (
 from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.plan.spec import Layer, Objective, RunSpec
+from coordinator.core.summary import (
+    BurstSummary,
+    LimiterName,
+    RunSummary,
+    State,
+    Verdict,
+    canonical,
+    parse_run,
+)
 from exchange.messages import (
     Direction,
     Flow,

@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.core.judge.finding import Verdict
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.judge.summary import RunSummary
 from coordinator.core.measure.evidence import PairEvidence
 from coordinator.core.measure.measure_burst import measure_burst
+from coordinator.core.summary import RunSummary, Verdict
 from exchange.messages import JobReport, ServerTest
 from tests.synthetic import START, Fleet, Plant, clock, fleet
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.measure.align import Basis, Spread, align
+from coordinator.core.measure.align import Spread, align
 from coordinator.core.measure.evidence import BurstEvidence, PairEvidence, track_columns
 from coordinator.core.plan.spec import Burst
+from coordinator.core.summary import Basis
 from exchange.messages import (
     ClockReading,
     ClockSource,

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.measure.cpu_cost import CpuCost, cost_of
+from coordinator.core.measure.cpu_cost import cost_of
+from coordinator.core.summary import CpuCost
 from exchange.messages import EngineReport
 
 

@@ -7,10 +7,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from coordinator.core.judge.finding import Verdict
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.judge.summary import RunSummary
-from coordinator.core.measure.cross_examination import Rule
 from coordinator.core.measure.evidence import (
     HostColumns,
     PairEvidence,
@@ -19,6 +16,7 @@ from coordinator.core.measure.evidence import (
     track_columns,
 )
 from coordinator.core.measure.measure_burst import measure_burst
+from coordinator.core.summary import Rule, RunSummary, Verdict
 from exchange.messages import Side, Traffic
 from tests.synthetic import Plant, fleet
 

@@ -9,18 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide import control_problem
-from coordinator.core.judge.course import Course, burst_course, course
+from coordinator.core.judge.course import burst_course, course
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.judge.summary import BurstSummary, RunSummary, canonical
-from coordinator.core.measure.disruptions import (
-    Availability,
-    Disruption,
-    DisruptionKind,
-    combined,
-    judge_levels,
-)
+from coordinator.core.measure.disruptions import combined, judge_levels
 from coordinator.core.measure.evidence import BurstEvidence
 from coordinator.core.measure.measure_burst import measure_burst
+from coordinator.core.summary import (
+    Availability,
+    BurstSummary,
+    Course,
+    Disruption,
+    DisruptionKind,
+    RunSummary,
+    canonical,
+)
 from exchange.messages import Control, Outcome, pair_name
 from tests.planted import EXPECTED, measure, plant
 from tests.synthetic import START, Break, Fleet, Plant, clock, fleet

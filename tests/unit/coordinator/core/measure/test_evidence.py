@@ -3,14 +3,9 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from coordinator.core.measure.evidence import (
-    Joined,
-    clock_correction,
-    is_unsent,
-    join_tests,
-    strays_during,
-)
+from coordinator.core.measure.evidence import clock_correction, is_unsent, join_tests, strays_during
 from coordinator.core.plan.spec import Burst, Pair
+from coordinator.core.summary import Joined
 from exchange.messages import (
     Claim,
     ClockReading,

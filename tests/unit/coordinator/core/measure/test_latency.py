@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core.judge.summary import BurstSummary, canonical
 from coordinator.core.measure.evidence import BurstEvidence, PairEvidence, ProbeColumn
 from coordinator.core.measure.latency import find_latency
 from coordinator.core.plan.planner import Infeasible, plan
 from coordinator.core.plan.spec import Burst, RunSpec
+from coordinator.core.summary import BurstSummary, canonical
 from exchange.messages import Role
 from tests.judged import judged_burst
 from tests.unit.coordinator.fleet import NOW, presence

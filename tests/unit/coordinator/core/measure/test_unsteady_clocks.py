@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.core.judge.finding import Finding, Verdict
-from coordinator.core.judge.summary import BurstSummary
 from coordinator.core.measure.evidence import PairEvidence
+from coordinator.core.summary import BurstSummary, Finding, Verdict
 from exchange.messages import ClockReading, ClockSource, Outcome, Side
 from tests.judged import judged_burst
 from tests.synthetic import START, Plant, clock, fleet

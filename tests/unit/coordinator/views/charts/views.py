@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.judge.summary import RunSummary
 from coordinator.core.measure.evidence import BurstEvidence, ProbeColumn
 from coordinator.core.measure.measure_burst import MeasuredBurst
+from coordinator.core.summary import RunSummary
 from coordinator.views.charts import BurstView, RunView
 from tests.planted import measure
 from tests.synthetic import Fleet, Plant, fleet

@@ -13,7 +13,7 @@ import pytest
 
 from coordinator import scenarios
 from coordinator.api import create_app
-from coordinator.core.judge.summary import RunSummary
+from coordinator.core.summary import RunSummary
 from coordinator.imports.stored_imports import keep_table
 from coordinator.refusals import RunNotOver, UnknownRun
 from coordinator.runs.coordinator import Coordinator

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.core.figures import RECEIVED
-from coordinator.core.judge.finding import Verdict
+from coordinator.core.summary import Verdict
 from coordinator.core.words import instant, rate, time
 from coordinator.imports.stored_imports import keep_table
 from coordinator.views.report import Report, Source, build, gather, html
