@@ -4,7 +4,7 @@ Nothing else here imports the coordinator: what is planted must not agree with t
 rules by construction.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -24,7 +24,7 @@ from coordinator.core.measure.evidence import (
     strays_during,
     track_columns,
 )
-from coordinator.core.measure.measure_burst import measure_burst
+from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
 from coordinator.core.plan.spec import Burst, Layer, LedgerPromise, Objective, Pair, Plan, RunSpec
 from coordinator.core.summary import BurstSummary, RunSummary
 from exchange.messages import Claim, JobReport, ServerTest, Track
@@ -103,6 +103,7 @@ class Conclusion:
     says_unseen: bool = False  # it says what bytes alone cannot show
     error: str | None = None  # it raised
     bursts: tuple[BurstSummary, ...] = field(default=(), repr=False)
+    measured: Mapping[tuple[int, int], MeasuredBurst] = field(default_factory=dict, repr=False)
 
 
 def _tracks(tracks: Sequence[Track | TrackColumns]) -> tuple[TrackColumns, ...]:
@@ -138,10 +139,14 @@ def _evidence(world: World, number: int) -> BurstEvidence:
     return BurstEvidence(burst=burst, pairs=tuple(pairs), strays=strays)
 
 
-def conclude(world: World) -> Conclusion:
-    """The engine's word on a world; an exception is a conclusion too."""
+def conclude(world: World, *, like: "Conclusion | None" = None) -> Conclusion:
+    """The engine's word on a world; an exception is a conclusion too.
+
+    ``like``: what it said of a world with the same plan; bursts whose rows are the very same
+    objects are not measured again.
+    """
     try:
-        return _conclude(world)
+        return _conclude(world, {} if like is None else like.measured)
     except Exception as error:
         return Conclusion(
             verdict="error",
@@ -155,12 +160,13 @@ def conclude(world: World) -> Conclusion:
         )
 
 
-def _conclude(world: World) -> Conclusion:
+def _conclude(world: World, known: Mapping[tuple[int, int], MeasuredBurst]) -> Conclusion:
     spec = world.plan.spec
-    bursts = [
-        measure_burst(spec, _evidence(world, number), world.now)
-        for number in range(len(world.plan.bursts))
-    ]
+    measured = {
+        rows: known.get(rows) or measure_burst(spec, _evidence(world, number), world.now)
+        for number, rows in enumerate(_rows(world))
+    }
+    bursts = list(measured.values())
     promise = LedgerPromise(source="planted") if world.ledger_promised else None
     plan = world.plan.model_copy(update={"ledger": promise}).sealed()
     summary: RunSummary = summarise_run(
@@ -195,7 +201,14 @@ def _conclude(world: World) -> Conclusion:
         limiter=summary.limiter.value,
         says_unseen=any(UNSEEN_WORDS in finding.sentence for finding in summary.findings),
         bursts=summary.bursts,
+        measured=measured,
     )
+
+
+def _rows(world: World) -> Iterator[tuple[int, int]]:
+    """A burst's rows by who they are; a world lives for as long as what was measured of it."""
+    for ends, records in zip(world.ends, world.records, strict=True):
+        yield id(ends), id(records)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

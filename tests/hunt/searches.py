@@ -95,7 +95,7 @@ def attempt(case: Case, *, tampers: int = TAMPERS_A_CASE) -> Row:
         error=told.error,
     )
     if told.verdict not in (PASS, "error") and tampers and not case.forged:
-        flips, tried = _flips(case, world, ruling, tampers)
+        flips, tried = _flips(case, world, told, ruling, tampers)
         row = replace(row, flips=flips, tampered=tried)
     return replace(row, cpu_s=time.process_time() - begun)
 
@@ -107,7 +107,9 @@ def _margin(truth: Truth) -> float:
 # Tampering ------------------------------------------------------------------------------------
 
 
-def _flips(case: Case, world: World, ruling: Ruling, count: int) -> tuple[tuple[Flip, ...], int]:
+def _flips(
+    case: Case, world: World, told: Conclusion, ruling: Ruling, count: int
+) -> tuple[tuple[Flip, ...], int]:
     seed = zlib.crc32(f"{case.kind} {case.seed}".encode())
     names = np.random.default_rng(seed).permutation(list(TAMPERS))[:count]
     flips = []
@@ -117,7 +119,7 @@ def _flips(case: Case, world: World, ruling: Ruling, count: int) -> tuple[tuple[
         if other is None:
             continue
         tried += 1
-        if conclude(other).verdict == PASS:
+        if conclude(other, like=told).verdict == PASS:
             flips.append(Flip(tamper=str(name), untrue=bool(ruling.wrong_to_pass), seed=seed))
     return tuple(flips), tried
 

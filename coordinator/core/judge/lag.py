@@ -405,16 +405,16 @@ def _fit(lags: Floats, bins: Bins, known: Known) -> _Fit:
     free = None if known.unrecorded is None else _at_lags(known.unrecorded, lags, bins)
     seen = bins.bytes - _at_lags(known.beside, lags, bins)
     near_zero = 1e-3 * float(np.abs(bins.bytes).mean()) + 1e-9
-    target, weight = seen, np.ones((1, 1))
+    target, weight = seen, np.ones_like(fleet)
     fw, ww_w = fleet * width, width * width
     ff = fleet * fleet
     scale = idle = np.zeros(len(lags))
     off = seen
     for _ in range(ROUNDS):
-        s_ff, s_fw = (weight * ff).sum(axis=1), (weight * fw).sum(axis=1)
-        s_ww = (weight * ww_w).sum(axis=1) * (1 if weight.shape[1] > 1 else len(bins))
+        s_ff, s_fw = _dot(weight, ff), _dot(weight, fw)
+        s_ww = weight @ ww_w
         weighted = weight * target
-        s_fy, s_wy = (weighted * fleet).sum(axis=1), (weighted @ width)
+        s_fy, s_wy = _dot(weighted, fleet), weighted @ width
         det = s_ff * s_ww - s_fw**2
         sound = det > 1e-9 * s_ff * s_ww
         scale = np.divide(s_fy * s_ww - s_wy * s_fw, det, out=np.zeros(len(lags)), where=sound)
@@ -431,6 +431,11 @@ def _fit(lags: Floats, bins: Bins, known: Known) -> _Fit:
             off, target = off - held, seen - held
         weight = 1 / np.maximum(np.abs(off), near_zero)
     return _Fit(loss=np.abs(off).sum(axis=1), scale=scale, idle=idle)
+
+
+def _dot(one: Floats, other: Floats) -> Floats:
+    """Row by row."""
+    return np.einsum("ij,ij->i", one, other)
 
 
 def _explains(bins: Bins, known: Known, lag_s: float, fit: _Fit) -> bool:

@@ -14,6 +14,7 @@ disruption.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -141,20 +142,29 @@ def judge_levels(
     history = np.full((len(rates), MEDIAN_S), np.inf)
     filled = np.zeros(len(rates), np.intp)
     lasting = np.zeros(len(rates), np.intp)  # s for which the pair has been low
-    for second in range(rates.shape[1]):
-        rate = rates[:, second]
-        if second >= MEDIAN_S and second % MEDIAN_EVERY_S == 0:
+    stops = range(MEDIAN_S, rates.shape[1], MEDIAN_EVERY_S)
+    for first, stop in pairwise((0, *stops, rates.shape[1])):
+        if first:
             now = np.where(filled >= HISTORY_LEAST_S, _median(history), now)
-        median[:, second] = now
-        known = seen[:, second]
-        fallen = known & (rate <= floor_ratio * now)
-        ramping &= ~(known & ~fallen)
-        lasting = np.where(fallen, lasting + 1, np.where(known, 0, lasting))
-        settled = lasting > MEDIAN_S  # the new level is the pair's own by now
-        low[:, second] = fallen & ~ramping & ~settled
-        taken = np.flatnonzero(known & (~fallen | settled))
-        history[taken, filled[taken] % MEDIAN_S] = rate[taken]
-        filled[taken] += 1
+        part = slice(first, stop)
+        median[:, part] = now[:, None]
+        fallen = seen[:, part] & (rates[:, part] <= floor_ratio * now[:, None])
+        if seen[:, part].all() and not fallen.any():  # most blocks: nothing to decide
+            ramping[:], lasting[:] = False, 0
+            places = (filled[:, None] + np.arange(stop - first)) % MEDIAN_S
+            np.put_along_axis(history, places, rates[:, part], axis=1)
+            filled += stop - first
+            continue
+        for second in range(first, stop):
+            rate, known = rates[:, second], seen[:, second]
+            fell = fallen[:, second - first]
+            ramping &= ~(known & ~fell)
+            lasting = np.where(fell, lasting + 1, np.where(known, 0, lasting))
+            settled = lasting > MEDIAN_S  # the new level is the pair's own by now
+            low[:, second] = fell & ~ramping & ~settled
+            taken = np.flatnonzero(known & (~fell | settled))
+            history[taken, filled[taken] % MEDIAN_S] = rate[taken]
+            filled[taken] += 1
     with np.errstate(invalid="ignore"):
         empty = seen & ((rates <= 0) | (low & (rates <= EMPTY_RATIO * median)))
     empty[:, 0] &= rates[:, 0] <= 0
