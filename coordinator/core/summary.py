@@ -506,7 +506,6 @@ class Cause(Message):
 
     id: CauseId
     share_ratio: float  # of the expected bytes that it would explain; signed like the residual
-    confidence_ratio: float
     sentence: str
 
 

@@ -491,8 +491,7 @@ def residual_causes(held: Reconciliation | None) -> list[Finding]:
             sentence=cause.sentence
             if cause.id == "foreign-traffic"
             else f"of the ledgers' difference of {held.residual_ratio:+.2%}, "
-            f"{cause.share_ratio:+.2%} may be {cause.id} "
-            f"(confidence {cause.confidence_ratio:.0%}): {cause.sentence}",
+            f"{cause.share_ratio:+.2%} may be {cause.id}: {cause.sentence}",
         )
         for rank, cause in enumerate(held.causes)
     ]

@@ -111,17 +111,11 @@ def reconciliation_section(source: Source) -> Section:
 def _causes(held: Reconciliation) -> Table:
     return Table(
         title="Named causes of the residual",
-        columns=("cause", "would explain", "confidence", "why"),
+        columns=("cause", "would explain", "why"),
         rows=tuple(
-            (
-                cause.id,
-                signed_ratio(cause.share_ratio),
-                ratio(cause.confidence_ratio, 0),
-                cause.sentence,
-            )
-            for cause in held.causes
+            (cause.id, signed_ratio(cause.share_ratio), cause.sentence) for cause in held.causes
         )
-        or (("none needed", "", "", "the residual is within its uncertainty or below 0.5 %"),),
+        or (("none needed", "", "the residual is within its uncertainty or below 0.5 %"),),
         numeric_from=9,
     )
 

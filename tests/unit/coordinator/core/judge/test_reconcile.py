@@ -158,6 +158,7 @@ def test_causes(
         unknown_ratio=0.0,
     )
     assert (found[0].id if found else None) == named
+    assert "confidence" not in "".join(cause.model_dump_json() for cause in found)
 
 
 def test_header_overhead() -> None:
