@@ -531,6 +531,7 @@ class Reconciliation(Message):
     residual_uncertainty_ratio: float | None = None  # from it to the farther end of its interval
     residual_low_ratio: float | None = None  # 95 % interval
     residual_high_ratio: float | None = None
+    layer_ratio: float = 0.0  # of it, at either end: what a ledger of unknown layer may count
     unknown_ratio: float = 0.0  # part of the fleet's bytes in bins that the ledger does not know
     baseline_bits_per_second: float | None = None  # ledger's level where no plan sends
     baseline_uncertainty_bits_per_second: float | None = None  # to the farther end of its 95 %

@@ -435,7 +435,7 @@ def _fit(lags: Floats, bins: Bins, known: Known) -> _Fit:
 
 def _dot(one: Floats, other: Floats) -> Floats:
     """Row by row."""
-    return np.einsum("ij,ij->i", one, other)
+    return np.asarray(np.einsum("ij,ij->i", one, other))
 
 
 def _explains(bins: Bins, known: Known, lag_s: float, fit: _Fit) -> bool:

@@ -104,6 +104,8 @@ class _Overhead:
     uncertainty_ratio: float
     how: Literal["recorded", "assumed", "fitted"]
     between_ratio: float  # of its uncertainty: what bursts of one run may differ by
+    layer_ratio: float = 0.0  # to either side of what a ledger of unknown layer may count: a
+    # bound, which stands beside the interval and not in its root of squares
 
 
 def _overhead(ledger: FirewallLedger, headers: Headers, seen_ratios: Sequence[float]) -> _Overhead:
@@ -117,7 +119,7 @@ def _overhead(ledger: FirewallLedger, headers: Headers, seen_ratios: Sequence[fl
     if len(ledger.flows) > 1:
         spare = math.hypot(spare, ACKNOWLEDGED_RATIO)
     how: Literal["recorded", "assumed", "fitted"] = "assumed" if headers.assumed else "recorded"
-    between = spare
+    between, layer = spare, 0.0
     wire = headers.wire_ratio + (VXLAN_BYTES / MSS_ASSUMED_BYTES if ledger.vxlan else 0.0)
     match ledger.layer:
         case "ip":
@@ -130,9 +132,13 @@ def _overhead(ledger: FirewallLedger, headers: Headers, seen_ratios: Sequence[fl
                 how, between = "fitted", OVERHEAD_KNOWN_RATIO
             else:
                 ratio = (1 + wire) / 2
-            spare = math.hypot(spare, max(ratio - 1, wire - ratio) / ratio)
+            layer = max(ratio - 1, wire - ratio) / ratio
     return _Overhead(
-        ratio=ratio, uncertainty_ratio=spare, how=how, between_ratio=min(between, spare)
+        ratio=ratio,
+        uncertainty_ratio=spare,
+        how=how,
+        between_ratio=min(between, spare),
+        layer_ratio=layer,
     )
 
 
@@ -620,6 +626,7 @@ def _account(
         "lag_drift_s": figure(lag.drift_s) or 0.0,
         "overhead_ratio": figure(overhead.ratio),
         "overhead_how": overhead.how,
+        "layer_ratio": figure(overhead.layer_ratio),
         "unknown_ratio": figure(max(0.0, unknown)) or 0.0,
         "baseline_bits_per_second": None if idle is None else figure(level * 8),
         "baseline_uncertainty_bits_per_second": (
@@ -750,6 +757,7 @@ def _comparisons(
         shrinks = min(1.0, abs(crossed)) if held.bypassed else 1.0
         beside = BESIDE_RATIO * share.beside_bytes / share.fleet_bytes
         common = math.hypot(unsure, overhead.uncertainty_ratio) * shrinks
+        layer = overhead.layer_ratio * shrinks
         idle_below, idle_above = (each * width / expected for each in idle_ends)
         shared = held.idle is not None and held.idle.how != "quiet"
         found.append(
@@ -758,8 +766,8 @@ def _comparisons(
                 ledger_bytes=float(net.sum()),
                 fleet_bytes=fleet,
                 residual_ratio=crossed if held.bypassed else crossed - 1,
-                below_ratio=math.hypot(common, idle_above, beside),
-                above_ratio=math.hypot(common, idle_below, beside),
+                below_ratio=math.hypot(common, idle_above, beside) + layer,
+                above_ratio=math.hypot(common, idle_below, beside) + layer,
                 between_ratio=math.hypot(
                     unsure,
                     overhead.between_ratio,

@@ -91,10 +91,10 @@ def carried(spec: RunSpec, burst: BurstSummary, fleet: Interval) -> Interval | N
     held = burst.reconciliation
     if held is None or held.bypassed or held.residual_ratio is None:
         return None
-    unsure = fleet.value * (held.residual_uncertainty_ratio or 0.0)
+    unsure = fleet.value * ((held.residual_uncertainty_ratio or 0.0) - held.layer_ratio)
     return Interval(
         value=fleet.value * (1 + held.residual_ratio),
-        half_width=math.hypot(fleet.half_width, unsure),
+        half_width=math.hypot(fleet.half_width, unsure) + fleet.value * held.layer_ratio,
     )
 
 

@@ -406,6 +406,8 @@ def _flow_seconds(
                     used = Basis.SENDER if ratio is None else Basis.SENDER_SCALED
                 else:
                     used = Basis.MIXED
+        elif at is not None and (told := pair.ratio[flow]):
+            sent[row] = np.where(coverage[row] > 0, received[row] / told, np.nan)
         own[row] = own_s >= SECOND_SEEN_RATIO
         own_coverage[row] = own_s
         basis.append(used)
