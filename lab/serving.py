@@ -71,6 +71,13 @@ class Serving:
         said = self.log_path.read_text().strip()[-500:]
         raise LabBroken(f"broadside serve did not start: {said}")
 
+    def revive(self) -> None:
+        """Let it go on, or start again where it has ended."""
+        if self._process is None or self._process.poll() is not None:
+            self.start()
+        else:
+            self.signal(signal.SIGCONT)
+
     def kill(self) -> None:
         assert self._process is not None  # noqa: S101 - started before
         self._process.send_signal(signal.SIGKILL)

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import queue
+import secrets
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from lab.faults.cell import Result, run_cell
 from lab.faults.fault_range import standing
 from lab.faults.fault_table import chapter, text
 from lab.faults.matrix import Cell, Phase, chosen
+from lab.faults.random_rounds import rounds
 from lab.invariants import left_behind
 from lab.offspring import die_with_parent
 from lab.site import free_prefix
@@ -145,9 +147,19 @@ def run_matrix(cells: Sequence[Cell], labs_count: int) -> tuple[list[Result], li
     return sorted(results, key=lambda r: order[r.fault, r.phase]), problems
 
 
+def _drawn(given: argparse.Namespace) -> tuple[Cell, ...]:
+    if given.only or given.write or given.random < 1:
+        raise ValueError("--random takes a number from 1, and neither --only nor --write")
+    seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
+    sys.stderr.write(f"seed {seed}\n")
+    return rounds(seed, given.random)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m lab.faults", description=__doc__)
     parser.add_argument("--only", help="FAULT/PHASE, FAULT or /PHASE, several by commas")
+    parser.add_argument("--random", type=int, metavar="N", help="N rounds of luck in their place")
+    parser.add_argument("--seed", type=int, help="of the rounds; without one it is drawn, and told")
     parser.add_argument("--labs", type=int, default=LABS_COUNT, help="labs side by side")
     parser.add_argument("--json", action="store_true", help="one document in place of the table")
     parser.add_argument(
@@ -158,7 +170,7 @@ def main() -> int:
     if given.worker:
         return work()
     try:
-        cells = chosen(given.only)
+        cells = chosen(given.only) if given.random is None else _drawn(given)
         if rights.find_rights().require().rights is rights.Rights.USER_NAMESPACE:
             rights.run_inside([sys.executable, "-m", "lab.faults", *sys.argv[1:]])
     except (ValueError, LabError) as error:

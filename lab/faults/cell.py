@@ -16,7 +16,6 @@ from exchange.messages import Claim
 from lab.errors import LabError
 from lab.faults.fault_range import PAIRS_COUNT, Range
 from lab.faults.matrix import (
-    FAULTS,
     LEAD_BEFORE_CLAIM_S,
     Cell,
     Fault,
@@ -24,12 +23,15 @@ from lab.faults.matrix import (
     Scene,
     has_come,
 )
+from lab.faults.random_rounds import fault_named
 from lab.faults.rules import Evidence, read_evidence, violations
 
 BURSTS_COUNT: Final = 2
 LEAD_S: Final = 7
 STREAM_BITS_PER_SECOND: Final = 5_000_000
-TARGET_BITS_PER_SECOND: Final = 8_000_000  # of 10 offered: a run without a fault passes
+TARGET_BITS_PER_SECOND: Final = 6_000_000  # of 10 offered: a run without a fault passes
+RESIDUAL_MAX_RATIO: Final = 0.3  # a window of 8 s bounds no residual closer
+START_SPREAD_MAX_S: Final = 1.0  # labs side by side on few cores
 LOOK_S: Final = 0.15
 GRACE_S: Final = 40.0  # s past the last report's due time within which the verdict must be there
 LOG_TAIL: Final = 300  # characters of the coordinator's log that a cell without a verdict shows
@@ -77,7 +79,7 @@ def run_cell(site: Range, cell: Cell) -> Result:
 
 def _carry_out(site: Range, cell: Cell) -> Result:
     name, phase = cell
-    fault = FAULTS[name]
+    fault = fault_named(name)
     plan = _launch(site, fault, phase)
     scene = _await_phase(site, plan, phase, early_s=fault.early_s)
     struck_at_s = time.time()
@@ -132,6 +134,8 @@ def _launch(site: Range, fault: Fault, phase: Phase) -> Plan:
         "traffic.streams_count": 1,
         "traffic.stream_bits_per_second": STREAM_BITS_PER_SECOND,
         "objective.target_bits_per_second": TARGET_BITS_PER_SECOND,
+        "objective.residual_max_ratio": RESIDUAL_MAX_RATIO,
+        "objective.start_spread_max_s": START_SPREAD_MAX_S,
     }
     answer = site.coordinator.post("/v1/runs", {"scenario": "smoke", "overrides": overrides})
     stored = site.loop.run(site.fabric.records.read_run(str(answer["run_id"])))

@@ -79,6 +79,9 @@ def violations(evidence: Evidence, fault: Fault) -> list[str]:
     found += _lease(evidence, fault)
     found += _floor(evidence.stored)
     found += _rows_first(evidence, fault)
+    verdict = evidence.stored.summary.verdict
+    if fault.name == NOTHING and verdict is not Verdict.PASS:
+        found.append(f"without a fault the verdict is {verdict}")
     if not evidence.recomputed.get("equal"):
         found.append(f"does not recompute: {evidence.recomputed.get('differences')}")
     if evidence.engines_left:

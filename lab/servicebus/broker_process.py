@@ -68,6 +68,11 @@ class BrokerProcess:
             self._process.kill()
             self.stop()
 
+    def revive(self) -> None:
+        """Start it again where it has ended."""
+        if self._process is None:
+            self.start()
+
     def stop(self) -> None:
         if self._process:
             self._process.terminate()
