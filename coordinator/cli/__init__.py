@@ -157,7 +157,7 @@ class Commands(TyperGroup):
 
 
 def load(name: str) -> Any:
-    """A command, or a group of commands, with all its options; `--token` beside each `--api`."""
+    """A command, or a group of commands, with all its options: `--token-file` beside `--api`."""
     module, attribute = COMMANDS[name][0].split(".")
     found = getattr(import_module(f"coordinator.cli.{module}"), attribute)
     holder = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -322,7 +322,9 @@ class Client:
             detail = response.text[:200]
         match response.status_code:
             case httpx.codes.UNAUTHORIZED:
-                detail = f"{self._http.base_url}: {detail}; set BROADSIDE_TOKEN, or give --token"
+                detail = (
+                    f"{self._http.base_url}: {detail}; set BROADSIDE_TOKEN, or give --token-file"
+                )
             case httpx.codes.FORBIDDEN:
                 detail = f"{self._http.base_url}: {detail}"
         return ApiError(str(detail), response.status_code)

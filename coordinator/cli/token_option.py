@@ -1,32 +1,61 @@
-"""``--token``: every command that takes ``--api`` takes it as well."""
+"""``--token-file``: every command that takes ``--api`` takes it as well.
+
+There is no ``--token``: everybody on a host may read the arguments of its processes.
+"""
 
 import functools
 import inspect
+import os
+import sys
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
-Token = Annotated[
-    str | None,
+from coordinator.cli.exits import Exit, stop
+
+TOKEN: Final = "BROADSIDE_TOKEN"  # noqa: S105 - the variable's name
+STANDARD_INPUT: Final = Path("-")
+_MAX_CHARS: Final = 16_384
+
+TokenFile = Annotated[
+    Path | None,
     typer.Option(
-        "--token",
-        envvar="BROADSIDE_TOKEN",
-        help="bearer token for --api; keep it in the environment: process lists show arguments",
+        "--token-file",
+        metavar="FILE",
+        envvar="BROADSIDE_TOKEN_FILE",
+        help=f"file whose first line is the bearer token for --api, - for standard input; default: "
+        f"what {TOKEN} holds",
     ),
 ]
 
-_token: ContextVar[str | None] = ContextVar("token", default=None)
+_file: ContextVar[Path | None] = ContextVar("token_file", default=None)
 
 
 def given_token() -> str | None:
-    """What the command under way was given."""
-    return _token.get()
+    """What the command under way was given; ends it where the file cannot be read."""
+    path = _file.get()
+    if path is None:
+        return os.environ.get(TOKEN) or None
+    try:
+        if path == STANDARD_INPUT:
+            line = sys.stdin.readline(_MAX_CHARS)
+        else:
+            with path.open(encoding="utf-8") as text:
+                line = text.readline(_MAX_CHARS)
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not a text"
+        stop(f"--token-file {path}: {why}", Exit.USAGE)
+    token = line.strip()
+    if not token:
+        stop(f"--token-file {path}: its first line is empty", Exit.USAGE)
+    return token
 
 
 def offer_token(app: typer.Typer) -> None:
-    """Give every command that takes ``--api`` a ``--token`` as well."""
+    """Give every command that takes ``--api`` a ``--token-file`` as well."""
     for command in app.registered_commands:
         if command.callback is not None and "api" in inspect.signature(command.callback).parameters:
             command.callback = _with_token(command.callback)
@@ -37,15 +66,15 @@ def offer_token(app: typer.Typer) -> None:
 
 def _with_token(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
-    def with_token(*args: object, token: str | None = None, **kwargs: object) -> None:
-        _token.set(token)
+    def with_token(*args: object, token_file: Path | None = None, **kwargs: object) -> None:
+        _file.set(token_file)
         command(*args, **kwargs)
 
     signature = inspect.signature(command)
     extra = inspect.Parameter(
-        "token", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Token
+        "token_file", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=TokenFile
     )
     parameters = [*signature.parameters.values(), extra]
     vars(with_token)["__signature__"] = signature.replace(parameters=parameters)
-    with_token.__annotations__ = {**command.__annotations__, "token": Token}
+    with_token.__annotations__ = {**command.__annotations__, "token_file": TokenFile}
     return with_token

@@ -106,11 +106,13 @@ def test_the_readme_s_curl_lines_work_as_written(signed: Signed) -> None:
     lines = [line for line in block[1].replace("\\\n", "").splitlines() if line.strip()]
     curls = [line for line in lines if "curl " in line]
     assert len(curls) == 10
+    auth = signed.site.folder / "me.auth"
+    auth.write_text(f"Authorization: Bearer {signed.operator}")
     script = "\n".join(
         [
             "set -euo pipefail",
             f"API={signed.url}",
-            f'AUTH="Authorization: Bearer {signed.operator}"',
+            f"AUTH=@{auth}",
             'JSON="Content-Type: application/json"',
             *(f"{line}\necho; echo ---" for line in curls),
         ]
@@ -184,8 +186,17 @@ def test_the_command_line_says_what_it_lacks(signed: Signed) -> None:
     for command in (["runs"], ["aggregate"], ["agents"]):
         done = signed.run(*command, token=signed.viewer)
         assert done.returncode == 0, done.stderr
-    given = signed.site.run("runs", "--api", signed.url, "--token", signed.viewer)
-    assert given.returncode == 0
+    file = signed.site.folder / "viewer.token"
+    file.write_text(f"{signed.viewer}\n")
+    given = signed.site.run("runs", "--api", signed.url, "--token-file", str(file))
+    assert given.returncode == 0, given.stderr
+    for wrong_file, words in ((file.parent, "Is a directory"), (Path("/dev/null"), "is empty")):
+        refused = signed.site.run("runs", "--api", signed.url, "--token-file", str(wrong_file))
+        assert refused.returncode == 3
+        assert words in refused.stderr
+    argument = signed.site.run("runs", "--api", signed.url, "--token", signed.viewer)
+    assert argument.returncode == 3, "a token that everybody on the host can read is not taken"
+    assert signed.viewer not in argument.stderr
     local = signed.site.run("runs")  # on the fabric itself nobody needs a token
     assert local.returncode == 0
 

@@ -1,0 +1,174 @@
+"""A run with every kind of secret in use: none of them in anything that it leaves or shows."""
+
+import asyncio
+import contextlib
+import os
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+from coordinator.auth.rights import RIGHTS
+from exchange.fabric import FabricSettings, open_fabric
+from exchange.ports import ExchangeError
+from lab import azure_services
+from tests.live.site import Site, wait_for
+
+pytestmark = pytest.mark.live
+
+LOOK_S: Final = 0.02  # between looks at the process list: a command lives for a second
+ALLOWED: Final = ("BROADSIDE_", "SharedAccessKey")
+
+
+@dataclass(kw_only=True)
+class ProcessList:
+    """Everybody's arguments, as anybody may read them, for as long as it is open."""
+
+    arguments: set[bytes] = field(default_factory=set)
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def look(self) -> None:
+        while not self._over.wait(LOOK_S):
+            for name in os.listdir("/proc"):  # noqa: PTH208 - it changes under us
+                if name.isdigit():
+                    with contextlib.suppress(OSError):
+                        self.arguments.add(Path("/proc", name, "cmdline").read_bytes())
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        thread = threading.Thread(target=self.look)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+
+
+def _stored(site: Site) -> Iterator[bytes]:
+    """Every row of every table, as text."""
+
+    async def read() -> list[bytes]:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in site.environment.items():
+                patch.setenv(name, value)
+            settings = FabricSettings()
+        from azure.data.tables.aio import TableServiceClient
+
+        secret = settings.tables_connection_string
+        assert secret is not None
+        found: list[bytes] = []
+        async with TableServiceClient.from_connection_string(secret.get_secret_value()) as service:
+            async for table in service.list_tables():
+                async with service.get_table_client(table.name) as client:
+                    found += [repr(dict(row)).encode() async for row in client.list_entities()]
+        fabric = open_fabric(settings)
+        with contextlib.suppress(ExchangeError):
+            found += [repr(each).encode() for each in await fabric.queue.dead_letters()]
+        await fabric.close()
+        return found
+
+    yield from asyncio.run(read())
+
+
+def test_no_secret_is_in_what_a_run_leaves_or_shows(tmp_path: Path) -> None:
+    azure_folder, folder = tmp_path / "azure", tmp_path / "site"
+    folder.mkdir()
+    seen: dict[str, bytes] = {}  # by where
+    with (
+        azure_services.standing(azure_folder) as azure,
+        Site(folder) as site,
+    ):
+        site.environment |= azure.fabric() | {
+            "BROADSIDE_SIGN_IN": "on",
+            "BROADSIDE_LOG_LEVEL": "DEBUG",
+            "BROADSIDE_AGENT_LOG_LEVEL": "DEBUG",
+        }
+        keys = {
+            found
+            for value in azure.fabric().values()
+            for found in re.findall(r"(?:SharedAccessKey|AccountKey)=([^;]+)", value)
+        }
+        assert len(keys) == 2
+        made = site.run("token", "add", "me", "--role", "operator")
+        token = made.stdout.strip()
+        secrets = {*keys, token}
+        watch = ProcessList()
+        with watch.watched():
+            _, url = site.start_coordinator()
+            site.start_fleet(1)
+            _use(site, url, token, seen)
+        assert any(b"iperf3" in each for each in watch.arguments), "it saw the engines"
+        assert any(b"--token-file" in each or b"coordinator" in each for each in watch.arguments)
+        seen["process list"] = b"\n".join(watch.arguments)
+        seen["tables"] = b"\n".join(_stored(site))
+        assert b"measured" in b"".join(seen.values())
+    for path in folder.rglob("*"):
+        if path.is_file() and path.name != "me.token":
+            seen[str(path.relative_to(folder))] = path.read_bytes()
+    assert any(place.startswith("serve") for place in seen)
+    leaks = [
+        f"{place}: {secret[:4]}..."
+        for place, text in seen.items()
+        for secret in secrets
+        if secret.encode() in text
+    ]
+    assert leaks == []
+
+
+def _use(site: Site, url: str, token: str, seen: dict[str, bytes]) -> None:
+    """A run, then every question that the API answers, well and badly asked."""
+    headers = {"Authorization": f"Bearer {token}"}
+
+    def ask(method: str, path: str, **asked: object) -> httpx.Response:
+        given = {"headers": headers, **asked}
+        answer = httpx.request(method, url + path, timeout=30, **given)  # type: ignore[arg-type]
+        shown = f"{answer.status_code} {answer.headers} {answer.text}"
+        seen[f"{method} {path} {len(seen)}"] = shown.encode()
+        return answer
+
+    def ready() -> bool:
+        there = ask("GET", "/v1/presences").json()
+        return sum(not each["problem"] for each in there) == 2
+
+    wait_for("a pair", ready)
+    file = site.folder / "me.token"
+    file.write_text(token)
+    overrides = ["pairs_count=1", "bursts_count=1", "burst_s=3", "lead_s=8"]
+    words = [word for each in overrides for word in ("--set", each)]
+    done = site.run("launch", "smoke", *words, "--api", url, "--token-file", str(file))
+    seen["launch"] = (done.stdout + done.stderr).encode()
+    run_id = ask("GET", "/v1/runs").json()[0]["run_id"]
+    wait_for("a verdict", lambda: ask("GET", f"/v1/runs/{run_id}/summary").status_code == 200)
+    names = {"run_id": run_id, "pair": "pair-001", "burst_index": "0", "name": "residual"}
+    names |= {"study_id": "x", "sequence_number": "1", "version": "0"}
+    for method, template, _ in RIGHTS:
+        if template.endswith("/events"):
+            continue
+        path = template.format_map(names)
+        ask(method, path, json={})
+        for bad in (f"Bearer {token}x", f"Bearer {token[:-1]}", f"Basic {token}", token):
+            refused = ask("GET", path, headers={"Authorization": bad})
+            assert token[:-1] not in refused.text
+    ask("GET", f"/v1/runs?cursor={token}")
+    for words in (["runs"], ["agents"], ["verdict", run_id], ["audit"], ["doctor"]):
+        done = site.run(*words, "--api", url) if words[0] != "doctor" else site.run(*words)
+        seen[f"{words[0]} without"] = (done.stdout + done.stderr).encode()
+    site.environment["BROADSIDE_TOKEN"] = token
+    for words in (["runs", "--json"], ["agents"], ["verdict", run_id], ["raw", run_id, "1"]):
+        done = site.run(*words, "--api", url)
+        seen[words[0]] = (done.stdout + done.stderr).encode()
+        assert done.returncode in (0, 2), done.stderr
+    broken = {"BROADSIDE_TABLES_CONNECTION_STRING", "BROADSIDE_SERVICEBUS_CONNECTION_STRING"}
+    for name in broken:
+        before = site.environment[name]
+        for command, value in (("doctor", before[:-3]), ("runs", before[::-1])):
+            site.environment[name] = value
+            done = site.run(command)
+            seen[f"{command} with a bad {name}"] = (done.stdout + done.stderr).encode()
+        site.environment[name] = before
