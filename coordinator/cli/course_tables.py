@@ -5,8 +5,7 @@ from rich.console import Console
 from coordinator.cli.display import UNWRAPPED_WIDTH, table
 from coordinator.core import words
 from coordinator.core.judge.course import bursts_of
-from coordinator.core.measure.disruptions import gravity
-from coordinator.core.summary import Course, Disruption
+from coordinator.core.summary import Course, Disruption, gravity
 
 ROWS_MAX: int = 20  # disruptions in the table, the gravest; --json has them all
 

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from coordinator.core.figures import Layer
 from coordinator.core.live.look import (
     CELL_BITS_PER_SECOND,
     UNKNOWN_CELL,
@@ -18,7 +19,6 @@ from coordinator.core.live.look import (
     LiveSeconds,
     LiveStatus,
 )
-from coordinator.core.plan.spec import Layer
 from coordinator.core.summary import Finding
 
 _SECONDS_KEPT: Final = 3600  # s of a burst that the chart can show

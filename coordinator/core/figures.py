@@ -12,7 +12,14 @@ from typing import Final
 
 from coordinator.core.words import Unit, say
 
-PAYLOAD: Final = "payload"
+
+class Layer(StrEnum):
+    """Where in the stack a rate is counted."""
+
+    PAYLOAD = "payload"  # what the application handed over
+    IP = "ip"  # payload plus TCP/UDP and IP headers: what Azure Firewall's limits are stated in
+
+
 LEDGER: Final = "the ledger's"  # its own layer, as the reconciliation says
 
 
@@ -99,7 +106,7 @@ RECEIVED: Final = Figure(
     name="fleet_received_bits_per_second",
     words="fleet received",
     unit=Unit.RATE,
-    layer=PAYLOAD,
+    layer=Layer.PAYLOAD,
     read="fleet_received_bits_per_second",
     short="received_bits_per_second",
     metric="received_bits_per_second",
@@ -108,7 +115,7 @@ RECEIVED_HALF_WIDTH: Final = Figure(
     name="fleet_received_half_width_bits_per_second",
     words="fleet received, half of its 95 % interval",
     unit=Unit.RATE,
-    layer=PAYLOAD,
+    layer=Layer.PAYLOAD,
     read="fleet_received_half_width_bits_per_second",
     fold=Fold.NONE,
     short="received_half_width_bits_per_second",
@@ -118,7 +125,7 @@ RECEIVED_IP: Final = Figure(
     name="fleet_ip_bits_per_second",
     words="fleet received",
     unit=Unit.RATE,
-    layer="ip",
+    layer=Layer.IP,
     read="fleet_ip_bits_per_second",
     metric="received_bits_per_second",
 )
@@ -126,7 +133,7 @@ SENT: Final = Figure(
     name="fleet_sent_bits_per_second",
     words="fleet sent",
     unit=Unit.RATE,
-    layer=PAYLOAD,
+    layer=Layer.PAYLOAD,
     read="fleet_sent_bits_per_second",
     short="sent_bits_per_second",
     metric="sent_bits_per_second",
@@ -242,7 +249,7 @@ FIGURES: Final = (
         name="client_cpu_s_per_gigabyte",
         words="CPU of client engines",
         unit=Unit.CPU,
-        layer=PAYLOAD,
+        layer=Layer.PAYLOAD,
         read="client_cpu.cpu_s_per_gigabyte",
         optional=True,
     ),
@@ -250,7 +257,7 @@ FIGURES: Final = (
         name="server_cpu_s_per_gigabyte",
         words="CPU of server engines",
         unit=Unit.CPU,
-        layer=PAYLOAD,
+        layer=Layer.PAYLOAD,
         read="server_cpu.cpu_s_per_gigabyte",
         optional=True,
     ),

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final, Literal
 
-from coordinator.core.plan.spec import Layer
+from coordinator.core.figures import Layer
 from exchange.messages import (
     Flow,
     Message,
@@ -720,3 +720,19 @@ def parse_run(stored: bytes) -> RunSummary:
 def parse_burst(stored: bytes) -> BurstSummary:
     """A stored burst's summary; for fields that are no more see :func:`parse_run`."""
     return BurstSummary.model_validate_json(stored, extra="ignore")
+
+
+def combined(parts: Iterable[Availability]) -> Availability:
+    """Add up parts; exact, so any grouping and order gives the same."""
+    listed = list(parts)
+    return Availability.of(
+        sum(part.planned_s for part in listed),
+        sum(part.up_s for part in listed),
+        sum(part.down_s for part in listed),
+    )
+
+
+def gravity(disruption: Disruption) -> tuple[float, ...]:
+    """Sorts the gravest first: by pair-seconds, which are known of every kind, then by bytes."""
+    seconds = disruption.pairs_count * max(disruption.duration_s, 1.0)
+    return -seconds, -(disruption.short_bytes or 0.0), disruption.start_at.timestamp()

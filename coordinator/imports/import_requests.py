@@ -12,10 +12,20 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from coordinator.imports.table_bursts import OriginalRow, problems
+from coordinator.imports.table_bursts import (
+    OriginalRow,
+    problems,
+)
 from exchange.chunks import pack_intervals, unpack_intervals
 from exchange.engines.port import StartBasis
-from exchange.messages import EngineReport, Flow, Interval, Message, Side, UtcDatetime
+from exchange.messages import (
+    EngineReport,
+    Flow,
+    Interval,
+    Message,
+    Side,
+    UtcDatetime,
+)
 from exchange.ports import RecordUnreadable
 
 ROWS_MAX_COUNT: Final = 100_000  # 1,000 pairs x 100 bursts
@@ -156,3 +166,6 @@ class Recordings(_Import):
 
 
 Imported = Annotated[OriginalTable | Recordings, Field(discriminator="kind")]
+
+
+TABLES_SCENARIO: Final = "original"  # of runs made from the original's tables

@@ -25,7 +25,7 @@ from coordinator.core.plan.spec import Burst, Pair, Plan
 from coordinator.core.summary import BurstSummary, RunSummary
 from coordinator.imports import BadFile
 from coordinator.imports.import_answers import ImportedTable, LatePair, OriginalBurst
-from coordinator.imports.import_requests import OriginalTable
+from coordinator.imports.import_requests import TABLES_SCENARIO, OriginalTable
 from coordinator.imports.import_runs import (
     ImportedState,
     Measured,
@@ -53,7 +53,6 @@ from exchange.messages import (
     Side,
 )
 
-SCENARIO: Final = "original"
 BURSTS_MAX_COUNT: Final = 10_000  # as many as a specification may have
 PAIRS_MAX_COUNT: Final = 2000
 _UNTIMED_S: Final = 60  # s taken for bursts of a single instant whose duration nobody said
@@ -81,7 +80,7 @@ def plan_table(table: OriginalTable, run_id: str, now: datetime) -> Plan:
     periods = [burst.series.period_s for burst in bursts if burst.series.period_s is not None]
     spec = build_spec(
         {
-            "scenario": SCENARIO,
+            "scenario": TABLES_SCENARIO,
             "description": f"imported from {table.source}",
             "pairs_count": pairs_count,
             "bursts_count": len(bursts),

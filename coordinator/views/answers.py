@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
+from coordinator.core.figures import Layer
 from coordinator.core.live.status import BurstStatus
 from coordinator.core.plan.schedule import Firing, Schedule
-from coordinator.core.plan.spec import Layer
 from coordinator.core.summary import (
     BurstSummary,
     Finding,

@@ -9,7 +9,7 @@ from coordinator.core.judge.comparison import Comparison, Group, compare, observ
 from coordinator.core.judge.conditions import conditions_of
 from coordinator.core.plan.spec import Plan
 from coordinator.core.summary import BurstSummary, RunSummary
-from coordinator.imports.original_runs import SCENARIO as TABLE_SCENARIO
+from coordinator.imports.import_requests import TABLES_SCENARIO
 from coordinator.refusals import EmptyGroup, RunNotOver
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.stored import read_fleet
@@ -115,7 +115,7 @@ def _labels(runs: Sequence[Run]) -> Mapping[str, str]:
 def _conditions(run: Run) -> Mapping[str, str]:
     """What a run fixed, as far as it is known: a table does not say how traffic was made."""
     said = conditions_of(run.plan, run.fleet)
-    if run.plan.spec.scenario != TABLE_SCENARIO:
+    if run.plan.spec.scenario != TABLES_SCENARIO:
         return said
     return {name: text for name, text in said.items() if not name.startswith("traffic.")}
 

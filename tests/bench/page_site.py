@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from coordinator.api import page_files as web
+from coordinator.core.figures import Layer
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.live.look import (
     LiveFinding,
@@ -28,7 +29,6 @@ from coordinator.core.live.look import (
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
-from coordinator.core.plan.spec import Layer
 from coordinator.core.summary import RunSummary
 from tests.synthetic import Fleet, Plant, fleet
 

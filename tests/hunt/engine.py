@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from coordinator.core.figures import Layer
 from coordinator.core.judge.comparison import Group, compare, observe
 from coordinator.core.judge.reconcile import Neighbour
 from coordinator.core.judge.summarise import summarise_run
@@ -25,7 +26,7 @@ from coordinator.core.measure.evidence import (
     track_columns,
 )
 from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
-from coordinator.core.plan.spec import Burst, Layer, LedgerPromise, Objective, Pair, Plan, RunSpec
+from coordinator.core.plan.spec import Burst, LedgerPromise, Objective, Pair, Plan, RunSpec
 from coordinator.core.summary import BurstSummary, RunSummary
 from exchange.messages import Claim, JobReport, ServerTest, Track
 

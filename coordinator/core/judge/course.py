@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from coordinator.core.figures import RECEIVED, RETRANSMITS, RTT
-from coordinator.core.measure.disruptions import combined, gravity
 from coordinator.core.measure.trend import trend
 from coordinator.core.plan.endurance import IDLE_LIMIT_S
 from coordinator.core.summary import (
@@ -15,6 +14,8 @@ from coordinator.core.summary import (
     Disruption,
     DisruptionKind,
     Finding,
+    combined,
+    gravity,
 )
 
 KEPT_COUNT: Final = 200  # disruptions a run keeps, the gravest of its bursts'

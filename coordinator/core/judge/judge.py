@@ -16,7 +16,7 @@ from coordinator.core import words
 from coordinator.core.figures import RECEIVED
 from coordinator.core.goals import GOALS, Goal, Teller
 from coordinator.core.judge.contradictions import contradicted, stray_findings
-from coordinator.core.judge.reconcile import UNSEEN_BY_BYTES
+from coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
 from coordinator.core.judge.target import WHOLE_RATIO, hold_rate, hold_shape
 from coordinator.core.judge.timing import hold_clocks, hold_starts
 from coordinator.core.measure.measures import find

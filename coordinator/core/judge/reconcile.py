@@ -50,7 +50,13 @@ from coordinator.core.judge.residual_cause import (
     causes,
 )
 from coordinator.core.measure.evidence import FirewallLedger, Floats
-from coordinator.core.measure.headers import MSS_ASSUMED_BYTES, Headers
+from coordinator.core.measure.headers import (
+    MSS_ASSUMED_BYTES,
+    OVERHEAD_ASSUMED_RATIO,
+    OVERHEAD_ASSUMED_WIRE_RATIO,
+    OVERHEAD_KNOWN_RATIO,
+    Headers,
+)
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.measure.steady import t95
 from coordinator.core.summary import Reconciliation, figure
@@ -71,21 +77,11 @@ UNSEEN_MARGIN_S: Final = 5.0  # and round a burst with pairs that nobody saw
 FREE_FACTOR: Final = 1.5  # of a seen pair's rate: what an unseen one may have sent
 SEEN_RATIO: Final = 0.995  # of a burst's pair-seconds: nothing to speak of is unseen
 FREE_RATIO: Final = 0.1  # of a bin: what unseen pairs may add before it is no use
-OVERHEAD_KNOWN_RATIO: Final = 0.002  # uncertainty of header overhead from a recorded segment size
-# And from an assumed one, 1500-byte packets: 9000-byte packets have 2.9 % less, segments of 800
-# bytes 2.8 % more; of frames 3.7 and 3.5 %.
-OVERHEAD_ASSUMED_RATIO: Final = 0.03
-OVERHEAD_ASSUMED_WIRE_RATIO: Final = 0.037
 BESIDE_RATIO: Final = 0.015  # uncertainty of what other runs put into the ledger
 # Of a ledger that counts both ways: the other way's TCP acknowledgements. Measured in the lab: 0.1
 # to 0.5 % of the payload, as receivers merge 7 to 40 segments before they answer; without that it
 # would be one for two segments (RFC 5681, section 4.2), 1.8 %.
 ACKNOWLEDGED_RATIO: Final = 0.005
-UNSEEN_BY_BYTES: Final = (
-    "bytes alone cannot show others' traffic that exists only while bursts run, nor traffic of the "
-    "fleet's own beside the firewall that it makes up for; a reference run (device.path=bypass) "
-    "under the same load or the firewall's count of sessions would"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,13 @@ from typing import Final
 
 from coordinator.core.summary import Cause, CauseId, figure
 
+UNSEEN_BY_BYTES: Final = (
+    "bytes alone cannot show others' traffic that exists only while bursts run, nor traffic of the "
+    "fleet's own beside the firewall that it makes up for; a reference run (device.path=bypass) "
+    "under the same load or the firewall's count of sessions would"
+)
+
+
 AGREES_RATIO: Final = 0.005  # a residual this small needs no cause, whatever its uncertainty
 NEAR_RATIO: Final = 0.25  # of a residual: a cause that explains all but so much of it is named
 LOST_FACTOR: Final = 1.3  # what those that nobody heard may have sent, over the others' mean

@@ -13,11 +13,11 @@ from statistics import fmean, stdev
 from typing import Final
 
 from coordinator.core import words
-from coordinator.core.figures import RECEIVED
+from coordinator.core.figures import RECEIVED, Layer
 from coordinator.core.goals import goals_set
-from coordinator.core.judge.reconcile import OVERHEAD_ASSUMED_RATIO, OVERHEAD_KNOWN_RATIO
+from coordinator.core.measure.headers import OVERHEAD_ASSUMED_RATIO, OVERHEAD_KNOWN_RATIO
 from coordinator.core.measure.steady import t95
-from coordinator.core.plan.spec import Layer, RunSpec
+from coordinator.core.plan.spec import RunSpec
 from coordinator.core.summary import BurstSummary, Check, Finding, Verdict, problem
 
 WHOLE_RATIO: Final = 0.9999  # of planned pair-seconds: nothing to speak of is missing

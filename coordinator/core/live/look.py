@@ -16,13 +16,14 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from coordinator.core.figures import Layer
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.live.progress import progress
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
 from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger, Floats, TrackColumns
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.measure.series import BurstSeries
-from coordinator.core.plan.spec import Burst, Layer, Plan
+from coordinator.core.plan.spec import Burst, Plan
 from coordinator.core.summary import BurstSummary, Finding, RunSummary, State
 from exchange.messages import Message, RunId, Track, UtcDatetime
 

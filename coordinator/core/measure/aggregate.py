@@ -13,6 +13,7 @@ from coordinator.core.measure.align import CELL_FULL_RATIO, Aligned, FlowSeconds
 from coordinator.core.measure.completeness import PAIR_FLOOR_RATIO, PairGrade
 from coordinator.core.measure.evidence import Floats, PairEvidence, Singles
 from coordinator.core.measure.headers import Headers
+from coordinator.core.measure.latency import buffer_delay
 from coordinator.core.measure.series import BurstSeries, FlowSeries
 from coordinator.core.measure.steady import cliff, correlated_mean, ramp_s, slowest_stretch
 from coordinator.core.plan.spec import Burst
@@ -291,13 +292,6 @@ def tcp_efficiency(segments: float | None, retransmits: float | None) -> float |
     if not segments or retransmits is None:
         return None
     return segments / (segments + retransmits)
-
-
-def buffer_delay(rtt_mean_s: float | None, baseline_s: float | None) -> float | None:
-    """(Mean RTT in transfer - baseline RTT) / baseline RTT: RFC 6349, section 4.3."""
-    if rtt_mean_s is None or not baseline_s:
-        return None
-    return (rtt_mean_s - baseline_s) / baseline_s
 
 
 def transfer_time_ratio(

@@ -5,7 +5,7 @@ costs no coverage. Sums of states are whole numbers: they combine exactly, in an
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -15,8 +15,12 @@ import numpy as np
 from coordinator.core.live.status import due_at
 from coordinator.core.measure.align import Aligned
 from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
-from coordinator.core.summary import Completeness, State
-from exchange.messages import JobReport, Outcome
+from coordinator.core.measure.unsteady_clocks import clock_troubles
+from coordinator.core.summary import Completeness, State, UnsteadyClocks
+from exchange.messages import JobReport, Outcome, pair_name
+
+NAMED_COUNT: Final = 3
+
 
 PAIR_FLOOR_RATIO: Final = 0.9  # of its planned seconds: a pair below it does not count as measured
 
@@ -124,3 +128,56 @@ def _rest_reported(report: JobReport, *, seen: bool) -> tuple[State, str]:
             if seen:
                 return State.LOST, said or "seconds are missing from the record"
             return State.NULL, said or "the engine reported no bytes"
+
+
+def find_unsteady(
+    aligned: Aligned, grades: Sequence[PairGrade], bound_max_s: float
+) -> UnsteadyClocks | None:
+    """None where every clock held; ``grades`` are in the order of ``aligned.pairs``."""
+    said, measured_s = [], 0
+    for pair, grade in zip(aligned.pairs, grades, strict=True):
+        if not any(grade.completeness.seconds(state) for state in (State.MEASURED, State.LATE)):
+            continue
+        if troubles := list(clock_troubles(pair, bound_max_s)):
+            said.append(f"{pair_name(pair.pair_index)} ({'; '.join(troubles)})")
+            measured_s += grade.completeness.measured_s
+    if not said:
+        return None
+    return UnsteadyClocks(
+        pairs_count=len(said), measured_s=measured_s, said=tuple(said[:NAMED_COUNT])
+    )
+
+
+def read_ratio(aligned: Aligned, grades: Sequence[PairGrade]) -> float | None:
+    """Of the measured pair-seconds, those of pairs whose every clock was read, before and after."""
+    measured_s = sum(grade.completeness.measured_s for grade in grades)
+    read_s = sum(
+        grade.completeness.measured_s
+        for pair, grade in zip(aligned.pairs, grades, strict=True)
+        if _is_read(pair)
+    )
+    return read_s / measured_s if measured_s else None
+
+
+def unread_s(aligned: Aligned, grades: Sequence[PairGrade], bound_max_s: float) -> int:
+    """Measured pair-seconds whose clocks nobody read, of pairs of which no trouble is known."""
+    return sum(
+        grade.completeness.measured_s
+        for pair, grade in zip(aligned.pairs, grades, strict=True)
+        if not _is_read(pair) and not any(clock_troubles(pair, bound_max_s))
+    )
+
+
+def _is_read(pair: PairEvidence) -> bool:
+    """Whether both ends said before and after how far off they were; a dead end did not."""
+    report, test = pair.report, pair.server_test
+    if report is None or test is None:
+        return False
+    before = report.clock_before or (pair.claim.clock if pair.claim is not None else None)
+    return all(
+        reading is not None
+        and reading.synchronised
+        and reading.offset_s is not None
+        and reading.bound_s is not None
+        for reading in (before, report.clock_after, test.clock_before, test.clock_after)
+    )

@@ -25,7 +25,13 @@ from coordinator.core.measure.completeness import PairGrade
 from coordinator.core.measure.evidence import Floats, PairEvidence
 from coordinator.core.measure.unsteady_clocks import clock_troubles
 from coordinator.core.plan.spec import Burst, RunSpec
-from coordinator.core.summary import Availability, Disruption, DisruptionKind, State
+from coordinator.core.summary import (
+    Availability,
+    Disruption,
+    DisruptionKind,
+    State,
+    gravity,
+)
 from exchange.messages import Outcome, pair_name
 
 MEDIAN_S: Final = 60  # s of undisturbed traffic behind a pair's running median
@@ -43,16 +49,6 @@ NAMES_COUNT: Final = 10  # pairs a disruption names
 CAUSES_COUNT: Final = 3  # causes a disruption names
 
 Bools = NDArray[np.bool_]
-
-
-def combined(parts: Iterable[Availability]) -> Availability:
-    """Add up parts; exact, so any grouping and order gives the same."""
-    listed = list(parts)
-    return Availability.of(
-        sum(part.planned_s for part in listed),
-        sum(part.up_s for part in listed),
-        sum(part.down_s for part in listed),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,12 +345,6 @@ def _cluster(burst: Burst, names: Sequence[str], events: Sequence[_Event]) -> Di
         else float(f"{sum(short or 0.0 for short in shorts):.6g}"),
         causes=(*causes[:CAUSES_COUNT], *([f"and {more} more"] if more > 0 else [])),
     )
-
-
-def gravity(disruption: Disruption) -> tuple[float, ...]:
-    """Sorts the gravest first: by pair-seconds, which are known of every kind, then by bytes."""
-    seconds = disruption.pairs_count * max(disruption.duration_s, 1.0)
-    return -seconds, -(disruption.short_bytes or 0.0), disruption.start_at.timestamp()
 
 
 def _at(epoch_s: float) -> datetime:

@@ -12,11 +12,24 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.measure.aggregate import buffer_delay
 from coordinator.core.measure.evidence import Floats, ProbeColumn
 from coordinator.core.plan.spec import Burst
-from coordinator.core.summary import Latency, PathLatency, PhaseLatency, Spike, figure
+from coordinator.core.summary import (
+    Latency,
+    PathLatency,
+    PhaseLatency,
+    Spike,
+    figure,
+)
 from exchange.messages import pair_name
+
+
+def buffer_delay(rtt_mean_s: float | None, baseline_s: float | None) -> float | None:
+    """(Mean RTT in transfer - baseline RTT) / baseline RTT: RFC 6349, section 4.3."""
+    if rtt_mean_s is None or not baseline_s:
+        return None
+    return (rtt_mean_s - baseline_s) / baseline_s
+
 
 SPIKE_S: Final = 1.0  # s of probes without a good answer that make a spike
 SPIKE_RATIO: Final = 5.0  # times the baseline's 99th percentile

@@ -17,7 +17,14 @@ from coordinator.core.live.status import due_at
 from coordinator.core.measure.aggregate import Aggregate, aggregate
 from coordinator.core.measure.align import Aligned, align
 from coordinator.core.measure.asked import find_differences
-from coordinator.core.measure.completeness import PairGrade, combine, grade
+from coordinator.core.measure.completeness import (
+    PairGrade,
+    combine,
+    find_unsteady,
+    grade,
+    read_ratio,
+    unread_s,
+)
 from coordinator.core.measure.cpu_cost import cpu_cost
 from coordinator.core.measure.cross_examination import cross_examine
 from coordinator.core.measure.disruptions import find_disruptions
@@ -29,12 +36,7 @@ from coordinator.core.measure.outages import (
     outages,
 )
 from coordinator.core.measure.series import BurstSeries
-from coordinator.core.measure.unsteady_clocks import (
-    clock_troubles,
-    find_unsteady,
-    read_ratio,
-    unread_s,
-)
+from coordinator.core.measure.unsteady_clocks import clock_troubles
 from coordinator.core.plan.endurance import silent_controls_count
 from coordinator.core.plan.spec import RunSpec
 from coordinator.core.summary import BurstSummary, State, figure

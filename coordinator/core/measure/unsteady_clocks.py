@@ -3,69 +3,10 @@
 The gate is held before a burst; this is the same gate after it.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator
 
-from coordinator.core.measure.align import Aligned
-from coordinator.core.measure.completeness import PairGrade
 from coordinator.core.measure.evidence import PairEvidence
-from coordinator.core.summary import State, UnsteadyClocks
-from exchange.messages import ClockReading, ClockSource, pair_name
-
-NAMED_COUNT: Final = 3
-
-
-def find_unsteady(
-    aligned: Aligned, grades: Sequence[PairGrade], bound_max_s: float
-) -> UnsteadyClocks | None:
-    """None where every clock held; ``grades`` are in the order of ``aligned.pairs``."""
-    said, measured_s = [], 0
-    for pair, grade in zip(aligned.pairs, grades, strict=True):
-        if not any(grade.completeness.seconds(state) for state in (State.MEASURED, State.LATE)):
-            continue
-        if troubles := list(clock_troubles(pair, bound_max_s)):
-            said.append(f"{pair_name(pair.pair_index)} ({'; '.join(troubles)})")
-            measured_s += grade.completeness.measured_s
-    if not said:
-        return None
-    return UnsteadyClocks(
-        pairs_count=len(said), measured_s=measured_s, said=tuple(said[:NAMED_COUNT])
-    )
-
-
-def read_ratio(aligned: Aligned, grades: Sequence[PairGrade]) -> float | None:
-    """Of the measured pair-seconds, those of pairs whose every clock was read, before and after."""
-    measured_s = sum(grade.completeness.measured_s for grade in grades)
-    read_s = sum(
-        grade.completeness.measured_s
-        for pair, grade in zip(aligned.pairs, grades, strict=True)
-        if _is_read(pair)
-    )
-    return read_s / measured_s if measured_s else None
-
-
-def unread_s(aligned: Aligned, grades: Sequence[PairGrade], bound_max_s: float) -> int:
-    """Measured pair-seconds whose clocks nobody read, of pairs of which no trouble is known."""
-    return sum(
-        grade.completeness.measured_s
-        for pair, grade in zip(aligned.pairs, grades, strict=True)
-        if not _is_read(pair) and not any(clock_troubles(pair, bound_max_s))
-    )
-
-
-def _is_read(pair: PairEvidence) -> bool:
-    """Whether both ends said before and after how far off they were; a dead end did not."""
-    report, test = pair.report, pair.server_test
-    if report is None or test is None:
-        return False
-    before = report.clock_before or (pair.claim.clock if pair.claim is not None else None)
-    return all(
-        reading is not None
-        and reading.synchronised
-        and reading.offset_s is not None
-        and reading.bound_s is not None
-        for reading in (before, report.clock_after, test.clock_before, test.clock_after)
-    )
+from exchange.messages import ClockReading, ClockSource
 
 
 def clock_troubles(pair: PairEvidence, bound_max_s: float) -> Iterator[str]:

@@ -14,12 +14,13 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import Final
 
+from coordinator.core.figures import Layer
 from coordinator.core.judge.documented_limits import DOCUMENTED
 from coordinator.core.live.status import COLLECT_S
 from coordinator.core.measure.headers import headers
 from coordinator.core.plan.planner import Infeasible, Problem, first_start
 from coordinator.core.plan.price import Bill, Prices, Span, Usage, charge, exactly, usd
-from coordinator.core.plan.spec import Layer, RunSpec
+from coordinator.core.plan.spec import RunSpec
 from exchange.engines import offered_bits_per_second
 from exchange.messages import Message, Presence, Role
 

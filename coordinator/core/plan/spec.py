@@ -4,11 +4,11 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
+from coordinator.core.figures import Layer
 from coordinator.core.goals import GOALS, PROBES
 from exchange.engines import filled_in, find, measures, scaled
 from exchange.engines import problems as engine_problems
@@ -27,13 +27,6 @@ ARM_GAP_MIN_S = 5.0  # s between two bursts that the fleet needs to report and t
 
 TUNNEL_GAP_S = 4.0  # s more, for both ends of the tunnels
 BYPASS: Final = "bypass"  # device.path of a run that is not to cross the firewall
-
-
-class Layer(StrEnum):
-    """Where in the stack a rate is counted."""
-
-    PAYLOAD = "payload"  # what the application handed over
-    IP = "ip"  # payload plus TCP/UDP and IP headers: what Azure Firewall's limits are stated in
 
 
 class Objective(Message):

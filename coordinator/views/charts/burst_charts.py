@@ -4,8 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.figures import RECEIVED, RECEIVED_HALF_WIDTH, RECEIVED_IP
-from coordinator.core.plan.spec import Layer
+from coordinator.core.figures import RECEIVED, RECEIVED_HALF_WIDTH, RECEIVED_IP, Layer
 from coordinator.core.summary import BurstSummary, State
 from coordinator.views.charts.chart_inputs import RunView
 from coordinator.views.charts.figure import (

@@ -5,8 +5,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from coordinator.core.figures import Layer
 from coordinator.core.measure.evidence import Floats
-from coordinator.core.plan.spec import Layer
 from coordinator.core.summary import Reconciliation
 from coordinator.views.charts.chart_inputs import BurstView
 from coordinator.views.charts.figure import (

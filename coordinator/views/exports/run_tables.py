@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from coordinator.core.figures import FIGURE, FIGURES, PAYLOAD
+from coordinator.core.figures import FIGURE, FIGURES, Layer
 from coordinator.core.measure.second_table import CELLS_MAX_COUNT, Column, fleet_table
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.summary import BurstSummary, PathLatency, RunSummary
@@ -167,4 +167,4 @@ def _layer(name: str) -> str | None:
     if "target" in name:
         return "the target's"
     known = FIGURE.get(name.removeprefix("real_"))
-    return PAYLOAD if known is None else known.layer
+    return Layer.PAYLOAD if known is None else known.layer

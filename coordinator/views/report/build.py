@@ -1,7 +1,6 @@
 """A report from what is stored of a run. Pure."""
 
-from coordinator.core.figures import RECEIVED, RECEIVED_IP
-from coordinator.core.plan.spec import Layer
+from coordinator.core.figures import RECEIVED, RECEIVED_IP, Layer
 from coordinator.core.summary import RunSummary, Verdict
 from coordinator.core.words import rate, ratio
 from coordinator.views.charts import catalogue

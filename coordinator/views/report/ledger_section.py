@@ -1,6 +1,6 @@
 """The section that holds the firewall's ledger against the fleet's. Pure."""
 
-from coordinator.core.judge.reconcile import UNSEEN_BY_BYTES
+from coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
 from coordinator.core.summary import Reconciliation
 from coordinator.core.words import instant, rate, ratio, signed_ratio, size
 from coordinator.views.report.document import Section, Table

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
+from coordinator.core.figures import Layer
 from coordinator.core.goals import goals_set
 from coordinator.core.judge.documented_limits import DOCUMENTED
 from coordinator.core.judge.limiter import FLAT_COV_RATIO
 from coordinator.core.measure.aggregate import SUSTAIN_S
 from coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
-from coordinator.core.plan.spec import Layer
 from coordinator.core.words import rate, ratio, time
 from coordinator.views.report.document import Section, Table
 from coordinator.views.report.stored_source import Source

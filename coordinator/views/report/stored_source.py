@@ -13,7 +13,7 @@ from coordinator.core.measure.evidence import HOLD_MAX_S, FirewallLedger, join_t
 from coordinator.core.plan.meter import PriceMeter
 from coordinator.core.plan.spec import Burst, Plan
 from coordinator.core.summary import BurstSummary, RunSummary, Verdict, parse_run
-from coordinator.imports.original_runs import SCENARIO as TABLES_SCENARIO
+from coordinator.imports.import_requests import TABLES_SCENARIO
 from coordinator.refusals import BurstNotOver, RunNotOver, UnknownRun
 from coordinator.runs.stored import read_fleet, read_ledger, whole_summary
 from coordinator.views.charts.chart_inputs import BurstView

@@ -17,9 +17,9 @@ from coordinator.cli.event_stream import events_of
 from coordinator.cli.in_process import InProcessTransport
 from coordinator.cli.screen import FOOTER, draw, line, stands
 from coordinator.cli.watched import Watched
+from coordinator.core.figures import Layer
 from coordinator.core.live.look import UNKNOWN_CELL, LiveSeconds, LiveStatus
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState
-from coordinator.core.plan.spec import Layer
 from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from tests.unit.coordinator.fleet import NOW

@@ -2,9 +2,9 @@
 
 import pytest
 
-from coordinator.core.figures import RECEIVED
+from coordinator.core.figures import RECEIVED, Layer
 from coordinator.core.judge.comparison import Comparison, Group, compare
-from coordinator.core.plan.spec import Layer, RunSpec
+from coordinator.core.plan.spec import RunSpec
 from coordinator.core.summary import Completeness, RunSummary, State, Verdict
 from coordinator.studies.conclude import comparison_wanted, conclude, result_of
 from coordinator.studies.study import (

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from coordinator.core.judge.reconcile import UNSEEN_BY_BYTES
+from coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.summary import RunSummary, Verdict

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coordinator.core.figures import Layer
 from coordinator.core.judge.documented_limits import DOCUMENTED
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.measure.evidence import (
@@ -21,7 +22,7 @@ from coordinator.core.measure.evidence import (
 )
 from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
 from coordinator.core.measure.series import BurstSeries
-from coordinator.core.plan.spec import Layer, Objective, RunSpec
+from coordinator.core.plan.spec import Objective, RunSpec
 from coordinator.core.summary import (
     BurstSummary,
     LimiterName,

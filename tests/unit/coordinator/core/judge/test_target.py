@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from coordinator.core.figures import Layer
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.plan.spec import Layer, LedgerPromise, Objective
+from coordinator.core.plan.spec import LedgerPromise, Objective
 from coordinator.core.summary import RunSummary, Verdict, worse
 from tests.planted import measure
 from tests.synthetic import Fleet, Plant, fleet

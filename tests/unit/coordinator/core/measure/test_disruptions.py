@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agent.decide import control_problem
 from coordinator.core.judge.course import burst_course, course
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.measure.disruptions import combined, judge_levels
+from coordinator.core.measure.disruptions import judge_levels
 from coordinator.core.measure.evidence import BurstEvidence
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.summary import (
@@ -22,6 +22,7 @@ from coordinator.core.summary import (
     DisruptionKind,
     RunSummary,
     canonical,
+    combined,
 )
 from exchange.messages import Control, Outcome, pair_name
 from tests.planted import EXPECTED, measure, plant
