@@ -21,7 +21,7 @@ from coordinator.core.measure.evidence import (
     TrackColumns,
 )
 from coordinator.core.measure.measure_burst import measure_burst
-from coordinator.core.plan.spec import Burst, Pair, Plan
+from coordinator.core.plan.spec import Burst, LedgerPromise, Pair, Plan
 from coordinator.core.summary import BurstSummary, RunSummary
 from coordinator.imports import BadFile
 from coordinator.imports.import_answers import ImportedTable, LatePair, OriginalBurst
@@ -96,6 +96,9 @@ def plan_table(table: OriginalTable, run_id: str, now: datetime) -> Plan:
         created_at=now,
         spec=spec,
         clocks_promised=False,
+        ledger=LedgerPromise(source=table.metric_source)
+        if table.metric and table.metric_source is not None
+        else None,
         pairs=tuple(
             Pair(
                 index=index,

@@ -46,6 +46,8 @@ __all__ = [
 PASS: Final = "pass"  # noqa: S105  # a verdict, not a password
 FAIL: Final = "fail"
 UNSEEN_WORDS: Final = "bytes alone"  # of the sentence that says what a ledger cannot show
+ALONE_WORDS: Final = "nothing but the fleet vouches"  # of the first sentence, where that is so
+CLOCKS_WORDS: Final = "by its own readings alone"  # of the sentence on what clocks rest on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +104,8 @@ class Conclusion:
     lag: Measured
     limiter: str
     says_unseen: bool = False  # it says what bytes alone cannot show
+    says_alone: bool = False  # and first of all that it rests on the fleet alone
+    says_own_clocks: bool = False  # and that each clock is known by its host's word
     error: str | None = None  # it raised
     bursts: tuple[BurstSummary, ...] = field(default=(), repr=False)
     measured: Mapping[tuple[int, int], MeasuredBurst] = field(default_factory=dict, repr=False)
@@ -201,6 +205,8 @@ def _conclude(world: World, known: Mapping[tuple[int, int], MeasuredBurst]) -> C
         ),
         limiter=summary.limiter.value,
         says_unseen=any(UNSEEN_WORDS in finding.sentence for finding in summary.findings),
+        says_alone=ALONE_WORDS in summary.findings[0].sentence,
+        says_own_clocks=any(CLOCKS_WORDS in finding.sentence for finding in summary.findings),
         bursts=summary.bursts,
         measured=measured,
     )

@@ -4,7 +4,7 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -18,6 +18,7 @@ KIND_NAMES: Final = tuple(KINDS)
 TAMPERS_A_CASE: Final = 2
 WORK_MAX: Final = 30_000  # pair-seconds of one case
 STEPS: Final = 12  # of one climb
+OWN_WORD: Final = ("one-clock-says-all-is-well",)  # forges what none but its host can know
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,9 @@ class Flip:
     tamper: str
     untrue: bool  # and that pass is wrong by the truth as well
     seed: int
+    untold: (
+        bool  # no source that is left can tell, the pass is right by what it claims, and says so
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,7 @@ class Row:
     apart: bool | None = None
     tampered: int = 0
     flips: tuple[Flip, ...] = ()
+    untold: tuple[Flip, ...] = ()  # counted apart
     says_unseen: bool = False
     error: str | None = None
     cpu_s: float = 0.0
@@ -95,8 +100,13 @@ def attempt(case: Case, *, tampers: int = TAMPERS_A_CASE) -> Row:
         error=told.error,
     )
     if told.verdict not in (PASS, "error") and tampers and not case.forged:
-        flips, tried = _flips(case, world, told, ruling, tampers)
-        row = replace(row, flips=flips, tampered=tried)
+        flips, tried = _flips(case, world, truth, told, tampers)
+        row = replace(
+            row,
+            flips=tuple(flip for flip in flips if not flip.untold),
+            untold=tuple(flip for flip in flips if flip.untold),
+            tampered=tried,
+        )
     return replace(row, cpu_s=time.process_time() - begun)
 
 
@@ -108,29 +118,44 @@ def _margin(truth: Truth) -> float:
 
 
 def _flips(
-    case: Case, world: World, told: Conclusion, ruling: Ruling, count: int
-) -> tuple[tuple[Flip, ...], int]:
+    case: Case, world: World, truth: Truth, told: Conclusion, count: int
+) -> tuple[list[Flip], int]:
     seed = zlib.crc32(f"{case.kind} {case.seed}".encode())
     names = np.random.default_rng(seed).permutation(list(TAMPERS))[:count]
-    flips = []
-    tried = 0
-    for name in names:
-        other = tampered(str(name), world, np.random.default_rng(seed))
-        if other is None:
-            continue
-        tried += 1
-        if conclude(other, like=told).verdict == PASS:
-            flips.append(Flip(tamper=str(name), untrue=bool(ruling.wrong_to_pass), seed=seed))
-    return tuple(flips), tried
+    tried = [_flip(case, world, truth, told, str(name), seed) for name in names]
+    return [flip for flip in tried if flip], sum(flip is not None for flip in tried)
+
+
+def _flip(
+    case: Case, world: World, truth: Truth, told: Conclusion, name: str, seed: int
+) -> Flip | Literal[False] | None:
+    """False: it turns nothing into a pass; None: there is no such source.
+
+    What nobody promised may be taken away, and then the first line of the pass says that the fleet
+    alone vouches; what only a host knows of its own clock may be forged, and every pass says so.
+    Both are counted apart where the pass is right by what is left to claim.
+    """
+    other = tampered(name, world, np.random.default_rng(seed))
+    if other is None:
+        return None
+    new = conclude(other, like=told)
+    if new.verdict != PASS:
+        return False
+    untrue = bool(rule(case, truth).wrong_to_pass)
+    untold = name in OWN_WORD and new.says_own_clocks and not untrue
+    if name == "drop-ledger" and not world.ledger_promised and new.says_alone:
+        untold = rule(case, replace(truth, ledger_cover=0.0)).is_right_to_pass
+    return Flip(tamper=name, untrue=untrue, seed=seed, untold=untold)
 
 
 def flips_of(case: Case, tamper: str, seed: int) -> bool:
     """Whether this one tampering still turns another verdict into a pass."""
-    world, _ = build(case)
-    if conclude(world).verdict in (PASS, "error"):
+    world, truth = build(case)
+    told = conclude(world)
+    if told.verdict in (PASS, "error"):
         return False
-    other = tampered(tamper, world, np.random.default_rng(seed))
-    return other is not None and conclude(other).verdict == PASS
+    flip = _flip(case, world, truth, told, tamper, seed)
+    return bool(flip and not flip.untold)
 
 
 # Intervals -------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def lines_by_kind(rows: Sequence[Row]) -> Iterable[str]:
     yield (
         f"{'kind':18} {'cases':>6} {'pass':>5} {'fail':>5} {'incl':>5} "
         f"{'wrong pass':>11} {'unseen':>7} {'unsaid':>7} {'wrong fail':>11} {'tampered':>9} "
-        f"{'flips':>6} {'untrue':>7} {'errors':>7}"
+        f"{'flips':>6} {'untrue':>7} {'untold':>7} {'errors':>7}"
     )
     for kind in [*KINDS, "all"]:
         some = [row for row in rows if kind in (row.case.kind, "all")]
@@ -41,7 +41,8 @@ def lines_by_kind(rows: Sequence[Row]) -> Iterable[str]:
             f"{sum(row.unseen_pass and not row.says_unseen for row in some):7d} "
             f"{sum(row.wrong_fail for row in some):11d} "
             f"{sum(row.tampered for row in some):9d} {len(flips):6d} "
-            f"{sum(flip.untrue for flip in flips):7d} {verdicts['error']:7d}"
+            f"{sum(flip.untrue for flip in flips):7d} "
+            f"{sum(len(row.untold) for row in some):7d} {verdicts['error']:7d}"
         )
 
 
@@ -53,6 +54,9 @@ def lines_of_reasons(rows: Sequence[Row]) -> Iterable[str]:
     flips = Counter(flip.tamper for row in rows for flip in row.flips)
     for tamper, count in flips.most_common():
         yield f"  {count:5d} flips: {tamper}"
+    untold = Counter(flip.tamper for row in rows for flip in row.untold)
+    for tamper, count in untold.most_common():
+        yield f"  {count:5d} flips that no source can tell, and whose pass says so: {tamper}"
     for error, count in Counter(row.error for row in rows if row.error).most_common(8):
         yield f"  {count:5d} raised: {error[:120]}"
 

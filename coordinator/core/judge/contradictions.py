@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final, assert_never
 
 from coordinator.core import words
-from coordinator.core.summary import Check, Contradiction, Finding, Rule, Stray, Verdict
+from coordinator.core.summary import Check, Contradiction, Finding, Rule, Stray, Verdict, problem
 from exchange.messages import pair_name
 
 NAMED_COUNT: Final = 3
@@ -20,10 +20,8 @@ def contradicted(found: Sequence[Contradiction]) -> Check:
     for each in found:
         by_rule.setdefault(each.rule, []).append(each)
     findings = [
-        Finding(
+        problem(
             id=f"contradiction-{rule}",
-            kind="verdict",
-            severity="problem",
             weight=94,
             sentence=f"{_said(said)}: the records cannot all be true",
             next_step=_NEXT,

@@ -31,6 +31,7 @@ from coordinator.core.summary import (
     State,
     Verdict,
     order,
+    problem,
     worse,
 )
 
@@ -68,10 +69,8 @@ def _coverage(spec: RunSpec, burst: BurstSummary, *, clocks_promised: bool) -> C
     seen = burst.completeness
     if seen.completeness_ratio < floor:
         return Verdict.INCONCLUSIVE, [
-            Finding(
+            problem(
                 id="below-floor",
-                kind="verdict",
-                severity="problem",
                 weight=95,
                 sentence=f"{seen.measured_s} of {seen.planned_s} planned pair-seconds were "
                 f"measured, {seen.completeness_ratio:.1%}; a verdict needs {floor:.1%}",
@@ -80,10 +79,8 @@ def _coverage(spec: RunSpec, burst: BurstSummary, *, clocks_promised: bool) -> C
         ]
     if burst.proven_ratio < floor:
         return Verdict.INCONCLUSIVE, [
-            Finding(
+            problem(
                 id="receiver-unseen",
-                kind="verdict",
-                severity="problem",
                 weight=90,
                 sentence=f"receivers' own seconds cover {burst.proven_ratio:.1%} of the planned "
                 f"pair-seconds; a verdict needs {floor:.1%}, the rest rests on senders",
@@ -104,10 +101,8 @@ def _limits(spec: RunSpec, burst: BurstSummary) -> Check:
             if value is not None and goal.broken_by(value, bound):
                 verdicts.append(Verdict.FAIL)
                 findings.append(
-                    Finding(
+                    problem(
                         id=f"{goal.id}-limit",
-                        kind="verdict",
-                        severity="problem",
                         weight=90,
                         sentence=f"{where}the {goal.words} is {goal.say(value)}, "
                         f"the limit {goal.say(bound)}",
@@ -117,10 +112,8 @@ def _limits(spec: RunSpec, burst: BurstSummary) -> Check:
             elif value is None or told_count < count or not whole:
                 verdicts.append(Verdict.INCONCLUSIVE)
                 findings.append(
-                    Finding(
+                    problem(
                         id=f"{goal.id}-unproven",
-                        kind="verdict",
-                        severity="problem",
                         weight=70,
                         sentence=f"{where}the {goal.words} {goal.teller} {told_count} of {count} "
                         f"pairs; its limit of {goal.say(bound)} needs all of them",
@@ -233,10 +226,8 @@ def _residual(spec: RunSpec, burst: BurstSummary) -> Check:
         return Verdict.PASS, []
     if held.residual_ratio is None and held.baseline_how is not None and held.lag_s is None:
         return Verdict.INCONCLUSIVE, [
-            Finding(
+            problem(
                 id="lag-unknown",
-                kind="verdict",
-                severity="problem",
                 weight=76,
                 sentence=f"how far the ledger {held.source} runs behind is not told by its bins of "
                 f"{held.grain_s:g} s: the fleet's ups and downs are not in it, or in more than one "
@@ -247,10 +238,8 @@ def _residual(spec: RunSpec, burst: BurstSummary) -> Check:
         ]
     if held.residual_ratio is None:
         return Verdict.INCONCLUSIVE, [
-            Finding(
+            problem(
                 id="ledger-empty",
-                kind="verdict",
-                severity="problem",
                 weight=75,
                 sentence=f"the ledger {held.source} knows no bin of this burst",
                 next_step="wait until the metric has settled, then recompute the verdict",
@@ -258,10 +247,8 @@ def _residual(spec: RunSpec, burst: BurstSummary) -> Check:
         ]
     if held.rejected_bins_count:
         return Verdict.INCONCLUSIVE, [
-            Finding(
+            problem(
                 id="ledger-untrue",
-                kind="verdict",
-                severity="problem",
                 weight=89,
                 sentence=f"{held.rejected_bins_count} bins of the ledger {held.source} hold what "
                 "no device can have counted: negative, infinite, reversed or repeated",
@@ -297,10 +284,8 @@ def _residual(spec: RunSpec, burst: BurstSummary) -> Check:
     )
     if held.lag_s is None or reach > limit:
         return Verdict.INCONCLUSIVE, [
-            Finding(
+            problem(
                 id="residual",
-                kind="verdict",
-                severity="problem",
                 weight=88,
                 sentence=f"{said}, more than the {limit:.1%} allowed"
                 + (
@@ -335,10 +320,8 @@ def _crossed(spec: RunSpec, held: Reconciliation, crossed_ratio: float) -> Check
     """Of a run that was to pass the firewall by, its ledger must show nothing."""
     if held.baseline_how != "quiet":
         return Verdict.INCONCLUSIVE, [
-            Finding(
+            problem(
                 id="idle-unknown",
-                kind="verdict",
-                severity="problem",
                 weight=87,
                 sentence=f"the ledger {held.source} has no quiet bins beside the bursts, so that "
                 "its idle level is not known and nothing says that the run passed the firewall by",
@@ -369,10 +352,8 @@ def _crossed(spec: RunSpec, held: Reconciliation, crossed_ratio: float) -> Check
         else ""
     )
     return Verdict.INCONCLUSIVE, [
-        Finding(
+        problem(
             id="not-bypassed",
-            kind="verdict",
-            severity="problem",
             weight=88,
             sentence=f"the run was to pass the firewall by (device.path=bypass), and {said}, more "
             f"than the {limit:.1%} allowed{unknown}: it is no reference",

@@ -36,6 +36,7 @@ from coordinator.core.summary import (
     Verdict,
     figure,
     order,
+    problem,
     worse,
 )
 from exchange.messages import Trouble
@@ -310,10 +311,8 @@ def _run_findings(
     ]
     if absent:
         found.append(
-            Finding(
+            problem(
                 id="bursts-pending",
-                kind="verdict",
-                severity="problem",
                 weight=99,
                 sentence=f"{absent} of {planned} bursts are not over or not summarised",
                 next_step="wait for the run to end",

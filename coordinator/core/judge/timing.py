@@ -3,8 +3,9 @@
 from typing import Final
 
 from coordinator.core import words
+from coordinator.core.measure.cross_examination import LOGIN_APART_S, STAMPS_APART_S
 from coordinator.core.plan.spec import RunSpec
-from coordinator.core.summary import BurstSummary, Check, Finding, Verdict
+from coordinator.core.summary import BurstSummary, Check, Finding, Verdict, problem
 
 NAMED_COUNT: Final = 3
 
@@ -23,7 +24,7 @@ def hold_clocks(spec: RunSpec, burst: BurstSummary, *, promised: bool) -> Check:
     steady_ratio = (seen.measured_s - unsteady_s) / planned_s
     held_ratio = (seen.measured_s - unsteady_s - unread_s) / planned_s
     if held_ratio >= floor:
-        return Verdict.PASS, []
+        return Verdict.PASS, [_own_word()] if promised else []
     if steady_ratio < floor:
         what = (
             f"{steady_ratio:.1%} of the planned pair-seconds were measured by clocks that stayed "
@@ -35,10 +36,8 @@ def hold_clocks(spec: RunSpec, burst: BurstSummary, *, promised: bool) -> Check:
             f"before and after the burst and held; {unread_s} pair-seconds lack a reading"
         )
     return Verdict.INCONCLUSIVE, [
-        Finding(
+        problem(
             id="clocks-unproven" if steady_ratio < floor else "clocks-unread",
-            kind="verdict",
-            severity="problem",
             weight=89,
             sentence=f"{what}; a verdict needs {floor:.1%}, the rest cannot be placed in time",
             next_step="mend the clocks that the findings below name, then run again"
@@ -47,6 +46,19 @@ def hold_clocks(spec: RunSpec, burst: BurstSummary, *, promised: bool) -> Check:
             "records reach the table, then run again",
         )
     ]
+
+
+def _own_word() -> Finding:
+    return Finding(
+        id="clocks-own-word",
+        kind="context",
+        severity="note",
+        weight=10,
+        sentence="a host's clock is known by its own readings alone, before and after the burst; "
+        f"its pair's other end contradicts one that is off by more than "
+        f"{words.time(STAMPS_APART_S)} ({words.time(LOGIN_APART_S)} where an engine has no start "
+        "gate) and both their bounds",
+    )
 
 
 def hold_starts(spec: RunSpec, burst: BurstSummary) -> Check:
