@@ -39,6 +39,7 @@ MS_REC_PRIVATE: Final = 0x4000 | 0x4_0000
 PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 MODULE: Final = "lab.privileges"  # a world's first process is found by it
 PROBE_TIMEOUT_S: Final = 20.0
+INSIDE: Final = "BROADSIDE_LAB_INSIDE"  # set for what runs in a world of its own
 # What systems are known to forbid it by, with the command that allows it.
 SWITCHES: Final = (
     ("kernel.unprivileged_userns_clone", "0", "1"),  # Debian before 11
@@ -115,7 +116,13 @@ def _try(words: list[str]) -> str | None:
 
 def run_inside(argv: list[str]) -> NoReturn:
     """Become ``argv`` in a new world: same terminal, signals and exit code."""
+    os.environ[INSIDE] = "1"
     _become(_argv(["inside", "--", *argv]))
+
+
+def is_inside() -> bool:
+    """Whether this process is in a world of :func:`run_inside`."""
+    return INSIDE in os.environ
 
 
 def hold(prefix: str) -> None:

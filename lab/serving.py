@@ -3,10 +3,12 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Collection, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,16 +22,23 @@ PATIENCE_S: Final = 5.0  # s for which an agent may have a problem: a port is ta
 
 
 class Serving:
-    """A ``broadside serve`` on a free port that may be killed and started again.
+    """A ``broadside serve`` that may be killed and started again.
 
     A context manager. Of our own environment it gets what is not Broadside's, and ``environment``;
-    Ctrl-C is for its starter. ``token`` is for our own questions. Raises
-    :class:`~lab.errors.LabBroken` when it does not start.
+    Ctrl-C is for its starter. It listens on ``port``, or on a free one where that is 0 or taken;
+    ``token`` is for our own questions. Raises :class:`~lab.errors.LabBroken` when it does not
+    start.
     """
 
     def __init__(
-        self, environment: Mapping[str, str], folder: Path, *, token: str | None = None
+        self,
+        environment: Mapping[str, str],
+        folder: Path,
+        *,
+        port: int = 0,
+        token: str | None = None,
     ) -> None:
+        self._port = port
         self._token = token
         self.environment = {
             **{name: value for name, value in os.environ.items() if "BROADSIDE" not in name},
@@ -52,9 +61,16 @@ class Serving:
                 self.kill()
 
     def start(self) -> None:
+        with socket.socket() as free:
+            try:
+                free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                free.bind(("127.0.0.1", self._port))
+                port = self._port
+            except OSError:
+                port = 0
         with self.log_path.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "coordinator", "serve", "--port", "0"],
+                [sys.executable, "-m", "coordinator", "serve", "--port", str(port)],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -114,12 +130,17 @@ def _accepted(answer: httpx.Response) -> httpx.Response:
     return answer
 
 
-def wait_for_agents(coordinator: Serving, agent_ids: Collection[str]) -> None:
-    """Until all of these can work. Raises :class:`~lab.errors.LabBroken`, which says who cannot."""
+def wait_for_agents(coordinator: Serving, agent_ids: Collection[str], since_at: datetime) -> None:
+    """Until all of these, heard of since then, can work.
+
+    Raises :class:`~lab.errors.LabBroken`, which says who cannot.
+    """
     end_s = time.monotonic() + READY_S
     broken_since_s: float | None = None
     while True:
-        there = {p["agent_id"]: p for p in coordinator.get("/v1/presences") or []}
+        told = coordinator.get("/v1/presences?limit=5000") or []
+        # One that was killed before it could say goodbye is still on record.
+        there = {p["agent_id"]: p for p in told if datetime.fromisoformat(p["beat_at"]) >= since_at}
         missing = [name for name in agent_ids if not is_ready(there.get(name))]
         if not missing:
             return

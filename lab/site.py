@@ -12,10 +12,11 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from lab import clocks, fleet, loopback, network
+from lab import clocks, fleet, loopback, network, privileges
 from lab.errors import LabBroken
 from lab.serving import READY_S, Serving, wait_for_agents
 from lab.topology import Lab, LabSpec
@@ -109,6 +110,7 @@ def staged(
     agents: Mapping[str, str] = {},
     spares_count: int = 0,
     entry: str = fleet.AGENT_ENTRY,
+    port: int = 0,
     token: str | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Site]:
@@ -117,11 +119,12 @@ def staged(
     All settings are environment variables: ``fabric`` for both sides (SQLite in ``folder`` without
     it), ``ledger`` (the lab's own, where it has one) and ``coordinator`` for the coordinator,
     ``agents`` for each agent. The last ``spares_count`` servers get no agent, so that as many
-    clients are spares; ``token`` is a viewer's, where the coordinator wants one.
+    clients are spares; ``port`` is the page's, 0 or one that is taken: any free one; ``token`` is
+    a viewer's, where the coordinator wants one.
     Raises :class:`~lab.errors.LabError`.
     """
     if fabric is None:
-        fabric = sqlite_fabric(folder)
+        fabric = sqlite_fabric(folder / "data")
     if ledger is None:
         ledger = ledger_of(lab)
     spares = {host.name for host in lab.servers[len(lab.servers) - spares_count :]}
@@ -133,7 +136,11 @@ def staged(
     in_azure = fabric["BROADSIDE_FABRIC"] == "azure"
     embedded = ("exchange.embedded.embedded_queue", "exchange.embedded.embedded_table")
     warmed = ("exchange.azure.azure_fabric",) if in_azure else embedded
-    with Serving({**fabric, **ledger, **coordinator}, folder, token=token) as serving:
+    environment = {**fabric, **ledger, **coordinator}
+    with Serving(environment, folder, port=port, token=token) as serving:
+        if not privileges.is_inside():  # whose network nobody outside can reach
+            say(f"the live page: {serving.url}/")
+        since_at = datetime.now(UTC)
         say(f"starting {len(plans)} agents")
         with fleet.start(
             list(plans.values()),
@@ -144,13 +151,13 @@ def staged(
         ) as started:
             if late := clocks.wait_synced(lab, READY_S):
                 raise LabBroken(f"no good clock within {READY_S:g} s: {', '.join(late[:5])}")
-            wait_for_agents(serving, plans)
+            wait_for_agents(serving, plans, since_at)
             yield Site(lab=lab, coordinator=serving, agents=started, plans=plans)
 
 
-def sqlite_fabric(folder: Path) -> dict[str, str]:
-    """The settings of a fabric in files below a folder."""
-    return {"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": str(folder / "data")}
+def sqlite_fabric(data_dir: Path) -> dict[str, str]:
+    """The settings of a fabric in files of a folder."""
+    return {"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": str(data_dir.absolute())}
 
 
 def ledger_of(lab: Lab) -> dict[str, str]:

@@ -13,11 +13,15 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from coordinator.cli.exits import DEBUG, Exit, code_of
+from coordinator.cli.exits import DEBUG, code_of
+from coordinator.cli.screen_text import printable
 from coordinator.cli.token_option import offer_token
 
 COMMANDS: Final = {  # by name: where it stands in this package, and the line that help shows
-    "demo": ("demo.demo", "Build the lab, start the fleet, fire, judge, and take all down again."),
+    "demo": (
+        "demo.demo",
+        "Build the lab, start the fleet, fire, judge, take all down again; the run stays.",
+    ),
     "lab": (
         "lab_commands.app",
         "Azure in miniature on this host: namespaces, a firewall that counts, clocks.",
@@ -189,8 +193,9 @@ def broadside(
     if debug:
         os.environ[DEBUG] = "1"
     if context.invoked_subcommand is None:
-        typer.echo(context.get_help(), err=True)
-        raise typer.Exit(Exit.USAGE)
+        from coordinator.cli.welcome import welcome
+
+        typer.echo("\n".join(map(printable, welcome())))
 
 
 def main() -> None:

@@ -1,8 +1,15 @@
-"""``broadside demo``: a real broadside on this machine, from an empty host to a verdict."""
+"""``broadside demo``: a real broadside on this machine, from an empty host to a verdict.
+
+The lab goes, the run stays: in the data directory that other commands read, unless somebody is at
+work there, whose agents would be sent the demo's jobs.
+"""
 
 import asyncio
 import contextlib
+import fcntl
+import itertools
 import math
+import os
 import shutil
 import signal
 import sys
@@ -10,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,9 +28,12 @@ from coordinator.cli.client import ApiError, connect
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Json, print_json
 from coordinator.cli.verdict import exit_of, show_summary
+from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core import words
 from coordinator.core.summary import RunSummary
 from coordinator.views.requests import LaunchRequest
+from exchange.embedded.sqlite import is_open_elsewhere
+from exchange.fabric_settings import FabricSettings
 
 if TYPE_CHECKING:
     from lab.fleet import Fleet
@@ -100,7 +111,10 @@ def demo(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Build the lab, start the fleet, fire, judge, and take all down again."""
+    """Build the lab, start the fleet, fire, judge, take all down again; the run stays.
+
+    Example: broadside demo --pairs 8 --seconds 6
+    """
     options = DemoOptions(
         pairs_count=pairs,
         streams_count=streams,
@@ -118,14 +132,19 @@ def demo(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     steps = display.Steps()
     try:
-        with free_prefix() as prefix, _standing_lab(options, prefix, steps) as lab:
-            summary = _fire(options, lab, steps, quiet=as_json)
+        with (
+            _data_dir() as data_dir,
+            free_prefix() as prefix,
+            _standing_lab(options, prefix, steps) as lab,
+        ):
+            summary, before = _fire(options, lab, data_dir, steps, quiet=as_json)
     except (LabError, ApiError) as error:
         stop(str(error), Exit.CANNOT_RUN)
     if as_json:
         print_json(report(summary, lab))
     else:
         show_summary(summary)
+    typer.echo("\n" + "\n".join(_what_next(options, summary, before, data_dir)), err=True)
     raise typer.Exit(exit_of(summary))
 
 
@@ -137,6 +156,48 @@ def report(summary: RunSummary, lab: "Lab") -> Mapping[str, Any]:
         "lab_limits": list(lab.limits),
         **summary.model_dump(mode="json"),
     }
+
+
+@contextlib.contextmanager
+def _data_dir() -> Iterator[Path]:
+    """Where the run is kept: the settings' data directory, or one beside it while it is in use."""
+    wanted = FabricSettings().data_dir
+    for number in itertools.count(1):
+        folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "demo.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:  # another demo's
+                continue
+            if any(map(is_open_elsewhere, folder.glob("*.sqlite3"))):
+                continue
+            yield folder
+            return
+
+
+def _what_next(
+    options: DemoOptions, summary: RunSummary, before: str | None, data_dir: Path
+) -> Iterator[str]:
+    """Where the run is, and what can be done with it."""
+    if options.fabric is not FabricChoice.EMBEDDED:
+        yield "the run went with what stood in for Azure; without --fabric it stays"
+        return
+    beside = Path(sys.executable).with_name("broadside")
+    name = "broadside" if shutil.which("broadside") else os.path.relpath(beside)
+    if data_dir != FabricSettings().data_dir:
+        name = f"BROADSIDE_DATA_DIR={data_dir} {name}"
+    yield f"kept in {data_dir}: {summary.run_id}"
+    yield f"  {name} serve          its page, at {_page()}"
+    yield f"  {name} show last      each burst"
+    yield f"  {name} report last    the report, as one file"
+    if before is not None:
+        yield f"  {name} compare {before} last"
+
+
+def _page() -> str:
+    settings = CoordinatorSettings()
+    return f"http://{settings.host}:{settings.port}/"
 
 
 @contextlib.contextmanager
@@ -175,17 +236,19 @@ def _standing_lab(options: DemoOptions, prefix: str, steps: display.Steps) -> It
         steps.say(f"lab {prefix} is left standing; remove it with `broadside lab down`")
 
 
-def _fire(options: DemoOptions, lab: "Lab", steps: display.Steps, *, quiet: bool) -> RunSummary:
-    """Start coordinator and fleet, launch, follow, return the verdict."""
+def _fire(
+    options: DemoOptions, lab: "Lab", data_dir: Path, steps: display.Steps, *, quiet: bool
+) -> tuple[RunSummary, str | None]:
+    """Start coordinator and fleet, launch, follow; the verdict, and the demo's run before."""
     from lab import azure_services
-    from lab.site import staged
+    from lab.site import sqlite_fabric, staged
 
     folder = lab.path / "demo"  # `lab down` removes it with the lab, also after a SIGKILL
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     overrides = options.overrides(in_lab=lab.firewall_namespace is not None)
     request = LaunchRequest(scenario=SCENARIO, overrides=overrides, by="demo")
-    fabric = ledger = None
+    fabric, ledger = sqlite_fabric(data_dir), None
     with contextlib.ExitStack() as stack:
         if options.keep:
             stack.callback(steps.say, f"kept: {folder}")
@@ -197,7 +260,16 @@ def _fire(options: DemoOptions, lab: "Lab", steps: display.Steps, *, quiet: bool
             fabric = stack.enter_context(azure_services.standing(folder / "azure", host)).fabric()
             direction = scenarios.load(SCENARIO).traffic.direction
             ledger = stack.enter_context(azure_services.monitored(lab, direction))
-        site = stack.enter_context(staged(lab, folder, fabric=fabric, ledger=ledger, say=steps.say))
+        site = stack.enter_context(
+            staged(
+                lab,
+                folder,
+                fabric=fabric,
+                ledger=ledger,
+                port=CoordinatorSettings().port,
+                say=steps.say,
+            )
+        )
         return asyncio.run(
             _follow(options, request, site.coordinator.url, site.agents, steps, quiet=quiet)
         )
@@ -211,9 +283,10 @@ async def _follow(
     steps: display.Steps,
     *,
     quiet: bool,
-) -> RunSummary:
-    """Launch, and follow to the verdict."""
+) -> tuple[RunSummary, str | None]:
+    """Launch, and follow to the verdict; also the demo's run before this one."""
     async with connect(url) as client:
+        before = await client.runs(1, by=request.by, scenario=request.scenario)
         status = await client.launch(request)
         steps.say(f"launched {status.run_id}")
         for warning in status.warnings:
@@ -221,9 +294,10 @@ async def _follow(
         first_start_at = status.bursts[0].planned_start_at
         killer = asyncio.create_task(_kill_one(agents, first_start_at, options, steps))
         try:
-            return await watch.follow(client, status.run_id, plain=True, quiet=quiet)
+            summary = await watch.follow(client, status.run_id, plain=True, quiet=quiet)
         finally:
             killer.cancel()
+        return summary, before[0].run_id if before else None
 
 
 async def _kill_one(

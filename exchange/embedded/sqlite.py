@@ -12,10 +12,12 @@ only in the process that opened it: SQLite's locks do not survive a fork.
 """
 
 import asyncio
+import fcntl
 import os
 import random
 import sqlite3
 import stat
+import struct
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,6 +37,19 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 _LAYOUT_VERSION: Final = 1
+_FLOCK: Final = "hhqqi"  # struct flock of 64-bit Linux: type, whence, start, length, pid
+_SHARED_BYTE: Final = 128  # of FILE-shm: each connection holds a lock on it (SQLite's UNIX_SHM_DMS)
+
+
+def is_open_elsewhere(path: Path) -> bool:
+    """Whether another process has this database open; only for one that has not."""
+    try:
+        with path.with_name(f"{path.name}-shm").open("rb+") as shared:
+            asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, _SHARED_BYTE, 1, 0)
+            answer = fcntl.fcntl(shared, fcntl.F_GETLK, asked)
+    except OSError:
+        return False
+    return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
 
 
 class Database:

@@ -1,11 +1,12 @@
 """The whole product in one command: what `make demo` promises, held for real."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 
-from tests.live.site import Site
+from tests.live.site import Site, call
 
 pytestmark = [
     pytest.mark.live,
@@ -37,6 +38,28 @@ def test_thirty_pairs_pass_and_the_two_ledgers_agree(site: Site) -> None:
     assert len(summary["bursts"]) == 2
     clocks = [pair["clock_bound_s"] for burst in summary["bursts"] for pair in burst["pairs"]]
     assert all(bound is not None and bound < 0.05 for bound in clocks)
+
+
+def test_the_run_stays_and_a_second_one_stands_beside_it(site: Site) -> None:
+    options = ["demo", "--pairs", "2", "--bursts", "1", "--seconds", "3"]
+    assert "no run yet" in site.run().stdout
+    first, second = (site.run(*options, timeout_s=120) for _ in range(2))
+    for done in (first, second):
+        assert re.search(r"the live page: http://127\.0\.0\.1:\d+/", done.stderr), done.stderr
+    kept = re.compile(r"kept in (\S+): (\S+)")
+    (where, older), (_, newer) = (kept.findall(done.stderr)[0] for done in (first, second))
+    assert where == site.environment["BROADSIDE_DATA_DIR"]
+    assert f"compare {older} last" in second.stderr
+    told = site.run().stdout.splitlines()
+    assert len(told) == 3 and "2 runs" in told[0] and newer in told[0]
+    assert newer in site.run("show", "last").stdout
+    assert site.run("compare", older, "last", "--json").stdout
+    report = site.run("report", "last")
+    assert (report.returncode, (site.folder / f"{newer}.html").exists()) == (0, True), report.stderr
+    _, url = site.start_coordinator()
+    assert call(url, "GET", "/v1/runs/" + newer)["state"] == "finished"
+    # Somebody works in that directory now: the next demo keeps out of it.
+    assert f"kept in {where}-2: " in site.run(*options, timeout_s=120).stderr
 
 
 def test_the_real_azure_sdks_carry_the_same_demo(site: Site) -> None:

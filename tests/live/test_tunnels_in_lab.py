@@ -107,7 +107,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
         standing = Range(
             lab=lab,
             url=staged_site.coordinator.url,
-            environment={**sqlite_fabric(folder), **AGENT},
+            environment={**sqlite_fabric(folder / "data"), **AGENT},
             agents=staged_site.agents,
         )
         standing.wait_until_ready()
