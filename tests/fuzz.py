@@ -39,7 +39,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from coordinator.api import Guard, create_app
+from coordinator.api.app import create_app
+from coordinator.api.door import Guard
 from coordinator.api.examples import REQUESTS
 from coordinator.auth.principal import Access
 from coordinator.auth.signin import SignIn

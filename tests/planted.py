@@ -7,7 +7,8 @@ from typing import Final
 import numpy as np
 
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
+from coordinator.core.measure.measure_burst import measure_burst
+from coordinator.core.measure.series import MeasuredBurst
 from coordinator.core.summary import RunSummary, Verdict
 from tests.synthetic import Fleet, Plant, fleet
 

@@ -4,9 +4,10 @@ from datetime import datetime, timedelta
 from functools import cache
 
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
+from coordinator.core.measure.measure_burst import measure_burst
+from coordinator.core.measure.series import MeasuredBurst
 from coordinator.core.summary import RunSummary, canonical
-from coordinator.device.ledgers import dump_ledger
+from coordinator.device.ledgers.kept import dump_ledger
 from coordinator.runs.listing import outcome_of
 from exchange.fabric import Fabric
 from exchange.messages import Control

@@ -13,7 +13,9 @@ from coordinator.api.problems import PROBLEMS
 from coordinator.refusals import RunNotOver
 from coordinator.runs.stored import read_series, whole_summary
 from coordinator.views.exports import Format, make_tables, write
-from coordinator.views.report import build, gather, html
+from coordinator.views.report.build import build
+from coordinator.views.report.render import html
+from coordinator.views.report.stored_source import gather
 from exchange.messages import RunId
 
 router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["reports"], route_class=ConditionalRoute)

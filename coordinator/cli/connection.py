@@ -14,7 +14,7 @@ from coordinator.cli.client import ApiError, Client, connect
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.suggest import with_suggestion
 from coordinator.cli.token_option import given_token
-from coordinator.device.ledgers import LedgerError
+from coordinator.device.ledgers.source import LedgerError
 from coordinator.prices import BadPrices
 from coordinator.studies.switch import SwitchError
 from exchange.ports import ExchangeError

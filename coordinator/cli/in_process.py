@@ -15,7 +15,7 @@ from coordinator.api.app import create_app
 from coordinator.api.door import Guard
 from coordinator.auth.principal import Access, Principal
 from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.device.ledgers import open_ledger
+from coordinator.device.ledgers.open import open_ledger
 from coordinator.prices import load as load_prices
 from coordinator.runs.coordinator import Coordinator
 from coordinator.studies.switch import read_switches

@@ -48,10 +48,12 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
 
     import uvicorn
 
-    from coordinator.api import Guard, create_app, is_loopback
+    from coordinator.api.app import create_app
+    from coordinator.api.door import Guard, is_loopback
     from coordinator.auth.principal import SignInMisconfigured
     from coordinator.auth.signin import open_sign_in
-    from coordinator.device.ledgers import LedgerError, open_ledger
+    from coordinator.device.ledgers.open import open_ledger
+    from coordinator.device.ledgers.source import LedgerError
     from coordinator.prices import BadPrices
     from coordinator.prices import load as load_prices
     from coordinator.runs.coordinator import Coordinator

@@ -7,32 +7,19 @@ recomputed summary is the same text.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 from coordinator import scenarios
-from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
 from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.measure.measure_burst import MeasuredBurst
+from coordinator.core.measure.series import MeasuredBurst
 from coordinator.core.plan.spec import ARM_GAP_MIN_S, Burst, Plan, RunSpec
-from coordinator.core.summary import Finding, RunSummary, Verdict, order
+from coordinator.core.summary import Finding
 from coordinator.imports.import_requests import Note
 from exchange.messages import Endpoint, Outcome, peer_address
 
 PORT_ASSUMED: Final = 5201  # iperf3's own; recordings and tables do not keep it
 _SETTABLE: Final = ("objective.", "device.", "traffic.", "scale", "description")
-_NEXT_STEPS: Final[Mapping[str, str | None]] = {  # where a run of our own has another one
-    "fleet-alone": "import with the firewall's metric (--firewall-metric), where there is one",
-    "receiver-unseen": "import the servers' recordings of the same tests too",
-    "below-floor": "read it as what it is; import what is missing, where it exists",
-    "lost-pairs": "import their results too, where they exist",
-    "no-window": None,
-    "null-pairs": None,
-    "missed-pairs": None,
-    "abandoned-pairs": None,
-    "late-pairs": None,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,30 +92,6 @@ def note_findings(notes: Sequence[Note]) -> tuple[Finding, ...]:
         )
         for number, note in enumerate(notes)
     )
-
-
-def summarise(plan: Plan, measured: Measured, now: datetime) -> RunSummary:
-    """The run's summary, by the same rules as any other's."""
-    summary = summarise_run(plan, measured.bursts, measured.ledger, now)
-    findings = [
-        finding.model_copy(update={"next_step": _NEXT_STEPS.get(finding.id, finding.next_step)})
-        for finding in (*summary.findings, *measured.findings)
-    ]
-    verdict = summary.verdict
-    if measured.open_reason is not None:
-        if verdict in (Verdict.PASS, Verdict.MEASURED):
-            verdict = Verdict.INCONCLUSIVE
-        findings.append(
-            Finding(
-                id="import-open",
-                kind="verdict",
-                severity="problem",
-                weight=91,
-                sentence=measured.open_reason,
-                next_step="import what is missing, or a slice without the gap (--from, --before)",
-            )
-        )
-    return summary.model_copy(update={"verdict": verdict, "findings": order(findings)})
 
 
 def stand(plan: Plan, states: Sequence[ImportedState]) -> RunStatus:

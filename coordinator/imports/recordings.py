@@ -14,7 +14,8 @@ from typing import Final
 
 from coordinator.core.live.status import due_at
 from coordinator.core.measure.evidence import BurstEvidence, PairEvidence, TrackColumns
-from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
+from coordinator.core.measure.measure_burst import measure_burst
+from coordinator.core.measure.series import MeasuredBurst
 from coordinator.core.plan.spec import Burst, Pair, Plan
 from coordinator.core.summary import Finding, Joined
 from coordinator.imports import BadFile

@@ -4,14 +4,15 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import assert_never
+from typing import Final, assert_never
 
 from pydantic import TypeAdapter
 
+from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.live.status import RunStatus
 from coordinator.core.plan.spec import Plan
-from coordinator.core.summary import RunSummary, canonical
-from coordinator.device.ledgers import dump_ledger
+from coordinator.core.summary import Finding, RunSummary, Verdict, canonical, order
+from coordinator.device.ledgers.kept import dump_ledger
 from coordinator.imports.import_answers import (
     ImportedBurst,
     ImportedRecordings,
@@ -19,7 +20,7 @@ from coordinator.imports.import_answers import (
     describe,
 )
 from coordinator.imports.import_requests import Imported, OriginalTable, Recordings
-from coordinator.imports.import_runs import ImportedState, Measured, stand, summarise
+from coordinator.imports.import_runs import ImportedState, Measured, stand
 from coordinator.imports.original_runs import (
     describe_table,
     measure_table,
@@ -156,3 +157,40 @@ async def recompute_import(plan: Plan, imported: Imported, computed_at: datetime
 async def import_status(plan: Plan, imported: Imported) -> RunStatus:
     """Where an imported run stands."""
     return await asyncio.to_thread(lambda: stand(plan, stand_import(imported)))
+
+
+_NEXT_STEPS: Final[Mapping[str, str | None]] = {  # where a run of our own has another one
+    "fleet-alone": "import with the firewall's metric (--firewall-metric), where there is one",
+    "receiver-unseen": "import the servers' recordings of the same tests too",
+    "below-floor": "read it as what it is; import what is missing, where it exists",
+    "lost-pairs": "import their results too, where they exist",
+    "no-window": None,
+    "null-pairs": None,
+    "missed-pairs": None,
+    "abandoned-pairs": None,
+    "late-pairs": None,
+}
+
+
+def summarise(plan: Plan, measured: Measured, now: datetime) -> RunSummary:
+    """The run's summary, by the same rules as any other's."""
+    summary = summarise_run(plan, measured.bursts, measured.ledger, now)
+    findings = [
+        finding.model_copy(update={"next_step": _NEXT_STEPS.get(finding.id, finding.next_step)})
+        for finding in (*summary.findings, *measured.findings)
+    ]
+    verdict = summary.verdict
+    if measured.open_reason is not None:
+        if verdict in (Verdict.PASS, Verdict.MEASURED):
+            verdict = Verdict.INCONCLUSIVE
+        findings.append(
+            Finding(
+                id="import-open",
+                kind="verdict",
+                severity="problem",
+                weight=91,
+                sentence=measured.open_reason,
+                next_step="import what is missing, or a slice without the gap (--from, --before)",
+            )
+        )
+    return summary.model_copy(update={"verdict": verdict, "findings": order(findings)})

@@ -15,11 +15,12 @@ from typing import Final
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.live.status import COLLECT_S, BurstPhase, BurstRows, RunStatus, due_at
 from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
-from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
+from coordinator.core.measure.measure_burst import measure_burst
+from coordinator.core.measure.series import MeasuredBurst
 from coordinator.core.plan.meter import ran, with_budget
 from coordinator.core.plan.spec import Burst, Plan
 from coordinator.core.summary import RunSummary, canonical
-from coordinator.device.ledgers import dump_ledger
+from coordinator.device.ledgers.kept import dump_ledger
 from coordinator.device.ledgers.settle import Settling, Span
 from coordinator.runs.evidence_rows import read_evidence
 from coordinator.runs.neighbours import Neighbours, find_neighbours, read_neighbours

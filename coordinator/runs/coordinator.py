@@ -27,8 +27,8 @@ from coordinator.core.plan.planner import plan as make_plan
 from coordinator.core.plan.price import Prices
 from coordinator.core.plan.spec import LedgerPromise, Plan, RunSpec
 from coordinator.core.summary import Course, RunSummary, parse_run
-from coordinator.device.ledgers import LedgerSource
 from coordinator.device.ledgers.settle import Settling
+from coordinator.device.ledgers.source import LedgerSource
 from coordinator.imports.import_requests import Imported
 from coordinator.imports.stored_imports import (
     import_status,
@@ -338,7 +338,7 @@ class Coordinator:
         """The firewall's figures as they are now, and the seconds in which they may change.
 
         Those of a run that is over are the ones it was judged by. Raises
-        :class:`~coordinator.device.ledgers.LedgerError`.
+        :class:`~coordinator.device.ledgers.source.LedgerError`.
         """
         kept = await read_ledger(self._records, plan.run_id)
         if kept is not None or self._settling is None:

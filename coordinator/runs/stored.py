@@ -15,10 +15,9 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.measure.measure_burst import MeasuredBurst
-from coordinator.core.measure.series import BurstSeries
+from coordinator.core.measure.series import BurstSeries, MeasuredBurst
 from coordinator.core.summary import RunSummary, parse_burst, parse_run
-from coordinator.device.ledgers import load_ledger
+from coordinator.device.ledgers.kept import load_ledger
 from exchange.messages import Presence
 from exchange.records import Document, Records
 

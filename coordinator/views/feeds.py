@@ -35,7 +35,7 @@ from coordinator.core.live.status import BurstPhase, RunStatus
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.plan.spec import Burst, Plan
 from coordinator.core.summary import Finding, RunSummary
-from coordinator.device.ledgers import LedgerError
+from coordinator.device.ledgers.source import LedgerError
 from coordinator.refusals import TooManyViewers, UnknownBurst, UnknownRun
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.evidence_rows import read_evidence

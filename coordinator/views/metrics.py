@@ -23,7 +23,7 @@ from coordinator.core.live.progress import Progress
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
 from coordinator.core.plan.meter import PriceMeter
 from coordinator.core.summary import RunSummary, Verdict
-from coordinator.device.ledgers import LedgerError
+from coordinator.device.ledgers.source import LedgerError
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.spending import Budgets
 from coordinator.views.figure_rows import layer_of

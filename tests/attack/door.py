@@ -14,7 +14,8 @@ from typing import Any, Final
 import httpx
 from fastapi import FastAPI
 
-from coordinator.api import Guard, create_app
+from coordinator.api.app import create_app
+from coordinator.api.door import Guard
 from coordinator.auth.entra import Entra, entra_trust
 from coordinator.auth.principal import Access
 from coordinator.auth.rights import RIGHTS

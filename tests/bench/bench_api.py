@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from coordinator.api import create_app
+from coordinator.api.app import create_app
 from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control

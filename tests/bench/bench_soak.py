@@ -19,7 +19,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from coordinator.api import create_app
+from coordinator.api.app import create_app
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.plan.planner import plan as make_plan

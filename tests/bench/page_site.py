@@ -28,7 +28,8 @@ from coordinator.core.live.look import (
 )
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState
 from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
+from coordinator.core.measure.measure_burst import measure_burst
+from coordinator.core.measure.series import MeasuredBurst
 from coordinator.core.summary import RunSummary
 from tests.synthetic import Fleet, Plant, fleet
 

@@ -25,7 +25,8 @@ from coordinator.core.measure.evidence import (
     strays_during,
     track_columns,
 )
-from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
+from coordinator.core.measure.measure_burst import measure_burst
+from coordinator.core.measure.series import MeasuredBurst
 from coordinator.core.plan.spec import Burst, LedgerPromise, Objective, Pair, Plan, RunSpec
 from coordinator.core.summary import BurstSummary, RunSummary
 from exchange.messages import Claim, JobReport, ServerTest, Track

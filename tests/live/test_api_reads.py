@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from coordinator.api import create_app
+from coordinator.api.app import create_app
 from coordinator.api.examples import ANSWERS, REQUESTS
 from coordinator.core.measure.series import BurstSeries
 from coordinator.runs.coordinator import Coordinator

@@ -12,7 +12,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from coordinator.api import Guard, create_app
+from coordinator.api.app import create_app
+from coordinator.api.door import Guard
 from coordinator.auth.entra import Entra, EntraTrust, entra_trust
 from coordinator.auth.principal import Access, SignInMisconfigured
 from coordinator.auth.rights import RIGHTS

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from tests.bench.bench_structure import imports, modules, parts
+from tests.bench.bench_structure import imports, longest, modules, parts
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("agent", "coordinator", "exchange", "lab")
@@ -136,6 +136,8 @@ def test_no_modules_import_each_other() -> None:
     assert [part for part in parts(graph) if len(part) > 1] == []
     both = {"a": {"b"}, "b": {"c"}, "c": {"b"}}
     assert parts(both) == [["b", "c"], ["a"]]
+    assert longest(both) == ["a", "b", "c"]
+    assert len(longest(graph)) < 20, longest(graph)  # 33 before types lay at the bottom
 
 
 def loaded_by(script: str) -> set[str]:

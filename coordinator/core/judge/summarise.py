@@ -18,11 +18,11 @@ from coordinator.core.judge.target import WHOLE_RATIO, between_bursts, hold_burs
 from coordinator.core.measure.completeness import combine
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.headers import Headers
-from coordinator.core.measure.measure_burst import MeasuredBurst
 from coordinator.core.measure.outages import (
     coordinator_findings,
     outage_findings,
 )
+from coordinator.core.measure.series import MeasuredBurst
 from coordinator.core.measure.steady import mean_of_bursts
 from coordinator.core.plan.spec import Plan, RunSpec
 from coordinator.core.summary import (

@@ -7,7 +7,7 @@ one burst's rows in memory.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
@@ -35,21 +35,13 @@ from coordinator.core.measure.measures import measure_pairs
 from coordinator.core.measure.outages import (
     outages,
 )
-from coordinator.core.measure.series import BurstSeries
+from coordinator.core.measure.series import MeasuredBurst
 from coordinator.core.measure.unsteady_clocks import clock_troubles
 from coordinator.core.plan.endurance import silent_controls_count
 from coordinator.core.plan.spec import RunSpec
 from coordinator.core.summary import BurstSummary, State, figure
 from exchange.engines import scaled
 from exchange.messages import Side
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredBurst:
-    """What the agents' records alone say of a burst; no ledger, limiter or verdict yet."""
-
-    summary: BurstSummary
-    series: BurstSeries
 
 
 def measure_burst(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.core.measure.evidence import Floats
+from coordinator.core.summary import BurstSummary
 from exchange.messages import Flow
 
 _MAGIC: Final = b"BSB1"  # raised with every change of the layout
@@ -180,3 +181,11 @@ def _levels(pairs_bits_per_second: NDArray[np.float32]) -> tuple[NDArray[np.uint
     levels = np.full(pairs_bits_per_second.shape, UNKNOWN_LEVEL, "<u2")
     levels[known] = np.rint(pairs_bits_per_second[known] * scale)
     return levels, top
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredBurst:
+    """What the agents' records alone say of a burst; no ledger, limiter or verdict yet."""
+
+    summary: BurstSummary
+    series: BurstSeries

@@ -1,7 +1,7 @@
 """A synthetic run in an embedded table, as a coordinator leaves it."""
 
 from coordinator.core.summary import canonical
-from coordinator.device.ledgers import dump_ledger
+from coordinator.device.ledgers.kept import dump_ledger
 from exchange.fabric import Fabric
 from exchange.messages import Control
 from exchange.records import Document, RunHeader

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coordinator import scenarios
-from coordinator.api import create_app
+from coordinator.api.app import create_app
 from coordinator.cli import app
 from coordinator.core.live.status import due_at
 from coordinator.core.plan.planner import plan as make_plan

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from coordinator.api import create_app
+from coordinator.api.app import create_app
 from coordinator.cli import app
 from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import FabricSettings, open_fabric

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.api import create_app
+from coordinator.api.app import create_app
 from coordinator.cli.client import ApiError, Client
 from coordinator.cli.event_stream import events_of
 from coordinator.cli.in_process import InProcessTransport

@@ -7,9 +7,9 @@ import pytest
 from coordinator.core.plan.spec import Plan
 from coordinator.core.summary import RunSummary, Verdict, canonical
 from coordinator.imports.import_requests import MetricPoint, OriginalTable
-from coordinator.imports.import_runs import stand, summarise
+from coordinator.imports.import_runs import stand
 from coordinator.imports.original_runs import describe_table
-from coordinator.imports.stored_imports import measure_import, plan_import, stand_import
+from coordinator.imports.stored_imports import measure_import, plan_import, stand_import, summarise
 from coordinator.scenarios import BadScenario
 from exchange.messages import Outcome
 from tests.unit.coordinator.imports.tables import fleet, parse, row

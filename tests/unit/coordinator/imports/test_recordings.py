@@ -11,9 +11,8 @@ from coordinator.core.summary import RunSummary, Verdict, canonical
 from coordinator.imports import BadFile
 from coordinator.imports.import_answers import FileResult, describe
 from coordinator.imports.import_requests import Recording, Recordings, RecordingState
-from coordinator.imports.import_runs import summarise
 from coordinator.imports.iperf3_files import read_recordings
-from coordinator.imports.stored_imports import measure_import, plan_import
+from coordinator.imports.stored_imports import measure_import, plan_import, summarise
 from exchange.messages import Direction, Protocol, Side
 
 DATA = Path(__file__).parents[3] / "data" / "iperf3"

@@ -11,10 +11,9 @@ from coordinator.core.judge.comparison import Group, compare, observe
 from coordinator.core.summary import RunSummary, State
 from coordinator.imports.import_answers import ImportedTable
 from coordinator.imports.import_requests import OriginalTable
-from coordinator.imports.import_runs import summarise
 from coordinator.imports.metric_csv import read_metric, throughput_ledger
 from coordinator.imports.original_runs import describe_table
-from coordinator.imports.stored_imports import measure_import, plan_import
+from coordinator.imports.stored_imports import measure_import, plan_import, summarise
 from coordinator.imports.table_bursts import OriginalRow, join_rows, problems
 from tests.unit.coordinator.imports.tables import NOW, parse
 

@@ -12,7 +12,7 @@ from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.plan.spec import Plan, RunSpec
-from coordinator.device.ledgers import dump_ledger, load_ledger
+from coordinator.device.ledgers.kept import dump_ledger, load_ledger
 from coordinator.device.ledgers.settle import Span
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.neighbours import OLDER_LOOKED_AT, Neighbours, find_neighbours

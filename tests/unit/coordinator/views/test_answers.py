@@ -3,8 +3,7 @@
 from datetime import UTC, datetime
 
 from coordinator.core.summary import RunSummary, canonical
-from coordinator.imports.import_runs import summarise
-from coordinator.imports.stored_imports import measure_import, plan_import
+from coordinator.imports.stored_imports import measure_import, plan_import, summarise
 from coordinator.views.answers import DIFFERENCES_MAX_COUNT, hold_against
 from tests.unit.coordinator.imports.tables import fleet, parse
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.imports.import_runs import summarise
-from coordinator.imports.stored_imports import measure_import, plan_import
+from coordinator.imports.stored_imports import measure_import, plan_import, summarise
 from coordinator.refusals import EmptyGroup
 from coordinator.views.groups import Run, compare_runs
 from coordinator.views.requests import CompareRequest, Selection

@@ -20,8 +20,8 @@ from coordinator.core.measure.evidence import (
     TrackColumns,
     track_columns,
 )
-from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
-from coordinator.core.measure.series import BurstSeries
+from coordinator.core.measure.measure_burst import measure_burst
+from coordinator.core.measure.series import BurstSeries, MeasuredBurst
 from coordinator.core.plan.spec import Objective, RunSpec
 from coordinator.core.summary import (
     BurstSummary,

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from coordinator.core.measure.evidence import PairEvidence, TrackColumns
-from coordinator.core.measure.measure_burst import MeasuredBurst, measure_burst
+from coordinator.core.measure.measure_burst import measure_burst
+from coordinator.core.measure.series import MeasuredBurst
 from tests.synthetic import Plant, fleet
 
 MADE = fleet(

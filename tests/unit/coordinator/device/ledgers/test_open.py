@@ -8,10 +8,11 @@ import pytest
 
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.device.ledgers import dump_ledger, load_ledger, open_ledger
 from coordinator.device.ledgers.azure_monitor import AzureMonitorLedger, parse_grain
 from coordinator.device.ledgers.csv_file import CsvLedger
+from coordinator.device.ledgers.kept import dump_ledger, load_ledger
 from coordinator.device.ledgers.lab_ledger import LabLedger
+from coordinator.device.ledgers.open import open_ledger
 from coordinator.device.ledgers.prometheus import PrometheusLedger
 from coordinator.device.ledgers.source import LedgerError
 from tests.unit.coordinator.device.ledgers.test_settle import NAN, ledger

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from coordinator.api import create_app
+from coordinator.api.app import create_app
 from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from tests.unit.coordinator.stored_run import store_run

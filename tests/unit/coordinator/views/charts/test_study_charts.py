@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator.api import create_app
+from coordinator.api.app import create_app
 from coordinator.runs.coordinator import Coordinator
 from coordinator.studies.study import AB, Axis, Mode, Study, Sweep
 from coordinator.views.charts import NoChart, Theme, UnknownChart

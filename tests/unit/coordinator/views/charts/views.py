@@ -8,7 +8,7 @@ import numpy as np
 
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.measure.evidence import BurstEvidence, ProbeColumn
-from coordinator.core.measure.measure_burst import MeasuredBurst
+from coordinator.core.measure.series import MeasuredBurst
 from coordinator.core.summary import RunSummary
 from coordinator.views.charts import BurstView, RunView
 from tests.planted import measure

@@ -12,14 +12,16 @@ import httpx
 import pytest
 
 from coordinator import scenarios
-from coordinator.api import create_app
+from coordinator.api.app import create_app
 from coordinator.core.summary import RunSummary
 from coordinator.imports.stored_imports import keep_table
 from coordinator.refusals import RunNotOver, UnknownRun
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.stored import read_fleet
-from coordinator.views.report import Report, Source, build, gather, html
-from coordinator.views.report.stored_source import detailed
+from coordinator.views.report.build import build
+from coordinator.views.report.document import Report
+from coordinator.views.report.render import html
+from coordinator.views.report.stored_source import Source, detailed, gather
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import EngineReport, Pacing
 from exchange.records import Document

@@ -12,7 +12,10 @@ from coordinator.core.figures import RECEIVED
 from coordinator.core.summary import Verdict
 from coordinator.core.words import instant, rate, time
 from coordinator.imports.stored_imports import keep_table
-from coordinator.views.report import Report, Source, build, gather, html
+from coordinator.views.report.build import build
+from coordinator.views.report.document import Report
+from coordinator.views.report.render import html
+from coordinator.views.report.stored_source import Source, gather
 from exchange.engines import engines, traffic_of
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Direction, Protocol, Traffic
