@@ -1,7 +1,9 @@
 """Holds request bodies against Microsoft's published API types.
 
 Azure/bicep-types-az has one ``<namespace>/<version>/types.json`` a provider and API version,
-generated from Azure's REST specifications. They are read where the user keeps them.
+generated from Azure's REST specifications. They are read where the user keeps them. One body that
+the provider sends has no such type, for it is no resource of its own: :data:`SPECIFIED` says what
+the specification itself does.
 """
 
 import json
@@ -17,6 +19,41 @@ READ_ONLY: Final = 2
 _ENVELOPE: Final = frozenset({"id", "type", "apiVersion"})  # said by the URL
 
 Types = Sequence[Mapping[str, Any]]
+
+
+def _member(index: int, flags: int = 0) -> Mapping[str, Any]:
+    return {"type": {"$ref": f"#/{index}"}, "flags": flags}
+
+
+# specification/applicationinsights/resource-manager/Microsoft.Insights/stable/2015-05-01/
+# componentFeaturesAndPricing_API.json of Azure/azure-rest-api-specs at 4bf082ef.
+SPECIFIED: Final[Mapping[str, Types]] = {
+    "microsoft.insights/components/currentbillingfeatures@2015-05-01": (
+        {
+            "$type": "ObjectType",
+            "properties": {
+                "DataVolumeCap": _member(1),
+                "CurrentBillingFeatures": _member(2),
+                "name": _member(3),
+            },
+        },
+        {
+            "$type": "ObjectType",
+            "properties": {
+                "Cap": _member(4),
+                "ResetTime": _member(4, READ_ONLY),
+                "WarningThreshold": _member(4),
+                "StopSendNotificationWhenHitThreshold": _member(5),
+                "StopSendNotificationWhenHitCap": _member(5),
+                "MaxHistoryCap": _member(4, READ_ONLY),
+            },
+        },
+        {"$type": "ArrayType", "itemType": {"$ref": "#/3"}},
+        {"$type": "StringType"},
+        {"$type": "IntegerType"},
+        {"$type": "BooleanType"},
+    )
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +100,8 @@ class Published:
     def _resource(self, kind: str, version: str) -> tuple[Types, Mapping[str, Any]] | None:
         namespace = kind.split("/")[0].lower()
         wanted = f"{kind}@{version}".lower()
+        if types := SPECIFIED.get(wanted):
+            return types, types[0]
         for path in self.files.get((namespace, version.lower()), ()):
             if path not in self._read:
                 self._read[path] = json.loads(path.read_text("utf-8"))

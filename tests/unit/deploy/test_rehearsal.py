@@ -98,6 +98,23 @@ def test_a_body_is_held_against_published_types(
     assert subscription.sent[-1].is_published
 
 
+def test_a_body_without_a_type_is_held_against_the_specification(
+    subscription: Subscription,
+) -> None:
+    kind = "Microsoft.Insights/components/currentbillingfeatures"
+
+    def faults(cap: Any) -> tuple[str, ...]:
+        body = {"CurrentBillingFeatures": ["Basic"], "DataVolumeCap": cap}
+        checked = subscription.published.check(kind, "2015-05-01", "x", body)
+        assert checked.is_published
+        return checked.faults
+
+    assert faults({"Cap": 100.5, "StopSendNotificationWhenHitCap": True}) == ()
+    assert faults({"Cap": "100"}) == (f"{kind}.DataVolumeCap.Cap: a number is wanted, not '100'",)
+    assert "read-only" in faults({"MaxHistoryCap": 500})[0]
+    assert "no such property" in faults({"Quota": 1})[0]
+
+
 def test_what_is_required_and_what_is_read_only(subscription: Subscription) -> None:
     types = subscription.published
     kind = "Microsoft.Network/virtualNetworks"
