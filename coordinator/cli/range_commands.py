@@ -23,6 +23,7 @@ from coordinator.cli.terraform import (
     ask,
     ask_az,
     ask_az_together,
+    ask_rest,
     attempt,
     import_blocks,
     needs,
@@ -355,7 +356,7 @@ def _set_firewall(told: Mapping[str, Any], *, allocated: bool) -> None:
     if addresses is None:
         return
     url = f"{told['firewall_id']}?api-version={FIREWALL_API}"
-    body = ask_az("rest", "--method", "get", "--url", url)
+    body = ask_rest("--method", "get", "--url", url)
     if bool(body["properties"].get("ipConfigurations")) == allocated:
         return
     body["properties"] |= addresses if allocated else dict.fromkeys(addresses)
@@ -364,8 +365,7 @@ def _set_firewall(told: Mapping[str, Any], *, allocated: bool) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump({name: value for name, value in body.items() if name != "etag"}, file)
         file.flush()
-        put = ["az", "rest", "--method", "put", "--url", url, "--body", f"@{file.name}"]
-        run([*put, "--output", "none"], dry_run=False)
+        ask_rest("--method", "put", "--url", url, "--body", f"@{file.name}")
     end_s = time.monotonic() + FIREWALL_PATIENCE_S
     while (state := _provisioning(url)) not in ("Succeeded", "Failed"):
         if time.monotonic() > end_s:
@@ -376,7 +376,7 @@ def _set_firewall(told: Mapping[str, Any], *, allocated: bool) -> None:
 
 
 def _provisioning(url: str) -> str:
-    body = ask_az("rest", "--method", "get", "--url", url)
+    body = ask_rest("--method", "get", "--url", url)
     return str(body["properties"]["provisioningState"])
 
 

@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from coordinator.cli.exits import Exit, stop
 # Under the range's folder, beside what Terraform itself keeps there and git ignores.
 _NULLS: Final = Path(".terraform") / "null.tfvars.json"
 _LAST: Final = Path(".terraform") / "broadside-up.json"
+REST_TRIES: Final = 6
+REST_PAUSE_S: Final = 5.0  # az does not show which pause was asked for; a few seconds is usual
 RESUME: Final = "resume_imports.tf"  # no override file: those take no import blocks
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -31,6 +34,7 @@ _THERE: Final = re.compile(r"resource with the ID \"([^\"]+)\" already exists", 
 _JOINED: Final = re.compile(
     r"association between \"([^\"]+)\" and \"([^\"]+)\" already exists", re.I
 )
+_THROTTLED: Final = re.compile(r"too ?many ?requests", re.IGNORECASE)
 _WITH: Final = re.compile(r"\bwith ((?:module\.|azurerm_)\S+?),\s")
 
 
@@ -185,6 +189,28 @@ def ask_az_together(*questions: Sequence[str]) -> list[Any]:
     """What az answered to each; az takes seconds to start, so they are asked side by side."""
     with ThreadPoolExecutor() as pool:
         return list(pool.map(lambda words: ask_az(*words), questions))
+
+
+def ask_rest(*words: str) -> Any:
+    """What ``az rest`` answered; ends with 4 when it fails.
+
+    Unlike az's other commands it gives up where Azure says 429; here it is tried again.
+    """
+    argv = ["az", "rest", *words, "--output", "json"]
+    typer.echo(f"+ {shlex.join(argv)}", err=True)
+    tries_left = REST_TRIES
+    while True:
+        try:
+            done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            missing("az")
+        sys.stderr.write(done.stderr)
+        if done.returncode == 0:
+            return json.loads(done.stdout or "null")
+        tries_left -= 1
+        if not tries_left or not _THROTTLED.search(done.stderr):
+            stop(f"az ended with {done.returncode}; what it changed stands", Exit.CANNOT_RUN)
+        time.sleep(REST_PAUSE_S)
 
 
 def missing(tool: str) -> NoReturn:

@@ -584,6 +584,7 @@ def _links(name: str) -> dict[str, str]:
     return {
         "Azure-AsyncOperation": f"{stem}/states/{name}?api-version=2024-05-01",
         "Location": f"{stem}/results/{name}?api-version=2024-05-01",
+        "Retry-After": "1",  # without it az looks every 30 s
     }
 
 

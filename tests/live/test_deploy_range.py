@@ -44,9 +44,10 @@ PLACE = f"--resource-group night --subscription {OUTPUTS['subscription_id']}"
 
 # Stands in for terraform and az: writes down how it was called, answers what a file says.
 STUB = """#!/bin/sh
-printf '%s' "$(basename "$0")" >> "$STUB/calls"
-printf ' %s' "$@" >> "$STUB/calls"
-echo >> "$STUB/calls"
+printf '%s\\n' "$(basename "$0") $*" >> "$STUB/calls" # one write: some are run side by side
+[ ! -f "$STUB/throttled" ] || case "$*" in
+rest*) rm "$STUB/throttled"; echo 'Too Many Requests({"error": {}})' >&2; exit 1 ;;
+esac
 case "$(basename "$0") $*" in
 *" output "*) cat "$STUB/outputs" ;;
 *" console"*) cat "$STUB/needs" ;;
@@ -383,6 +384,21 @@ def test_park_gives_the_firewall_back_and_unpark_brings_it_with_all_it_had(stubs
     assert sum(put in line for line in stubs.calls()) == 2
     assert stubs.run("up", "--yes").returncode == 0  # a parked range, brought back by `up` alone
     assert sum(put in line for line in stubs.calls()) == 2
+
+
+def test_a_throttled_request_is_made_again(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """az repeats by itself, but not where it is asked for a plain request."""
+    monkeypatch.setattr("coordinator.cli.terraform.REST_PAUSE_S", 0.0)
+    outputs = OUTPUTS | {"firewall_addresses": {"ipConfigurations": [{"name": "data"}]}}
+    stubs.answer(outputs={name: {"value": value} for name, value in outputs.items()})
+    given = {"ipConfigurations": [{"name": "data"}], "provisioningState": "Succeeded"}
+    stubs.answer(firewall={"properties": given}, throttled=True)
+    done = stubs.run("park", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "Too Many Requests" in done.stderr
+    assert (
+        json.loads((stubs.folder / "firewall").read_text())["properties"]["ipConfigurations"] == []
+    )
 
 
 def test_park_says_when_azure_did_not_take_it(stubs: Stubs) -> None:
