@@ -40,6 +40,7 @@ from azure.servicebus.exceptions import (
     MessagingEntityNotFoundError,
     ServiceBusAuthenticationError,
     ServiceBusAuthorizationError,
+    ServiceBusConnectionError,
 )
 
 from exchange.azure.wire import Identity, causes_of
@@ -468,7 +469,12 @@ class ServiceBusQueue:
             "transport_type": TransportType.Amqp,
         }
         if address.connection_string:
-            return ServiceBusClient.from_connection_string(address.connection_string, **options)
+            try:
+                return ServiceBusClient.from_connection_string(address.connection_string, **options)
+            except ValueError as error:
+                raise ExchangeMisconfigured(
+                    "BROADSIDE_SERVICEBUS_CONNECTION_STRING is not one: copy it whole from the portal"
+                ) from error
         if address.endpoint:
             options["custom_endpoint_address"] = address.endpoint
         if address.ca_file:
@@ -515,6 +521,8 @@ class _Link(Generic[_Handler]):
                 async with asyncio.timeout(self._call_s):
                     if self._handler is None:
                         self._handler = self._watched(self._make())
+                    elif _is_broken(self._handler):
+                        await self._handler._close_handler()  # type: ignore[no-untyped-call]
                     await self._handler.__aenter__()  # nothing to do where it is open
                     done = await work(self._handler)
                     self._troubles.went_well(TroubleKind.QUEUE_AWAY)
@@ -540,7 +548,11 @@ class _Link(Generic[_Handler]):
                 raise error
             if isinstance(explained, ExchangeUnavailable) and not _was_idle(error):
                 self._troubles.failed(TroubleKind.QUEUE_AWAY)
+            if _is_broken_link(error):
+                error = ServiceBusConnectionError(message=str(error), error=error)
             handled: Exception = await handle(error)  # type: ignore[no-untyped-call]
+            if _is_broken(handler):
+                await handler._close_handler()  # type: ignore[no-untyped-call]
             return handled
 
         handler._handle_exception = handle_and_note  # type: ignore[method-assign]  # see above
@@ -641,8 +653,29 @@ def _was_idle(error: Exception) -> bool:
     return any(getattr(said, "value", said) in _IDLE_CONDITIONS for said in conditions)
 
 
+def _is_broken(handler: ServiceBusSender | ServiceBusReceiver) -> bool:
+    """Whether something of an open one was taken away: its own link, that of its requests, or that
+    of its tokens, without which the SDK waits for ever."""
+    client: Any = handler._handler
+    if client is None or client._session is None:
+        return False
+    states = [request._mgmt_link.state for request in client._mgmt_links.values()]
+    states += [part.state for part in (client._cbs_authenticator, client._link) if part]
+    return any(state.name in ("ERROR", "DETACHED") for state in states)
+
+
+def _is_broken_link(error: Exception) -> bool:
+    """Whether a link or its connection was taken away under a call, which the SDK tells by a bare
+    ``ValueError`` and does not repeat."""
+    return isinstance(error, ValueError) and not isinstance(
+        error, (MessageAlreadySettled, MessageSizeExceededError)
+    )
+
+
 def _explain(error: Exception, address: ServiceBusAddress, role: str) -> ExchangeError:
     """The SDK's error as ours: one line that names the queue and, where we know it, the fix."""
+    if isinstance(error, ExchangeError):
+        return error
     causes = list(causes_of(error))
     said = " ".join(str(causes[-1] if isinstance(causes[-1], Exception) else error).split())
 
@@ -681,9 +714,5 @@ def _explain(error: Exception, address: ServiceBusAddress, role: str) -> Exchang
         return ExchangeMisconfigured(
             f"{address}: its certificate cannot be checked: {said}; "
             "set BROADSIDE_SERVICEBUS_CA_FILE to its authority's PEM file"
-        )
-    if isinstance(error, ValueError) and address.connection_string:
-        return ExchangeMisconfigured(
-            "BROADSIDE_SERVICEBUS_CONNECTION_STRING is not one: copy it whole from the portal"
         )
     return ExchangeUnavailable(f"{address} is not available: {said or type(error).__name__}")

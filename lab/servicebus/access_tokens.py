@@ -5,6 +5,7 @@ A refusal is a sentence, in the words of the real service, that ``$cbs`` answers
 
 import base64
 import hmac
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -35,6 +36,7 @@ class Grant:
 
     path: str
     rights: frozenset[Right]
+    ends_at_s: float = math.inf  # epoch
 
     def covers(self, path: str, right: Right) -> bool:
         inside = not self.path or f"{path}/".startswith(f"{self.path}/")
@@ -77,7 +79,8 @@ def _check_sas(token: str, path: str, keys: Mapping[str, str], now: float) -> Gr
         return "InvalidSignature: The token has an invalid signature."
     if not said["se"].isdigit() or int(said["se"]) <= now:
         return "ExpiredToken: The token is expired."
-    grant = Grant(path=entity_path(unquote_plus(said["sr"])), rights=ALL_RIGHTS)
+    scope, ends_at_s = entity_path(unquote_plus(said["sr"])), float(said["se"])
+    grant = Grant(path=scope, rights=ALL_RIGHTS, ends_at_s=ends_at_s)
     if not grant.covers(path, Right.SEND):
         return "InvalidAudience: The authorization header contains a token for another audience."
     return grant
@@ -102,7 +105,7 @@ def _check_jwt(token: str, path: str, key: str, now: float) -> Grant | str:
         return "ExpiredToken: The token is expired."
     roles = claims.get("roles", ["Azure Service Bus Data Owner"])  # stands in for Azure's RBAC
     granted = [ROLE_RIGHTS.get(role, frozenset()) for role in roles]
-    return Grant(path=path, rights=frozenset().union(*granted))
+    return Grant(path=path, rights=frozenset().union(*granted), ends_at_s=float(claims["exp"]))
 
 
 def issue_jwt(

@@ -1,6 +1,6 @@
 """Service Bus in AMQP's words: messages, batches, errors and the ``$management`` requests."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -14,12 +14,20 @@ SERVER_BUSY: Final = "com.microsoft:server-busy"
 NOT_FOUND: Final = "amqp:not-found"
 UNAUTHORIZED: Final = "amqp:unauthorized-access"
 TOO_LARGE: Final = "amqp:link:message-size-exceeded"
+QUOTA: Final = "amqp:resource-limit-exceeded"
+CONNECTION_FORCED: Final = "amqp:connection:forced"
+CONNECTION_REDIRECT: Final = "amqp:connection:redirect"
+LINK_REDIRECT: Final = "amqp:link:redirect"
 
 LOCK_LOST_TEXT: Final = (
     "The lock supplied is invalid. Either the lock expired, or the message has already been "
     "removed from the queue."
 )
-BUSY_TEXT: Final = "The request was terminated because the entity is being throttled. Error 50009"
+# With its pause, as the service words it (learn.microsoft.com, "Throttling operations").
+BUSY_TEXT: Final = (
+    "The request was terminated because the entity is being throttled. Error code : 50009. "
+    "Please wait {wait_s:g} seconds and try again."
+)
 
 _OURS: Final = frozenset(
     {
@@ -32,9 +40,19 @@ _OURS: Final = frozenset(
 )
 
 
-def error(condition: str, text: str) -> Described:
+def error(condition: str, text: str, info: Mapping[str, Value] | None = None) -> Described:
     """An AMQP error. The SDK indexes its third field, so the info map is never left out."""
-    return Described(ULong(Code.ERROR), [Symbol(condition), text, {Symbol("lab"): "broadside"}])
+    told = {Symbol(name): value for name, value in (info or {"lab": "broadside"}).items()}
+    return Described(ULong(Code.ERROR), [Symbol(condition), text, told])
+
+
+def full(queue: Queue) -> str:
+    """What a send is told by a queue without room (Azure/azure-service-bus, issue 683)."""
+    limit = queue.settings.max_size_bytes
+    return (
+        f"The maximum entity size has been reached or exceeded for Queue: '{queue.path}'. "
+        f"Max entity size in bytes:{limit}. QuotaType: EntitySize"
+    )
 
 
 # Messages -----------------------------------------------------------------------------------
@@ -115,7 +133,6 @@ class Answer:
     condition: str | None = None
 
 
-BUSY: Final = Answer(503, BUSY_TEXT, condition=SERVER_BUSY)
 _LOST: Final = Answer(410, LOCK_LOST_TEXT, condition=LOCK_LOST)
 
 
@@ -142,6 +159,8 @@ def _renew(queue: Queue, body: Value, now: float) -> Answer:
 
 
 def _schedule(queue: Queue, body: Value, now: float) -> Answer:
+    if queue.is_full:
+        return Answer(403, full(queue), condition=QUOTA)
     raws = [item["message"] for item in body["messages"]]
     numbers = [queue.send(sent, now) for sent in map(read_message, raws)]
     return Answer(200, body={"sequence-numbers": amqp.Array(numbers)})
@@ -174,6 +193,7 @@ def _settle(queue: Queue, body: Value, now: float) -> Answer:
         "completed": Settlement.COMPLETE,
         "abandoned": Settlement.ABANDON,
         "suspended": Settlement.DEAD_LETTER,
+        "defered": Settlement.DEFER,
     }[body["disposition-status"]]
     why = (body.get("deadletter-reason"), body.get("deadletter-description"))
     tokens: list[UUID] = body["lock-tokens"]
@@ -181,10 +201,24 @@ def _settle(queue: Queue, body: Value, now: float) -> Answer:
     return Answer(200) if all(kept) else _LOST
 
 
+def _receive_deferred(queue: Queue, body: Value, now: float) -> Answer:
+    found = [queue.take_deferred(number, now) for number in body["sequence-numbers"]]
+    messages = [
+        {"lock-token": message.lock_token, "message": write_message(message)}
+        for message in found
+        if message is not None
+    ]
+    if len(messages) < len(found):
+        text = "A deferred message does not exist, or is locked."
+        return Answer(404, text, condition="com.microsoft:message-not-found")
+    return Answer(200, body={"messages": messages})
+
+
 _OPERATIONS: Final[dict[str, Callable[[Queue, Value, float], Answer]]] = {
     "renew-lock": _renew,
     "schedule-message": _schedule,
     "cancel-scheduled-message": _cancel,
     "peek-message": _peek,
+    "receive-by-sequence-number": _receive_deferred,
     "update-disposition": _settle,
 }

@@ -120,8 +120,31 @@ class Server:
         self.broker.advance(time.time())
         return self.broker.queues[queue.lower()].counts()
 
-    def _do_busy(self, for_s: float) -> None:
-        self.broker.busy_until_s = time.time() + for_s
+    def _do_busy(self, for_s: float, wait_s: float = 2.0) -> dict[str, int]:
+        """Throttle; the answer says how often somebody was since the last time."""
+        refused, self.broker.refused_count = self.broker.refused_count, 0
+        self.broker.busy_until_s, self.broker.busy_wait_s = time.time() + for_s, wait_s
+        return {"refused": refused}
+
+    def _do_detach(self, node: str, condition: str, text: str) -> dict[str, int]:
+        each = [peer.detach(node, condition, text) for peer in self.broker.connections]
+        return {"detached": sum(each)}
+
+    def _do_close(self, condition: str, text: str) -> dict[str, int]:
+        connections = list(self.broker.connections)
+        for each in connections:
+            each.hang_up(condition, text)
+        return {"closed": len(connections)}
+
+    def _do_move(self, condition: str, for_s: float) -> None:
+        """Send everybody elsewhere, by that redirect: who comes, and who is there."""
+        self.broker.moved = (time.time() + for_s, condition)
+
+    def _do_lose(self, queue: str) -> None:
+        self.broker.queues[queue.lower()].lose(time.time())
+
+    def _do_tokens(self) -> dict[str, int]:
+        return {"put": self.broker.tokens_count}
 
     def _do_twice(self, queue: str, on: bool) -> None:
         self.broker.queues[queue.lower()].double(on, time.time())

@@ -16,17 +16,19 @@ import struct
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 from lab.servicebus import amqp, dialect
 from lab.servicebus.access_tokens import Grant, Guard, Right, entity_path
-from lab.servicebus.amqp import Code, Symbol, UByte, UInt, ULong, UShort, Value
+from lab.servicebus.amqp import Code, Described, Symbol, UByte, UInt, ULong, UShort, Value
 from lab.servicebus.queues import Message, Queue, Settlement
 
 MAX_FRAME_BYTES: Final = 65_536
 LINK_CREDIT: Final = 1_000  # transfers that a sender may have under way
 WINDOW: Final = 0x7FFF_FFFF
+MOVED_TO: Final = "elsewhere.servicebus.windows.net"
 IDLE_S: Final = 240.0  # as the service: a silent connection is closed
 _SERIAL: Final = 0xFFFF_FFFF  # RFC 1982 numbers wrap here
 
@@ -46,6 +48,11 @@ class Broker:
         self.idle_s = idle_s
         self.queues: dict[str, Queue] = {}
         self.busy_until_s = 0.0  # a fault: until then sends and requests are throttled
+        self.busy_wait_s = 2.0  # what they are told to wait
+        self.refused_count = 0  # of them, since the fault was asked for
+        self.moved: tuple[float, str] = (0.0, "")  # a fault: until when, and by which redirect
+        self.tokens_count = 0  # taken at $cbs
+        self.connections: list[Connection] = []
         self._waiting: dict[str, deque[Link]] = {}
         self._touched: dict[Connection, None] = {}
 
@@ -55,8 +62,20 @@ class Broker:
             if each is not None:
                 self.queues[each.path] = each
 
-    def busy(self, now: float) -> bool:
-        return now < self.busy_until_s
+    def busy(self, now: float) -> str | None:
+        """What a throttled request is told."""
+        if now >= self.busy_until_s:
+            return None
+        self.refused_count += 1
+        return dialect.BUSY_TEXT.format(wait_s=self.busy_wait_s)
+
+    def redirect(self, condition: str, now: float) -> Described | None:
+        """Where a peer is sent to, while the namespace has moved elsewhere."""
+        until_s, how = self.moved
+        if now >= until_s or how != condition:
+            return None
+        info = {"hostname": MOVED_TO, "network-host": MOVED_TO, "port": 5671, "address": "jobs"}
+        return dialect.error(how, f"The namespace has moved to '{MOVED_TO}'.", info)
 
     def touch(self, connection: "Connection") -> None:
         self._touched[connection] = None
@@ -74,6 +93,8 @@ class Broker:
 
     def advance(self, now: float) -> None:
         """Let time pass, then hand messages to waiting receivers in turn."""
+        for connection in self.connections:
+            connection.expire(now)
         for queue in self.queues.values():
             queue.advance(now)
         for path, line in self._waiting.items():
@@ -90,7 +111,8 @@ class Broker:
 
     def next_due(self) -> float | None:
         """When time alone may next change something (epoch s)."""
-        dues = (queue.next_due() for queue in self.queues.values())
+        dues = [queue.next_due() for queue in self.queues.values()]
+        dues += [connection.token_ends_at_s for connection in self.connections]
         return min((due for due in dues if due is not None), default=None)
 
 
@@ -149,6 +171,7 @@ class Connection:
         self._sessions: dict[int, Session] = {}
         self._answer_links: dict[str, Link] = {}
         self._grants: list[Grant] = []
+        broker.connections.append(self)
 
     # Owner's side ---------------------------------------------------------------------------
 
@@ -160,14 +183,56 @@ class Connection:
             while not self.closed and self._step(now):
                 pass
         except (amqp.WireError, struct.error) as nonsense:
-            self._hang_up("amqp:decode-error", str(nonsense))
+            self.hang_up("amqp:decode-error", str(nonsense))
         except (LookupError, TypeError, AttributeError, ValueError) as nonsense:
-            self._hang_up("amqp:invalid-field", repr(nonsense))
+            self.hang_up("amqp:invalid-field", repr(nonsense))
+
+    @property
+    def token_ends_at_s(self) -> float | None:
+        """When the next of its tokens ends."""
+        return min((each.ends_at_s for each in self._grants if each.ends_at_s < inf), default=None)
+
+    def expire(self, now: float) -> None:
+        """Detach the links whose token has ended and was not renewed."""
+        ends_at_s = self.token_ends_at_s
+        if ends_at_s is None or now < ends_at_s:
+            return
+        self._grants = [each for each in self._grants if now < each.ends_at_s]
+        text = f"ExpiredToken: The token is expired. Expiration time: {ends_at_s:g}."
+        for link in self._links():
+            if link.path != "$cbs" and self._refusal(link, now):
+                self._detach(link, dialect.error(dialect.UNAUTHORIZED, text))
+
+    def detach(self, ends_with: str, condition: str, text: str) -> int:
+        """A fault: detach the links to every node of that name; returns how many."""
+        links = [link for link in self._links() if link.path.endswith(ends_with)]
+        for link in links:
+            self._detach(link, dialect.error(condition, text))
+        return len(links)
+
+    def hang_up(self, condition: str, text: str) -> None:
+        """Close the connection with a word of why. Nothing is read of it any more."""
+        self._hang_up(dialect.error(condition, text))
+
+    def _links(self) -> list[Link]:
+        return [link for each in self._sessions.values() for link in each.links.values()]
+
+    def _detach(self, link: Link, why: Described) -> None:
+        link.closed = True
+        session = link.session
+        del session.links[link.handle]
+        # What it has locked stays locked; a settlement that crosses this is of no link any more.
+        session.unsettled = {
+            number: held for number, held in session.unsettled.items() if held[0] is not link
+        }
+        if self._answer_links.get(link.path) is link:
+            del self._answer_links[link.path]
+        self._send(session.channel, Code.DETACH, [UInt(link.handle), True, why])
 
     def beat(self, now: float) -> None:
         """Keep an idle connection up, or give up on a silent one; call every few seconds."""
         if now - self._heard_at_s > self._broker.idle_s:
-            self._hang_up("amqp:connection:forced", f"Silent for {self._broker.idle_s:g} s.")
+            self.hang_up(dialect.CONNECTION_FORCED, f"Silent for {self._broker.idle_s:g} s.")
         elif self._peer_idle_s is not None and now - self._beat_at_s > self._peer_idle_s / 2:
             self._say(amqp.EMPTY_FRAME)
             self._beat_at_s = now
@@ -179,9 +244,10 @@ class Connection:
     def lost(self) -> None:
         """The peer is gone. What it has locked stays locked, as in the service."""
         self.closed = True
-        for session in self._sessions.values():
-            for link in session.links.values():
-                link.closed = True
+        for link in self._links():
+            link.closed = True
+        if self in self._broker.connections:
+            self._broker.connections.remove(self)
 
     def deliver(self, link: Link, message: Message) -> None:
         """Send a message that was taken for this link."""
@@ -202,8 +268,8 @@ class Connection:
     ) -> None:
         self._say(amqp.frame(channel, amqp.performative(code, fields), sasl=sasl))
 
-    def _hang_up(self, condition: str, text: str) -> None:
-        self._send(0, Code.CLOSE, [dialect.error(condition, text)])
+    def _hang_up(self, why: Described) -> None:
+        self._send(0, Code.CLOSE, [why])
         self.lost()
 
     def _step(self, now: float) -> bool:
@@ -254,6 +320,8 @@ class Connection:
         self._peer_idle_s = idle_ms / 1000 if idle_ms else None
         limits = [UInt(MAX_FRAME_BYTES), UShort(255), UInt(self._broker.idle_s * 1000)]
         self._send(0, Code.OPEN, ["broadside-lab", None, *limits])
+        if elsewhere := self._broker.redirect(dialect.CONNECTION_REDIRECT, now):
+            self._hang_up(elsewhere)
 
     def _on_begin(self, frame: _Frame, now: float) -> None:
         channel, (_, next_incoming_id, peer_window, *_) = frame.channel, frame.fields
@@ -279,7 +347,7 @@ class Connection:
             presettled=send_mode == 1,
             queue=self._broker.queues.get(path),
         )
-        refusal = self._refusal(link)
+        refusal = self._refusal(link, now)
         size = ULong(link.queue.settings.max_message_bytes) if link.queue else None
         reply: list[Value] = [name, UInt(handle), not sends]
         reply += [UByte(2 if send_mode is None else send_mode), UByte(receive_mode or 0)]
@@ -288,7 +356,7 @@ class Connection:
         reply.append({Symbol("com.microsoft:max-message-batch-size"): size} if size else None)
         self._send(channel, Code.ATTACH, reply)
         if refusal:
-            self._send(channel, Code.DETACH, [UInt(handle), True, dialect.error(*refusal)])
+            self._send(channel, Code.DETACH, [UInt(handle), True, refusal])
             return
         session.links[handle] = link
         if not sends:
@@ -296,8 +364,8 @@ class Connection:
         elif link.queue is None:
             self._answer_links[path] = link
 
-    def _refusal(self, link: Link) -> tuple[str, str] | None:
-        """Why a link may not be, as condition and text."""
+    def _refusal(self, link: Link, now: float) -> Described | None:
+        """Why a link may not be."""
         entity, _, node = link.path.rpartition("/")
         if link.path == "$cbs":
             return None
@@ -305,13 +373,15 @@ class Connection:
             entity = link.path
         if entity not in self._broker.queues:
             text = f"The messaging entity '{entity}' could not be found."
-            return dialect.NOT_FOUND, text
+            return dialect.error(dialect.NOT_FOUND, text)
+        if elsewhere := self._broker.redirect(dialect.LINK_REDIRECT, now):
+            return elsewhere
         wanted = [Right.LISTEN if link.sends else Right.SEND] if link.queue else list(Right)
         if any(grant.covers(entity, right) for grant in self._grants for right in wanted):
             return None
         claims = "' or '".join(wanted)
         text = f"Unauthorized access. '{claims}' claim(s) are required on '{entity}'."
-        return dialect.UNAUTHORIZED, text
+        return dialect.error(dialect.UNAUTHORIZED, text)
 
     def _grant_credit(self, link: Link) -> None:
         link.credit = LINK_CREDIT
@@ -367,8 +437,10 @@ class Connection:
     def _enqueue(self, queue: Queue, raw: bytes, message_format: int, now: float) -> bytes:
         """Take messages in; the outcome to answer with."""
         limit = queue.settings.max_message_bytes
-        if self._broker.busy(now):
-            refusal = dialect.error(dialect.SERVER_BUSY, dialect.BUSY_TEXT)
+        if busy := self._broker.busy(now):
+            refusal = dialect.error(dialect.SERVER_BUSY, busy)
+        elif queue.is_full:
+            refusal = dialect.error(dialect.QUOTA, dialect.full(queue))
         elif len(raw) > limit:
             refusal = dialect.error(dialect.TOO_LARGE, f"The message is over {limit} bytes.")
         else:
@@ -406,6 +478,8 @@ class Connection:
         if not role or state is None:
             return  # about its own transfers, or no outcome yet
         how = _OUTCOMES[state.code]
+        if how is Settlement.ABANDON and state.value[1:2] == [True]:  # undeliverable here
+            how = Settlement.DEFER
         reason = description = None
         if how is Settlement.DEAD_LETTER and state.value and state.value[0] is not None:
             info = (state.value[0].value + [None] * 3)[2] or {}
@@ -466,15 +540,18 @@ class Connection:
             granted = self._broker.guard.check(parts[Code.VALUE], said["name"], now)
             status, text = (401, granted) if isinstance(granted, str) else (202, "Accepted")
             if isinstance(granted, Grant):
-                self._grants.append(granted)
+                self._broker.tokens_count += 1
+                self._grants = [each for each in self._grants if each.path != granted.path]
+                self._grants.append(granted)  # a renewed one takes the place of the old
             reply: dict[str, Value] = {
                 "status-code": amqp.Int(status),
                 "status-description": text,
             }
         else:
             queue = self._broker.queues[path.removesuffix("/$management")]
-            answer = dialect.BUSY
-            if not self._broker.busy(now):
+            if busy := self._broker.busy(now):
+                answer = dialect.Answer(503, busy, condition=dialect.SERVER_BUSY)
+            else:
                 answer = dialect.manage(queue, said["operation"], parts[Code.VALUE], len(raw), now)
             body = answer.body
             reply = {"statusCode": amqp.Int(answer.status), "statusDescription": answer.text}

@@ -9,6 +9,7 @@ Pure but for its own state. Three rules:
 """
 
 import heapq
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
@@ -19,6 +20,8 @@ from uuid import UUID, uuid4
 from lab.servicebus.amqp import Value
 
 DEAD_LETTER_SUFFIX = "/$deadletterqueue"
+PARTITION_BIT = 48  # from here up a sequence number says the partition
+PARTITION_KEY = "x-opt-partition-key"
 Log = Callable[[str, float, dict[str, Any]], None]  # command, now, its other arguments
 
 
@@ -30,6 +33,8 @@ class QueueSettings:
     dead_letter_expired: bool = False
     duplicate_window_s: float = 600.0  # 0: duplicates are not looked for
     max_message_bytes: int = 262_144
+    max_size_bytes: int | None = None  # of all messages together; None: no end
+    partitions_count: int = 1  # Standard makes 16 where partitioning is on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +50,10 @@ class Sent:
 
 
 class State(IntEnum):
-    """As ``x-opt-message-state`` spells it (1 would be *deferred*)."""
+    """As ``x-opt-message-state`` spells it."""
 
     ACTIVE = 0
+    DEFERRED = 1
     SCHEDULED = 2
 
 
@@ -56,6 +62,7 @@ class Settlement(StrEnum):
     ABANDON = "abandon"
     RELEASE = "release"  # given back unseen: does not count as a delivery
     DEAD_LETTER = "dead_letter"
+    DEFER = "defer"  # from then on given by its number only
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,8 +98,9 @@ class Queue:
             None if is_dead else Queue(path + DEAD_LETTER_SUFFIX, settings, log=log, is_dead=True)
         )
         self._log = log(self)
-        self._numbers = count(1)
-        self._ready: list[int] = []
+        self._numbers = [count(1) for _ in range(settings.partitions_count)]
+        self._turns = count()  # of partitions, for messages that no key leads to one
+        self._ready: list[tuple[int, int]] = []  # place in its partition, its number
         self._timers: list[tuple[float, int]] = []
         self._locked: dict[UUID, Message] = {}
         self._seen: dict[str, tuple[float, int]] = {}  # message id -> first seen at, its number
@@ -105,7 +113,7 @@ class Queue:
         self._log("send", now, {"sent": sent})
         if known := self._duplicate_of(sent, now):
             return known
-        number = next(self._numbers)
+        number = self._next_number(self._partition_of(sent))
         if self.settings.duplicate_window_s and sent.message_id is not None:
             self._seen[sent.message_id] = (now, number)
         message = Message(
@@ -133,19 +141,23 @@ class Queue:
         """The oldest message that nobody holds: locked for its taker, or removed."""
         self.advance(now)
         while self._ready:
-            message = self.messages.get(heapq.heappop(self._ready))
+            message = self.messages.get(heapq.heappop(self._ready)[1])
             if message is None:
                 continue  # it went while it stood in line
-            if lock:
-                token = token or uuid4()
-                message.lock_token = token
-                self._locked[token] = message
-                self._hold(message, now)
-            else:
-                del self.messages[message.sequence_number]
+            token = (token or uuid4()) if lock else None
             self._log("take", now, {"lock": lock, "token": token})
-            return message
+            return self._given(message, token, now)
         return None
+
+    def take_deferred(self, number: int, now: float, token: UUID | None = None) -> Message | None:
+        """The message of that number, locked, if it was deferred and nobody holds it."""
+        self.advance(now)
+        message = self.messages.get(number)
+        if message is None or message.state is not State.DEFERRED or message.lock_token:
+            return None
+        token = token or uuid4()
+        self._log("take_deferred", now, {"number": number, "token": token})
+        return self._given(message, token, now)
 
     def settle(
         self,
@@ -172,6 +184,8 @@ class Queue:
                 self._line_up(message, now)
             case Settlement.DEAD_LETTER:
                 self._bury(message, now, reason, description)
+            case Settlement.DEFER:
+                message.state = State.DEFERRED
         return True
 
     def renew(self, token: UUID, now: float) -> float | None:
@@ -184,6 +198,15 @@ class Queue:
         self._hold(message, now)
         return message.locked_until_s
 
+    def lose(self, now: float) -> None:
+        """A fault: every lock runs out now."""
+        self.advance(now)
+        self._log("lose", now, {})
+        for message in list(self._locked.values()):
+            message.locked_until_s = now
+            heapq.heappush(self._timers, (now, message.sequence_number))
+        self.advance(now)
+
     def double(self, twice: bool, now: float) -> None:
         """From now on every message that becomes active does so two times, or no longer."""
         self.advance(now)
@@ -191,6 +214,16 @@ class Queue:
         self.twice = twice
 
     # Questions ------------------------------------------------------------------------------
+
+    @property
+    def is_full(self) -> bool:
+        limit = self.settings.max_size_bytes
+        return limit is not None and limit <= sum(
+            len(message.sent.content)
+            for queue in (self, self.dead)
+            if queue
+            for message in queue.messages.values()
+        )
 
     def peek(self, from_number: int, limit: int) -> list[Message]:
         """Messages in any state, by sequence number, without touching them."""
@@ -221,7 +254,7 @@ class Queue:
                 continue
             if message.state is State.SCHEDULED:
                 del self.messages[number]
-                message.sequence_number = next(self._numbers)  # a new one, as the service does
+                message.sequence_number = self._next_number(number >> PARTITION_BIT)  # as it does
                 self._activate(message, due)
             elif message.lock_token is not None:
                 if message.locked_until_s <= due:
@@ -231,6 +264,26 @@ class Queue:
                 self._expire(message, due)
 
     # Moves ----------------------------------------------------------------------------------
+
+    def _partition_of(self, sent: Sent) -> int:
+        """By its partition key, else by its id where duplicates are looked for, else in turn."""
+        key = sent.annotations.get(PARTITION_KEY)
+        if key is None and self.settings.duplicate_window_s:
+            key = sent.message_id
+        place = next(self._turns) if key is None else zlib.crc32(str(key).encode())
+        return place % self.settings.partitions_count
+
+    def _next_number(self, partition: int) -> int:
+        return partition << PARTITION_BIT | next(self._numbers[partition])
+
+    def _given(self, message: Message, token: UUID | None, now: float) -> Message:
+        message.lock_token = token
+        if token is None:
+            del self.messages[message.sequence_number]
+        else:
+            self._locked[token] = message
+            self._hold(message, now)
+        return message
 
     def _duplicate_of(self, sent: Sent, now: float) -> int | None:
         horizon = now - self.settings.duplicate_window_s
@@ -247,7 +300,8 @@ class Queue:
         message.expires_at_s = None if ttl_s is None else at + ttl_s
         copies = [message]
         if self.twice:
-            copies.append(replace(message, sequence_number=next(self._numbers)))
+            number = self._next_number(message.sequence_number >> PARTITION_BIT)
+            copies.append(replace(message, sequence_number=number))
         for each in copies:
             self.messages[each.sequence_number] = each
             self._line_up(each, at)
@@ -259,7 +313,9 @@ class Queue:
                 self._expire(message, at)
                 return
             heapq.heappush(self._timers, (message.expires_at_s, message.sequence_number))
-        heapq.heappush(self._ready, message.sequence_number)
+        if message.state is State.ACTIVE:
+            place = message.sequence_number % (1 << PARTITION_BIT)
+            heapq.heappush(self._ready, (place, message.sequence_number))
 
     def _hold(self, message: Message, now: float) -> None:
         message.locked_until_s = now + self.settings.lock_s
@@ -290,6 +346,7 @@ class Queue:
         del self.messages[message.sequence_number]
         grave = self.dead or self
         grave.messages[message.sequence_number] = message
+        message.state = State.ACTIVE
         message.sent = replace(message.sent, application=application)
         message.expires_at_s = None
         grave._line_up(message, at)

@@ -91,15 +91,59 @@ async def received(queue: ServiceBusQueue) -> Delivery:
     return delivery
 
 
-async def test_every_call_survives_a_cut_connection(broker: BrokerProcess, name: str) -> None:
-    queue = opened(broker, name, Bounds(backoff_s=0.05))
+IDLE_LINK = (
+    "The link 'G2:7223832:x' is force detached by the broker due to errors occurred in "
+    "publisher(link164614). Detach origin: AmqpMessagePublisher.IdleTimerExpired: Idle timeout: "
+    "00:10:00."
+)
+IDLE_CONNECTION = (
+    "The connection was closed by container 'G2' because it did not have any active links in the "
+    "past 300000 milliseconds."
+)
+DETACHED = ("amqp:link:detach-forced", IDLE_LINK)
+# Nodes whose links are detached; the words are the service's own
+# (learn.microsoft.com/azure/service-bus-messaging/service-bus-amqp-troubleshoot).
+INTERRUPTIONS: dict[str, Callable[[BrokerProcess, str], int]] = {
+    "cut": lambda broker, _: broker.ask("drop")["dropped"],
+    "forced": lambda broker, _: broker.ask(
+        "close", condition="amqp:connection:forced", text=IDLE_CONNECTION
+    )["closed"],
+    "management": lambda broker, name: detach(broker, f"{name}/$management"),
+    "dead-management": lambda broker, _: detach(broker, "$deadletterqueue/$management"),
+    "cbs": lambda broker, _: detach(broker, "$cbs"),
+    "links": lambda broker, name: detach(broker, name),
+    "everything": lambda broker, _: detach(broker, ""),
+}
+
+
+def detach(broker: BrokerProcess, node: str) -> int:
+    condition, text = DETACHED
+    count: int = broker.ask("detach", node=node, condition=condition, text=text)["detached"]
+    return count
+
+
+@pytest.mark.parametrize("how", INTERRUPTIONS)
+async def test_every_call_survives_an_interruption(
+    broker: BrokerProcess, name: str, how: str
+) -> None:
+    """A cut, an idle connection that is closed, idle links that are detached: a sender's, a
+    receiver's, those of requests and of tokens. The next call goes through."""
+    queue = opened(broker, name, Bounds(backoff_s=0.05, attempt_s=3))
     async with closing(queue):
-        await _cut_before_every_call(queue, broker, name)
+        count = await _before_every_call(
+            queue, broker, name, lambda: INTERRUPTIONS[how](broker, name)
+        )
+    assert count > 0, "nothing was interrupted: the case shows nothing"
 
 
-async def _cut_before_every_call(queue: ServiceBusQueue, broker: BrokerProcess, name: str) -> None:
+async def _before_every_call(
+    queue: ServiceBusQueue, broker: BrokerProcess, name: str, interrupt: Callable[[], int]
+) -> int:
+    count = 0
+
     def cut() -> None:
-        assert broker.ask("drop")["dropped"] > 0, "nothing to cut: the case shows nothing"
+        nonlocal count
+        count += interrupt()
 
     await queue.send([outgoing("a"), outgoing("b")])
     cut()
@@ -119,12 +163,19 @@ async def _cut_before_every_call(queue: ServiceBusQueue, broker: BrokerProcess, 
     cut()
     assert [each.message_id for each in await queue.dead_letters()] == [letter.message_id]
     cut()
+    await queue.ping()
     [number] = await queue.send([outgoing("later", after_s=100)])
+    cut()
+    [other] = await queue.send([outgoing("later still", after_s=100)])
+    cut()
     assert await queue.cancel([number]) == 1
     cut()
-    assert await queue.cancel([number]) == 0
+    assert await queue.cancel([number, other]) == 1  # which looks at the queue, for one is gone
+    cut()
+    assert (await queue.counts()).dead_count == 1
     counts = broker.ask("counts", queue=name)
     assert counts == {"active": 1, "locked": 0, "scheduled": 0, "dead": 1}
+    return count
 
 
 async def test_a_waiting_receiver_survives_a_cut_connection(

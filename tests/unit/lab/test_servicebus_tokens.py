@@ -21,7 +21,8 @@ def _sas(resource: str = AUDIENCE, key: str = "secret", end: str = str(int(NOW) 
 
 
 def test_a_signature_with_the_key_opens_the_queue() -> None:
-    assert GUARD.check(_sas(), AUDIENCE, NOW) == Grant(path="jobs", rights=ALL_RIGHTS)
+    grant = Grant(path="jobs", rights=ALL_RIGHTS, ends_at_s=NOW + 60)
+    assert GUARD.check(_sas(), AUDIENCE, NOW) == grant
 
 
 def test_a_signature_for_the_namespace_opens_every_queue() -> None:
@@ -64,12 +65,12 @@ def test_roles_limit_what_a_jwt_opens() -> None:
         ("Reader", set[Right]()),
     ):
         grant = GUARD.check(issue_jwt(JWT_KEY, now=NOW, roles=[role]), AUDIENCE, NOW)
-        assert grant == Grant(path="jobs", rights=frozenset(rights))
+        assert grant == Grant(path="jobs", rights=frozenset(rights), ends_at_s=NOW + 3600)
 
 
 def test_a_jwt_without_roles_opens_all() -> None:
     grant = GUARD.check(issue_jwt(JWT_KEY, now=NOW), AUDIENCE, NOW)
-    assert grant == Grant(path="jobs", rights=ALL_RIGHTS)
+    assert grant == Grant(path="jobs", rights=ALL_RIGHTS, ends_at_s=NOW + 3600)
 
 
 def test_a_guard_without_the_key_of_a_kind_refuses_that_kind() -> None:
