@@ -1,6 +1,5 @@
 """Routes of charts: plotly figures of a run and of its bursts, light and dark."""
 
-import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -8,17 +7,13 @@ from fastapi import APIRouter, Query
 from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Service
 from coordinator.api.problems import PROBLEMS
-from coordinator.refusals import RunNotOver
 from coordinator.views.charts import (
     Chart,
     ChartEntry,
     Theme,
     catalogue,
-    draw_burst,
-    draw_run,
-    kind_of,
 )
-from coordinator.views.charts.stored_views import read_burst_view, read_run_view
+from coordinator.views.charts.stored_views import draw_stored
 from exchange.messages import Message, RunId
 
 router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["charts"], route_class=ConditionalRoute)
@@ -55,10 +50,4 @@ async def read_chart(
     Charts of one burst are there as soon as it is over, those of the run with its verdict.
     """
     plan = await coordinator.read_plan(run_id)
-    if kind_of(name) == "burst" or burst is not None:
-        view = await read_burst_view(coordinator.fabric.records, plan, burst or 0)
-        return await asyncio.to_thread(draw_burst, name, view, theme)
-    run = await read_run_view(coordinator.fabric.records, plan)
-    if run is None:
-        raise RunNotOver(run_id)
-    return await asyncio.to_thread(draw_run, name, run, theme)
+    return await draw_stored(coordinator.fabric.records, plan, name, burst, theme)

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from coordinator.api.dependencies import Service
-from coordinator.api.problems import PROBLEMS, NotReady
+from coordinator.api.problems import PROBLEMS
+from coordinator.expected_errors import NotReady
 from coordinator.views.metrics import Figures, take_snapshot
 from exchange.messages import Message, UtcDatetime
 from exchange.ports import ExchangeError

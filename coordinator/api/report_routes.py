@@ -10,9 +10,8 @@ from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Service
 from coordinator.api.estimate_routes import There
 from coordinator.api.problems import PROBLEMS
-from coordinator.refusals import RunNotOver
-from coordinator.runs.stored import read_series, whole_summary
-from coordinator.views.exports import Format, make_tables, write
+from coordinator.views.exports import Format
+from coordinator.views.exports.stored_tables import export_run
 from coordinator.views.report.build import build
 from coordinator.views.report.render import html
 from coordinator.views.report.stored_source import gather
@@ -81,27 +80,7 @@ async def read_export(
     ] = TableName.SECONDS,
 ) -> Response:
     """A run's seconds, pairs, bursts and summary as tables; unknown is empty, never zero."""
-    records = coordinator.fabric.records
-    plan = await coordinator.read_plan(run_id)
-    stored = await coordinator.summary(run_id)
-    if stored is None:
-        raise RunNotOver(run_id)
-    summary = await whole_summary(records, run_id, stored)
-    wanted = plan.bursts if format.whole or table is TableName.SECONDS else ()
-    read = [await read_series(records, run_id, burst.index) for burst in wanted]
-    series = [burst for burst in read if burst is not None]
-    head = {
-        "run_id": run_id,
-        "scenario": summary.scenario,
-        "verdict": summary.verdict.value,
-        "scale": summary.scale,
-        "computed_at": summary.computed_at.isoformat(),
-    }
-
-    def made() -> bytes:
-        return write(format, head, make_tables(summary, series), table.value)
-
-    body = await asyncio.to_thread(made)
+    body = await export_run(coordinator, run_id, format, table.value)
     name = run_id if format.whole else f"{run_id}-{table.value}"
     return Response(
         body,

@@ -1,22 +1,14 @@
 """Routes of what a run showed: bursts, pairs, seconds, verdict, the two ledgers."""
 
-import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Service
-from coordinator.api.formats import FORMATS, JSON, chosen_format, render
 from coordinator.api.pages import PAGED, Cursor, name_next
 from coordinator.api.problems import PROBLEMS
-from coordinator.core.measure.second_table import Column, fleet_table, pair_table
-from coordinator.core.measure.series import BurstSeries
-from coordinator.refusals import BurstNotOver, UnknownBurst, UnknownPair
-from coordinator.runs.stored import read_series
 from coordinator.views.answers import BurstEntry, PairEntry, RunReconciliation, RunVerdict
 from coordinator.views.burst_answers import (
     list_bursts,
@@ -25,6 +17,8 @@ from coordinator.views.burst_answers import (
     read_reconciliation,
     read_verdict,
 )
+from coordinator.views.series_answers import By, series_body
+from coordinator.views.series_formats import FORMATS, JSON, chosen_format
 from exchange.messages import Message, RunId, UtcDatetime
 
 router = APIRouter(
@@ -34,13 +28,6 @@ router = APIRouter(
 Limit = Annotated[int, Query(ge=1, le=500, description="at most so many")]
 BurstIndex = Annotated[int, Query(ge=0, le=9999, description="index from 0")]
 _SECOND_S: Final = 1
-
-
-class By(StrEnum):
-    """Whose seconds."""
-
-    FLEET = "fleet"
-    PAIR = "pair"
 
 
 class SeriesColumn(Message):
@@ -139,54 +126,10 @@ async def read_run_series(
     `application/vnd.apache.parquet`.
     """
     media_type = chosen_format(accept)
-    plan = await coordinator.read_plan(run_id)
-    if burst >= len(plan.bursts):
-        raise UnknownBurst(f"burst {burst}: run {run_id} has {len(plan.bursts)}, counted from 0")
-    names = [planned.name for planned in plan.pairs]
-    index = None if pair is None else _pair_index(run_id, pair, names)
-    series = await read_series(coordinator.fabric.records, run_id, burst)
-    if series is None:
-        raise BurstNotOver(f"burst {burst} of run {run_id} is not over yet")
-    head = _head(run_id, series, plan.bursts[burst].planned_start_at, resolution_s, by)
-
-    def rendered() -> bytes:
-        columns: Sequence[Column] = (
-            fleet_table(series, resolution_s)
-            if by is By.FLEET
-            else pair_table(series, resolution_s, names, index)
-        )
-        return render(media_type, head, columns)
-
-    body = await asyncio.to_thread(rendered)
+    body = await series_body(
+        coordinator, run_id, burst, media_type, resolution_s=resolution_s, by=by, pair=pair
+    )
     return Response(body, media_type=media_type, headers={"Vary": "Accept"})
-
-
-def _pair_index(run_id: str, pair: str, names: Sequence[str]) -> int:
-    called = {name: i for i, own in enumerate(names) for name in (own, str(i + 1))}
-    if pair not in called:
-        raise UnknownPair(f"pair {pair}: not in run {run_id}, which has {len(names)} pairs")
-    return called[pair]
-
-
-def _head(
-    run_id: str, series: BurstSeries, planned_start_at: UtcDatetime, resolution_s: int, by: By
-) -> dict[str, Any]:
-    """What a table is of."""
-    window = series.window
-    at = [None, None] if window is None else [_instant(series.start_s + edge) for edge in window]
-    return {
-        "run_id": run_id,
-        "burst_index": series.burst_index,
-        "planned_start_at": planned_start_at,
-        "resolution_s": resolution_s,
-        "by": by.value,
-        "window_from_at": at[0],
-        "window_before_at": at[1],
-    }
-
-
-def _instant(epoch_s: int) -> datetime:
-    return datetime.fromtimestamp(epoch_s, UTC)
 
 
 @router.get("/verdict")

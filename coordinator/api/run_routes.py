@@ -14,13 +14,14 @@ from coordinator.core.live.progress import Progress
 from coordinator.core.live.status import RunStatus
 from coordinator.core.summary import Course, RunSummary, Verdict
 from coordinator.refusals import RunNotOver
-from coordinator.runs.launches import KEY_MAX_CHARS, forget_launches, launch_once
+from coordinator.runs.launches import KEY_MAX_CHARS, launch_once
+from coordinator.runs.launches import prune_runs as prune_all
 from coordinator.runs.listing import (
-    BadGrouping,
     ListedState,
     RunFilter,
     RunGroups,
     aggregate_runs,
+    labels_of,
 )
 from coordinator.runs.listing import list_runs as list_page
 from coordinator.runs.raw_output import find_raw
@@ -55,13 +56,10 @@ def _filter(
     ] = None,
     before_at: Annotated[UtcDatetime | None, Query(description="created before it")] = None,
 ) -> RunFilter:
-    labels = dict(part.partition(":")[::2] for part in label or ())
-    if not all(":" in part for part in label or ()):
-        raise BadGrouping("label: give name:value")
     return RunFilter(
         scenario=scenario,
         by=by,
-        labels=labels,
+        labels=labels_of(label or ()),
         state=state,
         verdict=verdict and verdict.value,
         from_at=from_at,
@@ -208,10 +206,7 @@ async def read_raw(
 @router.post("/prune")
 async def prune_runs(request: PruneRequest, coordinator: Service) -> Pruned:
     """Forget old runs; by default only say which would go."""
-    pruned = await coordinator.prune(request)
-    if not pruned.dry_run:
-        await forget_launches(coordinator.fabric.private, pruned.before_at)
-    return pruned
+    return await prune_all(coordinator, request)
 
 
 @router.get("/runs/{run_id}/recomputed")

@@ -112,7 +112,7 @@ COMMANDS: Final = {  # by name: where it stands in this package, and the line th
     "advise": ("advise_commands.app", "Arithmetic that saves a burst."),
     "deadletters": (
         "dead_letter_commands.app",
-        "List, explain and send again what agents set aside as dead letters.",
+        "List, explain, send again and purge what agents set aside as dead letters.",
     ),
     "token": ("token_commands.app", "Make, list and revoke tokens for the API."),
     "audit": (

@@ -1,15 +1,17 @@
 """``broadside audit``: what was changed over the API, by whom, from where."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import TypeAdapter
 
 from coordinator.auth.audit import AuditRow
 from coordinator.cli import display
-from coordinator.cli.client import Client
 from coordinator.cli.connection import run
 from coordinator.cli.options import Api, Json
+
+if TYPE_CHECKING:
+    from coordinator.cli.verbs import Verbs
 
 
 def audit(
@@ -19,7 +21,7 @@ def audit(
 ) -> None:
     """List what was changed, newest first: who, what, from where, and how it ended."""
 
-    async def work(client: Client) -> list[AuditRow]:
+    async def work(client: "Verbs") -> list[AuditRow]:
         return await client.audit(limit)
 
     rows = run(api, work)

@@ -1,56 +1,55 @@
-"""Talks to a coordinator's API, over the network or inside this process."""
+"""Talks to a coordinator's API over the network.
+
+Each verb imports its own answer: `runs` needs none of what a study is.
+"""
+
+from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
-from coordinator.auth.audit import AuditRow
-from coordinator.cli.event_stream import StreamEvent, events_of
-from coordinator.cli.screen_text import cleaned, printable
-from coordinator.core.judge.comparison import Comparison
-from coordinator.core.live.status import RunStatus
-from coordinator.core.plan.cost_estimate import Appraisal
-from coordinator.core.plan.meter import PriceMeter
-from coordinator.core.summary import Course, RunSummary
-from coordinator.imports.import_answers import ImportedRecordings, ImportedTable
-from coordinator.imports.import_requests import OriginalTable, Recordings
-from coordinator.runs.dead_letters import DeadJob
-from coordinator.runs.listing import RunGroups
-from coordinator.runs.retention import Pruned, PruneRequest
-from coordinator.studies.study import Study, StudyRequest
-from coordinator.views.answers import (
-    BurstEntry,
-    PairEntry,
-    Recomputed,
-    RunReconciliation,
-    RunVerdict,
-    ScheduleView,
-)
-from coordinator.views.requests import (
-    CancelRequest,
-    CompareRequest,
-    EstimateRequest,
-    LaunchRequest,
-    ScheduleRequest,
-)
-from exchange.messages import Message, Presence, Side
-from exchange.records import RunHeader
+from coordinator.cli.event_stream import StreamEvent, clean_json, events_of
+from coordinator.cli.refused import ApiError
+from coordinator.cli.screen_text import cleaned
+
+if TYPE_CHECKING:
+    from coordinator.auth.audit import AuditRow
+    from coordinator.core.judge.comparison import Comparison
+    from coordinator.core.live.status import RunStatus
+    from coordinator.core.plan.cost_estimate import Appraisal
+    from coordinator.core.plan.meter import PriceMeter
+    from coordinator.core.summary import Course, RunSummary
+    from coordinator.imports.import_answers import ImportedRecordings, ImportedTable
+    from coordinator.imports.import_requests import OriginalTable, Recordings
+    from coordinator.runs.dead_letters import DeadJob
+    from coordinator.runs.listing import RunGroups
+    from coordinator.runs.retention import Pruned, PruneRequest
+    from coordinator.studies.study import Study, StudyRequest
+    from coordinator.views.answers import (
+        BurstEntry,
+        PairEntry,
+        Recomputed,
+        RunReconciliation,
+        RunVerdict,
+        ScheduleView,
+    )
+    from coordinator.views.requests import (
+        CompareRequest,
+        EstimateRequest,
+        LaunchRequest,
+        ScheduleRequest,
+    )
+    from exchange.messages import Message, Presence, Side
+    from exchange.records import RunHeader
+
 
 PAGE_COUNT: Final = 500  # items that are asked for at once
 PRESENCES_MAX_COUNT: Final = 100_000
 SCHEDULES_MAX_COUNT: Final = 100_000
 LONG_S: Final = 600.0  # s to wait for answers that take many rows
-
-
-class ApiError(Exception):
-    """The coordinator refused, or did not answer; the message is one line for a person."""
-
-    def __init__(self, message: str, status: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status  # HTTP status; None: no answer
 
 
 class Client:
@@ -60,17 +59,24 @@ class Client:
         self._http = http
 
     async def launch(self, request: LaunchRequest) -> RunStatus:
+        from coordinator.core.live.status import RunStatus
+
         body = request.model_dump(mode="json")
         return RunStatus.model_validate(await self._call("POST", "/v1/runs", json=body))
 
     async def status(self, run_id: str) -> RunStatus:
+        from coordinator.core.live.status import RunStatus
+
         return RunStatus.model_validate(await self._call("GET", f"/v1/runs/{run_id}"))
 
     async def course(self, run_id: str) -> Course:
+        from coordinator.core.summary import Course
+
         return Course.model_validate(await self._call("GET", f"/v1/runs/{run_id}/course"))
 
     async def events(self, run_id: str, last_id: str | None = None) -> AsyncIterator[StreamEvent]:
         """What is new of a run, as it comes; after ``last_id`` where that is given."""
+
         headers = {} if last_id is None else {"Last-Event-ID": last_id}
         path, quiet = f"/v1/runs/{run_id}/events", httpx.Timeout(30.0)
         try:
@@ -79,12 +85,14 @@ class Client:
                     await response.aread()
                     raise self._refusal(response)
                 async for event in events_of(response.aiter_lines()):
-                    yield event._replace(data=_clean_json(event.data))
+                    yield event._replace(data=clean_json(event.data))
         except httpx.HTTPError as error:
             raise self._silence(error) from error
 
     async def summary(self, run_id: str) -> RunSummary | None:
         """None while the run goes on."""
+        from coordinator.core.summary import RunSummary
+
         try:
             answer = await self._call("GET", f"/v1/runs/{run_id}/summary")
         except ApiError as error:
@@ -100,19 +108,29 @@ class Client:
         return (await self._ask("GET", path, params=asked, timeout=LONG_S)).content
 
     async def prune(self, request: PruneRequest) -> Pruned:
+        from coordinator.runs.retention import Pruned
+
         return Pruned.model_validate(await self._send("/v1/prune", request))
 
     async def recomputed(self, run_id: str) -> Recomputed:
+        from coordinator.views.answers import Recomputed
+
         path = f"/v1/runs/{run_id}/recomputed"
         return Recomputed.model_validate(await self._call("GET", path, timeout=LONG_S))
 
     async def create_study(self, request: StudyRequest) -> Study:
+        from coordinator.studies.study import Study
+
         return Study.model_validate(await self._send("/v1/studies", request))
 
     async def studies(self, limit: int) -> list[Study]:
+        from coordinator.studies.study import Study
+
         return [Study.model_validate(one) for one in await self._pages("/v1/studies", limit)]
 
     async def study(self, study_id: str) -> Study:
+        from coordinator.studies.study import Study
+
         return Study.model_validate(await self._call("GET", f"/v1/studies/{study_id}"))
 
     async def study_chart(self, study_id: str, name: str, theme: str) -> dict[str, Any]:
@@ -121,47 +139,72 @@ class Client:
         return dict(await self._call("GET", path, params={"theme": theme}))
 
     async def cancel_study(self, study_id: str, *, by: str, reason: str) -> Study:
+        from coordinator.studies.study import Study
+        from coordinator.views.requests import CancelRequest
+
         body = CancelRequest(by=by, reason=reason).model_dump(mode="json")
         path = f"/v1/studies/{study_id}"
         return Study.model_validate(await self._call("DELETE", path, json=body))
 
     async def estimate(self, request: EstimateRequest) -> Appraisal:
+        from coordinator.core.plan.cost_estimate import Appraisal
+
         return Appraisal.model_validate(await self._send("/v1/estimate", request))
 
     async def price(self, run_id: str) -> PriceMeter:
+        from coordinator.core.plan.meter import PriceMeter
+
         return PriceMeter.model_validate(await self._call("GET", f"/v1/runs/{run_id}/price"))
 
     async def add_schedule(self, request: ScheduleRequest) -> ScheduleView:
+        from coordinator.views.answers import ScheduleView
+
         return ScheduleView.model_validate(await self._send("/v1/schedules", request))
 
     async def schedules(self) -> list[ScheduleView]:
+        from coordinator.views.answers import ScheduleView
+
         items = await self._pages("/v1/schedules", SCHEDULES_MAX_COUNT)
         return [ScheduleView.model_validate(one) for one in items]
 
     async def schedule(self, name: str) -> ScheduleView:
+        from coordinator.views.answers import ScheduleView
+
         path = f"/v1/schedules/{name}"
         return ScheduleView.model_validate(await self._call("GET", path, timeout=LONG_S))
 
     async def pause_schedule(self, name: str) -> ScheduleView:
+        from coordinator.views.answers import ScheduleView
+
         answer = await self._call("POST", f"/v1/schedules/{name}/pause")
         return ScheduleView.model_validate(answer)
 
     async def resume_schedule(self, name: str) -> ScheduleView:
+        from coordinator.views.answers import ScheduleView
+
         answer = await self._call("POST", f"/v1/schedules/{name}/resume")
         return ScheduleView.model_validate(answer)
 
     async def remove_schedule(self, name: str) -> ScheduleView:
+        from coordinator.views.answers import ScheduleView
+
         answer = await self._call("DELETE", f"/v1/schedules/{name}", timeout=LONG_S)
         return ScheduleView.model_validate(answer)
 
     async def compare(self, request: CompareRequest) -> Comparison:
+        from coordinator.core.judge.comparison import Comparison
+
         answer = await self._send("/v1/comparisons", request)
         return Comparison.model_validate(answer)
 
     async def import_table(self, table: OriginalTable) -> ImportedTable:
+        from coordinator.imports.import_answers import ImportedTable
+
         return ImportedTable.model_validate(await self._send("/v1/imports/original", table))
 
     async def import_recordings(self, recordings: Recordings) -> ImportedRecordings:
+        from coordinator.imports.import_answers import ImportedRecordings
+
         answer = await self._send("/v1/imports/iperf3", recordings)
         return ImportedRecordings.model_validate(answer)
 
@@ -176,6 +219,9 @@ class Client:
         )
 
     async def cancel(self, run_id: str, *, by: str, reason: str) -> RunStatus:
+        from coordinator.core.live.status import RunStatus
+        from coordinator.views.requests import CancelRequest
+
         body = CancelRequest(by=by, reason=reason).model_dump(mode="json")
         return RunStatus.model_validate(await self._call("DELETE", f"/v1/runs/{run_id}", json=body))
 
@@ -201,19 +247,27 @@ class Client:
 
     async def runs(self, limit: int, **asked: object) -> list[RunHeader]:
         """Newest first; ``asked`` are the list's filters by name."""
+        from exchange.records import RunHeader
+
         items = await self._pages("/v1/runs", limit, **asked)
         return [RunHeader.model_validate(item) for item in items]
 
     async def aggregate(self, group_by: str, **asked: object) -> RunGroups:
         """Sums over the runs that fit the filters."""
+        from coordinator.runs.listing import RunGroups
+
         params: Any = {"group_by": group_by, **asked}
         return RunGroups.model_validate(await self._call("GET", "/v1/aggregate", params=params))
 
     async def bursts(self, run_id: str, limit: int) -> list[BurstEntry]:
+        from coordinator.views.answers import BurstEntry
+
         items = await self._pages(f"/v1/runs/{run_id}/bursts", limit)
         return [BurstEntry.model_validate(item) for item in items]
 
     async def pairs(self, run_id: str, burst_index: int, limit: int) -> list[PairEntry]:
+        from coordinator.views.answers import PairEntry
+
         items = await self._pages(f"/v1/runs/{run_id}/pairs", limit, burst=burst_index)
         return [PairEntry.model_validate(item) for item in items]
 
@@ -239,30 +293,44 @@ class Client:
 
     async def verdict(self, run_id: str) -> RunVerdict:
         """The verdict with its findings, without single bursts."""
+        from coordinator.views.answers import RunVerdict
+
         return RunVerdict.model_validate(await self._call("GET", f"/v1/runs/{run_id}/verdict"))
 
     async def reconciliation(self, run_id: str) -> RunReconciliation:
         """The two ledgers held together; of more than 500 bursts the first."""
+        from coordinator.views.answers import RunReconciliation
+
         path, asked = f"/v1/runs/{run_id}/reconciliation", {"limit": 500}
         return RunReconciliation.model_validate(await self._call("GET", path, params=asked))
 
     async def presences(self) -> list[Presence]:
+        from exchange.messages import Presence
+
         items = await self._pages("/v1/presences", PRESENCES_MAX_COUNT)
         return [Presence.model_validate(item) for item in items]
 
     async def dead_letters(self, limit: int) -> list[DeadJob]:
+        from coordinator.runs.dead_letters import DeadJob
+
         answer = await self._call("GET", "/v1/deadletters", params={"limit": limit})
         return [DeadJob.model_validate(item) for item in answer]
 
     async def dead_letter(self, sequence_number: int) -> DeadJob:
+        from coordinator.runs.dead_letters import DeadJob
+
         path = f"/v1/deadletters/{sequence_number}"
         return DeadJob.model_validate(await self._call("GET", path, timeout=LONG_S))
 
     async def resend(self, sequence_number: int) -> DeadJob:
+        from coordinator.runs.dead_letters import DeadJob
+
         path = f"/v1/deadletters/{sequence_number}/resend"
         return DeadJob.model_validate(await self._call("POST", path, timeout=LONG_S))
 
     async def purge(self, sequence_number: int) -> DeadJob:
+        from coordinator.runs.dead_letters import DeadJob
+
         path = f"/v1/deadletters/{sequence_number}"
         return DeadJob.model_validate(await self._call("DELETE", path, timeout=LONG_S))
 
@@ -278,11 +346,14 @@ class Client:
 
     async def audit(self, limit: int) -> list[AuditRow]:
         """Writes, newest first."""
+        from coordinator.auth.audit import AuditRow
+
         items = await self._pages("/v1/audit", limit)
         return [AuditRow.model_validate(item) for item in items]
 
     async def _pages(self, path: str, limit: int, **asked: Any) -> list[Any]:
         """At most ``limit`` items of a list, page by page."""
+
         items: list[Any] = []
         cursor: str | None = None
         while len(items) < limit:
@@ -297,6 +368,7 @@ class Client:
         return items
 
     async def _call(self, method: str, path: str, **arguments: Any) -> Any:
+
         return cleaned((await self._ask(method, path, **arguments)).json())
 
     async def _ask(self, method: str, path: str, **arguments: Any) -> httpx.Response:
@@ -316,6 +388,7 @@ class Client:
         )
 
     def _refusal(self, response: httpx.Response) -> ApiError:
+
         try:
             detail = cleaned(response.json()["detail"])
         except (ValueError, KeyError, TypeError):
@@ -328,14 +401,6 @@ class Client:
             case httpx.codes.FORBIDDEN:
                 detail = f"{self._http.base_url}: {detail}"
         return ApiError(str(detail), response.status_code)
-
-
-def _clean_json(text: str) -> str:
-    """One JSON document with printable strings; what is none is the reader's to refuse."""
-    try:
-        return json.dumps(cleaned(json.loads(text)))
-    except (ValueError, RecursionError):
-        return printable(text)
 
 
 @contextlib.asynccontextmanager

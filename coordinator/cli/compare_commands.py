@@ -3,12 +3,11 @@
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, time, tzinfo
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from coordinator.cli import display
-from coordinator.cli.client import Client
 from coordinator.cli.connection import resolve_run, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json, zone_of
@@ -18,6 +17,9 @@ from coordinator.core.judge.comparison import Comparison, Metric
 from coordinator.imports.time_text import parse_time, parse_zone, to_utc
 from coordinator.views.requests import CompareRequest, Selection
 from exchange.records import RunHeader
+
+if TYPE_CHECKING:
+    from coordinator.cli.verbs import Verbs
 
 _LOOKED_AT_COUNT: Final = 1000  # newest runs among which labels are looked up
 _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
@@ -63,7 +65,7 @@ def compare(
         stop("--split-at: name the run to split", Exit.USAGE)
     zone = None if timezone is None else zone_of(timezone)
 
-    async def work(client: Client) -> Comparison:
+    async def work(client: "Verbs") -> Comparison:
         runs = [await resolve_run(client, run_id) for run_id in named]
         if labels:
             request = _by_label(await client.runs(_LOOKED_AT_COUNT), runs, labels)
@@ -123,7 +125,7 @@ def _by_label(
 
 
 async def _by_time(
-    client: Client, runs: Sequence[str], text: str, zone: tzinfo | None
+    client: "Verbs", runs: Sequence[str], text: str, zone: tzinfo | None
 ) -> CompareRequest:
     """The runs' bursts before and after an instant; one that holds it is in neither."""
     statuses = [await client.status(run_id) for run_id in runs]

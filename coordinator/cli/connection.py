@@ -5,19 +5,17 @@ import contextlib
 import getpass
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
-import httpx
 import typer
 
-from coordinator.cli.client import ApiError, Client, connect
 from coordinator.cli.exits import Exit, stop
+from coordinator.cli.refused import ApiError
 from coordinator.cli.suggest import with_suggestion
 from coordinator.cli.token_option import given_token
-from coordinator.device.ledgers.source import LedgerError
-from coordinator.prices import BadPrices
-from coordinator.studies.switch import SwitchError
-from exchange.ports import ExchangeError
+
+if TYPE_CHECKING:
+    from coordinator.cli.verbs import Verbs
 
 _RUNS_COMPLETED: Final = 20
 _COMPLETION_S: Final = 2.0  # s that a pressed Tab may take
@@ -34,23 +32,24 @@ def operator_name() -> str:
 
 
 @contextlib.asynccontextmanager
-async def coordinator_client(api: str | None, *, drive: bool = False) -> AsyncIterator[Client]:
-    """A client of the coordinator at ``api``, or of one inside this process.
+async def coordinator_client(api: str | None, *, drive: bool = False) -> AsyncIterator["Verbs"]:
+    """The verbs of the coordinator at ``api``, or on this host's own fabric.
 
-    With ``drive`` the one inside this process also looks after unfinished runs meanwhile.
+    With ``drive`` and no ``api`` this process also looks after unfinished runs meanwhile.
     """
     if api is not None:
+        from coordinator.cli.client import connect
+
         async with connect(api, given_token()) as client:
             yield client
         return
-    # Commands that ask a coordinator over the network do without all that one imports.
-    from coordinator.cli.in_process import local_coordinator
+    from coordinator.cli.local import local_verbs
 
-    async with local_coordinator(operator_name(), drive=drive) as http:
-        yield Client(http)
+    async with local_verbs(operator_name(), drive=drive) as local:
+        yield local
 
 
-def run(api: str | None, work: Callable[[Client], Awaitable[T]], *, drive: bool = False) -> T:
+def run(api: str | None, work: Callable[["Verbs"], Awaitable[T]], *, drive: bool = False) -> T:
     """Do ``work`` with a client; an expected error ends the command with one line."""
 
     async def with_client() -> T:
@@ -63,10 +62,8 @@ def run(api: str | None, work: Callable[[Client], Awaitable[T]], *, drive: bool 
     try:
         return asyncio.run(with_client())
     except ApiError as error:
-        usage = error.status in (httpx.codes.NOT_FOUND, httpx.codes.UNPROCESSABLE_ENTITY)
+        usage = error.status in (404, 422)
         stop(str(error), Exit.USAGE if usage else Exit.CANNOT_RUN)
-    except (ExchangeError, LedgerError, SwitchError, BadPrices) as error:
-        stop(str(error), Exit.CANNOT_RUN)
 
 
 def complete_run(context: typer.Context, incomplete: str) -> Sequence[str]:
@@ -89,7 +86,7 @@ RunArgument = Annotated[
 ]
 
 
-async def resolve_run(client: Client, run_id: str) -> str:
+async def resolve_run(client: "Verbs", run_id: str) -> str:
     """The id that a person means: `last` is the newest run's."""
     if run_id != "last":
         return run_id

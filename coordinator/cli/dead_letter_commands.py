@@ -1,14 +1,16 @@
 """``broadside deadletters``: messages that were set aside, and what to do about them."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coordinator.cli import display
-from coordinator.cli.client import Client
 from coordinator.cli.connection import run
 from coordinator.cli.options import Api, Json, print_json
 from coordinator.runs.dead_letters import DeadJob
+
+if TYPE_CHECKING:
+    from coordinator.cli.verbs import Verbs
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,7 +28,7 @@ def list_letters(
 ) -> None:
     """List dead letters, oldest first."""
 
-    async def work(client: Client) -> list[DeadJob]:
+    async def work(client: "Verbs") -> list[DeadJob]:
         return await client.dead_letters(limit)
 
     found = run(api, work)
@@ -56,7 +58,7 @@ def list_letters(
 def explain(sequence_number: Sequence, api: Api = None, as_json: Json = False) -> None:
     """Say what one dead letter was, why it was set aside, and what to do."""
 
-    async def work(client: Client) -> DeadJob:
+    async def work(client: "Verbs") -> DeadJob:
         return await client.dead_letter(sequence_number)
 
     dead = run(api, work)
@@ -83,7 +85,7 @@ def explain(sequence_number: Sequence, api: Api = None, as_json: Json = False) -
 def resend(sequence_number: Sequence, api: Api = None, as_json: Json = False) -> None:
     """Send a dead letter's job again; refused once its instant has passed or an agent has it."""
 
-    async def work(client: Client) -> DeadJob:
+    async def work(client: "Verbs") -> DeadJob:
         return await client.resend(sequence_number)
 
     dead = run(api, work)
@@ -106,7 +108,7 @@ def purge(
     if everything == (sequence_number is not None):
         raise typer.BadParameter("name one by its SEQ, or give --all")
 
-    async def work(client: Client) -> DeadJob | int:
+    async def work(client: "Verbs") -> DeadJob | int:
         if sequence_number is None:
             return await client.purge_all()
         return await client.purge(sequence_number)

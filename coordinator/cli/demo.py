@@ -24,9 +24,10 @@ import typer
 
 from coordinator import scenarios
 from coordinator.cli import display, watch
-from coordinator.cli.client import ApiError, connect
+from coordinator.cli.client import connect
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Json, print_json
+from coordinator.cli.refused import ApiError
 from coordinator.cli.verdict import exit_of, show_summary
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core import words

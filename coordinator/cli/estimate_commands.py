@@ -1,13 +1,12 @@
 """``broadside estimate`` and ``price``: what a run would cost, and what one has cost so far."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coordinator import prices, scenarios
 from coordinator.cli import display
-from coordinator.cli.client import Client
 from coordinator.cli.connection import RunArgument, operator_name, resolve_run, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json
@@ -16,6 +15,9 @@ from coordinator.core.plan.cost_estimate import Appraisal, Estimate
 from coordinator.core.plan.meter import PriceMeter
 from coordinator.core.plan.price import Bill, usd
 from coordinator.views.requests import EstimateRequest
+
+if TYPE_CHECKING:
+    from coordinator.cli.verbs import Verbs
 
 
 def estimate(
@@ -39,7 +41,7 @@ def estimate(
         stop(str(error), Exit.USAGE)
     request = EstimateRequest(spec=spec.model_dump(mode="json"), prices=figures, by=operator_name())
 
-    async def work(client: Client) -> Appraisal:
+    async def work(client: "Verbs") -> Appraisal:
         return await client.estimate(request)
 
     said = run(api, work)
@@ -52,7 +54,7 @@ def estimate(
 def price(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
     """Say what a run has cost so far, and will have cost at its end."""
 
-    async def work(client: Client) -> PriceMeter:
+    async def work(client: "Verbs") -> PriceMeter:
         return await client.price(await resolve_run(client, run_id))
 
     meter = run(api, work)

@@ -1,7 +1,10 @@
 """Reads server-sent events (WHATWG HTML, 9.2.6: interpreting an event stream)."""
 
+import json
 from collections.abc import AsyncIterator
 from typing import NamedTuple
+
+from coordinator.cli.screen_text import cleaned, printable
 
 
 class StreamEvent(NamedTuple):
@@ -31,3 +34,12 @@ async def events_of(lines: AsyncIterator[str]) -> AsyncIterator[StreamEvent]:
                 data.append(value)
             case "id":
                 event_id = value
+
+
+def clean_json(text: str) -> str:
+    """One JSON document with printable strings; what is none is the reader's to refuse."""
+
+    try:
+        return json.dumps(cleaned(json.loads(text)))
+    except (ValueError, RecursionError):
+        return printable(text)

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path, PurePath
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import TypeAdapter, ValidationError
 
 from coordinator import scenarios
 from coordinator.cli import display
-from coordinator.cli.client import Client
 from coordinator.cli.connection import operator_name, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json, zone_of
@@ -29,6 +28,9 @@ from coordinator.imports.import_requests import LabelValues, Recordings, Recordi
 from coordinator.imports.iperf3_files import read_recordings
 from coordinator.imports.original_tables import Reading, read_original
 from coordinator.imports.time_text import parse_time, to_utc
+
+if TYPE_CHECKING:
+    from coordinator.cli.verbs import Verbs
 
 FINDINGS_SHOWN_COUNT = 20
 
@@ -106,7 +108,7 @@ def original(
         "by": operator_name(),
     }
 
-    async def work(client: Client) -> ImportedTable:
+    async def work(client: "Verbs") -> ImportedTable:
         return await client.import_table(table.model_copy(update=said))
 
     imported = run(api, work)
@@ -156,7 +158,7 @@ def iperf3(
         by=operator_name(),
     )
 
-    async def work(client: Client) -> ImportedRecordings:
+    async def work(client: "Verbs") -> ImportedRecordings:
         return await client.import_recordings(request)
 
     imported = run(api, work)

@@ -2,11 +2,10 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from coordinator.cli.client import Client
 from coordinator.cli.connection import RunArgument, resolve_run, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json
@@ -14,6 +13,9 @@ from coordinator.cli.saved_files import save, save_chart
 from coordinator.cli.suggest import complete_chart
 from coordinator.views.charts import Theme
 from coordinator.views.exports import TABLES, Format
+
+if TYPE_CHECKING:
+    from coordinator.cli.verbs import Verbs
 
 
 class ReportFormat(StrEnum):
@@ -41,7 +43,7 @@ def report(
     chosen = format or _by_ending(output, ReportFormat) or ReportFormat.HTML
     asked = "json" if chosen is ReportFormat.JSON else "html"
 
-    async def work(client: Client) -> tuple[str, bytes]:
+    async def work(client: "Verbs") -> tuple[str, bytes]:
         found = await resolve_run(client, run_id)
         return found, await client.report(found, asked)
 
@@ -78,7 +80,7 @@ def export(
             Exit.USAGE,
         )
 
-    async def work(client: Client) -> tuple[str, dict[str, bytes]]:
+    async def work(client: "Verbs") -> tuple[str, dict[str, bytes]]:
         found = await resolve_run(client, run_id)
         return found, {name: await client.export(found, chosen.value, name) for name in wanted}
 
@@ -116,7 +118,7 @@ def chart(
         return
     drawn = Theme.LIGHT if output is not None and output.suffix == ".svg" else theme
 
-    async def work(client: Client) -> tuple[str, dict[str, Any]]:
+    async def work(client: "Verbs") -> tuple[str, dict[str, Any]]:
         found = await resolve_run(client, run_id)
         known = name in {entry.name for entry in catalogue()}
         index = burst - 1 if known and kind_of(name) == "burst" else None

@@ -1,24 +1,25 @@
 """Lists and figures: runs, sums over them, bursts, pairs, seconds, the two ledgers, agents."""
 
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from pydantic import TypeAdapter
 
 from coordinator.cli import display
-from coordinator.cli.client import Client
 from coordinator.cli.connection import RunArgument, resolve_run, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json
 from coordinator.cli.screen_text import write_bytes
 from coordinator.core import words
-from coordinator.core.figures import RECEIVED
 from coordinator.core.summary import Verdict
 from coordinator.runs.listing import ListedState, RunGroups, state_of
-from coordinator.views.answers import BurstEntry, PairEntry, RunReconciliation
-from exchange.messages import Presence
-from exchange.records import RunHeader
+
+if TYPE_CHECKING:
+    from coordinator.cli.verbs import Verbs
+    from coordinator.views.answers import BurstEntry, PairEntry, RunReconciliation
+    from exchange.messages import Presence
+    from exchange.records import RunHeader
 
 Burst = Annotated[int, typer.Option("--burst", min=1, help="which burst, from 1")]
 Limit = Annotated[int, typer.Option(min=1, max=100_000, help="at most so many")]
@@ -74,6 +75,7 @@ def list_runs(
     as_json: Json = False,
 ) -> None:
     """List runs, newest first, with how each ended."""
+
     asked = _asked(scenario, labels, since, before)
     asked |= {
         name: str(value)
@@ -81,7 +83,7 @@ def list_runs(
         if value is not None
     }
 
-    async def work(client: Client) -> list[RunHeader]:
+    async def work(client: "Verbs") -> "list[RunHeader]":
         return await client.runs(limit, **asked)
 
     found = run(api, work)
@@ -114,14 +116,16 @@ def list_runs(
     )
 
 
-def _verdict(header: RunHeader) -> str | None:
+def _verdict(header: "RunHeader") -> str | None:
     if header.outcome is None:
         return None
     cancelled = " (cancelled)" if state_of(header) is ListedState.CANCELLED else ""
     return f"{header.outcome.verdict}{cancelled}"
 
 
-def _received(header: RunHeader) -> str:
+def _received(header: "RunHeader") -> str:
+    from coordinator.core.figures import RECEIVED
+
     return words.rate(RECEIVED.of_run(header.outcome) if header.outcome else None)
 
 
@@ -139,7 +143,7 @@ def aggregate(
     """Sum many runs by scenario, day or label: verdicts, received rates, completeness."""
     asked = _asked(scenario, labels, since, before)
 
-    async def work(client: Client) -> RunGroups:
+    async def work(client: "Verbs") -> RunGroups:
         return await client.aggregate(group_by, **asked)
 
     found = run(api, work)
@@ -169,8 +173,10 @@ def aggregate(
 
 def bursts(run_id: RunArgument, limit: Limit = 100, api: Api = None, as_json: Json = False) -> None:
     """List a run's bursts: where each stands, and what it showed."""
+    from coordinator.core.figures import RECEIVED
+    from coordinator.views.answers import BurstEntry
 
-    async def work(client: Client) -> list[BurstEntry]:
+    async def work(client: "Verbs") -> "list[BurstEntry]":
         return await client.bursts(await resolve_run(client, run_id), limit)
 
     found = run(api, work)
@@ -205,8 +211,9 @@ def pairs(
     as_json: Json = False,
 ) -> None:
     """List the pairs of one burst: who took each, how it ended, what it showed."""
+    from coordinator.views.answers import PairEntry
 
-    async def work(client: Client) -> list[PairEntry]:
+    async def work(client: "Verbs") -> "list[PairEntry]":
         return await client.pairs(await resolve_run(client, run_id), burst - 1, limit)
 
     found = run(api, work)
@@ -249,7 +256,7 @@ def series(
 ) -> None:
     """Print a burst's seconds, once it is over; unknown is empty or null, never zero."""
 
-    async def work(client: Client) -> bytes:
+    async def work(client: "Verbs") -> bytes:
         return await client.series(
             await resolve_run(client, run_id),
             burst - 1,
@@ -265,7 +272,7 @@ def series(
 def reconciliation(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
     """Hold the fleet's ledger against the firewall's: the run, and each burst."""
 
-    async def work(client: Client) -> RunReconciliation:
+    async def work(client: "Verbs") -> "RunReconciliation":
         return await client.reconciliation(await resolve_run(client, run_id))
 
     held = run(api, work)
@@ -296,8 +303,9 @@ def reconciliation(run_id: RunArgument, api: Api = None, as_json: Json = False) 
 
 def agents(api: Api = None, as_json: Json = False) -> None:
     """List the agents that were heard of: role, state, engine, clock, and what is wrong."""
+    from exchange.messages import Presence
 
-    async def work(client: Client) -> list[Presence]:
+    async def work(client: "Verbs") -> "list[Presence]":
         return await client.presences()
 
     found = run(api, work)

@@ -1,27 +1,20 @@
 """The commands of a run: launch, watch, list, show, verdict, abort; and the scenarios."""
 
 from datetime import UTC, datetime
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from coordinator import scenarios
-from coordinator.cli import display
-from coordinator.cli import watch as watching
-from coordinator.cli.client import Client
 from coordinator.cli.connection import RunArgument, operator_name, resolve_run, run
-from coordinator.cli.course_tables import show_course
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.hard_end import read_end
 from coordinator.cli.options import Api, Json, Plain, print_json
 from coordinator.cli.suggest import complete_field, complete_scenario
-from coordinator.cli.verdict import exit_of, show_summary
-from coordinator.core import words
-from coordinator.core.live.status import RunStatus
-from coordinator.core.plan.plain_fields import plain_fields
-from coordinator.core.summary import Course, RunSummary
-from coordinator.views.answers import Recomputed
-from coordinator.views.requests import LaunchRequest
+
+if TYPE_CHECKING:
+    from coordinator.cli.verbs import Verbs
+    from coordinator.core.live.status import RunStatus
+    from coordinator.core.summary import Course, RunSummary
+    from coordinator.views.answers import Recomputed
 
 
 def launch(
@@ -59,6 +52,11 @@ def launch(
     as_json: Json = False,
 ) -> None:
     """Launch a run and, unless detached, follow it to its verdict."""
+    from coordinator import scenarios
+    from coordinator.cli import watch as watching
+    from coordinator.cli.hard_end import read_end
+    from coordinator.views.requests import LaunchRequest
+
     try:
         overrides = scenarios.parse_overrides(assignments or [])
         if budget is not None:
@@ -70,7 +68,7 @@ def launch(
         stop(str(error), Exit.USAGE)
     request = LaunchRequest(spec=spec.model_dump(mode="json"), by=operator_name())
 
-    async def work(client: Client) -> RunStatus | RunSummary:
+    async def work(client: "Verbs") -> "RunStatus | RunSummary":
         status = await client.launch(request)
         for warning in status.warnings:
             typer.echo(f"warning: {warning}", err=True)
@@ -88,8 +86,9 @@ def watch(
     run_id: RunArgument, plain: Plain = False, api: Api = None, as_json: Json = False
 ) -> None:
     """Follow a run to its verdict; leaving (q, Ctrl-C) does not abort it."""
+    from coordinator.cli import watch as watching
 
-    async def work(client: Client) -> RunSummary:
+    async def work(client: "Verbs") -> "RunSummary":
         found = await resolve_run(client, run_id)
         return await watching.follow(client, found, plain=plain, quiet=as_json, local=api is None)
 
@@ -98,8 +97,10 @@ def watch(
 
 def show(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
     """Show where a run stands, burst by burst."""
+    from coordinator.cli import display
+    from coordinator.cli.course_tables import show_course
 
-    async def work(client: Client) -> tuple[RunStatus, Course]:
+    async def work(client: "Verbs") -> "tuple[RunStatus, Course]":
         chosen = await resolve_run(client, run_id)
         return await client.status(chosen), await client.course(chosen)
 
@@ -144,10 +145,11 @@ def verdict(
     as_json: Json = False,
 ) -> None:
     """Print a run's verdict with its figures; the exit code says it too."""
+
     if recompute:
         _recompute(run_id, api=api, as_json=as_json)
 
-    async def work(client: Client) -> RunSummary | None:
+    async def work(client: "Verbs") -> "RunSummary | None":
         return await client.summary(await resolve_run(client, run_id))
 
     summary = run(api, work)
@@ -158,8 +160,9 @@ def verdict(
 
 def _recompute(run_id: str, *, api: str | None, as_json: bool) -> NoReturn:
     """Print the verdict from the stored rows, and whether the stored one is the same text."""
+    from coordinator.cli.verdict import exit_of, show_summary
 
-    async def work(client: Client) -> Recomputed:
+    async def work(client: "Verbs") -> "Recomputed":
         return await client.recomputed(await resolve_run(client, run_id))
 
     again = run(api, work)
@@ -186,7 +189,7 @@ def abort(
 ) -> None:
     """Stop a run: agents stop traffic within seconds, what was measured is kept."""
 
-    async def work(client: Client) -> RunStatus:
+    async def work(client: "Verbs") -> "RunStatus":
         chosen = await resolve_run(client, run_id)
         return await client.cancel(chosen, by=operator_name(), reason=reason)
 
@@ -205,6 +208,11 @@ def list_scenarios(
     as_json: Json = False,
 ) -> None:
     """List the scenarios, or show one with every field that a launch can override."""
+    from coordinator import scenarios
+    from coordinator.cli import display
+    from coordinator.core import words
+    from coordinator.core.plan.plain_fields import plain_fields
+
     try:
         specs = {n: scenarios.load(n) for n in ([name] if name else scenarios.names())}
     except scenarios.ScenarioError as error:
@@ -235,7 +243,10 @@ def list_scenarios(
     )
 
 
-def _finish(result: RunStatus | RunSummary, *, as_json: bool) -> None:
+def _finish(result: "RunStatus | RunSummary", *, as_json: bool) -> None:
+    from coordinator.cli.verdict import exit_of, show_summary
+    from coordinator.core.summary import RunSummary
+
     if as_json:
         print_json(result)
     elif isinstance(result, RunSummary):

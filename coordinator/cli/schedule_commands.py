@@ -1,14 +1,13 @@
 """``broadside schedule``: runs at instants to come."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import ValidationError
 
 from coordinator import scenarios
 from coordinator.cli import display
-from coordinator.cli.client import Client
 from coordinator.cli.connection import operator_name, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json
@@ -16,6 +15,9 @@ from coordinator.core.plan.schedule import BadSchedule, MissedPolicy, Overlap, c
 from coordinator.views.answers import ScheduleView
 from coordinator.views.requests import ScheduleRequest
 from exchange.troubles import utc_now
+
+if TYPE_CHECKING:
+    from coordinator.cli.verbs import Verbs
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -83,7 +85,7 @@ def add(
     except ValidationError as error:
         stop(_fault(error), Exit.USAGE)
 
-    async def work(client: Client) -> ScheduleView:
+    async def work(client: "Verbs") -> ScheduleView:
         return await client.add_schedule(request)
 
     _show_one(run(api, work), as_json=as_json)
@@ -93,7 +95,7 @@ def add(
 def list_schedules(api: Api = None, as_json: Json = False) -> None:
     """List schedules with their next instants."""
 
-    async def work(client: Client) -> list[ScheduleView]:
+    async def work(client: "Verbs") -> list[ScheduleView]:
         return await client.schedules()
 
     found = run(api, work)
@@ -131,7 +133,7 @@ def _next(view: ScheduleView) -> str:
 def show(name: Name, api: Api = None, as_json: Json = False) -> None:
     """Show a schedule: its next instants, at most five, and what became of the last ones."""
 
-    async def work(client: Client) -> ScheduleView:
+    async def work(client: "Verbs") -> ScheduleView:
         return await client.schedule(name)
 
     _show_one(run(api, work), as_json=as_json)
@@ -141,7 +143,7 @@ def show(name: Name, api: Api = None, as_json: Json = False) -> None:
 def pause(name: Name, api: Api = None, as_json: Json = False) -> None:
     """Fire nothing until resumed; a run that goes on goes on."""
 
-    async def work(client: Client) -> ScheduleView:
+    async def work(client: "Verbs") -> ScheduleView:
         return await client.pause_schedule(name)
 
     _show_one(run(api, work), as_json=as_json)
@@ -151,7 +153,7 @@ def pause(name: Name, api: Api = None, as_json: Json = False) -> None:
 def resume(name: Name, api: Api = None, as_json: Json = False) -> None:
     """Fire again from now on; what the pause left out is not made up for."""
 
-    async def work(client: Client) -> ScheduleView:
+    async def work(client: "Verbs") -> ScheduleView:
         return await client.resume_schedule(name)
 
     _show_one(run(api, work), as_json=as_json)
@@ -161,7 +163,7 @@ def resume(name: Name, api: Api = None, as_json: Json = False) -> None:
 def remove(name: Name, api: Api = None, as_json: Json = False) -> None:
     """Forget a schedule and its history; its runs stay."""
 
-    async def work(client: Client) -> ScheduleView:
+    async def work(client: "Verbs") -> ScheduleView:
         return await client.remove_schedule(name)
 
     view = run(api, work)

@@ -1,12 +1,11 @@
 """What is stored of runs: an engine's raw output, and forgetting old runs."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import ValidationError
 
 from coordinator.cli import display
-from coordinator.cli.client import Client
 from coordinator.cli.connection import RunArgument, resolve_run, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json
@@ -14,6 +13,9 @@ from coordinator.cli.screen_text import write_bytes
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.runs.retention import Pruned, PruneRequest
 from exchange.messages import Side
+
+if TYPE_CHECKING:
+    from coordinator.cli.verbs import Verbs
 
 
 def raw(
@@ -25,7 +27,7 @@ def raw(
 ) -> None:
     """Print what an engine wrote, to the byte: iperf3's JSON, or one JSON document a line."""
 
-    async def work(client: Client) -> bytes:
+    async def work(client: "Verbs") -> bytes:
         return await client.raw(await resolve_run(client, run_id), pair, burst - 1, side)
 
     write_bytes(run(api, work))
@@ -53,7 +55,7 @@ def prune(
     except ValidationError as error:
         stop(f"--older-than {days:g}: {error.errors()[0]['msg']}", Exit.USAGE)
 
-    async def work(client: Client) -> Pruned:
+    async def work(client: "Verbs") -> Pruned:
         return await client.prune(request)
 
     pruned = run(api, work)

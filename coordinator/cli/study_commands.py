@@ -3,14 +3,13 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from pydantic import ValidationError
 
 from coordinator import scenarios
 from coordinator.cli import display
-from coordinator.cli.client import Client
 from coordinator.cli.connection import operator_name, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json
@@ -32,6 +31,9 @@ from coordinator.studies.study import (
 from coordinator.studies.trials import says, trials_count
 from coordinator.views.charts import Theme
 from coordinator.views.charts.study_charts import chart_of
+
+if TYPE_CHECKING:
+    from coordinator.cli.verbs import Verbs
 
 POLL_S = 1.0
 
@@ -214,7 +216,7 @@ def chart(
 ) -> None:
     """Draw a study: its curve with the knee, its modes, or its search."""
 
-    async def work(client: Client) -> tuple[str, dict[str, Any]]:
+    async def work(client: "Verbs") -> tuple[str, dict[str, Any]]:
         name = chart_of(await client.study(study_id))
         drawn = Theme.LIGHT if output is not None and output.suffix == ".svg" else theme
         return name, await client.study_chart(study_id, name, drawn.value)
@@ -235,7 +237,7 @@ def abort(
 ) -> None:
     """Stop a study and its running trial; the device goes back to rest."""
 
-    async def work(client: Client) -> Study:
+    async def work(client: "Verbs") -> Study:
         return await client.cancel_study(study_id, by=operator_name(), reason=reason)
 
     study = run(api, work)
@@ -271,7 +273,7 @@ def _carry_out(
     except ValidationError as error:
         stop(scenarios.explain(error), Exit.USAGE)
 
-    async def work(client: Client) -> Study:
+    async def work(client: "Verbs") -> Study:
         created = await client.create_study(request)
         typer.echo(f"study {created.study_id}", err=True)
         return created if detach else await _follow(client, created, quiet=as_json)
@@ -281,7 +283,7 @@ def _carry_out(
     raise typer.Exit(Exit.CANNOT_RUN if done.problem else Exit.PASS)
 
 
-async def _follow(client: Client, study: Study, *, quiet: bool) -> Study:
+async def _follow(client: "Verbs", study: Study, *, quiet: bool) -> Study:
     """Say each trial's result as it comes, and what the next one waits for."""
     said, waits_for = 0, None
     while True:

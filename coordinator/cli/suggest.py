@@ -3,14 +3,21 @@
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-import httpx
+from coordinator.cli.refused import ApiError
 
-from coordinator.cli.client import ApiError, Client
+if TYPE_CHECKING:
+    from exchange.records import RunHeader
 
 _UNKNOWN_RUN: Final = re.compile(r"run (\S+): no such run")
 _RUNS_LOOKED_AT: Final = 200
+
+
+class ListsRuns(Protocol):
+    """Who knows what runs there are."""
+
+    async def runs(self, limit: int) -> "list[RunHeader]": ...
 
 
 def near(wanted: str, known: Iterable[str]) -> str | None:
@@ -22,10 +29,10 @@ def near(wanted: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(wanted, names, n=1, cutoff=0.7)), None)
 
 
-async def with_suggestion(client: Client, error: ApiError) -> ApiError:
+async def with_suggestion(client: ListsRuns, error: ApiError) -> ApiError:
     """The error, or for a run that there is not one that says which may be meant."""
     unknown = _UNKNOWN_RUN.match(str(error))
-    if error.status != httpx.codes.NOT_FOUND or unknown is None:
+    if error.status != 404 or unknown is None:
         return error
     try:
         known = [header.run_id for header in await client.runs(_RUNS_LOOKED_AT)]

@@ -6,17 +6,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 from rich.console import Console
 from rich.live import Live
 
-from coordinator.cli.client import ApiError, Client
 from coordinator.cli.exits import INTERRUPTED
+from coordinator.cli.refused import ApiError
 from coordinator.cli.screen import draw, line, stands
 from coordinator.cli.watched import Watched
 from coordinator.core.summary import RunSummary
+
+if TYPE_CHECKING:
+    from coordinator.cli.verbs import Verbs
 
 _REDRAW_S: Final = 0.25
 _RETRY_S: Final = 1.0
@@ -25,7 +28,7 @@ _KEYS_THAT_LEAVE: Final = ("q", "Q", "\x1b", "\x03")
 
 
 async def follow(
-    client: Client, run_id: str, *, plain: bool = False, quiet: bool = False, local: bool = False
+    client: "Verbs", run_id: str, *, plain: bool = False, quiet: bool = False, local: bool = False
 ) -> RunSummary:
     """Show a run until its verdict is stored, and return that.
 
@@ -80,7 +83,7 @@ class _Picture:
         return self._at + timedelta(seconds=time.monotonic() - self._read_s)
 
 
-async def _in_lines(client: Client, run_id: str, console: Console) -> RunSummary:
+async def _in_lines(client: "Verbs", run_id: str, console: Console) -> RunSummary:
     """The verdict; until then a line whenever there is something to say."""
     picture = _Picture()
     said: object = None
@@ -97,7 +100,7 @@ async def _in_lines(client: Client, run_id: str, console: Console) -> RunSummary
     return await _read(client, run_id, picture, show)
 
 
-async def _on_screen(client: Client, run_id: str, console: Console) -> RunSummary | None:
+async def _on_screen(client: "Verbs", run_id: str, console: Console) -> RunSummary | None:
     """The verdict, or None when the person left."""
     picture, left = _Picture(), asyncio.Event()
     reader = asyncio.create_task(_read(client, run_id, picture, lambda: None))
@@ -118,7 +121,7 @@ async def _on_screen(client: Client, run_id: str, console: Console) -> RunSummar
 
 
 async def _read(
-    client: Client, run_id: str, picture: _Picture, show: Callable[[], None]
+    client: "Verbs", run_id: str, picture: _Picture, show: Callable[[], None]
 ) -> RunSummary:
     """Fold events in until the run has its verdict; a broken stream is taken up again."""
     last_id: str | None = None

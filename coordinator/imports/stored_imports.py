@@ -139,10 +139,9 @@ async def save_import(records: Records, plan: Plan, imported: Imported) -> RunSu
     return summary
 
 
-async def load_import(records: Records, run_id: str) -> Imported | None:
-    """The values of an imported run; None for a run of our own."""
-    document = await records.private.read_document(run_id, Document.IMPORT)
-    return None if document is None else _IMPORTED.validate_json(document)
+def parse_import(document: bytes) -> Imported:
+    """The values of an imported run."""
+    return _IMPORTED.validate_json(document)
 
 
 async def recompute_import(plan: Plan, imported: Imported, computed_at: datetime) -> RunSummary:

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import math
-import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -26,13 +25,10 @@ from coordinator.core.plan.planner import Infeasible, Problem, live
 from coordinator.core.plan.planner import plan as make_plan
 from coordinator.core.plan.price import Prices
 from coordinator.core.plan.spec import LedgerPromise, Plan, RunSpec
-from coordinator.core.summary import Course, RunSummary, parse_run
+from coordinator.core.summary import Course, RunSummary
 from coordinator.device.ledgers.settle import Settling
 from coordinator.device.ledgers.source import LedgerSource
-from coordinator.imports.import_requests import Imported
 from coordinator.imports.stored_imports import (
-    import_status,
-    load_import,
     recompute_import,
 )
 from coordinator.prices import load as load_prices
@@ -47,8 +43,8 @@ from coordinator.runs.replacements import Replacements
 from coordinator.runs.reservations import EndpointTaken, Reservations
 from coordinator.runs.retention import Pruned, PruneRequest, prune
 from coordinator.runs.run_ids import new_run_id
-from coordinator.runs.run_states import RunStates
 from coordinator.runs.stored import dump_fleet, read_ledger
+from coordinator.runs.stored_runs import StoredRuns
 from exchange.background import keep_going
 from exchange.fabric import Fabric
 from exchange.messages import Control, Presence, TroubleKind
@@ -60,7 +56,6 @@ log = logging.getLogger(__name__)
 
 _PLANNED_AGAIN_COUNT: Final = 5  # times that launches of one instant may take each other's ports
 _QUEUE_WITHIN_S: Final = 2.0  # s that one look queues a run's jobs for: others wait for theirs
-_RUN_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")  # as in exchange.messages
 
 
 class Companion(Protocol):
@@ -92,9 +87,9 @@ class Coordinator:
         self._taken_off: set[str] = set()  # cancelled runs whose messages are off the queue
         self._failing: dict[str, str] = {}  # what the last look at a run ended with
         self._late_until_at = now()  # until then rows that an outage held up may still come
-        self._states = RunStates(self._records, now)
+        self._stored = StoredRuns(self._records, now)
         self._closing = Closing(
-            self._records, self._states, self._settling, fabric.troubles, self.read_plan, now
+            self._records, self._stored.states, self._settling, fabric.troubles, self.read_plan, now
         )
         self._leases = Leases(
             self._records,
@@ -110,8 +105,6 @@ class Coordinator:
         )
         self.dead_letters = DeadLetters(self._queue, self._records, now)
         self._released: asyncio.Queue[Plan] = asyncio.Queue()  # whose jobs nobody waits for
-        self._plans: dict[str, Plan] = {}  # plans never change once stored
-        self._own: set[str] = set()  # runs that are known not to be imports
         self.ticked_at: datetime | None = None  # when all runs were last looked after
         self.companions: list[Companion] = []  # what else goes on while this looks after runs
 
@@ -209,7 +202,7 @@ class Coordinator:
             raise UnknownRun(run_id)
         header, plan = stored[0], Plan.model_validate_json(stored[1])
         await self._records.private.show_run(header)
-        self._plans[run_id] = plan
+        self._stored.keep(plan)
         log.info("run launched", extra={"action": "launch", "run_id": run_id})
         self._leases.hold(plan)
         return plan
@@ -256,22 +249,12 @@ class Coordinator:
         await self._reservations.release(run_id)
         log.info("run cancelled", extra={"action": "cancel", "run_id": run_id})
 
-    async def _imported(self, run_id: str) -> Imported | None:
-        """The values that a run was imported from; None for a run of our own."""
-        if run_id in self._own:
-            return None
-        imported = await load_import(self._records, run_id)
-        if imported is None:
-            self._own.add(run_id)
-        return imported
-
     async def prune(self, request: PruneRequest) -> Pruned:
         """Forget old runs, or say which would go."""
         pruned = await prune(self._records, request, self._now())
         if not pruned.dry_run:
             for run in pruned.runs:
-                self._plans.pop(run.run_id, None)
-                self._states.forget(run.run_id)
+                self._stored.forget(run.run_id)
             log.info("%d runs pruned", len(pruned.runs), extra={"action": "prune"})
         return pruned
 
@@ -279,49 +262,27 @@ class Coordinator:
 
     async def read_plan(self, run_id: str) -> Plan:
         """Raises :class:`UnknownRun`."""
-        if not _RUN_ID.fullmatch(run_id):
-            raise UnknownRun(run_id)
-        if run_id not in self._plans:
-            stored = await self._records.read_run(run_id)
-            if stored is None:
-                raise UnknownRun(run_id)
-            self._plans[run_id] = Plan.model_validate_json(stored[1])
-        return self._plans[run_id]
+        return await self._stored.read_plan(run_id)
 
     async def status(self, run_id: str) -> RunStatus:
         """Raises :class:`UnknownRun`."""
-        plan = await self.read_plan(run_id)
-        imported = await self._imported(run_id)
-        if imported is not None:
-            return await import_status(plan, imported)
-        return await self._states.status(plan)
+        return await self._stored.status(run_id)
 
     async def burst_statuses(self, run_id: str, indices: range) -> Sequence[BurstStatus]:
         """Where some of its bursts stand. Raises :class:`UnknownRun`."""
-        plan = await self.read_plan(run_id)
-        imported = await self._imported(run_id)
-        if imported is not None:
-            return (await import_status(plan, imported)).bursts[indices.start : indices.stop]
-        return await self._states.bursts(plan, indices)
+        return await self._stored.burst_statuses(run_id, indices)
 
     async def summary(self, run_id: str) -> RunSummary | None:
         """The stored verdict, or None while the run goes on. Raises :class:`UnknownRun`."""
-        await self.read_plan(run_id)
-        document = await self._records.private.read_document(run_id, Document.RUN)
-        return None if document is None else parse_run(document)
+        return await self._stored.summary(run_id)
 
     async def progress(self, run_id: str) -> Progress:
         """The newest begun burst, second by second. Raises :class:`UnknownRun`."""
-        plan = await self.read_plan(run_id)
-        return await self._states.progress(plan)
+        return await self._stored.progress(run_id)
 
     async def course(self, run_id: str) -> Course:
         """What the bursts that are over say together, so far. Raises :class:`UnknownRun`."""
-        plan = await self.read_plan(run_id)
-        summary = await self.summary(run_id)
-        if summary is not None and summary.course is not None:
-            return summary.course
-        return await self._states.course(plan)
+        return await self._stored.course(run_id)
 
     @property
     def has_ledger(self) -> bool:
@@ -478,7 +439,7 @@ class Coordinator:
         if stored is None:
             return None
         plan = await self.read_plan(run_id)
-        imported = await self._imported(run_id)
+        imported = await self._stored.imported(run_id)
         if imported is not None:
             return await recompute_import(plan, imported, stored.computed_at)
         return await self._closing.judge_again(plan, stored.computed_at)

@@ -12,7 +12,6 @@ from datetime import timedelta
 
 import numpy as np
 
-from coordinator.core.live.status import BurstRows
 from coordinator.core.measure.evidence import (
     HOLD_MAX_S,
     BurstEvidence,
@@ -25,9 +24,10 @@ from coordinator.core.measure.evidence import (
 )
 from coordinator.core.plan.moves import Move, pairs_in
 from coordinator.core.plan.spec import Burst, Plan
+from coordinator.runs.burst_rows import read_rows
 from coordinator.runs.chunk_columns import end_columns, try_columns
 from exchange.messages import ServerTest
-from exchange.records import ALL_PAIRS, Document, Records
+from exchange.records import Document, Records
 from exchange.second_rows import PackedEnd
 
 
@@ -40,17 +40,6 @@ class TestColumns:
     test: ServerTest
     tracks: tuple[TrackColumns, ...]
     host: HostColumns
-
-
-async def read_rows(
-    records: Records, run_id: str, burst_index: int, pairs: range = ALL_PAIRS
-) -> BurstRows:
-    """Claims and reports of a burst, of all its pairs or of some."""
-    claims, reports = await asyncio.gather(
-        records.bursts.read_claims(run_id, burst_index, pairs),
-        records.bursts.read_reports(run_id, burst_index, pairs),
-    )
-    return BurstRows(claims=claims, reports=reports)
 
 
 async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvidence:

@@ -14,6 +14,7 @@ from typing import Final
 from coordinator.core.plan.spec import RunSpec
 from coordinator.refusals import KeyReused, LaunchUnderWay, UnknownRun
 from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.retention import Pruned, PruneRequest
 from coordinator.runs.run_ids import new_run_id
 from exchange.messages import Message, RunId, UtcDatetime
 from exchange.ports import EntityExists, Table
@@ -105,7 +106,15 @@ async def _there(coordinator: Coordinator, run_id: str) -> bool:
     return True
 
 
-async def forget_launches(table: Table, before_at: datetime) -> int:
+async def prune_runs(coordinator: Coordinator, request: PruneRequest) -> Pruned:
+    """Forget old runs and the keys they were launched by, or only say which runs would go."""
+    pruned = await coordinator.prune(request)
+    if not pruned.dry_run:
+        await _forget_launches(coordinator.fabric.private, pruned.before_at)
+    return pruned
+
+
+async def _forget_launches(table: Table, before_at: datetime) -> int:
     """Remove keys that were decided before ``before_at``; how many."""
     shelf = _shelf(table)
     old = [row async for row, launched in shelf.scan() if launched.decided_at < before_at]

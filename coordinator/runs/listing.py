@@ -55,6 +55,13 @@ class RunFilter:
         )
 
 
+def labels_of(said: Iterable[str]) -> Mapping[str, str]:
+    """Labels from ``name:value`` each. Raises :class:`BadGrouping`."""
+    if not all(":" in part for part in said):
+        raise BadGrouping("label: give name:value")
+    return dict(part.partition(":")[::2] for part in said)
+
+
 def state_of(header: RunHeader) -> ListedState:
     if header.outcome is None:
         return ListedState.OPEN

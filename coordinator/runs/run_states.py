@@ -2,7 +2,8 @@
 
 A closed burst's claims and reports do not change any more, so what they come to is kept beside the
 plan when the burst is measured. A status then reads only the open bursts' rows, at the end of a
-soak of forty-eight bursts as at its beginning.
+soak of forty-eight bursts as at its beginning. What measures is imported where a burst is open: a
+command that shows a run that is over needs no numpy.
 """
 
 import asyncio
@@ -11,10 +12,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from coordinator.core.judge.course import burst_course, course
-from coordinator.core.live.progress import Progress, progress, progress_of_series
 from coordinator.core.live.status import (
     VISIBLE_S,
     BurstPhase,
@@ -23,14 +23,16 @@ from coordinator.core.live.status import (
     RunStatus,
     derive,
 )
-from coordinator.core.measure.series import BurstSeries
 from coordinator.core.plan.moves import Move
 from coordinator.core.plan.spec import Burst, Plan
-from coordinator.core.summary import BurstCourse, BurstSummary, Course
-from coordinator.runs.chunk_columns import try_columns
-from coordinator.runs.evidence_rows import read_rows
+from coordinator.core.summary import BurstCourse, Course
+from coordinator.runs.burst_rows import read_rows
 from exchange.messages import Message
 from exchange.records import Document, Records
+
+if TYPE_CHECKING:
+    from coordinator.core.live.progress import Progress
+    from coordinator.core.summary import BurstSummary
 
 RUNS_KEPT: Final = 64  # runs whose closed bursts stay in memory, the last looked at
 COMPLETE_KEPT: Final = 4  # bursts that all have reported, and that are not closed yet
@@ -59,7 +61,7 @@ class _Seen:
 
     burst_index: int
     final: bool
-    progress: Progress
+    progress: "Progress"
     read_at_s: float  # monotonic
     cost_s: float
     again: "asyncio.Task[Progress] | None" = None
@@ -91,7 +93,7 @@ class RunStates:
         self,
         plan: Plan,
         burst: Burst,
-        summary: BurstSummary,
+        summary: "BurstSummary",
         rows: BurstRows,
         *,
         open_ends_count: int = 0,
@@ -166,7 +168,7 @@ class RunStates:
 
     # Progress ---------------------------------------------------------------------------------
 
-    async def progress(self, plan: Plan) -> Progress:
+    async def progress(self, plan: Plan) -> "Progress":
         """The newest begun burst, second by second.
 
         Whoever asks while it is read anew, or soon after, gets what was read last: many viewers
@@ -186,7 +188,11 @@ class RunStates:
                 return await asyncio.shield(seen.again)
         return seen.progress
 
-    async def _read_progress(self, plan: Plan, burst: Burst) -> Progress:
+    async def _read_progress(self, plan: Plan, burst: Burst) -> "Progress":
+        from coordinator.core.live.progress import progress, progress_of_series
+        from coordinator.core.measure.series import BurstSeries
+        from coordinator.runs.chunk_columns import try_columns
+
         began_s = time.monotonic()
         packed = await self._records.private.read_document(
             plan.run_id, Document.SERIES, burst.index

@@ -20,7 +20,6 @@ import httpx
 import numpy as np
 from rich.console import Console
 
-from coordinator.api.formats import as_csv
 from coordinator.cli import display
 from coordinator.cli.exits import code_of
 from coordinator.cli.screen_text import cleaned, printable
@@ -32,6 +31,7 @@ from coordinator.device.ledgers.prometheus import PrometheusLedger
 from coordinator.device.ledgers.source import LedgerError
 from coordinator.runs.chunk_columns import try_columns
 from coordinator.runs.evidence_rows import read_evidence
+from coordinator.views.series_formats import as_csv
 from exchange.chunks import pack
 from exchange.documents import read_document
 from exchange.embedded.embedded_table import EmbeddedTable

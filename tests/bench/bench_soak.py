@@ -25,8 +25,8 @@ from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.plan.planner import plan as make_plan
 from coordinator.core.plan.spec import Burst, Plan, RunSpec
 from coordinator.core.summary import canonical
+from coordinator.runs.burst_rows import read_rows
 from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.evidence_rows import read_rows
 from coordinator.schedules.firing import Schedules
 from coordinator.views.requests import ScheduleRequest
 from exchange.chunks import pack_host, pack_intervals
@@ -231,7 +231,7 @@ async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinato
         if burst is not plan.bursts[-1]:
             sent_bytes = series.payload_bytes
             rows_read = await read_rows(fabric.records, plan.run_id, burst.index)
-            await coordinator._states.close(
+            await coordinator._stored.states.close(
                 plan, burst, summary, rows_read, payload_bytes=sent_bytes
             )
     began_s = time.perf_counter()

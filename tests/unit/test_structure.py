@@ -1,6 +1,7 @@
 """The import directions of DESIGN.md hold, and agents stay small."""
 
 import ast
+import asyncio
 import re
 import subprocess
 import sys
@@ -13,7 +14,9 @@ from typing import Final
 
 import pytest
 
+from exchange.fabric import FabricSettings, open_fabric
 from tests.bench.bench_structure import imports, longest, modules, parts
+from tests.unit.coordinator.stored_run import store_run
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("agent", "coordinator", "exchange", "lab")
@@ -156,12 +159,28 @@ def loaded_by(script: str) -> set[str]:
     return set(ran.stdout.split())
 
 
-def test_help_loads_nothing_that_commands_need() -> None:
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [
+        (["--help"], {"fastapi", "httpx", "numpy", "pydantic", "rich", "sqlite3", "starlette"}),
+        (["runs"], {"fastapi", "httpx", "numpy", "starlette", "uvicorn"}),
+        (["show", "last"], {"fastapi", "httpx", "numpy", "starlette", "uvicorn"}),
+    ],
+)
+def test_a_command_loads_only_what_it_uses(
+    arguments: list[str], heavy: set[str], tmp_path: Path
+) -> None:
+    async def stored() -> None:
+        fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+        await store_run(fabric)
+        await fabric.close()
+
+    asyncio.run(stored())
     loaded = loaded_by(
-        "import coordinator.cli as cli\nsys.argv = ['broadside', '--help']\ncli.main()"
+        f"import os, coordinator.cli as cli\nos.environ['BROADSIDE_DATA_DIR'] = {str(tmp_path)!r}\n"
+        f"sys.argv = ['broadside', *{arguments!r}]\ncli.main()"
     )
     assert "coordinator.cli" in loaded
-    heavy = {"fastapi", "httpx", "numpy", "pydantic", "rich", "starlette", "uvicorn"}
     assert not heavy & loaded
 
 

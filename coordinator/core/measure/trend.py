@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from typing import Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Final
 
 from coordinator.core.summary import Trend, figure
+
+if TYPE_CHECKING:
+    import numpy as np
 
 BURSTS_LEAST: Final = 4  # under these a slope has no interval worth printing
 POINTS_MAX: Final = 600  # beyond, neighbouring bursts are averaged: slopes go with the square
@@ -23,6 +24,8 @@ def trend(name: str, at_s: Sequence[float], values: Sequence[float | None]) -> T
     16.5), each taken outwards to a whole one. None under four known bursts, or where the median is
     zero and nothing can be a share of it.
     """
+    import numpy as np  # who only reads stored trends does without
+
     known = [(at, value) for at, value in zip(at_s, values, strict=True) if value is not None]
     count = len(known)
     if count < BURSTS_LEAST:
@@ -51,7 +54,7 @@ def trend(name: str, at_s: Sequence[float], values: Sequence[float | None]) -> T
     )
 
 
-def _interval(slopes: np.ndarray, count: int) -> tuple[float, float]:
+def _interval(slopes: "np.ndarray", count: int) -> tuple[float, float]:
     spread = _Z95 * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
     total = len(slopes)
     low = max(0, math.floor((total - spread) / 2) - 1)

@@ -3,9 +3,11 @@
 import asyncio
 
 from coordinator.core.plan.spec import Plan
-from coordinator.refusals import BurstNotOver, UnknownBurst
+from coordinator.refusals import BurstNotOver, RunNotOver, UnknownBurst
 from coordinator.runs.stored import read_ledger, read_measured, read_run_summary
+from coordinator.views.charts.catalogue import Chart, draw_burst, draw_run, kind_of
 from coordinator.views.charts.chart_inputs import BurstView, RunView
+from coordinator.views.charts.theme import Theme
 from exchange.records import Records
 
 
@@ -42,3 +44,17 @@ async def read_run_view(records: Records, plan: Plan) -> RunView | None:
     """A run for charts, without its seconds; None while it goes on."""
     summary = await read_run_summary(records, plan.run_id)
     return None if summary is None else RunView(spec=plan.spec, summary=summary)
+
+
+async def draw_stored(
+    records: Records, plan: Plan, name: str, burst_index: int | None, theme: Theme
+) -> Chart:
+    """A chart of a stored burst or run. Raises ``NoChart``, ``UnknownBurst``, ``BurstNotOver``,
+    ``RunNotOver``."""
+    if kind_of(name) == "burst" or burst_index is not None:
+        view = await read_burst_view(records, plan, burst_index or 0)
+        return await asyncio.to_thread(draw_burst, name, view, theme)
+    run = await read_run_view(records, plan)
+    if run is None:
+        raise RunNotOver(plan.run_id)
+    return await asyncio.to_thread(draw_run, name, run, theme)

@@ -44,7 +44,10 @@ def write(chosen: Format, head: Mapping[str, Any], tables: Tables, table: str) -
 
     Raises :class:`CannotWrite`.
     """
-    from coordinator.api.formats import as_csv, as_parquet  # the API's package imports this one
+    from coordinator.views.series_formats import (  # the API's package imports this one
+        as_csv,
+        as_parquet,
+    )
 
     try:
         match chosen:
@@ -64,7 +67,7 @@ def write(chosen: Format, head: Mapping[str, Any], tables: Tables, table: str) -
 
 
 def _json(head: Mapping[str, Any], tables: Tables) -> bytes:
-    from coordinator.api.formats import as_json  # as above
+    from coordinator.views.series_formats import as_json  # as above
 
     parts = {name: from_json(as_json({}, columns))["columns"] for name, columns in tables.items()}
     return to_json({**head, "tables": parts}, inf_nan_mode="null")

@@ -5,22 +5,19 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.api.app import create_app
-from coordinator.cli.client import ApiError, Client
 from coordinator.cli.event_stream import events_of
-from coordinator.cli.in_process import InProcessTransport
+from coordinator.cli.local import Local
+from coordinator.cli.refused import ApiError
 from coordinator.cli.screen import FOOTER, draw, line, stands
 from coordinator.cli.watched import Watched
 from coordinator.core.figures import Layer
 from coordinator.core.live.look import UNKNOWN_CELL, LiveSeconds, LiveStatus
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState
-from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from tests.unit.coordinator.fleet import NOW
 from tests.unit.coordinator.stored_run import store_run
@@ -212,32 +209,15 @@ async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
 
 async def test_a_run_is_watched_without_a_network(fabric: Fabric) -> None:
     run_id = await store_run(fabric)
-    transport = InProcessTransport(create_app(Coordinator(fabric), tick_s=None))
-    async with httpx.AsyncClient(transport=transport, base_url="http://here") as http:
-        client, watched = Client(http), Watched()
-        async for event in client.events(run_id):
-            watched.take(event.name, event.data)
-        assert watched.over
-        assert watched.status is not None
-        assert watched.status.pairs_count == FAULTY.pairs
-        assert watched.findings
-        assert "Gbit/s" in draw(watched, 80, 24, NOW, None).plain
-        with pytest.raises(ApiError, match="no such run") as refused:
-            async for _ in client.events("nothing"):
-                pass
-        assert refused.value.status == 404
-
-
-async def test_what_an_application_raises_is_raised_here() -> None:
-    async def broken(*_: object) -> None:
-        raise RuntimeError("before an answer")
-
-    async def silent(*_: object) -> None:
-        return
-
-    for app, error in ((broken, RuntimeError), (silent, httpx.ReadError)):
-        async with httpx.AsyncClient(
-            transport=InProcessTransport(app), base_url="http://x"
-        ) as http:
-            with pytest.raises(error):
-                await http.get("/")
+    local, watched = Local(fabric), Watched()
+    async for event in local.events(run_id):
+        watched.take(event.name, event.data)
+    assert watched.over
+    assert watched.status is not None
+    assert watched.status.pairs_count == FAULTY.pairs
+    assert watched.findings
+    assert "Gbit/s" in draw(watched, 80, 24, NOW, None).plain
+    with pytest.raises(ApiError, match="no such run") as refused:
+        async for _ in local.events("nothing"):
+            pass
+    assert refused.value.status == 404

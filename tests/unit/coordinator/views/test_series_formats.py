@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.api.formats import ARROW, CSV, JSON, PARQUET, NotAcceptable, chosen_format
+from coordinator.views.series_formats import ARROW, CSV, JSON, PARQUET, NotAcceptable, chosen_format
 
 
 @pytest.mark.parametrize(

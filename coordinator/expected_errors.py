@@ -1,0 +1,122 @@
+"""Every expected error as it is told: its HTTP status, a title, and one line for a person.
+
+Of the API's problem documents and of the command line alike; imported where there is one to tell.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from pydantic import ValidationError
+
+from coordinator import scenarios
+from coordinator.core.measure.second_table import TableTooLong
+from coordinator.core.plan.planner import Infeasible
+from coordinator.core.plan.schedule import BadSchedule
+from coordinator.imports import BadFile
+from coordinator.prices import BadPrices
+from coordinator.refusals import (
+    BadStudy,
+    BurstNotOver,
+    EmptyGroup,
+    KeyReused,
+    LaunchUnderWay,
+    NameTaken,
+    NoChart,
+    NoLedger,
+    NoRaw,
+    RunIsOver,
+    RunNotOver,
+    TooManyViewers,
+    UnknownBurst,
+    UnknownPair,
+    UnknownRun,
+    UnknownSchedule,
+    UnknownStudy,
+)
+from coordinator.runs.dead_letters import CannotResend, UnknownDeadLetter
+from coordinator.runs.listing import BadGrouping
+from coordinator.views.cursors import BadCursor
+from coordinator.views.exports.table_files import CannotWrite
+from coordinator.views.series_formats import NotAcceptable
+from exchange.ports import ExchangeError
+
+
+class NotReady(Exception):
+    """This coordinator cannot do its work just now."""
+
+
+class Told(NamedTuple):
+    """What is said of one error."""
+
+    status: int  # HTTP
+    title: str
+    detail: str
+    faults: Sequence[Mapping[str, Any]] = ()
+
+
+# error: status, title, and the detail's template, in which {} is the error's own text
+EXPECTED: Final[Mapping[type[Exception], tuple[int, str, str]]] = {
+    UnknownRun: (404, "Unknown run", "run {}: no such run; list them at /v1/runs"),
+    NoRaw: (404, "No raw output", "{}"),
+    RunIsOver: (409, "Over", "run {0} is over; read its verdict at /v1/runs/{0}/summary"),
+    RunNotOver: (409, "Not over", "run {0} is not over yet; read /v1/runs/{0}"),
+    NoChart: (404, "No such chart", "{}"),
+    TooManyViewers: (503, "Too many viewers", "{}"),
+    UnknownBurst: (404, "Unknown burst", "{}"),
+    BurstNotOver: (409, "Not over", "{}"),
+    BadFile: (422, "Bad import", "{}"),
+    BadGrouping: (422, "Bad grouping", "{}"),
+    KeyReused: (409, "Key reused", "{}"),
+    LaunchUnderWay: (409, "Under way", "{}"),
+    UnknownPair: (404, "Unknown pair", "{}"),
+    NotReady: (503, "Not ready", "{}"),
+    NoLedger: (404, "No ledger", "{}"),
+    NotAcceptable: (406, "Not acceptable", "{}"),
+    CannotWrite: (422, "Cannot write", "{}"),
+    TableTooLong: (422, "Too long", "{}"),
+    BadCursor: (422, "Bad cursor", "{}"),
+    UnknownDeadLetter: (
+        404,
+        "Unknown dead letter",
+        "dead letter {}: there is none; list them at /v1/deadletters",
+    ),
+    CannotResend: (409, "Not sent again", "{}"),
+    BadPrices: (422, "Bad prices", "{}"),
+    UnknownSchedule: (
+        404,
+        "Unknown schedule",
+        "schedule {}: there is none; list them at /v1/schedules",
+    ),
+    NameTaken: (
+        409,
+        "Name taken",
+        "schedule {}: there is one of that name; remove it, or choose another name",
+    ),
+    BadSchedule: (422, "Bad schedule", "{}"),
+    UnknownStudy: (404, "Unknown study", "study {}: no such study; list them at /v1/studies"),
+    BadStudy: (422, "Bad study", "{}"),
+    EmptyGroup: (422, "Empty group", "{}"),
+    scenarios.ScenarioError: (422, "Bad scenario", "{}"),
+    ExchangeError: (503, "Exchange unavailable", "{}"),
+    # What a request says is checked before: these are about what is stored.
+    ValidationError: (503, "Record unreadable", "{}"),
+    json.JSONDecodeError: (503, "Record unreadable", "stored JSON: {}"),
+    zlib.error: (503, "Record unreadable", "stored bytes: {}"),
+}
+
+
+def told(error: Exception) -> Told | None:
+    """What to say of an error; None: nobody expected it."""
+    if isinstance(error, Infeasible):
+        faults = [
+            {"field": fault.field, "message": fault.message, "fix": fault.fix}
+            for fault in error.problems
+        ]
+        return Told(409, "Not feasible", str(error), faults)
+    for kind in type(error).__mro__:
+        if kind in EXPECTED:
+            status, title, template = EXPECTED[kind]
+            return Told(status, title, template.format(error))
+    return None

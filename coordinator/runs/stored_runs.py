@@ -1,0 +1,104 @@
+"""What is stored of runs, read: plan, status, summary, course. Nothing here launches or judges."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from coordinator.core.live.status import BurstStatus, RunStatus
+from coordinator.core.plan.spec import Plan
+from coordinator.refusals import UnknownRun
+from coordinator.runs.run_states import RunStates
+from exchange.records import Document, Records
+from exchange.troubles import utc_now
+
+if TYPE_CHECKING:
+    from coordinator.core.live.progress import Progress
+    from coordinator.core.summary import Course, RunSummary
+    from coordinator.imports.import_requests import Imported
+
+_RUN_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")  # as in exchange.messages
+
+
+class StoredRuns:
+    """Runs as the table has them. Every read raises :class:`UnknownRun`."""
+
+    def __init__(self, records: Records, now: Callable[[], datetime] = utc_now) -> None:
+        self._records = records
+        self.states = RunStates(records, now)
+        self._plans: dict[str, Plan] = {}  # plans never change once stored
+        self._own: set[str] = set()  # runs that are known not to be imports
+
+    def keep(self, plan: Plan) -> None:
+        """A plan that was just stored need not be read."""
+        self._plans[plan.run_id] = plan
+
+    def forget(self, run_id: str) -> None:
+        """The run was removed."""
+        self._plans.pop(run_id, None)
+        self.states.forget(run_id)
+
+    async def read_plan(self, run_id: str) -> Plan:
+        if not _RUN_ID.fullmatch(run_id):
+            raise UnknownRun(run_id)
+        if run_id not in self._plans:
+            stored = await self._records.read_run(run_id)
+            if stored is None:
+                raise UnknownRun(run_id)
+            self._plans[run_id] = Plan.model_validate_json(stored[1])
+        return self._plans[run_id]
+
+    async def imported(self, run_id: str) -> "Imported | None":
+        """The values that a run was imported from; None for a run of our own."""
+        if run_id in self._own:
+            return None
+        document = await self._records.private.read_document(run_id, Document.IMPORT)
+        if document is None:
+            self._own.add(run_id)
+            return None
+        from coordinator.imports.stored_imports import parse_import
+
+        return parse_import(document)
+
+    async def status(self, run_id: str) -> RunStatus:
+        plan = await self.read_plan(run_id)
+        imported = await self.imported(run_id)
+        if imported is None:
+            return await self.states.status(plan)
+        from coordinator.imports.stored_imports import import_status
+
+        return await import_status(plan, imported)
+
+    async def burst_statuses(self, run_id: str, indices: range) -> Sequence[BurstStatus]:
+        """Where some of its bursts stand."""
+        plan = await self.read_plan(run_id)
+        if await self.imported(run_id) is not None:
+            return (await self.status(run_id)).bursts[indices.start : indices.stop]
+        return await self.states.bursts(plan, indices)
+
+    async def summary(self, run_id: str) -> "RunSummary | None":
+        """The stored verdict, or None while the run goes on."""
+        await self.read_plan(run_id)
+        document = await self._records.private.read_document(run_id, Document.RUN)
+        if document is None:
+            return None
+        from coordinator.core.summary import parse_run
+
+        return parse_run(document)
+
+    async def progress(self, run_id: str) -> "Progress":
+        """The newest begun burst, second by second."""
+        return await self.states.progress(await self.read_plan(run_id))
+
+    async def course(self, run_id: str) -> "Course":
+        """What the bursts that are over say together, so far."""
+        from coordinator.core.summary import Course
+
+        plan = await self.read_plan(run_id)
+        document = await self._records.private.read_document(run_id, Document.RUN)
+        if document is not None:
+            kept = json.loads(document).get("course")  # the rest of a summary takes far longer
+            if kept is not None:
+                return Course.model_validate(kept)
+        return await self.states.course(plan)

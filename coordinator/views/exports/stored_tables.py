@@ -1,0 +1,32 @@
+"""A stored run's tables as one file."""
+
+import asyncio
+
+from coordinator.refusals import RunNotOver
+from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.stored import read_series, whole_summary
+from coordinator.views.exports.run_tables import make_tables
+from coordinator.views.exports.table_files import Format, write
+
+
+async def export_run(
+    coordinator: Coordinator, run_id: str, format: Format, table: str = "seconds"
+) -> bytes:
+    """All tables, or for formats that hold one, that one. Raises ``UnknownRun``, ``RunNotOver``."""
+    records = coordinator.fabric.records
+    plan = await coordinator.read_plan(run_id)
+    stored = await coordinator.summary(run_id)
+    if stored is None:
+        raise RunNotOver(run_id)
+    summary = await whole_summary(records, run_id, stored)
+    wanted = plan.bursts if format.whole or table == "seconds" else ()
+    read = [await read_series(records, run_id, burst.index) for burst in wanted]
+    series = [burst for burst in read if burst is not None]
+    head = {
+        "run_id": run_id,
+        "scenario": summary.scenario,
+        "verdict": summary.verdict.value,
+        "scale": summary.scale,
+        "computed_at": summary.computed_at.isoformat(),
+    }
+    return await asyncio.to_thread(lambda: write(format, head, make_tables(summary, series), table))

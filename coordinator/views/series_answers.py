@@ -1,0 +1,78 @@
+"""A burst's seconds as a file: the fleet's, or each pair's."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from coordinator.core.measure.second_table import Column, fleet_table, pair_table
+from coordinator.refusals import BurstNotOver, UnknownBurst, UnknownPair
+from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.stored import read_series
+from coordinator.views.series_formats import render
+
+
+class By(StrEnum):
+    """Whose seconds."""
+
+    FLEET = "fleet"
+    PAIR = "pair"
+
+
+async def series_body(
+    coordinator: Coordinator,
+    run_id: str,
+    burst_index: int,
+    media_type: str,
+    *,
+    resolution_s: int = 1,
+    by: By = By.FLEET,
+    pair: str | None = None,
+) -> bytes:
+    """The seconds in one of :data:`~coordinator.views.series_formats.FORMATS`.
+
+    Raises ``UnknownRun``, ``UnknownBurst``, ``UnknownPair``, ``BurstNotOver``, ``NotAcceptable``.
+    """
+    plan = await coordinator.read_plan(run_id)
+    if burst_index >= len(plan.bursts):
+        raise UnknownBurst(
+            f"burst {burst_index}: run {run_id} has {len(plan.bursts)}, counted from 0"
+        )
+    names = [planned.name for planned in plan.pairs]
+    index = None if pair is None else _pair_index(run_id, pair, names)
+    series = await read_series(coordinator.fabric.records, run_id, burst_index)
+    if series is None:
+        raise BurstNotOver(f"burst {burst_index} of run {run_id} is not over yet")
+    window = series.window
+    at = [None, None] if window is None else [_instant(series.start_s + edge) for edge in window]
+    head: dict[str, Any] = {
+        "run_id": run_id,
+        "burst_index": series.burst_index,
+        "planned_start_at": plan.bursts[burst_index].planned_start_at,
+        "resolution_s": resolution_s,
+        "by": by.value,
+        "window_from_at": at[0],
+        "window_before_at": at[1],
+    }
+
+    def rendered() -> bytes:
+        columns: Sequence[Column] = (
+            fleet_table(series, resolution_s)
+            if by is By.FLEET
+            else pair_table(series, resolution_s, names, index)
+        )
+        return render(media_type, head, columns)
+
+    return await asyncio.to_thread(rendered)
+
+
+def _pair_index(run_id: str, pair: str, names: Sequence[str]) -> int:
+    called = {name: i for i, own in enumerate(names) for name in (own, str(i + 1))}
+    if pair not in called:
+        raise UnknownPair(f"pair {pair}: not in run {run_id}, which has {len(names)} pairs")
+    return called[pair]
+
+
+def _instant(epoch_s: int) -> datetime:
+    return datetime.fromtimestamp(epoch_s, UTC)
