@@ -1,10 +1,18 @@
 """What an operator sets for the coordinator: environment variables ``BROADSIDE_...``."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from coordinator.device.ledgers import source_names
+
+
+def _known_source(name: str) -> str:
+    if name not in ("none", *source_names()):
+        raise ValueError(f"set none, {', '.join(source_names())}")
+    return name
 
 
 class CoordinatorSettings(BaseSettings):
@@ -33,8 +41,10 @@ class CoordinatorSettings(BaseSettings):
         description="TOML file of the commands that put the device into a state; "
         "see docs/studies.md",
     )
-    ledger: Literal["none", "lab", "azure-monitor", "prometheus", "csv"] = Field(
-        "none", description="where the firewall's own byte counts come from"
+    ledger: Annotated[str, AfterValidator(_known_source)] = Field(
+        "none",
+        description="where the firewall's own byte counts come from: none or "
+        + ", ".join(source_names()),
     )
     ledger_path: Path | None = Field(
         None,

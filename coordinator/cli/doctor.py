@@ -21,8 +21,7 @@ from coordinator.cli.screen_text import printable
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core.plan.reserved import Reservation
 from coordinator.core.plan.schedule import Schedule
-from coordinator.device.ledgers.open import open_ledger
-from coordinator.device.ledgers.source import LedgerBusy, LedgerError
+from coordinator.device.ledgers.source import LedgerBusy, LedgerError, open_ledger
 from coordinator.runs.launches import Launched
 from coordinator.studies.study import Study
 from coordinator.studies.turns import Turn

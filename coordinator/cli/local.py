@@ -146,7 +146,7 @@ class Local:
     @cached_property
     def _coordinator(self) -> Coordinator:
         from coordinator.coordinator_settings import CoordinatorSettings
-        from coordinator.device.ledgers.open import open_ledger
+        from coordinator.device.ledgers.source import open_ledger
         from coordinator.prices import load as load_prices
         from coordinator.runs.coordinator import Coordinator
 

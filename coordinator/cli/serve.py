@@ -52,8 +52,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     from coordinator.api.door import Guard, is_loopback
     from coordinator.auth.principal import SignInMisconfigured
     from coordinator.auth.signin import open_sign_in
-    from coordinator.device.ledgers.open import open_ledger
-    from coordinator.device.ledgers.source import LedgerError
+    from coordinator.device.ledgers.source import LedgerError, open_ledger
     from coordinator.prices import BadPrices
     from coordinator.prices import load as load_prices
     from coordinator.runs.coordinator import Coordinator

@@ -473,7 +473,8 @@ class ServiceBusQueue:
                 return ServiceBusClient.from_connection_string(address.connection_string, **options)
             except ValueError as error:
                 raise ExchangeMisconfigured(
-                    "BROADSIDE_SERVICEBUS_CONNECTION_STRING is not one: copy it whole from the portal"
+                    "BROADSIDE_SERVICEBUS_CONNECTION_STRING is not one: copy it whole from the "
+                    "portal"
                 ) from error
         if address.endpoint:
             options["custom_endpoint_address"] = address.endpoint

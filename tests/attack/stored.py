@@ -26,8 +26,8 @@ from coordinator.cli.screen_text import cleaned, printable
 from coordinator.coordinator_log import redact
 from coordinator.core.measure.second_table import Column
 from coordinator.core.plan.spec import Plan
-from coordinator.device.ledgers.csv_file import CsvForm, CsvLedger
-from coordinator.device.ledgers.prometheus import PrometheusLedger
+from coordinator.device.ledgers.csv_source import CsvForm, CsvLedger
+from coordinator.device.ledgers.prometheus_source import PrometheusLedger
 from coordinator.device.ledgers.source import LedgerError
 from coordinator.runs.chunk_columns import try_columns
 from coordinator.runs.evidence_rows import read_evidence

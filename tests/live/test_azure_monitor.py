@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.device.ledgers.azure_monitor import AzureMonitorLedger
+from coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger
 from coordinator.device.ledgers.settle import Settling, Span
 from coordinator.device.ledgers.source import LedgerBusy, LedgerError
 from exchange.messages import Direction, Flow

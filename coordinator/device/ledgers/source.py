@@ -6,11 +6,16 @@ Errors::
     └── LedgerBusy    it is throttling us, and says for how long
 """
 
+import importlib
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from pydantic import SecretStr
+
+from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core.measure.evidence import FirewallLedger
+from coordinator.device.ledgers import module_of
 from exchange.messages import Direction
 
 
@@ -54,3 +59,37 @@ class LedgerSource(Protocol):
         A bin that is still being filled, or whose figure may be one that has not arrived yet, is
         NaN: unknown. Raises :class:`LedgerError`.
         """
+
+
+def open_ledger(settings: CoordinatorSettings) -> LedgerSource | None:
+    """The source the settings ask for; nothing is read yet.
+
+    Raises :class:`LedgerError` when they are half filled or wrong.
+    """
+    if settings.ledger == "none":
+        return None
+    try:
+        module = importlib.import_module(module_of(settings.ledger))
+    except ModuleNotFoundError as error:
+        raise LedgerError(
+            f"ledger {settings.ledger}: {error.name} is missing; pip install 'broadside[azure]'"
+        ) from error
+    source: LedgerSource = module.open_source(settings)
+    return source
+
+
+_Value = TypeVar("_Value")
+
+
+def needed(settings: CoordinatorSettings, name: str, value: _Value | None) -> _Value:
+    """The value of a setting without which a source cannot be. Raises :class:`LedgerError`."""
+    if not value:
+        raise LedgerError(
+            f"{name}: not set, but ledger is {settings.ledger!r}; set BROADSIDE_{name.upper()}"
+        )
+    return value
+
+
+def plain(secret: SecretStr | None) -> str | None:
+    """A secret setting's text."""
+    return secret.get_secret_value() if secret else None

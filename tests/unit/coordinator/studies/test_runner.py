@@ -11,7 +11,7 @@ import pytest
 from pydantic import PrivateAttr
 
 from coordinator.core.plan.spec import RunSpec
-from coordinator.device.ledgers.lab_ledger import LabLedger
+from coordinator.device.ledgers.lab_source import LabLedger
 from coordinator.refusals import BadStudy, UnknownRun
 from coordinator.runs.coordinator import Coordinator
 from coordinator.studies.runner import FEASIBLE_WITHIN_S, HOLD_S, QUIET_WITHIN_S, Studies

@@ -10,8 +10,9 @@ from typing import Any, Final, Literal
 import httpx
 import numpy as np
 
+from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core.measure.evidence import FirewallLedger, Floats, LedgerLayer
-from coordinator.device.ledgers.source import Freshness, LedgerBusy, LedgerError
+from coordinator.device.ledgers.source import Freshness, LedgerBusy, LedgerError, needed, plain
 from exchange.messages import Direction
 
 PrometheusUnit = Literal["bits_per_second", "bytes_per_second", "bytes_total"]
@@ -153,3 +154,16 @@ class PrometheusLedger:
 
 def _samples_of(series: Any) -> list[tuple[float, float]]:
     return [(float(at), float(value)) for at, value in series["values"]]
+
+
+def open_source(settings: CoordinatorSettings) -> PrometheusLedger:
+    return PrometheusLedger(
+        needed(settings, "prometheus_url", settings.prometheus_url),
+        needed(settings, "prometheus_query", settings.prometheus_query),
+        settings.prometheus_unit,
+        step_s=settings.prometheus_step_s,
+        layer=settings.ledger_layer,
+        settle_s=settings.ledger_settle_s,
+        token=plain(settings.prometheus_token),
+        ca_file=settings.prometheus_ca_file,
+    )

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core.measure.evidence import FirewallLedger, Floats
-from coordinator.device.ledgers.source import Freshness, LedgerError
+from coordinator.device.ledgers.source import Freshness, LedgerError, needed
 from exchange.messages import Direction, Flow
 
 COLUMN_OF_FLOW = {Flow.UP: "up_bytes", Flow.DOWN: "down_bytes"}
@@ -67,3 +68,7 @@ def _readings(text: str, direction: Direction) -> tuple[Floats, Floats]:
             continue
     readings = np.array(rows, dtype=float).reshape(-1, 2)
     return readings[:, 0], readings[:, 1]
+
+
+def open_source(settings: CoordinatorSettings) -> LabLedger:
+    return LabLedger(needed(settings, "ledger_path", settings.ledger_path))

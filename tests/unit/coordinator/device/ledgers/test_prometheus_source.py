@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.device.ledgers.prometheus import PrometheusLedger, PrometheusUnit
+from coordinator.device.ledgers.prometheus_source import PrometheusLedger, PrometheusUnit
 from coordinator.device.ledgers.source import LedgerBusy, LedgerError
 from exchange.messages import Direction
 

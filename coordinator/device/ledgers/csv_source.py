@@ -11,8 +11,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
+from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core.measure.evidence import FirewallLedger, Floats, LedgerLayer
-from coordinator.device.ledgers.source import Freshness, LedgerError
+from coordinator.device.ledgers.source import Freshness, LedgerError, needed
 from exchange.messages import Direction
 
 CsvUnit = Literal[
@@ -170,3 +171,18 @@ def _value(text: str) -> float:
             f"{text!r} is no figure; write plain digits, or nothing where it is unknown"
         )
     return value
+
+
+def open_source(settings: CoordinatorSettings) -> CsvLedger:
+    return CsvLedger(
+        needed(settings, "ledger_path", settings.ledger_path),
+        CsvForm(
+            time_column=settings.csv_time_column,
+            value_column=settings.csv_value_column,
+            unit=settings.csv_unit,
+            zone=settings.csv_zone,
+            label=settings.csv_label,
+        ),
+        layer=settings.ledger_layer,
+        settle_s=settings.ledger_settle_s or 0.0,
+    )

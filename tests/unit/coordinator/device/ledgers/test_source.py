@@ -8,13 +8,13 @@ import pytest
 
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.device.ledgers.azure_monitor import AzureMonitorLedger, parse_grain
-from coordinator.device.ledgers.csv_file import CsvLedger
+from coordinator.device.ledgers import source_names
+from coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger, parse_grain
+from coordinator.device.ledgers.csv_source import CsvLedger
 from coordinator.device.ledgers.kept import dump_ledger, load_ledger
-from coordinator.device.ledgers.lab_ledger import LabLedger
-from coordinator.device.ledgers.open import open_ledger
-from coordinator.device.ledgers.prometheus import PrometheusLedger
-from coordinator.device.ledgers.source import LedgerError
+from coordinator.device.ledgers.lab_source import LabLedger
+from coordinator.device.ledgers.prometheus_source import PrometheusLedger
+from coordinator.device.ledgers.source import LedgerError, open_ledger
 from tests.unit.coordinator.device.ledgers.test_settle import NAN, ledger
 
 FIREWALL = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/azureFirewalls/fw"
@@ -30,8 +30,14 @@ def settings(**values: Any) -> CoordinatorSettings:
     return CoordinatorSettings(**values)
 
 
-def test_none_is_no_source() -> None:
+def test_none_is_no_source_and_what_is_none_is_refused_with_those_there_are() -> None:
     assert open_ledger(settings(ledger="none")) is None
+    with pytest.raises(ValueError, match="set none, azure-monitor, csv, lab, prometheus"):
+        settings(ledger="csvv")
+
+
+def test_every_source_has_its_case_here() -> None:
+    assert sorted(CHOICES) == source_names()
 
 
 @pytest.mark.parametrize("choice", CHOICES)

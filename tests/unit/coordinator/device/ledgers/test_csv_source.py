@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.device.ledgers.csv_file import CsvForm, CsvLedger
+from coordinator.device.ledgers.csv_source import CsvForm, CsvLedger
 from coordinator.device.ledgers.source import LedgerError
 from exchange.messages import Direction
 

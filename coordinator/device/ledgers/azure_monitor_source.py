@@ -25,8 +25,9 @@ from azure.core.credentials import AccessToken
 from azure.core.exceptions import AzureError, ClientAuthenticationError
 from azure.mgmt.monitor.aio import MonitorManagementClient
 
+from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core.measure.evidence import FirewallLedger, Floats, LedgerLayer
-from coordinator.device.ledgers.source import Freshness, LedgerBusy, LedgerError
+from coordinator.device.ledgers.source import Freshness, LedgerBusy, LedgerError, needed, plain
 from exchange.messages import Direction
 
 if TYPE_CHECKING:
@@ -317,3 +318,17 @@ def _is_loopback(host: str | None) -> bool:
         return host == "localhost" or ip_address(host or "").is_loopback
     except ValueError:
         return False
+
+
+def open_source(settings: CoordinatorSettings) -> AzureMonitorLedger:
+    return AzureMonitorLedger(
+        needed(settings, "azure_monitor_resource_id", settings.azure_monitor_resource_id),
+        metric=settings.azure_monitor_metric,
+        grain=settings.azure_monitor_grain,
+        layer=settings.ledger_layer,
+        settle_s=300.0 if settings.ledger_settle_s is None else settings.ledger_settle_s,
+        endpoint=settings.azure_monitor_endpoint,
+        client_id=settings.managed_identity_client_id,
+        token=plain(settings.azure_monitor_token),
+        ca_file=settings.azure_monitor_ca_file,
+    )

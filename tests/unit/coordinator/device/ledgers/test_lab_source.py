@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coordinator.device.ledgers.lab_ledger import LabLedger
+from coordinator.device.ledgers.lab_source import LabLedger
 from coordinator.device.ledgers.source import LedgerError
 from exchange.messages import Direction
 
