@@ -5,8 +5,8 @@ from typing import Annotated, Any
 import typer
 
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.quantities import parse_rate, parse_size, parse_time
 from coordinator.core import words
+from coordinator.core.quantities import parse_rate, parse_size, parse_time
 
 app = typer.Typer(help="Arithmetic that saves a burst.", no_args_is_help=True)
 

@@ -112,10 +112,7 @@ def demo(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Build the lab, start the fleet, fire, judge, take all down again; the run stays.
-
-    Example: broadside demo --pairs 8 --seconds 6
-    """
+    """Build the lab, start the fleet, fire, judge, take all down again; the run stays."""
     options = DemoOptions(
         pairs_count=pairs,
         streams_count=streams,

@@ -147,7 +147,7 @@ def unpark(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Bring firewall and Bastion back, and the routes to the firewall's new private address."""
+    """Bring firewall and Bastion back, and the routes to the firewall's new address."""
     _must_stand(directory)
     if not dry_run:
         _set_firewall(_outputs(directory), allocated=True)

@@ -48,7 +48,7 @@ def prune(
     api: Api = None,
     as_json: Json = False,
 ) -> None:
-    """List the runs that are old enough to forget; with --delete, remove all that is stored."""
+    """List the runs that are old enough to forget; with --delete, remove all of them."""
     days = CoordinatorSettings().retention_days if older_than is None else older_than
     try:
         request = PruneRequest(older_than_days=days, dry_run=dry_run)

@@ -13,9 +13,9 @@ from coordinator.cli import display
 from coordinator.cli.connection import operator_name, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json
-from coordinator.cli.quantities import parse_rate, parse_time
 from coordinator.cli.saved_files import save_chart
 from coordinator.core import words
+from coordinator.core.quantities import parse_rate, parse_time
 from coordinator.studies.study import (
     AB,
     Axis,
@@ -380,11 +380,15 @@ def _axis(text: str) -> Axis:
         raise ValueError(
             f"--over {text!r}: expected FIELD=V1,V2,..., like traffic.streams_count=1,8"
         )
-    return Axis(field=field, values=tuple(_values(field, values)))
+    return Axis(field=scenarios.field_of(field), values=tuple(_values(field, values)))
 
 
 def _values(field: str, text: str) -> Sequence[Any]:
-    return [scenarios.parse_overrides([f"{field}={one}"])[field] for one in text.split(",")]
+    return [
+        value
+        for one in text.split(",")
+        for value in scenarios.parse_overrides([f"{field}={one}"]).values()
+    ]
 
 
 def _mode(text: str) -> Mode:

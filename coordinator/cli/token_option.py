@@ -55,9 +55,12 @@ def given_token() -> str | None:
 
 
 def offer_token(app: typer.Typer) -> None:
-    """Give every command that takes ``--api`` a ``--token-file`` as well."""
+    """Give every command that takes ``--api`` a ``--token-file`` as well, once."""
     for command in app.registered_commands:
-        if command.callback is not None and "api" in inspect.signature(command.callback).parameters:
+        if command.callback is None:
+            continue
+        parameters = inspect.signature(command.callback).parameters
+        if "api" in parameters and "token_file" not in parameters:
             command.callback = _with_token(command.callback)
     for group in app.registered_groups:
         if group.typer_instance is not None:

@@ -10,16 +10,25 @@ A scenario is one TOML file whose keys are :class:`~coordinator.core.plan.spec.R
 import difflib
 import json
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from coordinator.core.plan.spec import RunSpec
+from coordinator.core.quantities import parse_rate, parse_ratio, parse_size, parse_time
 from exchange.messages import TRAFFIC_WORDS
 
 _HERE = Path(__file__).parent
+# How a field's value may be written, by the unit that its name ends with.
+_UNITS: Mapping[str, Callable[[str], float]] = {
+    "_bits_per_second": parse_rate,
+    "_bytes": parse_size,
+    "_ratio": parse_ratio,
+    "_s": parse_time,
+}
+_WORDS = ("device", "labels")  # fields of the user's own, whose values are text
 
 
 class ScenarioError(Exception):
@@ -73,16 +82,34 @@ def build(values: Mapping[str, Any], overrides: Mapping[str, Any] | None = None)
 
 
 def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
-    """``["traffic.streams_count=8"]`` to values. Raises :class:`BadScenario`."""
+    """``["burst=30s", "target=180Gbit"]`` to values by field. Raises :class:`BadScenario`.
+
+    A field may be named without its unit, and by its last name where only one has it; a value may
+    carry a unit. What else it is, TOML says; a bare word is a string.
+    """
     overrides: dict[str, Any] = {}
     for assignment in assignments:
-        field, equals, text = assignment.partition("=")
-        if not equals or not field.strip():
+        name, equals, text = assignment.partition("=")
+        if not equals or not name.strip():
             raise BadScenario(
                 f"--set {assignment!r}: expected FIELD=VALUE, such as traffic.streams_count=8"
             )
-        overrides[field.strip()] = _value(text.strip())
+        field = field_of(name.strip())
+        overrides[field] = _value(field, text.strip())
     return overrides
+
+
+def field_of(name: str) -> str:
+    """The field that a person's name means, else the name itself: the specification refuses it."""
+    known = fields()
+    if name in known:
+        return name
+    plain = {field: field.removesuffix(next(filter(field.endswith, _UNITS), "")) for field in known}
+    for spelt in (plain, {field: short.rpartition(".")[2] for field, short in plain.items()}):
+        meant = [field for field, short in spelt.items() if short == name]
+        if len(meant) == 1:
+            return meant[0]
+    return name
 
 
 def explain(error: ValidationError) -> str:
@@ -132,12 +159,21 @@ def _path_of(name: str) -> Path:
     return path
 
 
-def _value(text: str) -> Any:
-    """A TOML value; a bare word is a string."""
+def _value(field: str, text: str) -> Any:
+    """A TOML value; a bare word is a string, as is whatever is said of the device or by label."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return text
+        value = text
+    if field.partition(".")[0] in _WORDS and "." in field:
+        return value if isinstance(value, str) else text
+    parse = next((parse for unit, parse in _UNITS.items() if field.endswith(unit)), None)
+    if parse is None or not isinstance(value, str) or not value[:1].isdigit():
+        return value
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise BadScenario(f"{field}: {error}") from error
 
 
 def _put(values: dict[str, Any], dotted: str, value: Any) -> None:
@@ -161,6 +197,7 @@ __all__: Sequence[str] = (
     "UnknownScenario",
     "build",
     "explain",
+    "field_of",
     "fields",
     "load",
     "names",

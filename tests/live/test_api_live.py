@@ -16,7 +16,7 @@ from tests.live.site import ROOT, Site, kill, wait_for
 
 pytestmark = pytest.mark.live
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 SMALL = {"pairs_count": 2, "burst_s": 3, "lead_s": 3}
 
 
@@ -100,8 +100,8 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signed]:
         yield found
 
 
-def test_the_readme_s_curl_lines_work_as_written(signed: Signed) -> None:
-    block = re.search(r"<!-- curl: begin -->\s*```sh\n(.*?)```\s*<!-- curl: end -->", README, re.S)
+def test_the_page_s_curl_lines_work_as_written(signed: Signed) -> None:
+    block = re.search(r"<!-- curl: begin -->\s*```sh\n(.*?)```\s*<!-- curl: end -->", PAGE, re.S)
     assert block is not None
     lines = [line for line in block[1].replace("\\\n", "").splitlines() if line.strip()]
     curls = [line for line in lines if "curl " in line]

@@ -66,6 +66,38 @@ def test_overrides_are_toml_values_or_bare_words() -> None:
 
 
 @pytest.mark.parametrize(
+    ("assignment", "field", "value"),
+    [
+        ("burst=30s", "burst_s", 30),
+        ("burst_s=5m", "burst_s", 300),
+        ("target=180Gbit", "objective.target_bits_per_second", 180e9),
+        ("traffic.window=128K", "traffic.window_bytes", 131_072),
+        ("tolerance=5%", "objective.tolerance_ratio", 0.05),
+        ("streams_count=8", "traffic.streams_count", 8),
+        ("device.capacity_units=20", "device.capacity_units", "20"),
+        ('device.sku="premium"', "device.sku", "premium"),
+        ("labels.build=1.10", "labels.build", "1.10"),
+        ("traffic.probe=off", "traffic.probe", "off"),
+        ("no_such_field=1", "no_such_field", 1),
+    ],
+)
+def test_fields_go_by_their_short_names_and_values_carry_units(
+    assignment: str, field: str, value: object
+) -> None:
+    assert scenarios.parse_overrides([assignment]) == {field: value}
+
+
+@pytest.mark.parametrize("name", scenarios.fields())
+def test_a_field_s_own_name_means_itself(name: str) -> None:
+    assert scenarios.field_of(name) == name
+
+
+def test_a_unit_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(scenarios.BadScenario, match="burst_s: '30G' is not a time"):
+        scenarios.parse_overrides(["burst=30G"])
+
+
+@pytest.mark.parametrize(
     ("name", "overrides", "words"),
     [
         ("scale-180", {}, ["scale-180", "did you mean 'scale-180g'"]),

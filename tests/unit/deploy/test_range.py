@@ -379,15 +379,15 @@ def test_paths_are_relative() -> None:
 # Costs --------------------------------------------------------------------------------------------
 
 
-def test_the_readme_tells_the_prices_of_the_table() -> None:
-    """Firewall, fleet and traffic; the small rest is said in the README alone."""
+def test_the_page_tells_the_prices_of_the_table() -> None:
+    """Firewall, fleet and traffic; the small rest is said on the page alone."""
     prices = tomllib.loads((ROOT / "coordinator/prices/azure-2026-11.toml").read_text())
     premium = prices["firewall"]["premium"]
     vcpu_usd = prices["vcpu_hour"]["Standard_D{}_v4"]["usd"]
     fleet_usd = 2 * 30 * 4 * vcpu_usd
     rest_usd = 0.20 + 0.04 + 0.29 + 0.14 + 0.03 + 0.02
     base_usd = premium["deployment_hour"]["usd"] + rest_usd - 0.20
-    told = (ROOT / "README.md").read_text()
+    told = (ROOT / "docs/azure.md").read_text()
     assert f"| {premium['deployment_hour']['usd']:.2f} |" in told
     assert f"| {fleet_usd:.2f} |" in told
     units_usd = (20 - premium["included_units_count"]) * premium["unit_hour"]["usd"]

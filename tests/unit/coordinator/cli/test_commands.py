@@ -1,10 +1,49 @@
 """The list of commands, which is read without loading any, says what the commands say."""
 
-import pytest
+import shlex
+from collections.abc import Iterator
+from typing import Any
 
-from coordinator.cli import COMMANDS, load
+import pytest
+import typer
+
+from coordinator.cli import load
+from coordinator.cli.command_list import COMMANDS, EXAMPLES
+
+
+def leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield path, command
+    for name, one in (inner or {}).items():
+        yield from leaves(one, f"{path} {name}")
+
+
+LEAVES = dict(leaf for name in COMMANDS for leaf in leaves(load(name), name))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_is_listed_with_its_own_first_sentence(name: str) -> None:
     assert load(name).get_short_help_str(1000) == COMMANDS[name][1]
+
+
+def test_every_command_has_an_example_and_shows_it() -> None:
+    assert LEAVES.keys() == EXAMPLES.keys()
+    for path, command in LEAVES.items():
+        assert command.epilog == f"Example: broadside {EXAMPLES[path]}"
+
+
+@pytest.mark.parametrize("path", EXAMPLES)
+def test_an_example_is_accepted(path: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(EXAMPLES[path])
+    for word in words:
+        if word.endswith((".csv", ".json", ".tfvars")):  # files that the command wants to exist
+            (tmp_path / word).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / word).touch()
+    command: Any = LEAVES[path]
+    given = words[len(path.split()) :]
+    try:
+        command.make_context(path, given)  # parses and checks; nothing is called
+    except typer.TyperException as error:
+        pytest.fail(f"{path}: {error.format_message()}")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.cli.quantities import parse_rate, parse_size, parse_time
+from coordinator.core.quantities import parse_rate, parse_size, parse_time
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,8 @@ from coordinator.cli.quantities import parse_rate, parse_size, parse_time
         (parse_time, "0.1 s", 0.1),
         (parse_time, "50us", 50e-6),
         (parse_time, "9ms", 0.009),
+        (parse_time, "5m", 300.0),
+        (parse_time, "1.5h", 5400.0),
         (parse_rate, "0.0011T", 1.1e9),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Final
 _RATES: Final = {"": "", "k": "e3", "m": "e6", "g": "e9", "t": "e12"}
 _SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _TIMES: Final = {"us": "e-6", "ms": "e-3", "s": ""}
+_LONG_TIMES: Final = {"m": 60, "min": 60, "h": 3600, "d": 86_400}
 _NUMBER: Final = r"(\d+(?:\.\d*)?|\.\d+)"
 
 
@@ -27,8 +28,18 @@ def parse_size(text: str) -> int:
 
 
 def parse_time(text: str) -> float:
-    """Seconds: ``2ms``, ``0.002s``; a unit is required. Raises ``ValueError``."""
-    found = re.fullmatch(rf"{_NUMBER}\s*(us|ms|s)", text.strip(), re.IGNORECASE)
+    """Seconds: ``2ms``, ``0.1s``, ``5m``; a unit is required. Raises ``ValueError``."""
+    found = re.fullmatch(rf"{_NUMBER}\s*(us|ms|s|m|min|h|d)", text.strip(), re.IGNORECASE)
     if not found or float(found[1]) <= 0:
-        raise ValueError(f"{text!r} is not a time; write it like 2ms or 0.1s")
+        raise ValueError(f"{text!r} is not a time; write it like 2ms, 0.1s or 5m")
+    if times := _LONG_TIMES.get(found[2].lower()):
+        return float(found[1]) * times
     return float(f"{found[1]}{_TIMES[found[2].lower()]}")
+
+
+def parse_ratio(text: str) -> float:
+    """A share: ``3%`` is 0.03. Raises ``ValueError``."""
+    found = re.fullmatch(rf"{_NUMBER}\s*%", text.strip())
+    if not found:
+        raise ValueError(f"{text!r} is not a share; write it like 0.03 or 3%")
+    return float(f"{found[1]}e-2")

@@ -1,0 +1,213 @@
+"""Every command by group: where it stands in this package, the line that help shows, examples."""
+
+from collections.abc import Mapping
+from typing import Final
+
+GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
+    "First steps": {
+        "demo": (
+            "demo.demo",
+            "Build the lab, start the fleet, fire, judge, take all down again; the run stays.",
+        ),
+        "doctor": (
+            "doctor.doctor",
+            "Check what this host needs, and print the fix for what is wrong.",
+        ),
+        "scenarios": (
+            "run_commands.list_scenarios",
+            "List the scenarios, or show one with every field that a launch can override.",
+        ),
+        "lab": (
+            "lab_commands.app",
+            "Azure in miniature on this host: namespaces, a firewall that counts, clocks.",
+        ),
+        "serve": ("serve.serve", "Look after runs and answer the REST API until interrupted."),
+        "agent": ("agent_command.agent", "Run an agent until it is told to stop."),
+    },
+    "Run": {
+        "launch": (
+            "run_commands.launch",
+            "Launch a run and, unless detached, follow it to its verdict.",
+        ),
+        "watch": (
+            "run_commands.watch",
+            "Follow a run to its verdict; leaving (q, Ctrl-C) does not abort it.",
+        ),
+        "abort": (
+            "run_commands.abort",
+            "Stop a run: agents stop traffic within seconds, what was measured is kept.",
+        ),
+        "estimate": (
+            "estimate_commands.estimate",
+            "Say what a run would cost and whether the fleet could carry it now; launch nothing.",
+        ),
+        "price": (
+            "estimate_commands.price",
+            "Say what a run has cost so far, and will have cost at its end.",
+        ),
+        "schedule": (
+            "schedule_commands.app",
+            "Launch runs at instants to come; of any number of `broadside serve`, one fires each.",
+        ),
+        "study": ("study_commands.app", "Series of runs that answer one question."),
+    },
+    "Look": {
+        "runs": ("result_commands.list_runs", "List runs, newest first, with how each ended."),
+        "show": ("run_commands.show", "Show where a run stands, burst by burst."),
+        "verdict": (
+            "run_commands.verdict",
+            "Print a run's verdict with its figures; the exit code says it too.",
+        ),
+        "bursts": (
+            "result_commands.bursts",
+            "List a run's bursts: where each stands, and what it showed.",
+        ),
+        "pairs": (
+            "result_commands.pairs",
+            "List the pairs of one burst: who took each, how it ended, what it showed.",
+        ),
+        "series": (
+            "result_commands.series",
+            "Print a burst's seconds, once it is over; unknown is empty or null, never zero.",
+        ),
+        "reconciliation": (
+            "result_commands.reconciliation",
+            "Hold the fleet's ledger against the firewall's: the run, and each burst.",
+        ),
+        "agents": (
+            "result_commands.agents",
+            "List the agents that were heard of: role, state, engine, clock, and what is wrong.",
+        ),
+        "raw": (
+            "storage.raw",
+            "Print what an engine wrote, to the byte: iperf3's JSON, or one JSON document a line.",
+        ),
+    },
+    "Report and compare": {
+        "report": (
+            "report_commands.report",
+            "Write a run's report: everything an engineer signs, in one file.",
+        ),
+        "chart": ("report_commands.chart", "Draw one of a run's charts into a file, or list them."),
+        "export": (
+            "report_commands.export",
+            "Write a run's seconds, pairs, bursts and summary as tables.",
+        ),
+        "compare": (
+            "compare_commands.compare",
+            "Compare two runs, runs with two labels, or bursts before and after a time.",
+        ),
+        "aggregate": (
+            "result_commands.aggregate",
+            "Sum many runs by scenario, day or label: verdicts, received rates, completeness.",
+        ),
+        "import": ("import_commands.app", "Make runs of what other tools measured."),
+        "advise": ("advise_commands.app", "Arithmetic that saves a burst."),
+    },
+    "Look after": {
+        "token": ("token_commands.app", "Make, list and revoke tokens for the API."),
+        "audit": (
+            "audit_commands.audit",
+            "List what was changed, newest first: who, what, from where, and how it ended.",
+        ),
+        "deadletters": (
+            "dead_letter_commands.app",
+            "List, explain, send again and purge what agents set aside as dead letters.",
+        ),
+        "prune": (
+            "storage.prune",
+            "List the runs that are old enough to forget; with --delete, remove all of them.",
+        ),
+    },
+    "Range on Azure": {
+        "up": (
+            "range_commands.up",
+            "Build the range, or bring it to what the variables say (`terraform apply`).",
+        ),
+        "scale": (
+            "range_commands.scale",
+            "Set how many clients and how many servers there are: 30 before a test, 0 after it.",
+        ),
+        "park": (
+            "range_commands.park",
+            "Stop what costs while nobody tests: the fleet to 0, firewall and Bastion given back.",
+        ),
+        "unpark": (
+            "range_commands.unpark",
+            "Bring firewall and Bastion back, and the routes to the firewall's new address.",
+        ),
+        "down": (
+            "range_commands.down",
+            "Destroy the range, and prove that nothing with its tag is left (else exit 1).",
+        ),
+        "capacity": (
+            "capacity_commands.app",
+            "Capacity units of an Azure Firewall: look, raise for a test, put back.",
+        ),
+    },
+}
+COMMANDS: Final = {name: told for group in GROUPS.values() for name, told in group.items()}
+
+EXAMPLES: Final = {  # by command, what to write after `broadside`
+    "demo": "demo --pairs 8 --seconds 6",
+    "lab up": "lab up --pairs 8 --scale 100",
+    "lab profile": "lab profile bypass",
+    "lab down": "lab down",
+    "serve": "serve --port 8080",
+    "agent": "agent --role server --ports 5201-5204",
+    "launch": "launch smoke --set burst=10s --set traffic.streams_count=8",
+    "estimate": "estimate jumbo-1740s --set device.sku=premium",
+    "price": "price last",
+    "schedule add": 'schedule add saturday --scenario soak --cron "0 2 * * 6"',
+    "schedule list": "schedule list",
+    "schedule show": "schedule show saturday",
+    "schedule pause": "schedule pause saturday",
+    "schedule resume": "schedule resume saturday",
+    "schedule remove": "schedule remove saturday",
+    "watch": "watch last",
+    "runs": "runs --verdict fail --from 2026-11-01",
+    "aggregate": "aggregate --by day --label device=fw1",
+    "bursts": "bursts last",
+    "pairs": "pairs last --burst 2",
+    "series": "series last --format csv",
+    "reconciliation": "reconciliation last",
+    "agents": "agents --json",
+    "show": "show last",
+    "verdict": "verdict last",
+    "abort": 'abort last --reason "wrong device"',
+    "report": "report last --format pdf",
+    "export": "export last --format xlsx",
+    "chart": "chart last rate --output rate.png",
+    "raw": "raw last pair-003 --side server",
+    "compare": "compare last --split-at 2026-11-20T10:49",
+    "import original": "import original stats.csv --firewall-metric throughput.csv",
+    "import iperf3": "import iperf3 results/one.json results/two.json",
+    "scenarios": "scenarios smoke",
+    "prune": "prune --older-than 90",
+    "study sweep": "study sweep native-64-flows --over traffic.streams_count=1,8,64",
+    "study search": "study search scale-180g --min 100G --max 200G",
+    "study ab": "study ab scale-180g --a device.path=firewall --b device.path=bypass",
+    "study matrix": "study matrix inspection --mode idps-off --mode idps-on --rounds 3",
+    "study list": "study list",
+    "study show": "study show last",
+    "study chart": "study chart last --output knee.png",
+    "study abort": "study abort last",
+    "advise window": "advise window --rtt 2ms --rate 5G --window 128K",
+    "deadletters list": "deadletters list",
+    "deadletters explain": "deadletters explain 17",
+    "deadletters resend": "deadletters resend 17",
+    "deadletters purge": "deadletters purge --all",
+    "token add": "token add grafana --role viewer --expires 90d",
+    "token list": "token list",
+    "token revoke": "token revoke grafana",
+    "audit": "audit --limit 20",
+    "up": "up --vars examples/scale-180g.tfvars",
+    "scale": "scale 30",
+    "park": "park --dry-run",
+    "unpark": "unpark --dry-run",
+    "down": "down --dry-run",
+    "capacity show": "capacity show",
+    "capacity set": "capacity set --min 20 --max 20 -- broadside launch scale-180g",
+    "capacity restore": "capacity restore",
+    "doctor": "doctor --as client",
+}

@@ -1,0 +1,90 @@
+"""Writes docs/settings.md and docs/commands.md from what there is: ``python docs/tables.py``."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import PydanticUndefined
+from pydantic_settings import BaseSettings
+
+from agent.agent_settings import AgentSettings
+from coordinator.auth.signin_settings import SignInSettings
+from coordinator.cli import load
+from coordinator.cli.command_list import EXAMPLES, GROUPS
+from coordinator.coordinator_settings import CoordinatorSettings
+from exchange.fabric import FabricSettings
+
+DOCS = Path(__file__).parent
+SETTINGS = """\
+# Settings
+
+Environment variables; agents and coordinators need only those of the fabric to find each other.
+This page is written by `python docs/tables.py`."""
+COMMANDS = """\
+# Commands
+
+`broadside COMMAND --help` has every option. What prints data takes `--json`: standard output is
+then the JSON and nothing else. `broadside --install-completion` teaches the shell commands, runs,
+scenarios, fields and charts; `last` is the newest run. The exit code says the end: 0 pass, measured
+or done, 1 fail, 2 inconclusive, 3 wrong usage, 4 could not run. `--set` takes any field of a
+scenario, by its short name where only one field has it, and values with units: `--set burst=30s`,
+`--set target=180Gbit`, `--set tolerance=5%`. This page is written by `python docs/tables.py`."""
+CLASSES: tuple[tuple[str, type[BaseSettings]], ...] = (
+    ("Fabric: where coordinator and agents meet (set on both)", FabricSettings),
+    ("Coordinator", CoordinatorSettings),
+    ("Coordinator: sign-in and limits", SignInSettings),
+    ("Agent", AgentSettings),
+)
+
+
+def settings_page() -> str:
+    """Every setting as Markdown: environment variable, default, meaning."""
+    parts = [SETTINGS]
+    for title, settings in CLASSES:
+        prefix = settings.model_config.get("env_prefix", "")
+        parts.append(f"\n## {title}\n\n| variable | default | meaning |\n| --- | --- | --- |")
+        for name, field in settings.model_fields.items():
+            default = field.default
+            shown = (
+                ("see meaning" if field.default_factory else "required")
+                if default is PydanticUndefined
+                else "unset"
+                if default is None
+                else f"`{_plain(default)}`"
+            )
+            parts.append(f"| `{(prefix + name).upper()}` | {shown} | {field.description} |")
+    return "\n".join(parts) + "\n"
+
+
+def _plain(default: object) -> str:
+    if isinstance(default, tuple):
+        return ",".join(str(part) for part in default)
+    return str(getattr(default, "value", default))
+
+
+def commands_page() -> str:
+    """Every command by group as Markdown: what it does, and a line that works as written."""
+    parts = [COMMANDS]
+    for title, commands in GROUPS.items():
+        parts.append(f"\n## {title}\n\n| command | what it does | example |\n| --- | --- | --- |")
+        for name in commands:
+            parts += [
+                f"| `{path}` | {command.get_short_help_str(1000)} | `broadside {EXAMPLES[path]}` |"
+                for path, command in _leaves(load(name), name)
+            ]
+    return "\n".join(parts) + "\n"
+
+
+def _leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield path, command
+    for name, one in (inner or {}).items():
+        yield from _leaves(one, f"{path} {name}")
+
+
+PAGES: dict[str, Callable[[], str]] = {"settings.md": settings_page, "commands.md": commands_page}
+
+if __name__ == "__main__":
+    for name, page in PAGES.items():
+        (DOCS / name).write_text(page(), encoding="utf-8")
