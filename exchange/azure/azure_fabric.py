@@ -2,20 +2,18 @@
 
 import logging
 
-from exchange.azure.blob_storage import BlobAddress, BlobBounds, BlobRaw, open_raw
+from exchange.azure.blob_storage import BlobAddress, BlobRaw, open_raw
 from exchange.azure.service_bus import Bounds, ServiceBusAddress, ServiceBusQueue, open_queue
-from exchange.azure.table_storage import AzureTable, TableAddress, TableBounds, open_table
+from exchange.azure.table_storage import AzureTable, TableAddress, open_table
 
 __all__ = [
     "AzureTable",
     "BlobAddress",
-    "BlobBounds",
     "BlobRaw",
     "Bounds",
     "ServiceBusAddress",
     "ServiceBusQueue",
     "TableAddress",
-    "TableBounds",
     "open_queue",
     "open_raw",
     "open_table",

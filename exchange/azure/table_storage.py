@@ -2,39 +2,31 @@
 
 What the SDK does, and what we add:
 
-- It repeats a request within :class:`TableBounds` when the service throttles (429), is busy or
-  fails (408, 500, 502, 503, 504), waiting as long as its ``Retry-After`` says, and when the
-  connection breaks. That of an insert or a batch it would give up on, so we tell it not to.
+- It repeats a request within :class:`~exchange.azure.wire.StorageBounds`. That of an insert or a
+  batch it would give up on, so we tell it not to.
 - A repeated write may meet its own first copy, whose answer was lost. So when a *repeated* insert
   or replace is refused, the row is read, and if it holds what we sent then it is ours. Upserts,
   batches (of upserts only) and deletes are harmless to repeat.
-- Whoever has been let in once is refused for a passing reason more often than for a wrong setting
-  (a token service that does not answer, a role that is being moved): that is an outage then, in
-  which an agent keeps its results, and no longer a misconfiguration.
 - Numbers keep their kind: an ``int`` always travels as Int64, a ``float`` as Double.
 """
 
-import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final
 
 from azure.core import MatchConditions
-from azure.core.exceptions import AzureError
 from azure.data.tables import EdmType, EntityProperty, UpdateMode
 from azure.data.tables.aio import TableClient
 
 from exchange.azure.wire import (
-    Identity,
     StorageAddress,
-    Transport,
-    check_way_in,
+    StorageService,
     code_of,
-    explain_entry,
     is_final,
     said_by,
+    way_in,
 )
 from exchange.fabric_settings import FabricSettings
 from exchange.limits import batches, check_entity, check_key
@@ -48,42 +40,20 @@ from exchange.ports import (
     EntityTooLarge,
     ExchangeError,
     ExchangeMisconfigured,
-    ExchangeUnavailable,
     TableError,
     Value,
 )
 from exchange.troubles import TroubleLog
 
-if TYPE_CHECKING:
-    from azure.core.credentials_async import AsyncTokenCredential
-
-_ROLE: Final = "Storage Table Data Contributor"
 _PAGE_MAX_COUNT: Final = 1000  # rows the service gives at a time
 _METHODS: Final = frozenset({"GET", "PUT", "POST", "DELETE"})  # that may be sent again
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _PRECONDITION_FAILED: Final = 412
 _TOO_LARGE: Final = 413
-_SIZE_CODES: Final = frozenset({"EntityTooLarge", "PropertyValueTooLarge", "RequestBodyTooLarge"})
+_SIZE_CODES: Final = frozenset({"EntityTooLarge", "PropertyValueTooLarge", "TooManyProperties"})
+_INDEX: Final = re.compile(r"(\d+):")  # of an operation, before what is wrong with it
 _TABLE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{2,62}")
-
-_T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableBounds:
-    """How long the SDK tries before a call raises :class:`ExchangeUnavailable`.
-
-    The first repeat comes at once, the one after ``n`` more pauses ``backoff_s * 2**n``, at most
-    ``backoff_max_s``: with the defaults a throttling (429, 503) or absent service gets
-    0 + 1.6 + 3.2 + 6.4 s besides the attempts. A ``Retry-After`` takes the pause's place.
-    """
-
-    retries_max_count: int = 4
-    backoff_s: float = 0.8
-    backoff_max_s: float = 10.0
-    attempt_s: float = 15.0  # to connect, and without a byte of the answer
-    call_s: float = 60.0  # one call with all its attempts; a scan's page, a batch's part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +61,10 @@ class TableAddress(StorageAddress):
     """Which table, and who we are."""
 
     table: str
+
+    @property
+    def place(self) -> str:
+        return self.table
 
     def __str__(self) -> str:
         return f"table {self.table!r}" + f" at {self.endpoint}" * bool(self.endpoint)
@@ -103,51 +77,49 @@ def open_table(
 
     Raises ExchangeMisconfigured.
     """
-    secret = settings.tables_connection_string
-    address = TableAddress(
-        table=getattr(settings, f"tables_{what}"),
-        endpoint=settings.tables_endpoint or None,
-        connection_string=secret.get_secret_value() if secret else None,
-        client_id=settings.managed_identity_client_id or None,
-        ca_file=settings.tables_ca_file,
-    )
-    if not _TABLE_NAME.fullmatch(address.table):
+    name = getattr(settings, f"tables_{what}")
+    if not _TABLE_NAME.fullmatch(name):
         raise ExchangeMisconfigured(
-            f"BROADSIDE_TABLES_{what.upper()}={address.table}: a table's name is "
+            f"BROADSIDE_TABLES_{what.upper()}={name}: a table's name is "
             "3 to 63 letters and digits, a letter first"
         )
-    check_way_in(address, "BROADSIDE_TABLES", host="<account>.table.core.windows.net")
+    way = way_in(
+        "tables",
+        settings,
+        settings.tables_endpoint,
+        settings.tables_connection_string,
+        settings.tables_ca_file,
+    )
+    address = TableAddress(table=name, **way)
     table = AzureTable(address, troubles=troubles)
     if address.connection_string:
         table.open()  # which is to find it malformed now
     return table
 
 
-class AzureTable:
+class AzureTable(StorageService[TableClient]):
     """One table of a storage account; its connections open at the first call.
 
     Needs the role *Storage Table Data Contributor* on the table or its account; an agent's on that
-    of control is *Storage Table Data Reader*. ``credential``
-    stands in for ``DefaultAzureCredential`` and stays its giver's to close.
+    of control is *Storage Table Data Reader*.
     """
 
-    def __init__(
-        self,
-        address: TableAddress,
-        *,
-        bounds: TableBounds | None = None,
-        credential: "AsyncTokenCredential | None" = None,
-        troubles: TroubleLog | None = None,
-    ) -> None:
-        self._address = address
-        self._bounds = bounds or TableBounds()
-        self._identity = Identity(credential)
-        self._troubles = troubles or TroubleLog()
-        self._client: TableClient | None = None
-        self._let_in = False  # by the service, at least once
+    _setting = "BROADSIDE_TABLES"
+    _named_by = "BROADSIDE_TABLES_CONTROL, _RESULTS or _PRIVATE"
+    _role = "Storage Table Data Contributor"
+    _trouble = TroubleKind.TABLE_AWAY
+    _refusal = TableError
 
-    def __str__(self) -> str:
-        return str(self._address)
+    def _make_client(self) -> TableClient:
+        pauses = {
+            "retry_backoff_factor": self._bounds.backoff_s,
+            "retry_backoff_max": self._bounds.backoff_max_s,
+        }
+        return self._make(TableClient, **self._bounds.tries, **pauses)
+
+    def _rows(self, *rows: Entity) -> Callable[[Exception], ExchangeError | None]:
+        """What an answer means to a call that is about these rows, in their order."""
+        return lambda error: _meant(error, str(self), rows)
 
     # Rows -----------------------------------------------------------------------------------
 
@@ -174,7 +146,8 @@ class AzureTable:
         tries = _Tries()
         try:
             done = await self._call(
-                lambda client: write(client, _sent(entity), **options, **tries.options), entity
+                lambda client: write(client, _sent(entity), **options, **tries.options),
+                self._rows(entity),
             )
         except (EntityExists, EntityChanged):
             there = await self.get(entity.partition_key, entity.row_key) if tries.repeated else None
@@ -187,7 +160,9 @@ class AzureTable:
         check_key(partition_key)
         check_key(row_key)
         try:
-            found = await self._call(lambda client: client.get_entity(partition_key, row_key))
+            found = await self._call(
+                lambda client: client.get_entity(partition_key, row_key), self._rows()
+            )
         except EntityNotFound:
             return None
         return _entity(found)
@@ -239,7 +214,7 @@ class AzureTable:
             page = await anext(pages, None)
             return None if page is None else [row async for row in page]
 
-        while (page := await self._call(next_page)) is not None:
+        while (page := await self._call(next_page, self._rows())) is not None:
             yield page
 
     async def delete(self, partition_key: str, row_key: str) -> bool:
@@ -247,7 +222,8 @@ class AzureTable:
         check_key(row_key)
         tries = _Tries()
         await self._call(
-            lambda client: client.delete_entity(partition_key, row_key, **tries.options)
+            lambda client: client.delete_entity(partition_key, row_key, **tries.options),
+            self._rows(),
         )
         # The SDK is silent about a 404; a repeat may meet what our own first try has done.
         return tries.repeated or tries.status != _NOT_FOUND
@@ -258,7 +234,7 @@ class AzureTable:
         for part in batches(entities):
             await self._transact(
                 [("upsert", _sent(entity), {"mode": UpdateMode.REPLACE}) for entity in part],
-                part[0],
+                part,
             )
 
     async def delete_partition(self, partition_key: str) -> int:
@@ -275,68 +251,10 @@ class AzureTable:
                 deleted_count += len(part)
         return deleted_count
 
-    async def _transact(self, operations: list[Any], entity: Entity | None = None) -> None:
+    async def _transact(self, operations: list[Any], rows: Iterable[Entity] = ()) -> None:
         await self._call(
-            lambda client: client.submit_transaction(operations, retry_on_methods=_METHODS), entity
-        )
-
-    # Connections ----------------------------------------------------------------------------
-
-    async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
-        await self._identity.close()
-
-    async def _call(
-        self, work: Callable[[TableClient], Awaitable[_T]], entity: Entity | None = None
-    ) -> _T:
-        try:
-            async with asyncio.timeout(self._bounds.call_s):
-                done = await work(self.open())
-        except (AzureError, OSError, TimeoutError) as error:
-            explained = _explain(error, self._address, entity)
-            if isinstance(explained, ExchangeMisconfigured) and self._let_in:
-                raise ExchangeUnavailable(str(explained)) from error
-            self._let_in |= isinstance(explained, TableError)
-            raise explained from error
-        self._let_in = True
-        return done
-
-    def open(self) -> TableClient:
-        """The SDK's client, made when first asked for; it connects at its first call.
-
-        Raises ExchangeMisconfigured.
-        """
-        if self._client is None:
-            try:
-                self._client = self._make_client()
-            except ValueError as error:
-                raise ExchangeMisconfigured(
-                    "BROADSIDE_TABLES_CONNECTION_STRING is not one: copy it whole from the portal"
-                ) from error
-        return self._client
-
-    def _make_client(self) -> TableClient:
-        address, bounds = self._address, self._bounds
-        tries = ("retry_total", "retry_connect", "retry_read", "retry_status")
-        options: dict[str, Any] = {
-            **dict.fromkeys(tries, bounds.retries_max_count),
-            "retry_backoff_factor": bounds.backoff_s,
-            "retry_backoff_max": bounds.backoff_max_s,
-            "transport": Transport(
-                address, bounds.attempt_s, self._troubles, TroubleKind.TABLE_AWAY
-            ),
-        }
-        if address.connection_string:
-            return TableClient.from_connection_string(
-                address.connection_string, address.table, **options
-            )
-        return TableClient(
-            address.endpoint or "",
-            address.table,
-            credential=self._identity.credential(address.client_id),
-            **options,
+            lambda client: client.submit_transaction(operations, retry_on_methods=_METHODS),
+            self._rows(*rows),
         )
 
 
@@ -411,28 +329,25 @@ def _quoted(key: str) -> str:
 # Errors -------------------------------------------------------------------------------------
 
 
-def _explain(error: Exception, address: TableAddress, entity: Entity | None) -> ExchangeError:
-    """The SDK's error as ours: one line that names row or table and, where we know it, the fix."""
-    status, code, said = getattr(error, "status_code", None), code_of(error), said_by(error)
-    row = f"row {entity.partition_key}|{entity.row_key}" if entity else str(address)
-    if code == "TableNotFound":
-        return ExchangeMisconfigured(
-            f"{address} does not exist; create it, or name another in "
-            "BROADSIDE_TABLES_CONTROL, _RESULTS or _PRIVATE"
-        )
-    refusal = explain_entry(
-        error, str(address), address, role=_ROLE, ca_setting="BROADSIDE_TABLES_CA_FILE"
-    )
-    if refusal is not None:
-        return refusal
+def _meant(error: Exception, table: str, rows: Sequence[Entity]) -> ExchangeError | None:
+    """What a refusal means to its row; of a batch that is the one which the service counts to.
+
+    It does not always count: a change set that is out of date names no row.
+    """
+    status, code = getattr(error, "status_code", None), code_of(error)
+    counted = _INDEX.match(getattr(error, "message", ""))
+    at = int(counted[1]) if counted else 0 if len(rows) == 1 else len(rows)
+    row = f"row {rows[at].partition_key}|{rows[at].row_key}" if at < len(rows) else table
     if status == _CONFLICT and code == "EntityAlreadyExists":
         return EntityExists(f"{row}: there is one already")
     if status == _PRECONDITION_FAILED:
         return EntityChanged(f"{row}: changed since it was read")
     if status == _NOT_FOUND:
         return EntityNotFound(f"{row}: there is none")
-    if status == _TOO_LARGE or code in _SIZE_CODES:
-        return EntityTooLarge(f"{row}: {said}")
-    if is_final(error):
-        return TableError(f"{row}: the service refuses it: {said}")
-    return ExchangeUnavailable(f"{address} is not available: {said}")
+    if status == _TOO_LARGE:  # the request, of all its rows
+        return EntityTooLarge(f"{table}: {said_by(error)}")
+    if code in _SIZE_CODES:
+        return EntityTooLarge(f"{row}: {said_by(error)}")
+    return (
+        TableError(f"{row}: the service refuses it: {said_by(error)}") if is_final(error) else None
+    )

@@ -1,30 +1,45 @@
-"""What the Azure adapters share below their verbs: identities, attempts and errors."""
+"""What the Azure adapters share below their verbs: identities, attempts and errors.
 
+Of what the storage services answer, ``tests/contract/azure_answers.toml`` is the table.
+"""
+
+import asyncio
 import json
 import re
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 from azure.core.pipeline.transport import AioHttpTransport
+from pydantic import SecretStr
 
+from exchange.fabric_settings import FabricSettings
 from exchange.messages import TroubleKind
-from exchange.ports import ExchangeMisconfigured, ExchangeRefused
+from exchange.ports import (
+    ExchangeError,
+    ExchangeMisconfigured,
+    ExchangeRefused,
+    ExchangeUnavailable,
+)
 from exchange.troubles import TroubleLog
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
 
-_XML_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
+_XML_CODE: Final = re.compile(r"<(?:m:)?[Cc]ode>(\w+)<")  # of blobs, of tables asked for XML
 _NO_RIGHT: Final = "AuthorizationPermissionMismatch"  # of roles; a firewall's says otherwise
 _PASSING: Final = (408, 429)  # statuses of a service that may do it later
+_NO_TOKEN: Final = "InvalidAuthenticationInfo"  # noqa: S105 - a code: 400 or 401, by the service
+_MISSING: Final = frozenset(
+    {"TableNotFound", "ContainerNotFound", "TableBeingDeleted", "ContainerBeingDeleted"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,24 +57,65 @@ class StorageAddress:
             return "the connection string's key"
         return f"identity {self.client_id}" if self.client_id else "the default identity"
 
+    @property
+    def place(self) -> str:
+        """The table or container."""
+        raise NotImplementedError
 
-def check_way_in(address: StorageAddress, setting: str, *, host: str) -> None:
-    """Raises :class:`ExchangeMisconfigured` unless there is one way in, and a safe one.
 
-    ``setting`` begins the names of the two settings, ``host`` is what an endpoint looks like.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageBounds:
+    """How long the SDK tries before a call raises :class:`ExchangeUnavailable`.
+
+    It repeats what the service throttles (429, 503), fails (500, 502, 504) or times out (408), and
+    what a broken connection interrupts. The first repeat comes at once, the one after ``n`` more
+    pauses ``backoff_s * 2**n``, at most ``backoff_max_s``: with the defaults 0 + 1.6 + 3.2 + 6.4 s
+    besides the attempts. A ``Retry-After`` takes the pause's place; ``call_s`` bounds it too.
     """
-    if bool(address.endpoint) == bool(address.connection_string):
-        problem = "both set; drop one" if address.endpoint else "both missing; set one"
+
+    retries_max_count: int = 4
+    backoff_s: float = 0.8
+    backoff_max_s: float = 10.0
+    attempt_s: float = 15.0  # to connect, and without a byte of the answer
+    call_s: float = 60.0  # one call with all its attempts; a scan's page, a batch's part
+
+    @property
+    def tries(self) -> dict[str, Any]:
+        """How often, as the SDK's retry policies take it."""
+        names = ("retry_total", "retry_connect", "retry_read", "retry_status")
+        return dict.fromkeys(names, self.retries_max_count)
+
+
+def way_in(
+    service: str,
+    settings: FabricSettings,
+    endpoint: str | None,
+    connection_string: SecretStr | None,
+    ca_file: Path | None,
+) -> dict[str, Any]:
+    """A :class:`StorageAddress`'s fields by the settings of ``tables`` or ``blobs``.
+
+    Raises :class:`ExchangeMisconfigured` unless there is one way in, and a safe one.
+    """
+    setting = f"BROADSIDE_{service.upper()}"
+    if bool(endpoint) == bool(connection_string):
+        problem = "both set; drop one" if endpoint else "both missing; set one"
         raise ExchangeMisconfigured(
             f"{setting}_ENDPOINT (with an Azure identity) and {setting}_CONNECTION_STRING: "
             f"{problem}"
         )
-    parts = urlsplit(address.endpoint or "")
-    if address.endpoint and (parts.scheme != "https" or not parts.hostname):
+    parts = urlsplit(endpoint or "")
+    if endpoint and (parts.scheme != "https" or not parts.hostname):
         raise ExchangeMisconfigured(
-            f"{setting}_ENDPOINT={address.endpoint}: an identity's token travels over https only; "
-            f"give https://{host}"
+            f"{setting}_ENDPOINT={endpoint}: an identity's token travels over https only; "
+            f"give https://<account>.{service[:-1]}.core.windows.net"
         )
+    return {
+        "endpoint": endpoint or None,
+        "connection_string": connection_string and connection_string.get_secret_value(),
+        "client_id": settings.managed_identity_client_id or None,
+        "ca_file": ca_file,
+    }
 
 
 class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK offers it untyped, lazily
@@ -146,6 +202,109 @@ class Identity:
             await self._own.close()
 
 
+class SdkClient(Protocol):
+    """The SDK's client of one table or container."""
+
+    async def close(self) -> None: ...
+
+
+_Client = TypeVar("_Client", bound=SdkClient)
+_Done = TypeVar("_Done")
+
+
+class StorageService(Generic[_Client]):
+    """One table or container by the SDK: connections, attempts within bounds, errors as ours.
+
+    ``credential`` stands in for ``DefaultAzureCredential`` and stays its giver's to close. Whoever
+    has been let in once is refused for a passing reason more often than for a wrong setting (a
+    token service that does not answer, a role that is being moved): that is an outage then.
+    """
+
+    _setting: ClassVar[str]  # BROADSIDE_TABLES or BROADSIDE_BLOBS
+    _named_by: ClassVar[str]  # the settings that name the place
+    _role: ClassVar[str]
+    _trouble: ClassVar[TroubleKind]
+    _refusal: ClassVar[type[ExchangeError]]  # the service answered, and will answer the same again
+
+    def __init__(
+        self,
+        address: StorageAddress,
+        *,
+        bounds: StorageBounds | None = None,
+        credential: "AsyncTokenCredential | None" = None,
+        troubles: TroubleLog | None = None,
+    ) -> None:
+        self._address = address
+        self._bounds = bounds or StorageBounds()
+        self._identity = Identity(credential)
+        self._troubles = troubles or TroubleLog()
+        self._client: _Client | None = None
+        self._let_in = False  # by the service, at least once
+
+    def __str__(self) -> str:
+        return str(self._address)
+
+    def _make(self, make: Any, **options: Any) -> _Client:
+        """The SDK's client by its class, with the address's own way in."""
+        address = self._address
+        options["transport"] = Transport(
+            address, self._bounds.attempt_s, self._troubles, self._trouble
+        )
+        way = address.connection_string or address.endpoint or ""
+        if address.connection_string:
+            make = make.from_connection_string
+        else:
+            options["credential"] = self._identity.credential(address.client_id)
+        made: _Client = make(way, address.place, **options)
+        return made
+
+    def _make_client(self) -> _Client:
+        raise NotImplementedError
+
+    def open(self) -> _Client:
+        """The SDK's client, made when first asked for; it connects at its first call.
+
+        Raises ExchangeMisconfigured.
+        """
+        if self._client is None:
+            try:
+                self._client = self._make_client()
+            except ValueError as error:
+                raise ExchangeMisconfigured(
+                    f"{self._setting}_CONNECTION_STRING is not one: copy it whole from the portal"
+                ) from error
+        return self._client
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+        await self._identity.close()
+
+    async def _call(
+        self,
+        work: Callable[[_Client], Awaitable[_Done]],
+        mean: Callable[[Exception], ExchangeError | None] = lambda _: None,
+    ) -> _Done:
+        """Carry it out; ``mean`` knows what an answer means to this call, if it means anything."""
+        try:
+            async with asyncio.timeout(self._bounds.call_s):
+                done = await work(self.open())
+        except (AzureError, OSError, TimeoutError) as error:
+            entry = explain_entry(error, self._address, self._setting, self._role, self._named_by)
+            if entry is not None and self._let_in:
+                raise ExchangeUnavailable(str(entry)) from error
+            explained = entry or mean(error)
+            if explained is None and is_final(error):
+                explained = self._refusal(f"{self}: the service refuses it: {said_by(error)}")
+            self._let_in |= isinstance(explained, self._refusal) and entry is None
+            raise explained or ExchangeUnavailable(
+                f"{self} is not available: {said_by(error)}"
+            ) from error
+        self._let_in = True
+        return done
+
+
 # Errors -------------------------------------------------------------------------------------
 
 
@@ -186,8 +345,9 @@ def _code_in_body(response: Any) -> str | None:
     if found := _XML_CODE.search(body):
         return found[1]
     try:
-        code = json.loads(body)["odata.error"]["code"]
-    except (ValueError, LookupError, TypeError):  # a gateway's words, not the service's
+        told = json.loads(body)
+        code = (told.get("odata.error") or told.get("error") or told)["code"]
+    except (ValueError, LookupError, TypeError, AttributeError):  # a gateway's words
         return None
     return code if isinstance(code, str) else None
 
@@ -205,12 +365,15 @@ def is_final(error: Exception) -> bool:
 
 
 def explain_entry(
-    error: Exception, place: str, address: StorageAddress, *, role: str, ca_setting: str
+    error: Exception, address: StorageAddress, setting: str, role: str, named_by: str
 ) -> ExchangeMisconfigured | None:
-    """Why we were not let in, with the fix; None where that is not what is wrong."""
+    """Why we do not get in, with the fix; None where that is not what is wrong."""
     causes = list(causes_of(error))
-    said = said_by(error)
-    refused = getattr(error, "status_code", None) in (401, 403)
+    said, code = said_by(error), code_of(error)
+    if code in _MISSING:
+        what = "is being deleted" if code.endswith("BeingDeleted") else "does not exist"
+        return ExchangeMisconfigured(f"{address} {what}; create it, or name another in {named_by}")
+    refused = getattr(error, "status_code", None) in (401, 403) or code == _NO_TOKEN
     if refused or any(isinstance(cause, ClientAuthenticationError) for cause in causes):
         fix = f"give it the role '{role}' on the storage account"
         if address.connection_string:
@@ -218,16 +381,15 @@ def explain_entry(
                 "copy the connection string anew from the portal, or use an identity with the "
                 f"role '{role}'"
             )
-        no_right = code_of(error) == _NO_RIGHT
-        return (ExchangeRefused if no_right else ExchangeMisconfigured)(
-            f"{place} refuses {address.identity}: {said}; {fix}, and let this host through the "
+        return (ExchangeRefused if code == _NO_RIGHT else ExchangeMisconfigured)(
+            f"{address} refuses {address.identity}: {said}; {fix}, and let this host through the "
             "account's firewall"
         )
     if any(
         isinstance(cause, (ssl.SSLCertVerificationError, FileNotFoundError)) for cause in causes
     ):
         return ExchangeMisconfigured(
-            f"{place}: its certificate cannot be checked: {said}; "
-            f"set {ca_setting} to its authority's PEM file"
+            f"{address}: its certificate cannot be checked: {said}; "
+            f"set {setting}_CA_FILE to its authority's PEM file"
         )
     return None

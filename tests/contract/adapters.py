@@ -7,16 +7,14 @@ more of it than a :class:`Place`.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 from uuid import uuid4
 
 import pytest
 
-from exchange.azure import table_storage
 from exchange.azure.blob_storage import BlobAddress, BlobRaw
 from exchange.azure.service_bus import Bounds, ServiceBusAddress, ServiceBusQueue
 from exchange.azure.table_storage import AzureTable, TableAddress
-from exchange.azure.wire import Transport
 from exchange.embedded.embedded_queue import EmbeddedQueue
 from exchange.embedded.embedded_table import EmbeddedTable
 from exchange.ports import JobQueue, RawStore, Table
@@ -99,21 +97,17 @@ def _azurite_place(request: pytest.FixtureRequest) -> Place:
     return Place(adapter="azurite", address=address, lock_s=0, deliveries_max_count=0)
 
 
-class _HeaderlessTransport(Transport):
-    """Answers without ``x-ms-error-code``, as Table Storage tells conflicts; Azurite sends it."""
-
-    async def send(self, request: Any, **options: Any) -> Any:
-        response = await super().send(request, **options)
-        response.headers.pop("x-ms-error-code", None)
-        return response
-
-
-setattr(table_storage, "Transport", _HeaderlessTransport)  # noqa: B010 - in child processes too
-
-
-def _azurite_table(place: Place) -> Table:
+def _azure_table(place: Place) -> Table:
     name, connection_string = place.address.split(" ", 1)
     return AzureTable(TableAddress(table=name, connection_string=connection_string))
+
+
+def _recorded_place(request: pytest.FixtureRequest) -> Place:
+    recorded = request.getfixturevalue("recorded")
+    name = f"r{uuid4().hex[:8]}"
+    recorded.create(name)
+    address = f"{name} {recorded.connection_string}"
+    return Place(adapter="recorded", address=address, lock_s=0, deliveries_max_count=0)
 
 
 def _container_place(request: pytest.FixtureRequest) -> Place:
@@ -145,11 +139,13 @@ QUEUES: dict[str, Adapter[JobQueue]] = {
     "servicebus": Adapter(make=_servicebus_place, open=_servicebus_queue),
 }
 TABLES: dict[str, Adapter[Table]] = {
-    "azurite": Adapter(make=_azurite_place, open=_azurite_table),
+    "azurite": Adapter(make=_azurite_place, open=_azure_table),
     "embedded": Adapter(make=_embedded_place, open=_embedded_table),
+    "recorded": Adapter(make=_recorded_place, open=_azure_table),
 }
 RAWS: dict[str, Adapter[RawStore]] = {
-    "azurite": Adapter(make=_azurite_place, open=lambda at: _OwnTableRaw(_azurite_table(at))),
+    "azurite": Adapter(make=_azurite_place, open=lambda at: _OwnTableRaw(_azure_table(at))),
     "blob": Adapter(make=_container_place, open=_blob_raw),
     "embedded": Adapter(make=_embedded_place, open=lambda at: _OwnTableRaw(_embedded_table(at))),
+    "recorded": Adapter(make=_recorded_place, open=_blob_raw),
 }

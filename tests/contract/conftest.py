@@ -1,6 +1,7 @@
 """Fixtures that run every case on every adapter."""
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ from exchange.ports import JobQueue, RawStore, Table
 from lab.azurite import Azurite
 from lab.servicebus.broker_process import BrokerProcess
 from tests.contract.adapters import QUEUES, RAWS, TABLES, Place
+from tests.contract.recorded_azure import Answers, RecordedAzure
 
 
 @pytest.fixture(params=sorted(QUEUES))
@@ -62,3 +64,16 @@ def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
     process.start()
     yield process
     process.stop()
+
+
+@pytest.fixture(scope="session")
+def answers() -> Answers:
+    """What the services were recorded to say of what is wrong."""
+    return Answers(Path(__file__).with_name("azure_answers.toml"))
+
+
+@pytest.fixture(scope="session")
+def recorded(answers: Answers) -> Iterator[RecordedAzure]:
+    """The services as they were recorded; a place is a table and a container of them."""
+    with RecordedAzure(answers) as azure:
+        yield azure

@@ -12,7 +12,8 @@ import jwt
 import pytest
 from azure.core.credentials import AccessToken, AccessTokenInfo
 
-from exchange.azure.table_storage import AzureTable, TableAddress, TableBounds
+from exchange.azure.table_storage import AzureTable, TableAddress
+from exchange.azure.wire import StorageBounds
 from exchange.ports import (
     Entity,
     EntityChanged,
@@ -28,7 +29,7 @@ from tests.live.certificates import Certificates, make_certificates
 
 pytestmark = pytest.mark.live
 
-BOUNDS = TableBounds(backoff_s=0.05, attempt_s=5)
+BOUNDS = StorageBounds(backoff_s=0.05, attempt_s=5)
 
 
 def row(key: str, **properties: Value) -> Entity:

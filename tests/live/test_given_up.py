@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from exchange.azure.table_storage import AzureTable, TableAddress, TableBounds
+from exchange.azure.table_storage import AzureTable, TableAddress
+from exchange.azure.wire import StorageBounds
 from exchange.ports import Entity, ExchangeUnavailable
 from lab.namespaces import inside, run_batch
 from lab.site import built
@@ -70,7 +71,7 @@ async def test_what_was_given_up_does_not_arrive_late(lab: Lab) -> None:
     endpoint = f"http://{server.address}:{PORT}/lab"
     account = f"AccountName=lab;AccountKey=bGFi;TableEndpoint={endpoint};"
     address = TableAddress(table="lab", connection_string=account)
-    bounds = TableBounds(backoff_s=0.05, attempt_s=1, retries_max_count=4)
+    bounds = StorageBounds(backoff_s=0.05, attempt_s=1, retries_max_count=4)
     table = AzureTable(address, bounds=bounds)
     async with service(server, seen):
         with inside(client.namespace):
