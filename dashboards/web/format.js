@@ -101,3 +101,12 @@ export function niceAbove(value) {
     [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].find((step) => step * power >= value * 0.999) * power
   );
 }
+
+// Every field of a value by its dotted name, as it is; what is empty or not set is null.
+export function fieldsOf(value, name = "") {
+  if (!value || typeof value !== "object") return [[name, value]];
+  const inner = Object.entries(value);
+  return inner.length
+    ? inner.flatMap(([key, each]) => fieldsOf(each, name ? `${name}.${key}` : key))
+    : [[name, null]];
+}

@@ -2,7 +2,7 @@
 
 import { read, readIfThere, send } from "./api.js";
 import { announce, fill, h, notice } from "./dom.js";
-import { known, rate, span, told } from "./format.js";
+import { fieldsOf, known, rate, span, told } from "./format.js";
 import { GOALS } from "./words.js";
 import { priceLines } from "./price.js";
 
@@ -239,10 +239,6 @@ const fact = (name, value, note) => [h("dt", {}, name, h("span", {}, note)), h("
 
 // Whatever the scenario says, also what no field of the form changes.
 function everyField(spec) {
-  const flat = (value, name) =>
-    value && typeof value === "object" && Object.keys(value).length
-      ? Object.entries(value).flatMap(([key, inner]) => flat(inner, name ? `${name}.${key}` : key))
-      : [[name, value && typeof value === "object" ? null : value]];
   if (!spec) return null;
   return h(
     "details",
@@ -251,7 +247,7 @@ function everyField(spec) {
     h(
       "dl",
       { class: "facts-list" },
-      flat(spec, "").flatMap(([name, value]) => [
+      fieldsOf(spec).flatMap(([name, value]) => [
         h("dt", {}, name),
         h("dd", {}, known(value) ? String(value) : "not set"),
       ]),

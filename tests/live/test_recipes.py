@@ -1,0 +1,256 @@
+"""The recipes of docs/architecture.md are followed in a copy of the tree: what each names fails
+until the change is whole, and no change takes more than two files beside its tests."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+COPIED: Final = ("agent", "coordinator", "dashboards", "docs", "exchange", "lab", "tests")
+CORE: Final = "tests/unit/coordinator/core"
+SOURCES: Final = "tests/unit/coordinator/device/ledgers"
+ENGINES: Final = "tests/unit/exchange/engines"
+
+Edits = Mapping[str, tuple[str, str]]  # by file: what stands there, and what stands before it then;
+# an empty text makes the file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """One change: its first step, what fails by it, and the rest."""
+
+    title: str  # in docs/architecture.md
+    begun: Edits
+    fails: tuple[str, ...]  # tests, by file and name
+    whole: Edits = field(default_factory=dict)
+    proof: tuple[str, ...]  # files of tests that pass when all is there
+
+    @property
+    def sources(self) -> set[str]:
+        """What it touches beside tests; the settings' table in README makes itself."""
+        return {path for path in (*self.begun, *self.whole) if not path.startswith("tests/")}
+
+
+RECIPES: Final = (
+    Recipe(
+        title="A goal",
+        begun={
+            "coordinator/core/plan/spec.py": (
+                "    retransmit_max_ratio: Annotated",
+                "    rtt_p95_max_s: Annotated[float, Field(gt=0)] | None = None\n",
+            )
+        },
+        fails=(f"{CORE}/test_goals.py::test_every_field_of_an_objective",),
+        whole={
+            "coordinator/core/goals.py": (
+                '    Goal(\n        bound="retransmit_max_ratio"',
+                """    Goal(bound="rtt_p95_max_s", id="rtt-p95", words="95th percentile of RTT",
+        unit=Unit.TIME, needs="rtt", teller=Teller.FLOW, figure="rtt_p95_s",
+        pairs_count="rtt_pairs_count"),
+""",
+            )
+        },
+        proof=(f"{CORE}/test_goals.py", "tests/unit/exchange/engines/test_port.py"),
+    ),
+    Recipe(
+        title="A figure",
+        begun={
+            "coordinator/core/figures.py": (
+                '    Figure(\n        name="client_cpu_mean_ratio"',
+                """    Figure(name="late_reports_count", words="reports that came late",
+        unit=Unit.COUNT, read="late_reports_count", fold=Fold.TOTAL),
+""",
+            )
+        },
+        fails=(f"{CORE}/test_figures.py::test_the_metrics_are_documented",),
+        whole={"docs/metrics.md": ("| `", "| `broadside_run_late_reports_count` | reports | late |\n")},
+        proof=(f"{CORE}/test_figures.py",),
+    ),
+    Recipe(
+        title="A metric source",
+        begun={
+            "coordinator/device/ledgers/csv_counter_source.py": (
+                "",
+                '''"""A firewall's running totals that somebody exported as CSV."""
+
+import numpy as np
+
+from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.core.measure.evidence import Floats
+from coordinator.device.ledgers.csv_source import CsvForm, CsvLedger
+from coordinator.device.ledgers.source import needed
+
+
+class CounterLedger(CsvLedger):
+    """Each reading less the one before; one that went back is unknown."""
+
+    def _rows(self, text: str) -> tuple[Floats, Floats]:
+        at_s, totals = super()._rows(text)
+        moved = np.diff(totals)
+        return at_s[:-1], np.where(moved < 0, np.nan, moved)
+
+
+def open_source(settings: CoordinatorSettings) -> CounterLedger:
+    path = needed(settings, "ledger_path", settings.ledger_path)
+    return CounterLedger(path, CsvForm(value_column=settings.csv_value_column))
+''',
+            )
+        },
+        fails=(
+            f"{SOURCES}/test_source.py::test_every_source_has_its_case_here",
+            "tests/unit/test_documented.py::test_the_settings_table_is_up_to_date",
+        ),
+        whole={
+            f"{SOURCES}/test_source.py": (
+                '    "prometheus": (',
+                '    "csv-counter": (CsvLedger, {"ledger_path": Path("x")}),\n',
+            ),
+            f"{SOURCES}/test_csv_counter_source.py": (
+                "",
+                """from datetime import UTC, datetime
+from pathlib import Path
+
+from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.device.ledgers.source import open_ledger
+from exchange.messages import Direction
+
+
+async def test_totals_become_bins(tmp_path: Path) -> None:
+    (tmp_path / "c.csv").write_text("time,bytes\\n0,100\\n60,400\\n120,300\\n180,350\\n240,1350\\n")
+    source = open_ledger(CoordinatorSettings(ledger="csv-counter", ledger_path=tmp_path / "c.csv"))
+    at = [datetime.fromtimestamp(s, UTC) for s in (0, 240)]
+    read = await source.read(*at, Direction.FORWARD)
+    assert [None if b != b else int(b) for b in read.bytes] == [300, None, 50, 1000]
+""",
+            ),
+        },
+        proof=(
+            f"{SOURCES}/test_source.py",
+            f"{SOURCES}/test_csv_counter_source.py",
+            "tests/unit/test_documented.py",
+        ),
+    ),
+    Recipe(
+        title="A traffic engine",
+        begun={
+            "exchange/engines/web.py": (
+                "",
+                '''"""HTTP downloads under another name."""
+
+from typing import ClassVar, Final
+
+from exchange.engines.http import Http
+
+
+class Web(Http):
+    """Downloads over HTTP/1.1."""
+
+    name: ClassVar[str] = "web"
+
+
+ENGINE: Final = Web()
+''',
+            )
+        },
+        fails=(
+            f"{ENGINES}/test_port.py::test_an_engine_is_a_file_a_test_and_a_line_in_the_docs[web]",
+        ),
+        whole={
+            f"{ENGINES}/test_web.py": (
+                "",
+                """from exchange.engines import find
+
+
+def test_it_is_found() -> None:
+    assert find("web") is not None
+""",
+            ),
+            "docs/engines.md": ("| `http` |", "| `web` | as `http` |\n"),
+        },
+        proof=(f"{ENGINES}/test_port.py", f"{ENGINES}/test_web.py"),
+    ),
+    Recipe(
+        title="A field of scenarios",
+        begun={
+            "coordinator/core/plan/spec.py": (
+                "    budget_usd: Annotated",
+                "    cool_down_s: Annotated[int, Field(ge=0, le=600)] = 0  # s between bursts\n",
+            )
+        },
+        fails=(f"{CORE}/plan/test_plain_fields.py::test_every_field_of_a_scenario_is_read",),
+        whole={
+            "coordinator/core/plan/planner.py": (
+                "def plan(",
+                "def cool_down(spec: RunSpec) -> int:\n    return spec.cool_down_s\n\n\n",
+            )
+        },
+        proof=(f"{CORE}/plan/test_plain_fields.py", f"{CORE}/judge/test_conditions.py"),
+    ),
+)
+
+
+def apply(tree: Path, edits: Edits) -> None:
+    for path, (before, text) in edits.items():
+        file = tree / path
+        if not before:
+            file.write_text(text)
+            continue
+        stood = file.read_text()
+        assert before in stood, f"{path} has no {before!r}: mend the recipe"
+        file.write_text(stood.replace(before, text + before, 1))
+
+
+def failing(tree: Path) -> set[str]:
+    """The tests of all recipes that fail in the tree, without what a parameter adds."""
+    files = sorted({path for recipe in RECIPES for path in recipe.proof if (tree / path).exists()})
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider", *files],
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert " passed" in done.stdout, done.stdout + done.stderr
+    return set(re.findall(r"(?m)^(?:FAILED|ERROR) (\S+)", done.stdout))
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], set[str]]:
+    """What fails after the first step of every recipe, and when all are whole."""
+    tree = tmp_path_factory.mktemp("tree")
+    for name in COPIED:
+        unwanted = shutil.ignore_patterns("__pycache__", "data" if name == "tests" else "")
+        shutil.copytree(ROOT / name, tree / name, ignore=unwanted)
+    for name in ("README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, tree)
+    for recipe in RECIPES:
+        apply(tree, recipe.begun)
+    begun = failing(tree)
+    for recipe in RECIPES:
+        apply(tree, recipe.whole)
+    subprocess.run(
+        [sys.executable, "docs/settings.py"], cwd=tree, check=True, env={"PYTHONPATH": "."}
+    )
+    return begun, failing(tree)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
+def test_a_recipe_fails_by_name_until_it_is_whole_and_takes_two_files_at_most(
+    recipe: Recipe, followed: tuple[set[str], set[str]]
+) -> None:
+    begun, whole = followed
+    for test in recipe.fails:
+        assert any(name.startswith(test) for name in begun), (test, begun)
+    assert not {name for name in whole if name.startswith(recipe.proof)}, whole
+    assert len(recipe.sources) <= 2, recipe.sources
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    told = page[page.index(f"**{recipe.title}**") :].partition("\n\n")[0]
+    for path in {test.partition("::")[0] for test in recipe.fails}:
+        assert path in told, f"docs/architecture.md does not say that {path} fails"
