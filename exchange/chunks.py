@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Final, cast
 
+from exchange.json_bounds import bounded_json
 from exchange.messages import HostSecond, Interval
 from exchange.ports import RecordUnreadable
 
@@ -39,7 +40,9 @@ _MAGIC: Final = b"BSC"
 _VERSION: Final = 1
 _PREFIX: Final = struct.Struct("<3sBIH")
 _CHECKED_FROM: Final = 8  # the checksum covers what follows it
-_ROWS_MAX_COUNT: Final = 1_000_000  # bounds what a hostile header can make us allocate
+# Both bound what a hostile header can make us allocate.
+_ROWS_MAX_COUNT: Final = 1_000_000
+_COLUMNS_MAX_COUNT: Final = 32  # ours have at most ten
 _HEADER_MAX_BYTES: Final = 1_048_576
 
 MICROSECONDS: Final = 1e6  # a second
@@ -305,9 +308,11 @@ def _deflated(plane: bytes) -> bytes:
 def _columns(packed: bytes, header_at: int, planes_at: int) -> dict[str, PackedColumn]:
     inflate = zlib.decompressobj()
     header = inflate.decompress(packed[header_at:planes_at], _HEADER_MAX_BYTES)
-    rows_count, described = json.loads(header)
-    if not 0 <= rows_count <= _ROWS_MAX_COUNT:
+    rows_count, described = json.loads(bounded_json(header, _HEADER_MAX_BYTES))
+    if not 0 <= operator.index(rows_count) <= _ROWS_MAX_COUNT:
         raise ValueError(f"{rows_count} rows")
+    if len(described) > _COLUMNS_MAX_COUNT:
+        raise ValueError(f"{len(described)} columns")
     at = planes_at
 
     def take(length: int, count: int) -> bytes:

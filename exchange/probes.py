@@ -53,6 +53,8 @@ def parse_probes(rows: Sequence[Entity]) -> Probes:
     for row in rows:
         try:
             column = unpack(joined_properties(row, "probes"))["rtt_us"]
+            if len(column) > ROW_COUNT:
+                raise RecordUnreadable(f"{len(column)} in one row")
         except (RecordUnreadable, KeyError) as error:
             raise RecordUnreadable(f"row {row_name(row)}: probes: {error}") from error
         rtt_s.extend(

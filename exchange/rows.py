@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from exchange.json_bounds import bounded_json
 from exchange.messages import Message, plain_text
-from exchange.ports import ENTITY_MAX_BYTES, PROPERTY_MAX_BYTES, Entity, RecordUnreadable, Value
+from exchange.ports import PROPERTY_MAX_BYTES, Entity, RecordUnreadable, Value
 
 _M = TypeVar("_M", bound=Message)
 
@@ -28,7 +28,7 @@ def message_row(partition: str, key: str, message: Message) -> Entity:
 
 def parse_row(model: type[_M], row: Entity) -> _M:
     try:
-        text = bounded_json(str(row.properties.get("json")), ENTITY_MAX_BYTES)
+        text = bounded_json(str(row.properties.get("json")), PROPERTY_MAX_BYTES)
         return model.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]

@@ -60,7 +60,7 @@ class PackedChunk:
         """What ``reader`` makes of it. Raises ``RecordUnreadable``, which names the row."""
         try:
             return reader(self.data)
-        except RecordUnreadable as error:
+        except Exception as error:  # whatever it is made of, it is this row's end
             raise RecordUnreadable(f"row {self.row}: {error}") from error
 
 

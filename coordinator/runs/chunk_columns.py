@@ -19,6 +19,7 @@ from coordinator.core.measure.evidence import (
     disjoint_host,
     disjoint_track,
 )
+from coordinator.core.plan.spec import Burst
 from exchange.chunks import CPU_RATIO_UNITS, MICROSECONDS, PackedColumn, unpack_columns
 from exchange.ports import RecordUnreadable
 from exchange.rows import leave_out
@@ -26,28 +27,46 @@ from exchange.second_rows import PackedChunk, PackedEnd, PackedTrack
 
 _REACH_MAX_S: Final = 1e6  # s of engine time, twelve days: no test is that long
 _INSTANT_MAX_S: Final = 1e10  # epoch s, in 2286
+_BESIDE_MAX_S: Final = 900.0  # s before and after a burst within which an end may read counters
+_ALL: Final = 1_000_000
 
 
-def try_columns(end: PackedEnd) -> tuple[tuple[TrackColumns, ...], HostColumns] | None:
+def try_columns(
+    end: PackedEnd, readings_max_count: int
+) -> tuple[tuple[TrackColumns, ...], HostColumns] | None:
     """Both kinds of seconds of one end; None where they cannot be read, which is logged once.
 
-    An agent may write what it likes: what it spoils is its own pair's seconds.
+    An agent may write what it likes: what it spoils is its own pair's seconds. How many readings
+    such a test can have says :func:`readings_max_count`.
     """
     try:
-        return end_columns(end)
+        return end_columns(end, readings_max_count)
     except RecordUnreadable as error:
         leave_out(error)
-        return None
+    except Exception as error:  # whatever they are made of, it is these rows' end
+        rows = [chunk.row for track in end.tracks for chunk in track.chunks]
+        rows += [chunk.row for chunk in end.host]
+        leave_out(RecordUnreadable(f"row {rows[0]}: {error!r}"))
+    return None
 
 
-def end_columns(end: PackedEnd) -> tuple[tuple[TrackColumns, ...], HostColumns]:
+def readings_max_count(burst: Burst, interval_s: float) -> int:
+    """How many readings one end of a test in a burst can have; twice that, for luck."""
+    longest_s = burst.duration_s + burst.omit_s + _BESIDE_MAX_S
+    return round(2 * longest_s / min(interval_s, 1.0))
+
+
+def end_columns(
+    end: PackedEnd, readings_max_count: int = _ALL
+) -> tuple[tuple[TrackColumns, ...], HostColumns]:
     """Both kinds of seconds of one end. Raises ``RecordUnreadable``, which names the row."""
-    return tuple(read_track(track) for track in end.tracks), _host(end.host)
+    tracks = tuple(read_track(track, readings_max_count) for track in end.tracks)
+    return tracks, _host(end.host, readings_max_count)
 
 
-def read_track(track: PackedTrack) -> TrackColumns:
+def read_track(track: PackedTrack, readings_max_count: int = _ALL) -> TrackColumns:
     """One flow of one end. Raises ``RecordUnreadable``, which names the row."""
-    chunks = [_Chunk(chunk) for chunk in track.chunks]
+    chunks = _chunks(track.chunks, readings_max_count)
     start_s, end_s = _bounds(chunks, _REACH_MAX_S)
 
     def singles(name: str, unit: float = 1.0) -> Singles:
@@ -73,8 +92,8 @@ def read_track(track: PackedTrack) -> TrackColumns:
     )
 
 
-def _host(packed: Sequence[PackedChunk]) -> HostColumns:
-    chunks = [_Chunk(chunk) for chunk in packed]
+def _host(packed: Sequence[PackedChunk], readings_max_count: int) -> HostColumns:
+    chunks = _chunks(packed, readings_max_count)
     start_s, end_s = _bounds(chunks, _INSTANT_MAX_S)
 
     def floats(name: str, unit: float = 1.0) -> Floats:
@@ -95,12 +114,26 @@ def _host(packed: Sequence[PackedChunk]) -> HostColumns:
     )
 
 
+def _chunks(packed: Sequence[PackedChunk], readings_max_count: int) -> "list[_Chunk]":
+    """All of an end's, unless they are more than it can have: each row is small as it lies."""
+    chunks: list[_Chunk] = []
+    count = 0
+    for each in packed:
+        chunk = _Chunk(each)
+        count += chunk.rows_count
+        if count > readings_max_count:
+            raise chunk.refuse(f"with those before it over {readings_max_count} readings")
+        chunks.append(chunk)
+    return chunks
+
+
 class _Chunk:
     """One chunk's columns as arrays; unknown values are NaN."""
 
     def __init__(self, chunk: PackedChunk) -> None:
         self._row = chunk.row
         self._columns = chunk.read(unpack_columns)
+        self.rows_count = max((each.rows_count for each in self._columns.values()), default=0)
 
     def unknown(self, name: str) -> bool:
         """Whether no value of the column is known."""

@@ -6,9 +6,11 @@ goes on renewing leases while they are made.
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final
 
 import numpy as np
 
@@ -25,10 +27,14 @@ from coordinator.core.measure.evidence import (
 from coordinator.core.plan.moves import Move, pairs_in
 from coordinator.core.plan.spec import Burst, Plan
 from coordinator.runs.burst_rows import read_rows
-from coordinator.runs.chunk_columns import end_columns, try_columns
+from coordinator.runs.chunk_columns import end_columns, readings_max_count, try_columns
 from exchange.messages import ServerTest
+from exchange.ports import RecordUnreadable
 from exchange.records import Document, Records
+from exchange.rows import leave_out
 from exchange.second_rows import PackedEnd
+
+TESTS_MAX_COUNT: Final = 100  # on one endpoint about one burst; a restart or two is what happens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +61,18 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
     # A run that is cancelled later cuts nothing of a burst that was over, nor of its summary.
     cancelled_at = control.cancelled_at if control else None
     cut = control if cancelled_at is not None and cancelled_at < burst.planned_end_at else None
+    most = readings_max_count(burst, plan.spec.traffic.interval_s)
     clients = {
         pair_index: columns
         async for pair_index, end in records.bursts.stream_seconds(plan.run_id, burst.index)
-        if (columns := await asyncio.to_thread(try_columns, end)) is not None
+        if (columns := await asyncio.to_thread(try_columns, end, most)) is not None
     }
     probes = {}
     if plan.spec.traffic.probe is not None:
         async for pair_index, told in records.bursts.stream_probes(plan.run_id, burst.index):
+            if len(told.rtt_s) * plan.spec.traffic.probe.every_s > most:
+                leave_out(RecordUnreadable(f"probes of pair {pair_index}: {len(told.rtt_s)}"))
+                continue
             probes[pair_index] = ProbeColumn(
                 first_at_s=told.first_at_s,
                 every_s=told.every_s,
@@ -71,9 +81,14 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
     begin_at = burst.planned_start_at - timedelta(seconds=HOLD_MAX_S)
     ports = {(pair.endpoint.address, port) for pair in planned for port in pair.endpoint.ports}
     tests = []
+    on_port: Counter[tuple[int, str]] = Counter()
     async for test, end in records.bursts.stream_tests(begin_at, burst.planned_end_at):
         if (test.endpoint.address, test.endpoint.port) in ports:  # else another run's
-            columns = await asyncio.to_thread(try_columns, end)
+            on_port[test.endpoint.port, test.endpoint.address] += 1
+            if on_port[test.endpoint.port, test.endpoint.address] > TESTS_MAX_COUNT:
+                leave_out(RecordUnreadable(f"tests on {test.endpoint}: over {TESTS_MAX_COUNT}"))
+                continue
+            columns = await asyncio.to_thread(try_columns, end, most)
             tracks, host = columns or end_columns(PackedEnd(tracks=(), host=()))
             tests.append(TestColumns(test=test, tracks=tracks, host=host))
     join = join_tests(burst, planned, rows.claims, rows.reports, tests)

@@ -191,7 +191,7 @@ class RunStates:
     async def _read_progress(self, plan: Plan, burst: Burst) -> "Progress":
         from coordinator.core.live.progress import progress, progress_of_series
         from coordinator.core.measure.series import BurstSeries
-        from coordinator.runs.chunk_columns import try_columns
+        from coordinator.runs.chunk_columns import readings_max_count, try_columns
 
         began_s = time.monotonic()
         packed = await self._records.private.read_document(
@@ -201,10 +201,11 @@ class RunStates:
             series = await asyncio.to_thread(BurstSeries.unpack, packed)
             said = progress_of_series(plan.run_id, burst, series)
         else:
+            most = readings_max_count(burst, plan.spec.traffic.interval_s)
             ends = [
                 columns
                 async for _, end in self._records.bursts.stream_seconds(plan.run_id, burst.index)
-                if (columns := await asyncio.to_thread(try_columns, end)) is not None
+                if (columns := await asyncio.to_thread(try_columns, end, most)) is not None
             ]
             said = await asyncio.to_thread(progress, plan.run_id, burst, ends)
         now_s = time.monotonic()

@@ -51,6 +51,10 @@ from exchange.second_rows import (
 )
 from exchange.table_blobs import TableRaw
 
+# A day of readings ten times a second in both directions: nobody's end of a test has more.
+_END_MAX_BYTES: Final = 64 * 1_048_576
+_TOO_MANY: Final = f"with those before it over {_END_MAX_BYTES} bytes of one end of a test"
+
 ALL_PAIRS: Final = range(99_999)  # their numbers have five digits in keys
 
 _PAIR: Final = re.compile(r"[0-9]{5}")
@@ -154,18 +158,24 @@ class BurstRecords:
     ) -> AsyncIterator[tuple[int, list[Entity]]]:
         """Rows ``<prefix><pair>.<n>`` of a burst, those of a pair together."""
         rows: list[Entity] = []
-        pair_index = -1
+        pair_index, held_bytes = -1, 0
         async for row in self._table.scan(
             burst_partition(run_id, burst_index), row_from=prefix, row_before=f"{prefix}:"
         ):
             index = _index(row, prefix, _PAIR_PART)
             if index is None:
                 continue
-            if index != pair_index and rows:
-                yield pair_index, rows
-                rows = []
+            if index != pair_index:
+                if rows:
+                    yield pair_index, rows
+                rows, held_bytes = [], 0
             pair_index = index
-            rows.append(row)
+            held_bytes += _bytes_of(row)
+            if held_bytes > _END_MAX_BYTES:
+                leave_out(RecordUnreadable(f"row {row_name(row)}: {_TOO_MANY}"))
+                rows = []
+            else:
+                rows.append(row)
         if rows:
             yield pair_index, rows
 
@@ -277,8 +287,14 @@ class BurstRecords:
                 if "json" in row.properties:
                     if (test := try_row(ServerTest, row)) is not None:
                         tests[row.row_key] = (test, [])
-                elif (key := row.row_key.rpartition(f"{TEST_CHUNK}.")[0]) in tests:
-                    tests[key][1].append(row)
+                    continue
+                _, chunks = tests.get(row.row_key.rpartition(f"{TEST_CHUNK}.")[0], (None, None))
+                if chunks is None:
+                    leave_out(RecordUnreadable(f"row {row_name(row)}: of no test on record"))
+                elif sum(map(_bytes_of, (*chunks, row))) > _END_MAX_BYTES:
+                    leave_out(RecordUnreadable(f"row {row_name(row)}: {_TOO_MANY}"))
+                else:
+                    chunks.append(row)
             for found in _started(tests, from_at, before_at):
                 yield found
             hour_at += timedelta(hours=1)
@@ -342,6 +358,10 @@ def _try_end(rows: Sequence[Entity]) -> PackedEnd | None:
     except RecordUnreadable as error:
         leave_out(error)
         return None
+
+
+def _bytes_of(row: Entity) -> int:
+    return sum(len(value) for value in row.properties.values() if isinstance(value, bytes | str))
 
 
 def _index(row: Entity, prefix: str, form: re.Pattern[str]) -> int | None:

@@ -1,5 +1,6 @@
 """One cell: launch a run, strike in the phase, heal, wait for the verdict, hold it to the rules."""
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ from lab.faults.matrix import (
 )
 from lab.faults.random_rounds import fault_named
 from lab.faults.rules import Evidence, read_evidence, violations
+from lab.serving import READY_S
 
 BURSTS_COUNT: Final = 2
 LEAD_S: Final = 7
@@ -69,11 +71,13 @@ def run_cell(site: Range, cell: Cell) -> Result:
     try:
         ended = _carry_out(site, cell)
         site.revive()
+        if fault_named(cell[0]).cuts_cables:  # as the broker will see itself, in minutes
+            site.broker.ask("drop")
         site.wait_ready()
     except (TimeoutError, AssertionError, ValueError, LabError, httpx.HTTPError) as error:
         why = f"{type(error).__name__}: {error}; the coordinator's log ends: {_log_end(site)}"
         ended = Result(fault=cell[0], phase=cell[1].value, broken=(why,))
-        site.revive()
+        _clear_away(site)
     return replace(ended, took_s=round(time.time() - began_s, 1))
 
 
@@ -101,6 +105,17 @@ def _carry_out(site: Range, cell: Cell) -> Result:
         findings=tuple(f"{finding.id}: {finding.sentence}" for finding in summary.findings),
         broken=tuple(violations(evidence, fault)),
     )
+
+
+def _clear_away(site: Range) -> None:
+    """What a broken cell leaves must not break the ones after it."""
+    site.revive()
+    with contextlib.suppress(ValueError, LabError, httpx.HTTPError):
+        for header in site.coordinator.get("/v1/runs") or []:
+            if header["outcome"] is None:
+                site.coordinator.delete(f"/v1/runs/{header['run_id']}", {"by": "faults"})
+        site.broker.ask("drop")
+        site.wait_ready()
 
 
 def _past(evidence: Evidence) -> str | None:
@@ -137,10 +152,22 @@ def _launch(site: Range, fault: Fault, phase: Phase) -> Plan:
         "objective.residual_max_ratio": RESIDUAL_MAX_RATIO,
         "objective.start_spread_max_s": START_SPREAD_MAX_S,
     }
-    answer = site.coordinator.post("/v1/runs", {"scenario": "smoke", "overrides": overrides})
+    answer = _post(site, {"scenario": "smoke", "overrides": overrides})
     stored = site.loop.run(site.fabric.records.read_run(str(answer["run_id"])))
     assert stored is not None, "a launched run is not stored"  # noqa: S101 - a broken rule
     return Plan.model_validate_json(stored[1])
+
+
+def _post(site: Range, body: Mapping[str, object]) -> Mapping[str, Any]:
+    """A launch, once the runs before it have let go of agents and ports."""
+    end_s = time.monotonic() + READY_S
+    while True:
+        try:
+            return dict(site.coordinator.post("/v1/runs", body))
+        except ValueError:
+            if time.monotonic() > end_s:
+                raise
+            time.sleep(1.0)
 
 
 def _await_phase(site: Range, plan: Plan, phase: Phase, *, early_s: float) -> Scene:

@@ -21,7 +21,7 @@ from lab.faults.small_disk_agents import fill_disk, free_disk
 
 CLOCK_STEP_S: Final = 0.4  # the gate is at 0.05
 SYNC_S: Final = 20.0
-LEAD_BEFORE_CLAIM_S: Final = VISIBLE_S + 4  # s from such a launch to the instant
+LEAD_BEFORE_CLAIM_S: Final = VISIBLE_S + 7  # s from such a launch to the instant
 ENGINE_S: Final = LEAD_BEFORE_CLAIM_S  # s within which an engine of a job to come appears
 ENGINE_LOOK_S: Final = 0.1
 INTO_S: Final = 1.5  # s into a burst: a whole second has been sent, and told
@@ -90,6 +90,7 @@ class Fault:
     gap_s: int = 5  # between the two bursts
     stop_s: float = SILENT_S  # after the first one's end: longer where it holds traffic up
     lease_s: int = 60
+    cuts_cables: bool = False  # the broker is left with connections to nobody
     cuts_lease: Literal["client", "all"] | None = None  # who is to be silent when it lapses
 
     def lasting_s(self, phase: Phase) -> float:
@@ -298,6 +299,7 @@ _ALL: Final = (
         says="both cables of the client out for 10 s",
         inject=_cables(data=True, up=False),
         heal=_cables(data=True, up=True),
+        cuts_cables=True,
         lasts_s=10,
         gap_s=20,
         stop_s=STOP_S,
@@ -307,6 +309,7 @@ _ALL: Final = (
         says="the client's way to queue and table cut for 20 s, lease 5 s; traffic could go on",
         inject=_cables(data=False, up=False),
         heal=_cables(data=False, up=True),
+        cuts_cables=True,
         lasts_s=20,
         burst_s=16,
         lease_s=5,
@@ -321,10 +324,11 @@ _ALL: Final = (
     ),
     Fault(
         name="table-503",
-        says="the table answers 503 for 20 s",
+        says="the table answers 503 for 20 s, before the claim until 4 s before the instant",
         inject=_refuse_tables,
         heal=_heal_tables,
         lasts_s=20,
+        lasts_before_claim_s=LEAD_BEFORE_CLAIM_S - 4,  # too late to arm in peace
         gap_s=26,
     ),
     Fault(

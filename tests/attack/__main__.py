@@ -1,14 +1,19 @@
 """``python -m tests.attack``: every attack, what it tried, and what stopped it."""
 
 import argparse
+import asyncio
 import importlib
+import logging
 import pkgutil
 import sys
 import time
 import traceback
+from collections import Counter
 
 import tests.attack
 from tests.attack import Attack
+from tests.attack.fuzzed import fuzz_messages, fuzz_rows
+from tests.attack.fuzzed_coordinator import fuzz_coordinator
 
 
 def attacks() -> list[Attack]:
@@ -27,10 +32,27 @@ def fight(attack: Attack) -> tuple[bool, str]:
         return False, f"NOTHING: {type(error).__name__} {error} ({where.name}:{where.lineno})"
 
 
+def fuzz(count: int, seed: int) -> None:
+    """A quarter of them messages to agents, a quarter rows to agents, half to the coordinator."""
+    logging.disable(logging.CRITICAL)
+    began_s, told = time.monotonic(), Counter[str]()
+    told += asyncio.run(fuzz_messages(count // 4, seed)) + asyncio.run(fuzz_rows(count // 4, seed))
+    told += fuzz_coordinator(count - 2 * (count // 4), seed)
+    for what, number in sorted(told.items()):
+        print(f"{number:8d} {what}")  # noqa: T201
+    print(f"{told.total()} in {time.monotonic() - began_s:.0f} s, seed {seed}: no process ended")  # noqa: T201
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="attacks whose name or boundary holds this")
-    wanted = parser.parse_args().only
+    parser.add_argument("--fuzz", type=int, metavar="N", help="N odd messages and rows instead")
+    parser.add_argument("--seed", type=int, default=20261122)
+    given = parser.parse_args()
+    if given.fuzz is not None:
+        fuzz(given.fuzz, given.seed)
+        return
+    wanted = given.only
     began_s, succeeded, count = time.monotonic(), 0, 0
     for attack in attacks():
         if wanted not in attack.name and wanted not in attack.boundary:

@@ -1,15 +1,14 @@
 """Messages and rows that nobody of ours wrote, through the agents' readers; seeded.
 
-``python -m tests.attack.fuzzed 100000`` is the long round. Each one has to be its own end: set
-aside with a reason, never an exception that its reader does not expect.
+``python -m tests.attack --fuzz 100000`` is the long round, with the coordinator's readers as well.
+Each one has to be its own end: set aside with a reason, never an exception that its reader does not
+expect.
 """
 
 import asyncio
 import json
-import logging
 import random
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -220,18 +219,3 @@ def _parsed(read: Callable[[], Presence | Tunnel]) -> str:
         assert str(error)
         return "set aside"
     return "still one"
-
-
-def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 20261122
-    logging.disable(logging.CRITICAL)
-    began_s = time.monotonic()
-    told = asyncio.run(fuzz_messages(count // 2, seed)) + asyncio.run(fuzz_rows(count // 2, seed))
-    for what, number in sorted(told.items()):
-        print(f"{number:8d} {what}")  # noqa: T201
-    print(f"{told.total()} in {time.monotonic() - began_s:.0f} s, seed {seed}: no process ended")  # noqa: T201
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,6 @@ import csv
 import io
 import json
 import os
-import random
 import re
 import sqlite3
 import tempfile
@@ -25,27 +24,24 @@ from coordinator.cli.exits import code_of
 from coordinator.cli.screen_text import cleaned, printable
 from coordinator.coordinator_log import redact
 from coordinator.core.measure.second_table import Column
-from coordinator.core.plan.spec import Plan
 from coordinator.device.ledgers.csv_source import CsvForm, CsvLedger
 from coordinator.device.ledgers.prometheus_source import PrometheusLedger
 from coordinator.device.ledgers.source import LedgerError
-from coordinator.runs.chunk_columns import try_columns
-from coordinator.runs.evidence_rows import read_evidence
 from coordinator.views.series_formats import as_csv
-from exchange.chunks import pack
 from exchange.documents import read_document
 from exchange.embedded.embedded_table import EmbeddedTable
 from exchange.messages import Direction
 from exchange.ports import Entity, EntityExists, RecordUnreadable
-from exchange.records.keys import burst_partition, server_tests_partition
+from exchange.records.keys import burst_partition
 from exchange.rows import make_row
 from tests.attack import Attack
 from tests.attack.door import RUN, site
+from tests.attack.fuzzed_coordinator import fuzz_coordinator
 
 ROW: Final = "table to coordinator"
 SOURCE: Final = "metric source"
 TERMINAL: Final = "output to terminal, sheet"
-FUZZED_COUNT: Final = int(os.environ.get("BROADSIDE_FUZZED_ROWS", "3000"))
+FUZZED_COUNT: Final = int(os.environ.get("BROADSIDE_FUZZED_ROWS", "1000"))
 
 _SPOILED: Final[dict[str, dict[str, Any]]] = {
     "no property": {},
@@ -100,67 +96,6 @@ def _spoil(kind: str, properties: dict[str, Any]) -> Callable[[], str]:
         return "that row is left out and named in the log; all else answers 200"
 
     return attack
-
-
-def _random_value(dice: random.Random) -> Any:
-    packed = pack({"gap_us": [dice.randrange(2**40)] * 3, "span_us": [10**6] * 3})
-    made: list[Callable[[], Any]] = [
-        lambda: dice.randbytes(dice.randrange(60)),
-        lambda: packed,
-        lambda: packed[: dice.randrange(len(packed))] + dice.randbytes(3),
-        lambda: dice.choice([0.0, -1.0, 1e300, float("nan"), float("inf")]),
-        lambda: dice.randrange(-(2**63), 2**63),
-        lambda: dice.choice(["{", "null", "[]", "{}", '{"version":1}', "\x1b[2J", "1e999"]),
-        lambda: dice.random() < 0.5,
-    ]
-    return dice.choice(made)()
-
-
-def fuzz_rows(count: int, seed: int) -> str:
-    """So many random rows through the coordinator's readers; none ends a reading."""
-    dice = random.Random(seed)
-    names = ["json", "client_up_0", "client_up_first_data_at_s", "host_0", "probes_0", "part_0"]
-    names += ["rows_count", "crc", "first_at_s", "every_s", "server_up_0", "numbers_0"]
-    keys = ["claim.", "report.", "chunk.client.", "probe."]
-
-    async def feed() -> str:
-        plan_row = await site().fabric.records.read_run(RUN)
-        assert plan_row is not None
-        plan = Plan.model_validate_json(plan_row[1])
-        burst = plan.bursts[0]
-        with tempfile.TemporaryDirectory() as folder:
-            table = EmbeddedTable(Path(folder), "results")
-            records = type(site().fabric.records)(
-                control=site().fabric.control, results=table, private=site().fabric.private
-            )
-            done = 0
-            while done < count:
-                rows = {}
-                for _ in range(min(500, count - done)):
-                    chosen = dice.sample(names, dice.randrange(len(names)))
-                    properties = {name: _random_value(dice) for name in chosen}
-                    key = f"{dice.choice(keys)}{dice.randrange(20):05d}"
-                    key += dice.choice(["", f".{dice.randrange(4):03d}", ".x"])
-                    partition = burst_partition(RUN, 0)
-                    if dice.random() < 0.2:
-                        partition = server_tests_partition(burst.planned_start_at)
-                        key = f"{int(burst.planned_start_at.timestamp() * 1000):013d}.{key}"
-                    elif dice.random() < 0.1:
-                        partition, key = "presence", f"client.{dice.randrange(99)}"
-                    rows[partition, key] = make_row(partition, key, properties)
-                for row in rows.values():
-                    await table.upsert(row)
-                await read_evidence(records, plan, burst)
-                await records.fleet.read_presences()
-                async for _, end in records.bursts.stream_seconds(RUN, 0):
-                    try_columns(end)
-                for partition in {partition for partition, _ in rows}:
-                    await table.delete_partition(partition)
-                done += 500
-            await table.close()
-        return f"{count} rows read, each that could not be left out alone"
-
-    return asyncio.run(feed())
 
 
 def _document(**properties: Any) -> Callable[[], str]:
@@ -384,8 +319,11 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     Attack(
         f"{FUZZED_COUNT} random rows",
         ROW,
-        "claims, reports, seconds, tests, presences",
-        lambda: fuzz_rows(FUZZED_COUNT, 20261122),
+        "all that agents may write, shelves and dead letters",
+        lambda: ", ".join(
+            f"{number} {kind}"
+            for kind, number in fuzz_coordinator(FUZZED_COUNT, 20261122).most_common()
+        ),
     ),
     Attack(
         "a document of 10^12 rows", ROW, "reading without end", _document(rows_count=10**12, crc=0)
