@@ -545,6 +545,13 @@ class Reconciliation(Message):
     neighbours: tuple[str, ...] = ()  # other runs whose traffic this ledger counts too
     causes: tuple[Cause, ...] = ()
 
+    @property
+    def residual_ends(self) -> tuple[float, float]:
+        """Ends of the residual's 95 % interval; of a stored one that only had a half width, its."""
+        middle, half = self.residual_ratio or 0.0, self.residual_uncertainty_ratio or 0.0
+        low, high = self.residual_low_ratio, self.residual_high_ratio
+        return middle - half if low is None else low, middle + half if high is None else high
+
 
 class Trend(Message):
     """A figure's slope over the run, as a share of its median, with its 95 % interval."""

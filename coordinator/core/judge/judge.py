@@ -266,17 +266,7 @@ def _residual(spec: RunSpec, burst: BurstSummary) -> Check:
         if received > 0
         else 0.0
     )
-    uncertainty = held.residual_uncertainty_ratio or 0.0
-    low = (
-        held.residual_ratio - uncertainty
-        if held.residual_low_ratio is None
-        else (held.residual_low_ratio)
-    )
-    high = (
-        held.residual_ratio + uncertainty
-        if held.residual_high_ratio is None
-        else (held.residual_high_ratio)
-    )
+    low, high = held.residual_ends
     reach = max(abs(low - fill), abs(high)) + held.unknown_ratio
     said = (
         f"the firewall's ledger and the fleet's differ by {held.residual_ratio:+.2%} "

@@ -52,9 +52,11 @@ from coordinator.core.judge.residual_cause import (
 from coordinator.core.measure.evidence import FirewallLedger, Floats
 from coordinator.core.measure.headers import (
     MSS_ASSUMED_BYTES,
-    OVERHEAD_ASSUMED_RATIO,
-    OVERHEAD_ASSUMED_WIRE_RATIO,
     OVERHEAD_KNOWN_RATIO,
+    OVERHEAD_LESS_RATIO,
+    OVERHEAD_LESS_WIRE_RATIO,
+    OVERHEAD_MORE_RATIO,
+    OVERHEAD_MORE_WIRE_RATIO,
     Headers,
 )
 from coordinator.core.measure.series import BurstSeries
@@ -97,7 +99,8 @@ class Neighbour:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Overhead:
     ratio: float
-    uncertainty_ratio: float
+    less_ratio: float  # by which it may be off, 95 %
+    more_ratio: float
     how: Literal["recorded", "assumed", "fitted"]
     between_ratio: float  # of its uncertainty: what bursts of one run may differ by
     layer_ratio: float = 0.0  # to either side of what a ledger of unknown layer may count: a
@@ -110,12 +113,15 @@ def _overhead(ledger: FirewallLedger, headers: Headers, seen_ratios: Sequence[fl
     A ledger of unknown layer counts something between payload and frames: with three bursts or
     more their median stands for it, and bursts are told apart more surely than the whole.
     """
-    assumed = OVERHEAD_ASSUMED_RATIO if ledger.layer == "ip" else OVERHEAD_ASSUMED_WIRE_RATIO
-    spare = assumed if headers.assumed else OVERHEAD_KNOWN_RATIO
+    less = more = OVERHEAD_KNOWN_RATIO
+    if headers.assumed and ledger.layer == "ip":
+        less, more = OVERHEAD_LESS_RATIO, OVERHEAD_MORE_RATIO
+    elif headers.assumed:
+        less, more = OVERHEAD_LESS_WIRE_RATIO, OVERHEAD_MORE_WIRE_RATIO
     if len(ledger.flows) > 1:
-        spare = math.hypot(spare, ACKNOWLEDGED_RATIO)
+        less, more = (math.hypot(each, ACKNOWLEDGED_RATIO) for each in (less, more))
     how: Literal["recorded", "assumed", "fitted"] = "assumed" if headers.assumed else "recorded"
-    between, layer = spare, 0.0
+    between, layer = more, 0.0
     wire = headers.wire_ratio + (VXLAN_BYTES / MSS_ASSUMED_BYTES if ledger.vxlan else 0.0)
     match ledger.layer:
         case "ip":
@@ -131,9 +137,10 @@ def _overhead(ledger: FirewallLedger, headers: Headers, seen_ratios: Sequence[fl
             layer = max(ratio - 1, wire - ratio) / ratio
     return _Overhead(
         ratio=ratio,
-        uncertainty_ratio=spare,
+        less_ratio=less,
+        more_ratio=more,
         how=how,
-        between_ratio=min(between, spare),
+        between_ratio=between,
         layer_ratio=layer,
     )
 
@@ -179,6 +186,8 @@ def reconcile(
         clock_bound_s=clock_bound_s,
         neighbours=tuple(sorted({neighbour.run_id for neighbour in neighbours})),
         bypassed=bypassed,
+        busy_bytes=device.busy_bytes(lag),
+        sent_bytes=sum(share.total_bytes for share in shares),
     )
     gone = Missing(
         pairs_count=sum(part.pairs_count for part in missing),
@@ -209,6 +218,8 @@ class _Held:
     clock_bound_s: float
     neighbours: tuple[str, ...]
     bypassed: bool
+    busy_bytes: float  # of the whole ledger, over its usual level
+    sent_bytes: float  # payload of all bursts
 
 
 def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
@@ -386,6 +397,12 @@ class _Device:
             self.bins.start_s - lag.at(self.bins.start_s),
             self.bins.end_s - lag.at(self.bins.end_s),
         )
+
+    def busy_bytes(self, lag: Lag) -> float:
+        """All that the ledger holds over its usual level, without what is known of other runs."""
+        net = self.bins.bytes - self._beside(*self.true_bins(lag))
+        usual = np.median(net / self.bins.width_s) if len(net) else 0.0
+        return float(np.maximum(0.0, net - usual * self.bins.width_s).sum())
 
     def crossing_lag(self) -> Lag:
         """Of a run that shows in no bin: of the lags at which what is known of other runs fits,
@@ -642,7 +659,11 @@ def _account(
     for other in surer:
         if other.uncertainty_ratio < SURER_RATIO * found.uncertainty_ratio:
             found = other
-    absent = found.residual_ratio + found.uncertainty_ratio < -ABSENT_RATIO
+    absent = (
+        found.residual_ratio + found.uncertainty_ratio < -ABSENT_RATIO
+        and held.busy_bytes < ABSENT_RATIO * held.sent_bytes  # not anywhere else either
+        and unknown < ABSENT_RATIO
+    )
     if not (lag.known or held.bypassed or absent):
         return Reconciliation.model_validate(base)
     expected = share.fleet_bytes * overhead.ratio
@@ -752,7 +773,10 @@ def _comparisons(
         )
         shrinks = min(1.0, abs(crossed)) if held.bypassed else 1.0
         beside = BESIDE_RATIO * share.beside_bytes / share.fleet_bytes
-        common = math.hypot(unsure, overhead.uncertainty_ratio) * shrinks
+        below, above = (
+            math.hypot(unsure, each) * shrinks
+            for each in (overhead.more_ratio, overhead.less_ratio)
+        )
         layer = overhead.layer_ratio * shrinks
         idle_below, idle_above = (each * width / expected for each in idle_ends)
         shared = held.idle is not None and held.idle.how != "quiet"
@@ -762,8 +786,8 @@ def _comparisons(
                 ledger_bytes=float(net.sum()),
                 fleet_bytes=fleet,
                 residual_ratio=crossed if held.bypassed else crossed - 1,
-                below_ratio=math.hypot(common, idle_above, beside) + layer,
-                above_ratio=math.hypot(common, idle_below, beside) + layer,
+                below_ratio=math.hypot(below, idle_above, beside) + layer,
+                above_ratio=math.hypot(above, idle_below, beside) + layer,
                 between_ratio=math.hypot(
                     unsure,
                     overhead.between_ratio,

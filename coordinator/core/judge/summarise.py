@@ -23,7 +23,7 @@ from coordinator.core.measure.outages import (
     outage_findings,
 )
 from coordinator.core.measure.series import MeasuredBurst
-from coordinator.core.measure.steady import mean_of_bursts
+from coordinator.core.measure.steady import VALUES_MIN, mean_of_bursts
 from coordinator.core.plan.spec import Plan, RunSpec
 from coordinator.core.summary import (
     BurstSummary,
@@ -232,8 +232,13 @@ def _judged(
 
 
 def _half_width(bursts: Sequence[BurstSummary]) -> float | None:
-    """Half of the 95 % interval of the run's rate: the scatter between bursts and within them."""
+    """Half of the 95 % interval of the run's rate: the scatter between bursts and within them.
+
+    None where a burst is too short to carry one: what a start costs it is in every burst alike.
+    """
     known = [burst for burst in bursts if RECEIVED.of_burst(burst) is not None]
+    if any(burst.window is not None and burst.window.window_s < VALUES_MIN for burst in known):
+        return None
     rates = [rate for burst in known for rate in RECEIVED.values(burst)]
     halves = [RECEIVED_HALF_WIDTH.of_burst(burst) for burst in known]
     return figure(mean_of_bursts(rates, halves).half_width)

@@ -15,8 +15,12 @@ from typing import Final
 from coordinator.core import words
 from coordinator.core.figures import RECEIVED, Layer
 from coordinator.core.goals import goals_set
-from coordinator.core.measure.headers import OVERHEAD_ASSUMED_RATIO, OVERHEAD_KNOWN_RATIO
-from coordinator.core.measure.steady import t95
+from coordinator.core.measure.headers import (
+    OVERHEAD_KNOWN_RATIO,
+    OVERHEAD_LESS_RATIO,
+    OVERHEAD_MORE_RATIO,
+)
+from coordinator.core.measure.steady import VALUES_MIN, t95
 from coordinator.core.plan.spec import RunSpec
 from coordinator.core.summary import BurstSummary, Check, Finding, Verdict, problem
 
@@ -31,18 +35,21 @@ class Interval:
     """A rate with its 95 % interval, in bit/s at the objective's layer."""
 
     value: float
-    half_width: float
+    below: float  # from it to the ends
+    above: float
 
     @property
     def low(self) -> float:
-        return self.value - self.half_width
+        return self.value - self.below
 
     @property
     def high(self) -> float:
-        return self.value + self.half_width
+        return self.value + self.above
 
     def __str__(self) -> str:
-        return f"{words.rate(self.value)} +- {words.rate(self.half_width)}"
+        if self.below == self.above:
+            return f"{words.rate(self.value)} +- {words.rate(self.below)}"
+        return f"{words.rate(self.value)} (-{words.rate(self.below)}, +{words.rate(self.above)})"
 
 
 def limit_of(spec: RunSpec) -> float | None:
@@ -56,11 +63,13 @@ def factor_of(spec: RunSpec, burst: BurstSummary) -> float:
     return burst.header_ratio if spec.objective.layer is Layer.IP else 1.0
 
 
-def header_ratio_bound(spec: RunSpec, burst: BurstSummary) -> float:
-    """By how much of the rate the headers' share may be off, at the objective's layer."""
+def header_bounds(spec: RunSpec, burst: BurstSummary) -> tuple[float, float]:
+    """How much less and more of the rate the headers' share may make, at the objective's layer."""
     if spec.objective.layer is not Layer.IP:
-        return 0.0
-    return OVERHEAD_ASSUMED_RATIO if burst.headers_assumed else OVERHEAD_KNOWN_RATIO
+        return 0.0, 0.0
+    if burst.headers_assumed:
+        return OVERHEAD_LESS_RATIO, OVERHEAD_MORE_RATIO
+    return OVERHEAD_KNOWN_RATIO, OVERHEAD_KNOWN_RATIO
 
 
 def received(spec: RunSpec, burst: BurstSummary, between: float | None = None) -> Interval | None:
@@ -68,18 +77,21 @@ def received(spec: RunSpec, burst: BurstSummary, between: float | None = None) -
 
     The half width holds the scatter of its seconds and the clocks' bounds (both in the burst's
     own), and what the headers' share may be off. Where a record has no seconds (a table of means)
-    the scatter ``between`` its bursts stands for that of each.
+    the scatter ``between`` its bursts stands for that of each, if they are long enough.
     """
-    rate = RECEIVED.of_burst(burst)
+    rate, window = RECEIVED.of_burst(burst), burst.window
     half = burst.fleet_received_half_width_bits_per_second
-    half = between if half is None else half
+    if half is None and window is not None and window.window_s >= VALUES_MIN:
+        half = between
     if rate is None or half is None:
         return None
     factor = factor_of(spec, burst)
     value = rate * factor
+    less, more = header_bounds(spec, burst)
     return Interval(
         value=value,
-        half_width=math.hypot(half * factor, value * header_ratio_bound(spec, burst)),
+        below=math.hypot(half * factor, value * less),
+        above=math.hypot(half * factor, value * more),
     )
 
 
@@ -91,10 +103,14 @@ def carried(spec: RunSpec, burst: BurstSummary, fleet: Interval) -> Interval | N
     held = burst.reconciliation
     if held is None or held.bypassed or held.residual_ratio is None:
         return None
-    unsure = fleet.value * ((held.residual_uncertainty_ratio or 0.0) - held.layer_ratio)
+    low, high = held.residual_ends
+    layer = fleet.value * held.layer_ratio
+    below = fleet.value * (held.residual_ratio - low) - layer
+    above = fleet.value * (high - held.residual_ratio) - layer
     return Interval(
         value=fleet.value * (1 + held.residual_ratio),
-        half_width=math.hypot(fleet.half_width, unsure) + fleet.value * held.layer_ratio,
+        below=math.hypot(fleet.below, below) + layer,
+        above=math.hypot(fleet.above, above) + layer,
     )
 
 
@@ -190,7 +206,7 @@ def _hold_fleet(spec: RunSpec, burst: BurstSummary, fleet: Interval, limit: floa
             )
         ]
     worst = (burst.worst_bits_per_second or 0.0) * factor
-    if not whole and worst - fleet.half_width <= limit:
+    if not whole and worst - fleet.below <= limit:
         return Verdict.INCONCLUSIVE, [
             problem(
                 "target-unproven",
@@ -282,8 +298,9 @@ def hold_bursts(spec: RunSpec, bursts: Sequence[BurstSummary]) -> Iterator[Findi
         return
     mean = fmean(rate.value for rate in rates)
     error = stdev(rate.value for rate in rates) / math.sqrt(len(rates))
-    bound = max(header_ratio_bound(spec, burst) for burst in bursts)
-    run = Interval(value=mean, half_width=math.hypot(t95(len(rates) - 1) * error, mean * bound))
+    bounds = zip(*(header_bounds(spec, burst) for burst in bursts), strict=True)
+    less, more = (math.hypot(t95(len(rates) - 1) * error, mean * max(each)) for each in bounds)
+    run = Interval(value=mean, below=less, above=more)
     if run.low <= limit:
         yield problem(
             "target-undecided",

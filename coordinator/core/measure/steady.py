@@ -19,10 +19,10 @@ RAMP_LEAST_S: Final = 3  # s that may be cut of a short one
 RAMP_MAX_S: Final = 30
 HEAD_CREDIT_RATIO: Final = 0.1  # of the window: how long a head above the rest may be cut
 
-VALUES_MIN: Final = 5  # under so many seconds a mean has no interval
+VALUES_MIN: Final = 7  # under so many seconds a mean has no interval
 SHORT_BELOW: Final = 8  # values that tell nothing of their correlation
 FREEDOM_SHORT: Final = 1.0  # of those
-FREEDOM_MIN: Final = 2.0  # of any longer series
+FREEDOM_MIN: Final = 1.8  # of any longer series
 RHO_MAX: Final = 0.97
 RHO_ERROR_LEAST: Final = 0.05  # of its variance times the count: rho near one is not that sure
 # From so many values on, so many standard errors are added to the autocorrelation.

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from coordinator.core.measure.steady import (
+    VALUES_MIN,
     cliff,
     correlated_mean,
     mean_of_bursts,
@@ -117,9 +118,9 @@ def test_short_series_are_bounded_not_guessed(count: int, rho: float) -> None:
 
 def test_too_few_values_have_no_interval() -> None:
     assert math.isnan(correlated_mean(np.array([])).value)
-    for count in range(1, 5):
+    for count in range(1, VALUES_MIN):
         assert math.isnan(correlated_mean(np.arange(float(count))).half_width)
-    assert correlated_mean(np.arange(5.0)).half_width > 0
+    assert correlated_mean(np.arange(float(VALUES_MIN))).half_width > 0
     assert correlated_mean(np.full(30, 7.0)).half_width == 0
 
 
