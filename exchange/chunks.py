@@ -235,7 +235,8 @@ def unpack_columns(packed: bytes) -> dict[str, PackedColumn]:
     try:
         return _columns(packed, _PREFIX.size, _PREFIX.size + header_bytes)
     except (ValueError, TypeError, IndexError, OverflowError, zlib.error) as error:
-        raise RecordUnreadable(f"chunk of {len(packed)} bytes: malformed ({error})") from error
+        said = str(error)[:200]
+        raise RecordUnreadable(f"chunk of {len(packed)} bytes: malformed ({said})") from error
 
 
 def _listed(column: PackedColumn) -> list[int | None]:

@@ -125,7 +125,7 @@ class Entra:
                 why = f"Entra ID's keys at {self._trust.jwks_url}: no answer; try again"
                 self._failed = (self._monotonic_s() + _FETCH_FAILED_S, why)
                 raise KeysUnavailable(why) from error
-            except (jwt.PyJWKClientError, jwt.PyJWKSetError, ValueError) as error:
+            except (jwt.PyJWKClientError, jwt.PyJWKSetError, ValueError, RecursionError) as error:
                 if self._unknown_key(key_id):
                     raise NotSignedIn("the token's key is not one of the tenant's") from error
                 why = f"Entra ID's keys at {self._trust.jwks_url}: not a key set"

@@ -20,14 +20,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
+import aiohttp
 import numpy as np
 from azure.core.credentials import AccessToken
-from azure.core.exceptions import AzureError, ClientAuthenticationError
+from azure.core.exceptions import AzureError, ClientAuthenticationError, ServiceResponseError
+from azure.core.pipeline.transport import AioHttpTransport
 from azure.mgmt.monitor.aio import MonitorManagementClient
 
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core.measure.evidence import FirewallLedger, Floats, LedgerLayer
 from coordinator.device.ledgers.source import Freshness, LedgerBusy, LedgerError, needed, plain
+from exchange.json_bounds import bounded_json
 from exchange.messages import Direction
 
 if TYPE_CHECKING:
@@ -52,6 +55,8 @@ _AGGREGATION: Final[Mapping[str, str]] = {
     "FirewallLatencyPng": "Average",
 }
 _ATTEMPT_S: Final = 10.0  # to connect, and without a byte of the answer
+_ANSWER_MAX_BYTES: Final = 16 * 1_048_576  # a week of minutes is one
+_REFUSED_FROM: Final = 400
 _RETRY_AFTER_S: Final = 30.0  # when a throttling service does not say
 
 
@@ -130,8 +135,14 @@ class AzureMonitorLedger:
             if not isinstance(answer, BaseException)
         }
         unread = sorted({*names[1:]} - answers.keys())
-        snat = _values(answers.get("SNATPortUtilization"), "maximum")
-        start_s, end_s, counts, grain_s = self._bins(first, read_at)
+        try:
+            snat = _values(answers.get("SNATPortUtilization"), "maximum")
+            beside = _said_beside(answers)
+            start_s, end_s, counts, grain_s = self._bins(first, read_at)
+        except LedgerError:
+            raise
+        except Exception as error:
+            raise self._explain(error) from error
         return FirewallLedger(
             source=self.name,
             layer=self._layer,
@@ -142,7 +153,7 @@ class AzureMonitorLedger:
             read_at=read_at,
             lag_hint_s=LAG_HINT_S if grain_s == 60 else None,
             snat_utilization_ratio=max(snat) / 100 if snat else None,
-            notes=(*_said_beside(answers), *(f"{name} could not be read" for name in unread)),
+            notes=(*beside, *(f"{name} could not be read" for name in unread)),
         )
 
     async def _ask(
@@ -201,9 +212,7 @@ class AzureMonitorLedger:
             self._endpoint,
             credential_scopes=[f"{self._endpoint}/.default"],
             retry_total=0,
-            connection_timeout=_ATTEMPT_S,
-            read_timeout=_ATTEMPT_S,
-            **verify,
+            transport=_Bounded(connection_timeout=_ATTEMPT_S, read_timeout=_ATTEMPT_S, **verify),
         )
 
     def _explain(self, error: BaseException) -> LedgerError:
@@ -228,7 +237,41 @@ class AzureMonitorLedger:
             )
         if isinstance(error, AzureError | OSError):
             return LedgerError(f"{self} cannot be read: {said}")
-        raise error
+        if not isinstance(error, Exception):  # we are told to stop
+            raise error
+        return LedgerError(f"{self}: its answer cannot be understood: {said}")
+
+
+class _Bounded(AioHttpTransport):  # type: ignore[misc]  # the SDK offers it untyped, lazily
+    """The SDK's own, for answers of bounded size and depth that nobody has packed: its parser
+    takes whatever comes, and a kilobyte unpacks to a gigabyte."""
+
+    async def send(self, request: Any, **options: Any) -> Any:
+        request.headers["Accept-Encoding"] = "identity"
+        response = await super().send(request, **{**options, "stream": True})
+        wire = response.internal_response
+        try:
+            if wire.headers.get("Content-Encoding", "identity") != "identity":
+                raise ServiceResponseError("an answer that is packed, unasked")
+            body = bytearray()
+            async for piece in wire.content.iter_any():
+                body += piece
+                if len(body) > _ANSWER_MAX_BYTES:
+                    raise ServiceResponseError(f"an answer of over {_ANSWER_MAX_BYTES} bytes")
+            if wire.status < _REFUSED_FROM:  # refusals are read for their code alone
+                bounded_json(bytes(body), _ANSWER_MAX_BYTES)
+        except (ValueError, aiohttp.ClientError, TimeoutError) as error:
+            wire.close()
+            raise ServiceResponseError(f"no answer of Azure Monitor's: {error}") from error
+        except ServiceResponseError:
+            wire.close()
+            raise
+        wire._body = bytes(body)  # read: what the SDK reads next is this
+        if hasattr(response, "load_body"):
+            await response.load_body()
+        else:
+            await response.read()
+        return response
 
 
 class _GivenToken:

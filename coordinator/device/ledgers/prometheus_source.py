@@ -13,6 +13,7 @@ import numpy as np
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core.measure.evidence import FirewallLedger, Floats, LedgerLayer
 from coordinator.device.ledgers.source import Freshness, LedgerBusy, LedgerError, needed, plain
+from exchange.json_bounds import bounded_json
 from exchange.messages import Direction
 
 PrometheusUnit = Literal["bits_per_second", "bytes_per_second", "bytes_total"]
@@ -56,7 +57,9 @@ class PrometheusLedger:
         self._unit = unit
         self._step_s = step_s
         self._layer = layer
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._headers = {"Accept-Encoding": "identity"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
         self._ca_file = ca_file
         self._transport = transport
         self._now = now
@@ -118,12 +121,12 @@ class PrometheusLedger:
             ) from error
         if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
             after = response.headers.get("Retry-After", "")
-            after_s = float(after) if after.isdigit() else self._step_s
+            after_s = float(after) if after.isascii() and after.isdigit() else self._step_s
             raise LedgerBusy(
                 f"prometheus_url {self._url} throttles us: come back in {after_s:g} s", after_s
             )
         try:
-            answer = json.loads(body)
+            answer = json.loads(bounded_json(body, _ANSWER_MAX_BYTES))
             found = answer["data"]["result"] if answer["status"] == "success" else answer["error"]
             samples = [] if isinstance(found, str) or not found else _samples_of(found[0])
         except _NOT_ITS_ANSWER as error:
@@ -140,7 +143,12 @@ class PrometheusLedger:
         return samples
 
     async def _body(self, response: httpx.Response) -> bytes:
-        """The answer, of bounded size: it is read whole before it is understood."""
+        """The answer, of bounded size: it is read whole before it is understood.
+
+        One that is packed in spite of what was asked is none: a kilobyte unpacks to a gigabyte.
+        """
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            raise LedgerError(f"prometheus_url {self._url}: an answer that is packed, unasked")
         body = bytearray()
         async for piece in response.aiter_bytes():
             body += piece

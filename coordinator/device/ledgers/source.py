@@ -9,7 +9,7 @@ Errors::
 import importlib
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from pydantic import SecretStr
 
@@ -17,6 +17,8 @@ from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.device.ledgers import module_of
 from exchange.messages import Direction
+
+BUSY_MAX_S: Final = 600.0  # s for which a source may send us away: it is another's word
 
 
 class LedgerError(Exception):
@@ -28,7 +30,8 @@ class LedgerBusy(LedgerError):
 
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)
-        self.retry_after_s = retry_after_s
+        bounded = 0 <= retry_after_s <= BUSY_MAX_S  # which no NaN is, either
+        self.retry_after_s = retry_after_s if bounded else BUSY_MAX_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

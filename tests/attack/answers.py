@@ -1,0 +1,169 @@
+"""Attacks of the metric source's own: what stands where Azure Monitor or Prometheus should."""
+
+import asyncio
+import contextlib
+import gzip
+import json
+import threading
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+from coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger
+from coordinator.device.ledgers.prometheus_source import PrometheusLedger
+from coordinator.device.ledgers.source import BUSY_MAX_S, LedgerBusy, LedgerError, LedgerSource
+from exchange.messages import Direction
+from tests.attack import Attack
+
+SOURCE: Final = "metric source"
+_RESOURCE: Final = "/subscriptions/0/resourceGroups/g/providers/Microsoft.Network/azureFirewalls/fw"
+_MEMORY_MAX_BYTES: Final = 150 * 1_048_576  # that reading any of them may take
+
+
+@contextlib.contextmanager
+def _answering(body: bytes, status: int, headers: Mapping[str, str]) -> Iterator[str]:
+    """Somebody on loopback who answers every question so."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            with contextlib.suppress(OSError):  # they may hang up on us
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _monitor(url: str) -> LedgerSource:
+    return AzureMonitorLedger(_RESOURCE, endpoint=url, token="t")  # noqa: S106 - nobody's
+
+
+def _prometheus(url: str) -> LedgerSource:
+    return PrometheusLedger(url, "q", "bytes_per_second")
+
+
+def _hostile(
+    opened: Callable[[str], LedgerSource],
+    body: Callable[[], bytes],
+    status: int = 200,
+    **headers: str,
+) -> Callable[[], str]:
+    """Such an answer is a ``LedgerError``, in bounded memory and time."""
+
+    def attack() -> str:
+        made = body()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        now = datetime.now(UTC)
+        with _answering(made, status, named) as url:
+            tracemalloc.start()
+            try:
+                source = opened(url)
+                asyncio.run(source.read(now - timedelta(minutes=5), now, Direction.FORWARD))
+            except LedgerBusy as error:
+                assert 0 <= error.retry_after_s <= BUSY_MAX_S, error.retry_after_s
+                return f"come back in {error.retry_after_s:g} s at most"
+            except LedgerError as error:
+                return str(error)
+            finally:
+                _, peak_bytes = tracemalloc.get_traced_memory()
+                tracemalloc.stop()
+                assert peak_bytes < _MEMORY_MAX_BYTES, f"{peak_bytes} bytes were taken"
+        raise AssertionError("it was taken for figures")
+
+    return attack
+
+
+def _metric(**changes: Any) -> bytes:
+    point = {"timeStamp": "2026-11-22T00:00:00Z", "average": 1.0}
+    series = {"data": [point | changes.pop("point", {})]}
+    metric = {
+        "id": "x",
+        "type": "x",
+        "name": {"value": "Throughput"},
+        "unit": "BitsPerSecond",
+        "timeseries": [series],
+    }
+    answer = {"timespan": "x", "interval": "PT1M", "value": [metric | changes.pop("metric", {})]}
+    return json.dumps(answer | changes).encode()
+
+
+def _packed(times: int) -> bytes:
+    body = b" " * 200_000_000
+    for _ in range(times):
+        body = gzip.compress(body, 9)
+    return body
+
+
+_BODIES: Final[Mapping[str, Callable[[], bytes]]] = {
+    "100,000 brackets": lambda: b"[" * 100_000,
+    "deep objects": lambda: b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+    "40 MB": lambda: b" " * 40_000_000,
+    "a page": lambda: b"<html>" * 100,
+    "no UTF-8": lambda: b"\xff\xfe\xff",
+    "nothing": lambda: b"",
+    "a number of 5,000 digits": lambda: b'{"value":' + b"9" * 5_000 + b"}",
+    "a list": lambda: b"[]",
+    "text": lambda: b'"x"',
+}
+_MONITOR: Final[Mapping[str, Callable[[], bytes]]] = {
+    **_BODIES,
+    "no metric": lambda: _metric(value=[]),
+    "a metric of text": lambda: _metric(value="x"),
+    "an unknown unit": lambda: _metric(metric={"unit": "Percent"}),
+    "a grain of nonsense": lambda: _metric(interval="PT0S"),
+    "a grain without end": lambda: _metric(interval="P" + "9" * 4_000 + "D"),
+    "an instant of text": lambda: _metric(point={"timeStamp": "yesterday"}),
+    "points without an instant": lambda: _metric(point={"timeStamp": None}),
+    "a value of text": lambda: _metric(point={"average": "many"}),
+}
+
+ATTACKS: Final[tuple[Attack, ...]] = (
+    *(
+        Attack(f"Azure Monitor: {name}", SOURCE, "figures or a crash", _hostile(_monitor, body))
+        for name, body in _MONITOR.items()
+    ),
+    *(
+        Attack(f"served Prometheus: {name}", SOURCE, "memory or a crash", _hostile(_prometheus, b))
+        for name, b in _BODIES.items()
+    ),
+    *(
+        Attack(
+            f"{name}: packed {times} times",
+            SOURCE,
+            "200 MB in a few bytes",
+            _hostile(
+                opened,
+                lambda times=times: _packed(times),  # type: ignore[misc]
+                Content_Encoding=", ".join(["gzip"] * times),
+            ),
+        )
+        for name, opened in (("Azure Monitor", _monitor), ("Prometheus", _prometheus))
+        for times in (1, 2)
+    ),
+    *(
+        Attack(
+            f"{name}: come back in {said[:12]}",
+            SOURCE,
+            "to be waited for without end",
+            _hostile(opened, lambda: b"{}", 429, Retry_After=said),
+        )
+        for name, opened in (("Azure Monitor", _monitor), ("Prometheus", _prometheus))
+        for said in ("9" * 400, "inf", "nan", "-5", "\xb2", "tomorrow")
+    ),
+)

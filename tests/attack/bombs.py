@@ -1,1 +1,0 @@
-"""Small things that are large once they are read: rows, files and answers that unfold in memory."""

@@ -1,0 +1,157 @@
+"""Rows that are small as they lie and large once they are read; rows without end."""
+
+import asyncio
+import json
+import struct
+import tempfile
+import zlib
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from coordinator.core.plan.spec import Plan
+from coordinator.runs.chunk_columns import readings_max_count, try_columns
+from coordinator.runs.evidence_rows import TESTS_MAX_COUNT, read_evidence
+from exchange.chunks import pack, unpack_columns
+from exchange.embedded.embedded_table import EmbeddedTable
+from exchange.messages import EngineReport, Presence, ServerTest
+from exchange.ports import Entity, RecordUnreadable
+from exchange.records import Records
+from exchange.records.keys import burst_partition
+from exchange.rows import make_row, parse_row
+from exchange.second_rows import packed_end
+from tests.attack import Attack
+from tests.attack.door import RUN, site
+
+ROW: Final = "table to coordinator"
+
+
+def forged(header: Any, planes: bytes = b"") -> bytes:
+    """A chunk with any header, its checksum right."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    packed = zlib.compress(text, 9)
+    body = struct.pack("<H", len(packed)) + packed + planes
+    return b"BSC" + struct.pack("<BI", 1, zlib.crc32(body)) + body
+
+
+def _column(name: str) -> list[Any]:
+    return [name, 0, 0, 0, 0, 1, []]  # eight bytes a row for none in the chunk
+
+
+_HEADERS: Final[dict[str, Any]] = {
+    "10,000 columns of a million": [10**6, [_column(f"c{n}") for n in range(10_000)]],
+    "100,000 brackets": b"[" * 100_000,
+    "rows of a fraction": [5.5, [["gap_us"], ["span_us"]]],
+    "rows of text": ["9", [["gap_us"]]],
+    "not a number of rows": b"[NaN, []]",
+    "rows below none": [-1, []],
+    "a billion rows": [10**9, [["gap_us"]]],
+    "a number of 5,000 digits": b"[" + b"9" * 5_000 + b", []]",
+    "columns of a number": [3, 7],
+    "a column of nothing": [3, [[]]],
+    "a column named by a list": [3, [[["a"]]]],
+    "a plane behind the end": [3, [["gap_us", 0, 0, 0, 0, 1, [10**12]]]],
+    "a plane before the start": [3, [["gap_us", -5, 0, 0, 0, 1, [-5]]]],
+    "steps beyond 64 bits": [3, [["gap_us", 0, 0, 0, 2**70, 1, []]]],
+}
+
+
+def _header(header: Any) -> Callable[[], str]:
+    def attack() -> str:
+        try:
+            unpack_columns(forged(header))
+        except RecordUnreadable as error:
+            return str(error)
+        end = packed_end([make_row("p", "k.000", {"host_0": forged(header)})])
+        assert try_columns(end, 1_000) is None, "it was read"
+        return "left out with its row's name"
+
+    return attack
+
+
+def _endless_pair() -> str:
+    """A thousand rows of a million readings each, of one pair: 80 GB once they are columns."""
+    million = pack({name: [1] * 10**6 for name in ("gap_us", "span_us")})
+    rows = [
+        make_row("burst", f"chunk.client.00000.{n:03d}", {"host_0": million}) for n in range(1_000)
+    ]
+    burst = _plan().bursts[0]
+    most = readings_max_count(burst, 1.0)
+    assert try_columns(packed_end(rows), most) is None
+    return f"{len(million)} bytes a row; over {most} readings an end is left out"
+
+
+def _plan() -> Plan:
+    row = asyncio.run(site().fabric.records.read_run(RUN))
+    assert row is not None
+    return Plan.model_validate_json(row[1])
+
+
+def _with_rows(rows: list[Entity]) -> str:
+    """What the coordinator makes of a burst with these rows among its own."""
+    plan = _plan()
+
+    async def read() -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            table = EmbeddedTable(Path(folder), "results")
+            records = Records(control=site().fabric.control, results=table, private=table)
+            for row in rows:
+                await table.upsert(row)
+            evidence = await read_evidence(records, plan, plan.bursts[0])
+            await table.close()
+            assert len(evidence.pairs) == len(plan.pairs)
+            return f"{len(evidence.pairs)} pairs, {len(evidence.strays)} strays"
+
+    return asyncio.run(read())
+
+
+def _endless_rows() -> str:
+    noise = bytes(range(256)) * 256
+    parts = {f"client_up_{n}": noise for n in range(11)}
+    partition = burst_partition(RUN, 0)
+    rows = [make_row(partition, f"chunk.client.00000.{n:03d}", parts) for n in range(150)]
+    return _with_rows(rows)
+
+
+def _endless_tests() -> str:
+    """Thousands of tests on one endpoint, by an agent that may write them."""
+    plan = _plan()
+    burst, endpoint = plan.bursts[0], plan.pairs[0].endpoint
+    rows = []
+    for number in range(20 * TESTS_MAX_COUNT):
+        at = burst.planned_start_at + timedelta(milliseconds=number)
+        test = ServerTest(
+            agent_id="rogue",
+            endpoint=endpoint,
+            started_at=at,
+            ended_at=at,
+            engine=EngineReport(engine="iperf3"),
+        )
+        partition = f"tests.{at:%Y-%m-%dT%H}"
+        key = f"{int(at.timestamp() * 1000):013d}.rogue.{endpoint.port}"
+        rows.append(make_row(partition, key, {"json": test.model_dump_json()}))
+    said = _with_rows(rows)
+    return f"{TESTS_MAX_COUNT} of {len(rows)} looked at: {said}"
+
+
+def _endless_message() -> str:
+    """A row of one message with a list without end."""
+    text = '{"agent_id":"a","ports":[' + "1," * 200_000 + "1]}"
+    try:
+        parse_row(Presence, make_row("presence", "client.a", {"json": text}))
+    except RecordUnreadable as error:
+        return str(error)
+    raise AssertionError("it was read")
+
+
+ATTACKS: Final[tuple[Attack, ...]] = (
+    *(
+        Attack(f"seconds: {name}", ROW, "memory, or a crash of the reader", _header(header))
+        for name, header in _HEADERS.items()
+    ),
+    Attack("a pair without end", ROW, "80 GB of columns from 10 MB of rows", _endless_pair),
+    Attack("a pair's rows without end", ROW, "all of a pair's rows in memory", _endless_rows),
+    Attack("tests without end", ROW, "an endpoint's tests in memory", _endless_tests),
+    Attack("a message without end", ROW, "a row of one list", _endless_message),
+)
