@@ -55,6 +55,7 @@ class Case:
     dip_at: float = 0.0
     dip_share: float = 0.0
     dip_level: float = 1.0
+    tilt: float = 0.0  # of the rate, by which the burst's end is under its beginning
     shape_bursts: float = 1.0  # share of bursts so shaped
     shape_pairs: float = 1.0  # share of pairs
     # Pairs' fates --------------------------------------------------------------------------
@@ -82,6 +83,7 @@ class Case:
     bound_s: float = 0.001
     lie_share: float = 0.0  # of clients whose clock is off beyond what it says
     lie_s: float = 0.0
+    lie_both: bool = False  # both ends of a pair alike: one host, one wrong time server
     step_share: float = 0.0  # of hosts whose clock steps in mid-burst
     step_s: float = 0.0
     readings: str = "all"  # none, before, all
@@ -93,6 +95,7 @@ class Case:
     lag_s: float = 0.0
     lag_drift_s: float = 0.0  # over the run
     lag_hint: bool = False
+    hint_off_s: float = 0.0  # by which the hint is wrong
     ledger_noise: float = 0.002
     ledger_jitter_s: float = 0.0
     ledger_layer: str = "ip"
@@ -105,15 +108,23 @@ class Case:
     unread_bins: int = 0
     unread_zero: bool = False
     duplicate: bool = False
+    ledger_scale: float = 1.0  # it counts so many bytes for each that crossed
+    stalls: int = 0  # readings that did not move; the next one holds theirs as well
+    wraps: bool = False  # a counter of 32 bits, read once a bin
+    repeats: int = 0  # bins told again, out of order
     # What else crosses the device, or does not ------------------------------------------------
     bypass: float = 0.0  # share of the fleet's bytes
     bypass_pairs: bool = True  # whole pairs, as far as that goes
+    bypass_bursts: float = 1.0  # share of bursts in which that is so
     foreign: float = 0.0  # steady, of the fleet's rate
     foreign_trend: float = 0.0  # of the fleet's rate, by which that rises over the run
     bursty: float = 0.0  # mean, of the fleet's rate; comes and goes
     bursty_on_s: float = 20.0
     bursty_duty: float = 0.3
     in_bursts: float = 0.0  # only while bursts run
+    yields: float = 0.0  # share of the steady traffic that gives way while they run
+    periodic: float = 0.0  # of the fleet's rate, for half of each of the run's own periods
+    periodic_at: float = 0.0  # share of a period after a burst's instant at which that begins
     other_runs: int = 0
     other_level: float = 0.5
     others_known: bool = True
@@ -637,6 +648,76 @@ def _bypass_trend(rng: Rng) -> Mapping[str, Any]:
     }
 
 
+@_kind("decline")
+def _decline(rng: Rng) -> Mapping[str, Any]:
+    """A rate that sinks all along the burst: no cliff, and an end under the limit."""
+    return {"tilt": _between(rng, 0.05, 0.9), "margin": _between(rng, 0.98, 1.3), "ramp_s": 0.0}
+
+
+@_kind("counters")
+def _counters(rng: Rng) -> Mapping[str, Any]:
+    """Device counters that stall and catch up, wrap, repeat themselves or count too much."""
+    trouble: dict[str, Any] = pick(
+        rng,
+        {"stalls": int(rng.integers(1, 6))},
+        {"wraps": True},
+        {"repeats": int(rng.integers(1, 6))},
+        {"ledger_scale": _between(rng, 0.9, 1.4)},
+        {"lag_hint": True, "hint_off_s": _between(rng, -300, 300)},
+    )
+    return (
+        dict(_bypass(rng)) | trouble | {"bypass": float(pick(rng, 0.0, _between(rng, 0.02, 0.4)))}
+    )
+
+
+@_kind("bypass-some-bursts")
+def _bypass_some_bursts(rng: Rng) -> Mapping[str, Any]:
+    """A route that changes during the run, with steady traffic that makes up for it on average."""
+    share, some = _between(rng, 0.03, 0.6), _between(rng, 0.1, 0.7)
+    return dict(_bypass(rng)) | {
+        "bypass": share,
+        "bypass_bursts": some,
+        "bursts": int(pick(rng, 3, 4, 6)),
+        "foreign": float(pick(rng, 0.0, share * some)),
+    }
+
+
+@_kind("bypass-periodic")
+def _bypass_periodic(rng: Rng) -> Mapping[str, Any]:
+    """Others' jobs on the run's own beat, on or beside its bursts."""
+    share = float(pick(rng, 0.0, _between(rng, 0.03, 0.4)))
+    return dict(_bypass(rng)) | {
+        "bypass": share,
+        "periodic": round(max(share, 0.05) * float(rng.uniform(0.8, 1.3)), 4),
+        "periodic_at": _between(rng, -0.5, 0.5),
+    }
+
+
+@_kind("foreign-yields")
+def _foreign_yields(rng: Rng) -> Mapping[str, Any]:
+    """Others' traffic that gives way to the fleet's: the idle level is not what bursts meet."""
+    share = float(pick(rng, 0.0, 0.0, _between(rng, 0.03, 0.4)))
+    return {
+        "foreign": _between(rng, 0.05, 0.6),
+        "yields": _between(rng, 0.1, 1.0),
+        "bypass": share,
+        "margin": _between(rng, 0.98, 1.10),
+    }
+
+
+@_kind("clocks-alike")
+def _clocks_alike(rng: Rng) -> Mapping[str, Any]:
+    """Pairs whose two ends are wrong by the same: they agree, and began at another instant."""
+    return {
+        "lie_share": _between(rng, 0.1, 1),
+        "lie_s": _between(rng, 0.05, 5),
+        "lie_both": True,
+        "margin": _margin(rng),
+        "ledger": bool(rng.random() < 0.5),
+        "promised": False,
+    }
+
+
 @_kind("reference")
 def _reference(rng: Rng) -> Mapping[str, Any]:
     """A run that is declared to pass the device by, and does, or does not."""
@@ -814,6 +895,7 @@ MOVES: Final[dict[str, tuple[float, float, bool]]] = {
     "dip_at": (0, 0.8, False),
     "dip_share": (0, 0.5, False),
     "dip_level": (0, 1, False),
+    "tilt": (0, 1, False),
     "late": (0, 5, True),
     "null": (0, 5, True),
     "missing": (0, 5, True),
@@ -847,7 +929,12 @@ MOVES: Final[dict[str, tuple[float, float, bool]]] = {
     "holes": (0, 0.8, False),
     "resets": (0, 4, True),
     "unread_bins": (0, 4, True),
+    "stalls": (0, 5, True),
     "bypass": (0, 0.6, False),
+    "bypass_bursts": (0.1, 1, False),
+    "yields": (0, 1, False),
+    "periodic": (0, 0.6, False),
+    "periodic_at": (-0.5, 0.5, False),
     "foreign": (0, 0.8, False),
     "foreign_trend": (-0.5, 0.5, False),
     "climb": (0, 0.8, False),

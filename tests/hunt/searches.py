@@ -172,7 +172,7 @@ def _intervals(case: Case, truth: Truth, told: Conclusion) -> Iterator[Interval]
     """Of cases in which the figure's truth is beyond argument."""
     harmed = any(getattr(case, fate) for fate in FATES)
     odd = harmed or case.forged or case.gap_pairs or case.lost_bursts
-    shaped = case.head_share or case.fall_at < 1 or case.dip_share
+    shaped = case.head_share or case.fall_at < 1 or case.dip_share or case.tilt
     if not odd and not shaped and case.receivers_seconds:
         if not case.shift and not case.climb:
             yield from _holds("rate", told.rate, truth.level, truth.level)
@@ -186,12 +186,17 @@ def _intervals(case: Case, truth: Truth, told: Conclusion) -> Iterator[Interval]
         or case.other_runs
         or case.duplicate
         or case.resets
+        or case.stalls
+        or case.wraps
+        or case.yields
+        or case.periodic
+        or case.ledger_scale != 1
     )
     if not odd and not disturbed and truth.residual is not None:
         # Of a reference the engine tells what crossed, not what is missing.
         crossed = 1.0 if case.reference else 0.0
         yield from _holds("residual", told.residual, truth.residual + crossed, 1.0)
-        if not case.lag_drift_s:
+        if not case.lag_drift_s and not case.lie_both:  # a lag is behind the fleet's own clocks
             yield from _holds("lag", told.lag, truth.lag_s, max(1.0, case.grain_s))
     gap = _gap(case, told)
     if gap is not None:

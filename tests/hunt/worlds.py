@@ -112,7 +112,7 @@ class _Fleet:
     starts_s: Floats  # (bursts, pairs) epoch s of the first byte
     spans: Floats  # (bursts, pairs) readings that it sent in; 0: never
     fates: list[list[str]]
-    crossing: Floats  # (pairs,) share of its bytes through the device
+    crossing: Floats  # (bursts, pairs) share of its bytes through the device
     levels: Floats  # (bursts,) payload bit/s
     rtt_s: float
     equal: bool
@@ -167,6 +167,7 @@ def _shape(case: Case, middles_s: Floats) -> Floats:
     shape[(at >= 0) & (at < case.head_share)] *= case.head_level
     shape[at >= case.fall_at] *= case.fall_level
     shape[(at >= case.dip_at) & (at < case.dip_at + case.dip_share)] *= case.dip_level
+    shape *= 1 - case.tilt * np.clip(at, 0.0, 1.0)
     return shape
 
 
@@ -252,16 +253,20 @@ def _planned(case: Case) -> Floats:
 
 
 def _crossing(case: Case, rng: Rng) -> Floats:
-    """Share of each pair's bytes that crosses the device; the mean is 1 - bypass."""
+    """Share of each pair's bytes that crosses the device; a bypassed burst's mean is 1 - bypass."""
     left = case.bypass * case.pairs
     crossing = np.ones(case.pairs)
     if not case.bypass_pairs:
-        return np.full(case.pairs, 1 - case.bypass)
-    for pair in rng.permutation(case.pairs):
-        taken = min(1.0, left)
-        crossing[pair] -= taken
-        left -= taken
-    return crossing
+        crossing -= case.bypass
+    else:
+        for pair in rng.permutation(case.pairs):
+            taken = min(1.0, left)
+            crossing[pair] -= taken
+            left -= taken
+    whole = np.ones((case.bursts, case.pairs))
+    count = max(1, round(case.bypass_bursts * case.bursts))
+    whole[rng.permutation(case.bursts)[:count]] = crossing
+    return whole
 
 
 def header_ratio(case: Case, layer: str) -> float:
@@ -318,6 +323,8 @@ def _stretches(case: Case, fleet: _Fleet, burst: int, weights: Floats, *, lastin
         spans.append((0.0, case.head_share))
     if case.fall_level < 1 and case.fall_at <= (0.8 if lasting else 0.99):
         spans.append((case.fall_at, 1.0))
+    if case.tilt > 0:
+        spans.append((0.8, 1.0))
     if case.dip_level < 1 and case.dip_share >= (0.2 if lasting else 0.01):
         spans.append((case.dip_at, min(1.0, case.dip_at + case.dip_share)))
     zero = float(np.median(fleet.starts_s[burst])) + case.omit_s
@@ -346,7 +353,7 @@ def build(case: Case) -> tuple[World, Truth]:
     ratio = header_ratio(case, case.layer)
     everything, crossing = np.ones(case.pairs), fleet.crossing
     received = [_read(case, fleet, burst, everything) for burst in range(case.bursts)]
-    through = [_read(case, fleet, burst, crossing) for burst in range(case.bursts)]
+    through = [_read(case, fleet, burst, crossing[burst]) for burst in range(case.bursts)]
     carried = float(np.mean([reading.plain for reading in received])) * ratio
     limit = (carried or case.pair_gigabits * 1e9 * case.pairs) / case.margin
     plan = _plan(case, fleet, limit)
@@ -379,10 +386,10 @@ def build(case: Case) -> tuple[World, Truth]:
                 received_low=received[burst].low * ratio,
                 through_high=through[burst].high * ratio,
                 through_low=through[burst].low * ratio,
-                apparent_high=through[burst].high * ratio * (2 if case.duplicate else 1)
+                apparent_high=through[burst].high * ratio * _counted(case)
                 + foreign.taken_for_fleet(case, burst) / level_ratio * ratio,
-                stretch_low=_stretches(case, fleet, burst, crossing, lasting=True) * ratio,
-                moment_low=_stretches(case, fleet, burst, crossing, lasting=False) * ratio,
+                stretch_low=_stretches(case, fleet, burst, crossing[burst], lasting=True) * ratio,
+                moment_low=_stretches(case, fleet, burst, crossing[burst], lasting=False) * ratio,
                 completeness=_completeness(case, fleet, burst),
                 level=float(fleet.levels[burst]),
             )
@@ -409,8 +416,8 @@ def _level(case: Case, fleet: _Fleet) -> float:
 
 def _bypassed(case: Case, fleet: _Fleet) -> float:
     """Share of the fleet's bytes that did not cross."""
-    sent = fleet.totals[:, :, -1].sum(axis=0)
-    crossed, total = float(sent @ fleet.crossing), float(sent.sum())
+    sent = fleet.totals[:, :, -1]
+    crossed, total = float((sent * fleet.crossing).sum()), float(sent.sum())
     return 1 - crossed / total if total else 0.0
 
 
@@ -487,9 +494,15 @@ class _Foreign:
             along = (start_s + np.arange(count) - planned[0]) / max(1.0, planned[-1] - planned[0])
             level_at = case.foreign + case.foreign_trend * np.clip(along, -0.2, 1.2)
             untold += full * np.maximum(level_at, 0.0) * np.maximum(steady, 0.0)
+        at = start_s + np.arange(count)
+        if case.yields:
+            for begun in planned:
+                untold[(at >= begun) & (at < begun + case.omit_s + case.burst_s)] *= 1 - case.yields
+        if case.periodic:
+            beat = ((at - planned[0]) / case.period_s - case.periodic_at) % 1 < 0.5
+            untold[beat] += case.periodic * full
         if case.bursty:
             untold += case.bursty * full * _on_off(case, rng, count)
-        at = start_s + np.arange(count)
         if case.in_bursts:
             inside = np.zeros(count, np.bool_)
             for begun in planned:
@@ -559,19 +572,23 @@ def _ledger(
     total = np.zeros(count + 1)
     for burst in range(case.bursts):
         for pair in range(case.pairs):
-            if fleet.crossing[pair] <= 0 or (
+            if fleet.crossing[burst, pair] <= 0 or (
                 fleet.spans[burst, pair] <= 0 and fleet.fates[burst][pair] != "busy"
             ):
                 continue
             at, cumulative = _crossed(fleet, burst, pair)
             first, last = np.searchsorted(edges, [at[0], at[-1]])
-            share = float(fleet.crossing[pair])
+            share = float(fleet.crossing[burst, pair])
             total[first:last] += np.interp(edges[first:last], at, cumulative) * share
             total[last:] += cumulative[-1] * share
     passed = np.diff(total) * header_ratio(case, case.ledger_layer) + foreign.between(edges)
     passed *= 1 + case.ledger_noise * rng.standard_normal(count)
-    if case.duplicate:
-        passed *= 2
+    passed *= _counted(case)
+    for place in sorted(rng.integers(0, count - 1, case.stalls)):
+        passed[place + 1] += passed[place]
+        passed[place] = 0.0
+    if case.wraps:
+        passed %= 2.0**32
     busy = np.flatnonzero(passed > 0.2 * passed.max())
     for place in rng.permutation(busy)[: case.resets]:
         passed[place] *= float(rng.uniform(0, 0.6))
@@ -594,17 +611,25 @@ def _ledger(
             None,
         )
     whole_s = case.bursts * (case.omit_s + case.burst_s)
+    told_bins = np.concatenate(
+        (np.flatnonzero(kept), rng.choice(np.flatnonzero(kept), case.repeats))
+    )
     ledger = FirewallLedger(
         source="planted",
         layer=("ip" if case.ledger_layer == "ip" else "wire") if case.layer_said else "unknown",
-        start_s=labels[:-1][kept],
-        end_s=labels[1:][kept],
-        bytes=passed[kept],
+        start_s=labels[:-1][told_bins],
+        end_s=labels[1:][told_bins],
+        bytes=passed[told_bins],
         grain_s=grain,
         read_at=_at(labels[-1] + 60),
-        lag_hint_s=case.lag_s if case.lag_hint else None,
+        lag_hint_s=case.lag_s + case.hint_off_s if case.lag_hint else None,
     )
     return ledger, float(told[known].sum() / whole_s)
+
+
+def _counted(case: Case) -> float:
+    """Bytes that the device counts for each that crossed."""
+    return case.ledger_scale * (2 if case.duplicate else 1)
 
 
 def _crossed(fleet: _Fleet, burst: int, pair: int) -> tuple[Floats, Floats]:
@@ -705,6 +730,8 @@ class _Clocks:
         lies = np.zeros(shape)
         liars = rng.random(case.pairs) < case.lie_share
         lies[:, liars, 0] = case.lie_s * rng.choice([-1.0, 1.0], int(liars.sum()))
+        if case.lie_both:
+            lies[:, :, 1] = lies[:, :, 0]
         steps = np.where(rng.random((1, case.pairs, 2)) < case.step_share, case.step_s, 0.0)
         true = honest + lies
         return cls(

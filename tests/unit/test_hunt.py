@@ -85,6 +85,8 @@ def test_labels_run_behind_by_the_lag() -> None:
         ({"phantom": 2, "margin": 0.9}, "rate"),
         ({"fall_at": 0.5, "fall_level": 0.0, "shape_pairs": 0.5, "margin": 1.2}, "stretch"),
         ({"climb": 0.5}, "rate"),
+        ({"tilt": 0.6, "margin": 1.1}, "stretch"),
+        ({"bypass": 0.3, "bypass_pairs": False, "bypass_bursts": 0.5}, "through"),
         ({"reference": True, "bypass": 0.5}, "crossed"),
     ],
 )
