@@ -27,7 +27,7 @@ import struct
 import sys
 import zlib
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Final, cast
@@ -206,7 +206,9 @@ class PackedColumn:
     first: int = 0
     low: int = 0
     step: int = 1
-    words: bytes | None = None  # little-endian, 8 bytes each; None: every value is unknown
+    words_count: int = 0
+    planes: tuple[bytes, ...] | None = None  # the words' bytes, all lowest ones first, then all
+    # next ones; None: every value is unknown
 
 
 def unpack(packed: bytes) -> dict[str, list[int | None]]:
@@ -218,10 +220,10 @@ def unpack(packed: bytes) -> dict[str, list[int | None]]:
     return {name: _listed(column) for name, column in unpack_columns(packed).items()}
 
 
-def unpack_columns(packed: bytes) -> dict[str, PackedColumn]:
+def unpack_columns(packed: bytes, wanted: Container[str] | None = None) -> dict[str, PackedColumn]:
     """The columns of a chunk for who decodes them without a Python integer a second.
 
-    Raises as :func:`unpack` does.
+    Columns that are not ``wanted`` are not inflated. Raises as :func:`unpack` does.
     """
     if packed[:3] != _MAGIC or len(packed) < _PREFIX.size:
         raise RecordUnreadable(f"chunk of {len(packed)} bytes: not a Broadside chunk")
@@ -233,16 +235,19 @@ def unpack_columns(packed: bytes) -> dict[str, PackedColumn]:
     if zlib.crc32(packed[_CHECKED_FROM:]) != crc:
         raise RecordUnreadable(f"chunk of {len(packed)} bytes: corrupt (checksum differs)")
     try:
-        return _columns(packed, _PREFIX.size, _PREFIX.size + header_bytes)
+        return _columns(packed, _PREFIX.size, _PREFIX.size + header_bytes, wanted)
     except (ValueError, TypeError, IndexError, OverflowError, zlib.error) as error:
         said = str(error)[:200]
         raise RecordUnreadable(f"chunk of {len(packed)} bytes: malformed ({said})") from error
 
 
 def _listed(column: PackedColumn) -> list[int | None]:
-    if column.words is None:
+    if column.planes is None:
         return [None] * column.rows_count
-    words = array("Q", column.words)
+    raw = bytearray(8 * column.words_count)
+    for k, plane in enumerate(column.planes):
+        raw[k::8] = plane
+    words = array("Q", bytes(raw))
     if sys.byteorder == "big":
         words.byteswap()
     low, step = column.low, column.step
@@ -306,7 +311,9 @@ def _deflated(plane: bytes) -> bytes:
     return shorter if len(shorter) < len(plane) else plane
 
 
-def _columns(packed: bytes, header_at: int, planes_at: int) -> dict[str, PackedColumn]:
+def _columns(
+    packed: bytes, header_at: int, planes_at: int, wanted: Container[str] | None
+) -> dict[str, PackedColumn]:
     inflate = zlib.decompressobj()
     header = inflate.decompress(packed[header_at:planes_at], _HEADER_MAX_BYTES)
     rows_count, described = json.loads(bounded_json(header, _HEADER_MAX_BYTES))
@@ -337,13 +344,17 @@ def _columns(packed: bytes, header_at: int, planes_at: int) -> dict[str, PackedC
         for value in map(operator.index, (first, low, step)):
             if abs(value) >= 2**64:
                 raise ValueError(f"column {name}: {value} does not fit 64 bits")
+        if not all(0 <= length <= len(packed) for length in (mask_length, *lengths)):
+            raise ValueError(f"column {name}: a plane beyond the chunk")
+        if wanted is not None and name not in wanted:
+            at += mask_length + sum(lengths)
+            continue
+        if len(lengths) > 8:
+            raise ValueError(f"column {name}: {len(lengths)} planes")
         mask = take(mask_length, rows_count) if mask_length else b""
         words_count = rows_count - mask.count(0) - order
         if words_count < 0:
             raise ValueError(f"column {name}: a first value, and no row for it")
-        raw = bytearray(8 * words_count)
-        for k, length in enumerate(lengths):
-            raw[k::8] = take(length, words_count)
         columns[name] = PackedColumn(
             rows_count=rows_count,
             mask=mask,
@@ -351,7 +362,8 @@ def _columns(packed: bytes, header_at: int, planes_at: int) -> dict[str, PackedC
             first=first,
             low=low,
             step=step,
-            words=bytes(raw),
+            words_count=words_count,
+            planes=tuple(take(length, words_count) for length in lengths),
         )
     if at != len(packed):
         raise ValueError(f"{len(packed) - at} bytes too many")

@@ -18,9 +18,9 @@ from exchange.messages import Flow, HostSecond, ServerTest, Side, Track
 from exchange.ports import Entity, RecordUnreadable, Value
 from exchange.rows import cut_properties, joined_properties, make_row, row_name
 
-# s of engine time in one chunk. Four cover a 1740 s burst with a minute of engine warm-up and the
+# s of engine time in one chunk. Two cover a 1740 s burst with a minute of engine warm-up and the
 # host's seconds before and after.
-CHUNK_S: Final = 480
+CHUNK_S: Final = 960
 
 _LATECOMERS_S: Final = 5.0  # s: host readings may reach an agent this long after the engine's
 

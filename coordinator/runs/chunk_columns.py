@@ -6,6 +6,7 @@ The columns are equal, to the bit, to those made from row values.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +30,17 @@ _REACH_MAX_S: Final = 1e6  # s of engine time, twelve days: no test is that long
 _INSTANT_MAX_S: Final = 1e10  # epoch s, in 2286
 _BESIDE_MAX_S: Final = 900.0  # s before and after a burst within which an end may read counters
 _ALL: Final = 1_000_000
+
+# What is read of each kind of chunk; the rest stays deflated.
+_TRACK: Final = frozenset(
+    ("gap_us", "span_us", "bytes", "omitted", "retransmits", "rtt_us", "cwnd", "packets", "lost")
+)
+_HOST: Final = frozenset(
+    (
+        *("gap_us", "span_us", "nic_rx_bytes", "nic_tx_bytes", "nic_drops_count"),
+        *("cpu_busy_ratio", "cpu_busiest_core_ratio"),
+    )
+)
 
 
 def try_columns(
@@ -66,7 +78,7 @@ def end_columns(
 
 def read_track(track: PackedTrack, readings_max_count: int = _ALL) -> TrackColumns:
     """One flow of one end. Raises ``RecordUnreadable``, which names the row."""
-    chunks = _chunks(track.chunks, readings_max_count)
+    chunks = _chunks(track.chunks, readings_max_count, _TRACK)
     start_s, end_s = _bounds(chunks, _REACH_MAX_S)
 
     def singles(name: str, unit: float = 1.0) -> Singles:
@@ -93,7 +105,7 @@ def read_track(track: PackedTrack, readings_max_count: int = _ALL) -> TrackColum
 
 
 def _host(packed: Sequence[PackedChunk], readings_max_count: int) -> HostColumns:
-    chunks = _chunks(packed, readings_max_count)
+    chunks = _chunks(packed, readings_max_count, _HOST)
     start_s, end_s = _bounds(chunks, _INSTANT_MAX_S)
 
     def floats(name: str, unit: float = 1.0) -> Floats:
@@ -114,15 +126,18 @@ def _host(packed: Sequence[PackedChunk], readings_max_count: int) -> HostColumns
     )
 
 
-def _chunks(packed: Sequence[PackedChunk], readings_max_count: int) -> "list[_Chunk]":
+def _chunks(
+    packed: Sequence[PackedChunk], readings_max_count: int, wanted: frozenset[str]
+) -> "list[_Chunk]":
     """All of an end's, unless they are more than it can have: each row is small as it lies."""
     chunks: list[_Chunk] = []
     count = 0
     for each in packed:
-        chunk = _Chunk(each)
+        chunk = _Chunk(each, wanted)
         count += chunk.rows_count
         if count > readings_max_count:
-            raise chunk.refuse(f"with those before it over {readings_max_count} readings")
+            why = f"with those before it over {readings_max_count} readings"
+            raise RecordUnreadable(f"row {each.row}: {why}")
         chunks.append(chunk)
     return chunks
 
@@ -130,46 +145,44 @@ def _chunks(packed: Sequence[PackedChunk], readings_max_count: int) -> "list[_Ch
 class _Chunk:
     """One chunk's columns as arrays; unknown values are NaN."""
 
-    def __init__(self, chunk: PackedChunk) -> None:
+    def __init__(self, chunk: PackedChunk, wanted: frozenset[str]) -> None:
         self._row = chunk.row
-        self._columns = chunk.read(unpack_columns)
+        self._columns = chunk.read(partial(unpack_columns, wanted=wanted))
         self.rows_count = max((each.rows_count for each in self._columns.values()), default=0)
 
     def unknown(self, name: str) -> bool:
         """Whether no value of the column is known."""
-        return self._column(name).words is None
+        return self._column(name).planes is None
 
     def floats(self, name: str) -> Floats:
         column = self._column(name)
-        if column.words is None:
+        if column.planes is None:
             return np.full(column.rows_count, np.nan)
-        known = _integers(column, column.words).astype(np.float64)
+        known = _integers(column).astype(np.float64)
         if not column.mask:
             return known
         values = np.full(column.rows_count, np.nan)
         values[np.frombuffer(column.mask, np.bool_)] = known
         return values
 
-    def bounds_us(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Start and end of each reading, in whole microseconds."""
+    def bounds_us(self, max_s: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Start and end of each reading, in whole microseconds.
+
+        Raises ``RecordUnreadable`` for one that no test reaches.
+        """
         gaps, spans = self._instants("gap_us"), self._instants("span_us")
         ends = np.cumsum(gaps + spans)
-        return ends - spans, ends
-
-    def is_within(self, max_s: float) -> bool:
-        """Whether every instant lies where one can."""
-        return all(
-            bool(np.all(np.abs(instants) <= max_s * MICROSECONDS)) for instants in self.bounds_us()
-        )
-
-    def refuse(self, why: str) -> RecordUnreadable:
-        return RecordUnreadable(f"row {self._row}: {why}")
+        starts = ends - spans
+        for instants in (starts, ends):
+            if not np.all(np.abs(instants) <= max_s * MICROSECONDS):
+                raise RecordUnreadable(f"row {self._row}: an instant beyond {max_s:g} s")
+        return starts, ends
 
     def _instants(self, name: str) -> NDArray[np.int64]:
         column = self._column(name)
-        if column.mask or (column.words is None and column.rows_count):
+        if column.mask or (column.planes is None and column.rows_count):
             raise RecordUnreadable(f"row {self._row}: an instant is unknown")
-        return _integers(column, column.words or b"")
+        return _integers(column)
 
     def _column(self, name: str) -> PackedColumn:
         if name not in self._columns:
@@ -177,23 +190,25 @@ class _Chunk:
         return self._columns[name]
 
 
-def _integers(column: PackedColumn, words: bytes) -> NDArray[np.int64]:
+def _integers(column: PackedColumn) -> NDArray[np.int64]:
     """The known values. Sums run modulo 2^64: what was packed fits 64 bits, steps may not."""
-    step, low, first = (
-        np.array([value % 2**64], np.uint64) for value in (column.step, column.low, column.first)
-    )
-    series = np.frombuffer(words, "<u8").astype(np.uint64) * step + low
+    cells = np.zeros((column.words_count, 8), np.uint8)
+    for place, plane in enumerate(column.planes or ()):
+        cells[:, place] = np.frombuffer(plane, np.uint8)
+    series = cells.view("<u8").ravel().astype(np.uint64, copy=False)
+    if column.step != 1:
+        series *= np.uint64(column.step % 2**64)
+    if column.low:
+        series += np.uint64(column.low % 2**64)
     if column.order:
+        first = np.array([column.first % 2**64], np.uint64)
         series = np.cumsum(np.concatenate((first, series)))
     return series.view(np.int64)
 
 
 def _bounds(chunks: Sequence[_Chunk], max_s: float) -> tuple[Floats, Floats]:
-    """Start and end of each reading. Raises ``RecordUnreadable`` for one that no test reaches."""
-    for chunk in chunks:
-        if not chunk.is_within(max_s):
-            raise chunk.refuse(f"an instant beyond {max_s:g} s")
-    bounds = [chunk.bounds_us() for chunk in chunks]
+    """Start and end of each reading."""
+    bounds = [chunk.bounds_us(max_s) for chunk in chunks]
     starts, ends = ([pair[side] for pair in bounds] for side in (0, 1))
     return _joined(starts) / MICROSECONDS, _joined(ends) / MICROSECONDS
 

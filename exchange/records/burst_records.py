@@ -3,7 +3,7 @@
 A chunk row holds up to :data:`~exchange.second_rows.CHUNK_S` seconds of one end: for each flow the
 packed intervals (``client_up_0...``) and the instant of their zero
 (``client_up_first_data_at_s``), and the packed host counters (``host_0...``). It is rewritten whole
-every few seconds under the same key: writing it twice is harmless. A 1740 s burst is at most four
+every few seconds under the same key: writing it twice is harmless. A 1740 s burst is at most two
 rows an end.
 """
 

@@ -16,7 +16,7 @@ def presence(role: Role, index: int, **changes: object) -> Presence:
         "state": AgentState.IDLE,
         "beat_at": NOW,
         "started_at": NOW,
-        "address": f"10.{subnet}.1.{index}",
+        "address": f"10.{subnet}.{1 + index // 256}.{index % 256}",
         "ports": (5201,) if role is Role.SERVER else (),
         "broadside_version": "0.1.0",
         "engine_version": "3.18",

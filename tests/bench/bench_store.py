@@ -1,0 +1,130 @@
+"""Prints what it costs to make a burst's figures from the store: CPU-seconds and memory.
+
+Run: ``python -m tests.bench.bench_store``. The whole way: rows, chunks, columns, both ends joined,
+grid, summary, on the embedded fabric. Beside it, in the same run and on this machine, the sums
+alone over the same readings that are already one array: numpy, and DuckDB and polars where they
+are installed (they are no part of Broadside's lock).
+"""
+
+import asyncio
+import importlib.util
+import multiprocessing
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.live.status import due_at
+from coordinator.core.measure.measure_burst import measure_burst
+from coordinator.core.summary import canonical
+from coordinator.runs.evidence_rows import read_evidence
+from exchange.fabric import FabricSettings, open_fabric
+from tests.bench.stored_fleet import plan_of, store
+
+CASES: Final = ((30, 1740, 0.15, 300), (1000, 1800, 2.5, 300))  # pairs, s, CPU-s, MB
+
+
+def main() -> None:
+    """Measure and print; exit 1 where a figure is over its limit."""
+    missed = False
+    context = multiprocessing.get_context("spawn")
+    for pairs, seconds, limit_s, limit_mb in CASES:
+        with tempfile.TemporaryDirectory() as folder, context.Pool(1) as filler:
+            entities = filler.apply(_fill, (folder, pairs, seconds))
+            stored_mb = sum(path.stat().st_size for path in Path(folder).rglob("*")) / 1e6
+            with context.Pool(1) as pool:  # its own process: memory is its own
+                took_s, read_s, peak_mb = pool.apply(_summarise, (folder, pairs, seconds))
+        missed |= took_s > limit_s or peak_mb > limit_mb
+        print(
+            f"{pairs:5d} x {seconds} s from the store: {took_s:.2f} CPU-s (reading {read_s:.2f}), "
+            f"at most {limit_s}; {peak_mb:.0f} MB, at most {limit_mb}; {entities / pairs:.1f} "
+            f"entities and {stored_mb * 1e3 / pairs:.0f} kB a pair",
+            flush=True,
+        )
+        for name, bare_s in sums_alone(pairs, seconds).items():
+            print(f"      the sums alone, {name}: {bare_s:.3f} CPU-s; {took_s / bare_s:.0f} times")
+    sys.exit(missed)
+
+
+def _fill(folder: str, pairs: int, seconds: int) -> int:
+    async def fill() -> int:
+        fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
+        try:
+            return await store(fabric, plan_of(pairs, seconds))
+        finally:
+            await fabric.close()
+
+    return asyncio.run(fill())
+
+
+def _summarise(folder: str, pairs: int, seconds: int) -> tuple[float, float, float]:
+    """CPU-seconds in all, of those for reading, and the process's peak in MB."""
+
+    async def summarise() -> tuple[float, float]:
+        fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
+        plan = plan_of(pairs, seconds)
+        began_s = time.process_time()
+        evidence = await read_evidence(fabric.records, plan, plan.bursts[0])
+        read_s = time.process_time() - began_s
+        now = due_at(plan.bursts[0])
+        measured = measure_burst(plan.spec, evidence, now)
+        canonical(summarise_run(plan, [measured], None, now))
+        took_s = time.process_time() - began_s
+        assert measured.summary.pairs_measured == pairs, measured.summary
+        await fabric.close()
+        return took_s, read_s
+
+    took_s, read_s = asyncio.run(summarise())
+    return took_s, read_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def sums_alone(pairs: int, seconds: int) -> dict[str, float]:
+    """CPU-seconds of the fleet's sum a second and each pair's mean, by who does it."""
+    readings = np.random.default_rng(0).normal(625e6, 20e6, (pairs, seconds))
+    second = np.tile(np.arange(seconds), pairs)
+    pair = np.repeat(np.arange(pairs), seconds)
+    table = {"pair": pair, "second": second, "bytes": readings.ravel()}
+
+    def with_numpy() -> object:
+        return readings.sum(axis=0), readings.mean(axis=1)
+
+    done = {"numpy": _cpu_s(with_numpy)}
+    if importlib.util.find_spec("polars"):
+        polars: Any = importlib.import_module("polars")
+        frame = polars.DataFrame(table)
+        done["polars"] = _cpu_s(
+            lambda: (
+                frame.group_by("second").agg(polars.col("bytes").sum()),
+                frame.group_by("pair").agg(polars.col("bytes").mean()),
+            )
+        )
+    if importlib.util.find_spec("duckdb") and importlib.util.find_spec("pyarrow"):
+        duckdb: Any = importlib.import_module("duckdb")
+        arrow: Any = importlib.import_module("pyarrow")
+        rows = arrow.table(table)
+        base = duckdb.connect()
+        base.register("rows", rows)
+        done["DuckDB"] = _cpu_s(
+            lambda: (
+                base.sql("select second, sum(bytes) from rows group by 1").fetchnumpy(),
+                base.sql("select pair, avg(bytes) from rows group by 1").fetchnumpy(),
+            )
+        )
+    return done
+
+
+def _cpu_s(work: Callable[[], object]) -> float:
+    work()  # once for what is only made the first time
+    began_s = time.process_time()
+    work()
+    return max(time.process_time() - began_s, 1e-6)
+
+
+if __name__ == "__main__":
+    main()
