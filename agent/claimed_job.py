@@ -23,8 +23,7 @@ from agent.attempt import known_until_s
 from agent.client_processes import ClientProcesses
 from agent.client_tunnel import LEAD_S, ClientTunnel
 from agent.clock import clock_problem, read_clock
-from agent.control_reads import ControlReads
-from agent.control_watch import LAST_LOOK_S, ControlWatch
+from agent.control_reads import LAST_LOOK_S, ControlReads, ControlWatch
 from agent.decide import Ending, judge_outcome, may_retry, start_error_s
 from agent.engine_process import EngineUnusable, Exit, least_privileged
 from agent.gate import gate_env

@@ -6,24 +6,85 @@ has been connected for :data:`IDLE_S`. Its record is joined to a pair by endpoin
 """
 
 import asyncio
+import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final, cast
 
+from agent.agent_settings import AgentSettings
 from agent.attempt import Attempt, known_until_s
-from agent.certificate import NoCertificate, place_certificate
 from agent.cpu import group_cpu_s, with_cpu
 from agent.engine_process import EngineUnusable, least_privileged
 from agent.served_port import HEALTHY_S, ServedPort
 from agent.side_tasks import safely
 from agent.sockets import PortView
 from agent.workspace import Workspace
-from exchange.engines.port import DaemonReader, Launch, ServerAsk, Unsupported
+from exchange.engines.port import (
+    Certificate,
+    DaemonReader,
+    File,
+    Launch,
+    ServerAsk,
+    Unsupported,
+    word,
+)
 from exchange.messages import (
     ClockReading,
     EngineState,
 )
+
+_DAYS: Final = 30  # a self-signed one is made anew at every start of a service
+_TIMEOUT_S: Final = 30.0
+
+
+class NoCertificate(Exception):
+    """There is none to show; says why, and the fix."""
+
+
+def place_certificate(settings: AgentSettings, address: str, workspace: Workspace) -> Certificate:
+    """Put certificate and key into a service's folder, readable by it alone.
+
+    Blocking, some tens of milliseconds. Raises :class:`NoCertificate`, ``OSError``.
+    """
+    if settings.certificate is not None and settings.certificate_key is not None:
+        certificate, key = _given(settings.certificate), _given(settings.certificate_key)
+    else:
+        certificate, key = _self_signed(address)
+    files = {"certificate.pem": certificate, "key.pem": key}
+    workspace.fill(File(name=name, text=text) for name, text in files.items())
+    paths = [str(workspace.path / name) for name in files]
+    return Certificate(certificate=paths[0], key=paths[1])
+
+
+def _given(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise NoCertificate(
+            f"certificate: {path}: {error.strerror}; mend BROADSIDE_AGENT_CERTIFICATE or its _KEY"
+        ) from error
+
+
+def _self_signed(address: str) -> tuple[str, str]:
+    """A new certificate for an address and its key, both PEM."""
+    argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    argv += ["-noenc", "-days", str(_DAYS), "-subj", "/CN=broadside"]
+    name = f"subjectAltName=IP:{word(address, 'address')}"
+    argv += ["-addext", name, "-keyout", "-", "-out", "-"]
+    try:
+        made = subprocess.run(
+            argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NoCertificate(
+            f"certificate: none is set, and openssl made none ({error}); install openssl, or set "
+            "BROADSIDE_AGENT_CERTIFICATE and BROADSIDE_AGENT_CERTIFICATE_KEY"
+        ) from error
+    at = made.index("-----BEGIN CERTIFICATE-----")
+    return made[at:], made[:at]
+
 
 IDLE_S: Final = 2.0  # s without a connection after which a session is over
 TICK_S: Final = 0.5  # s between looks at a session

@@ -17,8 +17,8 @@ from agent.gate import Release
 from exchange.engines import offered_bits_per_second
 from exchange.engines import problems as engine_problems
 from exchange.engines.port import Reading
-from exchange.json_bounds import TooMuch, bounded_json
 from exchange.messages import PROTOCOL_VERSION, Control, Job, Outcome, plain_text
+from exchange.rows import TooMuch, bounded_json
 
 JOB_MAX_BYTES: Final = 65_536  # of a message: ours have some 700
 _SAID_MAX_CHARS: Final = 200

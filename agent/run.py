@@ -5,9 +5,11 @@ namespaces.
 """
 
 import asyncio
+import json
 import logging
 import signal
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -15,7 +17,6 @@ from typing import Final
 from pydantic import ValidationError
 
 from agent.agent_context import Tools
-from agent.agent_log import start_log
 from agent.agent_settings import AgentSettings
 from agent.counters import CountersUnreadable, HostCounters, HostLog
 from agent.engine_process import EngineError, Iperf3, find_iperf3
@@ -35,6 +36,57 @@ from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Role
 from exchange.ports import ExchangeMisconfigured, ExchangeUnavailable
 from exchange.records import BurstRecords
+
+CONTEXT: Final = ("action", "agent_id", "job_id", "port", "outcome")
+
+
+def start_log(agent_id: str, *, level: str, as_json: bool) -> None:
+    """Send this process's log to standard error. Replaces what a parent process had set up."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if as_json else TextLines())
+    handler.addFilter(_stamp(agent_id))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def _stamp(agent_id: str) -> logging.Filter:
+    class Stamp(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            record.agent_id = agent_id
+            return True
+
+    return Stamp()
+
+
+def context(record: logging.LogRecord) -> dict[str, str]:
+    """The fields of :data:`CONTEXT` that a record has, as text."""
+    return {key: str(getattr(record, key)) for key in CONTEXT if hasattr(record, key)}
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname,
+            **context(record),
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+class TextLines(logging.Formatter):
+    """``time level agent action [job]: message``, to be read by a person."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC)
+        words = [f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}Z", record.levelname]
+        words += context(record).values()
+        line = f"{' '.join(words)}: {record.getMessage()}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
 
 EXIT_STOPPED: Final = 0  # it was told to stop
 EXIT_USAGE: Final = 3  # a setting is wrong

@@ -32,9 +32,9 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Final, cast
 
-from exchange.json_bounds import bounded_json
 from exchange.messages import HostSecond, Interval
 from exchange.ports import RecordUnreadable
+from exchange.rows import bounded_json
 
 _MAGIC: Final = b"BSC"
 _VERSION: Final = 1

@@ -8,7 +8,7 @@ import asyncio
 import zlib
 from typing import Final
 
-from exchange.ports import PROPERTY_MAX_BYTES, Entity, RecordUnreadable, Table
+from exchange.ports import PROPERTY_MAX_BYTES, Entity, RawName, RecordUnreadable, Table
 from exchange.rows import cut_properties, integer_of, joined_properties, make_row
 
 DOCUMENT_MAX_BYTES: Final = 256 * 1_048_576  # inflated: four times the largest that is imported
@@ -63,3 +63,24 @@ def inflate(packed: bytes, name: str, *, form: int = zlib.MAX_WBITS) -> bytes:
             f"{name}: cut short, or over {DOCUMENT_MAX_BYTES / 1e6:.0f} MB inflated; save it again"
         )
     return text
+
+
+class TableRaw:
+    """Each text a document; a folder is a partition of its own. The table stays its giver's."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    async def save(self, name: RawName, text: bytes) -> None:
+        await self._table.batch(await document_rows(name.folder, name.file, text))
+
+    async def read(self, name: RawName) -> bytes | None:
+        return await read_document(self._table, name.folder, name.file)
+
+    async def delete_folder(self, folder: str) -> int:
+        rows = {row.row_key async for row in self._table.scan(folder)}
+        await self._table.delete_partition(folder)
+        return sum(key.endswith(".000") for key in rows)
+
+    async def close(self) -> None:
+        """Nothing to release."""

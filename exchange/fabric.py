@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from exchange.documents import TableRaw
 from exchange.fabric_settings import FabricSettings
 from exchange.ports import ExchangeMisconfigured, JobQueue, RawStore, Table
 from exchange.records import AgentRecords, Records
-from exchange.table_blobs import TableRaw
 from exchange.troubles import TroubleLog
 
 __all__ = ["Fabric", "FabricSettings", "open_fabric"]

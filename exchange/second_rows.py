@@ -7,13 +7,22 @@ never wants a thousand pairs' row values at once.
 """
 
 import math
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
 from typing import Final, TypeVar
 
-from exchange.chunks import pack_host, pack_intervals, unpack_host, unpack_intervals
+from exchange.chunks import (
+    MICROSECONDS,
+    pack,
+    pack_host,
+    pack_intervals,
+    unpack,
+    unpack_host,
+    unpack_intervals,
+)
 from exchange.messages import Flow, HostSecond, ServerTest, Side, Track
 from exchange.ports import Entity, RecordUnreadable, Value
 from exchange.rows import cut_properties, joined_properties, make_row, row_name
@@ -168,3 +177,60 @@ def _by_chunk(
         if n >= first_n:
             parts[n].append(reading)
     yield from parts.items()
+
+
+UNSENT: Final = -1.0
+ROW_COUNT: Final = 6000  # probes a row: ten minutes at ten a second, some 15 kB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probes:
+    """One pair's probes: the i-th was due at ``first_at_s + i * every_s``."""
+
+    first_at_s: float  # epoch s, by the client's clock
+    every_s: float
+    rtt_s: "array[float]"  # float32; NaN: lost; negative: not sent
+
+
+def probe_rows(partition: str, prefix: str, probes: Probes) -> list[Entity]:
+    """The rows of one pair; written whole, once."""
+    rows = []
+    for number, at in enumerate(range(0, len(probes.rtt_s), ROW_COUNT)):
+        part = probes.rtt_s[at : at + ROW_COUNT]
+        column = [None if math.isnan(rtt_s) else _microseconds(rtt_s) for rtt_s in part]
+        rows.append(
+            make_row(
+                partition,
+                f"{prefix}.{number:03d}",
+                {
+                    "first_at_s": float(probes.first_at_s),
+                    "every_s": float(probes.every_s),
+                    **cut_properties("probes", pack({"rtt_us": column})),
+                },
+            )
+        )
+    return rows
+
+
+def parse_probes(rows: Sequence[Entity]) -> Probes:
+    """What :func:`probe_rows` made of one pair, in key order. Raises ``RecordUnreadable``."""
+    rtt_s = array("f")
+    for row in rows:
+        try:
+            column = unpack(joined_properties(row, "probes"))["rtt_us"]
+            if len(column) > ROW_COUNT:
+                raise RecordUnreadable(f"{len(column)} in one row")
+        except (RecordUnreadable, KeyError) as error:
+            raise RecordUnreadable(f"row {row_name(row)}: probes: {error}") from error
+        rtt_s.extend(
+            math.nan if rtt_us is None else UNSENT if rtt_us < 0 else rtt_us / MICROSECONDS
+            for rtt_us in column
+        )
+    first_at_s, every_s = (rows[0].properties.get(name) for name in ("first_at_s", "every_s"))
+    if not isinstance(first_at_s, float) or not isinstance(every_s, float) or every_s <= 0:
+        raise RecordUnreadable(f"row {row_name(rows[0])}: probes without first_at_s and every_s")
+    return Probes(first_at_s=first_at_s, every_s=every_s, rtt_s=rtt_s)
+
+
+def _microseconds(rtt_s: float) -> int:
+    return -1 if rtt_s < 0 else round(rtt_s * MICROSECONDS)

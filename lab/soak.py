@@ -20,8 +20,8 @@ from coordinator.core.summary import DisruptionKind, RunSummary, State
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import Phase
 from lab import privileges as rights
-from lab.ending import run_to_end
 from lab.errors import LabBroken, LabError
+from lab.offspring import run_to_end
 from lab.serving import Serving
 from lab.site import Site, built, free_prefix, staged
 from lab.topology import Lab, LabSpec

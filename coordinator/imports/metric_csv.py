@@ -11,8 +11,7 @@ import numpy as np
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.imports import BadFile
 from coordinator.imports.import_requests import METRIC_POINTS_MAX_COUNT, MetricPoint
-from coordinator.imports.number_text import parse_number
-from coordinator.imports.time_text import parse_time, say_zone, to_utc
+from coordinator.imports.time_text import parse_number, parse_time, say_zone, to_utc
 from coordinator.imports.uploaded_files import read_rows, read_text
 
 RATE_MAX_BITS_PER_SECOND: Final = 1e15  # beyond it a number is a slip

@@ -17,9 +17,14 @@ from typing import Final
 from coordinator.imports import BadFile
 from coordinator.imports.import_requests import ROWS_MAX_COUNT, Note, OriginalTable
 from coordinator.imports.metric_csv import read_metric
-from coordinator.imports.number_text import parse_number
 from coordinator.imports.table_bursts import OriginalRow, infer_schedule, problems
-from coordinator.imports.time_text import ORIGINAL_FORMAT, parse_time, say_zone, to_utc
+from coordinator.imports.time_text import (
+    ORIGINAL_FORMAT,
+    parse_number,
+    parse_time,
+    say_zone,
+    to_utc,
+)
 from coordinator.imports.uploaded_files import read_rows, read_text
 
 REQUIRED: Final = ("PartitionKey", "RowKey", "sent_throughput", "received_throughput")

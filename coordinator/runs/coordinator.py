@@ -34,7 +34,7 @@ from coordinator.imports.stored_imports import (
 from coordinator.prices import load as load_prices
 from coordinator.refusals import RunIsOver, UnknownRun
 from coordinator.runs.closing import Closing
-from coordinator.runs.dead_letter_queue import DeadLetters
+from coordinator.runs.dead_letters import DeadLetters
 from coordinator.runs.dispatch import Dispatch
 from coordinator.runs.leases import Leases, first_lease_until
 from coordinator.runs.listing import outcome_of

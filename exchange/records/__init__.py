@@ -38,7 +38,6 @@ When a process dies between two writes, what stands afterwards is this:
 from exchange.messages import Control
 from exchange.ports import RawStore, Table
 from exchange.records.burst_records import ALL_PAIRS, BurstRecords, told_late
-from exchange.records.fleet_records import FleetRecords
 from exchange.records.keys import Document
 from exchange.records.private_records import (
     Judging,
@@ -47,7 +46,7 @@ from exchange.records.private_records import (
     RunHeader,
     RunOutcome,
 )
-from exchange.records.run_records import RunRecords
+from exchange.records.run_records import FleetRecords, RunRecords
 
 __all__ = [
     "ALL_PAIRS",

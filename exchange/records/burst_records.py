@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
+from exchange.documents import TableRaw
 from exchange.messages import (
     Claim,
     HostSecond,
@@ -23,7 +24,6 @@ from exchange.messages import (
     Track,
 )
 from exchange.ports import Entity, EntityExists, RawName, RawStore, RecordUnreadable, Table
-from exchange.probes import Probes, parse_probes, probe_rows
 from exchange.records.keys import (
     CHUNK,
     CLAIM,
@@ -43,13 +43,15 @@ from exchange.records.keys import (
 from exchange.rows import leave_out, message_row, parse_row, row_name, try_row
 from exchange.second_rows import (
     PackedEnd,
+    Probes,
     TestSeconds,
     chunk_rows,
     packed_end,
+    parse_probes,
+    probe_rows,
     unpacked_host,
     unpacked_tracks,
 )
-from exchange.table_blobs import TableRaw
 
 # A day of readings ten times a second in both directions: nobody's end of a test has more.
 _END_MAX_BYTES: Final = 64 * 1_048_576

@@ -31,8 +31,7 @@ from exchange.records.keys import (
     run_key,
     run_partition,
 )
-from exchange.records.row_changes import change_row
-from exchange.records.shelf import Shelf
+from exchange.records.shelf import Shelf, change_row
 from exchange.rows import (
     cut_properties,
     joined_properties,

@@ -5,19 +5,24 @@ from datetime import datetime
 from typing import TypeVar
 
 from exchange.documents import document_rows, read_document
-from exchange.messages import Control, Job, Message
+from exchange.messages import Control, Job, Message, Presence, Role, Tunnel, plain_text
 from exchange.ports import Entity, EntityExists, EntityNotFound, Table
 from exchange.records.job_digests import PlannedJobs, jobs_rows, parse_jobs
 from exchange.records.keys import (
+    ANSWER,
+    ASK,
     CONTROL,
     JOBS_PAIRS_COUNT,
     MOVED,
     PLAN,
+    PRESENCE,
     jobs_key,
     run_partition,
+    tunnel_key,
+    tunnels_partition,
 )
-from exchange.records.row_changes import change_row
-from exchange.rows import message_row, parse_row
+from exchange.records.shelf import change_row
+from exchange.rows import make_row, message_row, parse_row, try_row
 
 _M = TypeVar("_M", bound=Message)
 
@@ -111,3 +116,58 @@ class RunRecords:
         """What :meth:`save_move` noted, by burst and pair."""
         rows = self._table.scan(run_partition(run_id), row_from=MOVED, row_before=f"{MOVED}:")
         return [parse_row(model, row) async for row in rows]
+
+
+class FleetRecords:
+    """Rows of the table *results*."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    async def beat(self, presence: Presence) -> None:
+        """Create or replace an agent's row."""
+        key = f"{presence.role}.{presence.agent_id}"
+        await self._table.upsert(message_row(PRESENCE, key, presence))
+
+    async def leave(self, role: Role, agent_id: str) -> None:
+        """Remove an agent's row: it said goodbye."""
+        await self._table.delete(PRESENCE, f"{role}.{agent_id}")
+
+    async def read_presences(self) -> Sequence[Presence]:
+        """Every row, also stale ones: judge by ``beat_at``.
+
+        A row that cannot be read, as an agent of another version may write, is logged and left
+        out: one such agent must not stop the rest of the fleet. So is one under another agent's
+        name.
+        """
+        found = [(row.row_key, try_row(Presence, row)) async for row in self._table.scan(PRESENCE)]
+        return [p for key, p in found if p is not None and key == f"{p.role}.{p.agent_id}"]
+
+    async def save_tunnel(self, server_id: str, tunnel: Tunnel) -> None:
+        """Ask a server's agent for the other end of a tunnel, or say that it is still wanted."""
+        await self._table.upsert(
+            message_row(tunnels_partition(server_id), tunnel_key(ASK, tunnel), tunnel)
+        )
+
+    async def read_tunnels(self, server_id: str) -> Sequence[Tunnel]:
+        """What is asked of a server's agent; several jobs may ask for one id."""
+        rows = self._table.scan(
+            tunnels_partition(server_id), row_from=f"{ASK}.", row_before=f"{ASK}.:"
+        )
+        found = [try_row(Tunnel, row) async for row in rows]
+        return [tunnel for tunnel in found if tunnel is not None]
+
+    async def answer_tunnel(self, server_id: str, tunnel: Tunnel, problem: str) -> None:
+        """Say that the other end stands (an empty problem), or why it does not."""
+        key = tunnel_key(ANSWER, tunnel)
+        await self._table.upsert(make_row(tunnels_partition(server_id), key, {"problem": problem}))
+
+    async def read_tunnel_answer(self, server_id: str, tunnel: Tunnel) -> str | None:
+        """The problem, empty where there is none; None: no answer to this job yet."""
+        row = await self._table.get(tunnels_partition(server_id), tunnel_key(ANSWER, tunnel))
+        return None if row is None else plain_text(str(row.properties.get("problem")), 300)
+
+    async def drop_tunnel(self, server_id: str, tunnel: Tunnel) -> None:
+        """This job wants it no more; what another asked for under the same id stays."""
+        for kind in (ASK, ANSWER):
+            await self._table.delete(tunnels_partition(server_id), tunnel_key(kind, tunnel))

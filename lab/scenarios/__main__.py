@@ -18,10 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from lab.ending import run_to_end
 from lab.errors import LabError
-from lab.scenarios.choice import chosen
-from lab.scenarios.scenario_range import carry_out
+from lab.offspring import run_to_end
+from lab.scenarios.scenario_range import carry_out, chosen
 from lab.scenarios.scenario_table import cells, chapter, markdown
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs/scenarios.md"

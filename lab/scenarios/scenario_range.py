@@ -1,12 +1,14 @@
-"""A lab that stands with its fleet and a coordinator, and carries cases out."""
+"""A lab that stands with its fleet and a coordinator, carries cases out and watches its load."""
 
 import contextlib
 import dataclasses
 import json
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,13 +18,87 @@ from coordinator.studies.study import Search, Study
 from coordinator.studies.trials import planned_trials
 from exchange.engines import find
 from lab import profiles
-from lab.scenarios.busy import Watch
-from lab.scenarios.cases import BEDS, Bed, Case
+from lab.scenarios.cases import BEDS, CASES, Bed, Case
 from lab.scenarios.facts import Facts, faults
 from lab.scenarios.scenario_table import Row, failed, run_row, study_row
 from lab.serving import Serving
 from lab.site import built, free_prefix, staged
 from lab.topology import Lab, LabSpec
+
+EVERY_S: Final = 1.0
+_ALL: Final = "cpu"  # what the kernel calls all cores together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """A core's time since it began, in the kernel's ticks."""
+
+    busy: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Busiest:
+    """Busy shares in the busiest stretch; None: there was none."""
+
+    machine_ratio: float | None  # of all cores
+    core_ratio: float | None  # of the fullest core, which a thread that moves leaves unseen
+
+
+def read_spent(stat: str) -> Mapping[str, Spent]:
+    """What ``/proc/stat`` says, by its own names: ``cpu``, ``cpu0``, ``cpu1``..."""
+    spent = {}
+    for line in stat.splitlines():
+        name, *fields = line.split()
+        if name.startswith(_ALL):
+            ticks = [int(field) for field in fields[:8]]
+            idle = ticks[3] + ticks[4]  # and waiting for a disk
+            spent[name] = Spent(busy=sum(ticks) - idle, total=sum(ticks))
+    return spent
+
+
+def busiest(readings: Sequence[Mapping[str, Spent]], over_count: int) -> Busiest:
+    """The busiest stretch of so many readings, or of all where there are fewer."""
+    length = min(over_count, len(readings) - 1)
+    machine: list[float] = []
+    core: list[float] = []
+    for now, then in zip(readings[length:], readings, strict=False):
+        for name in now.keys() & then.keys():
+            total = now[name].total - then[name].total
+            if total > 0:
+                share = (now[name].busy - then[name].busy) / total
+                (machine if name == _ALL else core).append(share)
+    return Busiest(machine_ratio=max(machine, default=None), core_ratio=max(core, default=None))
+
+
+class Watch:
+    """Reads the kernel's counters every second while it is open."""
+
+    def __init__(self) -> None:
+        self._readings = [self._read()]
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def busiest(self, over_s: int) -> Busiest:
+        """The busiest stretch of so many seconds."""
+        return busiest(self._readings, round(over_s / EVERY_S))
+
+    def _watch(self) -> None:
+        while not self._over.wait(EVERY_S):
+            self._readings.append(self._read())
+
+    @staticmethod
+    def _read() -> Mapping[str, Spent]:
+        return read_spent(Path("/proc/stat").read_text())
+
 
 LEAD_S: Final = 6
 TUNNELS_LEAD_S: Final = 5  # more, for the agents to make their devices
@@ -173,3 +249,14 @@ def carry_out(cases: Sequence[Case]) -> Iterator[Row]:
             for case in here:
                 rows[case.name] = range_.carry_out(case, rows)
                 yield rows[case.name]
+
+
+def chosen(parts: Sequence[str] | None) -> list[Case]:
+    """Every case whose name holds one of ``parts``, and what it is held against; None: all."""
+    wanted = {case.name for case in CASES if not parts or any(part in case.name for part in parts)}
+    wanted |= {
+        case.expected.rate_ratio_of[0]
+        for case in CASES
+        if case.name in wanted and case.expected.rate_ratio_of is not None
+    }
+    return [case for case in CASES if case.name in wanted]

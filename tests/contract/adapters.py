@@ -15,10 +15,10 @@ import pytest
 from exchange.azure.blob_storage import BlobAddress, BlobRaw
 from exchange.azure.service_bus import Bounds, ServiceBusAddress, ServiceBusQueue
 from exchange.azure.table_storage import AzureTable, TableAddress
+from exchange.documents import TableRaw
 from exchange.embedded.embedded_queue import EmbeddedQueue
 from exchange.embedded.embedded_table import EmbeddedTable
 from exchange.ports import JobQueue, RawStore, Table
-from exchange.table_blobs import TableRaw
 
 _Port = TypeVar("_Port", covariant=True)
 

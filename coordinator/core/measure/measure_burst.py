@@ -25,13 +25,12 @@ from coordinator.core.measure.completeness import (
     read_ratio,
     unread_s,
 )
-from coordinator.core.measure.cpu_cost import cpu_cost
 from coordinator.core.measure.cross_examination import cross_examine
 from coordinator.core.measure.disruptions import find_disruptions
 from coordinator.core.measure.evidence import BurstEvidence
 from coordinator.core.measure.headers import Headers, headers
 from coordinator.core.measure.latency import find_latency
-from coordinator.core.measure.measures import measure_pairs
+from coordinator.core.measure.measures import cpu_cost, measure_pairs
 from coordinator.core.measure.outages import (
     outages,
 )

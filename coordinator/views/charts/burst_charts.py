@@ -18,8 +18,7 @@ from coordinator.views.charts.figure import (
     rate_unit,
     time_unit,
 )
-from coordinator.views.charts.states import state_marker
-from coordinator.views.charts.theme import PALETTES, Colour, Theme
+from coordinator.views.charts.theme import PALETTES, Colour, Theme, state_marker
 
 BARS_MAX: Final = 40  # bursts; more are points
 

@@ -4,8 +4,7 @@ from coordinator.core.summary import State
 from coordinator.views.charts.chart_inputs import BurstView
 from coordinator.views.charts.figure import Figure, bars, frame, level, marks, numbers, rate_unit
 from coordinator.views.charts.second_charts import scaled
-from coordinator.views.charts.states import state_marker
-from coordinator.views.charts.theme import PALETTES, Colour, Theme
+from coordinator.views.charts.theme import PALETTES, Colour, Theme, state_marker
 
 
 def pair_rates(view: BurstView, theme: Theme) -> Figure:

@@ -4,18 +4,103 @@ Only what our own figures use of plotly's dialect is understood. Colours become 
 (``s-fleet``, ``f-fleet``), so that one drawing serves light, dark and print (:func:`styles`).
 """
 
+import base64
 import math
-from collections.abc import Mapping, Sequence
+import struct
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from coordinator.views.charts.axes import Axis, said, span
 from coordinator.views.charts.figure import Figure, Trace
-from coordinator.views.charts.png import colourise, data_uri
 from coordinator.views.charts.theme import HEAT, PALETTES, Colour, Theme
+
+
+def data_uri(pixels: NDArray[np.uint8]) -> str:
+    """RGBA pixels of shape (rows, columns, 4) as a ``data:`` address."""
+    rows, columns, _ = pixels.shape
+    head = struct.pack(">IIBBBBB", columns, rows, 8, 6, 0, 0, 0)
+    filtered = np.concatenate(
+        (np.zeros((rows, 1), np.uint8), pixels.reshape(rows, columns * 4)), axis=1
+    )
+    body = zlib.compress(filtered.tobytes(), 9)
+    png = (
+        b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", head) + _chunk(b"IDAT", body) + _chunk(b"IEND", b"")
+    )
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def colourise(
+    cells: NDArray[np.float64], top: float, scale: Sequence[tuple[float, str]]
+) -> NDArray[np.uint8]:
+    """Cells of 0..top as RGBA along ``scale``; NaN is transparent. Shape (rows, columns, 4)."""
+    share = np.nan_to_num(cells / top if top > 0 else cells * 0.0).clip(0, 1)
+    stops = [stop for stop, _ in scale]
+    channels = [
+        np.interp(share, stops, [int(colour[1 + 2 * c : 3 + 2 * c], 16) for _, colour in scale])
+        for c in range(3)
+    ]
+    alpha = np.where(np.isnan(cells), 0, 255)
+    return np.stack([*channels, alpha], axis=-1).round().astype(np.uint8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """Values from ``low`` to ``high`` on paper from ``start`` to ``stop`` (px; may run down)."""
+
+    low: float
+    high: float
+    start: float
+    stop: float
+
+    def at(self, value: float) -> float:
+        """Where a value lies, in px."""
+        share = (value - self.low) / ((self.high - self.low) or 1.0)
+        return self.start + share * (self.stop - self.start)
+
+    def ticks(self, most: int) -> list[float]:
+        """Round values inside the range, at most about ``most``."""
+        step = round_step((self.high - self.low) / max(1, most))
+        first = math.ceil(self.low / step - 1e-9)
+        last = math.floor(self.high / step + 1e-9)
+        return [round(number * step, 10) for number in range(first, last + 1)]
+
+
+def round_step(rough: float) -> float:
+    """The next of 1, 2, 2.5, 5 times a power of ten that is not below ``rough``."""
+    if rough <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(step * power for step in (1, 2, 2.5, 5, 10) if step * power >= rough * (1 - 1e-9))
+
+
+def span(layout: dict[str, Any], values: Iterable[float | None]) -> tuple[float, float]:
+    """The range that an axis shows: its own, else what the values need and some room."""
+    fixed = layout.get("range")
+    if fixed is not None:
+        return float(fixed[0]), float(fixed[1])
+    known = [value for value in values if value is not None]
+    low, high = min(known, default=0.0), max(known, default=1.0)
+    if layout.get("rangemode") == "tozero":
+        low, high = min(low, 0.0), max(high, 0.0)
+    if low == high == 0.0:
+        high = 1.0
+    room = 0.05 * ((high - low) or abs(high) or 1.0)
+    return (low - room if low < 0 else low), (high + room if high > 0 else high)
+
+
+def said(value: float) -> str:
+    """A tick's label."""
+    return f"{value:.6g}"
+
 
 _NAMES: Final[Mapping[str, str]] = {
     value: colour.value for colour, value in reversed(list(PALETTES[Theme.LIGHT].items()))

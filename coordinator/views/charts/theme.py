@@ -7,7 +7,9 @@ enough, lines differ in dash and states are named in text.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
+
+from coordinator.core.summary import State
 
 
 class Theme(StrEnum):
@@ -73,3 +75,22 @@ HEAT: Final[tuple[tuple[float, str], ...]] = (
     (0.75, "#bcad6f"),
     (1.0, "#ffea46"),
 )
+
+
+_COLOURS: Final = {State.MEASURED: Colour.FLEET, State.LATE: Colour.WARN}
+_HATCHES: Final = {
+    State.NULL: "x",
+    State.MISSED: "/",
+    State.REFUSED: "\\",
+    State.ABANDONED: "-",
+    State.LOST: "|",
+    State.PENDING: ".",
+}
+
+
+def state_marker(state: State, colours: Mapping[Colour, str]) -> dict[str, Any]:
+    """Colour and hatch of bars of one state."""
+    return {
+        "color": colours[_COLOURS.get(state, Colour.MISSING)],
+        "pattern": {"shape": _HATCHES.get(state, "")},
+    }

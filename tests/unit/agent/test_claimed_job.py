@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from agent import claimed_job as burst_module
-from agent import control_watch as watch
+from agent import control_reads as watch
 from agent.agent_context import Tools
 from agent.claimed_job import ClaimedJob
 from exchange.messages import Claim, ClockReading, ClockSource, Control, JobReport, Outcome, Phase

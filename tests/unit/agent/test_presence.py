@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 
 from agent import presence as presence_module
-from agent.agent_log import JsonLines, TextLines
 from agent.engine_process import Iperf3
 from agent.host import Host
 from agent.presence import Condition, Heart, describe
+from agent.run import JsonLines, TextLines
 from exchange.engines.iperf3_account import Version
 from exchange.messages import AgentState, ClockReading, ClockSource, Role
 from exchange.records import FleetRecords

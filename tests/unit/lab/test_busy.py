@@ -1,6 +1,6 @@
 """How busy a machine was, out of its kernel's counters."""
 
-from lab.scenarios.busy import Spent, busiest, read_spent
+from lab.scenarios.scenario_range import Spent, busiest, read_spent
 
 STAT = """\
 cpu  100 0 50 800 50 0 0 0 0 0

@@ -19,8 +19,8 @@ from exchange.messages import (
 )
 from exchange.messages import Phase as Told
 from exchange.second_rows import TestSeconds
+from lab.faults.__main__ import chapter, markdown, text
 from lab.faults.cell import Result
-from lab.faults.fault_table import chapter, markdown, text
 from lab.faults.matrix import (
     CELLS,
     CORE,

@@ -9,8 +9,8 @@ from coordinator import scenarios
 from coordinator.studies.study import Axis, Study, StudySpec, Sweep
 from lab.profiles import PROFILES
 from lab.scenarios.cases import BEDS, CASES, Case, Expected
-from lab.scenarios.choice import chosen
 from lab.scenarios.facts import Facts, faults
+from lab.scenarios.scenario_range import chosen
 from lab.scenarios.scenario_table import CHAPTER, Row, cells, chapter, markdown, study_row
 from tests.unit.coordinator.fleet import NOW
 

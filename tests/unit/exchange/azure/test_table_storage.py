@@ -8,9 +8,9 @@ import pytest
 from exchange.azure.blob_storage import BlobRaw, open_raw
 from exchange.azure.service_bus import ServiceBusQueue
 from exchange.azure.table_storage import AzureTable, open_table
+from exchange.documents import TableRaw
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.ports import ExchangeMisconfigured
-from exchange.table_blobs import TableRaw
 
 KEYED = "AccountName=lab;AccountKey=bGFi;TableEndpoint=http://127.0.0.1:1/lab;"
 ENDPOINT = "https://lab.table.core.windows.net"

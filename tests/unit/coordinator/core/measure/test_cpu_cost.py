@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.measure.cpu_cost import cost_of
+from coordinator.core.measure.measures import cost_of
 from coordinator.core.summary import CpuCost
 from exchange.messages import EngineReport
 

@@ -12,9 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.views.charts import Theme, catalogue, draw_burst, draw_run
-from coordinator.views.charts.axes import Axis, round_step, span
-from coordinator.views.charts.png import colourise, data_uri
-from coordinator.views.charts.svg import draw, hatches, styles
+from coordinator.views.charts.svg import (
+    Axis,
+    colourise,
+    data_uri,
+    draw,
+    hatches,
+    round_step,
+    span,
+    styles,
+)
 from coordinator.views.charts.theme import HEAT
 from tests.unit.coordinator.views.charts.views import burst_view, run_view
 
