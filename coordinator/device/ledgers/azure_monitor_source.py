@@ -30,8 +30,8 @@ from azure.mgmt.monitor.aio import MonitorManagementClient
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core.measure.evidence import FirewallLedger, Floats, LedgerLayer
 from coordinator.device.ledgers.source import Freshness, LedgerBusy, LedgerError, needed, plain
-from exchange.json_bounds import bounded_json
 from exchange.messages import Direction
+from exchange.rows import bounded_json
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential

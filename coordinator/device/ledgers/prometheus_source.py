@@ -13,8 +13,8 @@ import numpy as np
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core.measure.evidence import FirewallLedger, Floats, LedgerLayer
 from coordinator.device.ledgers.source import Freshness, LedgerBusy, LedgerError, needed, plain
-from exchange.json_bounds import bounded_json
 from exchange.messages import Direction
+from exchange.rows import bounded_json
 
 PrometheusUnit = Literal["bits_per_second", "bytes_per_second", "bytes_total"]
 
