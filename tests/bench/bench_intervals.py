@@ -24,7 +24,7 @@ from coordinator.core.measure.steady import correlated_mean, mean_of_bursts
 from exchange.messages import Protocol
 from tests.synthetic import IP_RATIO, Plant, fleet
 
-LENGTHS_S = (5, 8, 12, 20, 30, 60, 120, 300, 1740)
+LENGTHS_S = (7, 8, 10, 12, 20, 30, 60, 120, 300, 1740)
 RHOS = (0.0, 0.3, 0.5, 0.7, 0.9)
 GRAINS_S = (1.0, 5.0, 10.0, 60.0, 300.0)
 Floats = NDArray[np.float64]
