@@ -17,7 +17,7 @@ from ipaddress import (
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from exchange.engines import engines, find
@@ -212,6 +212,11 @@ class AgentSettings(BaseSettings):
         64 * 2**20,
         ge=2**20,
         description="largest output kept of one engine; of a longer one the middle is left out",
+    )
+    join: SecretStr | None = Field(
+        None,
+        description="join code of `broadside enroll new`, traded once for a credential of this "
+        "agent's own; not needed once there is one",
     )
     log_json: bool = Field(False, description="write the log as JSON lines")
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")

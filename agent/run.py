@@ -32,7 +32,7 @@ from agent.tunnel import can_tunnel, mark_of, sweep_tunnels
 from agent.worker import Worker
 from agent.workspace import sweep
 from exchange.background import keep_going
-from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.fabric import Fabric, FabricSettings, environment_settings, open_fabric
 from exchange.messages import Role
 from exchange.ports import ExchangeMisconfigured, ExchangeUnavailable
 from exchange.records import BurstRecords
@@ -93,6 +93,7 @@ EXIT_USAGE: Final = 3  # a setting is wrong
 EXIT_CANNOT_RUN: Final = 4  # settings are right, but something they name is missing
 
 ENGINE_PAUSE_S: Final = 15.0  # s between looks for an engine that was not there
+JOIN_PAUSE_S: Final = 5.0  # s between tries to join a coordinator that does not answer
 FAREWELL_S: Final = 5.0  # s for the spool's last try
 
 log = logging.getLogger(__name__)
@@ -142,7 +143,9 @@ async def main(settings: AgentSettings, fabric_settings: FabricSettings | None =
         spool = Spool(settings.spool_path, settings.spool_max_bytes)
         sweep(settings.agent_id)
         sweep_tunnels(mark_of(settings.agent_id, settings.role))
-        fabric = open_fabric(fabric_settings)
+        fabric = await _open_fabric(settings, fabric_settings or environment_settings(), stopping)
+        if fabric is None:
+            return EXIT_STOPPED
     except HostUnknown as error:
         log.error("%s", error, extra={"action": "host"})
         return EXIT_USAGE
@@ -159,6 +162,31 @@ async def main(settings: AgentSettings, fabric_settings: FabricSettings | None =
     finally:
         await fabric.close()
     return EXIT_STOPPED
+
+
+async def _open_fabric(
+    settings: AgentSettings, fabric_settings: FabricSettings, stopping: asyncio.Event
+) -> Fabric | None:
+    """The fabric, once this host is enrolled where it has to be; None: told to stop before."""
+    if fabric_settings.fabric != "http":
+        return open_fabric(fabric_settings)
+    path = fabric_settings.credential_file or settings.spool_path / "credential.json"
+    if settings.join is not None and fabric_settings.coordinator is not None:
+        from exchange.http.credential import coordinator_addresses
+        from exchange.http.joining import join
+
+        addresses = coordinator_addresses(fabric_settings.coordinator)
+        code = settings.join.get_secret_value()
+        while True:
+            try:
+                await join(code, addresses, settings.agent_id, settings.role, path)
+                break
+            except ExchangeUnavailable as error:
+                log.warning("%s", error, extra={"action": "join_failed"})
+            await pause(stopping, JOIN_PAUSE_S)
+            if stopping.is_set():
+                return None
+    return open_fabric(fabric_settings.model_copy(update={"credential_file": path}))
 
 
 async def _be_agent(
@@ -200,7 +228,11 @@ async def _be_agent(
                 tunnels=settings.allow_tunnels and can_tunnel(),
             )
             client = settings.role is Role.CLIENT
-            role = Worker(queue=fabric.queue, tools=tools) if client else Supervisor(tools)
+            role = (
+                Worker(queue=fabric.queue, tools=tools, receive_wait_s=fabric.receive_wait_s)
+                if client
+                else Supervisor(tools)
+            )
             heart.condition = role.condition
             heart.changed.set()
             if client:

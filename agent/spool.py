@@ -11,7 +11,6 @@ is when the disk is full before the bound is reached.
 """
 
 import asyncio
-import base64
 import contextlib
 import errno
 import json
@@ -32,9 +31,9 @@ from exchange.ports import (
     ExchangeUnavailable,
     RawName,
     Table,
-    Value,
 )
 from exchange.records import told_late
+from exchange.row_text import format_entity, parse_entity
 from exchange.troubles import TroubleLog
 
 RETRY_FIRST_S: Final = 0.5
@@ -386,41 +385,3 @@ def _parse_raw(text: bytes) -> tuple[RawName, bytes]:
 
 def _key(entity: Entity) -> Key:
     return entity.partition_key, entity.row_key
-
-
-def format_entity(entity: Entity) -> bytes:
-    """A row as JSON; types that JSON lacks are tagged."""
-
-    def tag(value: Value) -> object:
-        if isinstance(value, bytes):
-            return {"bytes": base64.b64encode(value).decode()}
-        if isinstance(value, datetime):
-            return {"at": value.isoformat()}
-        return value
-
-    properties = {name: tag(value) for name, value in entity.properties.items()}
-    return json.dumps([entity.partition_key, entity.row_key, properties]).encode()
-
-
-def parse_entity(text: bytes) -> Entity:
-    """The reverse of :func:`format_entity`. Raises ``ValueError``."""
-
-    def untag(value: object) -> Value:
-        match value:
-            case {"bytes": str(encoded)}:
-                return base64.b64decode(encoded)
-            case {"at": str(at)}:
-                return datetime.fromisoformat(at)
-            case bool() | int() | float() | str():
-                return value
-        raise ValueError(f"no property value: {value!r}")
-
-    fields = json.loads(text)
-    if not isinstance(fields, list) or len(fields) != 3 or not isinstance(fields[2], dict):
-        raise ValueError("no row")
-    partition_key, row_key, properties = fields
-    return Entity(
-        partition_key=partition_key,
-        row_key=row_key,
-        properties={name: untag(value) for name, value in properties.items()},
-    )

@@ -118,7 +118,6 @@ class PlannedJobReads:
             self._kept.popitem(last=False)
 
 
-RECEIVE_WAIT_S: Final = 2.0  # s a receive waits: also the longest an idle agent takes to stop
 PAUSE_S: Final = 2.0  # s between tries while the queue is away
 LOCK_MARGIN: Final = timedelta(seconds=10)  # of a message's lock, kept for settling it
 CLAIM_TRIES: Final = 3
@@ -133,6 +132,7 @@ class Worker:
 
     queue: JobQueue
     tools: Tools
+    receive_wait_s: float = 2.0  # s a receive waits
     _busy: bool = False
     _planned_jobs: PlannedJobReads = field(init=False)
 
@@ -153,7 +153,7 @@ class Worker:
         stopping = self.tools.stopping
         while not stopping.is_set():
             try:
-                delivery = await self.queue.receive(RECEIVE_WAIT_S)
+                delivery = await self._receive()
             except ExchangeError as error:
                 log.warning("no jobs: %s", error, extra={"action": "receive_failed"})
                 await pause(stopping, PAUSE_S)
@@ -168,6 +168,18 @@ class Worker:
                 await self._settle(self.queue.abandon(delivery))
             else:
                 await self._take_safely(delivery)
+
+    async def _receive(self) -> Delivery | None:
+        """A message; None: none came, or the agent is stopping."""
+        receiving = asyncio.create_task(self.queue.receive(self.receive_wait_s))
+        stop = asyncio.create_task(self.tools.stopping.wait())
+        try:
+            await asyncio.wait({receiving, stop}, return_when=asyncio.FIRST_COMPLETED)
+            return await receiving if receiving.done() else None
+        finally:
+            for task in (receiving, stop):
+                task.cancel()  # a receive gives back what it may have locked
+            await asyncio.gather(receiving, stop, return_exceptions=True)
 
     # One message ------------------------------------------------------------------------------
 

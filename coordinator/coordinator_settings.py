@@ -26,6 +26,17 @@ class CoordinatorSettings(BaseSettings):
     port: int = Field(
         8080, ge=0, le=65535, description="port the API listens on; 0 picks a free one"
     )
+    hosts_listen: str | None = Field(
+        None,
+        description="address and port, such as `[::]:8443`, at which agents of other hosts are "
+        "served over HTTPS; unset: none are. See docs/hosts.md",
+    )
+    hosts_certificate_file: Path | None = Field(
+        None,
+        description="PEM file of the certificate shown there; default: one by the coordinator's "
+        "own authority, made in `BROADSIDE_DATA_DIR`",
+    )
+    hosts_key_file: Path | None = Field(None, description="PEM file of that certificate's key")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "WARNING", description="how much `broadside serve` says on standard error"
     )

@@ -5,7 +5,7 @@ Adapters are imported when they are chosen, so that an agent on one host loads n
 
 import importlib
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -16,7 +16,7 @@ from exchange.ports import ExchangeMisconfigured, JobQueue, RawStore, Table
 from exchange.records import AgentRecords, Records
 from exchange.troubles import TroubleLog
 
-__all__ = ["Fabric", "FabricSettings", "open_fabric"]
+__all__ = ["Fabric", "FabricSettings", "environment_settings", "open_fabric"]
 
 TABLES: Final = ("control", "results", "private")
 
@@ -34,6 +34,7 @@ class Fabric:
     private: Table
     raw: RawStore | None = None  # None: the table of results keeps it
     troubles: TroubleLog = field(default_factory=TroubleLog)  # what the adapters lived through
+    receive_wait_s: float = 2.0  # that an idle agent's receive is to wait
 
     @property
     def raw_store(self) -> RawStore:
@@ -65,7 +66,7 @@ def open_fabric(settings: FabricSettings | None = None) -> Fabric:
     fork. Raises :class:`~exchange.ports.ExchangeMisconfigured`.
     """
     if settings is None:
-        settings = _environment_settings()
+        settings = environment_settings()
     troubles = TroubleLog()
     raw: RawStore | None = None
     if settings.blobs_endpoint or settings.blobs_connection_string:
@@ -75,6 +76,10 @@ def open_fabric(settings: FabricSettings | None = None) -> Fabric:
             from exchange.embedded.embedded_queue import EmbeddedQueue
             from exchange.embedded.embedded_table import EmbeddedTable
 
+            control, results, private = (
+                EmbeddedTable(settings.data_dir, name, busy_s=settings.storage_wait_s)
+                for name in TABLES
+            )
             return Fabric(
                 queue=EmbeddedQueue(
                     settings.data_dir,
@@ -83,13 +88,14 @@ def open_fabric(settings: FabricSettings | None = None) -> Fabric:
                     duplicates_s=settings.queue_duplicates_s,
                     busy_s=settings.storage_wait_s,
                 ),
+                control=control,
+                results=results,
+                private=private,
                 raw=raw,
                 troubles=troubles,
-                **{
-                    name: EmbeddedTable(settings.data_dir, name, busy_s=settings.storage_wait_s)
-                    for name in TABLES
-                },
             )
+        case "http":
+            return _http(settings, troubles)
         case "azure":
             azure = _azure("BROADSIDE_FABRIC=azure")
             return Fabric(
@@ -100,7 +106,34 @@ def open_fabric(settings: FabricSettings | None = None) -> Fabric:
             )
 
 
-def _environment_settings() -> FabricSettings:
+def _http(settings: FabricSettings, troubles: TroubleLog) -> Fabric:
+    from exchange.http.coordinator_link import Link
+    from exchange.http.credential import coordinator_addresses, load_credential
+    from exchange.http.http_ports import HttpQueue, HttpRaw, HttpTable, WatchedTable
+
+    path = settings.credential_file
+    credential = None if path is None else load_credential(path)
+    if credential is None:
+        raise ExchangeMisconfigured(
+            f"BROADSIDE_FABRIC=http: no credential{f' in {path}' if path else ''}: this host is "
+            "not enrolled; run `broadside agent --join CODE --coordinator https://host:8443`"
+        )
+    if settings.coordinator is not None:
+        credential = replace(credential, coordinators=coordinator_addresses(settings.coordinator))
+    link = Link(credential, troubles)
+    return Fabric(
+        queue=HttpQueue(link),
+        control=WatchedTable(link, "control"),
+        results=HttpTable(link, "results"),
+        private=HttpTable(link, "private"),
+        raw=HttpRaw(link),
+        troubles=troubles,
+        receive_wait_s=30.0,  # jobs are pushed: asking again is a request for nothing
+    )
+
+
+def environment_settings() -> FabricSettings:
+    """What ``BROADSIDE_...`` says. Raises :class:`~exchange.ports.ExchangeMisconfigured`."""
     try:
         return FabricSettings()
     except ValidationError as error:

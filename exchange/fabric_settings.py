@@ -12,9 +12,20 @@ class FabricSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="BROADSIDE_", extra="ignore", frozen=True)
 
-    fabric: Literal["embedded", "azure"] = Field(
+    fabric: Literal["embedded", "http", "azure"] = Field(
         "embedded",
-        description="`embedded`: SQLite, one host; `azure`: Service Bus and Table Storage",
+        description="`embedded`: SQLite, one host; `http`: an agent's, over HTTPS to a coordinator "
+        "that has `BROADSIDE_HOSTS_LISTEN`; `azure`: Service Bus and Table Storage",
+    )
+    coordinator: str | None = Field(
+        None,
+        description="`http`: `https://host:8443` of the coordinator, or several, comma-separated, "
+        "tried in turn",
+    )
+    credential_file: Path | None = Field(
+        None,
+        description="`http`: where the agent keeps its credential; default: `credential.json` in "
+        "its spool's folder",
     )
     data_dir: Path = Field(
         Path(".broadside"), description="directory of the embedded fabric's database files"

@@ -15,6 +15,7 @@ Errors::
         ├── EntityExists       create-only insert met a row
         ├── EntityNotFound     no such row
         ├── EntityChanged      the ETag no longer matches
+        ├── EntityRefused      this row is not this agent's to read or write
         └── EntityTooLarge     a property or the entity is over the limits below
 """
 
@@ -83,6 +84,10 @@ class EntityNotFound(TableError):
 
 class EntityChanged(TableError):
     """The row was changed since it was read."""
+
+
+class EntityRefused(TableError):
+    """The row is not the asking agent's: another may, and this one never will."""
 
 
 class EntityTooLarge(TableError):

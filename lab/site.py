@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from lab import clocks, fleet, loopback, network, privileges
+from lab import clocks, fleet, hosts, loopback, network, privileges
 from lab.errors import LabBroken
 from lab.serving import READY_S, Serving, wait_for_agents
 from lab.topology import Lab, LabSpec
@@ -108,6 +108,7 @@ def staged(
     ledger: Mapping[str, str] | None = None,
     coordinator: Mapping[str, str] = {},
     agents: Mapping[str, str] = {},
+    other_hosts: bool = False,
     spares_count: int = 0,
     entry: str = fleet.AGENT_ENTRY,
     port: int = 0,
@@ -118,9 +119,11 @@ def staged(
 
     All settings are environment variables: ``fabric`` for both sides (SQLite in ``folder`` without
     it), ``ledger`` (the lab's own, where it has one) and ``coordinator`` for the coordinator,
-    ``agents`` for each agent. The last ``spares_count`` servers get no agent, so that as many
-    clients are spares; ``port`` is the page's, 0 or one that is taken: any free one; ``token`` is
-    a viewer's, where the coordinator wants one.
+    ``agents`` for each agent. With ``other_hosts`` SQLite is the coordinator's alone, and agents
+    are enrolled and reach it over HTTPS.
+    The last ``spares_count`` servers get no agent, so that as many clients are spares; ``port`` is
+    the page's, 0 or one that is taken: any free one; ``token`` is a viewer's, where the coordinator
+    wants one.
     Raises :class:`~lab.errors.LabError`.
     """
     if fabric is None:
@@ -137,6 +140,10 @@ def staged(
     embedded = ("exchange.embedded.embedded_queue", "exchange.embedded.embedded_table")
     warmed = ("exchange.azure.azure_fabric",) if in_azure else embedded
     environment = {**fabric, **ledger, **coordinator}
+    if other_hosts:
+        at = environment["BROADSIDE_HOSTS_LISTEN"] = hosts.free_address(lab)
+        plans = hosts.enrolled(plans, Path(fabric["BROADSIDE_DATA_DIR"]), at)
+        warmed = ("exchange.http.http_ports", "exchange.http.joining")
     with Serving(environment, folder, port=port, token=token) as serving:
         if not privileges.is_inside():  # whose network nobody outside can reach
             say(f"the live page: {serving.url}/")

@@ -14,9 +14,27 @@ def agent(
     agent_id: Annotated[str | None, typer.Option(help="name; default: the host name")] = None,
     address: Annotated[str | None, typer.Option(help="address the traffic uses")] = None,
     ports: Annotated[str | None, typer.Option(help="server: such as 5201 or 5201-5204")] = None,
+    coordinator: Annotated[
+        str | None,
+        typer.Option(
+            help="https://host:8443 of a coordinator elsewhere; the fabric is then `http`"
+        ),
+    ] = None,
+    join: Annotated[
+        str | None,
+        typer.Option(help="join code; BROADSIDE_AGENT_JOIN keeps it out of the list of processes"),
+    ] = None,
 ) -> None:
     """Run an agent until it is told to stop. Everything else is set by BROADSIDE_AGENT_..."""
-    chosen = {"role": role.value, "agent_id": agent_id, "address": address, "ports": ports}
+    chosen = {
+        "role": role.value,
+        "agent_id": agent_id,
+        "address": address,
+        "ports": ports,
+        "join": join,
+    }
+    if coordinator is not None:
+        os.environ |= {"BROADSIDE_FABRIC": "http", "BROADSIDE_COORDINATOR": coordinator}
     for name, value in chosen.items():
         if value is not None:
             os.environ[f"BROADSIDE_AGENT_{name.upper()}"] = value

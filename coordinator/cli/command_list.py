@@ -106,6 +106,10 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     },
     "Look after": {
         "token": ("token_commands.app", "Make, list and revoke tokens for the API."),
+        "enroll": (
+            "enroll_commands.app",
+            "Let agents of other hosts in, list them, and shut them out.",
+        ),
         "audit": (
             "audit_commands.audit",
             "List what was changed, newest first: who, what, from where, and how it ended.",
@@ -200,6 +204,9 @@ EXAMPLES: Final = {  # by command, what to write after `broadside`
     "token add": "token add grafana --role viewer --expires 90d",
     "token list": "token list",
     "token revoke": "token revoke grafana",
+    "enroll new": "enroll new --role client --count 30 --expires 1h",
+    "enroll list": "enroll list",
+    "enroll revoke": "enroll revoke c001",
     "audit": "audit --limit 20",
     "up": "up --vars examples/scale-180g.tfvars",
     "scale": "scale 30",

@@ -50,6 +50,7 @@ VICTIM = "c001"  # the client that --kill-one kills
 
 class FabricChoice(StrEnum):
     EMBEDDED = "embedded"  # SQLite files
+    HTTP = "http"  # agents of other hosts: HTTPS to the coordinator, enrolled by a join code
     AZURE_LOCAL = "azure-local"  # the real SDKs, against a broker, Azurite and a metrics endpoint
 
 
@@ -178,7 +179,7 @@ def _what_next(
     options: DemoOptions, summary: RunSummary, before: str | None, data_dir: Path
 ) -> Iterator[str]:
     """Where the run is, and what can be done with it."""
-    if options.fabric is not FabricChoice.EMBEDDED:
+    if options.fabric is FabricChoice.AZURE_LOCAL:
         yield "the run went with what stood in for Azure; without --fabric it stays"
         return
     beside = Path(sys.executable).with_name("broadside")
@@ -264,6 +265,7 @@ def _fire(
                 folder,
                 fabric=fabric,
                 ledger=ledger,
+                other_hosts=options.fabric is FabricChoice.HTTP,
                 port=CoordinatorSettings().port,
                 say=steps.say,
             )

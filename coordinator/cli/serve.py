@@ -53,6 +53,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     from coordinator.auth.principal import SignInMisconfigured
     from coordinator.auth.signin import open_sign_in
     from coordinator.device.ledgers.source import LedgerError, open_ledger
+    from coordinator.hosts.hosts_server import HostsMisconfigured, open_hosts_server
     from coordinator.prices import BadPrices
     from coordinator.prices import load as load_prices
     from coordinator.runs.coordinator import Coordinator
@@ -99,6 +100,10 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
         guard=guard,
         switches=switches,
     )
+    try:
+        hosts = open_hosts_server(settings, fabric, FabricSettings().data_dir, app.state.audit)
+    except HostsMisconfigured as error:
+        stop(str(error), Exit.CANNOT_RUN)
     scheme = "http" if door.tls_certificate_file is None else "https"
     if scheme == "http" and not is_loopback(host):
         typer.echo(
@@ -111,6 +116,8 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
+            if hosts is not None:
+                typer.echo(f"agents of other hosts join at {hosts.url}", err=True)
             if self.started:  # whoever reads this line may connect at once
                 typer.echo(f"listening on {at} (open {at}/ in a browser)", err=True)
 
@@ -143,11 +150,15 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
             ssl_keyfile=door.tls_key_file,
         )
         server = Server(config)
-        watch = asyncio.create_task(watch_storage(server))
+        beside = [asyncio.create_task(watch_storage(server))]
+        if hosts is not None:
+            beside.append(asyncio.create_task(hosts.run_beside()))
         try:
             await server.serve(sockets=[listener])
         finally:
-            watch.cancel()
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
         if gone:
             raise gone[0]
         if not server.started:

@@ -5,11 +5,10 @@ would let one stolen token make others.
 """
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 from pydantic import TypeAdapter, ValidationError
@@ -19,6 +18,7 @@ from coordinator.auth.static_tokens import Token, Tokens, TokenTaken, UnknownTok
 from coordinator.cli import display
 from coordinator.cli.connection import operator_name
 from coordinator.cli.exits import Exit, stop
+from coordinator.cli.expiry import parse_expiry
 from coordinator.cli.options import Json
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import Identifier
@@ -29,8 +29,6 @@ app = typer.Typer(
 )
 T = TypeVar("T")
 
-_UNITS: Final = {"h": timedelta(hours=1), "d": timedelta(days=1)}
-
 
 class TokenRole(StrEnum):
     VIEWER = "viewer"
@@ -38,17 +36,6 @@ class TokenRole(StrEnum):
 
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="whose it is; stays in records")]
-
-
-def parse_expiry(text: str, now: datetime) -> datetime:
-    """When a token ends: ``90d``, ``12h``, a date or an instant. Raises ``ValueError``."""
-    if (span := re.fullmatch(r"([0-9]{1,6})([hd])", text)) is not None:
-        return now + int(span[1]) * _UNITS[span[2]]
-    at = datetime.fromisoformat(text)
-    at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-    if at <= now:
-        raise ValueError("it is past")
-    return at
 
 
 @app.command()

@@ -93,6 +93,11 @@ class BurstRecords:
             return (holder.agent_id, holder.claimed_at) == (claim.agent_id, claim.claimed_at)
         return True
 
+    async def read_claim_row(self, run_id: str, burst_index: int, pair_index: int) -> Entity | None:
+        """The claim of a pair as it is stored, readable or not."""
+        key = f"{CLAIM}{pair_index:05d}"
+        return await self._table.get(burst_partition(run_id, burst_index), key)
+
     async def save_claim(self, job: Job, claim: Claim) -> None:
         """Replace one's own claim row as the job moves on."""
         await self._table.upsert(_claim_row(job, claim))

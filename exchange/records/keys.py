@@ -31,6 +31,7 @@ are three digits from 000.
                             | queued.<burst>                      QueuedBurst
                             | closed.<burst>                      ClosedBurst (coordinator's)
                             | judging                             Judging
+                            | given.<burst>.<pair>.<agent>        nothing; who was handed that job
                             | summary.<document>.<part>           document, see Document
     schedules               | <name>                              Schedule
     fired.<schedule>        | <UTC instant>                       an instant, create-only
@@ -39,6 +40,8 @@ are three digits from 000.
     launches                | <digest of caller and key>          Launched: which run a key decided
     reservations            | <agent>:<port>                      Reservation: which run has it
     tokens                  | <name>                              Token, hashed
+    joins                   | <name>                              Join, its code hashed
+    enrolled                | <role>.<agent>                      Enrolled, its secret hashed
     audit.<UTC month>       | <inverted epoch ms>.<suffix>        a write over the API
 
 What engines printed is a folder and a file of the raw store: of a blob container or, without one,
@@ -73,6 +76,7 @@ HEADER: Final = "header"
 JUDGING: Final = "judging"
 QUEUED: Final = "queued."
 CLOSED: Final = "closed."
+GIVEN: Final = "given."
 
 # Rows of a burst's partition
 CLAIM: Final = "claim."
@@ -94,6 +98,8 @@ SWITCHES: Final = "switches"
 LAUNCHES: Final = "launches"
 RESERVATIONS: Final = "reservations"
 TOKENS: Final = "tokens"
+JOINS: Final = "joins"
+ENROLLED: Final = "enrolled"
 
 
 class Document(StrEnum):

@@ -20,6 +20,7 @@ from exchange.ports import (
 from exchange.records.keys import (
     AFTER_OPEN,
     CLOSED,
+    GIVEN,
     HEADER,
     JUDGING,
     OPEN,
@@ -161,6 +162,23 @@ class PrivateRecords:
     async def delete_listed(self, header: RunHeader) -> int:
         """Remove a run's row in the list; return how many it was."""
         return await self._table.delete(RUNS, run_key(header.created_at, header.run_id))
+
+    # Who was handed what ----------------------------------------------------------------------
+
+    async def save_given(self, run_id: str, burst_index: int, pair_index: int, who: str) -> None:
+        """Note that an agent was handed a job, before it is."""
+        key = f"{GIVEN}{burst_index:05d}.{pair_index:05d}.{who}"
+        await self._table.upsert(make_row(run_partition(run_id), key, {}))
+
+    async def read_given(self, run_id: str) -> set[tuple[int, int, str]]:
+        """Burst, pair and agent of every :meth:`save_given`."""
+        found = set()
+        async for row in self._table.scan(
+            run_partition(run_id), row_from=GIVEN, row_before=f"{GIVEN}:"
+        ):
+            burst, pair, who = row.row_key.removeprefix(GIVEN).split(".", 2)
+            found.add((int(burst), int(pair), who))
+        return found
 
     # The life of a run ------------------------------------------------------------------------
 

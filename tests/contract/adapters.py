@@ -5,7 +5,7 @@ more of it than a :class:`Place`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 from uuid import uuid4
@@ -18,6 +18,11 @@ from exchange.azure.table_storage import AzureTable, TableAddress
 from exchange.documents import TableRaw
 from exchange.embedded.embedded_queue import EmbeddedQueue
 from exchange.embedded.embedded_table import EmbeddedTable
+from exchange.fabric import TABLES as TABLE_NAMES
+from exchange.fabric import Fabric
+from exchange.http.coordinator_link import Link
+from exchange.http.credential import Credential
+from exchange.http.http_ports import HttpQueue, HttpRaw, HttpTable
 from exchange.ports import JobQueue, RawStore, Table
 
 _Port = TypeVar("_Port", covariant=True)
@@ -123,6 +128,29 @@ def _blob_raw(place: Place) -> RawStore:
     return BlobRaw(BlobAddress(container=name, connection_string=connection_string))
 
 
+def _http_place(request: pytest.FixtureRequest) -> Place:
+    served = request.getfixturevalue("http_places")
+    folder = request.getfixturevalue("tmp_path") / "served"
+    place = Place(adapter="http", address=str(folder), lock_s=LOCK_S, deliveries_max_count=3)
+    control, results, private = (EmbeddedTable(folder, name, busy_s=30) for name in TABLE_NAMES)
+    fabric = Fabric(queue=_embedded_queue(place), control=control, results=results, private=private)
+    secret = served.add(fabric)
+    return replace(place, address=f"{secret} {served.url}")
+
+
+def _link(place: Place) -> Link:
+    secret, url = place.address.split(" ", 1)
+    credential = Credential(
+        coordinators=(url,),
+        authority=None,
+        agent_id="suite",
+        role="client",
+        secret=secret,
+        issued_s=0.0,
+    )
+    return Link(credential)
+
+
 class _OwnTableRaw(TableRaw):
     """One that closes the table, which nobody else has here."""
 
@@ -136,16 +164,19 @@ class _OwnTableRaw(TableRaw):
 
 QUEUES: dict[str, Adapter[JobQueue]] = {
     "embedded": Adapter(make=_embedded_place, open=_embedded_queue),
+    "http": Adapter(make=_http_place, open=lambda place: HttpQueue(_link(place))),
     "servicebus": Adapter(make=_servicebus_place, open=_servicebus_queue),
 }
 TABLES: dict[str, Adapter[Table]] = {
     "azurite": Adapter(make=_azurite_place, open=_azure_table),
     "embedded": Adapter(make=_embedded_place, open=_embedded_table),
+    "http": Adapter(make=_http_place, open=lambda place: HttpTable(_link(place), "results")),
     "recorded": Adapter(make=_recorded_place, open=_azure_table),
 }
 RAWS: dict[str, Adapter[RawStore]] = {
     "azurite": Adapter(make=_azurite_place, open=lambda at: _OwnTableRaw(_azure_table(at))),
     "blob": Adapter(make=_container_place, open=_blob_raw),
     "embedded": Adapter(make=_embedded_place, open=lambda at: _OwnTableRaw(_embedded_table(at))),
+    "http": Adapter(make=_http_place, open=lambda place: HttpRaw(_link(place))),
     "recorded": Adapter(make=_recorded_place, open=_blob_raw),
 }

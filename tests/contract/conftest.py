@@ -9,6 +9,7 @@ from exchange.ports import JobQueue, RawStore, Table
 from lab.azurite import Azurite
 from lab.servicebus.broker_process import BrokerProcess
 from tests.contract.adapters import QUEUES, RAWS, TABLES, Place
+from tests.contract.http_places import HttpPlaces
 from tests.contract.recorded_azure import Answers, RecordedAzure
 
 
@@ -77,3 +78,12 @@ def recorded(answers: Answers) -> Iterator[RecordedAzure]:
     """The services as they were recorded; a place is a table and a container of them."""
     with RecordedAzure(answers) as azure:
         yield azure
+
+
+@pytest.fixture(scope="session")
+def http_places() -> Iterator[HttpPlaces]:
+    """One coordinator's listener for the whole session; a place is a fabric behind it."""
+    places = HttpPlaces()
+    places.start()
+    yield places
+    places.stop()

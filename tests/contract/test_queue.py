@@ -332,7 +332,7 @@ async def test_one_id_is_one_message_also_scheduled(queue: JobQueue) -> None:
 
 
 async def test_a_large_send_arrives_whole(queue: JobQueue) -> None:
-    messages = [outgoing(f"run.0.{n}", body=b"%05d" % n * 200) for n in range(600)]
+    messages = [outgoing(f"run.0.{n}", body=b"%05d" % n * 200, lives_s=240) for n in range(600)]
     assert len(await queue.send(messages)) == 600
     assert await queue.send([]) == []
     assert sorted(await drained(queue, 600)) == sorted(m.message_id for m in messages)

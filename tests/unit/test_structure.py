@@ -40,6 +40,7 @@ CORE: Final = ("coordinator.core", "exchange.engines", "exchange.messages", "num
 
 RULES: Final = (  # the first that matches a module's path counts
     Rule(where="exchange/azure/*", only=("exchange", *PYDANTIC, "azure", "aiohttp")),
+    Rule(where="exchange/http/*", only=("exchange", *PYDANTIC, "httpx")),
     Rule(where="exchange/*", only=("exchange", *PYDANTIC)),
     Rule(where="agent/*", only=("agent", "exchange", *PYDANTIC)),
     # A run's specification is a door as well: scenario files and the API are parsed into it.
@@ -190,7 +191,7 @@ def test_an_agent_process_carries_nothing_heavy(package: str) -> None:
     modules = [
         str(file.relative_to(ROOT)).removesuffix(".py").replace("/", ".")
         for file in sorted((ROOT / package).rglob("*.py"))
-        if "azure" not in file.parts and not file.name.startswith("__main__")
+        if not {"azure", "http"} & {*file.parts} and not file.name.startswith("__main__")
     ]
     script = f"import sys, {', '.join(modules)}\nprint(*sorted(sys.modules))"
     ran = subprocess.run(

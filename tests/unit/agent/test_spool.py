@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import spool as spool_module
-from agent.spool import Spool, SpooledTable, format_entity, parse_entity
+from agent.spool import Spool, SpooledTable
 from exchange.messages import (
     Endpoint,
     EngineReport,
@@ -23,6 +23,7 @@ from exchange.ports import (
     ExchangeUnavailable,
     Value,
 )
+from exchange.row_text import format_entity, parse_entity
 from exchange.troubles import TroubleLog
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable

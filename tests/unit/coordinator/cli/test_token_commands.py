@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from coordinator.cli.token_commands import parse_expiry
+from coordinator.cli.expiry import parse_expiry
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

@@ -1,0 +1,147 @@
+"""``broadside enroll``: which agents of other hosts belong to this coordinator.
+
+On the coordinator's own store, never over the API: as with tokens, whoever holds it may anyway.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Annotated, TypeVar
+
+import typer
+from pydantic import TypeAdapter
+
+from coordinator.cli import display
+from coordinator.cli.connection import operator_name
+from coordinator.cli.exits import Exit, stop
+from coordinator.cli.expiry import parse_expiry
+from coordinator.cli.options import Json
+from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.hosts.enrolment import Enrolled, Enrolments, UnknownAgent
+from exchange.fabric import FabricSettings, open_fabric
+from exchange.messages import Role
+from exchange.ports import ExchangeError
+
+app = typer.Typer(
+    help="Let agents of other hosts in, list them, and shut them out.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+T = TypeVar("T")
+
+
+@app.command()
+def new(
+    role: Annotated[Role, typer.Option(help="what the agents are to be")],
+    count: Annotated[int, typer.Option(min=1, max=10_000, help="agents that the code lets in")] = 1,
+    expires: Annotated[
+        str, typer.Option(metavar="WHEN", help="1h, 7d, or a UTC date or instant")
+    ] = "1h",
+    as_json: Json = False,
+) -> None:
+    """Make a join code and print it, this once: `broadside agent --join CODE` trades it."""
+    from coordinator.hosts.hosts_server import HostsMisconfigured, shown_certificate
+    from exchange.http.joining import new_code
+
+    now = datetime.now(UTC)
+    try:
+        expires_at = parse_expiry(expires, now)
+    except (ValueError, OverflowError) as error:
+        stop(f"--expires {expires}: not 1h, 7d, or a UTC date to come ({error})", Exit.USAGE)
+    try:
+        shown = shown_certificate(CoordinatorSettings(), FabricSettings().data_dir)
+    except HostsMisconfigured as error:
+        stop(str(error), Exit.CANNOT_RUN)
+    code, secret = new_code(shown.authority)
+    join = _run(
+        lambda known: known.add_code(
+            secret, role, count, by=operator_name(), now=now, expires_at=expires_at
+        )
+    )
+    if as_json:
+        told: dict[str, str | int] = {
+            "name": join.name,
+            "role": role.value,
+            "count": count,
+            "expires_at": expires_at.isoformat(),
+            "code": code,
+        }
+        typer.echo(TypeAdapter(dict[str, str | int]).dump_json(told, indent=2).decode())
+        return
+    agents = f"{count} {role} agent{'s' * (count != 1)}"
+    typer.echo(
+        f"join code {join.name} for {agents}, until {expires_at:%Y-%m-%d %H:%MZ}; it is not shown "
+        "again:",
+        err=True,
+    )
+    typer.echo(code)
+
+
+@app.command(name="list")
+def list_agents(as_json: Json = False) -> None:
+    """List the enrolled agents, and the join codes that are open."""
+
+    async def work(known: Enrolments) -> tuple[list[Enrolled], list[list[str]]]:
+        now = datetime.now(UTC)
+        codes = [
+            [
+                join.name,
+                join.role.value,
+                f"{join.used_count} of {join.count}",
+                f"{join.expires_at:%Y-%m-%d %H:%MZ}",
+                join.created_by,
+            ]
+            for join in await known.codes()
+            if join.problem(join.role, now) is None
+        ]
+        return list(await known.agents()), codes
+
+    agents, codes = _run(work)
+    if as_json:
+        hidden = {"__all__": {"sha256", "next_sha256"}}
+        typer.echo(TypeAdapter(list[Enrolled]).dump_json(agents, indent=2, exclude=hidden).decode())
+        return
+    display.print_table(
+        "",
+        ["agent", "role", "state", "enrolled", "by code"],
+        [
+            [
+                agent.agent_id,
+                agent.role.value,
+                "enrolled" if agent.revoked_at is None else "revoked",
+                f"{agent.enrolled_at:%Y-%m-%d %H:%MZ}",
+                agent.join,
+            ]
+            for agent in agents
+        ],
+    )
+    if codes:
+        display.print_table("", ["open code", "role", "used", "ends", "by"], codes)
+
+
+@app.command()
+def revoke(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="agent, role.agent, or a join code's name")
+    ],
+) -> None:
+    """Shut out an agent, or a join code with all whom it let in, within seconds."""
+    try:
+        found = _run(lambda known: known.revoke(name, datetime.now(UTC)))
+    except UnknownAgent as error:
+        stop(str(error), Exit.USAGE)
+    typer.echo(f"revoked: {', '.join(found) or f'the code {name}; no agent used it'}", err=True)
+
+
+def _run(work: Callable[[Enrolments], Awaitable[T]]) -> T:
+    async def with_table() -> T:
+        fabric = open_fabric(FabricSettings())
+        try:
+            return await work(Enrolments(fabric.private))
+        finally:
+            await fabric.close()
+
+    try:
+        return asyncio.run(with_table())
+    except ExchangeError as error:
+        stop(str(error), Exit.CANNOT_RUN)

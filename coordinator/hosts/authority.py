@@ -1,0 +1,117 @@
+"""The coordinator's own certificate authority, made at the first start and kept beside its data.
+
+It signs one certificate, the coordinator's, and nothing else; agents trust it and nobody but it.
+"""
+
+import datetime as dt
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+FOLDER: Final = "tls"  # in the data directory
+NAME: Final = "broadside-coordinator"
+AUTHORITY_LIFE: Final = dt.timedelta(days=3650)
+LIFE: Final = dt.timedelta(days=397)
+RENEW_BEFORE: Final = dt.timedelta(days=180)  # its end: at a start from then on it is made anew
+_BACKDATED: Final = dt.timedelta(days=1)  # an agent's clock may be behind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a listener shows."""
+
+    authority: str | None  # PEM; None: the certificate is the site's own
+    certificate_file: Path
+    key_file: Path
+
+
+def own_authority(data_dir: Path, now: dt.datetime) -> Shown:
+    """Authority and certificate in ``data_dir``, made where they are missing or near their end.
+
+    Raises ``OSError``, and ``ValueError`` for files that are none.
+    """
+    folder = data_dir / FOLDER
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    authority, authority_key = folder / "authority.pem", folder / "authority.key"
+    certificate, key = folder / "coordinator.pem", folder / "coordinator.key"
+    if not (authority.exists() and authority_key.exists()):
+        _make(authority, authority_key, "Broadside authority", now, AUTHORITY_LIFE, signer=None)
+    signer = (
+        x509.load_pem_x509_certificate(authority.read_bytes()),
+        serialization.load_pem_private_key(authority_key.read_bytes(), None),
+    )
+    if not _lives(certificate, key, signer[0], now):
+        _make(certificate, key, NAME, now, LIFE, signer=signer)
+    return Shown(authority=authority.read_text(), certificate_file=certificate, key_file=key)
+
+
+def _lives(certificate: Path, key: Path, authority: x509.Certificate, now: dt.datetime) -> bool:
+    if not (certificate.exists() and key.exists()):
+        return False
+    found = x509.load_pem_x509_certificate(certificate.read_bytes())
+    return found.issuer == authority.subject and found.not_valid_after_utc - RENEW_BEFORE > now
+
+
+def _make(
+    certificate_file: Path,
+    key_file: Path,
+    name: str,
+    now: dt.datetime,
+    life: dt.timedelta,
+    *,
+    signer: "tuple[x509.Certificate, object] | None",
+) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject if signer is None else signer[0].subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATED)
+        .not_valid_after(now + life)
+        .add_extension(
+            x509.BasicConstraints(ca=signer is None, path_length=0 if signer is None else None),
+            critical=True,
+        )
+    )
+    if signer is None:
+        usage = {"key_cert_sign": True, "crl_sign": True, "digital_signature": False}
+    else:
+        names = x509.SubjectAlternativeName([x509.DNSName(name)])
+        builder = builder.add_extension(names, critical=False)
+        usage = {"key_cert_sign": False, "crl_sign": False, "digital_signature": True}
+    usage |= dict.fromkeys(
+        ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"), False
+    )
+    builder = builder.add_extension(
+        x509.KeyUsage(encipher_only=False, decipher_only=False, **usage), critical=True
+    )
+    signing = key if signer is None else signer[1]
+    if not isinstance(signing, ec.EllipticCurvePrivateKey):
+        raise ValueError(f"{key_file.parent}: the authority's key is not one that was made here")
+    made = builder.sign(signing, hashes.SHA256())
+    _write(
+        key_file,
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )
+    _write(certificate_file, made.public_bytes(serialization.Encoding.PEM))
+
+
+def _write(path: Path, text: bytes) -> None:
+    unfinished = path.with_suffix(".part")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    with os.fdopen(os.open(unfinished, flags, 0o600), "wb") as file:
+        file.write(text)
+    unfinished.replace(path)

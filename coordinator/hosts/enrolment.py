@@ -1,0 +1,289 @@
+"""Which agents of other hosts belong here: join codes, and the credentials traded for them.
+
+A code is good for so many agents of one role until its end. What is kept of a code or a secret is
+its SHA-256; both are random, so nothing more is needed (:mod:`coordinator.auth.static_tokens`).
+"""
+
+import asyncio
+import logging
+import re
+import secrets
+import time
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+from pydantic import Field, ValidationError
+
+from coordinator.auth.audit import Audit, AuditRow
+from coordinator.auth.static_tokens import CACHE_S, digest
+from coordinator.hosts.agent_rights import AgentRights, Handed, Rights
+from exchange.messages import Identifier, Message, Role, UtcDatetime
+from exchange.ports import EntityExists, EntityNotFound, ExchangeError, ExchangeRefused, Table
+from exchange.records.keys import ENROLLED, JOINS
+from exchange.records.shelf import Shelf
+
+AGAIN_S: Final = 1.0  # s until a secret that is not known makes us look again
+TOLD_S: Final = 60.0  # s in which one refusal of one agent is recorded once
+_TOLD_MAX_COUNT: Final = 10_000
+
+log = logging.getLogger(__name__)
+
+
+class UnknownAgent(Exception):
+    """No such agent is enrolled."""
+
+
+class Join(Message):
+    """A join code as it is kept."""
+
+    name: Identifier
+    role: Role
+    sha256: str  # hex, of the code's secret
+    count: Annotated[int, Field(ge=1, le=10_000)]  # agents that it lets in
+    used_count: Annotated[int, Field(ge=0)] = 0
+    created_at: UtcDatetime
+    created_by: str
+    expires_at: UtcDatetime
+
+    def problem(self, role: str, now: datetime) -> str | None:
+        if self.expires_at <= now:
+            return f"the join code {self.name} ended {self.expires_at:%Y-%m-%d %H:%MZ}"
+        if self.used_count >= self.count:
+            return f"the join code {self.name} has let in its {self.count} agents"
+        if role != self.role:
+            return f"the join code {self.name} is for the role {self.role}, not {role}"
+        return None
+
+
+class Enrolled(Message):
+    """An agent of another host."""
+
+    agent_id: Identifier
+    role: Role
+    sha256: str  # hex, of its secret
+    next_sha256: str | None = None  # of the one that takes its place by being used
+    join: str  # the code's name
+    enrolled_at: UtcDatetime
+    renewed_at: UtcDatetime | None = None
+    revoked_at: UtcDatetime | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.role}.{self.agent_id}"
+
+
+class Enrolments:
+    """The codes and agents in a fabric's private table."""
+
+    def __init__(self, table: Table) -> None:
+        self._joins = Shelf(table, JOINS, Join)
+        self._agents = Shelf(table, ENROLLED, Enrolled)
+
+    async def add_code(
+        self, secret: str, role: Role, count: int, *, by: str, now: datetime, expires_at: datetime
+    ) -> Join:
+        """Keep a new code."""
+        join = Join(
+            name=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
+            role=role,
+            sha256=digest(secret),
+            count=count,
+            created_at=now,
+            created_by=by,
+            expires_at=expires_at,
+        )
+        await self._joins.create(join.name, join)
+        return join
+
+    async def codes(self) -> Sequence[Join]:
+        return [join async for _, join in self._joins.scan()]
+
+    async def agents(self) -> Sequence[Enrolled]:
+        return [agent async for _, agent in self._agents.scan()]
+
+    async def enrol(self, code: str, asked: Enrolled, now: datetime) -> Enrolled:
+        """Let an agent in. The same agent with the same secret may ask again.
+
+        Raises ``ExchangeRefused``.
+        """
+        there = await self._agents.read(asked.key)
+        if there is not None and there.revoked_at is None:
+            if secrets.compare_digest(there.sha256, asked.sha256):
+                return there
+            raise ExchangeRefused(
+                f"{asked.key} is enrolled: choose another agent id, or revoke that one first"
+            )
+        hashed = digest(code)
+        join = next(
+            (join for join in await self.codes() if secrets.compare_digest(join.sha256, hashed)),
+            None,
+        )
+        if join is None:
+            raise ExchangeRefused("the join code is not known here")
+
+        def used(join: Join) -> Join:
+            if (problem := join.problem(asked.role, now)) is not None:
+                raise ExchangeRefused(problem)
+            return join.model_copy(update={"used_count": join.used_count + 1})
+
+        await self._joins.change(join.name, used)
+        enrolled = asked.model_copy(update={"join": join.name})
+        if there is None:
+            try:
+                await self._agents.create(enrolled.key, enrolled)
+            except EntityExists as error:
+                raise ExchangeRefused(f"{asked.key} was enrolled this very moment") from error
+        else:
+            await self._agents.put(enrolled.key, enrolled)
+        return enrolled
+
+    async def renew(self, key: str, sha256: str) -> None:
+        """Note the secret that an agent goes over to."""
+        await self._agents.change(
+            key, lambda agent: agent.model_copy(update={"next_sha256": sha256})
+        )
+
+    async def promote(self, key: str, sha256: str, now: datetime) -> None:
+        """An agent uses its new secret: the old one is no good any more."""
+
+        def promoted(agent: Enrolled) -> Enrolled:
+            if agent.next_sha256 != sha256:
+                return agent
+            update = {"sha256": sha256, "next_sha256": None, "renewed_at": now}
+            return agent.model_copy(update=update)
+
+        await self._agents.change(key, promoted)
+
+    async def revoke(self, name: str, now: datetime) -> list[str]:
+        """Take out of use an agent (``id`` or ``role.id``) or a join code by its name, with all
+        whom it let in. Which agents it was. Raises :class:`UnknownAgent`."""
+        join = await self._joins.read(name)
+        if join is not None:
+            await self._joins.change(name, lambda one: one.model_copy(update={"expires_at": now}))
+        found = [
+            agent.key
+            for agent in await self.agents()
+            if agent.revoked_at is None
+            and (name in (agent.agent_id, agent.key) or (join and agent.join == name))
+        ]
+        if not found and join is None:
+            raise UnknownAgent(f"{name}: no such agent or code; see `broadside enroll list`")
+        for key in found:
+            await self._agents.change(
+                key, lambda agent: agent.model_copy(update={"revoked_at": now})
+            )
+        return found
+
+
+class Enrolment:
+    """The entry of a coordinator's exchange, with what it refused on record."""
+
+    def __init__(self, table: Table, handed: Handed, audit: Audit, authority: str | None) -> None:
+        self._enrolments = Enrolments(table)
+        self._handed = handed
+        self._audit = audit
+        self._authority = authority
+        self._known: Mapping[str, Enrolled] = {}  # by hash, of a secret or of the next one
+        self._read_s: float | None = None  # monotonic
+        self._reading = asyncio.Lock()
+        self._told: dict[tuple[str, str], float] = {}
+        self._rows: set[asyncio.Task[None]] = set()
+
+    @property
+    def authority(self) -> str | None:
+        return self._authority
+
+    async def identify(self, secret: str, address: str) -> Rights | None:
+        hashed = digest(secret)
+        agent = await self._find(hashed, CACHE_S) or await self._find(hashed, AGAIN_S)
+        if agent is None:
+            return None
+        if hashed == agent.next_sha256:
+            await self._enrolments.promote(agent.key, hashed, datetime.now(UTC))
+            self._read_s = None
+        return AgentRights(
+            agent_id=agent.agent_id, role=agent.role, address=address, handed=self._handed
+        )
+
+    async def _find(self, hashed: str, age_max_s: float) -> Enrolled | None:
+        async with self._reading:
+            if self._read_s is None or time.monotonic() - self._read_s >= age_max_s:
+                known: dict[str, Enrolled] = {}
+                for agent in await self._enrolments.agents():
+                    if agent.revoked_at is None:
+                        known |= {agent.sha256: agent}
+                        known |= {agent.next_sha256: agent} if agent.next_sha256 else {}
+                self._known, self._read_s = known, time.monotonic()
+        return self._known.get(hashed)
+
+    async def join(self, fields: Mapping[str, Any], address: str) -> Mapping[str, Any]:
+        now = datetime.now(UTC)
+        try:
+            asked = Enrolled(
+                agent_id=fields["agent_id"],
+                role=fields["role"],
+                sha256=_hash(fields["sha256"]),
+                join="",
+                enrolled_at=now,
+            )
+            code = str(fields["code"])
+        except (KeyError, ValueError, ValidationError) as error:
+            raise ExchangeRefused(f"that is no request to join: {error}"[:300]) from error
+        try:
+            enrolled = await self._enrolments.enrol(code, asked, now)
+        except ExchangeRefused as error:
+            log.warning("%s: %s", address, error, extra={"action": "join_refused"})
+            raise
+        self._read_s = None
+        self._record(enrolled.key, address, "join", 200)
+        return {"agent_id": enrolled.agent_id, "role": enrolled.role, "join": enrolled.join}
+
+    async def renew(self, rights: Rights, fields: Mapping[str, Any]) -> None:
+        try:
+            sha256 = _hash(fields["sha256"])
+        except (KeyError, ValueError) as error:
+            raise ExchangeRefused(f"that is no hash: {error}") from error
+        try:
+            await self._enrolments.renew(rights.name, sha256)
+        except EntityNotFound as error:
+            raise ExchangeRefused(f"{rights.name} is not enrolled") from error
+        self._read_s = None
+
+    def refused(self, rights: Rights, do: str, why: str) -> None:
+        """Put on record what a known agent tried, each thing once a minute."""
+        now_s = time.monotonic()
+        if now_s - self._told.get((rights.name, why), -TOLD_S) < TOLD_S:
+            return
+        if len(self._told) >= _TOLD_MAX_COUNT:
+            self._told.clear()
+        self._told[rights.name, why] = now_s
+        log.warning("refused: %s", why, extra={"action": "refuse"})
+        self._record(rights.name, rights.address, f"{do}?{urllib.parse.quote(why)[:200]}", 403)
+
+    def _record(self, by: str, address: str, what: str, status: int) -> None:
+        row = AuditRow(
+            at=datetime.now(UTC),
+            by=by,
+            role="agent",
+            from_address=address or None,
+            method="POST",
+            path=f"/v1/exchange/{what}",
+            status=status,
+        )
+        task = asyncio.create_task(self._keep(row))
+        self._rows.add(task)
+        task.add_done_callback(self._rows.discard)
+
+    async def _keep(self, row: AuditRow) -> None:
+        try:
+            await self._audit.begin(row)
+        except ExchangeError as error:
+            log.warning("audit row lost: %s", error, extra={"action": "audit"})
+
+
+def _hash(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{64}", value):
+        raise ValueError("sha256: 64 hexadecimal digits")
+    return value

@@ -1,0 +1,273 @@
+"""The application that agents of other hosts talk to: a few paths, no framework, one check for all.
+
+It stands on a listener of its own: nothing that agents can reach leads to the operators' API. The
+paths, all below ``/v1/exchange/``::
+
+    GET  authority      the certificate that a join code names by its fingerprint; open
+    POST join           a join code for a credential; open, and counted
+    POST renew          the hash of the asker's next secret
+    POST operations     a list of operations, and their answers
+    GET  stream         jobs and control rows as they come: lines of JSON without end
+    PUT  raw/<folder>/<file>    what an engine printed, deflated; GET reads it
+"""
+
+import asyncio
+import json
+import logging
+import zlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qs, unquote
+
+from coordinator.hosts.agent_rights import Rights
+from coordinator.hosts.exchange_service import ExchangeService
+from exchange.background import keep_going
+from exchange.documents import inflate
+from exchange.fabric import Fabric
+from exchange.ports import (
+    EntityRefused,
+    ExchangeError,
+    ExchangeRefused,
+    ExchangeUnavailable,
+    RawName,
+)
+from exchange.rows import bounded_json
+
+REQUEST_MAX_BYTES: Final = 12 * 2**20  # of operations, inflated
+RAW_MAX_BYTES: Final = 96 * 2**20  # of one output, deflated
+JOIN_MAX_BYTES: Final = 4096
+RAWS_AT_ONCE: Final = 2  # outputs that are held in memory at a time
+
+Scope = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+log = logging.getLogger(__name__)
+
+
+class Entry(Protocol):
+    """Who asks, and how strangers come in."""
+
+    async def identify(self, secret: str, address: str) -> Rights | None:
+        """Whose credential this is; None: nobody's, or revoked."""
+
+    async def join(self, fields: Mapping[str, Any], address: str) -> Mapping[str, Any]:
+        """Enrol an agent. Raises ``ExchangeRefused``."""
+
+    async def renew(self, rights: Rights, fields: Mapping[str, Any]) -> None:
+        """Note an agent's next secret by its hash. Raises ``ExchangeRefused``."""
+
+    @property
+    def authority(self) -> str | None:
+        """PEM; None: the certificates are the site's own."""
+
+
+class _Answered(Exception):
+    """The request ends here."""
+
+    def __init__(self, status: int, said: str) -> None:
+        super().__init__(said)
+        self.status = status
+
+
+class ExchangeApp:
+    """ASGI; see the module."""
+
+    def __init__(self, fabric: Fabric, entry: Entry, service: ExchangeService) -> None:
+        self._fabric = fabric
+        self._entry = entry
+        self._service = service
+        self._raws = asyncio.Semaphore(RAWS_AT_ONCE)
+        self._background: list[asyncio.Task[None]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        try:
+            await self._http(scope, receive, send)
+        except _Answered as answer:
+            await _respond(send, answer.status, str(answer).encode(), "text/plain")
+        except (ExchangeRefused, EntityRefused) as error:
+            await _respond(send, 403, str(error).encode(), "text/plain")
+        except ExchangeError as error:
+            await _respond(send, 503, str(error).encode(), "text/plain")
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            if (await receive())["type"] == "lifespan.startup":
+                self._background = [
+                    asyncio.create_task(keep_going(work))
+                    for work in (self._service.hand_out, self._service.watch_control)
+                ]
+                await send({"type": "lifespan.startup.complete"})
+                continue
+            for task in self._background:
+                task.cancel()
+            await asyncio.gather(*self._background, return_exceptions=True)
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method, path = scope["method"], scope["raw_path"].decode("ascii", "replace")
+        base, _, name = path.partition("/v1/exchange/")
+        if base:
+            raise _Answered(404, "not found")
+        match method, name:
+            case "GET", "authority":
+                if self._entry.authority is None:
+                    raise _Answered(404, "the certificates here are the site's own")
+                pem = self._entry.authority.encode()
+                await _respond(send, 200, pem, "application/x-pem-file")
+                return
+            case "POST", "join":
+                fields = _parsed(await _body(receive, JOIN_MAX_BYTES))
+                told = await self._entry.join(_object(fields), _address(scope))
+                await _respond(send, 200, json.dumps(told).encode())
+                return
+        rights = await self._identified(scope)
+        match method, name.split("/"):
+            case "POST", ["operations"]:
+                await self._operations(rights, scope, receive, send)
+            case "GET", ["stream"]:
+                await self._stream(rights, scope, receive, send)
+            case "POST", ["renew"]:
+                fields = _parsed(await _body(receive, JOIN_MAX_BYTES))
+                await self._entry.renew(rights, _object(fields))
+                await _respond(send, 200, b"{}")
+            case "PUT", ["raw", folder, file]:
+                await self._put_raw(rights, unquote(folder), unquote(file), receive, send)
+            case "GET", ["raw", folder, file]:
+                await self._get_raw(rights, unquote(folder), unquote(file), send)
+            case _:
+                raise _Answered(404, "not found")
+
+    async def _identified(self, scope: Scope) -> Rights:
+        header = next((v for n, v in scope["headers"] if n == b"authorization"), b"")
+        scheme, _, secret = header.decode("latin-1").partition(" ")
+        rights = None
+        if scheme.lower() == "bearer" and secret:
+            rights = await self._entry.identify(secret.strip(), _address(scope))
+        if rights is None:
+            raise _Answered(401, "not a credential that is enrolled here, or one that was revoked")
+        return rights
+
+    async def _operations(self, rights: Rights, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await _body(receive, REQUEST_MAX_BYTES)
+        if any(n == b"content-encoding" and v == b"deflate" for n, v in scope["headers"]):
+            body = _inflated(body)
+        operations = _parsed(body)
+        if not isinstance(operations, list):
+            raise _Answered(400, "not a list of operations")
+        answers = json.dumps(await self._service.do(rights, operations)).encode()
+        await _respond(send, 200, answers)
+
+    async def _stream(self, rights: Rights, scope: Scope, receive: Receive, send: Send) -> None:
+        session = parse_qs(scope["query_string"].decode("ascii", "replace")).get("session", [""])[0]
+        if not session or len(session) > 64:
+            raise _Answered(400, "a stream needs a session")
+        lines = self._service.stream(rights, session)
+        first = await anext(lines)
+
+        async def tell() -> None:
+            headers = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-store")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": first, "more_body": True})
+            async for line in lines:
+                await send({"type": "http.response.body", "body": line, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+        telling = asyncio.create_task(tell())
+        gone = asyncio.create_task(_gone(receive))
+        try:
+            await asyncio.wait({telling, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (telling, gone):
+                task.cancel()
+            await asyncio.gather(telling, gone, return_exceptions=True)
+            await lines.aclose()
+
+    async def _put_raw(
+        self, rights: Rights, folder: str, file: str, receive: Receive, send: Send
+    ) -> None:
+        asked = {"do": "put_raw", "folder": folder, "file": file}
+        await self._service.allow(rights, asked)
+        async with self._raws:
+            packed = await _body(receive, RAW_MAX_BYTES)
+            text = await asyncio.to_thread(inflate, packed, f"output {folder}/{file}")
+            await self._fabric.raw_store.save(RawName(folder=folder, file=file), text)
+        await _respond(send, 200, b"{}")
+
+    async def _get_raw(self, rights: Rights, folder: str, file: str, send: Send) -> None:
+        asked = {"do": "get_raw", "folder": folder, "file": file}
+        await self._service.allow(rights, asked)
+        async with self._raws:
+            text = await self._fabric.raw_store.read(RawName(folder=folder, file=file))
+            if text is None:
+                raise _Answered(404, "there is none")
+            packed = await asyncio.to_thread(zlib.compress, text)
+        await _respond(send, 200, packed, "application/zlib")
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def _object(fields: Any) -> Mapping[str, Any]:
+    if not isinstance(fields, dict):
+        raise _Answered(400, "not an object")
+    return fields
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _body(receive: Receive, max_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    total_bytes = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ExchangeUnavailable("the asker went away")
+        part = message.get("body", b"")
+        total_bytes += len(part)
+        if total_bytes > max_bytes:
+            raise _Answered(413, f"over {max_bytes} bytes")
+        parts.append(part)
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def _inflated(body: bytes) -> bytes:
+    stream = zlib.decompressobj()
+    try:
+        text = stream.decompress(body, REQUEST_MAX_BYTES)
+    except zlib.error as error:
+        raise _Answered(400, f"not deflated: {error}") from error
+    if not stream.eof:
+        raise _Answered(413, f"cut short, or over {REQUEST_MAX_BYTES} bytes inflated")
+    return text
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(bounded_json(body, REQUEST_MAX_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise _Answered(400, f"not JSON: {error}"[:300]) from error
+
+
+async def _respond(
+    send: Send, status: int, body: bytes, content_type: str = "application/json"
+) -> None:
+    headers = [
+        (b"content-type", content_type.encode()),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,467 @@
+"""Does what agents of other hosts ask, on the fabric that this coordinator has at hand.
+
+Each operation is allowed or refused by the asker's rights, and done once however often it is
+asked: the answers of the newest are kept by their ids. Jobs and control rows go out by the asker's
+*session*, a stream of lines: one look at the queue serves all who want a job, and one look at a
+control row all who watch it.
+"""
+
+import asyncio
+import base64
+import json
+import logging
+import random
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from coordinator.hosts.agent_rights import Rights
+from exchange.fabric import Fabric
+from exchange.limits import entity_bytes
+from exchange.ports import (
+    BATCH_MAX_BYTES,
+    DeadLetter,
+    Delivery,
+    Entity,
+    EntityRefused,
+    ExchangeError,
+    ExchangeRefused,
+    ExchangeUnavailable,
+    LockLost,
+    Outgoing,
+    Table,
+)
+from exchange.records.keys import CONTROL
+from exchange.row_text import entity_fields, entity_of
+
+PING_S: Final = 2.0  # s of silence after which a stream gets a line
+LOOK_S: Final = (0.04, 0.08)  # s between looks at the queue while somebody wants a job
+HANDED_MAX_COUNT: Final = 32  # jobs that are locked at once
+CONTROL_LOOK_S: Final = 0.15  # s between looks at the watched control rows
+WATCH_S: Final = 90.0  # s for which a row is watched without being asked for again
+GRACE_S: Final = 5.0  # s for which a session outlives its stream
+LINES_MAX_COUNT: Final = 1_000  # that wait for one stream
+ANSWERS_KEPT_COUNT: Final = 20_000
+PAGE_MAX_COUNT: Final = 256
+WANT_MAX_S: Final = 120.0
+_READS: Final = frozenset({"get", "scan", "dead_letters", "counts", "ping", "watch", "want"})
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """One stream to one asker."""
+
+    name: str
+    lines: "asyncio.Queue[bytes]" = field(
+        default_factory=lambda: asyncio.Queue(maxsize=LINES_MAX_COUNT)
+    )
+    streams_count: int = 0
+
+    def push(self, line: bytes) -> None:
+        with suppress(asyncio.QueueFull):  # a stream that nobody reads ends by its silence
+            self.lines.put_nowait(line)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Want:
+    rights: Rights
+    session: Session
+    until_s: float  # monotonic
+    delivery: Mapping[str, Any] | None = None
+    over: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class _Watch:
+    """A control row and who is told of it."""
+
+    etag: str | None = None
+    version: int = 0
+    until_s: dict[str, float] = field(default_factory=dict)  # by session
+
+
+Refusals = Callable[[Rights, str, str], None]  # who, the operation, why
+
+
+class ExchangeService:
+    """One coordinator's; :meth:`run` looks after what is pushed."""
+
+    def __init__(self, fabric: Fabric, refused: Refusals = lambda *_: None) -> None:
+        self._fabric = fabric
+        self._refused = refused
+        self._tables: Mapping[str, Table] = {
+            "control": fabric.control,
+            "results": fabric.results,
+            "private": fabric.private,
+        }
+        self._answers: OrderedDict[tuple[str, str], asyncio.Future[Any]] = OrderedDict()
+        self._sessions: dict[str, Session] = {}
+        self._wants: OrderedDict[str, _Want] = OrderedDict()
+        self._waiting: OrderedDict[str, _Want] = OrderedDict()
+        self._wanted = asyncio.Event()
+        self._locks: OrderedDict[str, tuple[str, Delivery]] = OrderedDict()
+        self._watches: dict[str, _Watch] = {}
+
+    # Operations -------------------------------------------------------------------------------
+
+    async def do(self, rights: Rights, operations: Sequence[Any]) -> list[dict[str, Any]]:
+        """The answers in order: ``{"ok": value}`` or ``{"error": name, "said": why}``."""
+        return list(await asyncio.gather(*(self._answer(rights, one) for one in operations)))
+
+    async def allow(self, rights: Rights, operation: Mapping[str, Any]) -> None:
+        """Raises what the asker's rights say against it, which is recorded."""
+        try:
+            await rights.allow(operation)
+        except (ExchangeRefused, EntityRefused) as error:
+            self._refused(rights, str(operation["do"]), str(error))
+            raise
+
+    async def _answer(self, rights: Rights, operation: Any) -> dict[str, Any]:
+        try:
+            if not isinstance(operation, dict):
+                raise ValueError("not an object")
+            return {"ok": await self._once(rights, operation)}
+        except (ExchangeRefused, EntityRefused) as error:
+            self._refused(rights, str(operation.get("do"))[:40], str(error))
+            return {"error": type(error).__name__, "said": str(error)}
+        except ExchangeError as error:
+            return {"error": type(error).__name__, "said": str(error)}
+        except (KeyError, TypeError, ValueError) as error:
+            said = f"not an operation: {type(error).__name__} {error}"[:300]
+            return {"error": "ExchangeMisconfigured", "said": said}
+
+    async def _once(self, rights: Rights, operation: Mapping[str, Any]) -> Any:
+        await rights.allow(operation)
+        if operation["do"] in _READS:
+            return await self._do(rights, operation)
+        key = (rights.name, str(operation["id"])[:64])
+        if (earlier := self._answers.get(key)) is not None:
+            return await asyncio.shield(earlier)
+        answer = self._answers[key] = asyncio.get_running_loop().create_future()
+        while len(self._answers) > ANSWERS_KEPT_COUNT:
+            self._answers.popitem(last=False)
+        try:
+            done = await self._do(rights, operation)
+        except BaseException as error:
+            if isinstance(error, Exception) and not isinstance(error, ExchangeUnavailable):
+                answer.set_exception(error)
+                answer.exception()  # read: nobody else may ask
+            else:  # it may go well the next time
+                self._answers.pop(key, None)
+                answer.cancel()
+            raise
+        answer.set_result(done)
+        return done
+
+    async def _do(self, rights: Rights, operation: Mapping[str, Any]) -> Any:
+        if (name := operation.get("table")) is not None:
+            return await self._on_table(self._tables[name], operation)
+        queue = self._fabric.queue
+        match operation:
+            case {"do": "want"}:
+                return await self._want(rights, operation)
+            case {"do": "unwant", "want": str(want)}:
+                return await self._unwant(rights, want)
+            case {"do": "watch", "session": str(session), "partition": str(partition)}:
+                return await self._watch(self._session(rights, session), partition)
+            case {"do": "complete", "token": str(token)}:
+                await queue.complete(self._settled(rights, token))
+            case {"do": "abandon", "token": str(token)}:
+                await queue.abandon(self._settled(rights, token))
+            case {"do": "dead_letter", "token": str(token), "reason": why, "description": said}:
+                await queue.dead_letter(self._settled(rights, token), str(why), str(said))
+            case {"do": "renew", "token": str(token)}:
+                renewed = await queue.renew(self._settled(rights, token))
+                self._locks[token] = (rights.name, renewed)
+                return renewed.locked_until_at.isoformat()
+            case {"do": "send", "messages": list(messages)}:
+                return list(await queue.send([_outgoing(fields) for fields in messages]))
+            case {"do": "cancel", "numbers": list(numbers)}:
+                return await queue.cancel([int(number) for number in numbers])
+            case {"do": "dead_letters", "limit": int(limit)}:
+                return [_letter_fields(letter) for letter in await queue.dead_letters(limit)]
+            case {"do": "resend", "number": int(number), "expires_at": str(at)}:
+                return await queue.resend(number, datetime.fromisoformat(at))
+            case {"do": "purge", "number": number, "limit": int(limit)}:
+                return await queue.purge(None if number is None else int(number), limit=limit)
+            case {"do": "ping"}:
+                await queue.ping()
+            case {"do": "counts"}:
+                return asdict(await queue.counts())
+            case {"do": "delete_folder", "folder": str(folder)}:
+                return await self._fabric.raw_store.delete_folder(folder)
+            case _:
+                raise ValueError(str(operation.get("do"))[:40])
+        return None
+
+    async def _on_table(self, table: Table, operation: Mapping[str, Any]) -> Any:
+        match operation:
+            case {"do": "insert", "row": row}:
+                return await table.insert(entity_of(row))
+            case {"do": "upsert", "row": row}:
+                return await table.upsert(entity_of(row))
+            case {"do": "replace", "row": row, "etag": str(etag)}:
+                return await table.replace(entity_of(row), etag)
+            case {"do": "get", "partition": str(partition), "key": str(key)}:
+                return _told(await table.get(partition, key))
+            case {"do": "scan", "partition": str(partition)}:
+                return await _page(table, partition, operation)
+            case {"do": "delete", "partition": str(partition), "key": str(key)}:
+                return await table.delete(partition, key)
+            case {"do": "batch", "rows": list(rows)}:
+                await table.batch([entity_of(row) for row in rows])
+                return None
+            case {"do": "delete_partition", "partition": str(partition)}:
+                return await table.delete_partition(partition)
+        raise ValueError(str(operation.get("do"))[:40])
+
+    # Jobs -------------------------------------------------------------------------------------
+
+    async def _want(self, rights: Rights, operation: Mapping[str, Any]) -> None:
+        key = f"{rights.name} {str(operation['want'])[:64]}"
+        session = self._session(rights, str(operation["session"]))
+        wait_s = min(max(float(operation["wait_s"]), 0.0), WANT_MAX_S)
+        want = self._wants.get(key)
+        if want is not None:  # asked again, as by another stream
+            want.session = session
+            if want.over:
+                self._tell(key, want)
+            return
+        want = _Want(rights=rights, session=session, until_s=time.monotonic() + wait_s)
+        self._wants[key] = self._waiting[key] = want
+        while len(self._wants) > ANSWERS_KEPT_COUNT:
+            self._wants.popitem(last=False)
+        self._wanted.set()
+
+    async def _unwant(self, rights: Rights, want_id: str) -> None:
+        key = f"{rights.name} {want_id[:64]}"
+        want = self._wants.pop(key, None)
+        self._waiting.pop(key, None)
+        if want is None:
+            return
+        want.over = True
+        if want.delivery is not None:
+            with suppress(LockLost):
+                settled = self._settled(rights, str(want.delivery["token"]))
+                await self._fabric.queue.abandon(settled)
+
+    def _settled(self, rights: Rights, token: str) -> Delivery:
+        """The delivery behind a token, which is its receiver's alone."""
+        found = self._locks.get(token)
+        if found is None:
+            raise LockLost("its lock is not known here: the coordinator started again, or it ended")
+        owner, delivery = found
+        if owner != rights.name:
+            raise ExchangeRefused(f"{rights.name}: that message is another agent's")
+        return delivery
+
+    async def hand_out(self) -> None:
+        """Give jobs to whoever wants one, the longest waiting first; until cancelled."""
+        while True:
+            if not self._waiting:
+                await self._wanted.wait()
+            self._wanted.clear()
+            try:
+                found_count = await self._hand_some()
+            except ExchangeError as error:
+                log.warning("no jobs: %s", error, extra={"action": "receive_failed"})
+                await asyncio.sleep(1.0)
+                continue
+            if not found_count:
+                with suppress(TimeoutError):  # who comes newly is looked for at once
+                    async with asyncio.timeout(random.uniform(*LOOK_S)):  # noqa: S311 - jitter
+                        await self._wanted.wait()
+
+    async def _hand_some(self) -> int:
+        """One look for everybody; many when it found something. How many were found."""
+        asked_s = time.monotonic()
+        first = await self._fabric.queue.receive(0)
+        found = [first] if first is not None else []
+        if found and (more_count := min(len(self._waiting), HANDED_MAX_COUNT) - 1) > 0:
+            more = await asyncio.gather(
+                *(self._fabric.queue.receive(0) for _ in range(more_count)), return_exceptions=True
+            )
+            found += [one for one in more if isinstance(one, Delivery)]
+        await asyncio.gather(*(self._hand(delivery) for delivery in found))
+        for key, want in list(self._waiting.items()):
+            if want.until_s <= asked_s:
+                del self._waiting[key]
+                want.over = True
+                self._tell(key, want)
+        return len(found)
+
+    async def _hand(self, delivery: Delivery) -> None:
+        while self._waiting:
+            key, want = self._waiting.popitem(last=False)
+            if want.session.streams_count == 0:  # nobody there: it asks again when it is back
+                self._wants.pop(key, None)
+                continue
+            try:
+                await want.rights.hand(delivery)
+            except ExchangeError as error:
+                log.warning("not handed: %s", error, extra={"action": "hand_failed"})
+                self._waiting[key] = want
+                self._waiting.move_to_end(key, last=False)
+                break
+            if want.over:  # given up meanwhile
+                continue
+            token = secrets.token_hex(16)
+            self._locks[token] = (want.rights.name, delivery)
+            self._forget_locks()
+            want.delivery = _delivery_fields(delivery, token)
+            want.over = True
+            self._tell(key, want)
+            return
+        with suppress(LockLost):
+            await self._fabric.queue.abandon(delivery)
+
+    def _forget_locks(self) -> None:
+        oldest_at = datetime.now(UTC) - timedelta(seconds=60)
+        while self._locks:
+            token, (_, delivery) = next(iter(self._locks.items()))
+            if delivery.locked_until_at > oldest_at:
+                return
+            del self._locks[token]
+
+    def _tell(self, key: str, want: _Want) -> None:
+        news = {"want": key.partition(" ")[2], "delivery": want.delivery}
+        want.session.push(_line(news))
+
+    # Control rows -----------------------------------------------------------------------------
+
+    async def _watch(self, session: Session, partition: str) -> dict[str, Any]:
+        watch = self._watches.setdefault(partition, _Watch())
+        watch.until_s[session.name] = time.monotonic() + WATCH_S
+        row = await self._look(partition, watch)
+        return {"row": _told(row), "version": watch.version}
+
+    async def _look(self, partition: str, watch: _Watch) -> Entity | None:
+        """Read the row, and tell of it what is new."""
+        row = await self._fabric.control.get(partition, CONTROL)
+        etag = "" if row is None else row.etag
+        if etag != watch.etag:
+            watch.etag = etag
+            watch.version += 1
+            line = _line({"watch": partition, "row": _told(row), "version": watch.version})
+            for name in watch.until_s:
+                if (session := self._sessions.get(name)) is not None:
+                    session.push(line)
+        return row
+
+    async def watch_control(self) -> None:
+        """Tell of control rows as they change; until cancelled."""
+        while True:
+            await asyncio.sleep(CONTROL_LOOK_S)
+            now_s = time.monotonic()
+            for partition, watch in list(self._watches.items()):
+                watch.until_s = {
+                    name: until_s for name, until_s in watch.until_s.items() if until_s > now_s
+                }
+                if not watch.until_s:
+                    del self._watches[partition]
+                    continue
+                with suppress(ExchangeError):  # those who watch see no change, and the lease end
+                    await self._look(partition, watch)
+
+    # Streams ----------------------------------------------------------------------------------
+
+    def _session(self, rights: Rights, session_id: str) -> Session:
+        session = self._sessions.get(f"{rights.name} {session_id}")
+        if session is None:
+            raise ExchangeUnavailable("there is no such stream; open one first")
+        return session
+
+    async def stream(self, rights: Rights, session_id: str) -> AsyncGenerator[bytes, None]:
+        """The lines of a session, for ever."""
+        key = f"{rights.name} {session_id}"  # so that nobody names another's
+        session = self._sessions.setdefault(key, Session(name=key))
+        session.streams_count += 1
+        session.lines = asyncio.Queue(maxsize=LINES_MAX_COUNT)  # the last stream's are lost with it
+        lines = session.lines
+        try:
+            yield _line({"stream": session_id})
+            while session.lines is lines:
+                try:
+                    async with asyncio.timeout(PING_S):
+                        line = await lines.get()
+                except TimeoutError:
+                    line = _line({})
+                while not lines.empty():
+                    line += lines.get_nowait()
+                yield line
+        finally:
+            session.streams_count -= 1
+            if session.streams_count == 0:
+                asyncio.get_running_loop().call_later(GRACE_S, self._end_session, key)
+
+    def _end_session(self, key: str) -> None:
+        session = self._sessions.get(key)
+        if session is not None and session.streams_count == 0:
+            del self._sessions[key]
+
+
+def _line(news: Mapping[str, Any]) -> bytes:
+    return json.dumps(news).encode() + b"\n"
+
+
+def _told(row: Entity | None) -> dict[str, Any] | None:
+    return None if row is None else {"row": entity_fields(row), "etag": row.etag}
+
+
+async def _page(table: Table, partition: str, operation: Mapping[str, Any]) -> dict[str, Any]:
+    """Some rows, and the key from which the next page goes on; None: there is none."""
+    limit, row_from = operation.get("limit"), operation.get("row_from")
+    wanted_count = PAGE_MAX_COUNT if limit is None else min(int(limit), PAGE_MAX_COUNT)
+    rows: list[dict[str, Any] | None] = []
+    page_bytes = 0
+    scan = table.scan(
+        partition,
+        row_from=row_from,
+        row_before=operation.get("row_before"),
+        limit=wanted_count + 1,
+    )
+    async for row in scan:
+        size = entity_bytes(row)
+        if len(rows) == wanted_count or (rows and page_bytes + size > BATCH_MAX_BYTES):
+            return {"rows": rows, "next": row.row_key}
+        rows.append(_told(row))
+        page_bytes += size
+    return {"rows": rows, "next": None}
+
+
+def _outgoing(fields: Mapping[str, Any]) -> Outgoing:
+    enqueue_at = fields["enqueue_at"]
+    return Outgoing(
+        body=base64.b64decode(fields["body"]),
+        message_id=str(fields["message_id"]),
+        expires_at=datetime.fromisoformat(fields["expires_at"]),
+        enqueue_at=None if enqueue_at is None else datetime.fromisoformat(enqueue_at),
+    )
+
+
+def _delivery_fields(delivery: Delivery, token: str) -> dict[str, Any]:
+    return {
+        "body": base64.b64encode(delivery.body).decode(),
+        "message_id": delivery.message_id,
+        "delivery_count": delivery.delivery_count,
+        "locked_until_at": delivery.locked_until_at.isoformat(),
+        "token": token,
+    }
+
+
+def _letter_fields(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "sequence_number": letter.sequence_number,
+        "body": base64.b64encode(letter.body).decode(),
+        "message_id": letter.message_id,
+        "reason": letter.reason,
+        "description": letter.description,
+        "dead_at": letter.dead_at and letter.dead_at.isoformat(),
+    }

@@ -1,0 +1,120 @@
+"""The listener that agents of other hosts reach, beside the operators' API."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Generator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+
+from coordinator.auth.audit import Audit
+from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.hosts.agent_rights import Handed
+from coordinator.hosts.authority import Shown, own_authority
+from coordinator.hosts.enrolment import Enrolment
+from coordinator.hosts.exchange_app import ExchangeApp
+from coordinator.hosts.exchange_service import ExchangeService
+from exchange.fabric import Fabric
+
+IDLE_S: Final = 75  # s that a connection waits for its next request: longer than agents keep it
+END_S: Final = 1  # s that requests have at the end: streams have none of their own
+BACKLOG_COUNT: Final = 2048  # connections that wait to be taken: a whole fleet at once
+
+
+class HostsMisconfigured(Exception):
+    """The listener cannot be set up; says which setting, and the fix."""
+
+
+class HostsServer(uvicorn.Server):
+    """Served for as long as the context of :meth:`serving` lasts."""
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
+        super().__init__(config)
+        self._listener = listener
+        host, port = listener.getsockname()[:2]
+        self.url: str = f"https://{f'[{host}]' if ':' in host else host}:{port}"
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Signals are the API server's, which ends this one."""
+        yield
+
+    async def run_beside(self) -> None:
+        """Serve until cancelled."""
+        serving = asyncio.create_task(self.serve(sockets=[self._listener]))
+        try:
+            await asyncio.shield(serving)
+        finally:
+            self.should_exit = True
+            with contextlib.suppress(asyncio.CancelledError):
+                await serving
+
+
+def open_hosts_server(
+    settings: CoordinatorSettings, fabric: Fabric, data_dir: Path, audit: Audit
+) -> HostsServer | None:
+    """The listener as the settings have it; None: there is to be none.
+
+    Raises :class:`HostsMisconfigured`.
+    """
+    if settings.hosts_listen is None:
+        return None
+    shown = shown_certificate(settings, data_dir)
+    host, _, port = settings.hosts_listen.rpartition(":")
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server(
+            (host, int(port)),
+            family=family,
+            backlog=BACKLOG_COUNT,
+            dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6(),
+        )
+    except (OSError, ValueError, OverflowError) as error:
+        raise HostsMisconfigured(
+            f"BROADSIDE_HOSTS_LISTEN={settings.hosts_listen}: {error}; write address:port, such as "
+            "[::]:8443"
+        ) from error
+    entry = Enrolment(fabric.private, Handed(fabric.records), audit, shown.authority)
+    service = ExchangeService(fabric, entry.refused)
+    config = uvicorn.Config(
+        ExchangeApp(fabric, entry, service),
+        interface="asgi3",
+        http="h11",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=IDLE_S,
+        timeout_graceful_shutdown=END_S,
+        backlog=BACKLOG_COUNT,
+        ssl_certfile=shown.certificate_file,
+        ssl_keyfile=shown.key_file,
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        listener.close()
+        raise HostsMisconfigured(f"{shown.certificate_file}: {error}") from error
+    return HostsServer(config, listener)
+
+
+def shown_certificate(settings: CoordinatorSettings, data_dir: Path) -> Shown:
+    """The site's own certificate, or one of the coordinator's authority, made where it is missing.
+
+    Raises :class:`HostsMisconfigured`.
+    """
+    certificate, key = settings.hosts_certificate_file, settings.hosts_key_file
+    if certificate is not None and key is not None:
+        return Shown(authority=None, certificate_file=certificate, key_file=key)
+    if certificate is not None or key is not None:
+        raise HostsMisconfigured(
+            "BROADSIDE_HOSTS_CERTIFICATE_FILE, BROADSIDE_HOSTS_KEY_FILE: set both, or neither"
+        )
+    try:
+        return own_authority(data_dir, datetime.now(UTC))
+    except (OSError, ValueError) as error:
+        raise HostsMisconfigured(f"{data_dir}: no certificate authority: {error}") from error

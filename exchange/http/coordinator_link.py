@@ -1,0 +1,399 @@
+"""One agent's way to its coordinator: small requests that are repeated, and one long answer.
+
+What is asked at about the same time travels as one request. Each operation has an id, by which the
+coordinator knows a repetition and gives it the first one's answer; so a lost answer costs nothing.
+On a stream, a request whose answer never ends, the coordinator pushes jobs and control rows: a line
+of JSON each. All of it is outward and by one port, and goes through a proxy (``HTTPS_PROXY``).
+"""
+
+import asyncio
+import json
+import logging
+import random
+import ssl
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import uuid4
+
+import httpx
+
+from exchange import ports
+from exchange.background import keep_going
+from exchange.http.credential import Credential
+from exchange.messages import TroubleKind
+from exchange.ports import (
+    Entity,
+    ExchangeError,
+    ExchangeMisconfigured,
+    ExchangeRefused,
+    ExchangeUnavailable,
+    TableError,
+)
+from exchange.row_text import entity_of
+from exchange.troubles import TroubleLog
+
+CALL_S: Final = 12.0  # s in which an operation is tried again
+TRY_S: Final = 6.0  # s that one try may take
+CONNECT_S: Final = 3.0
+LINGER_S: Final = 0.003  # s in which what is asked side by side becomes one request
+REQUEST_BYTES: Final = 4 * 2**20  # of operations in one request, unless one alone is larger
+PACKED_FROM_BYTES: Final = 1024  # shorter requests travel as they are
+PAUSES_S: Final = (0.1, 2.0)  # s before the second try, and at most
+SILENT_S: Final = 8.0  # s without a line after which a stream is dead: it has one every 2 s
+FRESH_S: Final = 5.0  # s since its last line in which a stream vouches for what it told
+WATCH_S: Final = 60.0  # s after which a watched row is asked for again
+RENEW_S: Final = 86_400.0  # s after which a credential's secret is changed
+RENEW_LOOK_S: Final = 600.0
+GIVE_BACK_S: Final = 2.0  # s for what a cancelled receive may have locked
+
+_ERRORS: Final[Mapping[str, type[ExchangeError]]] = {
+    error.__name__: error
+    for error in vars(ports).values()
+    if isinstance(error, type) and issubclass(error, ExchangeError)
+}
+
+log = logging.getLogger(__name__)
+logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells every request at INFO
+
+
+@dataclass(slots=True, kw_only=True)
+class _Asked:
+    """An operation that waits for its answer."""
+
+    text: str  # JSON
+    kind: TroubleKind
+    answer: "asyncio.Future[Any]"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Watched:
+    """A row that the coordinator tells of when it changes."""
+
+    row: Entity | None
+    version: int
+    asked_s: float  # monotonic
+
+
+@dataclass(slots=True)
+class Link:
+    """Opened by its first use, which belongs after any fork; every verb may raise
+    ``ExchangeUnavailable`` and ``ExchangeRefused``."""
+
+    credential: Credential
+    troubles: TroubleLog = field(default_factory=TroubleLog)
+    _client: httpx.AsyncClient | None = None
+    _base: int = 0  # which of the coordinator's addresses is in use
+    _pending: list[_Asked] = field(default_factory=list)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _lingering: bool = False
+    _session: str = field(default_factory=lambda: uuid4().hex)
+    _stream: asyncio.Task[None] | None = None
+    _live: asyncio.Event = field(default_factory=asyncio.Event)
+    _broken: asyncio.Event = field(default_factory=asyncio.Event)
+    _refused: ExchangeError | None = None
+    _heard_s: float = 0.0
+    _wants: dict[str, "asyncio.Future[Any]"] = field(default_factory=dict)
+    _watched: dict[str, _Watched] = field(default_factory=dict)
+
+    async def call(
+        self, do: str, *, kind: TroubleKind = TroubleKind.TABLE_AWAY, **said: Any
+    ) -> Any:
+        """Have the coordinator do one operation; its answer, or the error that it names."""
+        text = json.dumps({"id": uuid4().hex, "do": do, **said})
+        asked = _Asked(text=text, kind=kind, answer=asyncio.get_running_loop().create_future())
+        self._pending.append(asked)
+        if not self._lingering:
+            self._lingering = True
+            self._begin(self._send_pending())
+        return await asked.answer
+
+    async def request(self, method: str, path: str, content: bytes | None = None) -> httpx.Response:
+        """A request of its own, repeated until it is answered."""
+        return await self._repeated(method, path, content, {}, TroubleKind.RAW_AWAY)
+
+    async def close(self) -> None:
+        tasks = [*self._tasks, *([self._stream] if self._stream else [])]
+        self._stream = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    # Requests ---------------------------------------------------------------------------------
+
+    def _begin(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send_pending(self) -> None:
+        await asyncio.sleep(LINGER_S)
+        self._lingering = False
+        pending, self._pending = self._pending, []
+        part: list[_Asked] = []
+        part_bytes = 0
+        for asked in pending:
+            if part and part_bytes + len(asked.text) > REQUEST_BYTES:
+                self._begin(self._send(part))
+                part, part_bytes = [], 0
+            part.append(asked)
+            part_bytes += len(asked.text)
+        await self._send(part)
+
+    async def _send(self, part: Sequence[_Asked]) -> None:
+        try:
+            content = f"[{','.join(asked.text for asked in part)}]".encode()
+            headers = {"Content-Type": "application/json"}
+            if len(content) > PACKED_FROM_BYTES:
+                content = zlib.compress(content, 1)
+                headers["Content-Encoding"] = "deflate"
+            response = await self._repeated(
+                "POST", "operations", content, headers, *{asked.kind for asked in part}
+            )
+            answers = response.json()
+            if not isinstance(answers, list) or len(answers) != len(part):
+                raise ExchangeUnavailable(f"{response.url}: that was no coordinator's answer")
+        except (ExchangeError, ValueError, asyncio.CancelledError) as error:
+            failure = error if isinstance(error, ExchangeError) else None
+            for asked in part:
+                if not asked.answer.done():
+                    asked.answer.set_exception(
+                        failure or ExchangeUnavailable(f"no answer that can be read: {error!r}")
+                    )
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            return
+        for asked, answer in zip(part, answers, strict=True):
+            if asked.answer.done():
+                continue
+            if (name := answer.get("error")) is not None:
+                asked.answer.set_exception(error_of(name, str(answer.get("said"))))
+            else:
+                asked.answer.set_result(answer.get("ok"))
+
+    async def _repeated(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None,
+        headers: Mapping[str, str],
+        *kinds: TroubleKind,
+    ) -> httpx.Response:
+        until_s = time.monotonic() + CALL_S
+        pause_s = PAUSES_S[0]
+        while True:
+            url = self._url(path)
+            try:
+                response = await self._opened().request(
+                    method, url, content=content, headers={**headers, **self._authorization()}
+                )
+            except httpx.HTTPError as error:
+                why = f"{url}: {type(error).__name__} {error}".rstrip()
+            else:
+                if response.status_code in (200, 404):
+                    for kind in kinds:
+                        self.troubles.went_well(kind)
+                    return response
+                if (refused := refusal(response)) is not None:
+                    raise refused
+                why = f"{url}: {response.status_code}"
+            for kind in kinds:
+                self.troubles.failed(kind)
+            self._base += 1
+            pause_s = min(pause_s, PAUSES_S[1])
+            if time.monotonic() + pause_s > until_s:
+                raise ExchangeUnavailable(f"{why}; is the coordinator up, and its port reachable?")
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+            pause_s *= 2
+
+    def _opened(self) -> httpx.AsyncClient:
+        if self._client is None:
+            self._client = open_client(self.credential.authority)
+            if self.credential.path is not None:
+                self._begin(keep_going(self._keep_renewed))
+        return self._client
+
+    async def _keep_renewed(self) -> None:
+        """Change the secret when it is a day old; the old one ends with the new one's first use."""
+        while True:
+            age_s = time.time() - self.credential.issued_s
+            if not 0 <= age_s < RENEW_S and (path := self.credential.path) is not None:
+                renewed = self.credential.renewed()
+                content = json.dumps({"sha256": renewed.sha256}).encode()
+                try:
+                    await self._repeated("POST", "renew", content, {})
+                    self.credential = renewed.save(path)
+                except (ExchangeError, OSError) as error:
+                    log.warning("credential not renewed: %s", error, extra={"action": "renew"})
+            await asyncio.sleep(RENEW_LOOK_S)
+
+    def _url(self, path: str) -> str:
+        bases = self.credential.coordinators
+        return f"{bases[self._base % len(bases)]}/v1/exchange/{path}"
+
+    def _authorization(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.credential.secret}"}
+
+    # The stream -------------------------------------------------------------------------------
+
+    async def _streaming(self) -> None:
+        """Wait until the stream stands. Raises ``ExchangeUnavailable``, ``ExchangeRefused``."""
+        if self._stream is None:
+            self._stream = asyncio.create_task(self._keep_stream())
+        if self._live.is_set():
+            return
+        try:
+            async with asyncio.timeout(CALL_S):
+                await self._live.wait()
+        except TimeoutError:
+            raise self._refused or ExchangeUnavailable(
+                f"{self._url('stream')}: no answer within {CALL_S:g} s"
+            ) from None
+
+    async def _keep_stream(self) -> None:
+        pause_s = PAUSES_S[0]
+        while True:
+            began_s = time.monotonic()
+            with suppress(httpx.HTTPError, ValueError):
+                await self._read_stream()
+            self._live.clear()
+            self._watched.clear()
+            self._broken.set()
+            self.troubles.failed(TroubleKind.QUEUE_AWAY)
+            self._base += 1
+            if time.monotonic() - began_s > PAUSES_S[1]:
+                pause_s = PAUSES_S[0]
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+            pause_s = min(pause_s * 2, PAUSES_S[1])
+
+    async def _read_stream(self) -> None:
+        timeout = httpx.Timeout(CONNECT_S, read=SILENT_S)
+        async with self._opened().stream(
+            "GET",
+            self._url("stream"),
+            params={"session": self._session},
+            headers=self._authorization(),
+            timeout=timeout,
+        ) as response:
+            self._refused = None
+            if response.status_code != httpx.codes.OK:
+                await response.aread()
+                self._refused = refusal(response)
+                return
+            async for line in response.aiter_lines():
+                self._heard_s = time.monotonic()
+                if not self._live.is_set():
+                    self._broken.clear()
+                    self._live.set()
+                    self.troubles.went_well(TroubleKind.QUEUE_AWAY)
+                self._hear(json.loads(line))
+
+    def _hear(self, news: Mapping[str, Any]) -> None:
+        match news:
+            case {"want": str(want), "delivery": delivery}:
+                answer = self._wants.get(want)
+                if answer is not None and not answer.done():
+                    answer.set_result(delivery)
+            case {"watch": str(partition), "row": row, "version": int(version)}:
+                watched = self._watched.get(partition)
+                if watched is not None and version >= watched.version:
+                    watched.row, watched.version = _row(row), version
+
+    async def receive(self, wait_s: float) -> Mapping[str, Any] | None:
+        """A delivery's fields, or None when there was none in time."""
+        want = uuid4().hex
+        until_s = time.monotonic() + wait_s
+        answer = self._wants[want] = asyncio.get_running_loop().create_future()
+        try:
+            while True:
+                await self._streaming()
+                left_s = max(0.0, until_s - time.monotonic())
+                await self.call(
+                    "want",
+                    kind=TroubleKind.QUEUE_AWAY,
+                    session=self._session,
+                    want=want,
+                    wait_s=left_s,
+                )
+                broken = asyncio.create_task(self._broken.wait())
+                try:
+                    await asyncio.wait(
+                        {broken, answer},
+                        timeout=left_s + TRY_S,
+                        return_when=asyncio.FIRST_COMPLETED,
+                    )
+                finally:
+                    broken.cancel()
+                if answer.done():
+                    delivery: Mapping[str, Any] | None = answer.result()
+                    return delivery
+                if not self._broken.is_set():
+                    raise ExchangeUnavailable(f"{self._url('stream')}: the coordinator is silent")
+        except BaseException:  # also cancelled: what it may have locked goes back
+            with suppress(ExchangeError, TimeoutError):
+                async with asyncio.timeout(GIVE_BACK_S):
+                    await self.call("unwant", kind=TroubleKind.QUEUE_AWAY, want=want)
+            raise
+        finally:
+            del self._wants[want]
+
+    async def watched(self, partition: str) -> Entity | None:
+        """A run's control row, as the coordinator last told: asked once, then pushed."""
+        now_s = time.monotonic()
+        found = self._watched.get(partition)
+        vouched = self._live.is_set() and now_s - self._heard_s <= FRESH_S
+        if found is not None and vouched and now_s - found.asked_s <= WATCH_S:
+            return found.row
+        await self._streaming()
+        told = await self.call("watch", session=self._session, partition=partition)
+        row, version = _row(told["row"]), int(told["version"])
+        found = self._watched.setdefault(partition, _Watched(row=row, version=-1, asked_s=now_s))
+        found.asked_s = now_s
+        if version >= found.version:
+            found.row, found.version = row, version
+        return found.row
+
+
+def open_client(authority: str | None) -> httpx.AsyncClient:
+    """HTTPS with the coordinator's own authority (PEM), or the system's where there is none.
+
+    That authority signs for one coordinator and nothing else, so whatever it signed *is* the
+    coordinator: behind an address translation, and on the host that stands in for it.
+    """
+    verify: ssl.SSLContext | bool = True
+    if authority is not None:
+        verify = ssl.create_default_context(cadata=authority)
+        verify.check_hostname = False
+    return httpx.AsyncClient(
+        verify=verify,
+        timeout=httpx.Timeout(CONNECT_S, read=TRY_S, write=TRY_S),
+        limits=httpx.Limits(max_connections=16, keepalive_expiry=50),
+    )
+
+
+def refusal(response: httpx.Response) -> ExchangeError | None:
+    """What an answer says that no repetition mends."""
+    said = f"{response.url}: {response.status_code} {response.text[:300]}"
+    match response.status_code:
+        case 401 | 403:
+            return ExchangeRefused(f"{said}; was this agent revoked? enrol it anew")
+        case 429:
+            return None
+        case status if 400 <= status < 500:
+            return ExchangeMisconfigured(said)
+    return None
+
+
+def error_of(name: str, said: str) -> ExchangeError:
+    """An error that the coordinator named."""
+    return _ERRORS.get(name, TableError)(said)
+
+
+def _row(told: Any) -> Entity | None:
+    return None if told is None else entity_of(told["row"], told["etag"])

@@ -1,0 +1,111 @@
+"""A join code, and how an agent trades it for a credential of its own.
+
+A code is ``bsj.<fingerprint>.<secret>``. The fingerprint is the SHA-256 of the coordinator's
+authority: what an agent fetches before it trusts anybody is held against it, and the code's secret
+travels only after that. ``site`` in its place: the certificates are the site's own, and the
+system's authorities (``SSL_CERT_FILE``) are asked. The agent makes its secret itself and sends the
+hash; so a lost answer is mended by asking again, and nobody else ever saw the secret.
+"""
+
+import base64
+import hashlib
+import json
+import logging
+import secrets
+import ssl
+import time
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from exchange.http.coordinator_link import open_client, refusal
+from exchange.http.credential import Credential, load_credential, new_secret
+from exchange.ports import ExchangeMisconfigured, ExchangeUnavailable
+
+SITE: Final = "site"
+CODE_BYTES: Final = 16  # random
+AUTHORITY_MAX_BYTES: Final = 16_384
+
+log = logging.getLogger(__name__)
+
+
+def new_code(authority: str | None) -> tuple[str, str]:
+    """A join code, and the secret in it."""
+    secret = secrets.token_urlsafe(CODE_BYTES)
+    return f"bsj.{SITE if authority is None else fingerprint(authority)}.{secret}", secret
+
+
+def fingerprint(authority: str) -> str:
+    """SHA-256 of a certificate (PEM), in 43 characters. Raises ``ValueError``."""
+    digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(authority)).digest()
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+async def join(
+    code: str, coordinators: tuple[str, ...], agent_id: str, role: str, path: Path
+) -> Credential:
+    """The credential at ``path``, or one for the code, kept there.
+
+    Raises ``ExchangeMisconfigured`` (the code is no good), ``ExchangeUnavailable``.
+    """
+    if (kept := load_credential(path)) is not None:
+        return kept
+    try:
+        mark, named, secret = code.strip().split(".")
+    except ValueError:
+        mark = named = secret = ""
+    if mark != "bsj":
+        raise ExchangeMisconfigured("the join code is not one; see `broadside enroll new`")
+    failures: list[str] = []
+    for coordinator in coordinators:
+        try:
+            authority = None if named == SITE else await _authority(coordinator, named)
+            credential = Credential(
+                coordinators=coordinators,
+                authority=authority,
+                agent_id=agent_id,
+                role=role,
+                secret=new_secret(),
+                issued_s=time.time(),
+            )
+            asked = {
+                "code": secret,
+                "agent_id": agent_id,
+                "role": role,
+                "sha256": credential.sha256,
+            }
+            async with open_client(authority) as client:
+                response = await client.post(
+                    f"{coordinator}/v1/exchange/join", content=json.dumps(asked)
+                )
+        except httpx.HTTPError as error:
+            failures.append(f"{coordinator}: {type(error).__name__} {error}".rstrip())
+            continue
+        if response.status_code == httpx.codes.OK:
+            log.info("joined %s", coordinator, extra={"action": "join"})
+            return credential.save(path)
+        if (refused := refusal(response)) is not None:
+            raise ExchangeMisconfigured(f"not enrolled: {response.text[:300]}") from refused
+        failures.append(f"{coordinator}: {response.status_code}")
+    raise ExchangeUnavailable(f"no coordinator to join: {'; '.join(failures)}")
+
+
+async def _authority(coordinator: str, named: str) -> str:
+    """The authority that the code names, from whoever answers: the fingerprint is the proof."""
+    unproven = ssl.create_default_context()
+    unproven.check_hostname = False
+    unproven.verify_mode = ssl.CERT_NONE  # nothing is sent, and what comes is checked here
+    async with httpx.AsyncClient(verify=unproven, timeout=10) as client:
+        response = await client.get(f"{coordinator}/v1/exchange/authority")
+    text = response.text[:AUTHORITY_MAX_BYTES]
+    try:
+        found = fingerprint(text)
+    except ValueError:
+        found = ""
+    if not secrets.compare_digest(found, named):
+        raise ExchangeMisconfigured(
+            f"{coordinator}: its authority is not the one that the join code names: another "
+            "coordinator, or somebody in between"
+        )
+    return text

@@ -1,0 +1,61 @@
+"""A lab's agents as agents of other hosts: HTTPS to the coordinator, and nothing else shared."""
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from coordinator.hosts.authority import own_authority
+from coordinator.hosts.enrolment import Enrolments
+from exchange.fabric import FabricSettings, open_fabric
+from exchange.http.joining import new_code
+from exchange.messages import Role
+from lab.fleet import AgentPlan
+from lab.topology import Lab
+
+
+def free_address(lab: Lab) -> str:
+    """Where a coordinator can be reached by the lab's agents: ``address:port``."""
+    host = lab.management_address or "127.0.0.1"
+    with socket.create_server((host, 0)) as free:
+        return f"{host}:{free.getsockname()[1]}"
+
+
+def enrolled(plans: Mapping[str, AgentPlan], data_dir: Path, at: str) -> dict[str, AgentPlan]:
+    """The same agents with a join code each role, and nothing of the coordinator's files."""
+    codes = asyncio.run(_codes(data_dir, len(plans)))
+    return {
+        name: replace(
+            plan,
+            environment={
+                **{
+                    variable: value
+                    for variable, value in plan.environment.items()
+                    if variable != "BROADSIDE_DATA_DIR"
+                },
+                "BROADSIDE_FABRIC": "http",
+                "BROADSIDE_COORDINATOR": f"https://{at}",
+                "BROADSIDE_AGENT_JOIN": codes[plan.environment["BROADSIDE_AGENT_ROLE"]],
+            },
+        )
+        for name, plan in plans.items()
+    }
+
+
+async def _codes(data_dir: Path, count: int) -> dict[str, str]:
+    now = datetime.now(UTC)
+    authority = own_authority(data_dir, now).authority
+    fabric = open_fabric(FabricSettings(data_dir=data_dir))
+    try:
+        known = Enrolments(fabric.private)
+        codes = {}
+        for role in Role:
+            codes[role.value], secret = new_code(authority)
+            await known.add_code(
+                secret, role, count, by="lab", now=now, expires_at=now + timedelta(hours=1)
+            )
+        return codes
+    finally:
+        await fabric.close()

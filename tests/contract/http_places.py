@@ -1,0 +1,107 @@
+"""A coordinator's exchange for the contract suite: one listener, a place for each test."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+import uvicorn
+
+from coordinator.hosts.agent_rights import Rights
+from coordinator.hosts.exchange_app import ExchangeApp, Receive, Scope, Send
+from coordinator.hosts.exchange_service import ExchangeService
+from exchange.fabric import Fabric
+from exchange.ports import Delivery
+
+
+class Everything:
+    """Rights of the suite, which tries the whole of every port."""
+
+    name = "everybody"
+    address = ""
+
+    async def allow(self, operation: Mapping[str, Any]) -> None:
+        """All of it."""
+
+    async def hand(self, delivery: Delivery) -> None:
+        """Nobody asks."""
+
+
+class _Entry:
+    authority = None
+
+    async def identify(self, secret: str, address: str) -> Everything:
+        return Everything()
+
+    async def join(self, fields: Mapping[str, Any], address: str) -> Mapping[str, Any]:
+        raise NotImplementedError
+
+    async def renew(self, rights: Rights, fields: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+
+class HttpPlaces:
+    """Started once; the secret that an asker shows says which place it means."""
+
+    def __init__(self) -> None:
+        self._apps: dict[str, ExchangeApp] = {}
+        self._fabrics: list[Fabric] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                self._app,
+                interface="asgi3",
+                log_config=None,
+                lifespan="off",
+                timeout_keep_alive=75,
+            )
+        )
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.should_exit = self._server.force_exit = True
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._serve())
+        self._loop.close()
+
+    async def _serve(self) -> None:
+        await self._server.serve(sockets=[self._socket])
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for fabric in self._fabrics:
+            await fabric.close()
+
+    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        header = next(v for n, v in scope["headers"] if n == b"authorization")
+        await self._apps[header.decode().removeprefix("Bearer ")](scope, receive, send)
+
+    def add(self, fabric: Fabric) -> str:
+        """A place of its own, by the secret that opens it."""
+
+        async def begin() -> str:
+            name = uuid4().hex
+            service = ExchangeService(fabric)
+            self._apps[name] = ExchangeApp(fabric, _Entry(), service)
+            self._fabrics.append(fabric)
+            self._tasks += [
+                asyncio.create_task(service.hand_out()),
+                asyncio.create_task(service.watch_control()),
+            ]
+            return name
+
+        return asyncio.run_coroutine_threadsafe(begin(), self._loop).result()

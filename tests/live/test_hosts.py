@@ -1,0 +1,227 @@
+"""Agents that share nothing with their coordinator but one HTTPS port of its management address."""
+
+import asyncio
+import json
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from exchange.http.coordinator_link import Link
+from exchange.http.credential import Credential, load_credential
+from exchange.http.http_ports import HttpTable
+from exchange.http.joining import join
+from exchange.ports import Entity, EntityRefused, ExchangeMisconfigured, ExchangeRefused
+from lab.site import Site, built, sqlite_fabric, staged
+from lab.topology import LabSpec, management_name
+from tests.live.labs import needs_root, new_prefix
+from tests.live.site import call, wait_for, wait_for_summary
+
+pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(300), needs_root]
+
+PAIRS = 3
+SPEC = {
+    "pairs_count": PAIRS,
+    "bursts_count": 1,
+    "burst_s": 30,
+    "lead_s": 12,
+    "late_after_s": 5,  # other tests keep the cores busy
+    "traffic.streams_count": 2,
+    "traffic.stream_bits_per_second": 4_000_000,
+    "objective.target_bits_per_second": None,
+    "clock_bound_max_s": 0.5,
+}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("hosts")
+    spec = LabSpec(pairs_count=PAIRS, prefix=new_prefix(), firewall_bits_per_second=400_000_000)
+    with (
+        built(spec, folder / "lab") as lab,
+        staged(
+            lab,
+            folder,
+            other_hosts=True,
+            agents={"BROADSIDE_AGENT_HEARTBEAT_S": "1", "BROADSIDE_AGENT_UPLOAD_S": "1"},
+        ) as standing,
+    ):
+        yield standing
+
+
+def launched(site: Site) -> tuple[str, float]:
+    """A run, and the epoch second of its burst."""
+    body = {"scenario": "smoke", "overrides": SPEC, "by": "test"}
+    run = site.coordinator.post("/v1/runs", body)
+    (first,) = run["bursts"]
+    return run["run_id"], _epoch_s(first["planned_start_at"])
+
+
+def _epoch_s(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def sleep_until(epoch_s: float) -> None:
+    time.sleep(max(0.0, epoch_s - time.time()))
+
+
+def whole(site: Site, run_id: str) -> dict[str, Any]:
+    """The summary of a run that lacks nothing."""
+    summary = wait_for_summary(site.coordinator.url, run_id, 120)
+    assert summary["pairs_measured"] == PAIRS, summary["findings"]
+    assert summary["completeness_ratio"] == 1.0, summary["findings"]
+    return summary
+
+
+def credential(site: Site, agent_id: str) -> Credential:
+    folder = Path(site.plans[agent_id].environment["BROADSIDE_AGENT_SPOOL_DIR"])
+    path = folder / "credential.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    found = load_credential(path)
+    assert found is not None
+    return replace(found, path=None)
+
+
+def test_agents_know_the_coordinator_by_https_only(site: Site) -> None:
+    for plan in site.plans.values():
+        assert plan.environment["BROADSIDE_FABRIC"] == "http"
+        assert "BROADSIDE_DATA_DIR" not in plan.environment
+        folder = Path(site.coordinator.environment["BROADSIDE_DATA_DIR"])
+        pid = site.agents.states()[plan.agent_id].pid
+        open_files = [str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()]
+        assert not [path for path in open_files if path.startswith(str(folder))]
+
+
+def test_a_coordinator_killed_in_mid_burst_costs_nothing(site: Site) -> None:
+    run_id, start_s = launched(site)
+    sleep_until(start_s + 8)
+    site.coordinator.kill()
+    time.sleep(5)
+    site.coordinator.start()
+    whole(site, run_id)
+
+
+def test_an_agent_cut_off_for_twenty_seconds_loses_nothing(site: Site) -> None:
+    run_id, start_s = launched(site)
+    port = ["ip", "-n", management_name(site.lab.spec.prefix), "link", "set", "dev", "c001"]
+    sleep_until(start_s + 4)
+    subprocess.run([*port, "down"], check=True, timeout=10)
+    try:
+        sleep_until(start_s + 24)
+    finally:
+        subprocess.run([*port, "up"], check=True, timeout=10)
+    whole(site, run_id)
+
+
+def test_another_agents_rows_are_refused_on_record(site: Site) -> None:
+    run_id, start_s = launched(site)
+    sleep_until(start_s + 2)
+    pairs = call(site.coordinator.url, "GET", f"/v1/runs/{run_id}/pairs?burst=0")
+    theirs = next(p["pair_index"] for p in pairs if p["client_agent_id"] not in (None, "c001"))
+    forged = Entity(
+        partition_key=f"burst.{run_id}.00000",
+        row_key=f"report.{theirs:05d}",
+        properties={"json": '{"agent_id": "c001"}'},
+    )
+
+    async def forge() -> None:
+        link = Link(credential(site, "c001"))
+        try:
+            with pytest.raises(EntityRefused):
+                await HttpTable(link, "results").upsert(forged)
+            with pytest.raises(ExchangeRefused):
+                await HttpTable(link, "private").get("tokens", "admin")
+        finally:
+            await link.close()
+
+    asyncio.run(forge())
+    whole(site, run_id)
+    rows = wait_for(
+        "the refusals on record",
+        lambda: [
+            row
+            for row in call(site.coordinator.url, "GET", "/v1/audit")
+            if row["by"] == "client.c001" and row["status"] == 403
+        ],
+    )
+    assert {row["role"] for row in rows} == {"agent"}
+    assert any(f"report.{theirs:05d}" in row["path"] for row in rows)
+
+
+def test_a_code_trusts_one_coordinator_and_a_revoked_agent_stays_out(
+    site: Site, tmp_path: Path
+) -> None:
+    at = site.plans["c001"].environment["BROADSIDE_COORDINATOR"]
+    code = site.plans["c001"].environment["BROADSIDE_AGENT_JOIN"]
+    mark, named, secret = code.split(".")
+    other = ".".join((mark, named[::-1], secret))
+    with pytest.raises(ExchangeMisconfigured, match="not the one that the join code names"):
+        asyncio.run(join(other, (at,), "c777", "client", tmp_path / "other.json"))
+    with pytest.raises(ExchangeMisconfigured, match="revoke that one first"):
+        asyncio.run(join(code, (at,), "c001", "client", tmp_path / "twice.json"))
+    assert list(tmp_path.iterdir()) == []
+    host, _, port = at.removeprefix("https://").rpartition(":")
+    with (
+        pytest.raises(ssl.SSLError),
+        socket.create_connection((host, int(port))) as plain,
+        ssl.create_default_context().wrap_socket(plain, server_hostname=host),
+    ):
+        pass
+    asyncio.run(join(code, (at,), "c777", "client", tmp_path / "c777.json"))
+    joined = load_credential(tmp_path / "c777.json")
+    assert joined is not None
+
+    async def ping() -> None:
+        link = Link(joined)
+        try:
+            await link.call("ping")
+        finally:
+            await link.close()
+
+    asyncio.run(ping())
+    folder = site.coordinator.environment["BROADSIDE_DATA_DIR"]
+    revoke = [".venv/bin/broadside", "enroll", "revoke", "c777"]
+    environment = {**sqlite_fabric(Path(folder)), "PATH": "/usr/bin"}
+    subprocess.run(revoke, env=environment, check=True, timeout=60, capture_output=True)
+
+    def out() -> bool:
+        try:
+            asyncio.run(ping())
+        except ExchangeRefused:
+            return True
+        return False
+
+    wait_for("the revoked agent is refused", out)
+
+
+def test_nothing_else_is_served_to_agents(site: Site) -> None:
+    at = site.plans["c001"].environment["BROADSIDE_COORDINATOR"]
+    shown = credential(site, "c001")
+    assert shown.authority is not None
+    context = ssl.create_default_context(cadata=shown.authority)
+    context.check_hostname = False
+    with httpx.Client(verify=context, base_url=at, timeout=20) as client:
+        asked = {
+            path: client.get(path).status_code
+            for path in ("/", "/v1/runs", "/v1/exchange/stream", "/metrics", "/v1/exchange/../runs")
+        }
+        assert asked["/v1/exchange/stream"] == 401
+        assert {status for path, status in asked.items() if "stream" not in path} <= {401, 404}
+        signed = {"Authorization": f"Bearer {shown.secret}"}
+        odd = [
+            client.post("/v1/exchange/operations", content=content, headers=signed)
+            for content in (b"", b"{}", b"[" * 100_000, b'[1, {}, [], {"do": 1}]', b"\xff")
+        ]
+    assert [answer.status_code for answer in odd] == [400, 400, 400, 200, 400]
+    assert {answer["error"] for answer in json.loads(odd[3].text)} <= {
+        "ExchangeMisconfigured",
+        "ExchangeRefused",
+    }

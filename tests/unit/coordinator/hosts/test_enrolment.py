@@ -1,0 +1,173 @@
+"""A join code lets in so many agents of one role until its end; each has a secret of its own."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from coordinator.auth.audit import Audit
+from coordinator.auth.static_tokens import digest
+from coordinator.hosts.agent_rights import Handed
+from coordinator.hosts.authority import own_authority
+from coordinator.hosts.enrolment import Enrolled, Enrolment, Enrolments, UnknownAgent
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.http.credential import (
+    Credential,
+    coordinator_addresses,
+    load_credential,
+    new_secret,
+)
+from exchange.http.joining import fingerprint, new_code
+from exchange.messages import Role
+from exchange.ports import ExchangeMisconfigured, ExchangeRefused
+
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path / "data"))
+    yield fabric
+    await fabric.close()
+
+
+def agent(name: str, secret: str, role: Role = Role.CLIENT) -> Enrolled:
+    return Enrolled(agent_id=name, role=role, sha256=digest(secret), join="", enrolled_at=NOW)
+
+
+async def with_code(fabric: Fabric, count: int = 2, hours: float = 1) -> Enrolments:
+    known = Enrolments(fabric.private)
+    await known.add_code(
+        "code", Role.CLIENT, count, by="me", now=NOW, expires_at=NOW + timedelta(hours=hours)
+    )
+    return known
+
+
+async def test_a_code_lets_in_as_many_as_it_says(fabric: Fabric) -> None:
+    known = await with_code(fabric)
+    for name in ("c1", "c2", "c1", "c2"):  # the same agents again, as after a lost answer
+        await known.enrol("code", agent(name, f"secret of {name}"), NOW)
+    with pytest.raises(ExchangeRefused, match="let in its 2 agents"):
+        await known.enrol("code", agent("c3", "x"), NOW)
+    assert [a.key for a in await known.agents()] == ["client.c1", "client.c2"]
+
+
+async def test_many_at_once_use_a_code_up_and_no_more(fabric: Fabric) -> None:
+    known = await with_code(fabric, count=3)
+    done = await asyncio.gather(
+        *(known.enrol("code", agent(f"c{n}", "x"), NOW) for n in range(8)), return_exceptions=True
+    )
+    assert sum(isinstance(one, Enrolled) for one in done) == 3
+    assert len(await known.agents()) == 3
+
+
+@pytest.mark.parametrize(
+    ("code", "asked", "hours", "why"),
+    [
+        ("another", agent("c1", "x"), 0.0, "not known"),
+        ("code", agent("c1", "x"), 2.0, "ended"),
+        ("code", agent("s1", "x", Role.SERVER), 0.0, "for the role client"),
+    ],
+)
+async def test_a_code_is_good_for_what_it_says_only(
+    fabric: Fabric, code: str, asked: Enrolled, hours: float, why: str
+) -> None:
+    known = await with_code(fabric)
+    with pytest.raises(ExchangeRefused, match=why):
+        await known.enrol(code, asked, NOW + timedelta(hours=hours))
+    assert await known.agents() == []
+
+
+async def test_an_agent_that_is_there_is_nobodys_to_become(fabric: Fabric) -> None:
+    known = await with_code(fabric)
+    await known.enrol("code", agent("c1", "its own"), NOW)
+    with pytest.raises(ExchangeRefused, match="revoke that one first"):
+        await known.enrol("code", agent("c1", "another"), NOW)
+    assert await known.revoke("c1", NOW) == ["client.c1"]
+    await known.enrol("code", agent("c1", "another"), NOW)
+
+
+async def test_a_revoked_code_takes_its_agents_with_it(fabric: Fabric) -> None:
+    known = await with_code(fabric)
+    await known.enrol("code", agent("c1", "x"), NOW)
+    [join] = await known.codes()
+    assert await known.revoke(join.name, NOW) == ["client.c1"]
+    with pytest.raises(ExchangeRefused, match="ended"):
+        await known.enrol("code", agent("c2", "x"), NOW + timedelta(seconds=1))
+    with pytest.raises(UnknownAgent):
+        await known.revoke("c9", NOW)
+
+
+async def test_a_new_secret_ends_the_old_one_by_being_used(fabric: Fabric) -> None:
+    known = await with_code(fabric)
+    entry = Enrolment(fabric.private, Handed(fabric.records), Audit(fabric.private), None)
+    await known.enrol("code", agent("c1", "old"), NOW)
+    rights = await entry.identify("old", "")
+    assert rights is not None
+    assert rights.name == "client.c1"
+    await entry.renew(rights, {"sha256": digest("new")})
+    assert await entry.identify("old", "") is not None
+    assert await entry.identify("new", "") is not None
+    assert await entry.identify("old", "") is None
+    [row] = await known.agents()
+    assert (row.sha256, row.next_sha256) == (digest("new"), None)
+
+
+async def test_what_an_agent_tried_is_on_record_once_a_minute(fabric: Fabric) -> None:
+    audit = Audit(fabric.private)
+    entry = Enrolment(fabric.private, Handed(fabric.records), audit, None)
+    await (await with_code(fabric)).enrol("code", agent("c1", "x"), NOW)
+    rights = await entry.identify("x", "fd00::7")
+    assert rights is not None
+    for _ in range(5):
+        entry.refused(rights, "upsert", "burst.run-1.00000|report.00001 is not this agent's")
+    await asyncio.gather(*entry._rows)
+    rows, _ = await audit.read(datetime.now(UTC), limit=10)
+    assert [(row.by, row.role, row.from_address, row.status) for row in rows] == [
+        ("client.c1", "agent", "fd00::7", 403)
+    ]
+    assert "report.00001" in rows[0].path
+
+
+def test_an_authority_is_made_once_and_stays_private(tmp_path: Path) -> None:
+    first = own_authority(tmp_path / "data", NOW)
+    again = own_authority(tmp_path / "data", NOW + timedelta(days=30))
+    assert (again.authority, again.certificate_file.read_text()) == (
+        first.authority,
+        first.certificate_file.read_text(),
+    )
+    shown = first.certificate_file.read_text()
+    later = own_authority(tmp_path / "data", NOW + timedelta(days=300))
+    assert later.authority == first.authority
+    assert later.certificate_file.read_text() != shown
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "data" / "tls").iterdir()}
+    assert modes == {0o600}
+    assert first.authority is not None
+    code, secret = new_code(first.authority)
+    assert code == f"bsj.{fingerprint(first.authority)}.{secret}"
+
+
+def test_a_credential_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "spool" / "credential.json"
+    assert load_credential(path) is None
+    kept = Credential(
+        coordinators=("https://a:1", "https://b:2"),
+        authority=None,
+        agent_id="c1",
+        role="client",
+        secret=new_secret(),
+        issued_s=1.0,
+    ).save(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert load_credential(path) == kept
+    path.write_text("{}")
+    with pytest.raises(ExchangeMisconfigured, match="join anew"):
+        load_credential(path)
+
+
+@pytest.mark.parametrize("text", ["", "http://a:1", "a:8443", "https://a, http://b"])
+def test_an_address_in_clear_text_is_refused(text: str) -> None:
+    with pytest.raises(ExchangeMisconfigured):
+        coordinator_addresses(text)
