@@ -8,6 +8,7 @@ from pydantic_core import PydanticUndefined
 from pydantic_settings import BaseSettings
 
 from agent.agent_settings import AgentSettings
+from coordinator.api.problems import KINDS, type_of
 from coordinator.auth.signin_settings import SignInSettings
 from coordinator.cli import load
 from coordinator.cli.command_list import EXAMPLES, GROUPS
@@ -29,6 +30,16 @@ scenarios, fields and charts; `last` is the newest run. The exit code says the e
 or done, 1 fail, 2 inconclusive, 3 wrong usage, 4 could not run. `--set` takes any field of a
 scenario, by its short name where only one field has it, and values with units: `--set burst=30s`,
 `--set target=180Gbit`, `--set tolerance=5%`. This page is written by `python docs/tables.py`."""
+PROBLEMS = """\
+# Problems
+
+A refusal is an RFC 9457 problem document: `type` is one of these addresses, which any coordinator
+answers; `detail` is one line for a person; `errors`, where something in particular is wrong, names
+each place by `pointer` (RFC 6901, into the body) or `parameter`. This page is written by
+`python docs/tables.py`.
+
+| type | status | title | meaning |
+| --- | --- | --- | --- |"""
 CLASSES: tuple[tuple[str, type[BaseSettings]], ...] = (
     ("Fabric: where coordinator and agents meet (set on both)", FabricSettings),
     ("Coordinator", CoordinatorSettings),
@@ -83,7 +94,18 @@ def _leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from _leaves(one, f"{path} {name}")
 
 
-PAGES: dict[str, Callable[[], str]] = {"settings.md": settings_page, "commands.md": commands_page}
+def problems_page() -> str:
+    """Every kind of refusal of the API as Markdown."""
+    rows = sorted((status, title, meaning) for title, (status, meaning) in KINDS.items())
+    parts = [PROBLEMS, *(f"| `{type_of(t)}` | {s} | {t} | {m} |" for s, t, m in rows)]
+    return "\n".join(parts) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "settings.md": settings_page,
+    "commands.md": commands_page,
+    "problems.md": problems_page,
+}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Mapping
+from typing import Final
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
+from starlette.middleware.gzip import GZipMiddleware
 
 from coordinator.api import audit_routes as audit
 from coordinator.api import chart_routes as charts
@@ -22,9 +24,12 @@ from coordinator.api import result_routes as results
 from coordinator.api import run_routes as runs
 from coordinator.api import schedule_routes as schedules
 from coordinator.api import study_routes as studies
+from coordinator.api.asked_parameters import known_parameters_only
 from coordinator.api.door import Door, Guard
+from coordinator.api.heads import Heads
 from coordinator.api.openapi import describe
 from coordinator.api.problems import handle_errors
+from coordinator.api.problems import router as problem_kinds
 from coordinator.auth.audit import Audit
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.spending import Budgets
@@ -33,6 +38,8 @@ from coordinator.studies.runner import Studies
 from coordinator.studies.switch import Switch
 from coordinator.views.feeds import Feeds
 from coordinator.views.metrics import Figures
+
+_GZIP_FROM_BYTES: Final = 1024  # below it the header costs what it saves
 
 
 def create_app(
@@ -67,6 +74,8 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,  # their pages come from elsewhere, and read no token
         redoc_url=None,
+        dependencies=[Depends(known_parameters_only)],
+        generate_unique_id_function=lambda route: route.name,
     )
     app.state.coordinator = coordinator
     app.state.feeds = Feeds(coordinator)
@@ -83,6 +92,8 @@ def create_app(
     guard = guard or Guard()
     app.state.needs_token = guard.sign_in is not None
     app.add_middleware(Door, guard=dataclasses.replace(guard, audit=guard.audit or app.state.audit))
+    app.add_middleware(GZipMiddleware, minimum_size=_GZIP_FROM_BYTES, compresslevel=5)
+    app.add_middleware(Heads)
     handle_errors(app)
     describe(app)
 
@@ -102,6 +113,7 @@ def create_app(
         schedules.router,
         estimate.router,
         web.router,
+        problem_kinds,
     ):
         app.include_router(router)
     return app

@@ -14,7 +14,8 @@ class ConditionalRoute(APIRoute):
     """A route whose answers to GET carry an ETag of their body, and honour ``If-None-Match``.
 
     A run that is over never changes, so a caller that keeps its answer pays for it once. The tag is
-    a digest of what is sent: nobody has to know when it changes.
+    a digest of what is sent: nobody has to know when it changes. It is weak, because the same
+    answer may go out compressed.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -25,7 +26,7 @@ class ConditionalRoute(APIRoute):
             body = getattr(response, "body", None)
             if request.method != "GET" or response.status_code != 200 or body is None:
                 return response
-            etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+            etag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
             response.headers["ETag"] = etag
             response.headers.setdefault("Cache-Control", "private, no-cache")
             if _matches(request.headers.get("if-none-match", ""), etag):
@@ -39,4 +40,4 @@ class ConditionalRoute(APIRoute):
 def _matches(wanted: str, etag: str) -> bool:
     """Weak comparison, as section 13.1.2 asks."""
     tags = {tag.strip().removeprefix("W/") for tag in wanted.split(",")}
-    return "*" in tags or etag in tags
+    return "*" in tags or etag.removeprefix("W/") in tags

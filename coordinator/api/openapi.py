@@ -27,16 +27,30 @@ _REFUSALS: Final[Mapping[int, str]] = {
 }
 _PROBLEM: Final = {
     "application/problem+json": {
-        "schema": {"$ref": "#/components/schemas/Problem"},
+        "schema": {"$ref": "#/components/schemas/ProblemDocument"},
         "example": PROBLEM,
     }
+}
+_TAGS: Final = {
+    "service": "Whether the coordinator is well, and its figures for Prometheus",
+    "runs": "Launch, list, follow, stop, sum and compare runs",
+    "results": "What a run showed: bursts, pairs, seconds, verdict, the two ledgers",
+    "reports": "A run as a document, a table or a chart",
+    "fleet": "Agents and scenarios",
+    "schedules": "Launches at instants to come",
+    "studies": "Series of runs that answer one question",
+    "imports": "Runs of what other tools measured",
+    "dead letters": "Messages that agents set aside",
+    "audit": "What was changed: who, from where, how it ended",
+    "charts": "Charts as figures that plotly draws",
+    "prices": "What runs cost",
 }
 _DESCRIPTION: Final = """\
 Every route but `/healthz` and `/readyz` needs `Authorization: Bearer <token>`, unless sign-in is
 off and the API listens on loopback. Viewers read; operators also launch, abort and change.
-Errors are RFC 9457 problem documents. Instants are UTC, rates are decimal bits a second, and every
-figure's name carries its unit; null is unknown, never zero. Long lists are paged: give the
-`Next-Cursor` of one page as `cursor` of the next.
+Errors are RFC 9457 problem documents whose `type` is an address that explains them. Instants are
+UTC, rates are decimal bits a second, and every figure's name carries its unit; null is unknown,
+never zero. Long lists are paged: give the `Next-Cursor` of one page as `cursor` of the next.
 """
 
 
@@ -68,6 +82,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         }
     }
     document["security"] = [{"bearer": []}]
+    document["tags"] = [{"name": name, "description": what} for name, what in _TAGS.items()]
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             _complete(method.upper(), path, operation)
@@ -89,6 +104,10 @@ def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
     right = right_of(method, path)
     _show_examples(method, path, operation)
     answers = operation.setdefault("responses", {})
+    for answer in answers.values():
+        for content in answer.get("content", {}).values():
+            if content.pop("itemSchema", None) is not None:  # OpenAPI 3.2's
+                content["schema"] = {"type": "string", "description": "server-sent events"}
     if right.access is Access.OPEN:
         operation["security"] = []
         return

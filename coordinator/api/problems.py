@@ -3,31 +3,91 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 
+from coordinator.auth.rights import methods_of
 from coordinator.core.plan.planner import Infeasible
 from coordinator.expected_errors import EXPECTED, told
 from exchange.messages import Message
 
+TYPES: Final = "/problems/"  # what a problem's `type` begins with; the address explains it
+_NOT_SENT: Final[Mapping[str, tuple[int, str]]] = {  # beside the expected errors, by title
+    "Bad request": (422, "A field or parameter is wrong; `errors` names each, with what would do."),
+    "Not feasible": (
+        409,
+        "The fleet that is there cannot carry the run; `errors` has each reason.",
+    ),
+    "Not signed in": (401, "There is no token, or it is unknown, revoked or over."),
+    "Not allowed": (403, "Who asks is known and has no role for it."),
+    "Sign-in unavailable": (503, "Keys or tokens cannot be read just now; ask again."),
+    "Too many writes": (429, "`Retry-After` says how many seconds to wait."),
+    "Too large": (413, "The body is over the limit of its route."),
+    "Not found": (404, "There is no such address."),
+    "Method not allowed": (405, "`Allow` says what may be asked of this address."),
+    "Refused": (400, "What was sent is not what its headers say, or another site's page sent it."),
+    "Unexpected": (500, "A mistake of the coordinator's; its log has the details."),
+}
+_BY_STATUS: Final = {404: "Not found", 405: "Method not allowed", 413: "Too large"}
 
-class Problem(Message):
-    """RFC 9457 problem details."""
 
-    type: str = "about:blank"
+def _kinds() -> Mapping[str, tuple[int, str]]:
+    """Every title that an answer may have: its status, and what it means in a sentence."""
+    expected = {
+        title: (status, " ".join((error.__doc__ or "").split("\n\n")[0].split()))
+        for error, (status, title, _) in EXPECTED.items()
+        if not title.startswith("Record unreadable")
+    }
+    unreadable = (503, "What is stored cannot be read: another version's row, or a broken one.")
+    return {**expected, "Record unreadable": unreadable, **_NOT_SENT}
+
+
+KINDS: Final = _kinds()
+
+
+def type_of(title: str) -> str:
+    return TYPES + title.lower().replace(" ", "-")
+
+
+class Fault(Message):
+    """One thing that is wrong with a request, and where."""
+
+    field: str  # as a person names it
+    message: str
+    pointer: str | None = None  # RFC 6901, into the request's body
+    parameter: str | None = None  # of the query, the path or the headers
+    value: str | None = None  # as it was understood
+    fix: str | None = None
+
+
+class ProblemDocument(Message):
+    """RFC 9457 problem details; `type` is an address that explains it."""
+
+    type: str
     title: str
     status: int
     detail: str
-    errors: Sequence[Mapping[str, Any]] = ()
+    errors: tuple[Fault, ...] | None = None  # left out where nothing in particular is wrong
 
 
 PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
-    code: {"model": Problem, "content": {"application/problem+json": {}}}
+    code: {"model": ProblemDocument, "content": {"application/problem+json": {}}}
     for code in (404, 409, 422, 503)
 }
 """What any route may answer beside its own value: `responses=PROBLEMS`."""
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get(TYPES + "{name}")
+async def explain_problem(name: str) -> PlainTextResponse:
+    """What a problem's `type` points at."""
+    for title, (status, meaning) in KINDS.items():
+        if type_of(title) == TYPES + name:
+            return PlainTextResponse(f"{title} ({status})\n\n{meaning}\n")
+    raise HTTPException(404, f"{TYPES}{name}: no such problem; docs/problems.md lists them")
 
 
 def problem(
@@ -38,13 +98,35 @@ def problem(
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
     """A problem as an answer."""
-    body = Problem(title=title, status=status, detail=detail, errors=errors)
+    body = ProblemDocument(
+        type=type_of(title),
+        title=title,
+        status=status,
+        detail=detail,
+        errors=tuple(map(Fault.model_validate, errors)) or None,
+    )
     return JSONResponse(
-        body.model_dump(mode="json"),
+        body.model_dump(mode="json", exclude_none=True),
         status,
         headers=headers,
         media_type="application/problem+json",
     )
+
+
+def _fault(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """One of pydantic's findings, with where it is."""
+    place, *path = (str(part) for part in found["loc"])
+    where = (
+        {"pointer": "".join(f"/{p.replace('~', '~0').replace('/', '~1')}" for p in path)}
+        if place == "body"
+        else {"parameter": ".".join(path)}
+    )
+    return {
+        "field": ".".join(str(part) for part in found["loc"]),
+        "message": found["msg"],
+        "value": repr(found.get("input"))[:200],
+        **where,
+    }
 
 
 def handle_errors(app: FastAPI) -> None:
@@ -60,20 +142,17 @@ def handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def bad_request(_: Request, error: RequestValidationError) -> JSONResponse:
-        faults = [
-            {
-                "field": ".".join(str(part) for part in fault["loc"]),
-                "message": fault["msg"],
-                "value": repr(fault.get("input"))[:200],
-            }
-            for fault in error.errors()
-        ]
+        faults = [_fault(found) for found in error.errors()]
         detail = " | ".join(f"{f['field']}: {f['message']} (got {f['value']})" for f in faults)
         return problem(422, "Bad request", detail, faults)
 
     @app.exception_handler(HTTPException)
-    async def http_error(_: Request, error: HTTPException) -> JSONResponse:
-        return problem(error.status_code, "Refused", str(error.detail), headers=error.headers)
+    async def http_error(request: Request, error: HTTPException) -> JSONResponse:
+        title = _BY_STATUS.get(error.status_code, "Refused")
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = ", ".join(methods_of(request.url.path))
+        return problem(error.status_code, title, str(error.detail), headers=headers)
 
     @app.exception_handler(Exception)
     async def unexpected(_: Request, error: Exception) -> JSONResponse:

@@ -17,6 +17,7 @@ RIGHTS: Final[tuple[tuple[str, str, Access], ...]] = (
     ("GET", "/readyz", OPEN),
     ("GET", "/", OPEN),  # the page itself: it asks for a token, and carries none
     ("GET", "/report.html", OPEN),
+    ("GET", "/problems/{name}", OPEN),  # what a refusal means, also that for want of a token
     ("GET", "/web/{version}/{name}", OPEN),
     ("GET", "/v1/me", VIEWER),
     ("GET", "/v1/runs/{run_id}/events", VIEWER),
@@ -109,3 +110,9 @@ def right_of(method: str, path: str) -> Right:
     reads = method in READ_METHODS
     access = VIEWER if reads else OPERATOR
     return Right(access=access, route=None, parameters={}, writes=not reads)
+
+
+def methods_of(path: str) -> tuple[str, ...]:
+    """What may be asked of a path, for ``Allow``; whoever may read it may ask for its head."""
+    listed = {method for method, _, pattern, _ in _PATTERNS if pattern.fullmatch(path)}
+    return tuple(sorted(listed | ({"HEAD"} if "GET" in listed else set())))

@@ -2,15 +2,17 @@
 
 The key's row is created before anything is planned, so of many requests with one key one decides
 the id, and every other one finds it. It is kept with a digest of what was asked: the same key with
-another request is a mistake. A launch that was refused, or died, leaves the row; asked again, it is
-tried again under the same id.
+another request is a mistake. A launch that was refused gives its key back; one that died leaves the
+row, and is tried again under the same id.
 """
 
 import asyncio
+import contextlib
 import hashlib
 from datetime import datetime, timedelta
 from typing import Final
 
+from coordinator.core.plan.planner import Infeasible
 from coordinator.core.plan.spec import RunSpec
 from coordinator.refusals import KeyReused, LaunchUnderWay, UnknownRun
 from coordinator.runs.coordinator import Coordinator
@@ -72,8 +74,13 @@ async def launch_once(
             return decided.run_id
     try:
         await coordinator.launch(spec, by=by, run_id=decided.run_id)
+    except Infeasible:
+        await shelf.delete(row)
+        raise
     except EntityExists:
         await _appears(coordinator, shelf, row, decided, now)
+    with contextlib.suppress(EntityExists):  # another request with it may have been refused
+        await shelf.create(row, decided)
     return decided.run_id
 
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from pydantic import Field, ValidationError
+from pydantic import Field, StrictBool, ValidationError
 
 from coordinator.core.live.status import due_at
 from coordinator.core.measure.evidence import HOLD_MAX_S
@@ -25,7 +25,7 @@ class PruneRequest(Message):
     older_than_days: float = Field(
         ge=0, le=18_250, description="runs are forgotten whose last report was due so long ago"
     )
-    dry_run: bool = Field(default=True, description="only say what would go")
+    dry_run: StrictBool = Field(default=True, description="only say what would go")
 
 
 class OldRun(Message):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StrictBool, StringConstraints, model_validator
 
 from coordinator import scenarios
 from coordinator.core.goals import GOALS, PROBES
@@ -165,7 +165,7 @@ class StudySpec(Message):
     question: Question
     spec: RunSpec
     pause_s: Annotated[float, Field(ge=0, le=3600)] = 0.0  # s between two trials
-    stop_on_failure: bool = False  # a trial that could not run ends the study
+    stop_on_failure: StrictBool = False  # a trial that could not run ends the study
 
 
 class StudyRequest(LaunchRequest):
@@ -174,7 +174,7 @@ class StudyRequest(LaunchRequest):
     name: Name | None = None  # the question's kind otherwise
     question: Question
     pause_s: Annotated[float, Field(ge=0, le=3600)] = 0.0  # s between two trials
-    stop_on_failure: bool = False
+    stop_on_failure: StrictBool = False
 
     @model_validator(mode="after")
     def _values_are_apart(self) -> "StudyRequest":

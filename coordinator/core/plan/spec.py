@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints
+from pydantic import BeforeValidator, Field, StrictBool, StringConstraints
 
 from coordinator.core.figures import Layer
 from coordinator.core.goals import GOALS, PROBES
@@ -60,7 +60,7 @@ class RunSpec(Message):
     bursts_count: Annotated[int, Field(ge=1, le=10_000)] = 1
     burst_s: Annotated[int, Field(ge=1, le=86_400)] = 30  # s of measured traffic a burst
     period_s: Annotated[int, Field(ge=1, le=604_800)] = 60  # s from one planned start to the next
-    align_to_period: bool = False  # starts fall on multiples of the period since the UTC epoch
+    align_to_period: StrictBool = False  # starts are multiples of the period since the UTC epoch
     lead_s: Annotated[int, Field(ge=1, le=3600)] = 15  # s from launch to the first start, at least
     traffic: Annotated[Traffic, BeforeValidator(filled_in)] = Traffic()
     objective: Objective = Objective()

@@ -1,0 +1,133 @@
+"""What the API says of itself is valid, and what it is asked is taken literally."""
+
+import gzip
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openapi_spec_validator
+import pytest
+from fastapi import FastAPI
+
+from coordinator.api.app import create_app
+from coordinator.api.problems import KINDS, type_of
+from coordinator.runs.coordinator import Coordinator
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from tests.unit.coordinator.fleet import NOW, fleet
+
+
+@pytest.fixture
+async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+    yield fabric
+    await fabric.close()
+
+
+@pytest.fixture
+def app(fabric: Fabric) -> FastAPI:
+    return create_app(Coordinator(fabric, now=lambda: NOW), tick_s=None)
+
+
+@pytest.fixture
+async def api(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        yield http
+
+
+def test_the_document_is_valid_openapi_3_1(app: FastAPI) -> None:
+    document: Any = app.openapi()
+    assert document["openapi"].startswith("3.1")
+    openapi_spec_validator.validate(document)
+    schemas = document["components"]["schemas"]
+    refs = re.findall(r'"\$ref": "#/components/schemas/([^"]+)"', json.dumps(document))
+    assert set(refs) <= schemas.keys()
+    operations = [o for methods in document["paths"].values() for o in methods.values()]
+    names = [operation["operationId"] for operation in operations]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[a-z_]+", name) for name in names), names
+    told = {tag["name"] for tag in document["tags"]}
+    assert {tag for operation in operations for tag in operation["tags"]} == told
+
+
+@pytest.mark.parametrize(
+    ("address", "name", "hint"),
+    [
+        ("/v1/runs?form_at=2026-11-01T00:00:00Z", "form_at", "did you mean from_at?"),
+        ("/v1/scenarios?verbose=1", "verbose", "takes none"),
+        ("/v1/aggregate?by_=x&group_by=day&grup=1", "by_", "did you mean by?"),
+    ],
+)
+async def test_an_unknown_parameter_is_refused_by_name(
+    api: httpx.AsyncClient, address: str, name: str, hint: str
+) -> None:
+    answer = await api.get(address)
+    assert answer.status_code == 422
+    fault = answer.json()["errors"][0]
+    assert (fault["parameter"], "pointer" in fault) == (name, False)
+    assert hint in fault["message"]
+
+
+async def test_a_problem_points_into_the_body_and_its_type_explains_it(
+    api: httpx.AsyncClient,
+) -> None:
+    answer = await api.post("/v1/prune", json={"older_than_days": 1, "dry_run": 0})
+    problem = answer.json()
+    assert (answer.status_code, answer.headers["Content-Type"]) == (422, "application/problem+json")
+    assert [fault["pointer"] for fault in problem["errors"]] == ["/dry_run"]
+    told = await api.get(problem["type"])
+    assert told.is_success and KINDS["Bad request"][1] in told.text
+    nothing_special = (await api.get("/v1/runs/none")).json()
+    assert nothing_special["type"] == type_of("Unknown run") and "errors" not in nothing_special
+
+
+async def test_every_kind_of_problem_is_explained(api: httpx.AsyncClient) -> None:
+    for title, (status, meaning) in KINDS.items():
+        assert len(meaning) > 15 and 400 <= status < 600, title
+        assert meaning in (await api.get(type_of(title))).text
+    assert (await api.get("/problems/none")).status_code == 404
+
+
+async def test_head_is_get_without_its_body(api: httpx.AsyncClient) -> None:
+    for path in ("/v1/scenarios", "/v1/runs", "/healthz", "/v1/runs/none"):
+        head, get = await api.head(path), await api.get(path)
+        assert (head.status_code, head.content) == (get.status_code, b"")
+        assert head.headers["Content-Length"] == get.headers["Content-Length"]
+
+
+async def test_allow_names_what_may_be_asked(api: httpx.AsyncClient) -> None:
+    for path, allowed in (
+        ("/v1/runs", "GET, HEAD, POST"),
+        ("/v1/runs/some-run", "DELETE, GET, HEAD"),
+        ("/v1/prune", "POST"),
+    ):
+        answer = await api.put(path)
+        assert (answer.status_code, answer.headers["Allow"]) == (405, allowed)
+    assert (await api.head("/v1/prune")).status_code == 405
+
+
+async def test_answers_go_out_compressed_and_are_not_sent_twice(api: httpx.AsyncClient) -> None:
+    async with api.stream("GET", "/openapi.json", headers={"Accept-Encoding": "gzip"}) as answer:
+        packed = b"".join([part async for part in answer.aiter_raw()])
+        assert answer.headers["Content-Encoding"] == "gzip"
+    assert json.loads(gzip.decompress(packed))["info"]["title"] == "Broadside"
+    first = await api.get("/v1/runs")
+    again = await api.get("/v1/runs", headers={"If-None-Match": first.headers["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+async def test_a_refused_launch_gives_its_key_back(api: httpx.AsyncClient, fabric: Fabric) -> None:
+    headers = {"Idempotency-Key": "nightly"}
+    body = {"scenario": "smoke", "overrides": {"pairs_count": 3}}
+    assert (await api.post("/v1/runs", json=body, headers=headers)).status_code == 409
+    for presence in fleet(3):
+        await fabric.records.fleet.beat(presence)
+    answer = await api.post("/v1/runs", json={"scenario": "smoke"}, headers=headers)
+    assert answer.status_code == 202, answer.text
+    again = await api.post("/v1/runs", json={"scenario": "smoke"}, headers=headers)
+    assert again.json()["run_id"] == answer.json()["run_id"]
+    other = await api.post("/v1/runs", json=body, headers=headers)
+    assert (other.status_code, other.json()["title"]) == (409, "Key reused")
