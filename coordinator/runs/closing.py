@@ -8,6 +8,7 @@ it, so it computes again byte for byte.
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -58,6 +59,7 @@ class Closing:
         self._read_plan = read_plan
         self._now = now
         self._me = secrets.token_hex(4)
+        self._again_s: dict[tuple[str, int], float] = {}  # monotonic: when to look for open ends
         self._at_rest: dict[str, FirewallLedger] = {}  # ledgers that wait for neighbours
 
     # Bursts -----------------------------------------------------------------------------------
@@ -76,9 +78,16 @@ class Closing:
             if burst.index not in closed:
                 if waits and stands.reported_count < stands.claimed_count:
                     continue
+                key = (plan.run_id, burst.index)
+                if time.monotonic() < self._again_s.get(key, 0.0):
+                    continue
+                began_s = time.monotonic()
                 evidence = await read_evidence(self._records, plan, burst)
                 if _open_ends(evidence) and self._now() < _told_at(evidence):
+                    # A thousand pairs take seconds to read: as long again they are left alone.
+                    self._again_s[key] = 2 * time.monotonic() - began_s
                     continue
+                self._again_s.pop(key, None)
                 await self._measure(plan, evidence)
             closed_count += 1
         return closed_count

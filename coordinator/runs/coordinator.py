@@ -17,7 +17,14 @@ from functools import partial
 from typing import Final, Protocol
 
 from coordinator.core.live.progress import Progress
-from coordinator.core.live.status import COLLECT_S, BurstStatus, RunState, RunStatus, due_at
+from coordinator.core.live.status import (
+    COLLECT_S,
+    BurstPhase,
+    BurstStatus,
+    RunState,
+    RunStatus,
+    due_at,
+)
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.plan.cost_estimate import OverBudget, estimate
 from coordinator.core.plan.meter import basis
@@ -55,6 +62,7 @@ from exchange.troubles import utc_now
 log = logging.getLogger(__name__)
 
 _PLANNED_AGAIN_COUNT: Final = 5  # times that launches of one instant may take each other's ports
+_SOON_S: Final = 0.1  # s between two looks at a run whose ends report
 _QUEUE_WITHIN_S: Final = 2.0  # s that one look queues a run's jobs for: others wait for theirs
 
 
@@ -83,6 +91,7 @@ class Coordinator:
         self.ledger_promise = None if ledger is None else LedgerPromise(source=ledger.name)
         self._now = now
         self.prices = prices or load_prices()
+        self._expects_s = math.inf  # s until the last tick expects something to do
         self._under_way: set[str] = set()  # runs that the last tick looked after
         self._taken_off: set[str] = set()  # cancelled runs whose messages are off the queue
         self._failing: dict[str, str] = {}  # what the last look at a run ended with
@@ -332,6 +341,7 @@ class Coordinator:
         """An outage is waited out, and so is what it may have held up before this one began."""
         self._late_until_at = self._now() + timedelta(seconds=COLLECT_S)
         while True:
+            began_s = time.monotonic()
             try:
                 await self.tick()
                 self.ticked_at = self._now()
@@ -340,7 +350,8 @@ class Coordinator:
                 self.fabric.troubles.failed(TroubleKind.TICK_FAILED)
                 self._late_until_at = self._now() + timedelta(seconds=COLLECT_S)
                 log.warning("tick failed: %s", error, extra={"action": "tick"})
-            await asyncio.sleep(tick_s)
+            took_s = time.monotonic() - began_s
+            await asyncio.sleep(min(tick_s, max(self._expects_s, took_s)))
 
     async def _queue_released(self) -> None:
         """Queue the jobs of runs that were just released, whatever the ticks are busy with.
@@ -364,9 +375,11 @@ class Coordinator:
         run_ids = await self._records.private.list_open()
         self._under_way = set(run_ids)
         outage: ExchangeUnavailable | None = None
+        self._expects_s = math.inf
         for run_id in run_ids:
             try:
-                await self.advance(run_id)
+                status = await self.advance(run_id)
+                self._expects_s = min(self._expects_s, _expects_s(status, self._now()))
             except UnknownRun:  # pruned meanwhile
                 await self._records.private.drop_open(run_id)
             except Exception as error:  # one run must not stop the care for the others
@@ -452,3 +465,12 @@ class Coordinator:
             summary.run_id, outcome_of(summary, cancelled=cancelled)
         )
         self._under_way.discard(summary.run_id)
+
+
+def _expects_s(status: RunStatus, now: datetime) -> float:
+    """Seconds until a run is worth another look: at its burst's end at once, while ends report."""
+    for burst in status.bursts:
+        if burst.phase is BurstPhase.RUNNING:
+            return max(_SOON_S, (burst.planned_end_at - now).total_seconds())
+    waits = status.state in (RunState.COLLECTING, RunState.FINISHED, RunState.CANCELLED)
+    return _SOON_S if waits and now < status.ends_at else math.inf

@@ -12,7 +12,6 @@ from exchange.messages import Claim, Control, JobReport, Message, Outcome, Phase
 
 # An agent ends a stuck engine 12 s after the planned end and then still has to report.
 COLLECT_S: Final = 25.0
-SETTLE_S: Final = 2.0  # s after the planned end before which no burst is over: server ends report
 VISIBLE_S: Final = 20.0  # s before its instant that a burst's jobs become receivable
 
 
@@ -80,7 +79,8 @@ def burst_phase(
     """Where one burst stands.
 
     A burst is over when every pair that was claimed has reported, or when reports are no longer
-    due. A cancelled run's burst that was never claimed is over at once.
+    due. Whether server ends have told all is asked when it is measured. A cancelled run's burst
+    that was never claimed is over at once.
     """
     open_claims = rows.claims.keys() - rows.reports.keys()
     cancelled = control is not None and control.cancelled_at is not None
@@ -88,7 +88,7 @@ def burst_phase(
         return BurstPhase.OVER
     if cancelled and not open_claims:
         return BurstPhase.OVER
-    if now >= burst.planned_end_at + timedelta(seconds=SETTLE_S) and not open_claims:
+    if now >= burst.planned_end_at and not open_claims:
         return BurstPhase.OVER
     if now >= burst.planned_end_at:
         return BurstPhase.COLLECTING

@@ -1,0 +1,75 @@
+"""Prints how long after its last word a run has its verdict, where no ledger has to settle.
+
+Run: ``python -m tests.bench.bench_verdict``. All ends say their last words half a second after the
+burst's end, into the embedded fabric; from then on the coordinator's own loop is timed. Beside it:
+the CPU-seconds of one reading and measuring of the same rows, under which no verdict can come.
+"""
+
+import asyncio
+import contextlib
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.live.status import due_at
+from coordinator.core.measure.measure_burst import measure_burst
+from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.evidence_rows import read_evidence
+from exchange.fabric import FabricSettings, open_fabric
+from tests.bench.stored_fleet import plan_of, store, upload
+
+CASES: Final = ((30, 1.5), (1000, 5.0))  # pairs, s
+BURST_S: Final = 30
+LAST_WORDS_S: Final = 0.5  # s after the burst's end
+
+
+async def verdict_after_s(folder: Path, pairs: int) -> tuple[float, float]:
+    """Seconds from the last row to the verdict, and the CPU-seconds of the work in it."""
+    fabric = open_fabric(FabricSettings(data_dir=folder))
+    plan = plan_of(pairs, BURST_S)
+    await store(fabric, plan, until_s=BURST_S - 2)
+    ahead = plan.bursts[0].planned_end_at - timedelta(seconds=2) - datetime.now(UTC)
+    coordinator = Coordinator(fabric, now=lambda: datetime.now(UTC) + ahead)
+    loop = asyncio.create_task(coordinator.run_forever(1.0))
+    try:
+        last_words_at = plan.bursts[0].planned_end_at + timedelta(seconds=LAST_WORDS_S)
+        await asyncio.sleep((last_words_at - coordinator.now()).total_seconds())
+        await upload(fabric, plan)
+        began_s = time.perf_counter()
+        while await coordinator.summary(plan.run_id) is None:  # noqa: ASYNC110 - as a caller asks
+            await asyncio.sleep(0.02)
+        took_s = time.perf_counter() - began_s
+    finally:
+        loop.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await loop
+    began_s = time.process_time()
+    evidence = await read_evidence(fabric.records, plan, plan.bursts[0])
+    now = due_at(plan.bursts[0])
+    summarise_run(plan, [measure_burst(plan.spec, evidence, now)], None, now)
+    work_s = time.process_time() - began_s
+    await fabric.close()
+    return took_s, work_s
+
+
+def main() -> None:
+    """Measure and print; exit 1 where a verdict comes later than it may."""
+    missed = False
+    for pairs, limit_s in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            took_s, work_s = asyncio.run(verdict_after_s(Path(folder), pairs))
+        missed |= took_s > limit_s
+        print(
+            f"{pairs:5d} pairs: verdict {took_s:.2f} s after the last word, at most {limit_s}; "
+            f"the work alone {work_s:.2f} CPU-s",
+            flush=True,
+        )
+    sys.exit(missed)
+
+
+if __name__ == "__main__":
+    main()
