@@ -134,7 +134,7 @@ class Dispatch:
         Every move that is on record counts, also one whose message is still to be sent.
         """
         moves = await self._records.runs.read_moves(plan.run_id, Move)
-        jobs, old = _jobs(plan, moves, burst), _superseded(plan, moves, burst)
+        jobs, old = _jobs(plan, moves, burst), list(_superseded(plan, moves, burst))
         await self._records.runs.save_jobs(plan.run_id, burst.index, jobs, old)
 
     async def take_off(self, plan: Plan) -> int:

@@ -1,0 +1,139 @@
+"""Prints how short the ways are: the files that a launch, a delivery and a close pass through.
+
+Run: ``python -m tests.bench.bench_ways``. Each way is walked once under Python's profiler, over the
+embedded fabric (the agent's over tables in memory). *Files* are those of ours in which a function
+ran between the two ends, *stays* how often the way went from one file into another, *climbs* the
+pairs of files where a lower room called into a higher one: exchange, core, device, runs, doors.
+The *path* is the files on the stack when the far end is reached: who calls whom on the way.
+"""
+
+import asyncio
+import sys
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Final
+
+from coordinator.core.live.status import due_at
+from coordinator.core.plan.spec import RunSpec
+from coordinator.runs.coordinator import Coordinator
+from exchange.fabric import FabricSettings, open_fabric
+from exchange.messages import Control
+from exchange.records import RunHeader
+from tests.synthetic import Plant
+from tests.synthetic import fleet as planted
+from tests.unit.agent.test_worker import Bench, due_in
+from tests.unit.coordinator.fleet import NOW, fleet
+from tests.unit.coordinator.runs.test_closing import store_client, store_server
+
+ROOT: Final = Path(__file__).parents[2]
+ROOMS: Final = ("exchange", "agent", "coordinator/core", "coordinator/device", "coordinator/runs")
+
+
+class Way:
+    """What was entered while it was walked."""
+
+    def __init__(self, title: str, far_end: str) -> None:
+        self.title = title
+        self.far_end = far_end  # a function's name
+        self.path: list[str] = []
+        self.files: dict[str, None] = {}  # in the order of first entry
+        self.climbs: set[tuple[str, str]] = set()
+        self.stays_count = 0
+        self._last = ""
+        self._of: dict[CodeType, str | None] = {}
+
+    def _file(self, code: CodeType) -> str | None:
+        if code not in self._of:
+            path = Path(code.co_filename)
+            inside = path.is_relative_to(ROOT) and path.relative_to(ROOT).as_posix()
+            ours = inside and inside.startswith(("agent/", "coordinator/", "exchange/"))
+            self._of[code] = inside if ours and code.co_name != "<module>" else None
+        return self._of[code]
+
+    def see(self, frame: FrameType, event: str, _: Any) -> None:
+        if event != "call" or (file := self._file(frame.f_code)) is None:
+            return
+        self.files[file] = None
+        self.stays_count += file != self._last
+        self._last = file
+        if frame.f_code.co_name == self.far_end:
+            self.path = self._stack(frame)
+        above = frame.f_back
+        while above is not None and self._file(above.f_code) is None:
+            above = above.f_back
+        if above is not None:
+            caller = self._file(above.f_code) or ""
+            if rank(file) > rank(caller):
+                self.climbs.add((caller, file))
+
+    def _stack(self, frame: FrameType | None) -> list[str]:
+        found: dict[str, None] = {}
+        while frame is not None:
+            if file := self._file(frame.f_code):
+                found[file] = None
+            frame = frame.f_back
+        return [*reversed(found)]
+
+    async def walk(self, work: Callable[[], Awaitable[object]]) -> None:
+        threading.setprofile(self.see)  # of threads that are yet to begin
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
+        sys.setprofile(self.see)
+        try:
+            await work()
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)
+        print(
+            f"{self.title}: {len(self.files)} files, {self.stays_count} stays, "
+            f"{len(self.climbs)} climbs; path of {len(self.path)}: {' > '.join(self.path)}"
+        )
+        for file in self.files:
+            print(f"  {file}")
+        for caller, file in sorted(self.climbs):
+            print(f"  climb: {caller} -> {file}")
+
+
+def rank(file: str) -> int:
+    return next((i for i, room in enumerate(ROOMS) if file.startswith(f"{room}/")), len(ROOMS))
+
+
+async def main() -> None:
+    """Walk all three."""
+    with tempfile.TemporaryDirectory() as place:
+        fabric = open_fabric(FabricSettings(data_dir=Path(place)))
+        for agent in fleet(2):
+            await fabric.records.fleet.beat(agent)
+        spec = RunSpec(scenario="smoke", pairs_count=2, burst_s=10, lead_s=30)
+        coordinator = Coordinator(fabric, now=lambda: NOW)
+        await Way("launch to the queue", "send").walk(lambda: coordinator.launch(spec, by="bench"))
+
+        made = planted(Plant(pairs=2, bursts=1, burst_s=10, rows=True, ledger=False))
+        plan, (evidence,) = made.plan, made.evidence
+        header = RunHeader(
+            run_id=plan.run_id, scenario="bench", created_at=plan.created_at, created_by="bench"
+        )
+        control = Control(run_id=plan.run_id, lease_until_at=plan.created_at)
+        await fabric.records.create_run(header, plan.model_dump_json().encode(), control)
+        for pair in evidence.pairs:
+            await store_client(fabric, plan, evidence.burst, pair)
+            await store_server(fabric, pair)
+        over_at = due_at(plan.bursts[0]) + timedelta(seconds=1)
+        coordinator = Coordinator(fabric, now=lambda: over_at)
+        await Way("a burst's end to its verdict", "save_outcome").walk(
+            lambda: coordinator.advance(plan.run_id)
+        )
+        await fabric.close()
+    bench = Bench()
+    body = due_in(-2).model_dump_json().encode()
+    await Way("a delivery to the table (of a job that came late)", "save_report").walk(
+        lambda: bench.take(body)
+    )
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
