@@ -50,8 +50,8 @@ class Way:
     def _file(self, code: CodeType) -> str | None:
         if code not in self._of:
             path = Path(code.co_filename)
-            inside = path.is_relative_to(ROOT) and path.relative_to(ROOT).as_posix()
-            ours = inside and inside.startswith(("agent/", "coordinator/", "exchange/"))
+            inside = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else ""
+            ours = inside.startswith(("agent/", "coordinator/", "exchange/"))
             self._of[code] = inside if ours and code.co_name != "<module>" else None
         return self._of[code]
 
