@@ -28,6 +28,7 @@ from exchange.ports import (
     MESSAGE_MAX_BYTES,
     ExchangeError,
     ExchangeMisconfigured,
+    ExchangeRefused,
     ExchangeUnavailable,
     LockLost,
     Outgoing,
@@ -107,11 +108,11 @@ NO_CREDENTIAL = ClientAuthenticationError(
         (MessageLockLostError(), LockLost, ["lock"]),
         (MessageAlreadySettled(action="complete"), LockLost, ["settled"]),
         (MessagingEntityNotFoundError(), ExchangeMisconfigured, ["BROADSIDE_SERVICEBUS_QUEUE"]),
-        (ServiceBusAuthenticationError(), ExchangeMisconfigured, [ROLE, "identity 42"]),
-        (ServiceBusAuthorizationError(), ExchangeMisconfigured, [ROLE, "identity 42"]),
+        (ServiceBusAuthenticationError(), ExchangeRefused, [ROLE, "identity 42"]),
+        (ServiceBusAuthorizationError(), ExchangeRefused, [ROLE, "identity 42"]),
         (
             ServiceBusConnectionError(error=_Refused("Status code: 401\nDescription: Expired")),
-            ExchangeMisconfigured,
+            ExchangeRefused,
             [ROLE, "Description: Expired"],
         ),
         (

@@ -255,14 +255,15 @@ loop = asyncio.new_event_loop()
 loop.run_until_complete(opened.insert(row))
 child = os.fork()
 if child == 0:
-    loop = asyncio.new_event_loop()
+    # Not `loop`: forgotten, the parent's would close and take its waker from the epoll they share.
+    own = asyncio.new_event_loop()
     try:
-        loop.run_until_complete(opened.get("part", "row"))
+        own.run_until_complete(opened.get("part", "row"))
     except ExchangeMisconfigured as error:
         print(error, flush=True)
-    print(loop.run_until_complete(unopened.get("part", "row")).properties, flush=True)
-    loop.run_until_complete(opened.close())
-    loop.run_until_complete(unopened.close())
+    print(own.run_until_complete(unopened.get("part", "row")).properties, flush=True)
+    own.run_until_complete(opened.close())
+    own.run_until_complete(unopened.close())
     os._exit(0)
 os.waitpid(child, 0)
 print(loop.run_until_complete(opened.get("part", "row")).properties)
