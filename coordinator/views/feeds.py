@@ -259,14 +259,20 @@ class Feed:
         key = (seen, self._look)
         if self._encoded is None or self._encoded[0] != key:
             self._encoded = (key, list(self._events_since(seen)))
-        return self._encoded[1]
+        return [*self._head(seen), *self._encoded[1]]
 
-    def _events_since(self, seen: int) -> list[tuple[str, str]]:
-        shown = self._shown
+    def _head(self, seen: int) -> list[tuple[str, str]]:
+        """What the rest is to be read by; never kept, for it says what time it is."""
+        status = self._shown.status
         # Who starts anew, also after this coordinator was started again, forgets what it had.
         events = [("begin", json.dumps({"feed": self._name}))] if seen == 0 else []
-        if shown.status is not None and shown.status[0] > seen:
-            events.append(("status", shown.status[1].model_dump_json()))
+        if status is not None and status[0] > seen:
+            said = status[1].model_copy(update={"now": self._coordinator.now()})
+            events.append(("status", said.model_dump_json()))
+        return events
+
+    def _events_since(self, seen: int) -> list[tuple[str, str]]:
+        shown, events = self._shown, list[tuple[str, str]]()
         if shown.picture is not None:
             kept = range(
                 shown.picture.first_second, shown.picture.first_second + len(shown.picture)

@@ -29,6 +29,12 @@ export class BurstData {
     this.trouble = new Map(); // by pair index
     this.codes = new Uint8Array(pairsCount);
     this.start = null;
+    this.over = false; // nothing more will be reported
+  }
+
+  // What to say where nothing is known.
+  get silence() {
+    return this.over ? "No seconds are on record" : "Nothing reported yet";
   }
 
   apply(message) {

@@ -101,7 +101,9 @@ export class Headline {
       known(residual) ? [percent(residual, 2, true).replace(" %", ""), "%"] : ["unknown", ""],
       known(residual)
         ? `± ${percent(held.residual_uncertainty_ratio)}, firewall against fleet`
-        : "needs both ledgers",
+        : held && !figures?.final && !whole
+          ? "when both ledgers hold the whole burst"
+          : "needs both ledgers",
       known(held?.lag_s) ? `lag ${held.lag_s.toFixed(1)} s` : "",
     );
 

@@ -329,7 +329,7 @@ export class HeatMap {
       const bad = data ? data.trouble.size : 0;
       const text = data?.stop
         ? `${data.pairsCount} pairs, ${data.stop} s so far; ${bad ? `${bad} not measured` : "every pair measured"}`
-        : "Nothing reported yet";
+        : (data?.silence ?? "Nothing reported yet");
       say(this.readout, text);
       return;
     }

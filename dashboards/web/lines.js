@@ -12,6 +12,7 @@ const MOST_PER_PIXEL = 1.5; // points
 // series: [{ name, colour, dash, width, steps, band, points | bins, marks }]
 export class LineChart {
   constructor({ title, height = 190, unit, format, cursor, minTop = 0 }) {
+    this.silence = "Nothing reported yet";
     Object.assign(this, { title, height, unit, format, cursor, minTop });
     this.total = 1;
     this.first = 0;
@@ -323,7 +324,7 @@ export class LineChart {
 
   #read() {
     const at = this.cursor.second ?? this.#newest();
-    const text = at === null ? "Nothing reported yet" : `Second ${at + 1}: ${this.#text(at)}`;
+    const text = at === null ? this.silence : `Second ${at + 1}: ${this.#text(at)}`;
     say(this.readout, text);
     const label = `${this.title}, ${this.unit}. ${text}`;
     if (this.canvas.getAttribute("aria-label") !== label)
@@ -334,7 +335,7 @@ export class LineChart {
     if (!this.details.open) return;
     const last = this.#newest();
     if (last === null) {
-      this.rows.replaceChildren(h("p", { class: "quiet" }, "No second has been reported yet."));
+      this.rows.replaceChildren(h("p", { class: "quiet" }, `${this.silence}.`));
       return;
     }
     const from = Math.max(this.first, last - ROWS_IN_TABLE + 1);

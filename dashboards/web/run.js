@@ -153,6 +153,7 @@ class RunView {
     },
     figures: (message) => {
       this.#state.figures = message;
+      if (message.final && this.#state.data) this.#state.data.over = true;
       const changed = this.#state.data?.setTrouble(message.trouble) ?? new Set();
       if (changed.size) this.heat.touch([], true);
       this.aside.showTrouble(this.#state);
@@ -171,6 +172,7 @@ class RunView {
     },
     summary: (message) => {
       this.#state.summary = message;
+      if (this.#state.data) this.#state.data.over = true;
       announce(`Verdict: ${message.verdict}`);
       this.head.show(this.#state, this.#now());
       this.aside.showFindings(this.#state);

@@ -64,7 +64,10 @@ export class RunCharts {
       total,
       series: [{ name: "sent again", colour: "fleet", points: points("retransmits_count") }],
     });
-    for (const chart of this.all) chart.draw();
+    for (const chart of this.all) {
+      chart.silence = data.silence;
+      chart.draw();
+    }
   }
 
   #setThroughput({ status, data, figures, ledger }, total, unit) {

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,18 @@ async def test_viewers_share_one_look_and_take_up_where_they_stopped(
     assert set(seconds(anew)) >= {0, 6}
     begun = [[event.name for event in events].count("begin") for events in (again, anew)]
     assert begun == [0, 1]
+
+
+async def test_who_comes_late_is_told_what_time_it_is(coordinator: Counting) -> None:
+    feed = await Feeds(coordinator).open(await launched(coordinator), None)
+    early = feed.follow(None)
+    await anext(early)
+    for _ in range(3):
+        await asyncio.sleep(0.7)
+        asked_at = utc_now()
+        (status,) = [e for e in await hear(feed, None, "status") if e.name == "status"]
+        assert asked_at <= datetime.fromisoformat(json.loads(status.data)["now"]) <= utc_now()
+    await early.aclose()
 
 
 async def test_a_stream_ends_with_the_verdict_and_one_of_a_finished_run_at_once(

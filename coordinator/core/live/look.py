@@ -30,6 +30,7 @@ from exchange.messages import Message, RunId, Track, UtcDatetime
 REPORT_LAG_S: Final = 8.0  # s after which a second that nobody reported counts as not seen
 EDGE_S: Final = 0.1  # s by which an interval may end short of its whole second
 CELLS_MAX_COUNT: Final = 1_000_000  # pair-seconds kept for viewers; of longer bursts the newest
+_OF_THE_RESIDUAL: Final = ("reconciled", "bypassed", "idle-unknown", "unseen-by-bytes")  # findings
 UNKNOWN_CELL: Final = 0xFFFF_FFFF  # in `pairs`: nobody has said anything of this second
 CELL_BITS_PER_SECOND: Final = 1_000.0  # one step of a cell
 
@@ -236,7 +237,36 @@ def picture_so_far(
     one = plan.model_copy(update={"bursts": (burst,), "clocks_promised": False})
     judged = summarise_run(one, [measured], ledger, now).bursts[0] if known_s else measured.summary
     planned_s = burst.duration_s + burst.omit_s
+    if known_s < planned_s or not _reaches_past(ledger, burst, judged):
+        judged = _without_residual(judged)
     return picture(judged, measured.series, planned_s=planned_s, known_s=known_s, final=False)
+
+
+def _reaches_past(ledger: FirewallLedger | None, burst: Burst, judged: BurstSummary) -> bool:
+    """Whether the ledger knows the whole burst, also what of it shows late."""
+    held = judged.reconciliation
+    if ledger is None or held is None or held.lag_s is None or not len(ledger):
+        return False
+    known = ledger.end_s[np.isfinite(ledger.bytes)]
+    needed_s = burst.planned_end_at.timestamp() + held.lag_s + ledger.grain_s
+    return bool(len(known) and known[-1] >= needed_s)
+
+
+def _without_residual(summary: BurstSummary) -> BurstSummary:
+    """A burst so far: until both ledgers hold all of it, what one has and the other not yet would
+    look like traffic that passed the device by, or that nobody sent."""
+    held = summary.reconciliation
+    if held is None:
+        return summary
+    unknown = dict.fromkeys(("residual_ratio", "residual_uncertainty_ratio"))
+    unknown |= dict.fromkeys(("residual_low_ratio", "residual_high_ratio"))
+    dropped = {*_OF_THE_RESIDUAL, *(cause.id for cause in held.causes)}
+    return summary.model_copy(
+        update={
+            "reconciliation": held.model_copy(update={**unknown, "causes": ()}),
+            "findings": tuple(f for f in summary.findings if f.id not in dropped),
+        }
+    )
 
 
 def picture(

@@ -78,6 +78,17 @@ def test_a_burst_under_way_is_measured_as_if_it_had_been_planned_so_long() -> No
     assert shown.figures.trouble == ()
 
 
+def test_a_residual_is_held_back_until_both_ledgers_hold_the_whole_burst() -> None:
+    told = final(CLEAN).figures
+    assert told is not None and told.summary.reconciliation is not None
+    assert told.summary.reconciliation.residual_ratio is not None
+    for second in range(2, BURST_S):
+        figures = so_far(CLEAN, second).figures
+        held = figures.summary.reconciliation if figures else None
+        assert held is None or (held.residual_ratio, held.causes) == (None, ())
+        assert not {f.id for f in so_far(CLEAN, second).findings} & {"reconciled", "bypass"}
+
+
 def test_seconds_that_are_still_coming_in_are_cells_but_no_sum() -> None:
     shown = so_far(CLEAN, 20, silent=frozenset({1}))
     assert shown.known_s >= 19  # one silent pair of six does not hold the others up
