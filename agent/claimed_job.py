@@ -30,7 +30,7 @@ from agent.gate import gate_env
 from agent.host import find_source
 from agent.installed_engines import InstalledEngine
 from agent.probe import Prober
-from agent.side_tasks import safely
+from agent.side_tasks import pause, safely
 from agent.tunnel import TunnelFailed
 from agent.workspace import Workspace
 from exchange.engines.port import ClientAsk, Launch, Process, Reading, Unsupported
@@ -45,13 +45,13 @@ from exchange.messages import (
     Phase,
     StartMethod,
 )
+from exchange.pacing import turn_s
 
 ENGINE_GRACE_S: Final = 10.0  # s past its planned end at which a stuck engine is ended
 ARMED_POLL_S: Final = 0.1  # s between looks at whether all connections stand
 RETRY_S: Final = 0.2  # s between two tries to arm
 CLAIM_TIMEOUT_S: Final = 5.0
 CLOCK_WORD_S: Final = 0.2  # s before the instant: time enough to end an engine that is held
-SPREAD_S: Final = 1.0  # s over which a fleet's uploads are spread
 EDGE_S: Final = 2.0  # s of host counters kept on both sides of a burst
 TROUBLES_BEFORE: Final = timedelta(minutes=1)  # the claim: trouble that a report still tells of
 
@@ -294,7 +294,8 @@ class ClaimedJob:
         tools, now_s = self._tools, asyncio.get_running_loop().time
         watch = ControlWatch(instant_s=self._instant_s)
         reads = ControlReads(
-            lambda: tools.records.runs.read_control(self._job.run_id), tools.stopping
+            lambda: tools.records.runs.read_control(self._job.run_id, self._job.pair_index),
+            tools.stopping,
         )
         try:
             while True:
@@ -350,8 +351,8 @@ class ClaimedJob:
                 clock=self._clock_before,
                 address=self._source_address(),
             )
-        spread_s = SPREAD_S * (self._job.pair_index % 16) / 16
-        await asyncio.sleep(max(self._instant_s - time.time(), 0.0) + spread_s)
+        turn = turn_s(self._job.pair_index, self._tools.settings.upload_s)
+        await asyncio.sleep(max(self._instant_s - time.time(), 0.0) + turn)
         while True:
             if self._attempt is not None and not self._attempt.exit.done():
                 await safely(self._tell(self._attempt), "upload", self._context)
@@ -397,9 +398,13 @@ class ClaimedJob:
         await self._tools.results.save_seconds(self._job, reading.tracks(), host, from_s=from_s)
 
     async def _save_all(self) -> None:
-        """Write all seconds once more, now that engine time zero is settled, and the raw text."""
+        """Write all seconds once more, now that engine time zero is settled, and the raw text.
+
+        Pairs take turns, for they all end at one instant; an agent that is told to stop does not.
+        """
         if self._attempt is None:
             return
+        await pause(self._tools.stopping, turn_s(self._job.pair_index))
         attempt, job = self._attempt, self._job
         if self._prober is not None:
             probes = self._tools.results.save_probes(job, self._prober.probes)

@@ -569,6 +569,7 @@ class Control(Message):
     cancelled_at: UtcDatetime | None = None
     cancelled_by: Text | None = None
     cancel_reason: Text | None = None
+    copies_count: int = Field(1, ge=1, le=1000)  # of this row, itself among them
 
 
 class Claim(Message):

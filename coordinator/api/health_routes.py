@@ -39,7 +39,7 @@ async def ready(coordinator: Service, request: Request) -> Readiness:
     Anybody may ask, so a refusal says what is wrong, and no more.
     """
     try:
-        await coordinator.fabric.queue.counts()
+        await coordinator.fabric.queue.ping()
         await anext(coordinator.fabric.records.private.list_runs(limit=1), None)
     except ExchangeError as error:
         raise NotReady("queue or table do not answer; see the log") from error

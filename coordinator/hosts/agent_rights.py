@@ -22,7 +22,7 @@ from exchange.rows import parse_row
 
 _RUNS_KEPT_COUNT: Final = 64
 _CLAIMERS_KEPT_COUNT: Final = 100_000
-_RUN: Final = re.compile(r"run\.([a-z0-9-]+)")
+_RUN: Final = re.compile(r"run\.([a-z0-9-]+)(?:\.control\.[0-9]{3})?")  # a copy of control too
 _BURST: Final = re.compile(r"burst\.([a-z0-9-]+)\.([0-9]{5})")
 _PAIR_ROW: Final = re.compile(
     rf"({re.escape(CLAIM)}|{re.escape(REPORT)}|{re.escape(CHUNK)}|{re.escape(PROBE)})"

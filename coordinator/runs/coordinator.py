@@ -55,6 +55,7 @@ from coordinator.runs.stored_runs import StoredRuns
 from exchange.background import keep_going
 from exchange.fabric import Fabric
 from exchange.messages import Control, Presence, TroubleKind
+from exchange.pacing import control_copies_count
 from exchange.ports import ExchangeError, ExchangeUnavailable
 from exchange.records import Document, RunHeader
 from exchange.troubles import utc_now
@@ -146,7 +147,11 @@ class Coordinator:
             created_by=by,
             labels=spec.labels,
         )
-        control = Control(run_id=plan.run_id, lease_until_at=first_lease_until(plan))
+        control = Control(
+            run_id=plan.run_id,
+            lease_until_at=first_lease_until(plan),
+            copies_count=control_copies_count(len(plan.pairs)),
+        )
         rests_on = basis(spec, fleet).model_dump_json().encode()
         await self._records.private.save_document(run_id, Document.PRICE, rests_on)
         await self._records.private.save_document(run_id, Document.FLEET, dump_fleet(fleet))

@@ -12,6 +12,7 @@ from coordinator.core.live.status import VISIBLE_S
 from coordinator.core.plan.moves import Move, in_force, pairs_in
 from coordinator.core.plan.spec import Burst, Plan
 from exchange.messages import Job
+from exchange.pacing import turn_s
 from exchange.ports import JobQueue, Outgoing
 from exchange.records import Records
 
@@ -177,7 +178,7 @@ def _is_older(since: int | None, move: Move | None) -> bool:
 
 
 def _outgoing(job: Job, now: datetime, move: Move | None) -> Outgoing:
-    visible_at = job.planned_start_at - timedelta(seconds=VISIBLE_S)
+    visible_at = job.planned_start_at - timedelta(seconds=VISIBLE_S - turn_s(job.pair_index))
     # The queue drops duplicates by id: the message of a pair that moved needs one of its own.
     suffix = "" if move is None else f".{move.from_burst_index}"
     return Outgoing(

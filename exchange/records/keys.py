@@ -7,6 +7,7 @@ are three digits from 000.
 **control**, which agents read and the coordinator writes::
 
     run.<run>               | control                             Control
+    run.<run>.control.<n>   | control                             its copy, for pairs from n x 250
                             | plan.<part>                         document (coordinator's)
                             | moved.<burst>.<pair>                Move (coordinator's)
                             | jobs.<burst>.<n>                    what its jobs' messages hash to
@@ -131,6 +132,11 @@ def audit_shelf(month: str) -> str:
 
 def run_partition(run_id: str) -> str:
     return f"run.{run_id}"
+
+
+def control_partition(run_id: str, copy: int) -> str:
+    """Where a copy of the control row stands; 0 is the row itself, with the plan."""
+    return run_partition(run_id) + (f".control.{copy:03d}" if copy else "")
 
 
 def jobs_key(burst_index: int, part: int) -> str:

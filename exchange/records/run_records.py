@@ -1,11 +1,13 @@
 """What agents read of a run and the coordinator writes: plan, jobs' digests, control row, moves."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from exchange.documents import document_rows, read_document
 from exchange.messages import Control, Job, Message, Presence, Role, Tunnel, plain_text
+from exchange.pacing import control_copy
 from exchange.ports import Entity, EntityExists, EntityNotFound, Table
 from exchange.records.job_digests import PlannedJobs, jobs_rows, parse_jobs
 from exchange.records.keys import (
@@ -16,6 +18,7 @@ from exchange.records.keys import (
     MOVED,
     PLAN,
     PRESENCE,
+    control_partition,
     jobs_key,
     run_partition,
     tunnel_key,
@@ -25,6 +28,7 @@ from exchange.records.shelf import change_row
 from exchange.rows import make_row, message_row, parse_row, try_row
 
 _M = TypeVar("_M", bound=Message)
+_CANCEL: Final = ("cancelled_at", "cancelled_by", "cancel_reason")
 
 
 class RunRecords:
@@ -34,9 +38,12 @@ class RunRecords:
         self._table = table
 
     async def create(self, run_id: str, plan: bytes, control: Control) -> None:
-        """Store control row and plan. Raises EntityExists when the run id is taken."""
+        """Store control row, its copies and plan. Raises EntityExists when the run id is taken."""
         partition = run_partition(run_id)
         await self._table.insert(message_row(partition, CONTROL, control))
+        for copy in range(1, control.copies_count):
+            row = message_row(control_partition(run_id, copy), CONTROL, control)
+            await self._table.upsert(row)
         await self._table.batch(await document_rows(partition, PLAN, plan))
 
     async def read_plan(self, run_id: str) -> bytes | None:
@@ -45,11 +52,17 @@ class RunRecords:
 
     async def delete(self, run_id: str) -> int:
         """Remove all of it; return how many rows it was."""
-        return await self._table.delete_partition(run_partition(run_id))
+        control = await self.read_control(run_id)
+        copies = range(1, control.copies_count if control else 1)
+        gone = [
+            await self._table.delete(control_partition(run_id, copy), CONTROL) for copy in copies
+        ]
+        return sum(gone) + await self._table.delete_partition(run_partition(run_id))
 
-    async def read_control(self, run_id: str) -> Control | None:
-        """The run's control row, or None."""
-        row = await self._table.get(run_partition(run_id), CONTROL)
+    async def read_control(self, run_id: str, pair_index: int = 0) -> Control | None:
+        """The run's control row, or None: the copy that this pair reads."""
+        place = control_partition(run_id, control_copy(pair_index))
+        row = await self._table.get(place, CONTROL)
         return None if row is None else parse_row(Control, row)
 
     async def renew_lease(self, run_id: str, until_at: datetime) -> Control:
@@ -74,17 +87,34 @@ class RunRecords:
     async def _change_control(
         self, run_id: str, change: Callable[[Control], Mapping[str, object]]
     ) -> Control:
-        """Apply what ``change`` says of the row's newest state; when nothing, write nothing."""
+        """Apply what ``change`` says of the row's newest state; when nothing, write nothing.
 
+        The copies follow, each in its own partition: what one of them missed, for the coordinator
+        died or the table was away, the next change of the lease brings.
+        """
+        control = await self._change_copy(run_id, 0, change)
+        if control is None:
+            raise EntityNotFound(f"run {run_id}: there is none")
+        told = {name: getattr(control, name) for name in _CANCEL}
+
+        def followed(copy: Control) -> Mapping[str, object]:
+            until_at = max(copy.lease_until_at, control.lease_until_at)
+            return {"lease_until_at": until_at} | (told if copy.cancelled_at is None else {})
+
+        copies = range(1, control.copies_count)
+        await asyncio.gather(*(self._change_copy(run_id, copy, followed) for copy in copies))
+        return control
+
+    async def _change_copy(
+        self, run_id: str, copy: int, change: Callable[[Control], Mapping[str, object]]
+    ) -> Control | None:
         def changed(row: Entity) -> Entity:
             control = parse_row(Control, row)
             new = Control.model_validate(dict(control) | dict(change(control)))
             return row if new == control else message_row(row.partition_key, row.row_key, new)
 
-        row = await change_row(self._table, run_partition(run_id), CONTROL, changed)
-        if row is None:
-            raise EntityNotFound(f"run {run_id}: there is none")
-        return parse_row(Control, row)
+        row = await change_row(self._table, control_partition(run_id, copy), CONTROL, changed)
+        return None if row is None else parse_row(Control, row)
 
     async def save_jobs(
         self, run_id: str, burst_index: int, jobs: Iterable[Job], superseded: Iterable[Job] = ()

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,7 @@ from exchange.messages import (
     Track,
     Traffic,
 )
+from exchange.pacing import CONTROL_PAIRS_COUNT, control_copies_count
 from exchange.ports import (
     Entity,
     EntityChanged,
@@ -45,6 +47,7 @@ from exchange.ports import (
     Table,
 )
 from exchange.records import Document, Judging, QueuedBurst, Records, RunHeader, RunOutcome
+from exchange.records.run_records import RunRecords
 from exchange.second_rows import CHUNK_S, PairSeconds
 from tests.one_table import read_seconds, records_in
 
@@ -748,3 +751,47 @@ async def test_an_unreadable_row_is_left_out_and_named_in_the_log(
     )
     with pytest.raises(RecordUnreadable, match="rows_count"):
         await records.bursts.read_raw("run-1", 0, 0)
+
+
+# A control row that many read ---------------------------------------------------------------------
+
+
+async def test_pairs_read_a_copy_each_and_every_change_reaches_all(records: Records) -> None:
+    pairs_count = 2 * CONTROL_PAIRS_COUNT + 1
+    first = control("run-1").model_copy(update={"copies_count": control_copies_count(pairs_count)})
+    await records.runs.create("run-1", b"plan", first)
+    places = (0, CONTROL_PAIRS_COUNT - 1, CONTROL_PAIRS_COUNT, pairs_count - 1)
+    renewed = await records.runs.renew_lease("run-1", first.lease_until_at + timedelta(minutes=1))
+    assert renewed.lease_until_at > first.lease_until_at
+    for pair_index in places:
+        assert await records.runs.read_control("run-1", pair_index) == renewed
+    cancelled = await records.runs.cancel_run("run-1", at=AT, by="ann", reason="enough")
+    for pair_index in places:
+        assert await records.runs.read_control("run-1", pair_index) == cancelled
+    assert await records.runs.delete("run-1") == 4, "three control rows and the plan"
+    assert await records.runs.read_control("run-1", pairs_count - 1) is None
+
+
+async def test_a_copy_that_missed_a_cancel_has_it_with_the_next_lease(
+    records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = control("run-1").model_copy(update={"copies_count": 2})
+    await records.runs.create("run-1", b"plan", first)
+    change = RunRecords._change_copy
+
+    async def torn(self: RunRecords, run_id: str, copy: int, by: Any) -> Any:
+        if copy:
+            raise ExchangeUnavailable("away")
+        return await change(self, run_id, copy, by)
+
+    with monkeypatch.context() as patched, pytest.raises(ExchangeUnavailable):
+        patched.setattr(RunRecords, "_change_copy", torn)
+        await records.runs.cancel_run("run-1", at=AT, by="ann", reason="enough")
+    missed = await records.runs.read_control("run-1", CONTROL_PAIRS_COUNT)
+    assert missed is not None
+    assert missed.cancelled_at is None
+    await records.runs.renew_lease("run-1", AT + timedelta(hours=1))
+    told = await records.runs.read_control("run-1", CONTROL_PAIRS_COUNT)
+    assert told == await records.runs.read_control("run-1")
+    assert told is not None
+    assert told.cancel_reason == "enough"

@@ -48,7 +48,7 @@ class SlowControl(RunRecords):
         self.away_from_s = float("inf")
         self.reading_count = self.reading_max_count = 0
 
-    async def read_control(self, run_id: str) -> Control | None:
+    async def read_control(self, run_id: str, pair_index: int = 0) -> Control | None:
         now_s = asyncio.get_running_loop().time()
         lease_until_s = min(now_s, self.renewed_until_s) + self.lease_s
         cancelled = self.cancelled_s is not None and now_s >= self.cancelled_s
@@ -125,7 +125,7 @@ def test_a_table_that_never_answers_stops_the_run_with_its_lease(
 ) -> None:
     records = SlowControl(0.01, lease_s=15)
 
-    async def hang(run_id: str) -> Control | None:
+    async def hang(run_id: str, pair_index: int) -> Control | None:
         if asyncio.get_running_loop().time() > 100:
             records.read_s = 1e6
         return await SlowControl.read_control(records, run_id)

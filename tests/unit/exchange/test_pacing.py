@@ -1,0 +1,29 @@
+"""Pairs take turns by their number; the control row has as many copies as pairs need."""
+
+from collections import Counter
+
+import pytest
+
+from coordinator.core.live.status import COLLECT_S, VISIBLE_S
+from exchange.pacing import (
+    CONTROL_PAIRS_COUNT,
+    PAIRS_PER_S,
+    TURN_MAX_S,
+    control_copies_count,
+    control_copy,
+    turn_s,
+)
+
+
+@pytest.mark.parametrize("pairs_count", [1, 30, 300, 1_000, 3_000])
+def test_no_second_has_more_than_its_pairs(pairs_count: int) -> None:
+    turns = Counter(int(turn_s(pair)) for pair in range(pairs_count))
+    assert max(turns.values()) <= PAIRS_PER_S
+    copies = Counter(control_copy(pair) for pair in range(pairs_count))
+    assert max(copies.values()) <= CONTROL_PAIRS_COUNT
+    assert len(copies) == control_copies_count(pairs_count)
+
+
+def test_turns_leave_time_to_arm_and_to_be_collected() -> None:
+    assert max(map(turn_s, range(10_000))) < TURN_MAX_S < min(VISIBLE_S / 2, COLLECT_S / 2)
+    assert turn_s(29) < 0.1, "thirty pairs wait for nothing"
