@@ -161,7 +161,7 @@ class EmbeddedQueue:
         return await self._database.run(self._purge, sequence_number, limit)
 
     async def ping(self) -> None:
-        await self._database.run(lambda connection: connection.execute("SELECT 1").fetchone())
+        await self._database.read(lambda connection: connection.execute("SELECT 1").fetchone())
 
     async def counts(self) -> QueueCounts:
         return await self._database.run(self._counts)

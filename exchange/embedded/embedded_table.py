@@ -58,7 +58,7 @@ class EmbeddedTable:
     async def get(self, partition_key: str, row_key: str) -> Entity | None:
         check_key(partition_key)
         check_key(row_key)
-        rows = await self._database.run(_page, partition_key, row_key, row_key + "\0", 1)
+        rows = await self._database.read(_page, partition_key, row_key, row_key + "\0", 1)
         return rows[0] if rows else None
 
     async def scan(
@@ -73,7 +73,7 @@ class EmbeddedTable:
         start, left_count = row_from or "", limit
         while left_count is None or left_count > 0:
             page_count = min(_SCAN_PAGE_COUNT, left_count or _SCAN_PAGE_COUNT)
-            rows = await self._database.run(_page, partition_key, start, row_before, page_count)
+            rows = await self._database.read(_page, partition_key, start, row_before, page_count)
             for row in rows:
                 yield row
             if len(rows) < page_count:

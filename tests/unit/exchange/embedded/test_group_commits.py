@@ -1,0 +1,126 @@
+"""What one process writes side by side shares a commit; each stands or falls by itself."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from exchange.embedded.embedded_table import EmbeddedTable
+from exchange.embedded.sqlite import GROUP_MAX_COUNT
+from exchange.ports import Entity, EntityExists, ExchangeUnavailable
+
+
+@pytest.fixture
+async def table(tmp_path: Path) -> AsyncIterator[EmbeddedTable]:
+    table = EmbeddedTable(tmp_path, "results")
+    assert await table.get("p", "k") is None
+    yield table
+    await table.close()
+
+
+def row(number: int, size: int = 10) -> Entity:
+    return Entity(partition_key="p", row_key=f"{number:05d}", properties={"blob": b"x" * size})
+
+
+async def keys(table: EmbeddedTable) -> list[str]:
+    return [found.row_key async for found in table.scan("p")]
+
+
+async def hold(table: EmbeddedTable, pause_s: float = 0.3) -> asyncio.Task[None]:
+    """Keep the worker busy, so that what is asked meanwhile waits together."""
+
+    def busy(connection: sqlite3.Connection) -> None:
+        time.sleep(pause_s)
+
+    held = asyncio.create_task(table._database.read(busy))
+    await asyncio.sleep(0.05)
+    return held
+
+
+async def test_writes_that_wait_together_share_commits(table: EmbeddedTable) -> None:
+    said: list[str] = []
+    await table._database.read(lambda connection: connection.set_trace_callback(said.append))
+    await hold(table)
+    await asyncio.gather(*(table.insert(row(number)) for number in range(4 * GROUP_MAX_COUNT)))
+    assert said.count("COMMIT") == 4
+    assert len(await keys(table)) == 4 * GROUP_MAX_COUNT
+
+
+async def test_one_that_fails_fails_alone(table: EmbeddedTable) -> None:
+    await table.insert(row(3))
+    await hold(table)
+    done = await asyncio.gather(
+        *(table.insert(row(number)) for number in range(6)), return_exceptions=True
+    )
+    assert [type(one) for one in done] == [str, str, str, EntityExists, str, str]
+    assert await keys(table) == [f"{number:05d}" for number in range(6)]
+
+
+async def test_on_a_full_disk_what_was_told_stands_and_nothing_else(table: EmbeddedTable) -> None:
+    await table.insert(row(999))
+    (pages,) = await table._database.read(
+        lambda connection: connection.execute("PRAGMA page_count").fetchone()
+    )
+    await table._database.read(
+        lambda connection: connection.execute(f"PRAGMA max_page_count={pages + 12}").fetchone()
+    )
+    await hold(table)
+    done = await asyncio.gather(
+        *(table.insert(row(number, 9_000)) for number in range(12)), return_exceptions=True
+    )
+    told = [f"{number:05d}" for number, one in enumerate(done) if isinstance(one, str)]
+    assert 0 < len(told) < 12
+    assert {type(one) for one in done} == {str, ExchangeUnavailable}
+    assert await keys(table) == [*told, "00999"]
+
+
+async def test_a_write_given_up_before_its_turn_is_not_done(table: EmbeddedTable) -> None:
+    await hold(table)
+    writes = [asyncio.create_task(table.insert(row(number))) for number in range(3)]
+    await asyncio.sleep(0.05)
+    writes[1].cancel()
+    await asyncio.gather(*writes, return_exceptions=True)
+    assert await keys(table) == ["00000", "00002"]
+
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from exchange.embedded.embedded_table import EmbeddedTable
+from exchange.ports import Entity
+
+async def main():
+    table = EmbeddedTable(Path(sys.argv[1]), "results")
+    async def write(lane):
+        for number in range(100_000):
+            key = f"{lane:02d}.{number:05d}"
+            await table.insert(Entity(partition_key="p", row_key=key, properties={"n": number}))
+            print(key, flush=True)
+    await asyncio.gather(*(write(lane) for lane in range(20)))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("after_lines", [1, 150, 700])
+async def test_a_killed_writer_loses_nothing_that_it_told(tmp_path: Path, after_lines: int) -> None:
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert writer.stdout is not None
+    told = [writer.stdout.readline().strip() for _ in range(after_lines)]
+    os.kill(writer.pid, signal.SIGKILL)
+    told += writer.stdout.read().split()[:-1]  # the last line may be cut
+    writer.wait()
+    writer.stdout.close()
+    table = EmbeddedTable(tmp_path, "results")
+    found = set(await keys(table))
+    await table.close()
+    assert set(told) <= found
