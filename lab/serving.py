@@ -94,6 +94,11 @@ class Serving:
         else:
             self.signal(signal.SIGCONT)
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None  # noqa: S101 - started before
+        return self._process.pid
+
     def kill(self) -> None:
         assert self._process is not None  # noqa: S101 - started before
         self._process.send_signal(signal.SIGKILL)

@@ -105,6 +105,14 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "advise": ("advise_commands.app", "Arithmetic that saves a burst."),
     },
     "Look after": {
+        "backup": (
+            "backup_commands.backup",
+            "Copy all that the coordinator stores into one file, also while it is at work.",
+        ),
+        "restore": (
+            "backup_commands.restore",
+            "Lay a backup out as BROADSIDE_DATA_DIR, which must be new or empty.",
+        ),
         "token": ("token_commands.app", "Make, list and revoke tokens for the API."),
         "enroll": (
             "enroll_commands.app",
@@ -204,6 +212,8 @@ EXAMPLES: Final = {  # by command, what to write after `broadside`
     "token add": "token add grafana --role viewer --expires 90d",
     "token list": "token list",
     "token revoke": "token revoke grafana",
+    "backup": "backup /var/backups/broadside.tar.gz",
+    "restore": "restore /var/backups/broadside.tar.gz",
     "enroll new": "enroll new --role client --count 30 --expires 1h",
     "enroll list": "enroll list",
     "enroll revoke": "enroll revoke c001",

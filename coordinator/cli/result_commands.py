@@ -18,7 +18,7 @@ from coordinator.runs.listing import ListedState, RunGroups, state_of
 if TYPE_CHECKING:
     from coordinator.cli.verbs import Verbs
     from coordinator.views.answers import BurstEntry, PairEntry, RunReconciliation
-    from exchange.messages import Presence
+    from exchange.messages import ClockReading, Presence
     from exchange.records import RunHeader
 
 Burst = Annotated[int, typer.Option("--burst", min=1, help="which burst, from 1")]
@@ -314,7 +314,7 @@ def agents(api: Api = None, as_json: Json = False) -> None:
         return
     display.print_table(
         "",
-        ["agent", "role", "state", "heard", "address", "engine", "clock bound", "problem"],
+        ["agent", "role", "state", "heard", "address", "engine", "clock", "bound", "problem"],
         [
             [
                 presence.agent_id,
@@ -323,9 +323,17 @@ def agents(api: Api = None, as_json: Json = False) -> None:
                 f"{presence.beat_at:%Y-%m-%d %H:%M:%SZ}",
                 presence.address,
                 presence.engine_version or "none",
+                _clock_source(presence.clock),
                 words.time(None if presence.clock is None else presence.clock.bound_s),
                 presence.problem or "",
             ]
             for presence in found
         ],
     )
+
+
+def _clock_source(clock: "ClockReading | None") -> str:
+    """Who told the time to whom: ``chrony 10.0.0.1``."""
+    if clock is None:
+        return "unread"
+    return " ".join(filter(None, (clock.source.value, clock.reference)))

@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-FOLDER: Final = "tls"  # in the data directory
+from exchange.embedded.backup import TLS_FOLDER
+
 NAME: Final = "broadside-coordinator"
 AUTHORITY_LIFE: Final = dt.timedelta(days=3650)
 LIFE: Final = dt.timedelta(days=397)
@@ -36,7 +37,7 @@ def own_authority(data_dir: Path, now: dt.datetime) -> Shown:
 
     Raises ``OSError``, and ``ValueError`` for files that are none.
     """
-    folder = data_dir / FOLDER
+    folder = data_dir / TLS_FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority, authority_key = folder / "authority.pem", folder / "authority.key"
     certificate, key = folder / "coordinator.pem", folder / "coordinator.key"

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import socket
 import ssl
 import subprocess
@@ -100,10 +101,26 @@ def test_agents_know_the_coordinator_by_https_only(site: Site) -> None:
         assert not [path for path in open_files if path.startswith(str(folder))]
 
 
-def test_a_coordinator_killed_in_mid_burst_costs_nothing(site: Site) -> None:
+def test_each_host_shows_whose_time_it_has(site: Site) -> None:
+    asked = [".venv/bin/broadside", "agents", "--api", site.coordinator.url]
+    environment = {"PATH": "/usr/bin", "COLUMNS": "200"}
+    shown = subprocess.run(
+        asked, env=environment, check=True, timeout=60, capture_output=True, text=True
+    ).stdout
+    assert shown.count("chrony ") == 2 * PAIRS
+
+
+@pytest.mark.parametrize("back", ["the same", "a standby"])
+def test_a_coordinator_killed_in_mid_burst_costs_nothing(site: Site, back: str) -> None:
+    """It comes back, or another with a copy of its data directory takes its place."""
     run_id, start_s = launched(site)
     sleep_until(start_s + 8)
     site.coordinator.kill()
+    if back == "a standby":
+        data_dir = Path(site.coordinator.environment["BROADSIDE_DATA_DIR"])
+        copy = shutil.copytree(data_dir, data_dir.with_name("standby"))
+        site.coordinator.environment["BROADSIDE_DATA_DIR"] = str(copy)
+        shutil.rmtree(data_dir)
     time.sleep(5)
     site.coordinator.start()
     whole(site, run_id)

@@ -1,0 +1,34 @@
+"""``broadside backup`` and ``restore``: an embedded store as one file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coordinator.cli.exits import Exit, stop
+from exchange.embedded.backup import BackupUnusable, back_up
+from exchange.embedded.backup import restore as lay_out
+from exchange.fabric_settings import FabricSettings
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="a new file; it will hold keys")],
+) -> None:
+    """Copy all that the coordinator stores into one file, also while it is at work."""
+    try:
+        names = back_up(FabricSettings().data_dir, file)
+    except (BackupUnusable, OSError) as error:
+        stop(str(error), Exit.CANNOT_RUN)
+    typer.echo(f"{file}: {file.stat().st_size / 1e6:.1f} MB, {', '.join(names)}", err=True)
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="what `backup` wrote")],
+) -> None:
+    """Lay a backup out as BROADSIDE_DATA_DIR, which must be new or empty."""
+    data_dir = FabricSettings().data_dir
+    try:
+        names = lay_out(file, data_dir)
+    except (BackupUnusable, OSError) as error:
+        stop(str(error), Exit.CANNOT_RUN)
+    typer.echo(f"{data_dir}: {', '.join(names)}", err=True)
