@@ -1,6 +1,7 @@
 """Lists of runs, and sums over them, from the list's own rows: no run is opened for either."""
 
 import statistics
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -153,7 +154,7 @@ async def aggregate_runs(records: Records, wanted: RunFilter, group_by: str) -> 
     Raises :class:`BadGrouping`.
     """
     group_of = _grouping(group_by)
-    groups: defaultdict[str | None, list[RunHeader]] = defaultdict(list)
+    groups: defaultdict[str | None, _Sums] = defaultdict(_Sums)
     count, truncated = 0, False
     async for _, header in records.private.scan_runs(before_at=wanted.before_at):
         if wanted.from_at is not None and header.created_at < wanted.from_at:
@@ -166,14 +167,14 @@ async def aggregate_runs(records: Records, wanted: RunFilter, group_by: str) -> 
         ):
             truncated = True
             break
-        groups[group].append(header)
+        groups[group].add(header)
         count += 1
     return RunGroups(
         group_by=group_by,
         runs_count=count,
         truncated=truncated,
         groups=tuple(
-            _group(name, groups[name])
+            groups[name].told(name)
             for name in sorted(groups, key=lambda name: (name is None, name or ""))
         ),
     )
@@ -190,35 +191,52 @@ def _grouping(group_by: str) -> Callable[[RunHeader], str | None]:
     raise BadGrouping(f"group_by {group_by[:60]!r}: scenario, day or label:<name>")
 
 
-def _group(name: str | None, headers: Sequence[RunHeader]) -> RunGroup:
-    outcomes = [header.outcome for header in headers if header.outcome is not None]
-    created = [header.created_at for header in headers]
-    received = [
-        rate * outcome.scale
-        for outcome in outcomes
-        if (rate := RECEIVED.of_run(outcome)) is not None
-    ]
-    return RunGroup(
-        group=name,
-        runs_count=len(headers),
-        open_count=len(headers) - len(outcomes),
-        cancelled_count=sum(outcome.cancelled for outcome in outcomes),
-        verdicts=dict(sorted(Counter(outcome.verdict for outcome in outcomes).items())),
-        received=RateSpread.model_validate(_spread(received, "bits_per_second"))
-        if received
-        else None,
-        completeness=RatioSpread.model_validate(
-            _spread([outcome.completeness_ratio for outcome in outcomes], "ratio")
+class _Sums:
+    """One group's runs, folded: a few numbers a run, whatever its header holds."""
+
+    def __init__(self) -> None:
+        self.runs_count = 0
+        self.cancelled_count = 0
+        self.verdicts: Counter[str] = Counter()
+        self.received = array("d")  # bit/s at real scale
+        self.completeness = array("d")
+        self.first_at: datetime | None = None
+        self.last_at: datetime | None = None
+
+    def add(self, header: RunHeader) -> None:
+        at, outcome = header.created_at, header.outcome
+        self.runs_count += 1
+        self.first_at = at if self.first_at is None else min(self.first_at, at)
+        self.last_at = at if self.last_at is None else max(self.last_at, at)
+        if outcome is None:
+            return
+        self.cancelled_count += outcome.cancelled
+        self.verdicts[outcome.verdict] += 1
+        self.completeness.append(outcome.completeness_ratio)
+        rate = RECEIVED.of_run(outcome)
+        if rate is not None:
+            self.received.append(rate * outcome.scale)
+
+    def told(self, name: str | None) -> RunGroup:
+        assert self.first_at is not None  # noqa: S101 - a group begins with a run
+        assert self.last_at is not None  # noqa: S101
+        rates, ratios = self.received, self.completeness
+        return RunGroup(
+            group=name,
+            runs_count=self.runs_count,
+            open_count=self.runs_count - self.verdicts.total(),
+            cancelled_count=self.cancelled_count,
+            verdicts=dict(sorted(self.verdicts.items())),
+            received=RateSpread.model_validate(_spread(rates, "bits_per_second"))
+            if rates
+            else None,
+            completeness=RatioSpread.model_validate(_spread(ratios, "ratio")) if ratios else None,
+            first_at=self.first_at,
+            last_at=self.last_at,
         )
-        if outcomes
-        else None,
-        first_at=min(created),
-        last_at=max(created),
-    )
 
 
-def _spread(values: Iterable[float], unit: str) -> dict[str, float]:
-    known = list(values)
+def _spread(known: Sequence[float], unit: str) -> dict[str, float]:
     return {
         "runs_count": len(known),
         f"mean_{unit}": statistics.fmean(known),
