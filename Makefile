@@ -48,7 +48,10 @@ attack: setup ## try every attack on every boundary; print what stopped each
 hunt: setup ## look for a wrong verdict in fleets with planted truth; ARGS="--minutes 10 --seed N"
 	@$(BIN)/python -m tests.hunt $(ARGS)
 
-bench: setup ## print the figures of tests/bench; fails when one misses its floor
+bench: setup ## one table: what it costs, its limits, peers beside; ARGS="--json"; bench-all: every bench
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+bench-all: setup ## print the figures of every file of tests/bench; fails when one misses its floor
 	@failed=0; for bench in tests/bench/bench_*.py; do echo "== $$bench"; $(BIN)/python -m "$$(echo $${bench%.py} | tr / .)" || failed=1; done; exit $$failed
 
 LOCK := .tools/uv/bin/uv pip compile pyproject.toml --generate-hashes --universal --python-version 3.11 --no-header -q
@@ -74,4 +77,4 @@ wheelhouse: setup ## dist/broadside-bundle.tar.gz: what VMs without internet ins
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo soak faults scenarios test lint types unit fuzz attack hunt bench lock deploy-check rehearse wheelhouse clean
+.PHONY: help setup tools demo soak faults scenarios test lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse clean

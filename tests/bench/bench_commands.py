@@ -1,4 +1,4 @@
-"""Prints what a command costs before it has done anything: CPU-seconds, beside bare libraries.
+"""Prints what a command costs before it has done anything: CPU-seconds, beside a bare import.
 
 Run: ``python -m tests.bench.bench_commands``. Each figure is the least of a few runs of a process
 of its own. The commands read one stored run of 30 pairs and four bursts on the embedded fabric.
@@ -9,17 +9,18 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from exchange.fabric import FabricSettings, open_fabric
+from tests.bench.rows import Row, show
 from tests.unit.coordinator.stored_run import store_run
 
 RUNS_COUNT: Final = 3
 LIMIT_CPU_S: Final = {"--help": 0.35, "runs": 0.9, "show last": 0.9}
 AGENT_CPU_S: Final = {"embedded": 0.4, "azure": 0.9}
-PEERS: Final = ("pass", "import numpy", "import httpx", "import fastapi")
+PEER: Final = "import fastapi"
 
 
 def cpu_s(argv: Sequence[str], env: dict[str, str] | None = None) -> float:
@@ -38,26 +39,27 @@ def cpu_s(argv: Sequence[str], env: dict[str, str] | None = None) -> float:
     return min(taken)
 
 
-def main() -> None:
-    """Measure and print; exit 1 where a command costs more than it may."""
-    missed = False
+def rows() -> Iterator[Row]:
+    """Each command, and an agent's start, beside importing the web framework alone."""
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(_stored(Path(folder)))
-        for code in PEERS:
-            print(f"python -c {code!r}: {cpu_s([sys.executable, '-c', code]):.2f} CPU-s")
+        peer_s = cpu_s([sys.executable, "-c", PEER])
+
+        def row(name: str, value: float, limit: float) -> Row:
+            return Row(
+                name=name, value=value, unit="CPU-s", limit=limit, peer=PEER, peer_value=peer_s
+            )
+
         for command, limit_s in LIMIT_CPU_S.items():
             argv = [sys.executable, "-m", "coordinator", *command.split()]
             took_s = cpu_s(argv, {"BROADSIDE_DATA_DIR": folder})
-            missed |= took_s > limit_s
-            print(f"broadside {command}: {took_s:.2f} CPU-s, at most {limit_s}")
+            yield row(f"broadside {command}", took_s, limit_s)
         for fabric, limit_s in AGENT_CPU_S.items():
             code = "import agent.run"
             if fabric == "azure":
                 code += ", exchange.azure.azure_fabric"
             took_s = cpu_s([sys.executable, "-c", code])
-            missed |= took_s > limit_s
-            print(f"an agent's imports, {fabric}: {took_s:.2f} CPU-s, at most {limit_s}")
-    sys.exit(missed)
+            yield row(f"an agent's imports, {fabric} fabric", took_s, limit_s)
 
 
 async def _stored(folder: Path) -> None:
@@ -67,4 +69,4 @@ async def _stored(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(show(rows()))

@@ -13,7 +13,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,38 +25,50 @@ from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.summary import canonical
 from coordinator.runs.evidence_rows import read_evidence
 from exchange.fabric import FabricSettings, open_fabric
-from tests.bench.stored_fleet import plan_of, store
+from tests.bench.rows import Row, show
+from tests.bench.stored_fleet import plan_of, rows_of, store
 
 CASES: Final = ((30, 1740, 0.15, 300), (1000, 1800, 2.5, 300))  # pairs, s, CPU-s, MB
 
 
-def main() -> None:
-    """Measure and print; exit 1 where a figure is over its limit."""
-    missed = False
+def rows() -> Iterator[Row]:
+    """Each case: its cost, memory and what is stored, beside the sums alone."""
     context = multiprocessing.get_context("spawn")
     for pairs, seconds, limit_s, limit_mb in CASES:
-        with tempfile.TemporaryDirectory() as folder, context.Pool(1) as filler:
-            entities = filler.apply(_fill, (folder, pairs, seconds))
-            stored_mb = sum(path.stat().st_size for path in Path(folder).rglob("*")) / 1e6
+        with tempfile.TemporaryDirectory() as folder:
+            with context.Pool(1) as filler:
+                entities, stored_bytes = filler.apply(_fill, (folder, pairs, seconds))
             with context.Pool(1) as pool:  # its own process: memory is its own
                 took_s, read_s, peak_mb = pool.apply(_summarise, (folder, pairs, seconds))
-        missed |= took_s > limit_s or peak_mb > limit_mb
-        print(
-            f"{pairs:5d} x {seconds} s from the store: {took_s:.2f} CPU-s (reading {read_s:.2f}), "
-            f"at most {limit_s}; {peak_mb:.0f} MB, at most {limit_mb}; {entities / pairs:.1f} "
-            f"entities and {stored_mb * 1e3 / pairs:.0f} kB a pair",
-            flush=True,
-        )
-        for name, bare_s in sums_alone(pairs, seconds).items():
-            print(f"      the sums alone, {name}: {bare_s:.3f} CPU-s; {took_s / bare_s:.0f} times")
-    sys.exit(missed)
+        name = f"{pairs} x {seconds} s from the store"
+        for peer, bare_s in sums_alone(pairs, seconds).items():
+            yield Row(
+                name=f"{name}: summary",
+                value=took_s,
+                unit="CPU-s",
+                limit=limit_s,
+                peer=f"{peer}, sums alone",
+                peer_value=bare_s,
+            )
+        yield Row(name=f"{name}: of that, reading", value=read_s, unit="CPU-s")
+        yield Row(name=f"{name}: memory", value=peak_mb, unit="MB", limit=limit_mb)
+        yield Row(name=f"{name}: entities a pair", value=entities / pairs, unit="", limit=8)
+        yield Row(name=f"{name}: a pair", value=stored_bytes / pairs / 1e3, unit="kB", limit=60)
 
 
-def _fill(folder: str, pairs: int, seconds: int) -> int:
-    async def fill() -> int:
+def _fill(folder: str, pairs: int, seconds: int) -> tuple[int, int]:
+    """Entities, and the bytes of their properties."""
+
+    async def fill() -> tuple[int, int]:
         fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
+        plan = plan_of(pairs, seconds)
         try:
-            return await store(fabric, plan_of(pairs, seconds))
+            stored_bytes = sum(
+                len(value) if isinstance(value, bytes | str) else 8
+                for row in rows_of(plan)
+                for value in row.properties.values()
+            )
+            return await store(fabric, plan), stored_bytes
         finally:
             await fabric.close()
 
@@ -127,4 +139,4 @@ def _cpu_s(work: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(show(rows()))

@@ -258,7 +258,7 @@ async def test_what_the_caller_has_is_not_sent_again(
         first = await get(http, f"/v1/runs/{RUN}{path}")
         etag = first.headers["etag"]
         assert first.headers["cache-control"] == "private, no-cache"
-        for wanted in (etag, f'W/{etag}, "other"', "*"):
+        for wanted in (etag, f'{etag}, "other"', etag.removeprefix("W/"), "*"):
             again = await http.get(f"/v1/runs/{RUN}{path}", headers={"If-None-Match": wanted})
             assert (again.status_code, again.content) == (304, b""), path
             assert again.headers["etag"] == etag
