@@ -145,7 +145,7 @@ def _facts(watched: Watched, width: int) -> list[Text]:
     facts = [("now", f"{rate(now_rate)} {watched.shown_layer}")]
     if status is not None and status.target_bits_per_second:
         target = status.target_bits_per_second
-        share = f" ({now_rate / target:.0%})" if now_rate is not None else ""
+        share = f" ({ratio(now_rate / target, 0)})" if now_rate is not None else ""
         facts.append(("target", f"{rate(target)} {status.target_layer.value}{share}"))
     if watched.ledger is not None and watched.ledger.bins:
         said = rate(watched.firewall_bits_per_second())

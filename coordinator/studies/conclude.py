@@ -162,7 +162,8 @@ def _notes(results: Sequence[TrialResult], floor: float, *, searching: bool) -> 
         elif not result.is_whole(floor):
             covered = result.completeness_ratio or 0.0
             does = "counted as lost" if searching else "left out"
-            yield f"{trial}: {does}; {covered:.1%} of it was measured, the floor is {floor:.0%}"
+            yield f"{trial}: {does}; {words.ratio(covered, 1)} of it was measured, the floor is "
+            f"{words.ratio(floor, 0)}"
         if result.beside_run_ids:
             yield f"{trial}: other runs sent during it: {', '.join(result.beside_run_ids)}"
 
@@ -233,7 +234,7 @@ def _bent(field: str, points: Sequence[_Point]) -> tuple[Knee | None, str]:
     )
     return knee, (
         f"the knee is at {knee.value:g}, with {words.rate(knee.received_bits_per_second)} of "
-        f"payload, {knee.share_ratio:.0%} of the most"
+        f"payload, {words.ratio(knee.share_ratio, 0)} of the most"
     )
 
 
@@ -255,11 +256,11 @@ def _searched(
     whole_count: int,
 ) -> Conclusion:
     answer = found(question, spec, results)
-    goals = [f"a shortfall of at most {question.shortfall_max_ratio:.2%}"]
+    goals = [f"a shortfall of at most {words.ratio(question.shortfall_max_ratio)}"]
     if question.rtt_mean_max_s is not None:
         goals.append(f"a mean RTT of at most {words.time(question.rtt_mean_max_s)}")
     if question.residual_max_ratio is not None:
-        goals.append(f"a residual of at most {question.residual_max_ratio:.2%}")
+        goals.append(f"a residual of at most {words.ratio(question.residual_max_ratio)}")
     kept = " and ".join(goals)
     highest, failing = answer.highest_bits_per_second, answer.lowest_failing_bits_per_second
     if not whole_count:
@@ -317,7 +318,7 @@ def _alternated(
     known = metric.ratio_low is not None and metric.ratio_high is not None
     half = (metric.ratio_high - metric.ratio_low) / 2 if known else None  # type: ignore[operator]
     verb = "costs" if cost >= 0 else "adds"
-    size = f"{abs(cost):.1%}" + (f" +- {half:.1%}" if half is not None else "")
+    size = words.ratio(abs(cost), 1) + (f" +- {words.ratio(half, 1)}" if half is not None else "")
     apart = "" if metric.apart else "; not told apart at 95 %, so this may be chance"
     thin = (
         f"; the data is thin: {metric.a_count} and {metric.b_count} bursts, three of each are "

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from agent.claimed_job import ENGINE_GRACE_S
+from coordinator.core import words
 from coordinator.core.figures import RECEIVED, SENT
 from coordinator.core.plan.spec import Plan
 from coordinator.core.summary import BurstSummary, RunSummary, Verdict
@@ -193,9 +194,10 @@ def _floor(stored: Stored) -> Iterator[str]:
     summary, floor = stored.summary, stored.plan.spec.objective.coverage_floor_ratio
     for burst in summary.bursts:
         if burst.verdict in _SOUND and burst.completeness_ratio < floor:
-            yield f"burst {burst.index + 1} passes at {burst.completeness_ratio:.1%} coverage"
+            yield f"burst {burst.index + 1} passes at {words.ratio(burst.completeness_ratio, 1)} "
+            "coverage"
     if summary.verdict in _SOUND and summary.completeness_ratio < floor:
-        yield f"the run passes at {summary.completeness_ratio:.1%} coverage"
+        yield f"the run passes at {words.ratio(summary.completeness_ratio, 1)} coverage"
 
 
 def _rows_first(evidence: Evidence, fault: Fault) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from coordinator.core import words
 from coordinator.core.figures import (
     FIGURES,
     RECEIVED,
@@ -197,7 +198,7 @@ def _sure(difference: float, half: float, alike: float, item: Figure, apart: boo
         return f"apart: the difference is {item.say(difference)} +- {item.say(half)} at 95 %"
     if math.isnan(alike):
         return "too few bursts to tell them apart"
-    return f"not told apart at 95 %; equivalent within {alike:.2%}"
+    return f"not told apart at 95 %; equivalent within {words.ratio(alike)}"
 
 
 def _said(

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
+from coordinator.core import words
 from coordinator.core.figures import RECEIVED, RETRANSMITS, RTT
 from coordinator.core.plan.endurance import IDLE_LIMIT_S
 from coordinator.core.summary import (
@@ -200,7 +201,8 @@ def course_findings(said: Course, *, silent_controls_count: int = 0) -> list[Fin
                 kind="context",
                 severity="note",
                 weight=42,
-                sentence=f"the load was carried for {down.up_ratio:.2%} of {down.planned_s} "
+                sentence=f"the load was carried for {words.ratio(down.up_ratio)} of "
+                f"{down.planned_s} "
                 f"planned pair-seconds; {down.down_s} were below the floor, {down.unknown_s} are "
                 "unknown",
             )

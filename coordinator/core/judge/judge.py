@@ -73,7 +73,8 @@ def _coverage(spec: RunSpec, burst: BurstSummary, *, clocks_promised: bool) -> C
                 id="below-floor",
                 weight=95,
                 sentence=f"{seen.measured_s} of {seen.planned_s} planned pair-seconds were "
-                f"measured, {seen.completeness_ratio:.1%}; a verdict needs {floor:.1%}",
+                f"measured, {words.ratio(seen.completeness_ratio, 1)}; a verdict needs "
+                f"{words.ratio(floor, 1)}",
                 next_step="mend what the findings below name, then run again",
             )
         ]
@@ -82,8 +83,9 @@ def _coverage(spec: RunSpec, burst: BurstSummary, *, clocks_promised: bool) -> C
             problem(
                 id="receiver-unseen",
                 weight=90,
-                sentence=f"receivers' own seconds cover {burst.proven_ratio:.1%} of the planned "
-                f"pair-seconds; a verdict needs {floor:.1%}, the rest rests on senders",
+                sentence=f"receivers' own seconds cover {words.ratio(burst.proven_ratio, 1)} of "
+                "the planned "
+                f"pair-seconds; a verdict needs {words.ratio(floor, 1)}, the rest rests on senders",
                 next_step="check that the server agents run and can write their records",
             )
         ]
@@ -149,7 +151,7 @@ def _latency_findings(seen: Latency | None) -> list[Finding]:
     idle, during = seen.fleet.before, seen.fleet.during
     against = "" if idle.p50_s is None else f" (idle {words.time(idle.p50_s)})"
     delay = seen.fleet.buffer_delay_ratio
-    lost = f", {during.loss_ratio:.2%} lost" if during.loss_ratio else ""
+    lost = f", {words.ratio(during.loss_ratio)} lost" if during.loss_ratio else ""
     findings = [
         Finding(
             id="latency-under-load",
@@ -158,7 +160,7 @@ def _latency_findings(seen: Latency | None) -> list[Finding]:
             weight=38,
             sentence=f"probes of {seen.pairs_count} pairs took {words.time(during.p50_s or 0.0)}"
             f"{against}, p99 {words.time(during.p99_s or 0.0)}{lost} under load"
-            + ("" if delay is None else f"; buffer delay {delay:.0%}")
+            + ("" if delay is None else f"; buffer delay {words.ratio(delay, 0)}")
             + (
                 ""
                 if seen.worst_pair is None
@@ -269,17 +271,20 @@ def _residual(spec: RunSpec, burst: BurstSummary) -> Check:
     low, high = held.residual_ends
     reach = max(abs(low - fill), abs(high)) + held.unknown_ratio
     said = (
-        f"the firewall's ledger and the fleet's differ by {held.residual_ratio:+.2%} "
-        f"({low:+.2%} to {high:+.2%} at 95 %) of {words.size(held.expected_bytes)} at its layer"
+        "the firewall's ledger and the fleet's differ by "
+        f"{words.signed_ratio(held.residual_ratio)} "
+        f"({words.signed_ratio(low)} to {words.signed_ratio(high)} at 95 %) of "
+        f"{words.size(held.expected_bytes)} at its layer"
     )
     if held.lag_s is None or reach > limit:
         return Verdict.INCONCLUSIVE, [
             problem(
                 id="residual",
                 weight=88,
-                sentence=f"{said}, more than the {limit:.1%} allowed"
+                sentence=f"{said}, more than the {words.ratio(limit, 1)} allowed"
                 + (
-                    f" (up to {reach:.1%} with what is unsure, missing or not known yet)"
+                    f" (up to {words.ratio(reach, 1)} with what is unsure, missing or not known "
+                    "yet)"
                     if abs(held.residual_ratio) <= limit
                     else ""
                 ),
@@ -321,8 +326,8 @@ def _crossed(spec: RunSpec, held: Reconciliation, crossed_ratio: float) -> Check
         ]
     limit = spec.objective.residual_max_ratio
     said = (
-        f"above its idle level the ledger {held.source} shows {crossed_ratio:+.2%} "
-        f"(+-{held.residual_uncertainty_ratio or 0.0:.2%}) of the fleet's "
+        f"above its idle level the ledger {held.source} shows {words.signed_ratio(crossed_ratio)} "
+        f"(+-{words.ratio(held.residual_uncertainty_ratio or 0.0)}) of the fleet's "
         f"{words.size(held.expected_bytes)}"
     )
     uncertainty = held.residual_uncertainty_ratio or 0.0
@@ -337,7 +342,8 @@ def _crossed(spec: RunSpec, held: Reconciliation, crossed_ratio: float) -> Check
             )
         ]
     unknown = (
-        f"; {held.unknown_ratio:.1%} of the fleet's bytes are in bins that it does not know"
+        f"; {words.ratio(held.unknown_ratio, 1)} of the fleet's bytes are in bins that it does "
+        "not know"
         if held.unknown_ratio > limit
         else ""
     )
@@ -346,7 +352,7 @@ def _crossed(spec: RunSpec, held: Reconciliation, crossed_ratio: float) -> Check
             id="not-bypassed",
             weight=88,
             sentence=f"the run was to pass the firewall by (device.path=bypass), and {said}, more "
-            f"than the {limit:.1%} allowed{unknown}: it is no reference",
+            f"than the {words.ratio(limit, 1)} allowed{unknown}: it is no reference",
             next_step="take the firewall out of the route, or launch without device.path=bypass",
         )
     ]
@@ -416,7 +422,8 @@ def _observations(spec: RunSpec, burst: BurstSummary) -> list[Finding]:
                 kind="cause",
                 severity="problem",
                 weight=74,
-                sentence=f"at {burst.cliff.at:%H:%M:%S} UTC the fleet fell by {fall:.0%}, from "
+                sentence=f"at {burst.cliff.at:%H:%M:%S} UTC the fleet fell by "
+                f"{words.ratio(fall, 0)}, from "
                 f"{words.rate(burst.cliff.before_bits_per_second)} to "
                 f"{words.rate(burst.cliff.after_bits_per_second)} of payload, and stayed there",
                 next_step="look at what the firewall and the hosts logged at that second",
@@ -461,8 +468,8 @@ def residual_causes(held: Reconciliation | None) -> list[Finding]:
             weight=72 - rank,
             sentence=cause.sentence
             if cause.id == "foreign-traffic"
-            else f"of the ledgers' difference of {held.residual_ratio:+.2%}, "
-            f"{cause.share_ratio:+.2%} may be {cause.id}: {cause.sentence}",
+            else f"of the ledgers' difference of {words.signed_ratio(held.residual_ratio)}, "
+            f"{words.signed_ratio(cause.share_ratio)} may be {cause.id}: {cause.sentence}",
         )
         for rank, cause in enumerate(held.causes)
     ]

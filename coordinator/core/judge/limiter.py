@@ -249,25 +249,25 @@ _NIC = "more from one pair than that cap: then the cap that was told is wrong"
 _RESOURCES: Final = {  # full at, what is seen, what would refute it, advice
     LimiterName.CLIENT_NIC: (
         NIC_FULL_RATIO,
-        "send at {low:.0%} of their NIC's cap or more",
+        "send at {low} of their NIC's cap or more",
         _NIC,
         "use larger client VMs or more pairs",
     ),
     LimiterName.SERVER_NIC: (
         NIC_FULL_RATIO,
-        "have a server that sends at {low:.0%} of its NIC's cap or more",
+        "have a server that sends at {low} of its NIC's cap or more",
         _NIC,
         "use larger server VMs or more servers",
     ),
     LimiterName.CLIENT_CPU: (
         CPU_FULL_RATIO,
-        "have a client whose cores (or busiest core) are {low:.0%} busy or more",
+        "have a client whose cores (or busiest core) are {low} busy or more",
         "the same rate with more cores or fewer streams a client",
         "use clients with more cores, fewer streams, or iperf3 3.16 or later (a thread a stream)",
     ),
     LimiterName.SERVER_CPU: (
         CPU_FULL_RATIO,
-        "have a server whose cores (or busiest core) are {low:.0%} busy or more",
+        "have a server whose cores (or busiest core) are {low} busy or more",
         "the same rate with more cores or fewer pairs a server",
         "use servers with more cores or more servers",
     ),
@@ -298,7 +298,7 @@ def _full(scene: Scene, name: LimiterName) -> Limiter | None:
     low = min(1.0, *(_use(pair, name) or 0.0 for pair in full))
     return Limiter(
         name=name,
-        evidence=(f"{scene.of_pairs(full)} {what.format(low=low)}",),
+        evidence=(f"{scene.of_pairs(full)} {what.format(low=words.ratio(low, 0))}",),
         refuted_by=refuted_by,
         advice=advice,
     )
@@ -333,7 +333,7 @@ def _slow_nic(scene: Scene) -> Limiter | None:
         name=LimiterName.SERVER_NIC if down else LimiterName.CLIENT_NIC,
         evidence=(
             f"{len(scene.pairs)} pairs rise and fall each by itself: " + _movement(scene),
-            f"the path pushes back while the fullest sender's NIC is at {nic:.0%} of its cap",
+            f"the path pushes back; the fullest sender's NIC is at {words.ratio(nic, 0)} of its cap",
         ),
         refuted_by="the same rate from another NIC or size: then a cap on each lies beyond",
         advice="look at the senders' NICs (accelerated networking on? one core busy with "
@@ -437,7 +437,7 @@ def _snat(scene: Scene) -> Limiter | None:
         return None
     return Limiter(
         name=LimiterName.SNAT_PORTS,
-        evidence=(f"the firewall's SNAT ports are {used:.0%} used",),
+        evidence=(f"the firewall's SNAT ports are {words.ratio(used, 0)} used",),
         refuted_by="the same rate with fewer connections",
         advice="give the firewall more public addresses, or keep the traffic private",
     )
@@ -453,9 +453,9 @@ def _firewall(scene: Scene) -> Limiter | None:
     lead, evidence = scene.lead, [said for said in (traded, documented) if said is not None]
     nic, held = scene.nic_ratio, scene.reconciliation
     if nic is not None:
-        evidence.append(f"the fullest sender's NIC is at {nic:.0%} of its cap")
+        evidence.append(f"the fullest sender's NIC is at {words.ratio(nic, 0)} of its cap")
     if lead.second_cov_ratio is not None and lead.second_cov_ratio < FLAT_COV_RATIO:
-        evidence.append(f"the fleet's sum is flat: CoV {lead.second_cov_ratio:.1%}")
+        evidence.append(f"the fleet's sum is flat: CoV {words.ratio(lead.second_cov_ratio, 1)}")
     if scene.queued and lead.rtt_mean_s is not None and lead.rtt_baseline_s is not None:
         evidence.append(
             f"a queue stands in the path: RTT {words.time(lead.rtt_mean_s)} against "
@@ -463,11 +463,11 @@ def _firewall(scene: Scene) -> Limiter | None:
         )
     if scene.drops:
         lost = lead.retransmit_ratio if lead.retransmit_ratio is not None else lead.loss_ratio
-        evidence.append(f"the path drops: {lost or 0.0:.3%} of segments")
+        evidence.append(f"the path drops: {words.ratio(lost or 0.0, 3)} of segments")
     if documented is None and held is not None and _flat_ledger(held):
         evidence.append(
             f"its own ledger is flat at {words.rate(held.firewall_bits_per_second)} "
-            f"(CoV {held.ledger_cov_ratio:.1%})"
+            f"(CoV {words.ratio(held.ledger_cov_ratio, 1)})"
         )
     return Limiter(
         name=LimiterName.FIREWALL,
@@ -490,13 +490,13 @@ def _traded(scene: Scene) -> str | None:
         return None
     return (
         f"{len(scene.pairs)} pairs trade shares of one limit: {_movement(scene)}, "
-        f"while a pair's CoV is {cov:.1%}"
+        f"while a pair's CoV is {words.ratio(cov, 1)}"
     )
 
 
 def _movement(scene: Scene) -> str:
     moves = scene.lead.share_movement_ratio
-    return f"the sum's variance is {moves:.0%} of the pairs' own, summed"
+    return f"the sum's variance is {words.ratio(moves, 0)} of the pairs' own, summed"
 
 
 def _flat_ledger(held: Reconciliation) -> bool:
@@ -516,7 +516,8 @@ def _documented(scene: Scene) -> str | None:
     if abs(seen / (known.bits_per_second / scene.scale) - 1) >= NEAR_RATIO:
         return None
     return (
-        f"its own ledger is flat at {words.rate(seen)} (CoV {held.ledger_cov_ratio:.1%}), and "
+        f"its own ledger is flat at {words.rate(seen)} (CoV "
+        f"{words.ratio(held.ledger_cov_ratio, 1)}), and "
         f"{scene.sku} is documented for {words.rate(known.bits_per_second)} "
         f"({known.source}, {known.as_of})"
     )

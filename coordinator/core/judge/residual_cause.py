@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from coordinator.core import words
 from coordinator.core.summary import Cause, CauseId, figure
 
 UNSEEN_BY_BYTES: Final = (
@@ -55,7 +56,7 @@ def causes(
             share = figure(min(max(residual, low), high)) or 0.0
             found.append((open_ratio, Cause(id=name, share_ratio=share, sentence=sentence)))
 
-    percent = f"{abs(residual) * 100:.1f} %"
+    percent = f"{words.ratio(abs(residual), 1)}"
     named = abs(residual) > max(doubt_factor * uncertainty, AGREES_RATIO)
     if named and residual > 0 and missing.share_ratio > 0:
         offer(
@@ -64,7 +65,7 @@ def causes(
             missing.share_ratio * LOST_FACTOR,
             f"{missing.pairs_count} of {missing.planned_pairs_count} planned results are null, cut "
             "short or gone; had those pairs sent like the others, the firewall would show "
-            f"{missing.share_ratio * 100:.1f} % more than the fleet's records",
+            f"{words.ratio(missing.share_ratio, 1)} more than the fleet's records",
         )
     if named and residual > 0.5:
         offer(
@@ -88,7 +89,8 @@ def causes(
             "unknown-bins",
             -unknown_ratio,
             unknown_ratio,
-            f"{unknown_ratio * 100:.1f} % of the fleet's bytes fall into bins that the ledger does "
+            f"{words.ratio(unknown_ratio, 1)} of the fleet's bytes fall into bins that the "
+            "ledger does "
             "not know yet",
         )
     told = [cause for _, cause in sorted(found, key=lambda each: each[0])]
@@ -98,7 +100,8 @@ def causes(
                 id="foreign-traffic",
                 share_ratio=figure(foreign_ratio) or 0.0,
                 sentence=f"the firewall carried {foreign_bits_per_second / 1e9:.3g} Gbit/s while "
-                f"no plan sent, {foreign_ratio * 100:.1f} % of what the fleet accounts for; that "
+                f"no plan sent, {words.ratio(foreign_ratio, 1)} of what the fleet accounts for; "
+                "that "
                 "level is taken off before the ledgers are compared",
             )
         )

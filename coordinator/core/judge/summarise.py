@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from coordinator.core import words
 from coordinator.core.figures import FIGURES, RECEIVED, RECEIVED_HALF_WIDTH, Fold
 from coordinator.core.judge.course import burst_course, course, course_findings
 from coordinator.core.judge.documented_limits import DOCUMENTED, Limits
@@ -81,9 +82,10 @@ def broken_promises(
             yield problem(
                 id="ledger-thin",
                 weight=93,
-                sentence=f"the firewall's own count ({plan.ledger.source}) was to know {least:.0%} "
+                sentence=f"the firewall's own count ({plan.ledger.source}) was to know "
+                f"{words.ratio(least, 0)} "
                 f"of each burst's bytes: of {len(thin)} of {len(bursts)} bursts it knows less, of "
-                f"burst {worst} {thin[worst]:.1%}",
+                f"burst {worst} {words.ratio(thin[worst], 1)}",
                 next_step="wait until the metric has settled, then recompute the verdict",
             )
 

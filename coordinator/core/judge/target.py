@@ -315,7 +315,11 @@ def _compared(spec: RunSpec, burst: BurstSummary, fleet: Interval, limit: float)
     target = spec.scaled_target_bits_per_second or limit
     window_s = 0 if burst.window is None else burst.window.window_s
     tolerance = spec.objective.tolerance_ratio
-    less = f", the target of {words.rate(target)} less {tolerance:.0%}" if tolerance else ""
+    less = (
+        f", the target of {words.rate(target)} less {words.ratio(tolerance, 0)}"
+        if tolerance
+        else ""
+    )
     return (
         f"the fleet received {fleet} at the {spec.objective.layer} layer over {window_s} s; "
         f"the limit is {words.rate(limit)}{less}"

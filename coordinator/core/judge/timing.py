@@ -27,19 +27,22 @@ def hold_clocks(spec: RunSpec, burst: BurstSummary, *, promised: bool) -> Check:
         return Verdict.PASS, [_own_word()] if promised else []
     if steady_ratio < floor:
         what = (
-            f"{steady_ratio:.1%} of the planned pair-seconds were measured by clocks that stayed "
+            f"{words.ratio(steady_ratio, 1)} of the planned pair-seconds were measured by clocks "
+            "that stayed "
             f"within the gate of {words.time(spec.clock_bound_max_s)}"
         )
     else:
         what = (
-            f"{held_ratio:.1%} of the planned pair-seconds were measured by clocks that were read "
+            f"{words.ratio(held_ratio, 1)} of the planned pair-seconds were measured by clocks "
+            "that were read "
             f"before and after the burst and held; {unread_s} pair-seconds lack a reading"
         )
     return Verdict.INCONCLUSIVE, [
         problem(
             id="clocks-unproven" if steady_ratio < floor else "clocks-unread",
             weight=89,
-            sentence=f"{what}; a verdict needs {floor:.1%}, the rest cannot be placed in time",
+            sentence=f"{what}; a verdict needs {words.ratio(floor, 1)}, the rest cannot be "
+            "placed in time",
             next_step="mend the clocks that the findings below name, then run again"
             if steady_ratio < floor
             else "see that every agent can ask chronyd or the kernel for its clock, and that its "

@@ -116,7 +116,7 @@ def test_the_chart_shows_rates_gaps_and_the_target() -> None:
     drawn = lines(running())
     said = "\n".join(drawn)
     assert "now 300 Mbit/s payload" in said
-    assert "(100%)" in said
+    assert "(100 %)" in said
     assert "─" in said
     floor = next(line for line in drawn if line.rstrip().endswith("·"))
     columns = floor[12:]

@@ -117,7 +117,7 @@ def _compared(a: list[float], b: list[float]) -> Comparison:
 def test_an_ab_study_says_what_the_second_state_costs() -> None:
     comparison = _compared([100e9, 101e9, 99e9], [22e9, 21.8e9, 22.2e9])
     said = conclude(study(AB_QUESTION), results([100e9, 22e9, 22e9, 100e9]), comparison)
-    assert said.sentence.startswith("deny costs 78.0% +- ")
+    assert said.sentence.startswith("deny costs 78.0 % +- ")
     assert "chance" not in said.sentence
 
 
@@ -157,7 +157,7 @@ def test_every_answer_of_a_scaled_lab_is_at_real_scale_and_says_so() -> None:
     assert "scale" not in conclude(study(AB_QUESTION), results(rates), measured).sentence
 
 
-HALF = "50.0% of it was measured, the floor is 95%"
+HALF = "50.0 % of it was measured, the floor is 95 %"
 
 
 def test_a_broken_trial_is_not_compared() -> None:

@@ -53,7 +53,7 @@ def test_a_clock_that_did_not_hold_is_no_pass_where_it_costs_the_floor(
     found = after(4, 1, reading, side)
     assert found.verdict is Verdict.INCONCLUSIVE
     assert f"pair-001 (the {side}'s {words})" in named(found)["clock-moved"].sentence
-    assert "75.0% of the planned" in named(found)["clocks-unproven"].sentence
+    assert "75.0 % of the planned" in named(found)["clocks-unproven"].sentence
     assert found.completeness_ratio == 1.0
 
 
