@@ -83,7 +83,9 @@ class CoordinatorSettings(BaseSettings):
     )
     azure_monitor_grain: str = Field("PT1M", description="length of its points, ISO 8601")
     azure_monitor_endpoint: str = Field(
-        "https://management.azure.com", description="the Resource Manager of the cloud it is in"
+        "https://management.azure.com",
+        description="the Resource Manager of the cloud it is in: `https://management.usgovcloudapi"
+        ".net`, `https://management.chinacloudapi.cn`; tokens' scope and who signs in follow",
     )
     azure_monitor_token: SecretStr | None = Field(
         None, description="bearer token in place of an Azure identity; an hour's life, as a rule"

@@ -29,7 +29,10 @@ METRICS_VERSION: Final = "2023-10-01"
 LEAST, MOST = 2, 50  # capacity units, by Azure's documentation of pre-scaling (2026-11)
 
 FIREWALL: Final = Kind(
-    name="firewall", type="azureFirewalls", rights="'Network Contributor' on the firewall"
+    name="firewall",
+    type="azureFirewalls",
+    # The firewall is put whole, which joins its subnet, address and policy.
+    rights="'Network Contributor' on the firewall's resource group",
 )
 
 

@@ -31,6 +31,13 @@ TRIES_COUNT: Final = 5  # of reading and putting, while somebody else changes it
 _RETRIED: Final = frozenset({408, 409, 429, 500, 502, 503, 504})
 _AT_WORK: Final = frozenset({"Updating", "Creating", "Deleting"})
 
+# Who signs in for which Resource Manager, by its host: of a sovereign cloud not the public one.
+AUTHORITIES: Final[Mapping[str, str]] = {
+    "management.azure.com": "login.microsoftonline.com",
+    "management.usgovcloudapi.net": "login.microsoftonline.us",
+    "management.chinacloudapi.cn": "login.chinacloudapi.cn",
+}
+
 Body = Mapping[str, Any]
 
 
@@ -207,6 +214,12 @@ class Resource:
         return httpx.URL(url, params={"api-version": API_VERSION})
 
 
+def authority_of(endpoint: str) -> dict[str, str]:
+    """The option of an Azure credential that goes with a Resource Manager; none where it is new."""
+    known = AUTHORITIES.get(urlsplit(endpoint).hostname or "")
+    return {} if known is None else {"authority": known}
+
+
 def token_source(settings: CoordinatorSettings) -> Callable[[], str]:
     """The given token, or the Azure identity's: of ``az login``, or the machine's managed one.
 
@@ -220,7 +233,8 @@ def token_source(settings: CoordinatorSettings) -> Callable[[], str]:
     except ModuleNotFoundError as error:
         raise ResourceRefused(f"{error.name} is missing; pip install 'broadside[azure]'") from error
     credential = DefaultAzureCredential(
-        managed_identity_client_id=settings.managed_identity_client_id
+        managed_identity_client_id=settings.managed_identity_client_id,
+        **authority_of(settings.azure_monitor_endpoint),
     )
 
     def token() -> str:

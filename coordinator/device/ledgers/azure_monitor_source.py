@@ -30,6 +30,7 @@ from azure.mgmt.monitor.aio import MonitorManagementClient
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core.measure.evidence import FirewallLedger, Floats, LedgerLayer
 from coordinator.device.ledgers.source import Freshness, LedgerBusy, LedgerError, needed, plain
+from coordinator.device.resource_manager import authority_of
 from exchange.messages import Direction
 from exchange.rows import bounded_json
 
@@ -202,7 +203,9 @@ class AzureMonitorLedger:
             return _GivenToken(self._token)
         from azure.identity.aio import DefaultAzureCredential
 
-        return DefaultAzureCredential(managed_identity_client_id=self._client_id)
+        return DefaultAzureCredential(
+            managed_identity_client_id=self._client_id, **authority_of(self._endpoint)
+        )
 
     def _client(self, credential: "AsyncTokenCredential") -> MonitorManagementClient:
         verify: dict[str, Any] = {"connection_verify": str(self._ca_file)} if self._ca_file else {}
