@@ -167,6 +167,20 @@ def server_test(started_at: datetime = AT, agent_id: str = "server-1") -> Server
     return ServerTest(agent_id=agent_id, endpoint=ENDPOINT, started_at=started_at, engine=engine)
 
 
+def report(pair_index: int, outcome: Outcome) -> JobReport:
+    return JobReport(
+        job_id=job(pair_index).job_id,
+        run_id="run-1",
+        burst_index=0,
+        pair_index=pair_index,
+        agent_id="client-1",
+        outcome=outcome,
+        reason="r" * 5_000,
+        planned_start_at=AT,
+        reported_at=AT,
+    )
+
+
 def intervals(count: int, *, seed: int = 1, span_s: float = 1.0) -> tuple[Interval, ...]:
     """Noisy readings whose times are exact microseconds, as they come back from a chunk."""
     noise = random.Random(seed)
@@ -465,19 +479,6 @@ async def test_claims_and_reports_are_read_by_pair(records: Records) -> None:
     assert list(await records.bursts.read_claims("run-1", 0, range(1, 11))) == [2]
     assert list(await records.bursts.read_claims("run-1", 0, range(2, 12))) == [2, 11]
     assert {c.phase for c in claims.values()} == {Phase.ARMED}
-
-    def report(pair_index: int, outcome: Outcome) -> JobReport:
-        return JobReport(
-            job_id=job(pair_index).job_id,
-            run_id="run-1",
-            burst_index=0,
-            pair_index=pair_index,
-            agent_id="client-1",
-            outcome=outcome,
-            reason="r" * 5_000,
-            planned_start_at=AT,
-            reported_at=AT,
-        )
 
     await records.bursts.save_report(report(3, Outcome.ABANDONED))
     await records.bursts.save_report(report(3, Outcome.MEASURED))

@@ -1,0 +1,61 @@
+"""docs/azure_limits.py against the requests that the adapters make of the recorded services."""
+
+import runpy
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from exchange.azure.table_storage import AzureTable, TableAddress
+from exchange.messages import Outcome
+from exchange.pacing import CONTROL_PAIRS_COUNT, control_copies_count
+from exchange.records import Records
+from tests.contract.recorded_azure import RecordedAzure
+from tests.contract.test_records import control, host, job, report, server_test, track
+from tests.one_table import records_in
+
+SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "docs/azure_limits.py"))
+PAIRS = 20
+
+
+@pytest.fixture
+async def records(recorded: RecordedAzure) -> AsyncIterator[Records]:
+    recorded.create("limits")
+    keyed = TableAddress(table="limits", connection_string=recorded.connection_string)
+    recorded.asked.clear()
+    table = AzureTable(keyed)
+    yield records_in(table)
+    await table.close()
+
+
+async def test_the_end_of_a_burst_asks_what_the_page_says(
+    records: Records, recorded: RecordedAzure
+) -> None:
+    """Without probes, which the page counts as one row a pair."""
+    for pair in range(PAIRS):
+        await records.bursts.save_seconds(job(pair), [track(280)], host(280))
+        await records.bursts.save_report(report(pair, Outcome.MEASURED))
+        test = server_test(agent_id=f"server-{pair}")
+        await records.bursts.save_test(test, [track(280)], host(280))
+    rows = Counter[str]()
+    for asked in recorded.asked:
+        rows[str(asked.partition).partition(".")[0]] += asked.rows_count
+    said = SCRIPT["loads"](PAIRS)
+    assert rows["burst"] == said["results: the burst, its end"][0] - PAIRS
+    assert rows["tests"] == said["results: servers' tests, its end"][0]
+
+
+async def test_polls_of_control_go_to_as_many_partitions_as_the_page_says(
+    records: Records, recorded: RecordedAzure
+) -> None:
+    pairs = range(0, 1_000, 10)
+    copies_count = control_copies_count(1_000)
+    row = control("run-1").model_copy(update={"copies_count": copies_count})
+    await records.runs.create("run-1", b"plan", row)
+    recorded.asked.clear()
+    for pair in pairs:
+        assert await records.runs.read_control("run-1", pair) == row
+    asked = Counter(str(one.partition) for one in recorded.asked)
+    assert len(asked) == copies_count
+    assert max(asked.values()) <= CONTROL_PAIRS_COUNT / 10

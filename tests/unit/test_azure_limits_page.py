@@ -1,0 +1,22 @@
+"""docs/azure-limits.md is what its script prints of the code as it is."""
+
+import runpy
+from pathlib import Path
+
+from exchange.pacing import CONTROL_PAIRS_COUNT
+
+DOCS = Path(__file__).parents[2] / "docs"
+SCRIPT = runpy.run_path(str(DOCS / "azure_limits.py"))
+
+
+def test_the_page_is_what_the_script_prints() -> None:
+    told = (DOCS / "azure-limits.md").read_text("utf-8")
+    assert told == SCRIPT["page"](), "run: .venv/bin/python docs/azure_limits.py"
+
+
+def test_a_thousand_pairs_are_within_every_limit_and_three_thousand_meet_the_servers() -> None:
+    for pairs in (30, 300, 1_000):
+        for where, (asked, limit) in SCRIPT["loads"](pairs).items():
+            assert asked <= limit, (pairs, where)
+    assert SCRIPT["first_limit"](3_000)[0].startswith("results: servers' tests")
+    assert SCRIPT["loads"](3_000)["control: one copy of the control row"][0] <= CONTROL_PAIRS_COUNT
