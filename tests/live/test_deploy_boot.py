@@ -22,6 +22,7 @@ import httpx
 import pytest
 
 from deploy.check import boot, tools
+from deploy.check.__main__ import COORDINATOR, EXPOSURE_MAX
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import Presence
 from tests.live.machine import Machine, system_python, why_not
@@ -461,9 +462,11 @@ def test_systemd_finds_a_planted_fault_of_the_unit() -> None:
     unit = boot.render_unit(FOLDER, agent("client"))
     assert tools.systemd_verify(UNIT, unit) == tools.Ran()
     assert tools.systemd_verify(UNIT, unit.replace("ProtectSystem=", "ProtectSystems=")).faults
-    assert tools.systemd_exposure(UNIT, unit, 2.5) == tools.Ran()
+    for each in (agent("client"), agent("server"), COORDINATOR):
+        said = tools.systemd_exposure(UNIT, boot.render_unit(FOLDER, each), EXPOSURE_MAX)
+        assert said == tools.Ran(), each
     open_unit = unit.replace("ProtectSystem=strict", "").replace("User=broadside", "User=root")
-    assert tools.systemd_exposure(UNIT, open_unit, 1.0).faults
+    assert tools.systemd_exposure(UNIT, open_unit, EXPOSURE_MAX).faults
 
 
 def test_cloud_init_finds_a_planted_fault() -> None:
