@@ -15,7 +15,7 @@ from agent.clock import read_clock
 from agent.engine_process import Iperf3
 from agent.host import Host
 from exchange.messages import AgentState, ClockReading, EngineState, Presence
-from exchange.ports import ExchangeError
+from exchange.ports import ExchangeError, StorageGone
 from exchange.records import FleetRecords
 
 CLOCK_AGE_MAX_S: Final = 30.0  # s after which a good clock reading is taken anew
@@ -93,6 +93,7 @@ class Heart:
     stopping: asyncio.Event
     changed: asyncio.Event  # set by whoever changes the condition
     condition: Callable[[], Condition] = Condition  # the role's own, once there is one
+    storage_gone: bool = False
     _started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     _clock: ClockReading | None = None
 
@@ -121,6 +122,10 @@ class Heart:
                         now=datetime.now(UTC),
                     )
                 )
+        except StorageGone as error:  # nothing that is measured from here on would be found
+            log.error("%s", error, extra={"action": "storage_gone"})
+            self.storage_gone = True
+            self.stopping.set()
         except (ExchangeError, TimeoutError) as error:
             log.warning("no heartbeat: %s", error or "timeout", extra={"action": "beat_failed"})
 

@@ -34,7 +34,7 @@ from agent.workspace import sweep
 from exchange.background import keep_going
 from exchange.fabric import Fabric, FabricSettings, environment_settings, open_fabric
 from exchange.messages import Role
-from exchange.ports import ExchangeMisconfigured, ExchangeUnavailable
+from exchange.ports import ExchangeMisconfigured, ExchangeUnavailable, StorageGone
 from exchange.records import BurstRecords
 
 CONTEXT: Final = ("action", "agent_id", "job_id", "port", "outcome")
@@ -158,10 +158,10 @@ async def main(settings: AgentSettings, fabric_settings: FabricSettings | None =
         )
         return EXIT_CANNOT_RUN
     try:
-        await _be_agent(settings, host, fabric, spool, stopping)
+        storage_gone = await _be_agent(settings, host, fabric, spool, stopping)
     finally:
         await fabric.close()
-    return EXIT_STOPPED
+    return EXIT_CANNOT_RUN if storage_gone else EXIT_STOPPED
 
 
 async def _open_fabric(
@@ -191,7 +191,8 @@ async def _open_fabric(
 
 async def _be_agent(
     settings: AgentSettings, host: Host, fabric: Fabric, spool: Spool, stopping: asyncio.Event
-) -> None:
+) -> bool:
+    """Work until told to stop; whether that was because what holds the rows is gone."""
     spooled = SpooledTable(fabric.results, spool, fabric.troubles)
     spooled_raw = SpooledRaw(fabric.raw_store, spool, fabric.troubles)
     host_log = HostLog(keep_s=settings.duration_max_s + 120)
@@ -247,6 +248,7 @@ async def _be_agent(
     await heart.say_goodbye()
     await _empty(spooled, spooled_raw, spool, settings)
     log.info("stopped", extra={"action": "stop"})
+    return heart.storage_gone
 
 
 async def _find_engine(
@@ -301,7 +303,7 @@ async def _empty(
         async with asyncio.timeout(FAREWELL_S):
             await spooled.drain()
             await raw.drain()
-    except (ExchangeUnavailable, TimeoutError):
+    except (ExchangeUnavailable, StorageGone, TimeoutError):
         log.warning(
             "%d rows and %d outputs stay in %s until the next start",
             len(spool),

@@ -35,6 +35,7 @@ class Fabric:
     raw: RawStore | None = None  # None: the table of results keeps it
     troubles: TroubleLog = field(default_factory=TroubleLog)  # what the adapters lived through
     receive_wait_s: float = 2.0  # that an idle agent's receive is to wait
+    in_files: bool = False  # of this host, which somebody may remove
 
     @property
     def raw_store(self) -> RawStore:
@@ -93,6 +94,7 @@ def open_fabric(settings: FabricSettings | None = None) -> Fabric:
                 private=private,
                 raw=raw,
                 troubles=troubles,
+                in_files=True,
             )
         case "http":
             return _http(settings, troubles)

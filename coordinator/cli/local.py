@@ -190,19 +190,30 @@ class Local:
 
     @contextlib.asynccontextmanager
     async def driving(self) -> AsyncIterator[None]:
-        """Look after unfinished runs meanwhile; schedules are a service's to fire."""
+        """Look after unfinished runs meanwhile; schedules are a service's to fire.
+
+        Raises ``StorageGone`` in place of whatever is waited for when the rows' files are removed.
+        """
         from coordinator.coordinator_settings import CoordinatorSettings
+        from coordinator.runs.storage_watch import storage_gone
 
         coordinator = self._coordinator
         coordinator.companions += [self._studies, self._budgets]
         tick_s = CoordinatorSettings().tick_s
+        waiting, gone = asyncio.current_task(), asyncio.create_task(storage_gone(self._fabric))
+        gone.add_done_callback(lambda task: task.cancelled() or (waiting and waiting.cancel()))
         loop = asyncio.create_task(coordinator.run_forever(tick_s))
         try:
             yield
+        except asyncio.CancelledError:
+            if gone.done():
+                raise gone.result() from None
+            raise
         finally:
-            loop.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await loop
+            for task in (loop, gone):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
 
     async def _recorded(
         self,

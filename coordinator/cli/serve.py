@@ -1,7 +1,7 @@
 """``broadside serve``: the coordinator with its API."""
 
 import asyncio
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -9,8 +9,6 @@ from coordinator.auth.signin_settings import SignInSettings
 from coordinator.cli.exits import Exit, stop
 from coordinator.coordinator_log import start_log
 from coordinator.coordinator_settings import CoordinatorSettings
-
-_STORAGE_LOOK_S: Final = 2.0  # s between looks whether the data directory is still there
 
 
 def serve(
@@ -57,6 +55,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     from coordinator.prices import BadPrices
     from coordinator.prices import load as load_prices
     from coordinator.runs.coordinator import Coordinator
+    from coordinator.runs.storage_watch import storage_gone
     from coordinator.studies.switch import SwitchError, read_switches
     from exchange.fabric import FabricSettings, open_fabric
     from exchange.ports import ExchangeError, StorageGone
@@ -128,15 +127,8 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     gone: list[StorageGone] = []
 
     async def watch_storage(server: Server) -> None:
-        while not gone:
-            await asyncio.sleep(_STORAGE_LOOK_S)
-            try:
-                await fabric.private.get("doctor", "storage")
-            except StorageGone as error:
-                gone.append(error)
-                server.should_exit = True
-            except ExchangeError:  # an outage: the tick says so
-                continue
+        gone.append(await storage_gone(fabric))
+        server.should_exit = True
 
     try:
         config = uvicorn.Config(

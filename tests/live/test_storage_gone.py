@@ -1,0 +1,40 @@
+"""The data directory is removed under a run: everybody who works with it ends, and says why."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from coordinator.cli.exits import Exit
+from tests.live.site import BROADSIDE, Site, wait_for
+
+pytestmark = pytest.mark.live
+
+
+def test_launch_and_agents_end_at_once_and_no_engine_stays(site: Site) -> None:
+    site.start_fleet(1)
+    wait_for("both agents", lambda: site.run("agents").stdout.count("idle") == 2)
+    log = site.folder / "launch.log"
+    words = [
+        word for each in ("pairs_count=1", "burst_s=120", "lead_s=8") for word in ("--set", each)
+    ]
+    with log.open("wb") as out:
+        launch = subprocess.Popen(
+            [*BROADSIDE, "launch", "smoke", *words],
+            env=site.environment,
+            cwd=site.folder,
+            stdout=out,
+            stderr=out,
+        )
+    site.processes.append(launch)
+    wait_for("a burst under way", lambda: "running" in log.read_text())
+    shutil.rmtree(site.folder / "data", ignore_errors=True)
+    ends = {"launch": launch, **site.agents}
+    # Two heartbeats are a second each here; else they would go on for the burst's two minutes.
+    wait_for("their ends", lambda: all(p.poll() is not None for p in ends.values()), 45)
+    assert {name: process.poll() for name, process in ends.items()} == dict.fromkeys(
+        ends, Exit.CANNOT_RUN
+    )
+    assert "removed or replaced while in use" in log.read_text().splitlines()[-1]
+    for name in site.agents:
+        assert "removed or replaced while in use" in (site.folder / f"{name}.log").read_text()
