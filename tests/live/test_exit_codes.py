@@ -6,14 +6,16 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from coordinator.cli.exits import Exit, code_of
+from tests.live.test_lab_rights import AS_NOBODY
 
 _ENDS_WITHIN_S = 60.0  # s: far beyond what any of these takes
 
@@ -26,17 +28,16 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def broadside(
-    *words: str, stdout: int = subprocess.PIPE, user: int | None = None
+    *words: str, stdout: int = subprocess.PIPE, before: Sequence[str] = ()
 ) -> tuple[int, str]:
     """Exit code and standard error of a command."""
     done = subprocess.run(
-        [sys.executable, "-m", "coordinator", *words],
+        [*before, sys.executable, "-m", "coordinator", *words],
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
         timeout=_ENDS_WITHIN_S,
         check=False,
-        user=user,
     )
     return done.returncode, done.stderr
 
@@ -95,14 +96,16 @@ def test_damaged_rows(data_dir: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
-def test_anothers_data_directory(data_dir: Path, tmp_path: Path) -> None:
-    assert broadside("runs")[0] == Exit.PASS
-    for place in (tmp_path, *tmp_path.parents):
-        if place.stat().st_uid == os.getuid() and not place.stat().st_mode & 0o001:
-            pytest.skip("nobody else comes that far")
-    code, told = broadside("runs", user=65534)
-    assert code == Exit.CANNOT_RUN
-    assert "writable for this user" in one_line(told)
+def test_anothers_data_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as open_folder:  # pytest's own are root's alone
+        Path(open_folder).chmod(0o755)
+        monkeypatch.setenv("BROADSIDE_DATA_DIR", f"{open_folder}/data")
+        assert broadside("runs")[0] == Exit.PASS
+        for mode in (0o700, 0o755):  # its owner's alone, as we make it; and left open
+            Path(open_folder, "data").chmod(mode)
+            code, told = broadside("runs", before=AS_NOBODY)
+            assert code == Exit.CANNOT_RUN
+            assert "writable for this user" in one_line(told)
 
 
 @pytest.fixture

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from coordinator.cli.doctor import fabric_checks, try_raw
+from exchange.fabric import FabricSettings, open_fabric
 from exchange.ports import ExchangeUnavailable, RawName
+from exchange.rows import make_row
 
 
 class Forgetful:
@@ -66,3 +68,26 @@ async def test_an_absent_service_bus_and_storage_name_their_ports(
     for check in checks:
         assert check.detail == "nobody answers"
         assert "5671/tcp to Service Bus, 443/tcp to storage" in (check.fix or "")
+
+
+async def test_rows_that_nobody_can_read_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROADSIDE_FABRIC", "embedded")
+    monkeypatch.setenv("BROADSIDE_DATA_DIR", str(tmp_path))
+    checks, _ = await fabric_checks()
+    assert {check.name: check.ok for check in checks}["rows"]
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+    spoiled = {"tokens": "rogue", "schedules": "weekly", "runs": "0.x"}
+    for partition, key in spoiled.items():
+        await fabric.private.upsert(make_row(partition, key, {"json": "["}))
+    await fabric.results.upsert(make_row("presence", "client.c1", {"json": "{}"}))
+    await fabric.private.upsert(make_row("runs", "open.x", {}))  # as ours are
+    await fabric.close()
+    checks, _ = await fabric_checks()
+    [found] = [check for check in checks if check.name == "rows"]
+    assert not found.ok
+    assert not found.required
+    assert "4 cannot be read" in found.detail
+    for partition, key in (*spoiled.items(), ("presence", "client.c1")):
+        assert f"{partition}|{key}" in found.detail
