@@ -62,6 +62,13 @@ def test_the_run_stays_and_a_second_one_stands_beside_it(site: Site) -> None:
     assert f"kept in {where}-2: " in site.run(*options, timeout_s=120).stderr
 
 
+def test_agents_of_other_hosts_carry_the_same_demo(site: Site) -> None:
+    summary, code = demo(site, "--fabric", "http", "--bursts", "1", "--pairs", "12")
+    assert (summary["verdict"], code) == ("pass", 0), summary["findings"]
+    assert summary["pairs_measured"] == 12
+    assert summary["completeness_ratio"] == 1.0
+
+
 def test_the_real_azure_sdks_carry_the_same_demo(site: Site) -> None:
     # The stand-ins of Azure take a core themselves: a rate that two busy ones carry beside them.
     options = ["--bursts", "1", "--pairs", "12", "--scale", "400"]

@@ -1,0 +1,307 @@
+"""One coordinator and a thousand agents of other hosts: what they cost it, and how long they wait.
+
+``python -m tests.bench.bench_hosts`` starts a real coordinator with its own HTTPS listener, and
+agents that are nothing but their requests: a stream each, a heartbeat every 5 s, an upload of
+seconds every 3 s, the run's control row watched. First each is handed one job, all at once, and
+claims it. The agents share the machine: read the figures beside the load that is printed.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import ssl
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+from coordinator.auth.static_tokens import digest
+from coordinator.hosts.enrolment import Enrolled
+from exchange.embedded.embedded_queue import EmbeddedQueue
+from exchange.fabric import FabricSettings, open_fabric
+from exchange.http.credential import new_secret
+from exchange.messages import Claim, Control, Endpoint, Job, Phase, Role, Traffic
+from exchange.ports import Entity, Outgoing
+from exchange.records.keys import ENROLLED
+from exchange.records.shelf import Shelf
+from exchange.row_text import entity_fields
+from lab.serving import Serving
+
+HEARTBEAT_S: Final = 5.0
+UPLOAD_S: Final = 3.0
+RUN: Final = "bench"
+CHUNK: Final = random.Random(7).randbytes(1_500)  # what three seconds more make of an open chunk
+PRESENCE_BYTES: Final = 900
+CPU_MAX: Final = 0.5  # of one core
+BEAT_P99_MAX_S: Final = 0.3
+
+
+@dataclass(slots=True, kw_only=True)
+class Agent:
+    """One agent's two connections: its stream, and the one for requests."""
+
+    number: int
+    secret: str
+    port: int
+    context: ssl.SSLContext
+    beats_s: list[float] = field(default_factory=list)
+    uploads_s: list[float] = field(default_factory=list)
+    claimed_s: float | None = None  # monotonic
+    lines_count: int = 0
+    failures_count: int = 0
+    pair: int | None = None  # once it has claimed one
+    _session: str = field(default_factory=lambda: uuid4().hex)
+    _delivery: "asyncio.Future[Any] | None" = None
+    _reader: asyncio.StreamReader | None = None
+    _writer: asyncio.StreamWriter | None = None
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def name(self) -> str:
+        return f"c{self.number:04d}"
+
+    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.context)
+
+    def _head(self, line: str, length: int | None = None) -> bytes:
+        told = "" if length is None else f"Content-Length: {length}\r\n"
+        return (
+            f"{line} HTTP/1.1\r\nHost: c\r\nAuthorization: Bearer {self.secret}\r\n{told}\r\n"
+        ).encode()
+
+    async def ask(self, do: str, **said: Any) -> Any:
+        """One operation's answer."""
+        body = json.dumps([{"id": uuid4().hex, "do": do, **said}]).encode()
+        async with self._turn:
+            if self._reader is None or self._writer is None:
+                self._reader, self._writer = await self._open()
+            self._writer.write(self._head("POST /v1/exchange/operations", len(body)) + body)
+            head = await self._reader.readuntil(b"\r\n\r\n")
+            length = next(
+                int(line.partition(b":")[2])
+                for line in head.split(b"\r\n")
+                if line.lower().startswith(b"content-length")
+            )
+            text = await self._reader.readexactly(length)
+        [answer] = json.loads(text)
+        if "error" in answer:
+            raise RuntimeError(answer["said"])
+        return answer.get("ok")
+
+    async def stream(self, opened: asyncio.Event) -> None:
+        reader, writer = await self._open()
+        writer.write(self._head(f"GET /v1/exchange/stream?session={self._session}"))
+        await reader.readuntil(b"\r\n\r\n")
+        opened.set()
+        while line := await reader.readline():
+            if not line.startswith(b"{"):
+                continue
+            self.lines_count += 1
+            news = json.loads(line)
+            if "want" in news and self._delivery is not None and not self._delivery.done():
+                self._delivery.set_result(news["delivery"])
+
+    async def beat_forever(self) -> None:
+        row = Entity(
+            partition_key="presence",
+            row_key=f"client.{self.name}",
+            properties={
+                "json": json.dumps(
+                    {"agent_id": self.name, "role": "client", "more": "x" * PRESENCE_BYTES}
+                )
+            },
+        )
+        await self._every(HEARTBEAT_S, self.beats_s, row)
+
+    async def upload_forever(self) -> None:
+        row = Entity(
+            partition_key=f"burst.{RUN}.00000",
+            row_key=f"chunk.client.{self.pair:05d}.000",
+            properties={"client_up_0": CHUNK},
+        )
+        await self._every(UPLOAD_S, self.uploads_s, row)
+
+    async def _every(self, pause_s: float, took_s: list[float], row: Entity) -> None:
+        fields = entity_fields(row)
+        await asyncio.sleep(random.random() * pause_s)
+        while True:
+            began_s = time.monotonic()
+            try:
+                await self.ask("upsert", table="results", row=fields)
+                took_s.append(time.monotonic() - began_s)
+            except (OSError, RuntimeError, asyncio.IncompleteReadError):
+                self.failures_count += 1
+                self._reader = None
+            await asyncio.sleep(max(0.0, pause_s - (time.monotonic() - began_s)))
+
+    async def want(self) -> None:
+        self._delivery = asyncio.get_running_loop().create_future()
+        await self.ask("want", session=self._session, want=uuid4().hex, wait_s=110)
+
+    async def take(self) -> None:
+        """A job from its delivery to its claim, settled."""
+        assert self._delivery is not None
+        delivery = await self._delivery
+        job_id = delivery["message_id"]
+        pair_index = int(job_id.rpartition(".")[2])
+        claim = Claim(
+            job_id=job_id,
+            agent_id=self.name,
+            phase=Phase.CLAIMED,
+            claimed_at=datetime.now(UTC),
+        )
+        row = Entity(
+            partition_key=f"burst.{RUN}.00000",
+            row_key=f"claim.{pair_index:05d}",
+            properties={"json": claim.model_dump_json()},
+        )
+        await self.ask("insert", table="results", row=entity_fields(row))
+        self.claimed_s = time.monotonic()
+        self.pair = pair_index
+        await self.ask("complete", token=delivery["token"])
+
+    async def watch(self) -> None:
+        await self.ask("watch", session=self._session, partition=f"run.{RUN}")
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def percentile(values: list[float], ratio: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(ratio * len(ordered)))]
+
+
+async def prepare(data_dir: Path, agents_count: int, at: datetime) -> list[str]:
+    """Agents enrolled, and the control row of their run; their secrets."""
+    secrets = [new_secret() for _ in range(agents_count)]
+    fabric = open_fabric(FabricSettings(data_dir=data_dir))
+    shelf = Shelf(fabric.private, ENROLLED, Enrolled)
+    for number, secret in enumerate(secrets):
+        enrolled = Enrolled(
+            agent_id=f"c{number:04d}",
+            role=Role.CLIENT,
+            sha256=digest(secret),
+            join="bench",
+            enrolled_at=at,
+        )
+        await shelf.put(enrolled.key, enrolled)
+    control = Control(run_id=RUN, lease_until_at=at + timedelta(hours=1))
+    await fabric.records.runs.create(RUN, b"plan", control)
+    await fabric.close()
+    return secrets
+
+
+def outgoing(pair_index: int, at: datetime) -> Outgoing:
+    job = Job(
+        run_id=RUN,
+        burst_index=0,
+        pair_index=pair_index,
+        endpoint=Endpoint(agent_id="s1", address="10.0.0.1", port=5201),
+        traffic=Traffic(),
+        planned_start_at=at + timedelta(minutes=10),
+        duration_s=10,
+    )
+    return Outgoing(
+        body=job.body, message_id=job.job_id, expires_at=job.planned_start_at, enqueue_at=None
+    )
+
+
+async def measure(folder: Path, agents_count: int, seconds: float) -> list[str]:
+    """The lines to print; raises ``AssertionError`` with what missed its floor."""
+    data_dir = folder / "data"
+    at = datetime.now(UTC)
+    secrets = await prepare(data_dir, agents_count, at)
+    environment = {
+        "BROADSIDE_DATA_DIR": str(data_dir),
+        "BROADSIDE_HOSTS_LISTEN": "127.0.0.1:0",
+        "BROADSIDE_QUEUE_LOCK_S": "60",
+    }
+    with Serving(environment, folder) as serving:
+        said = serving.log_path.read_text()
+        port = int(said.split("agents of other hosts join at ")[1].split()[0].rpartition(":")[2])
+        authority = (data_dir / "tls" / "authority.pem").read_text()
+        context = ssl.create_default_context(cadata=authority)
+        context.check_hostname = False
+        agents = [
+            Agent(number=number, secret=secret, port=port, context=context)
+            for number, secret in enumerate(secrets)
+        ]
+        pid = serving.pid
+        tasks = []
+        for start in range(0, agents_count, 50):  # handshakes cost both sides
+            part = agents[start : start + 50]
+            opened = [asyncio.Event() for _ in part]
+            tasks += [
+                asyncio.create_task(agent.stream(event))
+                for agent, event in zip(part, opened, strict=True)
+            ]
+            await asyncio.gather(*(event.wait() for event in opened))
+            await asyncio.gather(*(agent.want() for agent in part))
+        queue = EmbeddedQueue(data_dir, lock_s=60)
+        began_s, cpu_before_s = time.monotonic(), cpu_s(pid)
+        await queue.send([outgoing(number, at) for number in range(agents_count)])
+        sent_s = time.monotonic()
+        await asyncio.gather(*(agent.take() for agent in agents))
+        claimed_s = max(agent.claimed_s or 0.0 for agent in agents)
+        claims_cpu_s = cpu_s(pid) - cpu_before_s
+        await queue.close()
+        await asyncio.gather(*(agent.watch() for agent in agents))
+        for agent in agents:
+            tasks += [
+                asyncio.create_task(agent.beat_forever()),
+                asyncio.create_task(agent.upload_forever()),
+            ]
+        await asyncio.sleep(2 * HEARTBEAT_S)  # the phases settle
+        for agent in agents:
+            agent.beats_s.clear()
+            agent.uploads_s.clear()
+        cpu_before_s, began_load_s = cpu_s(pid), time.monotonic()
+        await asyncio.sleep(seconds)
+        passed_s = time.monotonic() - began_load_s
+        cpu_ratio = (cpu_s(pid) - cpu_before_s) / passed_s
+        for task in tasks:
+            task.cancel()
+        with suppress(Exception):
+            await asyncio.gather(*tasks, return_exceptions=True)
+    beats = [took_s for agent in agents for took_s in agent.beats_s]
+    uploads = [took_s for agent in agents for took_s in agent.uploads_s]
+    failures_count = sum(agent.failures_count for agent in agents)
+    beat_p99_s = percentile(beats, 0.99)
+    held = cpu_ratio <= CPU_MAX and beat_p99_s <= BEAT_P99_MAX_S
+    upload_ms = [percentile(uploads, ratio) * 1e3 for ratio in (0.5, 0.99)]
+    return [
+        f"agents                    {agents_count}, {failures_count} requests failed",
+        f"load average, 1 min       {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores",
+        f"jobs sent in              {sent_s - began_s:.2f} s",
+        f"all claimed in            {claimed_s - began_s:.2f} s ({claims_cpu_s:.2f} CPU-s)",
+        f"heartbeats and uploads    {(len(beats) + len(uploads)) / passed_s:.0f} a second",
+        f"heartbeat p50, p99        {percentile(beats, 0.5) * 1e3:.0f}, {beat_p99_s * 1e3:.0f} ms",
+        f"upload p50, p99           {upload_ms[0]:.0f}, {upload_ms[1]:.0f} ms",
+        f"coordinator's CPU         {cpu_ratio:.0%} of one core (floor {CPU_MAX:.0%})",
+        f"floors                    {'held' if held else 'MISSED'}",
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--agents", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=20)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="broadside-bench-") as folder:
+        lines = asyncio.run(measure(Path(folder), options.agents, options.seconds))
+    print("\n".join(lines))
+    return int(lines[-1].endswith("MISSED"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
