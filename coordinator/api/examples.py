@@ -151,12 +151,14 @@ ANSWERS: Final[Mapping[tuple[str, str], Any]] = {
     },
     ("GET", "/v1/aggregate"): {
         "group_by": "label:idps",
+        "timezone": "UTC",
         "runs_count": 2,
         "truncated": False,
         "groups": [
             {
                 "group": "on",
                 "runs_count": 2,
+                "bursts_count": 4,
                 "open_count": 0,
                 "cancelled_count": 0,
                 "verdicts": {"pass": 2},

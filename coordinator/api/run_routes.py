@@ -17,6 +17,7 @@ from coordinator.refusals import RunNotOver
 from coordinator.runs.launches import KEY_MAX_CHARS, launch_once
 from coordinator.runs.launches import prune_runs as prune_all
 from coordinator.runs.listing import (
+    GROUPINGS,
     ListedState,
     RunFilter,
     RunGroups,
@@ -30,6 +31,7 @@ from coordinator.views.answers import Recomputed
 from coordinator.views.burst_answers import recomputed
 from coordinator.views.groups import compare_stored
 from coordinator.views.requests import CancelRequest, CompareRequest, LaunchRequest
+from coordinator.views.series_formats import CSV, groups_csv
 from exchange.messages import Side, UtcDatetime
 from exchange.records import RunHeader
 
@@ -52,9 +54,9 @@ def _filter(
         str | None, Query(max_length=_TEXT_MAX_CHARS, description="who launched it")
     ] = None,
     from_at: Annotated[
-        UtcDatetime | None, Query(description="created at or after this instant")
+        UtcDatetime | None, Query(description="traffic begins at or after this instant")
     ] = None,
-    before_at: Annotated[UtcDatetime | None, Query(description="created before it")] = None,
+    before_at: Annotated[UtcDatetime | None, Query(description="traffic begins before it")] = None,
 ) -> RunFilter:
     return RunFilter(
         scenario=scenario,
@@ -124,20 +126,32 @@ async def list_runs(
     return headers
 
 
-@router.get("/aggregate")
+@router.get(
+    "/aggregate",
+    response_model=RunGroups,
+    responses={200: {"content": {CSV: {"schema": {"type": "string"}}}}},
+)
 async def aggregate(
     coordinator: Service,
     wanted: Wanted,
     group_by: Annotated[
         str,
-        Query(max_length=60, description="`scenario`, `day`, or `label:` and a label's name"),
+        Query(max_length=60, description=GROUPINGS),
     ] = "scenario",
-) -> RunGroups:
-    """Many runs by scenario, day or label: how many, their verdicts, rates and coverage.
+    timezone: Annotated[
+        str, Query(max_length=60, description="of hours, days, weeks and months: an IANA name")
+    ] = "UTC",
+    accept: Annotated[str | None, Header(include_in_schema=False)] = None,
+) -> RunGroups | Response:
+    """Many runs by what they share: bursts, verdicts, rates, completeness, worst residual.
 
-    Rates are received payload at real scale, over runs that are over.
+    Rates are received payload at real scale, over runs that are over; those of inconclusive runs
+    stand apart. Times are the traffic's. `Accept: text/csv` gives a row a group.
     """
-    return await aggregate_runs(coordinator.fabric.records, wanted, group_by)
+    found = await aggregate_runs(coordinator.fabric.records, wanted, group_by, timezone)
+    if accept is not None and accept.startswith(CSV):
+        return Response(groups_csv(found), media_type=CSV, headers={"Vary": "Accept"})
+    return found
 
 
 @router.get("/runs/{run_id}")

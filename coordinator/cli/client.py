@@ -252,11 +252,11 @@ class Client:
         items = await self._pages("/v1/runs", limit, **asked)
         return [RunHeader.model_validate(item) for item in items]
 
-    async def aggregate(self, group_by: str, **asked: object) -> RunGroups:
+    async def aggregate(self, group_by: str, timezone: str = "UTC", **asked: object) -> RunGroups:
         """Sums over the runs that fit the filters."""
         from coordinator.runs.listing import RunGroups
 
-        params: Any = {"group_by": group_by, **asked}
+        params: Any = {"group_by": group_by, "timezone": timezone, **asked}
         return RunGroups.model_validate(await self._call("GET", "/v1/aggregate", params=params))
 
     async def bursts(self, run_id: str, limit: int) -> list[BurstEntry]:

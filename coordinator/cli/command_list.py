@@ -99,7 +99,7 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         ),
         "aggregate": (
             "result_commands.aggregate",
-            "Sum many runs by scenario, day or label: verdicts, received rates, completeness.",
+            "Sum many runs by time, scenario, label, device or verdict: rates, coverage, residual.",
         ),
         "import": ("import_commands.app", "Make runs of what other tools measured."),
         "advise": ("advise_commands.app", "Arithmetic that saves a burst."),
@@ -178,7 +178,7 @@ EXAMPLES: Final = {  # by command, what to write after `broadside`
     "schedule remove": "schedule remove saturday",
     "watch": "watch last",
     "runs": "runs --verdict fail --from 2026-11-01",
-    "aggregate": "aggregate --by day --label device=fw1",
+    "aggregate": "aggregate --group-by week --label device=fw1",
     "bursts": "bursts last",
     "pairs": "pairs last --burst 2",
     "series": "series last --format csv",

@@ -334,11 +334,11 @@ class Local:
         return await _pages(limit, page)
 
     @_verb
-    async def aggregate(self, group_by: str, **asked: object) -> RunGroups:
+    async def aggregate(self, group_by: str, timezone: str = "UTC", **asked: object) -> RunGroups:
         """Sums over the runs that fit the filters."""
         from coordinator.runs.listing import aggregate_runs
 
-        return await aggregate_runs(self._fabric.records, _filter(asked), group_by)
+        return await aggregate_runs(self._fabric.records, _filter(asked), group_by, timezone)
 
     # What runs showed -------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """Lists and figures: runs, sums over them, bursts, pairs, seconds, the two ledgers, agents."""
 
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -13,7 +14,7 @@ from coordinator.cli.options import Api, Json, print_json
 from coordinator.cli.screen_text import write_bytes
 from coordinator.core import words
 from coordinator.core.summary import Verdict
-from coordinator.runs.listing import ListedState, RunGroups, state_of
+from coordinator.runs.listing import GROUPINGS, ListedState, RunGroups, state_of
 
 if TYPE_CHECKING:
     from coordinator.cli.verbs import Verbs
@@ -27,8 +28,10 @@ Scenario = Annotated[str | None, typer.Option(help="only of this scenario")]
 Labels = Annotated[
     list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="only with it; repeatable")
 ]
-From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="created at or after it")]
-Before = Annotated[str | None, typer.Option(metavar="TIME", help="created before it")]
+From = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help="traffic begins at or after it")
+]
+Before = Annotated[str | None, typer.Option(metavar="TIME", help="traffic begins before it")]
 
 
 class SeriesFormat(StrEnum):
@@ -56,10 +59,24 @@ def _asked(
     asked: dict[str, object] = {
         "scenario": scenario,
         "label": [label.replace("=", ":", 1) for label in labels or ()] or None,
-        "from_at": since,
-        "before_at": before,
+        "from_at": instant_of(since),
+        "before_at": instant_of(before),
     }
     return {name: value for name, value in asked.items() if value is not None}
+
+
+def instant_of(text: str | None) -> str | None:
+    """A day or a time as typed, as an instant; without a zone it is this host's, and says so."""
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        stop(f"{text!r} is no time; write it like 2026-11-22 or 2026-11-22T14:00Z", Exit.USAGE)
+    if at.tzinfo is None:
+        at = at.astimezone()
+        typer.echo(f"{text}: taken as {at.isoformat()}, this host's time", err=True)
+    return at.isoformat()
 
 
 def list_runs(
@@ -131,8 +148,11 @@ def _received(header: "RunHeader") -> str:
 
 def aggregate(
     group_by: Annotated[
-        str, typer.Option("--by", metavar="WHAT", help="scenario, day, or label:NAME")
+        str, typer.Option("--group-by", metavar="WHAT", help=GROUPINGS)
     ] = "scenario",
+    timezone: Annotated[
+        str, typer.Option(metavar="ZONE", help="of hours, days, weeks and months: an IANA name")
+    ] = "UTC",
     scenario: Scenario = None,
     labels: Labels = None,
     since: From = None,
@@ -140,11 +160,11 @@ def aggregate(
     api: Api = None,
     as_json: Json = False,
 ) -> None:
-    """Sum many runs by scenario, day or label: verdicts, received rates, completeness."""
+    """Sum many runs by time, scenario, label, device or verdict: rates, coverage, residual."""
     asked = _asked(scenario, labels, since, before)
 
     async def work(client: "Verbs") -> RunGroups:
-        return await client.aggregate(group_by, **asked)
+        return await client.aggregate(group_by, timezone, **asked)
 
     found = run(api, work)
     if as_json:
@@ -152,7 +172,7 @@ def aggregate(
         return
     display.print_table(
         "",
-        [group_by, "runs", "verdicts", "mean", "median", "min", "max", "complete"],
+        [group_by, "runs", "verdicts", "mean", "+-", "min", "max", "complete", "residual"],
         [
             [
                 group.group if group.group is not None else "(none)",
@@ -160,9 +180,10 @@ def aggregate(
                 ", ".join(f"{count} {verdict}" for verdict, count in group.verdicts.items()),
                 *(
                     words.rate(getattr(group.received, f"{name}_bits_per_second", None))
-                    for name in ("mean", "median", "min", "max")
+                    for name in ("mean", "half_width", "min", "max")
                 ),
                 words.ratio(None if group.completeness is None else group.completeness.mean_ratio),
+                words.signed_ratio(group.worst_residual_ratio),
             ]
             for group in found.groups
         ],

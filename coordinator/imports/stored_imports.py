@@ -133,6 +133,9 @@ async def save_import(records: Records, plan: Plan, imported: Imported) -> RunSu
         created_at=plan.created_at,
         created_by=imported.by,
         labels=plan.spec.labels,
+        device=plan.spec.device,
+        traffic_from_at=min(burst.planned_start_at for burst in plan.bursts),
+        bursts_count=len(plan.bursts),
     )
     control = Control(run_id=plan.run_id, lease_until_at=plan.created_at)
     await records.create_run(header, plan.model_dump_json().encode(), control)

@@ -146,6 +146,9 @@ class Coordinator:
             created_at=plan.created_at,
             created_by=by,
             labels=spec.labels,
+            device=spec.device,
+            traffic_from_at=plan.bursts[0].planned_start_at,
+            bursts_count=len(plan.bursts),
         )
         control = Control(
             run_id=plan.run_id,

@@ -1,16 +1,18 @@
 """Lists of runs, and sums over them, from the list's own rows: no run is opened for either."""
 
+import math
 import statistics
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from coordinator.core.figures import FIGURE, RECEIVED
-from coordinator.core.summary import RunSummary
+from coordinator.core.summary import RunSummary, Verdict
 from coordinator.views.cursors import make_cursor, parse_cursor
 from exchange.messages import Message, UtcDatetime
 from exchange.records import Records, RunHeader, RunOutcome
@@ -18,7 +20,16 @@ from exchange.records import Records, RunHeader, RunOutcome
 _ROWS_LOOKED_AT: Final = 5_000  # rows that one page looks through for what fits
 AGGREGATED_MAX_COUNT: Final = 100_000  # runs that one sum is over, at most
 GROUPS_MAX_COUNT: Final = 1_000
-_LABEL: Final = "label:"
+_INTERVAL_FROM_COUNT: Final = 3  # runs, as a comparison asks of its groups
+# Traffic begins so long after its launch at most: a period's boundary, and the longest lead.
+_AHEAD_MAX: Final = timedelta(days=7, hours=1)
+_TIMES: Final = {
+    "hour": "%Y-%m-%dT%H:00%z",
+    "day": "%Y-%m-%d",
+    "week": "%G-W%V",  # ISO 8601
+    "month": "%Y-%m",
+}
+GROUPINGS: Final = "scenario, verdict, hour, day, week, month, label:NAME or device:FIELD"
 
 
 class BadGrouping(Exception):
@@ -42,8 +53,8 @@ class RunFilter:
     labels: Mapping[str, str] | None = None
     state: ListedState | None = None
     verdict: str | None = None
-    from_at: datetime | None = None  # created at or after
-    before_at: datetime | None = None  # created before
+    from_at: datetime | None = None  # traffic at or after
+    before_at: datetime | None = None  # traffic before
 
     def fits(self, header: RunHeader) -> bool:
         outcome = header.outcome
@@ -53,7 +64,18 @@ class RunFilter:
             and all(header.labels.get(k) == v for k, v in (self.labels or {}).items())
             and self.state in (None, state_of(header))
             and self.verdict in (None, outcome and outcome.verdict)
+            and (self.from_at is None or traffic_at(header) >= self.from_at)
+            and (self.before_at is None or traffic_at(header) < self.before_at)
         )
+
+    def is_past(self, header: RunHeader) -> bool:
+        """Whether this run and all that were created before it are too old."""
+        return self.from_at is not None and header.created_at < self.from_at - _AHEAD_MAX
+
+
+def traffic_at(header: RunHeader) -> datetime:
+    """When its traffic begins: an import of 2022 is of 2022, whenever it was made."""
+    return header.traffic_from_at or header.created_at
 
 
 def labels_of(said: Iterable[str]) -> Mapping[str, str]:
@@ -92,10 +114,8 @@ async def list_runs(
     key_from = None if cursor is None else parse_cursor(cursor, 1)[0]
     found: list[RunHeader] = []
     looked_at = 0
-    async for key, header in records.private.scan_runs(
-        key_from=key_from, before_at=wanted.before_at
-    ):
-        if wanted.from_at is not None and header.created_at < wanted.from_at:
+    async for key, header in records.private.scan_runs(key_from=key_from):
+        if wanted.is_past(header):
             return found, None
         if len(found) == limit or looked_at == _ROWS_LOOKED_AT:
             return found, make_cursor(key)
@@ -110,6 +130,8 @@ class RateSpread(Message):
 
     runs_count: int  # that have the figure
     mean_bits_per_second: float
+    half_width_bits_per_second: float | None = None  # of the mean's 95 % interval (Student's t
+    # over the runs); None: fewer than three
     median_bits_per_second: float
     min_bits_per_second: float
     max_bits_per_second: float
@@ -130,12 +152,15 @@ class RunGroup(Message):
 
     group: str | None  # None: they lack the label
     runs_count: int
+    bursts_count: int  # planned, of those runs that say how many
     open_count: int  # of those, without a verdict yet
     cancelled_count: int
     verdicts: Mapping[str, int]  # how many runs ended with each
-    received: RateSpread | None = None
+    received: RateSpread | None = None  # of the runs with a conclusion
+    received_inconclusive: RateSpread | None = None  # of those without, which prove no rate
     completeness: RatioSpread | None = None
-    first_at: UtcDatetime  # created
+    worst_residual_ratio: float | None = None  # of any run, farthest from zero
+    first_at: UtcDatetime  # traffic of the first run begins
     last_at: UtcDatetime
 
 
@@ -143,21 +168,27 @@ class RunGroups(Message):
     """Sums over many runs."""
 
     group_by: str
+    timezone: str
     runs_count: int
     truncated: bool  # there are more runs or groups than were summed; narrow the range
     groups: tuple[RunGroup, ...]
 
 
-async def aggregate_runs(records: Records, wanted: RunFilter, group_by: str) -> RunGroups:
-    """Runs that fit, by ``scenario``, ``day`` (UTC, of creation) or ``label:<name>``.
+async def aggregate_runs(
+    records: Records, wanted: RunFilter, group_by: str, timezone: str = "UTC"
+) -> RunGroups:
+    """Runs that fit, by one of :data:`GROUPINGS`; times are of their traffic, in ``timezone``.
 
     Raises :class:`BadGrouping`.
     """
-    group_of = _grouping(group_by)
+    try:
+        group_of = _grouping(group_by, ZoneInfo(timezone))
+    except (KeyError, ValueError, OSError):
+        raise BadGrouping(f"timezone {timezone[:60]!r}: not an IANA name") from None
     groups: defaultdict[str | None, _Sums] = defaultdict(_Sums)
     count, truncated = 0, False
-    async for _, header in records.private.scan_runs(before_at=wanted.before_at):
-        if wanted.from_at is not None and header.created_at < wanted.from_at:
+    async for _, header in records.private.scan_runs():
+        if wanted.is_past(header):
             break
         if not wanted.fits(header):
             continue
@@ -171,6 +202,7 @@ async def aggregate_runs(records: Records, wanted: RunFilter, group_by: str) -> 
         count += 1
     return RunGroups(
         group_by=group_by,
+        timezone=timezone,
         runs_count=count,
         truncated=truncated,
         groups=tuple(
@@ -180,15 +212,19 @@ async def aggregate_runs(records: Records, wanted: RunFilter, group_by: str) -> 
     )
 
 
-def _grouping(group_by: str) -> Callable[[RunHeader], str | None]:
+def _grouping(group_by: str, zone: tzinfo) -> Callable[[RunHeader], str | None]:
+    if form := _TIMES.get(group_by):
+        return lambda header: traffic_at(header).astimezone(zone).strftime(form)
     if group_by == "scenario":
         return lambda header: header.scenario
-    if group_by == "day":
-        return lambda header: f"{header.created_at.astimezone(UTC):%Y-%m-%d}"
-    name = group_by.removeprefix(_LABEL)
-    if group_by.startswith(_LABEL) and name:
+    if group_by == "verdict":
+        return lambda header: header.outcome.verdict if header.outcome else None
+    kind, _, name = group_by.partition(":")
+    if name and kind == "label":
         return lambda header: header.labels.get(name)
-    raise BadGrouping(f"group_by {group_by[:60]!r}: scenario, day or label:<name>")
+    if name and kind == "device":
+        return lambda header: header.device.get(name)
+    raise BadGrouping(f"group_by {group_by[:60]!r}: {GROUPINGS}")
 
 
 class _Sums:
@@ -198,14 +234,18 @@ class _Sums:
         self.runs_count = 0
         self.cancelled_count = 0
         self.verdicts: Counter[str] = Counter()
-        self.received = array("d")  # bit/s at real scale
+        self.bursts_count = 0
+        self.received = array("d")  # bit/s at real scale, of runs with a conclusion
+        self.received_inconclusive = array("d")  # of those without
+        self.worst_residual_ratio: float | None = None
         self.completeness = array("d")
         self.first_at: datetime | None = None
         self.last_at: datetime | None = None
 
     def add(self, header: RunHeader) -> None:
-        at, outcome = header.created_at, header.outcome
+        at, outcome = traffic_at(header), header.outcome
         self.runs_count += 1
+        self.bursts_count += header.bursts_count or 0
         self.first_at = at if self.first_at is None else min(self.first_at, at)
         self.last_at = at if self.last_at is None else max(self.last_at, at)
         if outcome is None:
@@ -215,25 +255,44 @@ class _Sums:
         self.completeness.append(outcome.completeness_ratio)
         rate = RECEIVED.of_run(outcome)
         if rate is not None:
-            self.received.append(rate * outcome.scale)
+            inconclusive = outcome.verdict == Verdict.INCONCLUSIVE
+            rates = self.received_inconclusive if inconclusive else self.received
+            rates.append(rate * outcome.scale)
+        residual = outcome.residual_ratio
+        if residual is not None and abs(residual) >= abs(self.worst_residual_ratio or 0):
+            self.worst_residual_ratio = residual
 
     def told(self, name: str | None) -> RunGroup:
         assert self.first_at is not None  # noqa: S101 - a group begins with a run
         assert self.last_at is not None  # noqa: S101
-        rates, ratios = self.received, self.completeness
+        ratios = self.completeness
         return RunGroup(
             group=name,
             runs_count=self.runs_count,
             open_count=self.runs_count - self.verdicts.total(),
             cancelled_count=self.cancelled_count,
             verdicts=dict(sorted(self.verdicts.items())),
-            received=RateSpread.model_validate(_spread(rates, "bits_per_second"))
-            if rates
-            else None,
+            bursts_count=self.bursts_count,
+            received=_rates(self.received),
+            received_inconclusive=_rates(self.received_inconclusive),
+            worst_residual_ratio=self.worst_residual_ratio,
             completeness=RatioSpread.model_validate(_spread(ratios, "ratio")) if ratios else None,
             first_at=self.first_at,
             last_at=self.last_at,
         )
+
+
+def _rates(known: Sequence[float]) -> RateSpread | None:
+    """A rate over runs, with its mean's interval where they are enough."""
+    from coordinator.core.measure.steady import t95
+
+    if not known:
+        return None
+    half = None
+    if len(known) >= _INTERVAL_FROM_COUNT:
+        half = t95(len(known) - 1) * statistics.stdev(known) / math.sqrt(len(known))
+    spread = _spread(known, "bits_per_second")
+    return RateSpread.model_validate({**spread, "half_width_bits_per_second": half})
 
 
 def _spread(known: Sequence[float], unit: str) -> dict[str, float]:

@@ -57,6 +57,7 @@ class RunOutcome(Message):
     firewall_bits_per_second: float | None = None  # at the ledger's layer
     scale: float = 1.0
     limiter: str | None = None
+    residual_ratio: float | None = None  # as the registry of figures tells it of a run
 
 
 class Judging(Message):
@@ -82,6 +83,9 @@ class RunHeader(Message):
     created_at: UtcDatetime
     created_by: str
     labels: Mapping[str, str] = {}
+    device: Mapping[str, str] = {}  # what the specification says of it
+    traffic_from_at: UtcDatetime | None = None  # its first burst; None: written before it was kept
+    bursts_count: int | None = None
     outcome: RunOutcome | None = None  # None: it goes on
 
 

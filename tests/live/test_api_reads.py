@@ -121,10 +121,21 @@ async def test_many_runs_are_summed_by_label_and_day(
     first = by_day["groups"][0]
     assert first["verdicts"] == {summary.verdict.value: 2}
     received = summary.fleet_received_bits_per_second
-    assert first["received"] == {
+    conclusive = summary.verdict.value != "inconclusive"
+    assert first["received" if conclusive else "received_inconclusive"] == {
         "runs_count": 2,
+        "half_width_bits_per_second": None,
         **{f"{what}_bits_per_second": received for what in ("mean", "median", "min", "max")},
     }
+    by_hour = "/v1/aggregate?group_by=hour&timezone=America/New_York"
+    assert (await get(http, by_hour)).json()["groups"][0]["group"].endswith("00-0500")
+    for form, group in (("week", "2026-W47"), ("month", "2026-11")):
+        answer = (await get(http, f"/v1/aggregate?group_by={form}")).json()
+        assert [g["group"] for g in answer["groups"]] == [group]
+    table = await http.get("/v1/aggregate?group_by=day", headers={"Accept": "text/csv"})
+    lines = table.text.splitlines()
+    assert (lines[0].split(",")[:2], len(lines)) == (["group", "runs_count"], 3)
+    assert (await http.get("/v1/aggregate?timezone=Mars")).status_code == 422
     by_label = (await get(http, "/v1/aggregate?group_by=label:idps")).json()
     assert [g["group"] for g in by_label["groups"]] == ["0", "1", None]
     assert (await http.get("/v1/aggregate?group_by=colour")).status_code == 422
