@@ -162,8 +162,10 @@ def _notes(results: Sequence[TrialResult], floor: float, *, searching: bool) -> 
         elif not result.is_whole(floor):
             covered = result.completeness_ratio or 0.0
             does = "counted as lost" if searching else "left out"
-            yield f"{trial}: {does}; {words.ratio(covered, 1)} of it was measured, the floor is "
-            f"{words.ratio(floor, 0)}"
+            yield (
+                f"{trial}: {does}; {words.ratio(covered, 1)} of it was measured, the floor is "
+                f"{words.ratio(floor, 0)}"
+            )
         if result.beside_run_ids:
             yield f"{trial}: other runs sent during it: {', '.join(result.beside_run_ids)}"
 

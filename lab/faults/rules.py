@@ -194,8 +194,8 @@ def _floor(stored: Stored) -> Iterator[str]:
     summary, floor = stored.summary, stored.plan.spec.objective.coverage_floor_ratio
     for burst in summary.bursts:
         if burst.verdict in _SOUND and burst.completeness_ratio < floor:
-            yield f"burst {burst.index + 1} passes at {words.ratio(burst.completeness_ratio, 1)} "
-            "coverage"
+            share = words.ratio(burst.completeness_ratio, 1)
+            yield f"burst {burst.index + 1} passes at {share} coverage"
     if summary.verdict in _SOUND and summary.completeness_ratio < floor:
         yield f"the run passes at {words.ratio(summary.completeness_ratio, 1)} coverage"
 

@@ -333,7 +333,7 @@ def _slow_nic(scene: Scene) -> Limiter | None:
         name=LimiterName.SERVER_NIC if down else LimiterName.CLIENT_NIC,
         evidence=(
             f"{len(scene.pairs)} pairs rise and fall each by itself: " + _movement(scene),
-            f"the path pushes back; the fullest sender's NIC is at {words.ratio(nic, 0)} of its cap",
+            f"the path pushes back: the fullest sender's NIC at {words.ratio(nic, 0)} of its cap",
         ),
         refuted_by="the same rate from another NIC or size: then a cap on each lies beyond",
         advice="look at the senders' NICs (accelerated networking on? one core busy with "
