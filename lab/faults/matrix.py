@@ -86,7 +86,7 @@ class Fault:
     lasts_s: float  # s from the strike to the healing
     lasts_before_claim_s: float | None = None  # where a strike before the claim must reach further
     early_s: float = 0.0  # s before the planned end at which it strikes who reports
-    burst_s: int = 8  # a shorter window carries no interval, and so no verdict
+    burst_s: int = 10  # a window under 7 s carries no interval, and so no verdict
     gap_s: int = 5  # between the two bursts
     stop_s: float = SILENT_S  # after the first one's end: longer where it holds traffic up
     lease_s: int = 60

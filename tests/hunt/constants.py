@@ -36,8 +36,9 @@ def scaled(name: str, factor: float) -> Iterator[None]:
     """A constant times a factor wherever the core has it under its name."""
     module, constant = name.split(".")
     core = [m for key, m in sys.modules.items() if key.startswith("coordinator.core.")]
-    value = next(getattr(m, constant) for m in core if m.__name__.endswith(f".{module}"))
-    there = [m for m in core if getattr(m, constant, None) is value]
+    having = [m for m in core if hasattr(m, constant)]
+    value = next(getattr(m, constant) for m in having if m.__name__.endswith(f".{module}"))
+    there = [m for m in having if getattr(m, constant) is value]
     other = max(1, round(value * factor)) if isinstance(value, int) else value * factor
     for each in there:
         setattr(each, constant, other)

@@ -5,6 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coordinator.core.judge import summarise
+from coordinator.core.measure import steady
+from tests.hunt.constants import listed, scaled
 from tests.hunt.oracle import Ruling, rule
 from tests.hunt.planting import KINDS, MOVES, Case, draw, moved
 from tests.hunt.searches import attempt, simplest
@@ -174,3 +177,10 @@ def test_what_the_engine_says_is_held_against_the_truth_and_told() -> None:
 def test_a_right_verdict_is_left_as_it_is() -> None:
     planted = case(margin=1.2, burst_s=10)
     assert simplest(planted) is planted
+
+
+def test_a_constant_is_scaled_everywhere_and_put_back() -> None:
+    with scaled("steady.VALUES_MIN", 2.0):
+        assert steady.VALUES_MIN == summarise.VALUES_MIN == 14
+    assert steady.VALUES_MIN == summarise.VALUES_MIN == 7
+    assert "steady.VALUES_MIN" in listed()
