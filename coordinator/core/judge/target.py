@@ -25,6 +25,7 @@ from coordinator.core.plan.spec import RunSpec
 from coordinator.core.summary import BurstSummary, Check, Finding, Verdict, problem
 
 WHOLE_RATIO: Final = 0.9999  # of planned pair-seconds: nothing to speak of is missing
+UNSEEN_FACTOR: Final = 1.5  # of the fullest seen pair's rate: what an unseen one may have sent
 SLOW_RATIO: Final = 0.015  # of the limit: what a part of a window may fall short as noise does
 SLOW_SIGMAS: Final = 3.0  # and of its own noise
 BURSTS_MIN: Final = 3  # of which a scatter between bursts can be told: with two, t is 12.7
@@ -175,7 +176,7 @@ def _hold_fleet(spec: RunSpec, burst: BurstSummary, fleet: Interval, limit: floa
     if fleet.high < limit:
         unseen_s = seen.planned_s - seen.measured_s
         peak = (burst.peak_pair_bits_per_second or 0.0) * factor
-        filled = peak * unseen_s / max(1, burst.duration_s)
+        filled = UNSEEN_FACTOR * peak * unseen_s / max(1, burst.duration_s)
         if not whole and fleet.high + filled >= limit:
             return Verdict.INCONCLUSIVE, [
                 problem(
