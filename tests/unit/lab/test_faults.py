@@ -222,7 +222,7 @@ def test_a_pass_below_the_floor_is_named() -> None:
         update={"verdict": Verdict.PASS, "completeness_ratio": 0.5}
     )
     said = violations(replace(right, stored=replace(right.stored, summary=summary)), SOME)
-    assert "the run passes at 50.0% coverage" in said
+    assert "the run passes at 50.0 % coverage" in said
 
 
 def test_a_row_that_a_full_disk_took_is_named() -> None:
