@@ -2,6 +2,7 @@
 
 import json
 from datetime import tzinfo
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +26,14 @@ Json = Annotated[bool, typer.Option("--json", help="print JSON on standard outpu
 
 
 Plain = Annotated[bool, typer.Option("--plain", help="plain lines, also on a terminal")]
+
+
+Junit = Annotated[
+    Path | None,
+    typer.Option(
+        "--junit", metavar="FILE", help="also write the verdict as JUnit XML, a case a burst"
+    ),
+]
 
 
 def print_json(value: Message | Any) -> None:

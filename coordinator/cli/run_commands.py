@@ -1,13 +1,14 @@
 """The commands of a run: launch, watch, list, show, verdict, abort; and the scenarios."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from coordinator.cli.connection import RunArgument, operator_name, resolve_run, run
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.options import Api, Json, Plain, print_json
+from coordinator.cli.options import Api, Json, Junit, Plain, print_json
 from coordinator.cli.suggest import complete_field, complete_scenario
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def launch(
         bool, typer.Option("--detach", help="return at once; a `broadside serve` must be running")
     ] = False,
     plain: Plain = False,
+    junit: Junit = None,
     api: Api = None,
     as_json: Json = False,
 ) -> None:
@@ -79,7 +81,7 @@ def launch(
             client, status.run_id, plain=plain, quiet=as_json, local=api is None
         )
 
-    _finish(run(api, work, drive=not detach), as_json=as_json)
+    _finish(run(api, work, drive=not detach), as_json=as_json, junit=junit)
 
 
 def watch(
@@ -141,6 +143,7 @@ def verdict(
             "--recompute", help="compute it again from the stored rows; 4 when it differs"
         ),
     ] = False,
+    junit: Junit = None,
     api: Api = None,
     as_json: Json = False,
 ) -> None:
@@ -155,7 +158,7 @@ def verdict(
     summary = run(api, work)
     if summary is None:
         stop(f"run {run_id}: not over yet; follow it with `broadside watch`", Exit.CANNOT_RUN)
-    _finish(summary, as_json=as_json)
+    _finish(summary, as_json=as_json, junit=junit)
 
 
 def _recompute(run_id: str, *, api: str | None, as_json: bool) -> NoReturn:
@@ -243,7 +246,7 @@ def list_scenarios(
     )
 
 
-def _finish(result: "RunStatus | RunSummary", *, as_json: bool) -> None:
+def _finish(result: "RunStatus | RunSummary", *, as_json: bool, junit: Path | None = None) -> None:
     from coordinator.cli.verdict import exit_of, show_summary
     from coordinator.core.summary import RunSummary
 
@@ -254,4 +257,8 @@ def _finish(result: "RunStatus | RunSummary", *, as_json: bool) -> None:
     else:
         typer.echo(result.run_id)
     if isinstance(result, RunSummary):
+        if junit is not None:
+            from coordinator.cli.junit_file import save_junit
+
+            save_junit(result, junit)
         raise typer.Exit(exit_of(result))
