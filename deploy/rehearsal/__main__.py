@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from deploy.rehearsal.cases import (
@@ -57,16 +58,14 @@ def play(name: str, act: Callable[[Stage], Report], tools: Tools, keep: Path | N
             try:
                 report = act(stage)
             except Fault as fault:
-                say(f"FAULTY   {name}: {fault}")
-                for note in stage.subscription.notes:
-                    say(f"         {note}")
+                notes = [f"         {note}" for note in stage.subscription.notes]
+                say("\n".join([f"FAULTY   {name}: {fault}", *notes]))
                 return False
             finally:
                 if keep:
                     _write_log(folder / "log", stage)
-    say(f"ok       {report.line()}")
-    for each in sorted(report.unpublished):
-        say(f"         not among the types given: {each}")
+    unknown = [f"         not among the types given: {it}" for it in sorted(report.unpublished)]
+    say("\n".join([f"ok       {report.line()}", *unknown]))
     return True
 
 
@@ -82,6 +81,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", help="a case's name; may come again")
     parser.add_argument("--kills", type=int, default=5, help="kills of each command")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of the kills' moments")
+    parser.add_argument("--jobs", type=int, default=2, help="cases at a time; most is waits")
     parser.add_argument("--keep", type=Path, help="folder for the files and logs of each case")
     parser.add_argument("--log", action="store_true", help="log every request")
     arguments = parser.parse_args()
@@ -97,9 +97,11 @@ def main() -> int:
         parser.error(
             f"--only {arguments.only}: must be of {[name for name, _ in plays(arguments)]}"
         )
-    say(f"rehearsal: seed {arguments.seed}, {len(chosen)} cases")
+    say(f"rehearsal: seed {arguments.seed}, {len(chosen)} cases, {arguments.jobs} at a time")
     began_s = time.monotonic()
-    failed = sum(not play(name, act, tools, arguments.keep) for name, act in chosen)
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        went_well = pool.map(lambda each: play(*each, tools, arguments.keep), chosen)
+        failed = sum(not each for each in went_well)
     say(f"rehearsal: {len(chosen)} cases, {failed} faulty, {time.monotonic() - began_s:.0f} s")
     return FAULTY if failed else PASSED
 

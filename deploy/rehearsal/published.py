@@ -3,7 +3,7 @@
 Azure/bicep-types-az has one ``<namespace>/<version>/types.json`` a provider and API version,
 generated from Azure's REST specifications. They are read where the user keeps them. One body that
 the provider sends has no such type, for it is no resource of its own: :data:`SPECIFIED` says what
-the specification itself does.
+the specification itself says, and what one body of ours may hold where its types are not kept.
 """
 
 import json
@@ -21,38 +21,63 @@ _ENVELOPE: Final = frozenset({"id", "type", "apiVersion"})  # said by the URL
 Types = Sequence[Mapping[str, Any]]
 
 
-def _member(index: int, flags: int = 0) -> Mapping[str, Any]:
-    return {"type": {"$ref": f"#/{index}"}, "flags": flags}
+def _object(extra: int | None = None, **members: tuple[int, int]) -> Mapping[str, Any]:
+    """Members by name: the index of their type, and flags."""
+    told = {
+        name: {"type": {"$ref": f"#/{index}"}, "flags": flags}
+        for name, (index, flags) in members.items()
+    }
+    more = {} if extra is None else {"additionalProperties": {"$ref": f"#/{extra}"}}
+    return {"$type": "ObjectType", "properties": told, **more}
 
 
-# specification/applicationinsights/resource-manager/Microsoft.Insights/stable/2015-05-01/
-# componentFeaturesAndPricing_API.json of Azure/azure-rest-api-specs at 4bf082ef.
-SPECIFIED: Final[Mapping[str, Types]] = {
+_PLAIN: Final[Types] = tuple(
+    {"$type": f"{kind}Type"} for kind in ("String", "Integer", "Boolean", "Any")
+)
+_TEXT, _NUMBER, _FLAG, _ANY = range(4)
+SPECIFIED: Final[Mapping[str, Types]] = {  # the body's type is the last
+    # specification/applicationinsights/resource-manager/Microsoft.Insights/stable/2015-05-01/
+    # componentFeaturesAndPricing_API.json of Azure/azure-rest-api-specs at 4bf082ef.
     "microsoft.insights/components/currentbillingfeatures@2015-05-01": (
-        {
-            "$type": "ObjectType",
-            "properties": {
-                "DataVolumeCap": _member(1),
-                "CurrentBillingFeatures": _member(2),
-                "name": _member(3),
-            },
-        },
-        {
-            "$type": "ObjectType",
-            "properties": {
-                "Cap": _member(4),
-                "ResetTime": _member(4, READ_ONLY),
-                "WarningThreshold": _member(4),
-                "StopSendNotificationWhenHitThreshold": _member(5),
-                "StopSendNotificationWhenHitCap": _member(5),
-                "MaxHistoryCap": _member(4, READ_ONLY),
-            },
-        },
-        {"$type": "ArrayType", "itemType": {"$ref": "#/3"}},
-        {"$type": "StringType"},
-        {"$type": "IntegerType"},
-        {"$type": "BooleanType"},
-    )
+        *_PLAIN,
+        {"$type": "ArrayType", "itemType": {"$ref": f"#/{_TEXT}"}},
+        _object(
+            Cap=(_NUMBER, 0),
+            ResetTime=(_NUMBER, READ_ONLY),
+            WarningThreshold=(_NUMBER, 0),
+            StopSendNotificationWhenHitThreshold=(_FLAG, 0),
+            StopSendNotificationWhenHitCap=(_FLAG, 0),
+            MaxHistoryCap=(_NUMBER, READ_ONLY),
+        ),
+        _object(CurrentBillingFeatures=(4, 0), DataVolumeCap=(5, 0), name=(_TEXT, 0)),
+    ),
+    # generated/logic/microsoft.logic/2019-05-01 of Azure/bicep-types-az at 1f896de2, as far as a
+    # workflow of ours goes: for who has not all of the types.
+    "microsoft.logic/workflows@2019-05-01": (
+        *_PLAIN,
+        _object(extra=_TEXT),
+        _object(principalId=(_TEXT, READ_ONLY), clientId=(_TEXT, READ_ONLY)),
+        _object(extra=5),
+        _object(
+            type=(_TEXT, REQUIRED),
+            tenantId=(_TEXT, READ_ONLY),
+            principalId=(_TEXT, READ_ONLY),
+            userAssignedIdentities=(6, 0),
+        ),
+        _object(
+            provisioningState=(_TEXT, READ_ONLY),
+            createdTime=(_TEXT, READ_ONLY),
+            changedTime=(_TEXT, READ_ONLY),
+            version=(_TEXT, READ_ONLY),
+            accessEndpoint=(_TEXT, READ_ONLY),
+            state=(_TEXT, 0),
+            definition=(_ANY, 0),
+            parameters=(_ANY, 0),
+        ),
+        _object(
+            name=(_TEXT, 0), location=(_TEXT, 0), tags=(4, 0), identity=(7, 0), properties=(8, 0)
+        ),
+    ),
 }
 
 
@@ -100,8 +125,6 @@ class Published:
     def _resource(self, kind: str, version: str) -> tuple[Types, Mapping[str, Any]] | None:
         namespace = kind.split("/")[0].lower()
         wanted = f"{kind}@{version}".lower()
-        if types := SPECIFIED.get(wanted):
-            return types, types[0]
         for path in self.files.get((namespace, version.lower()), ()):
             if path not in self._read:
                 self._read[path] = json.loads(path.read_text("utf-8"))
@@ -109,7 +132,8 @@ class Published:
             for each in types:
                 if each["$type"] == "ResourceType" and each["name"].lower() == wanted:
                     return types, _follow(types, each["body"])
-        return None
+        specified = SPECIFIED.get(wanted)
+        return None if specified is None else (specified, specified[-1])
 
 
 def _follow(types: Types, reference: Mapping[str, str]) -> Mapping[str, Any]:
