@@ -26,6 +26,7 @@ from coordinator.cli.terraform import (
     ask_rest,
     attempt,
     import_blocks,
+    mend_state,
     needs,
     orphans,
     remember,
@@ -92,6 +93,7 @@ def up(
 ) -> None:
     """Build the range, or bring it to what the variables say (`terraform apply`)."""
     command = terraform(directory)
+    mend_state(directory)
     given = variables_of(directory, variables, settings)
     (directory / RESUME).unlink(missing_ok=True)
     state = [] if backend is None else [f"-backend-config={backend.resolve()}"]
@@ -174,6 +176,7 @@ def down(
     What is left after that, of an `up` that was cut short for instance, it deletes by its tag.
     """
     command = terraform(directory)
+    mend_state(directory)
     (directory / RESUME).unlink(missing_ok=True)
     given = variables_of(directory, variables, settings) or remembered(directory)
     found = _standing(directory)
@@ -472,6 +475,7 @@ class Remains:
 
 
 def _must_stand(directory: Path) -> Standing:
+    mend_state(directory)
     standing = _standing(directory)
     if standing is None:
         stop(f"no range stands in {directory}'s state; run: broadside up", Exit.CANNOT_RUN)

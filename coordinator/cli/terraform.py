@@ -8,6 +8,7 @@ say so, and the next apply refuses to make it twice. :func:`orphans` reads which
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -24,6 +25,8 @@ from coordinator.cli.exits import Exit, stop
 # Under the range's folder, beside what Terraform itself keeps there and git ignores.
 _NULLS: Final = Path(".terraform") / "null.tfvars.json"
 _LAST: Final = Path(".terraform") / "broadside-up.json"
+STATE_LOOKS: Final = 3
+STATE_PAUSE_S: Final = 1.0
 REST_TRIES: Final = 6
 REST_PAUSE_S: Final = 5.0  # az does not show which pause was asked for; a few seconds is usual
 RESUME: Final = "resume_imports.tf"  # no override file: those take no import blocks
@@ -70,6 +73,32 @@ def terraform(directory: Path) -> list[str]:
     if not (directory / "main.tf").is_file():
         stop(f"directory {directory}: no Terraform there; give --directory", Exit.USAGE)
     return ["terraform", f"-chdir={directory}"]
+
+
+def mend_state(directory: Path) -> None:
+    """Put the last whole state in the place of one that a killed Terraform wrote half.
+
+    Terraform writes its file in place, and keeps beside it what it was when the command began.
+    What was made since is taken over as any other orphan, what was destroyed since is found gone.
+    """
+    state = directory / "terraform.tfstate"
+    broken, backup = state.with_suffix(".tfstate.broken"), state.with_suffix(".tfstate.backup")
+    for _ in range(STATE_LOOKS):  # one that outlived its command may be writing just now
+        is_fresh = state.exists() and state.stat().st_size == 0 and not backup.exists()
+        if is_fresh or not state.exists() or _is_whole(state):
+            return
+        time.sleep(STATE_PAUSE_S)
+    state.replace(broken)
+    typer.echo(f"{state} was written half; it is kept as {broken.name}", err=True)
+    if _is_whole(backup):
+        shutil.copy(backup, state)
+
+
+def _is_whole(state: Path) -> bool:
+    try:
+        return "version" in json.loads(state.read_text())
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def variables_of(

@@ -259,6 +259,28 @@ def test_down_of_an_up_that_wrote_no_outputs_asks_the_variables(stubs: Stubs) ->
     assert stubs.calls() == [DESTROY, GROUPS, LISTING]
 
 
+@pytest.mark.parametrize("backup", ['{"version": 4, "serial": 3}', None])
+@pytest.mark.parametrize("verb", ["up", "scale", "down"])
+def test_a_state_that_was_written_half_is_put_back(
+    stubs: Stubs, monkeypatch: pytest.MonkeyPatch, verb: str, backup: str | None
+) -> None:
+    """As Terraform leaves it that was killed while it wrote; no command of its own reads it."""
+    monkeypatch.setattr("coordinator.cli.terraform.STATE_PAUSE_S", 0.0)
+    state, kept = (
+        stubs.directory / "terraform.tfstate",
+        stubs.directory / "terraform.tfstate.backup",
+    )
+    state.write_text('{"version": 4, "resou')
+    if backup:
+        kept.write_text(backup)
+    words = ["7"] if verb == "scale" else ["--yes"]
+    done = stubs.run(verb, *words)
+    assert done.returncode == 0, done.stderr
+    assert "was written half" in done.stderr
+    assert (state.read_text() if state.exists() else None) == backup
+    assert (stubs.directory / "terraform.tfstate.broken").read_text().endswith("resou")
+
+
 # What an interrupted `up` made --------------------------------------------------------------------
 
 GROUP = f"/subscriptions/{OUTPUTS['subscription_id']}/resourceGroups/night"
