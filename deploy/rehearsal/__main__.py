@@ -100,7 +100,7 @@ def main() -> int:
     say(f"rehearsal: seed {arguments.seed}, {len(chosen)} cases, {arguments.jobs} at a time")
     began_s = time.monotonic()
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        went_well = pool.map(lambda each: play(*each, tools, arguments.keep), chosen)
+        went_well = pool.map(lambda each: play(each[0], each[1], tools, arguments.keep), chosen)
         failed = sum(not each for each in went_well)
     say(f"rehearsal: {len(chosen)} cases, {failed} faulty, {time.monotonic() - began_s:.0f} s")
     return FAULTY if failed else PASSED

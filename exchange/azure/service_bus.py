@@ -43,7 +43,8 @@ from azure.servicebus.exceptions import (
     ServiceBusConnectionError,
 )
 
-from exchange.azure.wire import Identity, causes_of
+from exchange.azure.identity import Identity, NoToken
+from exchange.azure.wire import causes_of, explain_token
 from exchange.fabric_settings import FabricSettings
 from exchange.limits import check_message
 from exchange.messages import TroubleKind
@@ -543,13 +544,15 @@ class _Link(Generic[_Handler]):
     def _watched(self, handler: _Handler) -> _Handler:
         """The SDK tells of an attempt that it repeats nowhere but here, inside itself.
 
-        It would also repeat what the service refuses for good: that ends here.
+        It would also repeat what the service refuses for good, and what an identity's service was
+        asked for often enough: that ends here.
         """
         handle = handler._handle_exception
 
         async def handle_and_note(error: Exception) -> Exception:
             explained = self._explain(error)
-            if isinstance(explained, ExchangeMisconfigured):
+            has_no_token = any(isinstance(cause, NoToken) for cause in causes_of(error))
+            if isinstance(explained, ExchangeMisconfigured) or has_no_token:
                 raise error
             if isinstance(explained, ExchangeUnavailable) and not _was_idle(error):
                 self._troubles.failed(TroubleKind.QUEUE_AWAY)
@@ -691,13 +694,10 @@ def _explain(error: Exception, address: ServiceBusAddress, role: str) -> Exchang
         return ExchangeMisconfigured(
             f"{address} does not exist; create it, or name another in BROADSIDE_SERVICEBUS_QUEUE"
         )
-    if any_is(ClientAuthenticationError):
-        tried = [line for line in str(error).splitlines() if "ManagedIdentityCredential:" in line]
-        why = (tried or [said])[0].strip()
-        return ExchangeMisconfigured(
-            f"{address}: no token for {address.identity}: {why}; give this host a managed identity "
-            "(BROADSIDE_MANAGED_IDENTITY_CLIENT_ID names a user-assigned one), or run az login"
-        )
+    if (refusal := explain_token(error, str(address), address.identity)) is not None:
+        return refusal
+    if any_is(ClientAuthenticationError):  # of a credential that was given
+        return ExchangeMisconfigured(f"{address}: no token for {address.identity}: {said}")
     # Behind a custom endpoint the SDK calls a refused token a connection error.
     refused = any(getattr(cause, "status_code", None) in (401, 403) for cause in causes)
     if refused or any_is(ServiceBusAuthenticationError, ServiceBusAuthorizationError):

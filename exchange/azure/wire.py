@@ -1,4 +1,4 @@
-"""What the Azure adapters share below their verbs: identities, attempts and errors.
+"""What the Azure adapters share below their verbs: attempts and errors.
 
 Of what the storage services answer, ``tests/contract/azure_answers.toml`` is the table.
 """
@@ -20,6 +20,7 @@ from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpRes
 from azure.core.pipeline.transport import AioHttpTransport
 from pydantic import SecretStr
 
+from exchange.azure.identity import Identity, NoToken
 from exchange.fabric_settings import FabricSettings
 from exchange.messages import TroubleKind
 from exchange.ports import (
@@ -178,28 +179,6 @@ def _mortal(attempt_s: float) -> Callable[[aiohttp.AddrInfoType], socket.socket]
         return made
 
     return make
-
-
-class Identity:
-    """The credential that an adapter enters with: one that it was given, or Azure's default."""
-
-    def __init__(self, given: "AsyncTokenCredential | None") -> None:
-        self._credential = given
-        self._own: AsyncTokenCredential | None = None
-
-    def credential(self, client_id: str | None) -> "AsyncTokenCredential":
-        if self._credential is None:
-            from azure.identity.aio import DefaultAzureCredential
-
-            self._credential = self._own = DefaultAzureCredential(
-                managed_identity_client_id=client_id
-            )
-        return self._credential
-
-    async def close(self) -> None:
-        """One that was given stays its giver's."""
-        if self._own is not None:
-            await self._own.close()
 
 
 class SdkClient(Protocol):
@@ -364,10 +343,27 @@ def is_final(error: Exception) -> bool:
     return isinstance(error, HttpResponseError) and bool(status) and not may_pass(status)
 
 
+def explain_token(error: Exception, place: str, identity: str) -> ExchangeError | None:
+    """Why there is no token to enter with; None where that is not what is wrong."""
+    for cause in causes_of(error):
+        if not isinstance(cause, NoToken):
+            continue
+        said = f"{place}: no token for {identity}: {cause.message}"
+        if cause.is_passing:
+            return ExchangeUnavailable(said)
+        return ExchangeMisconfigured(
+            f"{said}; give this host a managed identity (BROADSIDE_MANAGED_IDENTITY_CLIENT_ID "
+            "names a user-assigned one), or run az login"
+        )
+    return None
+
+
 def explain_entry(
     error: Exception, address: StorageAddress, setting: str, role: str, named_by: str
-) -> ExchangeMisconfigured | None:
+) -> ExchangeError | None:
     """Why we do not get in, with the fix; None where that is not what is wrong."""
+    if (refusal := explain_token(error, str(address), address.identity)) is not None:
+        return refusal
     causes = list(causes_of(error))
     said, code = said_by(error), code_of(error)
     if code in _MISSING:

@@ -1,0 +1,163 @@
+"""Azure identities: a token within a bound, and what is wrong in words where there is none.
+
+The SDK's default credential tries a managed identity first, of the host's metadata service (IMDS,
+169.254.169.254). That one is updated, throttled and restarted; the SDK then repeats for two minutes
+and tells an exception of its own making. Here each token is asked for by one caller at a time,
+within :data:`TOKEN_S`; a failure is remembered for a moment, so that the retries above it cost
+nothing; and a token that still counts stands in for one that cannot be had.
+"""
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from azure.core.credentials import AccessToken
+from azure.core.exceptions import AzureError, ClientAuthenticationError, DecodeError
+
+if TYPE_CHECKING:
+    from azure.core.credentials_async import AsyncTokenCredential
+
+TOKEN_S: Final = 8.0  # to get one, with all attempts; an agent gives a heartbeat 10 s
+REMEMBERED_S: Final = 5.0  # for which a failure is told again and nobody asked
+
+_METADATA: Final = "/metadata/identity/"  # in the path of a request to IMDS
+# learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token: what
+# its statuses mean. 5xx are transient; all other 4xx are final.
+_PASSING: Final = {
+    404: "is being updated",
+    410: "is being updated, and back within 70 s as Azure says",
+    429: "throttles this host",
+}
+
+
+class NoToken(ClientAuthenticationError):
+    """There is no token; the message says whose fault that is."""
+
+    def __init__(self, message: str, *, is_passing: bool) -> None:
+        super().__init__(message)
+        self.is_passing = is_passing  # whether there may be one later, with nothing changed
+
+
+@dataclass(slots=True, kw_only=True)
+class _Heard:
+    """What the metadata service answered last."""
+
+    asked: bool = False
+    status: int | None = None
+    text: str = ""
+
+    def request(self, request: Any) -> None:
+        self.asked |= _METADATA in request.http_request.url
+
+    def response(self, response: Any) -> None:
+        if _METADATA not in response.http_request.url:
+            return
+        self.status = response.http_response.status_code
+        try:
+            body = json.loads(response.http_response.text())
+            self.text = str(body.get("error_description") or body.get("error") or "")
+        except (ValueError, AttributeError, AzureError, DecodeError):
+            self.text = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Scope:
+    """The newest of one scope."""
+
+    token: AccessToken | None = None
+    failure: NoToken | None = None
+    failed_at_s: float = 0.0  # monotonic
+
+
+class Credential:
+    """``DefaultAzureCredential`` within bounds. Close it."""
+
+    def __init__(self, client_id: str | None) -> None:
+        from azure.identity.aio import DefaultAzureCredential
+
+        self._client_id = client_id
+        self._heard = _Heard()
+        self._asking = asyncio.Lock()
+        self._scopes: dict[tuple[str, ...], _Scope] = {}
+        self._default = DefaultAzureCredential(
+            managed_identity_client_id=client_id,
+            raw_request_hook=self._heard.request,
+            raw_response_hook=self._heard.response,
+        )
+
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        """A token that counts now. Raises :class:`NoToken`, within :data:`TOKEN_S`."""
+        async with self._asking:
+            held = self._scopes.setdefault(scopes, _Scope())
+            if held.failure and time.monotonic() - held.failed_at_s < REMEMBERED_S:
+                return self._stand_in(held)
+            held.failure = None
+            self._heard.asked, self._heard.status = False, None
+            try:
+                async with asyncio.timeout(TOKEN_S):
+                    held.token = await self._default.get_token(*scopes, **options)
+            except (AzureError, OSError, TimeoutError) as error:
+                message, is_passing = self._why(error)
+                is_passing |= held.token is not None  # it had one: nothing was set wrong
+                held.failure = NoToken(message, is_passing=is_passing)
+                held.failed_at_s = time.monotonic()
+                return self._stand_in(held)
+            return held.token
+
+    async def close(self) -> None:
+        await self._default.close()
+
+    async def __aenter__(self) -> "Credential":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _stand_in(self, held: _Scope) -> AccessToken:
+        if held.token is not None and held.token.expires_on > time.time():
+            return held.token
+        assert held.failure is not None  # noqa: S101 - its callers'
+        raise held.failure
+
+    def _why(self, error: Exception) -> tuple[str, bool]:
+        """What is wrong, and whether that passes."""
+        status, said = self._heard.status, self._heard.text
+        who = "the metadata service (IMDS)"
+        if status == 400 and (not said or "identity not found" in said.lower()):
+            which = f"the identity {self._client_id}" if self._client_id else "no identity"
+            verb = "is not assigned to this VM" if self._client_id else "is assigned to this VM"
+            return f"{which} {verb} (IMDS 400{f': {said}' * bool(said)})", False
+        if status is not None and status >= 400:
+            told = f"{status}{f': {said}' * bool(said)}"
+            if status in _PASSING:
+                return f"{who} {_PASSING[status]} ({told})", True
+            if status >= 500:
+                return f"{who} fails ({told})", True
+            return f"{who} refuses the request ({told})", False
+        if isinstance(error, TimeoutError):
+            slow = who if self._heard.asked else "the identity's service"
+            return f"{slow} did not answer within {TOKEN_S:g} s", True
+        tried = [line for line in str(error).splitlines() if "ManagedIdentityCredential:" in line]
+        return " ".join((tried or [str(error)])[0].split()), False
+
+
+@dataclass(slots=True)
+class Identity:
+    """The credential that an adapter enters with: one that it was given, or Azure's default."""
+
+    given: "AsyncTokenCredential | None"
+    _own: Credential | None = field(default=None, init=False)
+
+    def credential(self, client_id: str | None) -> "AsyncTokenCredential | Credential":
+        if self.given is not None:
+            return self.given
+        if self._own is None:
+            self._own = Credential(client_id)
+        return self._own
+
+    async def close(self) -> None:
+        """One that was given stays its giver's."""
+        if self._own is not None:
+            await self._own.close()

@@ -1,0 +1,309 @@
+"""A host's identity on its bad days: the metadata service that gives tokens (IMDS) is away, slow or
+refuses, before a run and during one; and tokens that end within seconds, as others do in an hour.
+
+The SDK's own ``DefaultAzureCredential``, pointed at a metadata service of ours by the one variable
+that it has for that. What each status means is Microsoft's table (exchange/azure/identity.py).
+"""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from exchange.azure import identity
+from exchange.azure.service_bus import Bounds, ServiceBusAddress, ServiceBusQueue
+from exchange.azure.table_storage import AzureTable, TableAddress
+from exchange.ports import ExchangeError, ExchangeMisconfigured, ExchangeUnavailable
+from exchange.troubles import TroubleLog
+from lab.servicebus.access_tokens import issue_jwt
+from lab.servicebus.broker_process import BrokerProcess
+from lab.servicebus.queues import QueueSettings
+from tests.live.certificates import Certificates, make_certificates
+from tests.live.test_servicebus_tls import JWT_KEY, NAMESPACE, outgoing
+
+pytestmark = [pytest.mark.live, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+TOKEN_S = 3.0  # in place of the adapter's 8
+CLIENT = "1234-abcd"
+UNIT = Path(__file__).parents[2] / "deploy/azure/modules/boot/files/broadside-agent.service"
+SLOW = 0  # in place of a status: no answer at all
+OK = 200
+BODIES = {  # as IMDS words them
+    400: {"error": "invalid_request", "error_description": "Identity not found"},
+    404: {"error": "not_found"},
+    410: {"error": "gone"},
+    429: {"error": "too_many_requests"},
+    500: {"error": "unknown", "error_description": "Failed to retrieve token"},
+}
+
+
+@dataclass
+class Metadata:
+    """The metadata service; ``status`` is what it answers from now on."""
+
+    status: int = OK
+    ttl_s: float = 3600.0  # of the tokens
+    calls_count: int = 0
+    over: Event = field(default_factory=Event)
+
+    def answer(self, query: dict[str, list[str]]) -> tuple[int, dict[str, Any]]:
+        self.calls_count += 1
+        if self.status == SLOW:
+            self.over.wait(60)
+            return 503, {}
+        if self.status != OK:
+            return self.status, BODIES[self.status]
+        resource, now = query["resource"][0], time.time()
+        token = issue_jwt(JWT_KEY, now=now, ttl_s=self.ttl_s, audience=resource.rstrip("/"))
+        told = {"access_token": token, "expires_on": str(int(now + self.ttl_s))}
+        return OK, told | {"resource": resource, "token_type": "Bearer"}
+
+
+@pytest.fixture
+def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metadata]:
+    told = Metadata()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = 400, {"error": "bad_request_102"}  # a probe, without its header
+            if self.headers.get("Metadata") == "true":
+                status, body = told.answer(parse_qs(urlsplit(self.path).query))
+            raw = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_: Any) -> None:
+            """Who asked may have gone."""
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        for name in ("IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_CLIENT_ID"):
+            monkeypatch.delenv(name, raising=False)
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", url)
+        monkeypatch.setenv("PATH", "/nonexistent")  # a VM has no az to be asked after it
+        yield told
+        told.over.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def broker(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(
+        tmp_path_factory.mktemp("identity"),
+        {"jobs": QueueSettings(lock_s=120.0)},
+        jwt_key=JWT_KEY,
+        tls=(certificates.chain, certificates.key),
+    )
+    process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def address(broker: BrokerProcess, certificates: Certificates) -> ServiceBusAddress:
+    return ServiceBusAddress(
+        queue="jobs",
+        namespace=NAMESPACE,
+        endpoint=f"sb://127.0.0.1:{broker.port}",
+        ca_file=certificates.authority,
+        client_id=CLIENT,
+    )
+
+
+@asynccontextmanager
+async def opened(
+    address: ServiceBusAddress, troubles: TroubleLog | None = None
+) -> AsyncIterator[ServiceBusQueue]:
+    queue = ServiceBusQueue(address, bounds=Bounds(backoff_s=0.1), troubles=troubles)
+    try:
+        yield queue
+    finally:
+        await queue.close()
+
+
+WORDS: list[tuple[int, type[ExchangeError], str]] = [
+    (400, ExchangeMisconfigured, f"the identity {CLIENT} is not assigned to this VM"),
+    (404, ExchangeUnavailable, r"metadata service \(IMDS\) is being updated \(404"),
+    (410, ExchangeUnavailable, "is being updated, and back within 70 s"),
+    (429, ExchangeUnavailable, r"throttles this host \(429"),
+    (500, ExchangeUnavailable, r"metadata service \(IMDS\) fails \(500: Failed to retrieve"),
+    (SLOW, ExchangeUnavailable, r"metadata service \(IMDS\) did not answer within 3 s"),
+]
+
+
+@pytest.mark.parametrize(("status", "kind", "words"), WORDS)
+async def test_without_a_token_it_is_said_why_and_soon(
+    address: ServiceBusAddress,
+    metadata: Metadata,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    kind: type[ExchangeError],
+    words: str,
+) -> None:
+    """One receive, which tries two times: bounded by one wait for a token, and few questions."""
+    monkeypatch.setattr(identity, "TOKEN_S", TOKEN_S)
+    monkeypatch.setattr(identity, "REMEMBERED_S", 60.0)
+    metadata.status = status
+    began_s = time.monotonic()
+    async with opened(address) as queue:
+        with pytest.raises(kind, match=words) as caught:
+            await queue.receive(1)
+    took_s = time.monotonic() - began_s
+    assert type(caught.value) is kind
+    assert took_s < 4 * TOKEN_S  # the SDK's own 120 s are 40 of them
+    assert metadata.calls_count <= 6  # and 36
+
+
+async def test_a_table_says_so_too(metadata: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "TOKEN_S", TOKEN_S)
+    table = AzureTable(
+        TableAddress(table="results", endpoint="https://127.0.0.1:1", client_id=CLIENT)
+    )
+    for status, kind, words in (WORDS[0], WORDS[4]):
+        metadata.status = status
+        with pytest.raises(kind, match=words):
+            await table.get("a", "b")
+        monkeypatch.setattr(identity, "REMEMBERED_S", 0.0)
+    await table.close()
+
+
+async def test_no_identity_at_all_is_said(address: ServiceBusAddress, metadata: Metadata) -> None:
+    metadata.status = 400
+    async with opened(replace(address, client_id=None)) as queue:
+        with pytest.raises(ExchangeMisconfigured, match="no identity is assigned to this VM"):
+            await queue.receive(0)
+
+
+async def test_tokens_are_renewed_while_it_receives(
+    address: ServiceBusAddress, metadata: Metadata, broker: BrokerProcess
+) -> None:
+    """An hour in 12 s: the service detaches a link whose token ended, so each must come in time."""
+    metadata.ttl_s = 12.0
+    troubles = TroubleLog()
+    async with opened(address, troubles) as queue, opened(address) as sender:
+        before = broker.ask("tokens")["put"]
+        end_s = time.monotonic() + 2.5 * metadata.ttl_s
+        received_count = 0
+        while time.monotonic() < end_s:
+            await sender.send([outgoing()])
+            delivery = await queue.receive(4)
+            assert delivery is not None
+            await queue.complete(delivery)
+            received_count += 1
+            assert await queue.receive(1) is None
+        assert broker.ask("tokens")["put"] - before > 4  # of two connections, each opened with one
+        assert received_count > 3
+
+
+async def test_a_token_that_cannot_be_renewed_and_later_can(
+    address: ServiceBusAddress, metadata: Metadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the identity was taken away: who had a token is not set up wrong."""
+    monkeypatch.setattr(identity, "TOKEN_S", TOKEN_S)
+    monkeypatch.setattr(identity, "REMEMBERED_S", 0.5)
+    metadata.ttl_s = 6.0
+    async with opened(address) as queue:
+        await queue.send([outgoing()])
+        for status, words in (
+            (500, "fails"),
+            (400, "is not assigned to this VM"),
+            (SLOW, "did not answer"),
+        ):
+            metadata.status = status
+            with pytest.raises(ExchangeUnavailable, match=words):
+                async with asyncio.timeout(60):
+                    while True:
+                        await queue.receive(1)
+            metadata.over.set()
+            metadata.status = OK
+            metadata.over.clear()
+            await asyncio.sleep(0.6)
+            await queue.send([outgoing()])
+            delivery = await queue.receive(10)
+            assert delivery is not None
+            await queue.complete(delivery)
+
+
+async def test_a_token_that_counts_stands_in_for_a_new_one(
+    address: ServiceBusAddress, metadata: Metadata
+) -> None:
+    """A metadata service that fails before the token ends is nobody's trouble."""
+    metadata.ttl_s = 200.0  # the SDK asks for another from 300 s before the end
+    async with opened(address) as queue, opened(address):
+        await queue.send([outgoing()])
+        metadata.status = 500
+        delivery = await queue.receive(10)  # a link of its own, with a token of its own
+        assert delivery is not None
+        await queue.complete(delivery)
+
+
+@pytest.mark.parametrize("status", [SLOW, 410, 500])
+def test_an_agent_stops_in_time_without_an_identity(
+    metadata: Metadata,
+    broker: BrokerProcess,
+    certificates: Certificates,
+    tmp_path: Path,
+    status: int,
+) -> None:
+    metadata.status = status
+    env = {k: v for k, v in os.environ.items() if not k.startswith("BROADSIDE_")} | {
+        "BROADSIDE_FABRIC": "azure",
+        "BROADSIDE_SERVICEBUS_NAMESPACE": NAMESPACE,
+        "BROADSIDE_SERVICEBUS_ENDPOINT": f"sb://127.0.0.1:{broker.port}",
+        "BROADSIDE_SERVICEBUS_CA_FILE": str(certificates.authority),
+        "BROADSIDE_TABLES_ENDPOINT": "https://127.0.0.1:1",
+        "BROADSIDE_MANAGED_IDENTITY_CLIENT_ID": CLIENT,
+        "BROADSIDE_AGENT_AGENT_ID": "client-1",
+        "BROADSIDE_AGENT_ROLE": "client",
+        "BROADSIDE_AGENT_ADDRESS": "127.0.0.1",
+        "BROADSIDE_AGENT_SPOOL_DIR": str(tmp_path / "spool"),
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+    }
+    found = re.search(r"^TimeoutStopSec=(\d+)$", UNIT.read_text(), re.MULTILINE)
+    assert found is not None
+    log = tmp_path / "log"
+    with log.open("wb") as stderr:
+        agent = subprocess.Popen([sys.executable, "-m", "agent"], env=env, stderr=stderr)
+    try:
+        end_s = time.monotonic() + 60
+        while metadata.calls_count < 2:
+            assert agent.poll() is None, log.read_text()
+            assert time.monotonic() < end_s, log.read_text()
+            time.sleep(0.1)
+        agent.send_signal(signal.SIGTERM)
+        assert agent.wait(float(found[1])) == 0, log.read_text()
+        assert f"no token for identity {CLIENT}" in log.read_text()
+    finally:
+        agent.kill()
+        agent.wait()
