@@ -12,6 +12,7 @@ What the SDK does, and what we add:
 """
 
 import asyncio
+import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -41,6 +42,7 @@ from azure.servicebus.exceptions import (
     ServiceBusAuthenticationError,
     ServiceBusAuthorizationError,
     ServiceBusConnectionError,
+    ServiceBusQuotaExceededError,
 )
 
 from exchange.azure.identity import Identity, NoToken
@@ -82,6 +84,8 @@ _DEAD_COUNT: Final = 32  # dead letters locked at a time in search of one
 _PURGE_COUNT: Final = 250  # dead letters locked at a time to remove them
 _DEAD_WAIT_S: Final = 2.0
 
+_PAUSE: Final = re.compile(r"wait ([\d.]+) seconds? and try again")
+_PAUSE_MAX_S: Final = 10.0
 _IDLE_CONDITIONS: Final = (b"amqp:link:detach-forced", b"amqp:connection:forced")
 
 _SENDER_ROLE: Final = "Azure Service Bus Data Sender"
@@ -559,6 +563,7 @@ class _Link(Generic[_Handler]):
             if _is_broken_link(error):
                 error = ServiceBusConnectionError(message=str(error), error=error)
             handled: Exception = await handle(error)  # type: ignore[no-untyped-call]
+            await asyncio.sleep(_asked_pause_s(error))
             if _is_broken(handler):
                 await handler._close_handler()  # type: ignore[no-untyped-call]
             return handled
@@ -655,6 +660,12 @@ def _was_idle(error: Exception) -> bool:
     return any(getattr(said, "value", said) in _IDLE_CONDITIONS for said in conditions)
 
 
+def _asked_pause_s(error: Exception) -> float:
+    """How long a throttling service asks to wait; it says so in its text only."""
+    asked = _PAUSE.search(str(error))
+    return min(float(asked[1]), _PAUSE_MAX_S) if asked else 0.0
+
+
 def _is_broken(handler: ServiceBusSender | ServiceBusReceiver) -> bool:
     """Whether something of an open one was taken away: its own link, that of its requests, or that
     of its tokens, without which the SDK waits for ever."""
@@ -714,4 +725,6 @@ def _explain(error: Exception, address: ServiceBusAddress, role: str) -> Exchang
             f"{address}: its certificate cannot be checked: {said}; "
             "set BROADSIDE_SERVICEBUS_CA_FILE to its authority's PEM file"
         )
+    if any_is(ServiceBusQuotaExceededError):
+        return ExchangeUnavailable(f"{address} is full, or its namespace is at a limit: {said}")
     return ExchangeUnavailable(f"{address} is not available: {said or type(error).__name__}")

@@ -8,7 +8,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -222,6 +222,110 @@ async def test_a_service_that_stays_busy_is_unavailable(broker: BrokerProcess, n
                 await hasty.cancel([1])
     finally:
         broker.ask("busy", for_s=0)
+
+
+async def test_the_pause_that_a_busy_service_asks_for_is_kept(
+    broker: BrokerProcess, name: str
+) -> None:
+    """Its text says how long; our own first pause would be much shorter."""
+    hasty = opened(broker, name, Bounds(backoff_s=0.01, retries_max_count=6))
+    async with closing(hasty):
+        await hasty.send([outgoing("warm")])
+        broker.ask("busy", for_s=1.5, wait_s=2.0)
+        await hasty.send([outgoing("a")])
+        assert broker.ask("busy", for_s=0)["refused"] == 1
+        broker.ask("busy", for_s=1.5, wait_s=0.0)
+        with suppress(ExchangeUnavailable):  # its own pauses may be over before
+            await hasty.send([outgoing("b")])
+        assert broker.ask("busy", for_s=0)["refused"] > 1
+
+
+async def test_a_full_queue_is_named_and_takes_again_when_there_is_room(
+    broker: BrokerProcess, name: str
+) -> None:
+    broker.ask("create", queue=f"{name}-small", lock_s=LONG_LOCK_S, max_size_bytes=100)
+    queue = opened(broker, f"{name}-small")
+    async with closing(queue):
+        await queue.send([outgoing("a" * 60)])
+        for message in (outgoing("b"), outgoing("c", after_s=100)):
+            with pytest.raises(ExchangeUnavailable, match=r"full.*maximum entity size"):
+                await queue.send([message])
+        await queue.complete(await received(queue))
+        await queue.send([outgoing("b")])
+        assert (await received(queue)).message_id == "b"
+
+
+async def test_every_settlement_of_a_lost_lock_says_so(
+    queue: ServiceBusQueue, broker: BrokerProcess, name: str
+) -> None:
+    """And harms nothing: the message comes again, by the same link."""
+    await queue.send([outgoing("a")])
+    settlements: list[Callable[[Delivery], Any]] = [
+        queue.complete,
+        queue.abandon,
+        queue.renew,
+        lambda delivery: queue.dead_letter(delivery, "Test", "lost"),
+    ]
+    for count, settle in enumerate(settlements, start=1):
+        delivery = await received(queue)
+        assert delivery.delivery_count == count
+        broker.ask("lose", queue=name)
+        with pytest.raises(LockLost, match="message a"):
+            await settle(delivery)
+    assert broker.ask("counts", queue=name)["active"] == 1
+
+
+@pytest.mark.parametrize("redirect", ["amqp:connection:redirect", "amqp:link:redirect"])
+async def test_a_namespace_that_moves_is_found_again_by_its_own_name(
+    broker: BrokerProcess, name: str, redirect: str
+) -> None:
+    """A failover sends everybody elsewhere. The SDK does not follow, nor do we, for the namespace's
+    name leads to the other region when it is over; until then the queue is away."""
+    queue = opened(broker, name, Bounds(backoff_s=0.05, retries_max_count=1))
+    async with closing(queue):
+        await queue.send([outgoing("a"), outgoing("b")])
+        held = await received(queue)
+        broker.ask("move", condition=redirect, for_s=60.0)
+        broker.ask("close", condition="amqp:connection:forced", text="The namespace moves.")
+        calls: list[Callable[[], Any]] = [
+            lambda: queue.receive(1),
+            lambda: queue.send([outgoing("c")]),
+            queue.ping,
+        ]
+        try:
+            for call in calls:
+                with pytest.raises(ExchangeUnavailable, match=r"moved.*elsewhere"):
+                    await call()
+        finally:
+            broker.ask("move", condition=redirect, for_s=0.0)
+        await queue.complete(held)
+        assert (await received(queue)).message_id == "b"
+        await queue.ping()
+
+
+async def test_a_partitioned_queue_carries_and_cancels(broker: BrokerProcess, name: str) -> None:
+    """Sixteen partitions, each with numbers of its own: the topmost 16 bits say which."""
+    broker.ask("create", queue=f"{name}-p", lock_s=LONG_LOCK_S, partitions_count=16)
+    queue = opened(broker, f"{name}-p")
+    async with closing(queue):
+        numbers = await queue.send([outgoing(f"s{i}", after_s=100) for i in range(40)])
+        assert len({number >> 48 for number in numbers}) > 4
+        assert list(numbers) != sorted(numbers)
+        assert await queue.cancel(numbers[:10]) == 10
+        assert await queue.cancel(numbers[5:30]) == 20  # five are gone: the rest is found and goes
+        await queue.send([outgoing(f"a{i}") for i in range(30)])
+        counts = await queue.counts()
+        assert (counts.active_count, counts.scheduled_count) == (30, 10)
+        deliveries = [await received(queue) for _ in range(30)]
+        assert {each.message_id for each in deliveries} == {f"a{i}" for i in range(30)}
+        for delivery in deliveries[:3]:
+            await queue.dead_letter(delivery, "Test", "set aside")
+        for delivery in deliveries[3:]:
+            await queue.complete(delivery)
+        letters = await queue.dead_letters()
+        ends_at = datetime.now(UTC) + timedelta(minutes=1)
+        assert all([await queue.resend(each.sequence_number, ends_at) for each in letters])
+        assert len({(await received(queue)).message_id for _ in letters}) == len(letters) == 3
 
 
 async def test_a_message_may_come_two_times(
