@@ -92,4 +92,7 @@ if [ "${1-}" = all ]; then
 fi
 
 # 6. Azurite: Table Storage for the lab's Azure fabric; all else works without it -------------------
-sh deploy/azurite.sh || say "no Azurite: its tests and --fabric azure-local will not run"
+sh deploy/npm.sh azurite || say "no Azurite: its tests and --fabric azure-local will not run"
+if [ "${1-}" = all ]; then
+    sh deploy/npm.sh servicebus-js || say "no JavaScript SDK: the lab's broker goes without its opinion"
+fi

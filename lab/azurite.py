@@ -43,7 +43,7 @@ class Azurite:
         """Returns once it listens. Raises ``ToolMissing``, ``LabBroken``."""
         node = find_node()
         if not _MAIN.exists():
-            raise ToolMissing("Azurite is not installed: run `sh deploy/azurite.sh`")
+            raise ToolMissing("Azurite is not installed: run `sh deploy/npm.sh azurite`")
         said = self._spawn([str(node), str(_MAIN)])
         ports = {name.lower(): int(port) for name, port in _LISTENS.findall(said)}
         if ports.keys() != set(_SERVICES):

@@ -52,7 +52,7 @@ class Guard:
 
     def check(self, token: str, audience: str, now: float) -> Grant | str:
         """The grant for a token put for ``audience`` (``sb://host/queue``), or the refusal."""
-        path = entity_path(audience)
+        path = _opened(audience)
         if not self.sas_keys and self.jwt_key is None:
             return Grant(path=path, rights=ALL_RIGHTS)
         # Its declared type says nothing: the SDK calls shared access signatures "jwt" as well.
@@ -68,6 +68,11 @@ def entity_path(address: str) -> str:
     return (urlsplit(address).path if "://" in address else address).strip("/").lower()
 
 
+def _opened(audience: str) -> str:
+    """The entity that a token opens; the JavaScript SDK's is for the node of its requests."""
+    return entity_path(audience).removesuffix("/$management")
+
+
 def _check_sas(token: str, path: str, keys: Mapping[str, str], now: float) -> Grant | str:
     said = dict(part.split("=", 1) for part in token.split(" ", 1)[1].split("&") if "=" in part)
     if not said.keys() >= {"sr", "sig", "se", "skn"}:
@@ -79,7 +84,7 @@ def _check_sas(token: str, path: str, keys: Mapping[str, str], now: float) -> Gr
         return "InvalidSignature: The token has an invalid signature."
     if not said["se"].isdigit() or int(said["se"]) <= now:
         return "ExpiredToken: The token is expired."
-    scope, ends_at_s = entity_path(unquote_plus(said["sr"])), float(said["se"])
+    scope, ends_at_s = _opened(unquote_plus(said["sr"])), float(said["se"])
     grant = Grant(path=scope, rights=ALL_RIGHTS, ends_at_s=ends_at_s)
     if not grant.covers(path, Right.SEND):
         return "InvalidAudience: The authorization header contains a token for another audience."

