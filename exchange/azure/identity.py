@@ -10,7 +10,7 @@ nothing; and a token that still counts stands in for one that cannot be had.
 import asyncio
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from azure.core.credentials import AccessToken
@@ -143,16 +143,16 @@ class Credential:
         return " ".join((tried or [str(error)])[0].split()), False
 
 
-@dataclass(slots=True)
 class Identity:
     """The credential that an adapter enters with: one that it was given, or Azure's default."""
 
-    given: "AsyncTokenCredential | None"
-    _own: Credential | None = field(default=None, init=False)
+    def __init__(self, given: "AsyncTokenCredential | None") -> None:
+        self._given: AsyncTokenCredential | None = given
+        self._own: Credential | None = None
 
-    def credential(self, client_id: str | None) -> "AsyncTokenCredential | Credential":
-        if self.given is not None:
-            return self.given
+    def credential(self, client_id: str | None) -> "AsyncTokenCredential":
+        if self._given is not None:
+            return self._given
         if self._own is None:
             self._own = Credential(client_id)
         return self._own
