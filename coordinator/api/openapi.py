@@ -107,7 +107,7 @@ def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
     for answer in answers.values():
         for content in answer.get("content", {}).values():
             if content.pop("itemSchema", None) is not None:  # OpenAPI 3.2's
-                content["schema"] = {"type": "string", "description": "server-sent events"}
+                content["schema"] = {"description": "server-sent events"}
     if right.access is Access.OPEN:
         operation["security"] = []
         return

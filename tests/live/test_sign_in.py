@@ -27,7 +27,8 @@ from tests.keyserver import TENANT, KeyServer, key_server
 pytestmark = pytest.mark.live
 
 NOW = datetime.now(UTC)
-PAGE = ("/", "/report.html", "/web/{version}/{name}")  # the live page's own files
+# The live page's own files, and what a refusal means.
+PAGE = ("/", "/report.html", "/web/{version}/{name}", "/problems/{name}")
 
 
 @pytest.fixture(scope="module")
