@@ -28,7 +28,7 @@ from coordinator.core.live.status import (
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.plan.cost_estimate import OverBudget, estimate
 from coordinator.core.plan.meter import basis
-from coordinator.core.plan.planner import Infeasible, Problem, live
+from coordinator.core.plan.planner import Infeasible, Problem, live, without_ports
 from coordinator.core.plan.planner import plan as make_plan
 from coordinator.core.plan.price import Prices
 from coordinator.core.plan.spec import LedgerPromise, Plan, RunSpec
@@ -62,6 +62,8 @@ from exchange.troubles import utc_now
 
 log = logging.getLogger(__name__)
 
+_SETTLED_MAX_S: Final = 4.0  # s in which a server tells that its last test is over
+_SETTLING_LOOK_S: Final = 0.3
 _PLANNED_AGAIN_COUNT: Final = 5  # times that launches of one instant may take each other's ports
 _SOON_S: Final = 0.1  # s between two looks at a run whose ends report
 _QUEUE_WITHIN_S: Final = 2.0  # s that one look queues a run's jobs for: others wait for theirs
@@ -165,7 +167,7 @@ class Coordinator:
     async def _reserve(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
         """The run, its endpoints reserved: no other is planned onto them while it is open."""
         for _ in range(_PLANNED_AGAIN_COUNT):
-            plan, fleet = await self._plan(spec, run_id)
+            plan, fleet = await self._plan_settled(spec, run_id)
             with contextlib.suppress(EndpointTaken):
                 await self._reservations.take(plan)
                 return plan, fleet
@@ -179,6 +181,18 @@ class Coordinator:
                 )
             ]
         )
+
+    async def _plan_settled(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
+        """As :meth:`_plan`, but servers whose last test has just ended may say so first."""
+        give_up_s = time.monotonic() + _SETTLED_MAX_S
+        while True:
+            try:
+                return await self._plan(spec, run_id)
+            except Infeasible:
+                fleet = live(await self._records.fleet.read_presences(), self._now())
+                if time.monotonic() > give_up_s or not without_ports(spec, fleet):
+                    raise
+            await asyncio.sleep(_SETTLING_LOOK_S)
 
     async def check(self, spec: RunSpec) -> None:
         """Raise what would refuse a run that was launched now; nothing is stored."""

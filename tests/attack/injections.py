@@ -83,8 +83,8 @@ KINDS: Final[Mapping[str, Kind]] = {
         """,
         Kind.LINES: "EngineReport.files",
         Kind.OWN: """
-            Check.detail Check.fix Check.name Judging.by RunHeader.created_by RunHeader.labels
-            RunHeader.scenario RunOutcome.limiter RunOutcome.verdict
+            Check.detail Check.fix Check.name Judging.by RunHeader.created_by RunHeader.device
+            RunHeader.labels RunHeader.scenario RunOutcome.limiter RunOutcome.verdict
         """,
     }.items()
     for field in fields.split()

@@ -149,7 +149,8 @@ def test_the_role_that_each_service_misses_is_named(
     for name in ("queue send", "queue receive", "table", "raw output"):
         assert found[name]["ok"], found[name]
     assert found["raw output"]["detail"] == "a blob was written, read and removed"
-    assert counts(site) == QueueCounts(active_count=0, scheduled_count=0, dead_count=0)
+    # Of Service Bus no jobs are counted: that would take peeks.
+    assert counts(site) == QueueCounts(active_count=None, scheduled_count=None, dead_count=0)
 
     wrong = storage.replace("AccountKey=", "AccountKey=AAAA")
     site.environment |= {

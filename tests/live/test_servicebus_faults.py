@@ -281,7 +281,7 @@ async def test_a_namespace_that_moves_is_found_again_by_its_own_name(
 ) -> None:
     """A failover sends everybody elsewhere. The SDK does not follow, nor do we, for the namespace's
     name leads to the other region when it is over; until then the queue is away."""
-    queue = opened(broker, name, Bounds(backoff_s=0.05, retries_max_count=1))
+    queue = opened(broker, name, Bounds(backoff_s=0.05, retries_max_count=3))
     async with closing(queue):
         await queue.send([outgoing("a"), outgoing("b")])
         held = await received(queue)

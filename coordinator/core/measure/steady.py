@@ -60,7 +60,7 @@ def ramp_s(fleet: Floats) -> int:
     removes a ramp, a head below the rest, or, within the first tenth, a head above it (a token
     bucket's credit): a fall after a plateau is never cut away. Nor is a head longer than
     :data:`RAMP_MAX_RATIO` of the window or :data:`RAMP_MAX_S`: that is no ramp, and all of it
-    stays.
+    stays, but for what lies before its first second that is like the rest.
     """
     batch = MSER_BATCH if len(fleet) >= MSER_BATCHED_FROM else 1
     count = len(fleet) // batch
@@ -80,9 +80,12 @@ def ramp_s(fleet: Floats) -> int:
     if not off.any():
         return 0
     cut = int(np.flatnonzero(off)[-1]) + 1
-    head = float(fleet[:cut].mean())
-    if cut > min(RAMP_MAX_S, max(RAMP_LEAST_S, RAMP_MAX_RATIO * len(fleet))):
+    most = min(RAMP_MAX_S, max(RAMP_LEAST_S, RAMP_MAX_RATIO * len(fleet)))
+    if cut > most:
+        cut = int(np.argmin([*off, False]))
+    if not 0 < cut <= most:
         return 0
+    head = float(fleet[:cut].mean())
     if head < mean or cut <= HEAD_CREDIT_RATIO * len(fleet):
         return cut
     return 0

@@ -296,10 +296,16 @@ def _held(reserved: Reserved) -> str:
     )
 
 
+def without_ports(spec: RunSpec, fleet: Sequence[Presence]) -> list[str]:
+    """The ids of servers that have no port to give just now."""
+    name, each = spec.traffic.engine, spec.traffic.processes_count
+    servers = [agent for agent in fleet if agent.role is Role.SERVER]
+    return [server.agent_id for server in servers if not port_groups(server, name, each)]
+
+
 def _without_ports(spec: RunSpec, servers: Sequence[Presence]) -> str:
     """Which live servers have none to give just now, for the message."""
-    name, each = spec.traffic.engine, spec.traffic.processes_count
-    none = [server.agent_id for server in servers if not port_groups(server, name, each)]
+    none = without_ports(spec, servers)
     if not none:
         return ""
     return f" (none just now at {', '.join(none[:3])}{', ...' if len(none) > 3 else ''})"

@@ -411,6 +411,7 @@ def test_the_package_holds_all_that_an_agent_imports() -> None:
         "azure.identity": "azure-identity",
         "azure.servicebus": "azure-servicebus",
         "azure.storage": "azure-storage-blob",
+        "httpx": "httpx",
         "pydantic": "pydantic",
         "pydantic_core": "pydantic",
         "pydantic_settings": "pydantic-settings",

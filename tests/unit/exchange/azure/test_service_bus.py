@@ -118,7 +118,7 @@ NO_CREDENTIAL = ClientAuthenticationError(
         (
             ServiceBusError("Handler failed", error=NO_CREDENTIAL),
             ExchangeMisconfigured,
-            ["ManagedIdentityCredential: no answer", "BROADSIDE_MANAGED_IDENTITY_CLIENT_ID"],
+            ["ManagedIdentityCredential: no answer", "no token for identity 42"],
         ),
         (
             ServiceBusConnectionError(error=SSLCertVerificationError("self-signed")),

@@ -36,6 +36,12 @@ def test_quiet_seconds_are_not_cut_with_the_ramp() -> None:
     assert ramp_s(fleet) == 2
 
 
+def test_a_second_above_the_rest_behind_a_ramp_keeps_none_of_the_ramp() -> None:
+    """As a lab's firewall began once, in Mbit/s; the fourth second is a bump, no ramp."""
+    seen = [1394.2, 1719.9, 1726.7, 1756.6, 1752.6, 1731.4, 1736.5, 1738.8, 1737.6, 1737.5]
+    assert ramp_s(np.array(seen)) == 1
+
+
 def test_a_fall_after_a_plateau_is_never_cut_away() -> None:
     fleet = np.r_[np.full(40, 100.0), np.full(60, 50.0)]
     assert ramp_s(fleet) == 0
