@@ -259,6 +259,8 @@ def test_a_service_carries_traffic_inside_the_sandbox(notebook: Machine, name: s
 
     wait_for("the client's presence", lambda: well(notebook, "client"))
     wait_for("the services", served)
+    asked = (UNIT, *BROADSIDE, "runs", "--api", "http://127.0.0.1:8090")
+    wait_for("the coordinator's API", lambda: notebook.run(*asked).returncode == 0)
     settings = ["pairs_count=1", "burst_s=3", "period_s=20", "lead_s=8"]
     done = notebook.run(
         UNIT, *BROADSIDE, "launch", name, "--api", "http://127.0.0.1:8090", "--json",
