@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.core.measure.evidence import (
+    NO_HOST,
     BurstEvidence,
     FirewallLedger,
     HostColumns,
@@ -27,14 +28,11 @@ from exchange.messages import (
     EngineReport,
     Flow,
     FlowTotals,
-    HostSecond,
-    Interval,
     JobReport,
     Outcome,
     Phase,
     ServerTest,
     Side,
-    Track,
     Traffic,
 )
 
@@ -99,7 +97,6 @@ class Plant:
     drift_per_hour: float = 0.0  # share of the rate that each hour adds
     unread_bins: int = 0  # newest bins that the ledger does not know yet
     ledger: bool = True
-    rows: bool = False  # tracks as row values, as the exchange stores them, instead of columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +218,7 @@ def fleet(plant: Plant, *, target_bits_per_second: float | None = None) -> Fleet
             elif index in roles["killed"]:
                 member = replace(member, report=None)
             elif index in roles["unheard"]:
-                member = replace(member, server_test=None, server_tracks=(), server_host=())
+                member = replace(member, server_test=None, server_tracks=(), server_host=NO_HOST)
             members.append(member)
         rates.append(float(total[1:].mean()))
         evidence.append(
@@ -409,24 +406,7 @@ def _track(
     retransmits: NDArray[np.int64] | None,
     rtt: Floats | None,
     cwnd: Floats | None,
-) -> Track | TrackColumns:
-    if plant.rows:
-        return Track(
-            side=side,
-            flow=Flow.UP,
-            first_data_at_s=zero_s,
-            intervals=tuple(
-                Interval(
-                    start_s=float(bounds[i]),
-                    end_s=float(bounds[i + 1]),
-                    transferred_bytes=int(amounts[i]),
-                    retransmits_count=None if retransmits is None else int(retransmits[i]),
-                    rtt_s=None if rtt is None else float(rtt[i]),
-                    cwnd_bytes=None if cwnd is None else int(cwnd[i]),
-                )
-                for i in range(len(amounts))
-            ),
-        )
+) -> TrackColumns:
     unknown = np.full(len(amounts), np.nan, np.float32)
     return TrackColumns(
         side=side,
@@ -444,28 +424,10 @@ def _track(
     )
 
 
-def _host(
-    plant: Plant, side: Side, zero_s: float, amounts: Floats
-) -> tuple[HostSecond, ...] | HostColumns:
+def _host(plant: Plant, side: Side, zero_s: float, amounts: Floats) -> HostColumns:
     busy = plant.busy_cpu == side
     nic = np.trunc(amounts * plant.nic_counted_ratio)
     seconds = zero_s + np.arange(len(amounts), dtype=np.float64)
-    if plant.rows:
-        return tuple(
-            HostSecond(
-                start_at_s=float(seconds[i]),
-                end_at_s=float(seconds[i]) + 1,
-                nic_rx_bytes=int(nic[i]) if side is Side.SERVER else 0,
-                nic_tx_bytes=int(nic[i]) if side is Side.CLIENT else 0,
-                nic_rx_packets_count=0,
-                nic_tx_packets_count=0,
-                nic_drops_count=0,
-                tcp_retransmits_count=0,
-                cpu_busy_ratio=0.985 if busy else 0.4,
-                cpu_busiest_core_ratio=0.995 if busy else 0.6,
-            )
-            for i in range(len(amounts))
-        )
     none = np.zeros(len(amounts))
     return HostColumns(
         start_at_s=seconds,

@@ -7,7 +7,7 @@ goes on renewing leases while they are made.
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -16,6 +16,7 @@ import numpy as np
 
 from coordinator.core.measure.evidence import (
     HOLD_MAX_S,
+    NO_HOST,
     BurstEvidence,
     HostColumns,
     PairEvidence,
@@ -25,14 +26,13 @@ from coordinator.core.measure.evidence import (
     strays_during,
 )
 from coordinator.core.plan.moves import Move, pairs_in
-from coordinator.core.plan.spec import Burst, Plan
+from coordinator.core.plan.spec import Burst, Pair, Plan
 from coordinator.runs.burst_rows import read_rows
-from coordinator.runs.chunk_columns import end_columns, readings_max_count, try_columns
+from coordinator.runs.chunk_columns import readings_max_count, try_columns
 from exchange.messages import ServerTest
 from exchange.ports import RecordUnreadable
 from exchange.records import Document, Records
 from exchange.rows import leave_out
-from exchange.second_rows import PackedEnd
 
 TESTS_MAX_COUNT: Final = 100  # on one endpoint about one burst; a restart or two is what happens
 
@@ -46,6 +46,27 @@ class TestColumns:
     test: ServerTest
     tracks: tuple[TrackColumns, ...]
     host: HostColumns
+
+
+async def read_tests(
+    records: Records, plan: Plan, burst: Burst, planned: Sequence[Pair]
+) -> list[TestColumns]:
+    """The tests on the pairs' endpoints that may be of a burst."""
+    most = readings_max_count(burst, plan.spec.traffic.interval_s)
+    begin_at = burst.planned_start_at - timedelta(seconds=HOLD_MAX_S)
+    ports = {(pair.endpoint.address, port) for pair in planned for port in pair.endpoint.ports}
+    tests = []
+    on_port: Counter[tuple[int, str]] = Counter()
+    async for test, end in records.bursts.stream_tests(begin_at, burst.planned_end_at):
+        if (test.endpoint.address, test.endpoint.port) in ports:  # else another run's
+            on_port[test.endpoint.port, test.endpoint.address] += 1
+            if on_port[test.endpoint.port, test.endpoint.address] > TESTS_MAX_COUNT:
+                leave_out(RecordUnreadable(f"tests on {test.endpoint}: over {TESTS_MAX_COUNT}"))
+                continue
+            columns = await asyncio.to_thread(try_columns, end, most)
+            tracks, host = columns or ((), NO_HOST)
+            tests.append(TestColumns(test=test, tracks=tracks, host=host))
+    return tests
 
 
 async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvidence:
@@ -78,19 +99,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
                 every_s=told.every_s,
                 rtt_s=np.array(told.rtt_s, dtype=np.float64),
             )
-    begin_at = burst.planned_start_at - timedelta(seconds=HOLD_MAX_S)
-    ports = {(pair.endpoint.address, port) for pair in planned for port in pair.endpoint.ports}
-    tests = []
-    on_port: Counter[tuple[int, str]] = Counter()
-    async for test, end in records.bursts.stream_tests(begin_at, burst.planned_end_at):
-        if (test.endpoint.address, test.endpoint.port) in ports:  # else another run's
-            on_port[test.endpoint.port, test.endpoint.address] += 1
-            if on_port[test.endpoint.port, test.endpoint.address] > TESTS_MAX_COUNT:
-                leave_out(RecordUnreadable(f"tests on {test.endpoint}: over {TESTS_MAX_COUNT}"))
-                continue
-            columns = await asyncio.to_thread(try_columns, end, most)
-            tracks, host = columns or end_columns(PackedEnd(tracks=(), host=()))
-            tests.append(TestColumns(test=test, tracks=tracks, host=host))
+    tests = await read_tests(records, plan, burst, planned)
     join = join_tests(burst, planned, rows.claims, rows.reports, tests)
     pairs = []
     for pair in planned:
@@ -103,10 +112,10 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
                 claim=claim,
                 report=report,
                 client_tracks=client[0] if client else (),
-                client_host=client[1] if client else (),
+                client_host=client[1] if client else NO_HOST,
                 server_test=record.test if record else None,
                 server_tracks=tuple(record.tracks) if record else (),
-                server_host=record.host if record else (),
+                server_host=record.host if record else NO_HOST,
                 joined_by=join.joined_by.get(pair.index),
                 client_nic_bits_per_second=caps.get(holder.agent_id) if holder else None,
                 server_nic_bits_per_second=pair.server_nic_bits_per_second,

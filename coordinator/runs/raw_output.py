@@ -1,11 +1,11 @@
 """Finds what an engine printed, at either end of a pair."""
 
 import asyncio
-from datetime import timedelta
 
-from coordinator.core.measure.evidence import HOLD_MAX_S, join_tests
+from coordinator.core.measure.evidence import join_tests
 from coordinator.core.plan.spec import Plan
 from coordinator.refusals import NoRaw
+from coordinator.runs.evidence_rows import read_tests
 from exchange.messages import Side
 from exchange.records import Records
 
@@ -44,9 +44,7 @@ async def read_raw(
     claims, reports, tests = await asyncio.gather(
         records.bursts.read_claims(plan.run_id, burst_index),
         records.bursts.read_reports(plan.run_id, burst_index),
-        records.bursts.read_tests(
-            burst.planned_start_at - timedelta(seconds=HOLD_MAX_S), burst.planned_end_at
-        ),
+        read_tests(records, plan, burst, plan.pairs),
     )
     found = join_tests(burst, plan.pairs, claims, reports, tests).records.get(pair_index)
     return None if found is None else await records.bursts.read_server_raw(found.test)

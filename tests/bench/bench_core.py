@@ -18,7 +18,7 @@ from tests.planted import scores, table
 from tests.synthetic import Plant, fleet
 
 
-def cost(pairs: int, seconds: int, *, rows: bool) -> str:
+def cost(pairs: int, seconds: int) -> str:
     """Time and memory of one burst from evidence to canonical summary; run in its own process."""
     made = fleet(
         Plant(
@@ -28,7 +28,6 @@ def cost(pairs: int, seconds: int, *, rows: bool) -> str:
             period_s=seconds + 60,
             grain_s=60.0,
             lag_s=75.0,
-            rows=rows,
         )
     )
     before_mb = _peak_mb()
@@ -43,7 +42,7 @@ def cost(pairs: int, seconds: int, *, rows: bool) -> str:
     matrix.sum(axis=0)
     bare_s = time.perf_counter() - began
     return (
-        f"{pairs:5d} x {seconds} s {'rows' if rows else 'columns':8} {took_s:7.3f} s "
+        f"{pairs:5d} x {seconds} s {took_s:7.3f} s "
         f"{peak_mb:6.0f} MB (evidence {before_mb:.0f} MB) bare sum x {took_s / bare_s:.0f} "
         f"summary {size / 1e3:.0f} kB series {packed / 1e3:.0f} kB"
     )
@@ -53,15 +52,15 @@ def _peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def _print_cost(pairs: int, seconds: int, rows: bool) -> None:
-    print(cost(pairs, seconds, rows=rows), flush=True)
+def _print_cost(pairs: int, seconds: int) -> None:
+    print(cost(pairs, seconds), flush=True)
 
 
 def main() -> None:
     cases = int(sys.argv[1]) if len(sys.argv) > 1 else 50
     spawn = multiprocessing.get_context("spawn")
-    for pairs, seconds, rows in ((30, 1740, True), (30, 1740, False), (1000, 1800, False)):
-        child = spawn.Process(target=_print_cost, args=(pairs, seconds, rows))
+    for pairs, seconds in ((30, 1740), (1000, 1800)):
+        child = spawn.Process(target=_print_cost, args=(pairs, seconds))
         child.start()
         child.join()
     began = time.perf_counter()

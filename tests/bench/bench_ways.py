@@ -112,7 +112,7 @@ async def main() -> None:
         coordinator = Coordinator(fabric, now=lambda: NOW)
         await Way("launch to the queue", "send").walk(lambda: coordinator.launch(spec, by="bench"))
 
-        made = planted(Plant(pairs=2, bursts=1, burst_s=10, rows=True, ledger=False))
+        made = planted(Plant(pairs=2, bursts=1, burst_s=10, ledger=False))
         plan, (evidence,) = made.plan, made.evidence
         header = RunHeader(
             run_id=plan.run_id, scenario="bench", created_at=plan.created_at, created_by="bench"

@@ -14,6 +14,7 @@ from coordinator.core.judge.comparison import Group, compare, observe
 from coordinator.core.judge.reconcile import Neighbour
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.measure.evidence import (
+    NO_HOST,
     BurstEvidence,
     FirewallLedger,
     HostColumns,
@@ -23,13 +24,12 @@ from coordinator.core.measure.evidence import (
     disjoint_track,
     join_tests,
     strays_during,
-    track_columns,
 )
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.measure.series import MeasuredBurst
 from coordinator.core.plan.spec import Burst, LedgerPromise, Objective, Pair, Plan, RunSpec
 from coordinator.core.summary import BurstSummary, RunSummary
-from exchange.messages import Claim, JobReport, ServerTest, Track
+from exchange.messages import Claim, JobReport, ServerTest
 
 __all__ = [
     "Burst",
@@ -112,9 +112,9 @@ class Conclusion:
     measured: Mapping[tuple[int, int], MeasuredBurst] = field(default_factory=dict, repr=False)
 
 
-def _tracks(tracks: Sequence[Track | TrackColumns]) -> tuple[TrackColumns, ...]:
+def _tracks(tracks: Sequence[TrackColumns]) -> tuple[TrackColumns, ...]:
     """As they come from the table: in order."""
-    return tuple(disjoint_track(track_columns(track)) for track in tracks)
+    return tuple(map(disjoint_track, tracks))
 
 
 def _evidence(world: World, number: int) -> BurstEvidence:
@@ -131,10 +131,10 @@ def _evidence(world: World, number: int) -> BurstEvidence:
                 claim=end.claim,
                 report=end.report,
                 client_tracks=_tracks(end.tracks),
-                client_host=disjoint_host(end.host) if end.host is not None else (),
+                client_host=disjoint_host(end.host) if end.host is not None else NO_HOST,
                 server_test=record.test if record else None,
                 server_tracks=_tracks(record.tracks) if record else (),
-                server_host=record.host if record else (),
+                server_host=record.host if record else NO_HOST,
                 joined_by=join.joined_by.get(pair.index),
                 client_nic_bits_per_second=world.nic_bits_per_second,
                 server_nic_bits_per_second=world.nic_bits_per_second,

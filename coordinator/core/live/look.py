@@ -20,12 +20,12 @@ from coordinator.core.figures import Layer
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.live.progress import progress
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
-from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger, Floats, TrackColumns
+from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger, Floats
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.plan.spec import Burst, Plan
 from coordinator.core.summary import BurstSummary, Finding, RunSummary, State
-from exchange.messages import Message, RunId, Track, UtcDatetime
+from exchange.messages import Message, RunId, UtcDatetime
 
 REPORT_LAG_S: Final = 8.0  # s after which a second that nobody reported counts as not seen
 EDGE_S: Final = 0.1  # s by which an interval may end short of its whole second
@@ -423,19 +423,13 @@ def _reach(evidence: BurstEvidence) -> Floats:
     ends = []
     for pair in evidence.pairs:
         sides = [
-            [track.first_data_at_s + end_s for track in tracks if (end_s := _end_s(track))]
+            [track.first_data_at_s + float(track.end_s.max()) for track in tracks if len(track)]
             for tracks in (pair.client_tracks, pair.server_tracks)
         ]
         reached = [max(side) for side in sides if side]
         if reached:  # as far as both ends have, where both speak
             ends.append(min(reached) - zero_s)
     return np.sort(np.asarray(ends, np.float64))
-
-
-def _end_s(track: Track | TrackColumns) -> float | None:
-    if isinstance(track, TrackColumns):
-        return float(track.end_s.max()) if len(track) else None
-    return track.intervals[-1].end_s if track.intervals else None
 
 
 def _known(burst: Burst, reach: Floats, elapsed_s: float) -> int:
@@ -453,11 +447,7 @@ def _from_hosts(plan: Plan, evidence: BurstEvidence) -> Picture:
     """iperf3 before 3.17 says nothing until it ends: what the senders' NICs counted so far."""
     burst = evidence.burst
     nothing = empty_picture(plan, burst)
-    hosts = {
-        pair.pair_index: pair.client_host
-        for pair in evidence.pairs
-        if isinstance(pair.client_host, tuple)
-    }
+    hosts = {pair.pair_index: pair.client_host for pair in evidence.pairs if len(pair.client_host)}
     said = progress(plan.run_id, burst, (((), host) for host in hosts.values())).whole
     if not said:
         return nothing

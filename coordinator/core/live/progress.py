@@ -11,12 +11,10 @@ from coordinator.core.measure.evidence import (
     Floats,
     HostColumns,
     TrackColumns,
-    host_columns,
-    track_columns,
 )
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.plan.spec import Burst
-from exchange.messages import HostSecond, Message, RunId, Track, UtcDatetime
+from exchange.messages import Message, RunId, UtcDatetime
 
 
 class ProgressSecond(Message):
@@ -54,7 +52,7 @@ class Progress(Message):
 def progress(
     run_id: str,
     burst: Burst,
-    pairs: Iterable[tuple[Sequence[Track | TrackColumns], Sequence[HostSecond] | HostColumns],],
+    pairs: Iterable[tuple[Sequence[TrackColumns], HostColumns]],
 ) -> Progress:
     """Sum what the client ends have uploaded, on whole seconds from the planned start.
 
@@ -68,16 +66,16 @@ def progress(
     touched = np.zeros(count, np.bool_)
     pairs_count, host_count = np.zeros(count, np.intp), np.zeros(count, np.intp)
     for tracks, host in pairs:
-        flows = [columns for track in tracks if len(columns := track_columns(track))]
+        flows = [track for track in tracks if len(track)]
         covered_s = np.zeros(count)
         for flow in flows:
             zero_s = flow.first_data_at_s
             cells = Spread(zero_s + flow.start_s, zero_s + flow.end_s, edges)
             total_bytes += cells.over(flow.transferred_bytes)
             covered_s += cells.coverage
-        if not flows and len(counters := host_columns(host)):
-            cells = Spread(counters.start_at_s, counters.end_at_s, edges)
-            total_bytes += cells.over(counters.nic_tx_bytes)
+        if not flows and len(host):
+            cells = Spread(host.start_at_s, host.end_at_s, edges)
+            total_bytes += cells.over(host.nic_tx_bytes)
             covered_s += cells.coverage
         whole = covered_s >= COVERED_RATIO * max(1, len(flows))
         touched |= covered_s > 0

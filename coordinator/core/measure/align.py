@@ -20,13 +20,10 @@ from numpy.typing import NDArray
 from coordinator.core.measure.evidence import (
     BurstEvidence,
     Floats,
-    HostColumns,
     PairEvidence,
     Singles,
     TrackColumns,
     clock_correction,
-    host_columns,
-    track_columns,
 )
 from coordinator.core.summary import Basis
 from exchange.messages import Direction, Flow, FlowTotals, Outcome, Side
@@ -221,9 +218,7 @@ def _choose(evidence: PairEvidence, direction: Direction, planned_s: float) -> _
             for track in tracks:
                 if track.flow is not flow:
                     continue
-                columns = track_columns(track)
-                if not whole:
-                    columns = _without_silence(columns)
+                columns = track if whole else _without_silence(track)
                 if abs(columns.first_data_at_s - planned_s) > MISPLACED_S or not len(columns):
                     continue
                 chosen = received if columns.side is receiver else sent
@@ -443,9 +438,7 @@ def _host_seconds(pairs: Sequence[_Pair], side: Side, grid: Grid) -> HostSeconds
     edges = grid.edges
     for row, pair in enumerate(pairs):
         evidence = pair.evidence
-        host: HostColumns = host_columns(
-            evidence.client_host if side is Side.CLIENT else evidence.server_host
-        )
+        host = evidence.client_host if side is Side.CLIENT else evidence.server_host
         if not len(host):
             continue
         fix = pair.correction_s[side]

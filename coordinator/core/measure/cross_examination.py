@@ -18,8 +18,6 @@ from coordinator.core.measure.evidence import (
     PairEvidence,
     TrackColumns,
     clock_correction,
-    host_columns,
-    track_columns,
 )
 from coordinator.core.measure.headers import Headers
 from coordinator.core.measure.unsteady_clocks import clock_troubles
@@ -81,11 +79,10 @@ class _Pair:
     @classmethod
     def of(cls, evidence: PairEvidence, traffic: Traffic) -> "_Pair":
         tracks: dict[tuple[Side, Flow], TrackColumns] = {}
-        for told in (*evidence.client_tracks, *evidence.server_tracks):
-            columns = track_columns(told)
-            key = (columns.side, columns.flow)
-            if key not in tracks or len(columns) > len(tracks[key]):
-                tracks[key] = columns
+        for track in (*evidence.client_tracks, *evidence.server_tracks):
+            key = (track.side, track.flow)
+            if key not in tracks or len(track) > len(tracks[key]):
+                tracks[key] = track
         engine = find(traffic.engine)
         alike = engine is not None and engine.counts_alike
         gated = engine is None or engine.gated
@@ -125,7 +122,7 @@ class _Pair:
 
     def host(self, side: Side) -> HostColumns:
         evidence = self.evidence
-        return host_columns(evidence.client_host if side is Side.CLIENT else evidence.server_host)
+        return evidence.client_host if side is Side.CLIENT else evidence.server_host
 
 
 def _of_pair(pair: _Pair, headers: Headers) -> Iterator[Contradiction]:

@@ -1,11 +1,9 @@
 """What is known of a burst before anything is concluded: both ends' records and the ledger.
 
-Seconds come as the exchange's row values (:class:`~exchange.messages.Track`,
-:class:`~exchange.messages.HostSecond`) or already as the columns defined here; columns take about
-a tenth of the memory, so a fleet of a thousand pairs is read one pair at a time into columns.
+Seconds are columns from the decoder on: a tenth of the memory of row values.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal, Protocol
@@ -20,13 +18,10 @@ from exchange.messages import (
     ClockReading,
     Flow,
     FlowTotals,
-    HostSecond,
-    Interval,
     JobReport,
     Outcome,
     ServerTest,
     Side,
-    Track,
 )
 
 Floats = NDArray[np.float64]
@@ -89,34 +84,17 @@ class HostColumns:
         return len(self.start_at_s)
 
 
-def _singles(values: Iterable[float | None], count: int) -> Singles:
-    return np.fromiter((np.nan if value is None else value for value in values), np.float32, count)
-
-
-def track_columns(track: Track | TrackColumns) -> TrackColumns:
-    """Turn row values into columns by :func:`disjoint_track`; columns pass through."""
-    if isinstance(track, TrackColumns):
-        return track
-    rows: Sequence[Interval] = track.intervals
-    count = len(rows)
-    return disjoint_track(
-        TrackColumns(
-            side=track.side,
-            flow=track.flow,
-            first_data_at_s=track.first_data_at_s,
-            start_s=np.fromiter((row.start_s for row in rows), np.float64, count),
-            end_s=np.fromiter((row.end_s for row in rows), np.float64, count),
-            transferred_bytes=np.fromiter(
-                (row.transferred_bytes for row in rows), np.float64, count
-            ),
-            omitted=np.fromiter((row.omitted for row in rows), np.bool_, count),
-            retransmits_count=_singles((row.retransmits_count for row in rows), count),
-            rtt_s=_singles((row.rtt_s for row in rows), count),
-            cwnd_bytes=_singles((row.cwnd_bytes for row in rows), count),
-            packets_count=_singles((row.packets_count for row in rows), count),
-            lost_count=_singles((row.lost_count for row in rows), count),
-        )
-    )
+_NONE: Final = np.empty(0)
+_NO_SINGLES: Final = _NONE.astype(np.float32)
+NO_HOST: Final = HostColumns(  # nothing is known of a host's counters
+    start_at_s=_NONE,
+    end_at_s=_NONE,
+    nic_rx_bytes=_NONE,
+    nic_tx_bytes=_NONE,
+    drops_count=_NO_SINGLES,
+    cpu_busy_ratio=_NO_SINGLES,
+    cpu_busiest_core_ratio=_NO_SINGLES,
+)
 
 
 def disjoint_track(raw: TrackColumns) -> TrackColumns:
@@ -167,30 +145,6 @@ def _differing(ordered: TrackColumns, keep: NDArray[np.intp]) -> int:
         & (ordered.transferred_bytes[rows] == ordered.transferred_bytes[stands])
     )
     return int((~same).sum())
-
-
-def host_columns(host: Sequence[HostSecond] | HostColumns) -> HostColumns:
-    """Turn row values into columns; columns pass through. Repeated rows count once."""
-    if isinstance(host, HostColumns):
-        return host
-    count = len(host)
-
-    def column(read: Callable[[HostSecond], float]) -> Floats:
-        return np.fromiter((read(row) for row in host), np.float64, count)
-
-    return disjoint_host(
-        HostColumns(
-            start_at_s=column(lambda row: row.start_at_s),
-            end_at_s=column(lambda row: row.end_at_s),
-            nic_rx_bytes=column(lambda row: row.nic_rx_bytes),
-            nic_tx_bytes=column(lambda row: row.nic_tx_bytes),
-            drops_count=column(lambda row: row.nic_drops_count).astype(np.float32),
-            cpu_busy_ratio=column(lambda row: row.cpu_busy_ratio).astype(np.float32),
-            cpu_busiest_core_ratio=column(lambda row: row.cpu_busiest_core_ratio).astype(
-                np.float32
-            ),
-        )
-    )
 
 
 def disjoint_host(raw: HostColumns) -> HostColumns:
@@ -244,11 +198,11 @@ class PairEvidence:
     unheard: str | None = None  # why nobody told of it, though it may have sent; None: no such word
     claim: Claim | None = None
     report: JobReport | None = None
-    client_tracks: tuple[Track | TrackColumns, ...] = ()
-    client_host: tuple[HostSecond, ...] | HostColumns = ()
+    client_tracks: tuple[TrackColumns, ...] = ()
+    client_host: HostColumns = NO_HOST
     server_test: ServerTest | None = None
-    server_tracks: tuple[Track | TrackColumns, ...] = ()
-    server_host: tuple[HostSecond, ...] | HostColumns = ()
+    server_tracks: tuple[TrackColumns, ...] = ()
+    server_host: HostColumns = NO_HOST
     joined_by: Joined | None = None
     client_nic_bits_per_second: float | None = None  # egress cap by the VM size
     server_nic_bits_per_second: float | None = None
@@ -308,9 +262,9 @@ class ServerRecord(Protocol):
     @property
     def test(self) -> ServerTest: ...
     @property
-    def tracks(self) -> Sequence[Track | TrackColumns]: ...
+    def tracks(self) -> Sequence[TrackColumns]: ...
     @property
-    def host(self) -> tuple[HostSecond, ...] | HostColumns: ...
+    def host(self) -> HostColumns: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -453,7 +407,6 @@ def strays_during(
         )
         if place not in owners or is_over or begun_at >= burst.planned_end_at - slack:
             continue
-        tracks = [track_columns(track) for track in record.tracks]
         found.append(
             Stray(
                 pair_index=owners[place],
@@ -462,8 +415,10 @@ def strays_during(
                 started_at=test.started_at,
                 client_address=test.client_address,
                 cookie=test.cookie,
-                received_bytes=int(sum(np.nansum(track.transferred_bytes) for track in tracks))
-                if tracks
+                received_bytes=int(
+                    sum(np.nansum(track.transferred_bytes) for track in record.tracks)
+                )
+                if record.tracks
                 else None,
             )
         )
@@ -476,7 +431,7 @@ class Summed:
 
     test: ServerTest
     tracks: Sequence[TrackColumns]
-    host: tuple[HostSecond, ...] | HostColumns
+    host: HostColumns
 
 
 def summed(records: Sequence[ServerRecord]) -> Summed:
@@ -497,7 +452,7 @@ def summed(records: Sequence[ServerRecord]) -> Summed:
         for side, flow in places
         if (
             found := [
-                track_columns(track)
+                track
                 for record in records
                 for track in record.tracks
                 if (track.side, track.flow) == (side, flow)
@@ -627,11 +582,10 @@ def _client_address(test: ServerTest) -> str | None:
 
 def _fullness(record: ServerRecord) -> tuple[bool, float, int]:
     """How much a record of a test holds: ended, bytes, rows."""
-    tracks = [track_columns(track) for track in record.tracks]
     return (
         record.test.ended_at is not None,
-        float(sum(np.nansum(track.transferred_bytes) for track in tracks)),
-        sum(len(track) for track in tracks),
+        float(sum(np.nansum(track.transferred_bytes) for track in record.tracks)),
+        sum(len(track) for track in record.tracks),
     )
 
 

@@ -12,11 +12,12 @@ import pytest
 from coordinator import scenarios
 from coordinator.core.measure.align import align
 from coordinator.core.measure.asked import find_differences
-from coordinator.core.measure.evidence import BurstEvidence, PairEvidence, join_tests
+from coordinator.core.measure.evidence import NO_HOST, BurstEvidence, PairEvidence, join_tests
 from coordinator.core.measure.measures import find, measure_pairs
 from coordinator.core.plan.planner import Infeasible, plan
 from coordinator.core.plan.spec import Burst, Pair, Plan, RunSpec
 from coordinator.core.summary import Joined, Verdict
+from coordinator.runs.evidence_rows import TestColumns
 from exchange.engines.iperf3_text import read_any
 from exchange.messages import (
     BUCKET_RATIO,
@@ -40,7 +41,7 @@ from exchange.messages import (
     Track,
     Traffic,
 )
-from exchange.second_rows import TestSeconds
+from tests.columns import track_columns
 from tests.judged import judged_burst
 from tests.unit.coordinator.fleet import NOW, presence
 
@@ -234,10 +235,10 @@ def report(index: int, engine: EngineReport) -> JobReport:
     )
 
 
-def served(port: int, cookie: str | None, first_s: float = 0.0) -> TestSeconds:
+def served(port: int, cookie: str | None, first_s: float = 0.0) -> TestColumns:
     started_at = BURST.planned_start_at + timedelta(seconds=first_s)
     total = FlowTotals(flow=Flow.UP, received_bytes=10_000, received_s=10.0)
-    return TestSeconds(
+    return TestColumns(
         test=ServerTest(
             agent_id="s1",
             endpoint=Endpoint(agent_id="s1", address="10.2.0.4", port=port),
@@ -254,14 +255,16 @@ def served(port: int, cookie: str | None, first_s: float = 0.0) -> TestSeconds:
             ),
         ),
         tracks=(
-            Track(
-                side=Side.SERVER,
-                flow=Flow.UP,
-                first_data_at_s=started_at.timestamp(),
-                intervals=rows(1000),
+            track_columns(
+                Track(
+                    side=Side.SERVER,
+                    flow=Flow.UP,
+                    first_data_at_s=started_at.timestamp(),
+                    intervals=rows(1000),
+                )
             ),
         ),
-        host=(),
+        host=NO_HOST,
     )
 
 
@@ -282,8 +285,8 @@ def test_the_tests_of_several_processes_are_summed(cookies: tuple[str | None, ..
     assert join.strays == ()
     assert join.joined_by[0] in (Joined.COOKIE, Joined.ENDPOINT)
     (track,) = record.tracks
-    assert isinstance(track.transferred_bytes, np.ndarray)  # type: ignore[union-attr]
-    assert track.transferred_bytes.sum() == pytest.approx(30_000)  # type: ignore[union-attr]
+    assert isinstance(track.transferred_bytes, np.ndarray)
+    assert track.transferred_bytes.sum() == pytest.approx(30_000)
     assert track.first_data_at_s == pytest.approx(T0_S + 0.25)
     (total,) = record.test.engine.totals
     assert total.received_bytes == 30_000
@@ -309,11 +312,13 @@ def burst_of(*engines: EngineReport, flow: Flow = Flow.DOWN) -> BurstEvidence:
                 pair_index=index,
                 report=report(index, engine),
                 client_tracks=(
-                    Track(
-                        side=Side.CLIENT,
-                        flow=flow,
-                        first_data_at_s=T0_S,
-                        intervals=rows(1_000_000),
+                    track_columns(
+                        Track(
+                            side=Side.CLIENT,
+                            flow=flow,
+                            first_data_at_s=T0_S,
+                            intervals=rows(1_000_000),
+                        )
                     ),
                 ),
             )

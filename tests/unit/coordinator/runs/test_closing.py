@@ -14,10 +14,11 @@ from coordinator.views.burst_answers import recomputed
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control
 from exchange.records import PrivateRecords, RunHeader
+from tests.columns import host_rows, track_rows
 from tests.synthetic import Plant
 from tests.synthetic import fleet as synthetic
 
-PLANT = Plant(pairs=3, bursts=2, burst_s=10, period_s=60, rows=True, ledger=False)
+PLANT = Plant(pairs=3, bursts=2, burst_s=10, period_s=60, ledger=False)
 
 
 class Clock:
@@ -37,19 +38,20 @@ async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
     await opened.close()
 
 
-# Evidence may hold columns in place of row values: with ``Plant(rows=True)`` it does not.
 async def store_client(
     fabric: Fabric, plan: Plan, burst: Burst, pair: Any, *, told: bool = True
 ) -> None:
     records, job = fabric.records, list(plan.jobs(burst))[pair.pair_index]
     await records.bursts.claim(job, pair.claim)
-    await records.bursts.save_seconds(job, pair.client_tracks, pair.client_host)
+    tracks = [track_rows(track) for track in pair.client_tracks]
+    await records.bursts.save_seconds(job, tracks, host_rows(pair.client_host))
     if told:
         await records.bursts.save_report(pair.report)
 
 
 async def store_server(fabric: Fabric, pair: Any) -> None:
-    await fabric.records.bursts.save_test(pair.server_test, pair.server_tracks, pair.server_host)
+    tracks = [track_rows(track) for track in pair.server_tracks]
+    await fabric.records.bursts.save_test(pair.server_test, tracks, host_rows(pair.server_host))
 
 
 async def test_rows_that_an_outage_held_up_are_in_the_verdict(fabric: Fabric) -> None:

@@ -21,9 +21,10 @@ from coordinator.core.live.look import (
     picture_so_far,
     seconds_message,
 )
-from coordinator.core.measure.evidence import BurstEvidence, PairEvidence, TrackColumns
+from coordinator.core.measure.evidence import NO_HOST, BurstEvidence, PairEvidence, TrackColumns
 from coordinator.core.measure.measure_burst import measure_burst
-from exchange.messages import HostSecond, Track
+from exchange.messages import HostSecond
+from tests.columns import host_columns
 from tests.synthetic import Fleet, Plant, fleet
 
 BURST_S = 30
@@ -39,8 +40,7 @@ def until(made: Fleet, second: float, *, silent: frozenset[int] = frozenset()) -
     def cut(pair: PairEvidence) -> PairEvidence:
         last_s = planned_s + (5 if pair.pair_index in silent else second)
 
-        def short(track: Track | TrackColumns) -> TrackColumns:
-            assert isinstance(track, TrackColumns)
+        def short(track: TrackColumns) -> TrackColumns:
             return track.rows(track.first_data_at_s + track.end_s <= last_s)
 
         return replace(
@@ -48,6 +48,8 @@ def until(made: Fleet, second: float, *, silent: frozenset[int] = frozenset()) -
             report=None,
             client_tracks=tuple(map(short, pair.client_tracks)),
             server_tracks=tuple(map(short, pair.server_tracks)),
+            client_host=NO_HOST,
+            server_host=NO_HOST,
         )
 
     return replace(evidence, pairs=tuple(map(cut, evidence.pairs)))
@@ -142,7 +144,9 @@ def test_engines_that_say_nothing_are_shown_by_their_hosts_counters() -> None:
         )
         for second in range(10)
     )
-    pairs = tuple(PairEvidence(pair_index=index, client_host=host) for index in range(6))
+    pairs = tuple(
+        PairEvidence(pair_index=index, client_host=host_columns(host)) for index in range(6)
+    )
     evidence = BurstEvidence(burst=burst, pairs=pairs)
     shown = picture_so_far(CLEAN.plan, evidence, None, burst.planned_start_at)
     assert shown.layer == "link"

@@ -5,22 +5,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.core.live.progress import progress
+from coordinator.core.measure.evidence import NO_HOST, TrackColumns
 from coordinator.core.plan.spec import Burst
 from exchange.messages import Flow, HostSecond, Interval, Side, Track
+from tests.columns import host_columns, track_columns
 from tests.unit.coordinator.fleet import NOW
 
 BURST = Burst(index=0, planned_start_at=NOW, duration_s=10)
 
 
-def track(first_data_s: float, intervals: list[tuple[float, float, int]]) -> Track:
-    return Track(
-        side=Side.CLIENT,
-        flow=Flow.UP,
-        first_data_at_s=NOW.timestamp() + first_data_s,
-        intervals=tuple(
-            Interval(start_s=begin, end_s=end, transferred_bytes=count)
-            for begin, end, count in intervals
-        ),
+def track(first_data_s: float, intervals: list[tuple[float, float, int]]) -> TrackColumns:
+    return track_columns(
+        Track(
+            side=Side.CLIENT,
+            flow=Flow.UP,
+            first_data_at_s=NOW.timestamp() + first_data_s,
+            intervals=tuple(
+                Interval(start_s=begin, end_s=end, transferred_bytes=count)
+                for begin, end, count in intervals
+            ),
+        )
     )
 
 
@@ -30,7 +34,7 @@ def track(first_data_s: float, intervals: list[tuple[float, float, int]]) -> Tra
 )
 def test_bytes_are_conserved(first_data_s: float, counts: list[int]) -> None:
     intervals = [(i * 1.0, i + 1.0, count) for i, count in enumerate(counts)]
-    seen = progress("run-1", BURST, [([track(first_data_s, intervals)], [])])
+    seen = progress("run-1", BURST, [([track(first_data_s, intervals)], NO_HOST)])
     total_bits = sum(second.fleet_bits_per_second for second in seen.seconds)
     assert total_bits == pytest.approx(sum(counts) * 8, rel=1e-9)
 
@@ -49,7 +53,9 @@ def test_a_pair_without_intervals_is_shown_by_its_host() -> None:
         cpu_busy_ratio=0.5,
         cpu_busiest_core_ratio=0.5,
     )
-    seen = progress("run-1", BURST, [([track(0, [(0, 1, 500)])], []), ([], [second])])
+    seen = progress(
+        "run-1", BURST, [([track(0, [(0, 1, 500)])], NO_HOST), ([], host_columns([second]))]
+    )
     (first,) = seen.seconds
     assert first.fleet_bits_per_second == pytest.approx(1500 * 8)
     assert (first.pairs_count, first.from_host_count) == (2, 1)

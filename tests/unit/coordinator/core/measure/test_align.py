@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.core.measure.align import Spread, align
-from coordinator.core.measure.evidence import BurstEvidence, PairEvidence, track_columns
+from coordinator.core.measure.evidence import BurstEvidence, PairEvidence, TrackColumns
 from coordinator.core.plan.spec import Burst
 from coordinator.core.summary import Basis
 from exchange.messages import (
@@ -25,12 +26,13 @@ from exchange.messages import (
     Side,
     Track,
 )
+from tests.columns import track_columns
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 BURST = Burst(index=0, planned_start_at=AT, duration_s=10)
 
 
-def track(
+def track_of(
     side: Side,
     amounts: list[int],
     *,
@@ -48,6 +50,10 @@ def track(
             for i, amount in enumerate(amounts)
         ),
     )
+
+
+def track(side: Side, amounts: list[int], **placed: Any) -> TrackColumns:
+    return track_columns(track_of(side, amounts, **placed))
 
 
 def report(totals: tuple[FlowTotals, ...] = (), outcome: Outcome = Outcome.MEASURED) -> JobReport:
@@ -102,10 +108,12 @@ def test_a_gap_stays_a_gap() -> None:
 
 
 def test_rows_of_a_track_are_sorted_and_count_once() -> None:
-    rows = track(Side.SERVER, [10, 20, 30]).intervals
+    rows = track_of(Side.SERVER, [10, 20, 30]).intervals
     again = Interval(start_s=1.0, end_s=2.0, transferred_bytes=20)
     inside = Interval(start_s=0.4, end_s=0.6, transferred_bytes=99)
-    shuffled = replace(track(Side.SERVER, []), intervals=(rows[2], again, rows[0], inside, rows[1]))
+    shuffled = replace(
+        track_of(Side.SERVER, []), intervals=(rows[2], again, rows[0], inside, rows[1])
+    )
     columns = track_columns(shuffled)
     assert columns.transferred_bytes.tolist() == [10, 20, 30]
 
@@ -117,7 +125,7 @@ def test_engine_time_runs_on_after_the_warm_up() -> None:
         Interval(start_s=0.001, end_s=1, transferred_bytes=7),
         Interval(start_s=1, end_s=2, transferred_bytes=8),
     )
-    columns = track_columns(replace(track(Side.CLIENT, []), intervals=rows))
+    columns = track_columns(replace(track_of(Side.CLIENT, []), intervals=rows))
     assert columns.transferred_bytes.tolist() == [5, 6, 7, 8]
     assert columns.end_s.tolist() == [1, 2, 3, 4]
 

@@ -13,7 +13,6 @@ from coordinator.core.measure.evidence import (
     PairEvidence,
     TrackColumns,
     disjoint_track,
-    track_columns,
 )
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.summary import Rule, RunSummary, Verdict
@@ -50,7 +49,7 @@ def _at(side: Side, change: Callable[[TrackColumns], TrackColumns]) -> Change:
     def rewrite(pair: PairEvidence) -> PairEvidence:
         name = "server_tracks" if side is Side.SERVER else "client_tracks"
         told = getattr(pair, name)
-        tracks = tuple(disjoint_track(change(track_columns(track))) for track in told)
+        tracks = tuple(disjoint_track(change(track)) for track in told)
         return replace(pair, **{name: tracks})  # type: ignore[arg-type]
 
     return rewrite

@@ -3,7 +3,15 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from coordinator.core.measure.evidence import clock_correction, is_unsent, join_tests, strays_during
+from coordinator.core.measure.evidence import (
+    NO_HOST,
+    HostColumns,
+    TrackColumns,
+    clock_correction,
+    is_unsent,
+    join_tests,
+    strays_during,
+)
 from coordinator.core.plan.spec import Burst, Pair
 from coordinator.core.summary import Joined
 from exchange.messages import (
@@ -12,7 +20,6 @@ from exchange.messages import (
     ClockSource,
     Endpoint,
     EngineReport,
-    HostSecond,
     Interval,
     JobReport,
     Outcome,
@@ -22,6 +29,7 @@ from exchange.messages import (
     Track,
 )
 from exchange.messages import Flow as FlowName
+from tests.columns import track_columns
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 BURST = Burst(index=0, planned_start_at=AT, duration_s=10)
@@ -30,8 +38,8 @@ BURST = Burst(index=0, planned_start_at=AT, duration_s=10)
 @dataclass(frozen=True)
 class Record:
     test: ServerTest
-    tracks: tuple[Track, ...] = ()
-    host: tuple[HostSecond, ...] = ()
+    tracks: tuple[TrackColumns, ...] = ()
+    host: HostColumns = NO_HOST
 
 
 def pair(index: int) -> Pair:
@@ -59,13 +67,15 @@ def record(
             engine=EngineReport(engine="iperf3", cookie=cookie),
         ),
         tracks=(
-            Track(
-                side=Side.SERVER,
-                flow=FlowName.UP,
-                first_data_at_s=AT.timestamp(),
-                intervals=tuple(
-                    Interval(start_s=i, end_s=i + 1, transferred_bytes=100) for i in range(rows)
-                ),
+            track_columns(
+                Track(
+                    side=Side.SERVER,
+                    flow=FlowName.UP,
+                    first_data_at_s=AT.timestamp(),
+                    intervals=tuple(
+                        Interval(start_s=i, end_s=i + 1, transferred_bytes=100) for i in range(rows)
+                    ),
+                )
             ),
         ),
     )
