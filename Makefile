@@ -26,7 +26,7 @@ scenarios: tools ## every test of the field's notebook in the lab, in one table;
 
 test: tools ## everything: lint, types, deploy-check, unit, contract, live
 	@$(MAKE) --no-print-directory -j2 -O lint types deploy-check
-	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" $(ARGS)
+	@$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not alone" $(ARGS)
 	@$(BIN)/pytest -m alone $(ARGS)
 
 lint: setup ## ruff: rules and format; vulture: dead code; hadolint and a compose parser: Docker files

@@ -14,8 +14,8 @@ settings.load_profile("shared-cores")
 
 # Live tests wait, unit tests compute: the long ones first, so that workers end at one time.
 FIRST: Final = (
-    *("soak", "studies", "coordinators_die", "azure_faults", "page", "tunnels_in_lab"),
-    "fault_core",
+    *("hunted", "soak", "studies", "coordinators_die", "azure_faults", "page", "tunnels_in_lab"),
+    *("fault_core", "hosts", "deploy_boot", "managed_identity", "poisoned_queue"),
 )
 
 
@@ -27,6 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _place(item: pytest.Item) -> int:
     parts: Sequence[str] = item.path.parts
     name = item.path.stem.removeprefix("test_")
+    if name in FIRST:
+        return FIRST.index(name)
     if "live" in parts:
-        return FIRST.index(name) if name in FIRST else len(FIRST)
+        return len(FIRST)
     return len(FIRST) + (1 if "contract" in parts else 2)

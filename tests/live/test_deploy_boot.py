@@ -30,7 +30,7 @@ from tests.live.ports import free_port
 from tests.live.site import BROADSIDE, ROOT, call, wait_for
 from tests.unit.deploy.written import files_of
 
-pytestmark = [pytest.mark.live, pytest.mark.alone]
+pytestmark = pytest.mark.live
 
 FOLDER = tools.AZURE / "modules" / "boot"
 UV = ROOT / ".tools" / "uv" / "bin" / "uv"

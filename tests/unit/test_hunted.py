@@ -1,7 +1,6 @@
 """A minute of the hunt, with a seed that stays: nothing wrong, and not by refusing all."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,9 @@ CASES = 600  # at random; a tenth as many climbs' steps and about as many tamper
 SEED = 20261122
 
 
-@pytest.mark.alone
 @pytest.mark.timeout(600)
 def test_a_minute_finds_nothing_wrong() -> None:
-    rows, climbed = hunt(seed=SEED, minutes=None, cases=CASES, workers=os.cpu_count() or 1)
+    rows, climbed = hunt(seed=SEED, minutes=None, cases=CASES, workers=1)
     tried = [*rows, *climbed]
     assert len(rows) == CASES
     assert [row.case.document() for row in tried if row.wrong_pass] == []
