@@ -58,9 +58,9 @@ LOCK := .tools/uv/bin/uv pip compile pyproject.toml --generate-hashes --universa
 
 lock: setup ## resolve pyproject.toml anew into requirements.lock, and what images need of it
 	@$(LOCK) --all-extras --group dev -o requirements.lock
-	@$(LOCK) --extra azure --extra reports --group build -c requirements.lock -o deploy/docker/requirements.lock
+	@$(LOCK) --extra azure --extra reports --extra witnesses --group build -c requirements.lock -o deploy/docker/requirements.lock
 	@$(VM_LOCK) deploy/azure/bundle/agent.in -o deploy/azure/bundle/agent.lock
-	@$(VM_LOCK) pyproject.toml --extra azure --extra reports -o deploy/azure/bundle/coordinator.lock
+	@$(VM_LOCK) pyproject.toml --extra azure --extra reports --extra witnesses -o deploy/azure/bundle/coordinator.lock
 
 # What Azure's VMs run: Debian 13.
 VM_LOCK := .tools/uv/bin/uv pip compile -c requirements.lock --generate-hashes --python-version 3.13 --python-platform x86_64-manylinux_2_28 --no-header -q

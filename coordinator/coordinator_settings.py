@@ -74,6 +74,11 @@ class CoordinatorSettings(BaseSettings):
         description="seconds in which its newest figures may still change; default: 300 for "
         "`azure-monitor`, two steps for `prometheus`, none for `csv`",
     )
+    witnesses_file: Path | None = Field(
+        None,
+        description="TOML file of who else tells of the device: its CPU, sessions, drops, health; "
+        "see docs/witnesses.md",
+    )
     azure_monitor_resource_id: str | None = Field(
         None,
         description="`/subscriptions/.../azureFirewalls/<name>`; needs Monitoring Reader on it",

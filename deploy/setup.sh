@@ -30,6 +30,8 @@ if [ "${1-}" = all ]; then # beside the demo's: the traffic engines, and what te
     want chromium chromium
     want prometheus prometheus
     want promtool prometheus
+    want ethtool ethtool
+    want snmpd snmpd
     want cloud-init cloud-init
     want systemd-analyze systemd
 fi

@@ -147,12 +147,18 @@ class Local:
     def _coordinator(self) -> Coordinator:
         from coordinator.coordinator_settings import CoordinatorSettings
         from coordinator.device.ledgers.source import open_ledger
+        from coordinator.device.witnesses.witness_file import open_witnesses
         from coordinator.prices import load as load_prices
         from coordinator.runs.coordinator import Coordinator
 
         settings = CoordinatorSettings()
         prices = load_prices(settings.prices)
-        return Coordinator(self._fabric, open_ledger(settings), prices=prices)
+        return Coordinator(
+            self._fabric,
+            open_ledger(settings),
+            witnesses=open_witnesses(settings.witnesses_file),
+            prices=prices,
+        )
 
     @cached_property
     def _studies(self) -> Studies:

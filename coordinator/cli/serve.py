@@ -51,6 +51,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     from coordinator.auth.principal import SignInMisconfigured
     from coordinator.auth.signin import open_sign_in
     from coordinator.device.ledgers.source import LedgerError, open_ledger
+    from coordinator.device.witnesses.witness_file import open_witnesses
     from coordinator.hosts.hosts_server import HostsMisconfigured, open_hosts_server
     from coordinator.prices import BadPrices
     from coordinator.prices import load as load_prices
@@ -81,6 +82,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     try:
         fabric = open_fabric(FabricSettings())
         ledger = open_ledger(settings)
+        witnesses = open_witnesses(settings.witnesses_file)
         prices = load_prices(settings.prices)
         switches = read_switches(settings.switches_file)
         sign_in = open_sign_in(door, fabric.private)
@@ -94,7 +96,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
         loopback_only=sign_in is None,
     )
     app = create_app(
-        Coordinator(fabric, ledger, prices=prices),
+        Coordinator(fabric, ledger, witnesses=witnesses, prices=prices),
         tick_s=settings.tick_s,
         guard=guard,
         switches=switches,

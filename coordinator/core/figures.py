@@ -29,6 +29,7 @@ class Fold(StrEnum):
     MEAN = "mean"  # each burst alike; of flows, each flow of each burst
     TOTAL = "total"
     LARGEST = "largest"
+    SMALLEST = "smallest"
     NONE = "none"  # the run has its own, which no fold of bursts gives
 
 
@@ -69,6 +70,8 @@ class Figure:
                 return sum(known)
             case Fold.LARGEST:
                 return max(known)
+            case Fold.SMALLEST:
+                return min(known)
             case Fold.NONE:
                 return known[0] if len(bursts) == 1 else None
 
@@ -281,6 +284,87 @@ FIGURES: Final = (
         words="probes under load, lost, worst burst",
         unit=Unit.RATIO,
         read="latency.fleet.during.loss_ratio",
+        fold=Fold.LARGEST,
+        optional=True,
+    ),
+    Figure(
+        name="device_cpu_mean_ratio",
+        words="CPU of the device, mean",
+        unit=Unit.RATIO,
+        read="device.cpu_ratio.mean",
+        short="device_cpu_ratio",
+        decimals=1,
+        optional=True,
+    ),
+    Figure(
+        name="device_cpu_p95_ratio",
+        words="CPU of the device, p95, busiest device, worst burst",
+        unit=Unit.RATIO,
+        read="devices.cpu_ratio.p95",
+        fold=Fold.LARGEST,
+        decimals=1,
+        optional=True,
+    ),
+    Figure(
+        name="device_cpu_s_per_gigabyte",
+        words="CPU of the device",
+        unit=Unit.CPU,
+        layer=Layer.PAYLOAD,
+        read="device.cpu_s_per_gigabyte",
+        optional=True,
+    ),
+    Figure(
+        name="device_memory_max_ratio",
+        words="memory of the device, at most",
+        unit=Unit.RATIO,
+        read="device.memory_ratio.max",
+        fold=Fold.LARGEST,
+        decimals=1,
+        optional=True,
+    ),
+    Figure(
+        name="device_sessions_max_count",
+        words="sessions of the device, at most",
+        unit=Unit.COUNT,
+        read="device.sessions_count.max",
+        fold=Fold.LARGEST,
+        optional=True,
+    ),
+    Figure(
+        name="device_packets_per_second",
+        words="packets a second at the device",
+        unit=Unit.NUMBER,
+        read="device.packets_per_second.mean",
+        optional=True,
+    ),
+    Figure(
+        name="device_drops_per_second",
+        words="drops a second at the device",
+        unit=Unit.NUMBER,
+        read="device.drops_per_second.mean",
+        optional=True,
+    ),
+    Figure(
+        name="device_health_min_ratio",
+        words="health of the device, at least",
+        unit=Unit.RATIO,
+        read="device.health_ratio.min",
+        fold=Fold.SMALLEST,
+        optional=True,
+    ),
+    Figure(
+        name="device_snat_ports_max_ratio",
+        words="SNAT ports of the device in use, at most",
+        unit=Unit.RATIO,
+        read="device.snat_ports_ratio.max",
+        fold=Fold.LARGEST,
+        optional=True,
+    ),
+    Figure(
+        name="device_units_count",
+        words="units of the device, at most",
+        unit=Unit.COUNT,
+        read="device.units_count.max",
         fold=Fold.LARGEST,
         optional=True,
     ),

@@ -19,11 +19,14 @@ class Teller(StrEnum):
     FLOW = "was seen for"  # each flow's own figures over the window
     MEASURE = "was told by"  # what the engine tells beside bytes
     PROBE = "was probed whole for"  # probes of all pairs while loaded
+    DEVICE = "was told of"  # what witnesses say of each device
 
 
 _QUEUE: Final = "lower the load, or look for the queue that builds"
 _ERRORS: Final = "lower the load, or look at the errors by kind"
 PROBES: Final = "probes"
+WITNESSES: Final = "witnesses"
+_DEVICE: Final = "lower the load, or give the device more: cores, units, a larger size"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +120,57 @@ GOALS: Final = (
         needs=PROBES,
         teller=Teller.PROBE,
         figure="loss_ratio",
+    ),
+    Goal(
+        bound="device_cpu_p95_max_ratio",
+        id="device-cpu",
+        words="95th percentile of the device's CPU",
+        unit=Unit.RATIO,
+        needs=WITNESSES,
+        teller=Teller.DEVICE,
+        figure="cpu_ratio.p95",
+        next_step=_DEVICE,
+    ),
+    Goal(
+        bound="device_memory_max_ratio",
+        id="device-memory",
+        words="device's memory in use, at most",
+        unit=Unit.RATIO,
+        needs=WITNESSES,
+        teller=Teller.DEVICE,
+        figure="memory_ratio.max",
+        next_step=_DEVICE,
+    ),
+    Goal(
+        bound="device_drops_max_per_second",
+        id="device-drops",
+        words="device's drops a second",
+        unit=Unit.NUMBER,
+        needs=WITNESSES,
+        teller=Teller.DEVICE,
+        figure="drops_per_second.mean",
+        next_step=_DEVICE,
+    ),
+    Goal(
+        bound="device_health_min_ratio",
+        id="device-health",
+        words="device's health at its lowest",
+        unit=Unit.RATIO,
+        needs=WITNESSES,
+        teller=Teller.DEVICE,
+        figure="health_ratio.min",
+        is_floor=True,
+        next_step="look at what the device says of itself",
+    ),
+    Goal(
+        bound="device_snat_ports_max_ratio",
+        id="device-snat",
+        words="device's SNAT ports in use, at most",
+        unit=Unit.RATIO,
+        needs=WITNESSES,
+        teller=Teller.DEVICE,
+        figure="snat_ports_ratio.max",
+        next_step="give it more public addresses, or keep the traffic private",
     ),
 )
 # Fields of an Objective that bound no figure of :data:`GOALS`, and what judges by them.

@@ -420,6 +420,45 @@ class MeasureSummary(Message):
     pairs_count: int  # that told it
 
 
+ALL_DEVICES: Final = ""  # all devices of a run together
+
+
+class DeviceFigure(Message):
+    """One quantity of a device over the window, as its witnesses told it, second by second."""
+
+    mean: float
+    p95: float
+    min: float
+    max: float
+    idle: float | None = None  # mean of the 30 s before the burst
+    busiest: float | None = None  # mean of the highest instance (a core), where there are several
+    instances_count: int = 1
+    covered_ratio: float  # of the window's seconds, known
+
+
+class DeviceSummary(Message):
+    """One device over a burst's window; or all of them: the sum, the mean or the worst, by quantity
+    (:data:`coordinator.core.measure.testimony.KINDS`). None: nobody told."""
+
+    device: str  # ALL_DEVICES: all of them
+    share_ratio: float | None = None  # of what all devices carried; None: one, or not told
+    cores_count: int | None = None
+    cpu_s: float | None = None  # CPU time over the window
+    cpu_s_per_gigabyte: float | None = None  # of the payload that it carried
+    cpu_ratio: DeviceFigure | None = None
+    memory_ratio: DeviceFigure | None = None
+    sessions_count: DeviceFigure | None = None
+    connections_per_second: DeviceFigure | None = None
+    packets_per_second: DeviceFigure | None = None
+    drops_per_second: DeviceFigure | None = None
+    in_bits_per_second: DeviceFigure | None = None
+    out_bits_per_second: DeviceFigure | None = None
+    health_ratio: DeviceFigure | None = None
+    snat_ports_ratio: DeviceFigure | None = None
+    latency_s: DeviceFigure | None = None
+    units_count: DeviceFigure | None = None
+
+
 class Spike(Message):
     """A second or more in which pairs had no answer, or only slow ones."""
 
@@ -646,6 +685,8 @@ class BurstSummary(Message):
     clocks_unread_s: int = 0  # measured pair-seconds without, of clocks not known to have moved
     contradictions: tuple[Contradiction, ...] = ()  # what cannot be true, source against source
     strays: tuple[Stray, ...] = ()  # others' tests on the run's endpoints meanwhile
+    device: DeviceSummary | None = None  # all devices together; None: no witness
+    devices: tuple[DeviceSummary, ...] = ()  # each
     client_cpu: CpuCost | None = None  # None: not told
     server_cpu: CpuCost | None = None
     latency: Latency | None = None  # of probes; None: there were none

@@ -18,16 +18,19 @@ from coordinator.core.live.status import COLLECT_S, BurstPhase, BurstRows, RunSt
 from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.measure.series import MeasuredBurst
+from coordinator.core.measure.testimony import Witnessed, joined
 from coordinator.core.plan.meter import ran, with_budget
 from coordinator.core.plan.spec import Burst, Plan
 from coordinator.core.summary import RunSummary, canonical
 from coordinator.device.ledgers.kept import dump_ledger
 from coordinator.device.ledgers.settle import Settling, Span
+from coordinator.device.witnesses.kept_testimony import dump_testimony, load_testimony
+from coordinator.device.witnesses.witnesses import Witnesses
 from coordinator.runs.evidence_rows import read_evidence
 from coordinator.runs.neighbours import Neighbours, find_neighbours, read_neighbours
 from coordinator.runs.own_troubles import keep_troubles, read_troubles
 from coordinator.runs.run_states import RunStates
-from coordinator.runs.stored import read_ledger, read_measured
+from coordinator.runs.stored import read_ledger, read_measured, read_testimony
 from exchange.messages import Control, Outcome, Trouble
 from exchange.records import Document, Judging, Records
 from exchange.troubles import TroubleLog
@@ -37,6 +40,7 @@ _SENT: Final = (Outcome.MEASURED, Outcome.LATE, Outcome.ABANDONED)
 log = logging.getLogger(__name__)
 
 JUDGING_S: Final = 30.0  # s after its last sign of life for which a run is its judge's
+WITNESS_MARGIN_S: Final = 60.0  # s of testimony kept with a burst before and after it
 LEDGER_MARGIN_S: Final = 360.0  # s of ledger kept before and after a run: lag, foreign traffic
 
 
@@ -51,8 +55,11 @@ class Closing:
         troubles: TroubleLog,
         read_plan: Callable[[str], Awaitable[Plan]],
         now: Callable[[], datetime],
+        *,
+        witnesses: Witnesses | None = None,
     ) -> None:
         self._records = records
+        self._witnesses = witnesses
         self._states = states
         self._settling = settling
         self._troubles = troubles
@@ -102,6 +109,7 @@ class Closing:
         await self._records.private.save_document(
             plan.run_id, Document.BURST, canonical(measured.summary), burst.index
         )
+        await self._keep_testimony(plan, burst)
         await self._states.close(
             plan,
             burst,
@@ -144,12 +152,17 @@ class Closing:
             if settled is None:
                 return None
             ledger, beside = settled
+        testimony = await read_testimony(self._records, plan.run_id)
+        if testimony is None and self._witnesses is not None:
+            testimony = await self._hear(plan, self._witnesses)
+            if testimony is None:
+                return None
         control = await self._records.runs.read_control(plan.run_id)
         part = ran(plan, control)
         bursts = [await self._settled(part, burst) for burst in part.bursts]
         troubles = await keep_troubles(self._records, plan, self._troubles, self._now())
         summary = await asyncio.to_thread(
-            _summarise, plan, control, bursts, ledger, beside, troubles, self._now()
+            _summarise, plan, control, bursts, ledger, testimony, beside, troubles, self._now()
         )
         await self._records.private.save_document(plan.run_id, Document.RUN, canonical(summary))
         log.info("verdict %s", summary.verdict, extra={"action": "judge", "run_id": plan.run_id})
@@ -181,6 +194,35 @@ class Closing:
         del self._at_rest[plan.run_id]
         return ledger, beside
 
+    async def _keep_testimony(self, plan: Plan, burst: Burst) -> None:
+        """What witnesses without a history said of a burst: a coordinator may die before the run
+        is judged."""
+        if self._witnesses is None:
+            return
+        margin = timedelta(seconds=WITNESS_MARGIN_S)
+        told = await self._witnesses.so_far(
+            burst.planned_start_at - margin, burst.planned_end_at + margin
+        )
+        kept = await read_testimony(self._records, plan.run_id, burst.index)
+        if kept is not None:
+            told = joined(kept, told)
+        await self._records.private.save_document(
+            plan.run_id, Document.WITNESSES, dump_testimony(told), burst.index
+        )
+
+    async def _hear(self, plan: Plan, witnesses: Witnesses) -> Witnessed | None:
+        """What witnesses said of the run, stored; None while they may say more."""
+        told = await witnesses.hear(await self.ledger_span(plan))
+        if told is None:
+            return None
+        for burst in plan.bursts:
+            kept = await read_testimony(self._records, plan.run_id, burst.index)
+            if kept is not None:
+                told = joined(kept, told)
+        packed = await asyncio.to_thread(dump_testimony, told)
+        await self._records.private.save_document(plan.run_id, Document.WITNESSES, packed)
+        return load_testimony(packed)  # as it will be read again: a verdict recomputes to the byte
+
     async def judge_again(self, plan: Plan, computed_at: datetime) -> RunSummary:
         """The verdict from the stored rows alone; nothing is written."""
         control = await self._records.runs.read_control(plan.run_id)
@@ -192,8 +234,9 @@ class Closing:
         ledger = await read_ledger(self._records, plan.run_id)
         beside = await read_neighbours(self._records, plan.run_id)
         troubles = await read_troubles(self._records, plan.run_id)
+        testimony = await read_testimony(self._records, plan.run_id)
         return await asyncio.to_thread(
-            _summarise, plan, control, bursts, ledger, beside, troubles, computed_at
+            _summarise, plan, control, bursts, ledger, testimony, beside, troubles, computed_at
         )
 
     async def ledger_span(self, plan: Plan) -> Span:
@@ -217,13 +260,20 @@ def _summarise(
     control: Control | None,
     bursts: Sequence[MeasuredBurst],
     ledger: FirewallLedger | None,
+    testimony: Witnessed | None,
     beside: Neighbours,
     troubles: Sequence[Trouble],
     at: datetime,
 ) -> RunSummary:
     """The verdict on what ran, from all that it rests on."""
     summary = summarise_run(
-        ran(plan, control), bursts, ledger, at, troubles=troubles, neighbours=beside.bursts
+        ran(plan, control),
+        bursts,
+        ledger,
+        at,
+        testimony=testimony,
+        troubles=troubles,
+        neighbours=beside.bursts,
     )
     return with_budget(summary, plan, control)
 

@@ -35,6 +35,8 @@ from coordinator.core.plan.spec import LedgerPromise, Plan, RunSpec
 from coordinator.core.summary import Course, RunSummary
 from coordinator.device.ledgers.settle import Settling
 from coordinator.device.ledgers.source import LedgerSource
+from coordinator.device.witnesses.witness_file import WitnessSource
+from coordinator.device.witnesses.witnesses import Witnesses
 from coordinator.imports.stored_imports import (
     recompute_import,
 )
@@ -84,6 +86,7 @@ class Coordinator:
         fabric: Fabric,
         ledger: LedgerSource | None = None,
         *,
+        witnesses: Sequence[WitnessSource] = (),
         now: Callable[[], datetime] = utc_now,
         prices: Prices | None = None,
     ) -> None:
@@ -92,6 +95,7 @@ class Coordinator:
         self._records = fabric.records
         self._settling = None if ledger is None else Settling(ledger, now)
         self.ledger_promise = None if ledger is None else LedgerPromise(source=ledger.name)
+        self._witnesses = Witnesses(witnesses, now) if witnesses else None
         self._now = now
         self.prices = prices or load_prices()
         self._expects_s = math.inf  # s until the last tick expects something to do
@@ -101,7 +105,13 @@ class Coordinator:
         self._late_until_at = now()  # until then rows that an outage held up may still come
         self._stored = StoredRuns(self._records, now)
         self._closing = Closing(
-            self._records, self._stored.states, self._settling, fabric.troubles, self.read_plan, now
+            self._records,
+            self._stored.states,
+            self._settling,
+            fabric.troubles,
+            self.read_plan,
+            now,
+            witnesses=self._witnesses,
         )
         self._leases = Leases(
             self._records,
@@ -215,7 +225,13 @@ class Coordinator:
         presences = await self._records.fleet.read_presences()
         reserved = await self._reservations.in_force(but_of=run_id)
         plan = make_plan(
-            spec, presences, now, run_id, reserved=reserved, ledger=self.ledger_promise
+            spec,
+            presences,
+            now,
+            run_id,
+            reserved=reserved,
+            ledger=self.ledger_promise,
+            witnesses=() if self._witnesses is None else self._witnesses.devices,
         )
         return plan, live(presences, now)
 
@@ -349,6 +365,7 @@ class Coordinator:
             self._leases.renew_forever,
             self._queue_released,
             partial(watch_queue, self._queue, lambda: bool(self._under_way)),
+            *((self._witnesses.watch,) if self._witnesses is not None else ()),
             *(partial(companion.run_forever, tick_s) for companion in self.companions),
         ]
         try:
@@ -358,6 +375,8 @@ class Coordinator:
         finally:
             if self._settling is not None:
                 await self._settling.close()
+            if self._witnesses is not None:
+                await self._witnesses.close()
 
     async def _look_after_runs(self, tick_s: float) -> None:
         """An outage is waited out, and so is what it may have held up before this one began."""

@@ -16,8 +16,10 @@ from pydantic import TypeAdapter
 
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.series import BurstSeries, MeasuredBurst
+from coordinator.core.measure.testimony import Witnessed
 from coordinator.core.summary import RunSummary, parse_burst, parse_run
 from coordinator.device.ledgers.kept import load_ledger
+from coordinator.device.witnesses.kept_testimony import load_testimony
 from exchange.messages import Presence
 from exchange.records import Document, Records
 
@@ -63,6 +65,14 @@ async def read_ledger(records: Records, run_id: str) -> FirewallLedger | None:
     """The firewall's figures as they were when the run was judged."""
     document = await records.private.read_document(run_id, Document.LEDGER)
     return None if document is None else load_ledger(document)
+
+
+async def read_testimony(
+    records: Records, run_id: str, burst_index: int | None = None
+) -> Witnessed | None:
+    """What witnesses said, as the run was judged by it; of a burst, as it was kept at its end."""
+    document = await records.private.read_document(run_id, Document.WITNESSES, burst_index)
+    return None if document is None else await asyncio.to_thread(load_testimony, document)
 
 
 async def whole_summary(records: Records, run_id: str, summary: RunSummary) -> RunSummary:

@@ -110,6 +110,7 @@ class Document(StrEnum):
     BURST = "burst"  # of a burst: BurstSummary
     SERIES = "series"  # of a burst: BurstSeries
     LEDGER = "ledger"  # the firewall's figures as the run was judged by
+    WITNESSES = "witnesses"  # what was told of the device; of a burst: as far as it was then
     NEIGHBOURS = "neighbours"  # other runs beside it
     FLEET = "fleet"  # agents as they were at the launch
     PRICE = "price"  # what its price rests on

@@ -35,6 +35,7 @@ from coordinator.core.summary import (
     worse,
 )
 
+DEVICE_KNOWN_RATIO: Final = 0.8  # of a window's seconds: its first and last readings reach out
 UNANSWERED_RATIO: Final = 0.9  # of a pair's probes lost: what is left says nothing of the path
 
 
@@ -99,7 +100,7 @@ def _limits(spec: RunSpec, burst: BurstSummary) -> Check:
     verdicts, findings = [Verdict.PASS], []
     for goal in GOALS:
         bound = getattr(spec.objective, goal.bound)
-        for where, value, told_count in () if bound is None else _told(goal, burst):
+        for where, value, told_count, of_what in () if bound is None else _told(goal, burst):
             if value is not None and goal.broken_by(value, bound):
                 verdicts.append(Verdict.FAIL)
                 findings.append(
@@ -117,16 +118,42 @@ def _limits(spec: RunSpec, burst: BurstSummary) -> Check:
                     problem(
                         id=f"{goal.id}-unproven",
                         weight=70,
-                        sentence=f"{where}the {goal.words} {goal.teller} {told_count} of {count} "
-                        f"pairs; its limit of {goal.say(bound)} needs all of them",
-                        next_step="run again with every pair",
+                        sentence=f"{where}the {goal.words} {goal.teller} {of_what}; its limit of "
+                        f"{goal.say(bound)} needs all of them",
+                        next_step="make the witness answer, then run again"
+                        if goal.teller is Teller.DEVICE
+                        else "run again with every pair",
                     )
                 )
     return worse(verdicts), findings
 
 
-def _told(goal: Goal, burst: BurstSummary) -> Iterator[tuple[str, float | None, int]]:
-    """Whose figure it is, the figure, and how many pairs told it."""
+def _told(goal: Goal, burst: BurstSummary) -> Iterator[tuple[str, float | None, int, str]]:
+    """Whose figure it is, the figure, how many pairs told it, and that in words."""
+    if goal.teller is Teller.DEVICE:
+        yield from _told_of_devices(goal, burst)
+        return
+    for where, value, told_count in _told_by_pairs(goal, burst):
+        yield where, value, told_count, f"{told_count} of {len(burst.pairs)} pairs"
+
+
+def _told_of_devices(
+    goal: Goal, burst: BurstSummary
+) -> Iterator[tuple[str, float | None, int, str]]:
+    """Each device's own; one of which too little of the window is known is not told of."""
+    quantity, _, statistic = goal.figure.partition(".")
+    if not burst.devices:
+        yield "", None, 0, "no device"
+    for device in burst.devices:
+        seen = getattr(device, quantity)
+        known = 0.0 if seen is None else seen.covered_ratio
+        value = None if seen is None else getattr(seen, statistic)
+        told_count = len(burst.pairs) if known >= DEVICE_KNOWN_RATIO else 0
+        said = f"{words.ratio(known, 0)} of the window's seconds"
+        yield f"{device.device}: ", value, told_count, said
+
+
+def _told_by_pairs(goal: Goal, burst: BurstSummary) -> Iterator[tuple[str, float | None, int]]:
     match goal.teller:
         case Teller.FLOW:
             for flow in burst.flows:
@@ -140,6 +167,8 @@ def _told(goal: Goal, burst: BurstSummary) -> Iterator[tuple[str, float | None, 
                 yield "", None, 0
             else:
                 yield "", getattr(seen.fleet.during, goal.figure), seen.whole_pairs_count
+        case Teller.DEVICE:
+            return
         case _:
             assert_never(goal.teller)
 

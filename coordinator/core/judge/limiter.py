@@ -16,6 +16,8 @@ from coordinator.core.judge.documented_limits import DOCUMENTED, Limits
 from coordinator.core.measure.headers import MSS_ASSUMED_BYTES
 from coordinator.core.summary import (
     UNKNOWN,
+    DeviceFigure,
+    DeviceSummary,
     FlowSummary,
     Limiter,
     LimiterName,
@@ -65,6 +67,7 @@ class Scene:
     pairs: Sequence[PairSummary]  # those that carried traffic
     window_s: int | None
     reconciliation: Reconciliation | None
+    devices: Sequence[DeviceSummary]
     crosses: bool
     sku: str | None
     snat_utilization_ratio: float | None
@@ -169,6 +172,7 @@ def find_limiter(
     pairs: Sequence[PairSummary],
     reconciliation: Reconciliation | None,
     *,
+    devices: Sequence[DeviceSummary] = (),
     window_s: int | None = None,
     crosses: bool = True,
     sku: str | None = None,
@@ -182,13 +186,14 @@ def find_limiter(
     they are compared with measured ones. What does not cross the firewall is not limited by it.
     """
     if not crosses:
-        reconciliation, sku, snat_utilization_ratio = None, None, None
+        reconciliation, sku, snat_utilization_ratio, devices = None, None, None, ()
     scene = Scene(
         traffic=traffic,
         flows=flows,
         pairs=[pair for pair in pairs if pair.received_bits_per_second],
         window_s=window_s,
         reconciliation=reconciliation,
+        devices=devices,
         crosses=crosses,
         sku=sku.lower() if sku else None,
         snat_utilization_ratio=snat_utilization_ratio,
@@ -203,6 +208,7 @@ def find_limiter(
         or _full(scene, LimiterName.CLIENT_NIC)
         or _full(scene, LimiterName.SERVER_NIC)
         or _snat(scene)
+        or _device_cpu(scene)
         or _firewall(scene)
         or _window(scene)
         or _full(scene, LimiterName.CLIENT_CPU)
@@ -443,6 +449,33 @@ def _snat(scene: Scene) -> Limiter | None:
     )
 
 
+def _device_cpu(scene: Scene) -> Limiter | None:
+    """A device whose CPU, or the busiest of its cores, is full is the limit of what crosses it."""
+    full = [
+        (each.device, seen)
+        for each in scene.devices
+        if (seen := each.cpu_ratio) is not None
+        and max(seen.mean, seen.busiest or 0.0) >= CPU_FULL_RATIO
+    ]
+    if not full:
+        return None
+    evidence = [_busy(name, seen) for name, seen in full]
+    if len(full) < len(scene.devices):
+        evidence.append(f"{len(full)} of {len(scene.devices)} devices")
+    return Limiter(
+        name=LimiterName.FIREWALL,
+        evidence=tuple(evidence),
+        refuted_by="the same rate with less for the device to do (fewer rules, inspection off), or "
+        "on a larger one",
+        advice="give the device more cores or units, or less to do for each byte",
+    )
+
+
+def _busy(device: str, seen: DeviceFigure) -> str:
+    core = "" if seen.busiest is None else f", its busiest core {words.ratio(seen.busiest, 0)}"
+    return f"{device}'s CPU is {words.ratio(seen.mean, 0)} busy{core}"
+
+
 def _firewall(scene: Scene) -> Limiter | None:
     """Pairs trade shares of one limit, or the ledger is flat at the SKU's documented rate."""
     if not scene.crosses or not scene.senders_have_room or scene.path_is_idle:
@@ -469,6 +502,7 @@ def _firewall(scene: Scene) -> Limiter | None:
             f"its own ledger is flat at {words.rate(held.firewall_bits_per_second)} "
             f"(CoV {words.ratio(held.ledger_cov_ratio, 1)})"
         )
+    evidence += [_busy(each.device, seen) for each in scene.devices if (seen := each.cpu_ratio)]
     return Limiter(
         name=LimiterName.FIREWALL,
         evidence=tuple(evidence),

@@ -16,6 +16,7 @@ from coordinator.core.judge.reconcile import Neighbour, reconcile
 from coordinator.core.judge.residual_cause import Missing
 from coordinator.core.judge.target import WHOLE_RATIO, between_bursts, hold_bursts, limit_of
 from coordinator.core.measure.completeness import combine
+from coordinator.core.measure.device_figures import device_figures, witness_findings
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.headers import Headers
 from coordinator.core.measure.outages import (
@@ -24,6 +25,7 @@ from coordinator.core.measure.outages import (
 )
 from coordinator.core.measure.series import MeasuredBurst
 from coordinator.core.measure.steady import VALUES_MIN, mean_of_bursts
+from coordinator.core.measure.testimony import Witnessed
 from coordinator.core.plan.spec import Plan, RunSpec
 from coordinator.core.summary import (
     BurstSummary,
@@ -138,6 +140,7 @@ def summarise_run(
     ledger: FirewallLedger | None,
     now: datetime,
     *,
+    testimony: Witnessed | None = None,
     limits: Limits = DOCUMENTED,
     troubles: Sequence[Trouble] = (),
     neighbours: Sequence[Neighbour] = (),
@@ -162,7 +165,7 @@ def summarise_run(
         whole, held = _reconciled(spec, measured, ledger, neighbours, absent_spans)
     between = between_bursts([burst.summary for burst in measured])
     judged = [
-        _judged(plan, burst.summary, part, ledger, limits, between)
+        _judged(plan, _with_devices(burst.summary, testimony), part, ledger, limits, between)
         for burst, part in zip(measured, held, strict=True)
     ]
     absent = len(plan.bursts) - len(judged)
@@ -219,6 +222,9 @@ def summarise_run(
                 *scatter,
                 *course_findings(said, silent_controls_count=silent),
                 *coordinator_findings(troubles),
+                *witness_findings(
+                    testimony, plan.bursts[0].planned_start_at, plan.bursts[-1].planned_end_at
+                ),
             ]
         ),
         course=said,
@@ -276,6 +282,13 @@ def _sku(spec: RunSpec) -> str | None:
     return sku
 
 
+def _with_devices(burst: BurstSummary, testimony: Witnessed | None) -> BurstSummary:
+    if testimony is None:
+        return burst
+    whole, each = device_figures(testimony, burst)
+    return burst.model_copy(update={"device": whole, "devices": each})
+
+
 def _judged(
     plan: Plan,
     burst: BurstSummary,
@@ -290,6 +303,7 @@ def _judged(
         burst.flows,
         burst.pairs,
         held,
+        devices=burst.devices,
         window_s=None if burst.window is None else burst.window.window_s,
         crosses=not spec.bypasses_device,
         sku=_sku(spec),

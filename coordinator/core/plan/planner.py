@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from coordinator.core import words
+from coordinator.core.goals import GOALS, WITNESSES
 from coordinator.core.judge.documented_limits import DOCUMENTED
 from coordinator.core.measure.headers import segment_max_bytes
 from coordinator.core.plan.endurance import control_warning, hard_end_problem
@@ -58,12 +59,14 @@ def plan(
     *,
     reserved: Reserved = NOTHING,
     ledger: LedgerPromise | None = None,
+    witnesses: Sequence[str] = (),
 ) -> Plan:
     """Choose endpoints and instants for a run.
 
     Every server gives one port before any gives its second, so pairs spread over hosts. Clients
     are not chosen: whichever takes a job holds the pair for that burst. What other runs have
-    ``reserved`` is left to them. The verdict will rest on the ``ledger``, where one is promised.
+    ``reserved`` is left to them. The verdict will rest on the ``ledger``, where one is promised;
+    ``witnesses`` are the devices that somebody tells of.
     Raises :class:`Infeasible` with every problem found, not only the first.
     """
     fleet = live(presences, now)
@@ -83,6 +86,7 @@ def plan(
         *_engine_problems(spec, servers=servers, clients=clients),
         *_probe_problems(spec, servers),
         *_tunnel_problems(spec, [*clients, *servers]),
+        *_witness_problems(spec, witnesses),
     ]
     bursts = _bursts(spec, now)
     if (unfit := hard_end_problem(spec, bursts, now)) is not None:
@@ -98,9 +102,21 @@ def plan(
         pairs=tuple(pairs),
         bursts=tuple(bursts),
         ledger=ledger,
+        witnesses=tuple(witnesses),
         limits_as_of=DOCUMENTED.as_of.isoformat(),
         warnings=(*_warnings(spec, clients), *_segment_warnings(spec, [*clients, *servers])),
     ).sealed()
+
+
+def _witness_problems(spec: RunSpec, witnesses: Sequence[str]) -> Iterator[Problem]:
+    for goal in GOALS:
+        bound = getattr(spec.objective, goal.bound)
+        if goal.needs == WITNESSES and bound is not None and not witnesses:
+            yield Problem(
+                field=f"objective.{goal.bound}",
+                message=f"{goal.say(bound)} of a device that nobody tells of",
+                fix="name a witness (BROADSIDE_WITNESSES_FILE, docs/witnesses.md), or drop it",
+            )
 
 
 def first_start(spec: RunSpec, now: datetime) -> datetime:

@@ -4,12 +4,12 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StringConstraints
 
 from coordinator.core.figures import Layer
-from coordinator.core.goals import GOALS, PROBES
+from coordinator.core.goals import GOALS, PROBES, WITNESSES
 from exchange.engines import filled_in, find, measures, scaled
 from exchange.engines import problems as engine_problems
 from exchange.messages import (
@@ -29,6 +29,9 @@ TUNNEL_GAP_S = 4.0  # s more, for both ends of the tunnels
 BYPASS: Final = "bypass"  # device.path of a run that is not to cross the firewall
 
 
+LATER_GOALS: Final = frozenset(goal.bound for goal in GOALS if goal.needs == WITNESSES)
+
+
 class Objective(Message):
     """What the run is to show, and how much of it must have been seen to say so."""
 
@@ -43,6 +46,11 @@ class Objective(Message):
     latency_p99_max_s: Annotated[float, Field(gt=0)] | None = None  # of all pairs' requests
     probe_p99_max_s: Annotated[float, Field(gt=0)] | None = None  # of all pairs' probes
     probe_loss_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
+    device_cpu_p95_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None  # of each device
+    device_memory_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
+    device_drops_max_per_second: Annotated[float, Field(ge=0)] | None = None  # mean of the window
+    device_health_min_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
+    device_snat_ports_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
     residual_max_ratio: Annotated[float, Field(gt=0, le=1)] = 0.05  # fleet against firewall
     start_spread_max_s: Annotated[float, Field(gt=0, le=60)] = 0.1  # between the pairs' first bytes
 
@@ -92,6 +100,8 @@ class RunSpec(Message):
         there = ", ".join(goal.bound for goal in GOALS if goal.needs in measured) or "none"
         for goal in GOALS:
             if getattr(self.objective, goal.bound) is None or goal.needs in measured:
+                continue
+            if goal.needs == WITNESSES:  # whether there are any is for the planner to say
                 continue
             if goal.needs == PROBES:
                 yield (
@@ -199,14 +209,24 @@ class Plan(Message):
     warnings: tuple[str, ...] = ()  # feasible, but the operator should know
     ledger: LedgerPromise | None = None  # None: nothing but the fleet vouches for the run
     clocks_promised: bool = True  # readings of every agent's clock; imports have none
+    witnesses: tuple[str, ...] = ()  # devices that are to be told of
     limits_as_of: str | None = None  # the newest date in the table of documented limits
     decision_rule: Literal["guarded-acceptance"] = "guarded-acceptance"  # docs/verdict.md
     confidence_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.95  # of the interval that it takes
     seal_sha256: str | None = None  # over all of the above, as it was stored
 
     def digest(self) -> str:
-        """SHA-256 over everything in it but the seal, in hexadecimal."""
-        return hashlib.sha256(self.model_dump_json(exclude={"seal_sha256"}).encode()).hexdigest()
+        """SHA-256 over everything in it but the seal, in hexadecimal.
+
+        Fields that came after the first seals are in it where they are set.
+        """
+        objective = self.spec.objective
+        unset: dict[str, Any] = {"seal_sha256": True}
+        if not self.witnesses:
+            unset["witnesses"] = True
+        if later := {name for name in LATER_GOALS if getattr(objective, name) is None}:
+            unset["spec"] = {"objective": later}
+        return hashlib.sha256(self.model_dump_json(exclude=unset).encode()).hexdigest()
 
     def sealed(self) -> "Plan":
         """The plan with its seal, as it is stored and judged."""

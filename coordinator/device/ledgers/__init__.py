@@ -3,17 +3,14 @@
 ``<name>_source.py`` with an ``open_source`` is a source of that name; nothing else lists them.
 """
 
-import pkgutil
-
-_SOURCE = "_source"
+from coordinator.device import found_by_file
 
 
 def source_names() -> list[str]:
     """What ``ledger`` may be set to, beside none; no source is imported for it."""
-    modules = (module.name for module in pkgutil.iter_modules(__path__))
-    return sorted(n.removesuffix(_SOURCE).replace("_", "-") for n in modules if n.endswith(_SOURCE))
+    return found_by_file.source_names(__path__)
 
 
 def module_of(name: str) -> str:
     """The module of a source."""
-    return f"{__name__}.{name.replace('-', '_')}{_SOURCE}"
+    return found_by_file.module_of(__name__, name)

@@ -79,9 +79,15 @@ async def judge_anew(path: Path, folder: Path) -> None:
 
 
 def without_words(summary: bytes) -> object:
+    """And without what says nothing: fields that came since are not in what was stored."""
+
     def kept(told: Any) -> Any:
         if isinstance(told, dict):
-            return {name: kept(part) for name, part in told.items() if name not in WORDS}
+            return {
+                name: kept(part)
+                for name, part in told.items()
+                if name not in WORDS and part not in (None, [])
+            }
         return [kept(part) for part in told] if isinstance(told, list) else told
 
     return kept(json.loads(summary))

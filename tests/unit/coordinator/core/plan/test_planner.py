@@ -41,6 +41,14 @@ def test_a_pairing_appears_once_a_burst(pairs_count: int, bursts_count: int) -> 
         assert len(set(ends)) == pairs_count
 
 
+def test_a_goal_of_the_device_needs_somebody_who_tells_of_it() -> None:
+    asked = spec(pairs_count=1, objective={"device_cpu_p95_max_ratio": 0.8})
+    assert not asked.problems()
+    with pytest.raises(Infeasible, match=r"device_cpu_p95_max_ratio: 80\.000 % of a device that"):
+        plan(asked, fleet(1), NOW, "run-1")
+    assert plan(asked, fleet(1), NOW, "run-1", witnesses=("fw-a",)).witnesses == ("fw-a",)
+
+
 def test_every_shortage_is_named_with_what_the_silent_agents_said() -> None:
     stale = presence(Role.CLIENT, 1, beat_at=NOW - timedelta(seconds=60))
     unwell = presence(Role.SERVER, 1, problem="iperf3: not found; run make setup")

@@ -1,0 +1,310 @@
+"""From what witnesses said to a burst's figures of the device: on one grid of seconds, as held.
+
+Only what a reading wholly says of the window counts: a mean of a minute that began before the
+window is no figure of it. Instances make a device, and devices make all of them, by the quantity's
+own rule (:data:`.testimony.KINDS`); a second that any part does not know is unknown.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import numpy as np
+
+from coordinator.core.figures import RECEIVED
+from coordinator.core.measure.evidence import Floats
+from coordinator.core.measure.testimony import (
+    KINDS,
+    Across,
+    Quantity,
+    Remark,
+    RemarkKind,
+    Witnessed,
+    WitnessSeries,
+)
+from coordinator.core.summary import (
+    ALL_DEVICES,
+    BurstSummary,
+    DeviceFigure,
+    DeviceSummary,
+    Finding,
+    figure,
+)
+
+IDLE_S: Final = 30.0  # s before a burst of which the idle level is taken
+HELD_RATIO: Final = 1.25  # of the usual time between readings: so long one stands
+INSTANT_HELD_S: Final = 90.0  # s, where there are too few readings to tell that time
+SHARES: Final = (Quantity.RECEIVED, Quantity.SENT, Quantity.PACKETS, Quantity.SESSIONS)
+
+
+_FOLDS: Final = {
+    Across.MEAN: np.mean,
+    Across.SUM: np.sum,
+    Across.LARGEST: np.max,
+    Across.SMALLEST: np.min,
+}
+
+
+def seconds_of(series: WitnessSeries, start_s: float, count: int) -> Floats:
+    """The value of each of ``count`` seconds from ``start_s``; NaN where nothing says it."""
+    grid = np.full(count, np.nan)
+    middles = start_s + np.arange(count) + 0.5
+    spans = series.over_s > 0
+    end_s = start_s + count
+    for at_s, over_s, value in zip(
+        series.at_s[spans], series.over_s[spans], series.values[spans], strict=True
+    ):
+        slack_s = min(0.5, over_s / 2)
+        if at_s - over_s >= start_s - slack_s and at_s <= end_s + slack_s:
+            grid[(middles > at_s - over_s) & (middles <= at_s)] = value
+    at_s, values = series.at_s[~spans], series.values[~spans]
+    if len(at_s):
+        apart_s = float(np.median(np.diff(at_s))) if len(at_s) > 2 else INSTANT_HELD_S / 2
+        after = np.searchsorted(at_s, middles)
+        before = np.clip(after - 1, 0, len(at_s) - 1)
+        after = np.clip(after, 0, len(at_s) - 1)
+        nearer = np.abs(at_s[before] - middles) <= np.abs(at_s[after] - middles)
+        nearest = np.where(nearer, before, after)
+        near = np.abs(at_s[nearest] - middles) <= HELD_RATIO * max(apart_s, 1.0)
+        grid = np.where(near, values[nearest], grid)
+    return grid
+
+
+def device_figures(
+    testimony: Witnessed, burst: BurstSummary
+) -> tuple[DeviceSummary, tuple[DeviceSummary, ...]]:
+    """All devices together, and each; one of which nothing is known has no figure."""
+    window = burst.window
+    start_at = window.start_at if window is not None else burst.planned_start_at
+    end_at = window.end_at if window is not None else burst.planned_end_at
+    start_s, count = start_at.timestamp(), max(1, round((end_at - start_at).total_seconds()))
+    idle_s = burst.planned_start_at.timestamp() - IDLE_S
+    payload_bytes = (RECEIVED.of_burst(burst) or 0.0) / 8 * count
+    grids = {device: _grids(testimony, device, start_s, count) for device in testimony.devices}
+    idles = {device: _grids(testimony, device, idle_s, int(IDLE_S)) for device in testimony.devices}
+    shares = _shares(grids)
+    found = [
+        _summary(
+            device,
+            grids[device],
+            idles[device],
+            share=shares.get(device),
+            cores=_cores(testimony, device),
+            seconds=count,
+            payload_bytes=payload_bytes,
+        )
+        for device in testimony.devices
+    ]
+    costs = [each.cpu_s for each in found]
+    whole_s = sum(cost for cost in costs if cost is not None) if None not in costs else None
+    return DeviceSummary(
+        device=ALL_DEVICES,
+        cpu_s=figure(whole_s),
+        cpu_s_per_gigabyte=figure(_per_gigabyte(whole_s, payload_bytes)),
+        **_figures(_together(grids), _together(idles)),
+    ), tuple(found)
+
+
+def _grids(
+    testimony: Witnessed, device: str, start_s: float, count: int
+) -> dict[Quantity, dict[str, Floats]]:
+    """By quantity and instance, the seconds of a span that are known."""
+    found: dict[Quantity, dict[str, Floats]] = {}
+    for series in testimony.series:
+        if series.device != device:
+            continue
+        grid = seconds_of(series, start_s, count)
+        instances = found.setdefault(series.quantity, {})
+        was = instances.get(series.instance)
+        # Two witnesses of one figure: the first one's word stands, the other's fills its gaps.
+        instances[series.instance] = grid if was is None else np.where(np.isnan(was), grid, was)
+    return found
+
+
+def _across(quantity: Quantity, grids: Sequence[Floats]) -> Floats:
+    """Several as one, second by second; unknown where one is."""
+    fold: Any = _FOLDS[KINDS[quantity].across]
+    folded: Floats = fold(np.array(grids), axis=0)
+    return folded
+
+
+def _of_device(quantity: Quantity, instances: dict[str, Floats]) -> Floats:
+    """The device's own word where it has one, else its instances'."""
+    own = instances.get("")
+    return own if own is not None else _across(quantity, list(instances.values()))
+
+
+def _together(
+    devices: dict[str, dict[Quantity, dict[str, Floats]]],
+) -> dict[Quantity, dict[str, Floats]]:
+    """What all devices tell, as one device's."""
+    return {
+        quantity: {
+            "": _across(
+                quantity, [_of_device(quantity, told[quantity]) for told in devices.values()]
+            )
+        }
+        for quantity in Quantity
+        if devices and all(quantity in told for told in devices.values())
+    }
+
+
+def _figures(
+    grids: dict[Quantity, dict[str, Floats]], idle: dict[Quantity, dict[str, Floats]]
+) -> dict[str, DeviceFigure]:
+    found: dict[str, DeviceFigure] = {}
+    for quantity in Quantity:
+        if quantity not in grids:
+            continue
+        seconds = _of_device(quantity, grids[quantity])
+        known = seconds[~np.isnan(seconds)]
+        if not len(known):
+            continue
+        before = _of_device(quantity, idle[quantity]) if quantity in idle else known[:0]
+        before = before[~np.isnan(before)]
+        parts = [grid[~np.isnan(grid)] for name, grid in grids[quantity].items() if name]
+        means = [float(part.mean()) for part in parts if len(part)]
+        found[quantity.value] = DeviceFigure(
+            mean=figure(float(known.mean())) or 0.0,
+            p95=figure(float(np.quantile(known, 0.95))) or 0.0,
+            min=figure(float(known.min())) or 0.0,
+            max=figure(float(known.max())) or 0.0,
+            idle=figure(float(before.mean())) if len(before) else None,
+            busiest=figure(max(means)) if len(means) > 1 else None,
+            instances_count=len(grids[quantity]),
+            covered_ratio=figure(len(known) / len(seconds)) or 0.0,
+        )
+    return found
+
+
+def _summary(
+    device: str,
+    grids: dict[Quantity, dict[str, Floats]],
+    idle: dict[Quantity, dict[str, Floats]],
+    *,
+    share: float | None,
+    cores: int | None,
+    seconds: int,
+    payload_bytes: float,
+) -> DeviceSummary:
+    figures = _figures(grids, idle)
+    busy = figures.get(Quantity.CPU)
+    cpu_s = None if busy is None or cores is None else busy.mean * cores * seconds
+    # One device carries all; of several each carries its share, where that is known.
+    part = payload_bytes if share is None else payload_bytes * share
+    return DeviceSummary(
+        device=device,
+        share_ratio=figure(share),
+        cores_count=cores,
+        cpu_s=figure(cpu_s),
+        cpu_s_per_gigabyte=figure(_per_gigabyte(cpu_s, part)),
+        **figures,
+    )
+
+
+def _per_gigabyte(cpu_s: float | None, payload_bytes: float) -> float | None:
+    return None if cpu_s is None or not payload_bytes else cpu_s / payload_bytes * 1e9
+
+
+def _cores(testimony: Witnessed, device: str) -> int | None:
+    """As the witness was told, else as many as told of themselves."""
+    said = (testimony.cores_count or {}).get(device)
+    if said is not None:
+        return said
+    named = {each.instance for each in testimony.of(Quantity.CPU) if each.device == device}
+    return len(named - {""}) or None
+
+
+def _shares(grids: dict[str, dict[Quantity, dict[str, Floats]]]) -> dict[str, float]:
+    """Each device's part of what all of them carry, over the seconds that all of them know."""
+    if len(grids) < 2:
+        return {}
+    for quantity in SHARES:
+        if not all(quantity in grids[device] for device in grids):
+            continue
+        carried = np.array([_of_device(quantity, grids[device][quantity]) for device in grids])
+        known = carried[:, ~np.isnan(carried).any(axis=0)]
+        total = float(known.sum())
+        if total > 0:
+            return {
+                device: float(row.sum()) / total for device, row in zip(grids, known, strict=True)
+            }
+    return {}
+
+
+# What a reader must know of the witnesses themselves --------------------------------------------
+
+_MARGIN_S: Final = 60.0  # s beside the bursts in which what befell a witness is worth a word
+_TOLD: Final = {  # severity, weight, what it is, what to do
+    RemarkKind.SILENT: (
+        "warning",
+        57,
+        "did not answer",
+        "look whether its agent is up and lets the coordinator in",
+    ),
+    RemarkKind.UNREAD: ("warning", 57, "could not be read", "mend what the words name"),
+    RemarkKind.RESTARTED: (
+        "warning",
+        69,
+        "restarted, or its agent did; what it counted meanwhile is unknown",
+        "look at its log for why",
+    ),
+    RemarkKind.WENT_BACK: (
+        "warning",
+        56,
+        "has a counter that fell, and not by coming round; the time between is unknown",
+        "look who cleared it",
+    ),
+    RemarkKind.TOO_SLOW: (
+        "warning",
+        56,
+        "has a counter that is asked too rarely to be believed",
+        "ask more often (poll_s), or for its 64-bit counter",
+    ),
+    RemarkKind.WRAPPED: (
+        "note",
+        16,
+        "has a counter that came round, and was read through it",
+        None,
+    ),
+    RemarkKind.UNTOLD: ("note", 15, "does not tell what it was asked", "choose another profile"),
+}
+
+
+def witness_findings(
+    testimony: Witnessed | None, begun_at: datetime, ended_at: datetime
+) -> list[Finding]:
+    """One finding for each kind of trouble that a witness had beside the bursts."""
+    if testimony is None:
+        return []
+    from_s, before_s = begun_at.timestamp() - _MARGIN_S, ended_at.timestamp() + _MARGIN_S
+    by_kind: dict[RemarkKind, list[Remark]] = {}
+    for remark in testimony.remarks:
+        if remark.to_s >= from_s and remark.from_s < before_s:
+            by_kind.setdefault(remark.kind, []).append(remark)
+    found = []
+    for kind, remarks in sorted(by_kind.items()):
+        severity, weight, what, step = _TOLD[kind]
+        said = "; ".join(map(_said, remarks[:3]))
+        more = f"; and {len(remarks) - 3} more" if len(remarks) > 3 else ""
+        devices = ", ".join(dict.fromkeys(remark.device for remark in remarks))
+        found.append(
+            Finding(
+                id=f"witness-{kind}",
+                kind="cause" if severity == "warning" else "context",
+                severity="warning" if severity == "warning" else "note",
+                weight=weight,
+                sentence=f"{devices} {what}: {said}{more}",
+                next_step=step,
+            )
+        )
+    return found
+
+
+def _said(remark: Remark) -> str:
+    from_at, to_at = (
+        f"{datetime.fromtimestamp(at_s, UTC):%H:%M:%S}" for at_s in (remark.from_s, remark.to_s)
+    )
+    when = f"{from_at}" if from_at == to_at else f"{from_at} to {to_at}"
+    times = "" if remark.count == 1 else f", {remark.count} times"
+    return f"{remark.device} at {when} UTC{times} ({remark.said})"

@@ -1,0 +1,189 @@
+"""What witnesses said of the device: named quantities over time, and what befell the telling.
+
+A witness is no judge: its readings carry their own instant, the span that each stands for, and by
+how much the instant may be off. What it did not say is unknown, never zero.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+
+from coordinator.core.measure.evidence import Floats
+from coordinator.core.words import Unit
+
+
+class Quantity(StrEnum):
+    """What a witness may say of a device, or of an instance within it (a core, a unit)."""
+
+    CPU = "cpu_ratio"
+    MEMORY = "memory_ratio"
+    SESSIONS = "sessions_count"
+    CONNECTIONS = "connections_per_second"
+    PACKETS = "packets_per_second"
+    DROPS = "drops_per_second"
+    RECEIVED = "in_bits_per_second"
+    SENT = "out_bits_per_second"
+    HEALTH = "health_ratio"
+    SNAT = "snat_ports_ratio"
+    LATENCY = "latency_s"
+    UNITS = "units_count"
+
+
+class Across(StrEnum):
+    """How instances make a device's figure, and devices the figure of all of them."""
+
+    MEAN = "mean"
+    SUM = "sum"
+    LARGEST = "largest"
+    SMALLEST = "smallest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """How a quantity reads."""
+
+    words: str
+    unit: Unit
+    across: Across
+
+
+KINDS: Final = {
+    Quantity.CPU: Kind(words="CPU", unit=Unit.RATIO, across=Across.MEAN),
+    Quantity.MEMORY: Kind(words="memory", unit=Unit.RATIO, across=Across.LARGEST),
+    Quantity.SESSIONS: Kind(words="sessions", unit=Unit.COUNT, across=Across.SUM),
+    Quantity.CONNECTIONS: Kind(
+        words="new connections a second", unit=Unit.NUMBER, across=Across.SUM
+    ),
+    Quantity.PACKETS: Kind(words="packets a second", unit=Unit.NUMBER, across=Across.SUM),
+    Quantity.DROPS: Kind(words="drops a second", unit=Unit.NUMBER, across=Across.SUM),
+    Quantity.RECEIVED: Kind(words="bits received", unit=Unit.RATE, across=Across.SUM),
+    Quantity.SENT: Kind(words="bits sent", unit=Unit.RATE, across=Across.SUM),
+    Quantity.HEALTH: Kind(words="health", unit=Unit.RATIO, across=Across.SMALLEST),
+    Quantity.SNAT: Kind(words="SNAT ports used", unit=Unit.RATIO, across=Across.LARGEST),
+    Quantity.LATENCY: Kind(words="its own latency", unit=Unit.TIME, across=Across.LARGEST),
+    Quantity.UNITS: Kind(words="units", unit=Unit.COUNT, across=Across.SUM),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WitnessSeries:
+    """One quantity of one device, in time order. All columns have one length.
+
+    A value stands for the ``over_s`` seconds before ``at_s``; 0: for that instant. NaN values are
+    known to be unknown.
+    """
+
+    device: str
+    source: str  # which witness says so: ``snmp fortinet``
+    quantity: Quantity
+    instance: str = ""  # of the device: a core, an interface, a unit; empty: the device as such
+    at_s: Floats  # epoch s, by the coordinator's clock
+    over_s: Floats
+    bound_s: Floats  # by which at_s may be off, either way
+    values: Floats
+
+    def within(self, from_s: float, before_s: float) -> "WitnessSeries":
+        """What of it stands for any part of a span."""
+        inside = (self.at_s >= from_s) & (self.at_s - self.over_s < before_s)
+        return replace(
+            self,
+            at_s=self.at_s[inside],
+            over_s=self.over_s[inside],
+            bound_s=self.bound_s[inside],
+            values=self.values[inside],
+        )
+
+
+class RemarkKind(StrEnum):
+    """What befell the telling."""
+
+    SILENT = "silent"  # asked, and no answer
+    RESTARTED = "restarted"  # its own count of time up went back
+    WRAPPED = "wrapped"  # a counter came round, and was read through it
+    WENT_BACK = "went-back"  # a counter fell, and its wrap cannot explain it
+    TOO_SLOW = "too-slow"  # a counter may have come round more than once between two readings
+    UNTOLD = "untold"  # the device has no such figure, or none that can be one
+    UNREAD = "unread"  # a source that is read afterwards could not be
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """One spell of it."""
+
+    kind: RemarkKind
+    device: str
+    source: str
+    from_s: float  # epoch s
+    to_s: float
+    said: str  # which counter, which error; never a secret
+    count: int = 1  # how often, where it was several times
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witnessed:
+    """All that witnesses said of a run."""
+
+    devices: tuple[str, ...]  # that were to be told of, whether they were or not
+    series: tuple[WitnessSeries, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+    read_at: datetime
+    cores_count: dict[str, int] | None = None  # by device, where it is known
+
+    def of(self, quantity: Quantity) -> Sequence[WitnessSeries]:
+        return [each for each in self.series if each.quantity is quantity]
+
+
+def together(parts: Iterable[Witnessed], read_at: datetime) -> Witnessed:
+    """What several witnesses said, as one."""
+    listed = list(parts)
+    cores: dict[str, int] = {}
+    for part in listed:
+        cores |= part.cores_count or {}
+    return Witnessed(
+        devices=tuple(dict.fromkeys(name for part in listed for name in part.devices)),
+        series=tuple(each for part in listed for each in part.series),
+        remarks=tuple(
+            sorted(
+                (each for part in listed for each in part.remarks),
+                key=lambda each: (each.from_s, each.device, each.kind, each.said),
+            )
+        ),
+        read_at=read_at,
+        cores_count=cores or None,
+    )
+
+
+def joined(earlier: Witnessed, later: Witnessed) -> Witnessed:
+    """One that was kept before a coordinator restarted, and what is known since: each reading
+    once."""
+    series: dict[tuple[str, ...], WitnessSeries] = {}
+    for each in (*earlier.series, *later.series):
+        key = (each.device, each.source, each.quantity, each.instance)
+        was = series.get(key)
+        series[key] = each if was is None else _appended(was, each)
+    return Witnessed(
+        devices=tuple(dict.fromkeys((*earlier.devices, *later.devices))),
+        series=tuple(series.values()),
+        remarks=tuple(dict.fromkeys((*earlier.remarks, *later.remarks))),
+        read_at=later.read_at,
+        cores_count={**(earlier.cores_count or {}), **(later.cores_count or {})} or None,
+    )
+
+
+def _appended(first: WitnessSeries, second: WitnessSeries) -> WitnessSeries:
+    """Both, in time order; of one instant one row. Milliseconds are as fine as they are kept."""
+    at_s = np.concatenate([first.at_s, second.at_s])
+    _, rows = np.unique(np.round(at_s, 3), return_index=True)
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(first, name), getattr(second, name)])[rows]
+        for name in ("at_s", "over_s", "bound_s", "values")
+    }
+    return replace(first, **columns)
+
+
+def column(values: Iterable[float]) -> Floats:
+    return np.fromiter(values, dtype=float)

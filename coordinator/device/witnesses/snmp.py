@@ -1,0 +1,204 @@
+"""A device that is asked over SNMP v2c or v3: scalars and tables as numbers.
+
+``pysnmp`` is imported when the first question goes out: 0.23 s of CPU that only a coordinator with
+such a witness pays.
+"""
+
+import asyncio
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from coordinator.device.ledgers.source import LedgerError
+from coordinator.device.witnesses.witness_file import PolledEntry, secret_of
+
+if TYPE_CHECKING:
+    from pysnmp.hlapi.v3arch.asyncio import SnmpEngine
+
+ROWS_MAX_COUNT: Final = 512  # of one table: cores, interfaces
+GET_MAX_COUNT: Final = 20  # OIDs of one question: an answer of one UDP datagram
+BULK_COUNT: Final = 25  # rows that one question brings
+ATTEMPT_S: Final = 1.0
+RETRIES_COUNT: Final = 1
+UP: Final = "1.3.6.1.2.1.1.3.0"  # sysUpTime, in hundredths
+
+_AUTH: Final = {  # RFC 3414, RFC 7860
+    "md5": "USM_AUTH_HMAC96_MD5",
+    "sha": "USM_AUTH_HMAC96_SHA",
+    "sha256": "USM_AUTH_HMAC192_SHA256",
+    "sha384": "USM_AUTH_HMAC256_SHA384",
+    "sha512": "USM_AUTH_HMAC384_SHA512",
+}
+_PRIVACY: Final = {  # RFC 3826; the longer keys as Cisco has them, and net-snmp beside
+    "aes": "USM_PRIV_CFB128_AES",
+    "aes192": "USM_PRIV_CFB192_AES",
+    "aes256": "USM_PRIV_CFB256_AES",
+}
+
+
+class SnmpEntry(PolledEntry):
+    """How a device is reached, and by what right; secrets are in files of their own."""
+
+    address: str  # host, or host:port, or [v6]:port
+    version: Literal["2c", "3"] = "2c"
+    community_file: Path | None = None
+    user: str | None = None
+    auth: Literal["none", "md5", "sha", "sha256", "sha384", "sha512"] = "sha256"
+    auth_key_file: Path | None = None
+    privacy: Literal["none", "aes", "aes192", "aes256"] = "aes"
+    privacy_key_file: Path | None = None
+    profile: str | None = None
+    profiles_file: Path | None = None
+    interfaces: Annotated[tuple[str, ...], Field(max_length=64)] = ()  # by name, for IF-MIB
+    interface_counters: Literal["auto", "32"] = "auto"  # 64-bit ones where there are any
+
+
+class SnmpDevice:
+    """One agent on one device. Raises LedgerError for a half-filled entry, or a secret unread."""
+
+    def __init__(self, entry: SnmpEntry) -> None:
+        self._address, self._port = _endpoint(entry.device, entry.address)
+        self._entry = entry
+        self._secrets: dict[str, str] = {}
+        if entry.version == "2c":
+            self._read_secret("community_file", entry.community_file)
+        else:
+            if not entry.user:
+                raise LedgerError(f"witness {entry.device}: user: not set; version 3 needs one")
+            if entry.auth != "none":
+                self._read_secret("auth_key_file", entry.auth_key_file)
+            if entry.privacy != "none":
+                self._read_secret("privacy_key_file", entry.privacy_key_file)
+        self._engine: SnmpEngine | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._access: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        return f"snmp v{self._entry.version} {self._address}:{self._port}"
+
+    def _read_secret(self, field: str, path: Path | None) -> None:
+        self._secrets[field] = secret_of(self._entry.device, field, path)
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close_dispatcher()
+            self._engine = None
+
+    async def get(self, oids: Sequence[str]) -> dict[str, float | None]:
+        """Scalars; None: the device has no such figure."""
+        found: dict[str, float | None] = {}
+        for start in range(0, len(oids), GET_MAX_COUNT):
+            part = oids[start : start + GET_MAX_COUNT]
+            for name, value in await self._ask("get_cmd", part):
+                found[name] = number_of(value)
+        return {oid: found.get(oid) for oid in oids}
+
+    async def table(self, oids: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        """Columns of one table: by column, each row's value by its index."""
+        columns: dict[str, dict[str, Any]] = {}
+        for oid in oids:
+            rows: dict[str, Any] = {}
+            last = oid
+            while len(rows) < ROWS_MAX_COUNT:
+                bound = await self._ask("bulk_cmd", [last], 0, BULK_COUNT)
+                inside = [(name, value) for name, value in bound if name.startswith(f"{oid}.")]
+                fresh = [(n, v) for n, v in inside if n[len(oid) + 1 :] not in rows]
+                rows |= {name[len(oid) + 1 :]: value for name, value in fresh}
+                if not fresh or len(inside) < len(bound):
+                    break
+                last = fresh[-1][0]
+            columns[oid] = rows
+        return columns
+
+    async def _ask(self, verb: str, oids: Sequence[str], *options: int) -> list[tuple[str, Any]]:
+        """One question. Raises LedgerError; its words are the library's own, without a secret."""
+        # In a thread: its import takes a third of a second, and others have leases to renew.
+        snmp = await asyncio.to_thread(importlib.import_module, "pysnmp.hlapi.v3arch.asyncio")
+        from pysnmp.error import PySnmpError
+
+        try:
+            credential, target, context = await self._opened(snmp)
+            objects = [snmp.ObjectType(snmp.ObjectIdentity(oid)) for oid in oids]
+            failure, status, index, bound = await getattr(snmp, verb)(
+                self._engine, credential, target, context, *options, *objects, lookupMib=False
+            )
+        except (PySnmpError, OSError) as error:
+            raise LedgerError(f"{self}: {type(error).__name__}; see docs/witnesses.md") from None
+        if failure is not None:
+            raise LedgerError(f"{self}: {_plain(failure)}")
+        if status:
+            at = int(index) - 1
+            raise LedgerError(
+                f"{self}: {status.prettyPrint()} at {oids[at] if 0 <= at < len(oids) else '?'}"
+            )
+        ends = (snmp.EndOfMibView,)
+        return [
+            (".".join(map(str, name)), value)
+            for name, value in bound
+            if not isinstance(value, ends)
+        ]
+
+    async def _opened(self, snmp: Any) -> tuple[Any, ...]:
+        loop = asyncio.get_running_loop()
+        if self._engine is not None and self._loop is loop:
+            return self._access
+        self._engine, self._loop = snmp.SnmpEngine(), loop
+        v6 = ":" in self._address
+        kind = snmp.Udp6TransportTarget if v6 else snmp.UdpTransportTarget
+        target = await kind.create(
+            (self._address, self._port), timeout=ATTEMPT_S, retries=RETRIES_COUNT
+        )
+        self._access = (self._credential(snmp), target, snmp.ContextData())
+        return self._access
+
+    def _credential(self, snmp: Any) -> Any:
+        entry = self._entry
+        if entry.version == "2c":
+            return snmp.CommunityData(self._secrets["community_file"], mpModel=1)
+        keys: dict[str, Any] = {}
+        if entry.auth != "none":
+            keys["authKey"] = self._secrets["auth_key_file"]
+            keys["authProtocol"] = getattr(snmp, _AUTH[entry.auth])
+        if entry.privacy != "none":
+            keys["privKey"] = self._secrets["privacy_key_file"]
+            keys["privProtocol"] = getattr(snmp, _PRIVACY[entry.privacy])
+        return snmp.UsmUserData(entry.user, **keys)
+
+
+def _endpoint(device: str, address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not colon or (":" in host and not address.startswith("[")):
+        host, port = address, "161"
+    host = host.strip("[]")
+    if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        raise LedgerError(
+            f"witness {device}: address {address!r}: write host, host:port or [v6]:port"
+        )
+    return host, int(port)
+
+
+def number_of(value: Any) -> float | None:
+    """An SNMP value as a number; None for one that is none, or that the device does not have."""
+    if type(value).__name__ in ("NoSuchObject", "NoSuchInstance", "Null", "EndOfMibView"):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):  # a number as text: pass-through agents and some makers
+        try:
+            return float(bytes(value).decode())
+        except (TypeError, ValueError):
+            return None
+
+
+def _plain(failure: object) -> str:
+    """The library's word for a failure, with what to do about the usual one."""
+    said = " ".join(str(failure).split())[:200]
+    if "timeout" in said.lower():
+        return (
+            f"no answer ({said}); is its agent up, and does it let us in? A wrong community is "
+            "not answered"
+        )
+    return said

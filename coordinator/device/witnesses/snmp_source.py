@@ -1,0 +1,163 @@
+"""An appliance's own figures over SNMP: its maker's MIBs by profile, IF-MIB by interface."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from coordinator.core.measure.testimony import Quantity
+from coordinator.device.ledgers.source import LedgerError
+from coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
+from coordinator.device.witnesses.snmp import UP, SnmpDevice, SnmpEntry, number_of
+from coordinator.device.witnesses.snmp_profiles import Profile, Question, find_profile
+from coordinator.device.witnesses.witness_file import parsed
+
+IF_NAME: Final = "1.3.6.1.2.1.31.1.1.1.1"
+IF_DESCR: Final = "1.3.6.1.2.1.2.2.1.2"
+IF_HIGH_SPEED: Final = "1.3.6.1.2.1.31.1.1.1.15"  # Mbit/s; 0: unknown
+_SPEED_SLACK: Final = 1.1
+_BITS: Final = 8
+_LEAST_PACKET_BITS: Final = 84 * 8  # on the wire of an Ethernet: no packet is counted faster
+# Quantity, 64-bit counter, 32-bit counter, what one count is in the quantity's unit
+_COUNTERS: Final = (
+    (Quantity.RECEIVED, "1.3.6.1.2.1.31.1.1.1.6", "1.3.6.1.2.1.2.2.1.10", _BITS),
+    (Quantity.SENT, "1.3.6.1.2.1.31.1.1.1.10", "1.3.6.1.2.1.2.2.1.16", _BITS),
+    (Quantity.PACKETS, "1.3.6.1.2.1.31.1.1.1.7", "1.3.6.1.2.1.2.2.1.11", 1),
+    (Quantity.DROPS, None, "1.3.6.1.2.1.2.2.1.13", 1),  # ifInDiscards
+    (Quantity.DROPS, None, "1.3.6.1.2.1.2.2.1.19", 1),  # ifOutDiscards
+)
+
+
+class SnmpWitness:
+    """What is asked in one round of one device."""
+
+    def __init__(self, device: SnmpDevice, profile: Profile | None, entry: SnmpEntry) -> None:
+        self._device = device
+        self._profile = profile
+        self._entry = entry
+        self._rows: dict[str, str] = {}  # interfaces' names, by index
+        self.wide = entry.interface_counters == "auto"
+
+    async def ask(self) -> Answer:
+        questions = self._profile.read if self._profile is not None else ()
+        scalars = [q for q in questions if q.oid.endswith(".0")]
+        columns = [q for q in questions if not q.oid.endswith(".0")]
+        asked = [UP, *dict.fromkeys(oid for q in scalars for oid in q.oids)]
+        values = await self._device.get(asked)
+        readings: list[Reading] = []
+        untold: list[str] = []
+        for question in scalars:
+            told = [values[oid] for oid in question.oids]
+            self._add(question, "", told, readings, untold)
+        for question in columns:
+            table = await self._device.table(question.oids)
+            rows = [i for i in table[question.oids[0]] if not question.only or i in question.only]
+            if not rows:
+                untold.append(self._absent(question))
+            for index in rows:
+                told = [number_of(table[oid].get(index)) for oid in question.oids]
+                self._add(question, index, told, readings, untold)
+        if self._entry.interfaces:
+            readings += await self.interface_counters()
+        up = values[UP]
+        return Answer(readings=readings, untold=untold, up_s=None if up is None else up / 100)
+
+    def _add(
+        self,
+        question: Question,
+        instance: str,
+        told: Sequence[float | None],
+        readings: list[Reading],
+        untold: list[str],
+    ) -> None:
+        known = [value for value in told if value is not None and math.isfinite(value)]
+        value = question.figure(*known) if len(known) == len(told) else None
+        if value is None:
+            untold.append(self._absent(question))
+            return
+        if value < 0 or (question.quantity.endswith("_ratio") and value > 1.01):
+            untold.append(f"{question.quantity}: {question.oid} says {value:g}, which none can be")
+            return
+        readings.append(
+            Reading(
+                quantity=question.quantity,
+                instance=instance,
+                value=value,
+                over_s=question.over_s,
+                counts_to=None if question.counter is None else 2.0**question.counter,
+            )
+        )
+
+    def _absent(self, question: Question) -> str:
+        mib = "" if self._profile is None else f" ({self._profile.mib})"
+        return f"{question.quantity}: the device has no {question.oid}{mib}"
+
+    async def interface_counters(self) -> list[Reading]:
+        """Totals of the interfaces that are named. Raises LedgerError for one that is not there."""
+        if not self._rows:
+            await self._find_interfaces()
+        rows = [*self._rows]
+        asked = [f"{IF_HIGH_SPEED}.{row}" for row in rows]
+        for _, wide, narrow, _each in _COUNTERS:
+            asked += [f"{oid}.{row}" for oid in (wide, narrow) if oid for row in rows]
+        values = await self._device.get(asked)
+        readings: dict[tuple[Quantity, str], Reading] = {}
+        for row in rows:
+            speed = values[f"{IF_HIGH_SPEED}.{row}"] or 0.0
+            for quantity, wide, narrow, each in _COUNTERS:
+                total = values.get(f"{wide}.{row}") if wide and self.wide else None
+                bits = 64 if total is not None else 32
+                if total is None:
+                    total = values.get(f"{narrow}.{row}")
+                if total is None:  # e.g. gone: an index that was given to another
+                    self._rows = {}
+                    continue
+                instance = self._rows.get(row, row)
+                if quantity is Quantity.DROPS:
+                    instance += " out" if narrow.endswith(".19") else " in"
+                most = speed * 1e6 * _SPEED_SLACK if speed else None
+                if most is not None and quantity is Quantity.PACKETS:
+                    most /= _LEAST_PACKET_BITS
+                readings[quantity, instance] = Reading(
+                    quantity=quantity,
+                    instance=instance,
+                    value=total * each,
+                    counts_to=2.0**bits * each,
+                    most_per_second=None if quantity is Quantity.DROPS else most,
+                )
+        return list(readings.values())
+
+    async def _find_interfaces(self) -> None:
+        wanted = set(self._entry.interfaces)
+        for column in (IF_NAME, IF_DESCR):
+            table = await self._device.table([column])
+            names = {index: _text(value) for index, value in table[column].items()}
+            self._rows |= {index: name for index, name in names.items() if name in wanted}
+            if wanted <= set(self._rows.values()):
+                return
+        missing = ", ".join(sorted(wanted - set(self._rows.values())))
+        self._rows = {}
+        raise LedgerError(
+            f"witness {self._entry.device}: interfaces: no {missing}; it has "
+            f"{', '.join(sorted(names.values())[:20])}"
+        )
+
+
+def _text(value: Any) -> str:
+    return bytes(value).decode(errors="replace")
+
+
+def open_source(entry: Mapping[str, Any]) -> PolledWitness:
+    named = parsed(SnmpEntry, entry)
+    if named.profile is None and not named.interfaces:
+        raise LedgerError(
+            f"witness {named.device}: profile, interfaces: neither is set; name what to ask for"
+        )
+    profile = None if named.profile is None else find_profile(named.profile, named.profiles_file)
+    witness = SnmpWitness(SnmpDevice(named), profile, named)
+    return PolledWitness(
+        witness.ask,
+        name=f"snmp {named.profile or 'IF-MIB'} {named.address}",
+        device=named.device,
+        poll_s=named.poll_s,
+        cores_count=named.cores_count,
+    )

@@ -1,0 +1,116 @@
+"""All witnesses of a coordinator: asked while runs go on, and heard when one is over."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from coordinator.core.measure.testimony import Remark, RemarkKind, Witnessed, together
+from coordinator.device.ledgers.settle import Span
+from coordinator.device.ledgers.source import LedgerBusy, LedgerError
+from coordinator.device.witnesses.polled import PolledWitness
+from coordinator.device.witnesses.witness_file import WitnessSource
+from exchange.background import keep_going
+
+log = logging.getLogger(__name__)
+
+READ_MAX_S: Final = 60.0  # s of one read of one source
+AGAIN_S: Final = 5.0  # s to a second try, at least
+TRIES_MAX_COUNT: Final = 3
+_GLANCE_S: Final = 0.5  # s that a caller may wait: it has leases to renew
+
+
+class Witnesses:
+    """Several sources as one."""
+
+    def __init__(self, sources: Sequence[WitnessSource], now: Callable[[], datetime]) -> None:
+        self._sources = sources
+        self._now = now
+        self._hearings: dict[str, asyncio.Task[Witnessed]] = {}
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for each in self._sources for name in each.devices))
+
+    async def watch(self) -> None:
+        """Let all that must be asked on a clock be asked, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for source in self._sources:
+                group.create_task(keep_going(source.watch))
+
+    async def hear(self, span: Span) -> Witnessed | None:
+        """What all say of a run, once they have said it all; None while it is worth coming back.
+
+        Quick: sources are read in the background. One that cannot be read is a remark.
+        """
+        settled_at = span.ended_at + timedelta(
+            seconds=max(source.settle_s for source in self._sources)
+        )
+        if self._now() < settled_at:
+            return None
+        task = self._hearings.get(span.run_id)
+        if task is None:
+            task = asyncio.create_task(self.read(span.from_at, min(span.before_at, self._now())))
+            self._hearings[span.run_id] = task
+        done, _ = await asyncio.wait([task], timeout=_GLANCE_S)
+        if not done:
+            return None
+        del self._hearings[span.run_id]
+        return task.result()
+
+    async def read(self, from_at: datetime, before_at: datetime) -> Witnessed:
+        """What all say of a span as they know it now."""
+        parts = await asyncio.gather(
+            *(self._read(source, from_at, before_at) for source in self._sources)
+        )
+        return together(parts, self._now())
+
+    async def so_far(self, from_at: datetime, before_at: datetime) -> Witnessed:
+        """What those say that keep no history of their own: it is lost with this process."""
+        asked = [each for each in self._sources if isinstance(each, PolledWitness)]
+        parts = [await each.read(from_at, before_at) for each in asked]
+        return together(parts, self._now())
+
+    async def close(self) -> None:
+        """End what is still being read."""
+        hearings, self._hearings = self._hearings, {}
+        for task in hearings.values():
+            task.cancel()
+        await asyncio.gather(*hearings.values(), return_exceptions=True)
+
+    async def _read(
+        self, source: WitnessSource, from_at: datetime, before_at: datetime
+    ) -> Witnessed:
+        why = ""
+        for attempt in range(TRIES_MAX_COUNT):
+            try:
+                async with asyncio.timeout(READ_MAX_S):
+                    return await source.read(from_at, before_at)
+            except TimeoutError:
+                why = f"no answer within {READ_MAX_S:g} s"
+            except LedgerError as error:
+                why = str(error)
+                pause_s = error.retry_after_s if isinstance(error, LedgerBusy) else 0.0
+                if attempt + 1 < TRIES_MAX_COUNT:
+                    await asyncio.sleep(max(pause_s, AGAIN_S))
+            except Exception as error:  # a fault of one source's must not end the care for all
+                log.exception("witness %s", source.name, extra={"action": "witness"})
+                why = f"its answer makes no sense: {type(error).__name__}"
+                break
+        log.warning("witness %s: %s", source.name, why, extra={"action": "witness"})
+        return Witnessed(
+            devices=source.devices,
+            remarks=tuple(
+                Remark(
+                    kind=RemarkKind.UNREAD,
+                    device=device,
+                    source=source.name,
+                    from_s=from_at.timestamp(),
+                    to_s=before_at.timestamp(),
+                    said=why,
+                )
+                for device in source.devices
+            ),
+            read_at=self._now(),
+        )

@@ -1,0 +1,113 @@
+"""Counters become rates where they can be believed; what befell the telling is said, once."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from coordinator.core.measure.testimony import Quantity, RemarkKind, Witnessed, joined
+from coordinator.device.ledgers.source import LedgerError
+from coordinator.device.witnesses.kept_testimony import dump_testimony, load_testimony
+from coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
+
+BEGAN_S = 1_795_000_000.0
+FROM, BEFORE = (datetime.fromtimestamp(BEGAN_S + s, UTC) for s in (-3600, 3600))
+CPU = Reading(quantity=Quantity.CPU, value=0.4)
+DOWN = None  # no answer
+
+
+def counted(total: float, bits: int = 32, most: float | None = None) -> Reading:
+    return Reading(
+        quantity=Quantity.PACKETS,
+        value=total,
+        instance="eth0",
+        counts_to=2.0**bits,
+        most_per_second=most,
+    )
+
+
+async def told(rounds: Sequence[Answer | None], step_s: float = 5.0) -> Witnessed:
+    """What a witness says that was asked every ``step_s``."""
+    left = iter(rounds)
+    clock = iter(range(1, 1000))
+    now_s = BEGAN_S
+
+    async def ask() -> Answer:
+        nonlocal now_s
+        now_s = BEGAN_S + step_s * next(clock)
+        answer = next(left)
+        if answer is None:
+            raise LedgerError("no answer")
+        return replace(answer, at_s=now_s)
+
+    witness = PolledWitness(
+        ask, name="planted", device="fw", poll_s=step_s, cores_count=4, wall_s=lambda: now_s
+    )
+    for _ in rounds:
+        await witness.poll()
+    return await witness.read(FROM, BEFORE)
+
+
+def rates(testimony: Witnessed) -> list[float]:
+    [series] = testimony.of(Quantity.PACKETS)
+    return [round(value, 3) for value in series.values.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("readings", "ups_s", "expected", "kinds"),
+    [
+        ([counted(0), counted(500)], [10, 15], [100], []),
+        # RFC 2578, 7.1.6: a Counter32 wraps at 2^32 - 1 and starts again from zero.
+        ([counted(2**32 - 100), counted(400)], [10, 15], [100], ["wrapped"]),
+        ([counted(500), counted(100, 64)], [10, 15], [math.nan], ["went-back"]),
+        ([counted(500, 64), counted(100, 64)], [10, 15], [math.nan], ["went-back"]),
+        ([counted(500), counted(100)], [10, 15], [math.nan], ["went-back"]),
+        # sysUpTime went back: what was counted is gone, even where the total is larger.
+        ([counted(500), counted(900)], [1000, 3], [math.nan], ["restarted"]),
+        ([counted(2**32 - 100), counted(400)], [1000, 3], [math.nan], ["restarted"]),
+        # RFC 3418: sysUpTime is in hundredths, and comes round after 497 days.
+        ([counted(0), counted(500)], [2**32 / 100 - 2, 3], [100], []),
+        # RFC 2863, 3.1.6: ifInOctets of 10 Mbit/s wraps in 57 minutes, of 1 Gbit/s in 34 s.
+        ([counted(0, most=1e9), counted(500, most=1e9)], [10, 15], [math.nan], ["too-slow"]),
+        ([counted(2**32 - 5e3, most=2e3), counted(0, most=2e3)], [10, 15], [1000], ["wrapped"]),
+        ([counted(9e8, most=2e3), counted(0, most=2e3)], [10, 15], [math.nan], ["went-back"]),
+    ],
+)  # fmt: skip
+async def test_a_counter_is_read_through_its_wrap_and_no_further(
+    readings: list[Reading], ups_s: list[float], expected: list[float], kinds: list[str]
+) -> None:
+    heard = await told(
+        [Answer(readings=[r], up_s=up) for r, up in zip(readings, ups_s, strict=True)]
+    )
+    np.testing.assert_array_equal(rates(heard), expected)
+    assert [remark.kind for remark in heard.remarks] == kinds
+
+
+async def test_a_dead_agent_is_one_spell_and_no_figure() -> None:
+    up = Answer(readings=[CPU, counted(0)], up_s=10)
+    later = Answer(readings=[CPU, counted(2000)], up_s=30)
+    heard = await told([up, DOWN, DOWN, DOWN, later, DOWN])
+    first, second = heard.remarks
+    assert (first.kind, first.count, first.to_s - first.from_s) == (RemarkKind.SILENT, 3, 10)
+    assert second.count == 1
+    [cpu] = heard.of(Quantity.CPU)
+    assert len(cpu.values) == 2
+    assert rates(heard) == [100]  # over the silence: the counter went on
+
+
+async def test_what_is_kept_comes_back_and_joins_what_came_later() -> None:
+    heard = await told([Answer(readings=[CPU, counted(n)], up_s=9 + n) for n in range(4)])
+    kept = load_testimony(dump_testimony(heard))
+    assert dump_testimony(kept) == dump_testimony(heard)
+    assert kept.cores_count == {"fw": 4}
+    assert dump_testimony(joined(kept, heard)) == dump_testimony(heard)
+
+
+async def test_unknown_comes_back_as_unknown() -> None:
+    heard = await told([Answer(readings=[counted(n)], up_s=up) for n, up in ((5, 99), (9, 1))])
+    kept = load_testimony(dump_testimony(heard))
+    np.testing.assert_array_equal(rates(kept), [math.nan])
+    assert kept.remarks == heard.remarks
