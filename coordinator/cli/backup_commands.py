@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from coordinator.cli.exits import Exit, stop
+from coordinator.core import words
 from exchange.embedded.backup import BackupUnusable, back_up
 from exchange.embedded.backup import restore as lay_out
 from exchange.fabric_settings import FabricSettings
@@ -19,7 +20,7 @@ def backup(
         names = back_up(FabricSettings().data_dir, file)
     except (BackupUnusable, OSError) as error:
         stop(str(error), Exit.CANNOT_RUN)
-    typer.echo(f"{file}: {file.stat().st_size / 1e6:.1f} MB, {', '.join(names)}", err=True)
+    typer.echo(f"{file}: {words.size(file.stat().st_size)}, {', '.join(names)}", err=True)
 
 
 def restore(

@@ -12,6 +12,7 @@ from coordinator.cli.connection import resolve_run, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json, zone_of
 from coordinator.cli.suggest import near
+from coordinator.core import words
 from coordinator.core.figures import figure_called
 from coordinator.core.judge.comparison import Comparison, Metric
 from coordinator.imports.time_text import parse_time, parse_zone, to_utc
@@ -184,9 +185,9 @@ def _cells(metric: Metric) -> list[str]:
 
     ratio = "unknown"
     if metric.ratio is not None:
-        ratio = f"{metric.ratio:.3g}"
+        ratio = words.number(metric.ratio)
         if metric.ratio_low is not None and metric.ratio_high is not None:
-            ratio += f" ({metric.ratio_low:.3g} to {metric.ratio_high:.3g})"
+            ratio += f" ({words.number(metric.ratio_low)} to {words.number(metric.ratio_high)})"
     return [
         metric.name,
         f"{sure(metric.a_mean, metric.a_half_width)} (n {metric.a_count})",

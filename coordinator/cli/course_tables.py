@@ -51,9 +51,9 @@ def _trends(course: Course) -> tuple[list[str], list[list[str]]]:
     return ["", "% an hour", "95 % interval", "bursts"], [
         [
             trend.name,
-            f"{trend.percent_per_hour:+.3g}",
-            f"{trend.low_percent_per_hour:+.3g} to {trend.high_percent_per_hour:+.3g}"
-            + ("" if trend.moved else " (steady)"),
+            words.signed(trend.percent_per_hour),
+            f"{words.signed(trend.low_percent_per_hour)} to "
+            f"{words.signed(trend.high_percent_per_hour)}" + ("" if trend.moved else " (steady)"),
             str(trend.bursts_count),
         ]
         for trend in course.trends
@@ -69,7 +69,7 @@ def _disruptions(course: Course) -> tuple[list[str], list[list[str]]]:
             bursts_of(each),
             each.kind.value,
             _who(each),
-            f"{each.duration_s:.1f} s",
+            words.time(each.duration_s),
             words.size(each.short_bytes),
             "; ".join(each.causes),
         ]

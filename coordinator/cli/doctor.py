@@ -19,6 +19,7 @@ from coordinator.cli.lab_commands import lab_checks
 from coordinator.cli.options import Json
 from coordinator.cli.screen_text import printable
 from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.core import words
 from coordinator.core.plan.reserved import Reservation
 from coordinator.core.plan.schedule import Schedule
 from coordinator.device.ledgers.source import LedgerBusy, LedgerError, open_ledger
@@ -240,14 +241,14 @@ async def ledger_check() -> Check:
     except ValidationError as error:
         return _bad_setting("ledger", error)
     except LedgerBusy as error:
-        return _failed("ledger", error, f"wait {error.retry_after_s:.0f} s and try again")
+        return _failed("ledger", error, f"wait {words.time(error.retry_after_s)} and try again")
     except LedgerError as error:
         return _failed("ledger", error, None)
     except TimeoutError:
         return Check(
             name="ledger",
             ok=False,
-            detail=f"no answer within {LEDGER_TIMEOUT_S:g} s",
+            detail=f"no answer within {words.time(LEDGER_TIMEOUT_S)}",
             fix="check the source's address and the firewall between",
         )
     known_s = ledger.end_s[~np.isnan(ledger.bytes)]

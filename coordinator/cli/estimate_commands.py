@@ -13,7 +13,8 @@ from coordinator.cli.options import Api, Json, print_json
 from coordinator.core import words
 from coordinator.core.plan.cost_estimate import Appraisal, Estimate
 from coordinator.core.plan.meter import PriceMeter
-from coordinator.core.plan.price import Bill, usd
+from coordinator.core.plan.price import Bill
+from coordinator.core.words import dollars
 from coordinator.views.requests import EstimateRequest
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def price(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
     typer.echo(f"at its end: {_total(meter.projected)}")
     _show_bill(meter.projected)
     if meter.budget_usd is not None:
-        typer.echo(f"budget: {usd(meter.budget_usd)}, left {usd(meter.budget_left_usd)}")
+        typer.echo(f"budget: {dollars(meter.budget_usd)}, left {dollars(meter.budget_left_usd)}")
     if meter.stopped is not None:
         typer.echo(f"stopped: {meter.stopped}")
     typer.echo(f"prices: {meter.prices}, {meter.prices_as_of}, {meter.region}")
@@ -78,8 +79,8 @@ def _show(said: Appraisal) -> None:
     typer.echo(_headline(price))
     _show_bill(price.bill)
     typer.echo(
-        f"{price.traffic_s:g} s of traffic at {words.rate(price.ip_bits_per_second)} IP "
-        f"({price.rate_how}), over {price.elapsed_s / 3600:.2f} h"
+        f"{words.time(price.traffic_s)} of traffic at {words.rate(price.ip_bits_per_second)} IP "
+        f"({price.rate_how}), over {words.number(price.elapsed_s / 3600)} h"
     )
     typer.echo(f"prices: {price.prices}, {price.prices_as_of}, {price.region}")
     for assumption in price.assumed:
@@ -100,8 +101,8 @@ def _headline(price: Estimate) -> str:
 
 def _total(bill: Bill) -> str:
     least = "at least " if bill.unknown else ""
-    high = usd(bill.total_high_usd) if bill.total_high_usd is not None else "an unknown most"
-    return f"{least}{usd(bill.total_usd)} ({usd(bill.total_low_usd)} to {high})"
+    high = dollars(bill.total_high_usd) if bill.total_high_usd is not None else "an unknown most"
+    return f"{least}{dollars(bill.total_usd)} ({dollars(bill.total_low_usd)} to {high})"
 
 
 def _show_bill(bill: Bill) -> None:
@@ -111,11 +112,11 @@ def _show_bill(bill: Bill) -> None:
         [
             [
                 line.item,
-                "unknown" if line.quantity is None else f"{line.quantity:,.1f} {line.unit}",
-                "unknown" if line.usd_each is None else f"${line.usd_each:g}",
-                usd(line.usd),
-                usd(line.low_usd),
-                usd(line.high_usd),
+                words.quantity(line.quantity, line.unit),
+                dollars(line.usd_each),
+                dollars(line.usd),
+                dollars(line.low_usd),
+                dollars(line.high_usd),
                 ", ".join(filter(None, [line.source, str(line.as_of or ""), line.note])),
             ]
             for line in bill.lines

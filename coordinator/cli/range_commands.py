@@ -36,6 +36,7 @@ from coordinator.cli.terraform import (
     terraform,
     variables_of,
 )
+from coordinator.core.words import dollars
 
 DIRECTORY: Final = Path(__file__).parents[2] / "deploy" / "azure"
 FLEET_MAX: Final = 1000
@@ -345,7 +346,7 @@ def _park(
 
     parked_usd, running_usd = usd_a_day(told, load())
     typer.echo(
-        f"about ${parked_usd:.2f} a day parked, ${running_usd:.2f} running with no agents "
+        f"about {dollars(parked_usd)} a day parked, {dollars(running_usd)} running with no agents "
         "(list prices, East US)"
     )
 

@@ -314,7 +314,7 @@ def reconciliation(run_id: RunArgument, api: Api = None, as_json: Json = False) 
                 words.rate(part.firewall_bits_per_second),
                 words.ratio(part.residual_ratio),
                 words.ratio(part.residual_uncertainty_ratio),
-                "unknown" if part.lag_s is None else f"{part.lag_s:.1f} s",
+                words.time(part.lag_s),
                 "; ".join(cause.sentence for cause in part.causes),
             ]
             for name, part in rows

@@ -7,6 +7,7 @@ import typer
 
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.screen_text import write_bytes
+from coordinator.core import words
 
 
 def save_chart(made: dict[str, Any], output: Path, *, width: int, height: int) -> None:
@@ -41,4 +42,4 @@ def save(body: bytes, output: Path | None) -> None:
         output.write_bytes(body)
     except OSError as error:
         stop(f"--output {output}: {error.strerror}; name a file that can be written", Exit.USAGE)
-    typer.echo(f"wrote {output} ({len(body) / 1e3:.0f} kB)", err=True)
+    typer.echo(f"wrote {output} ({words.size(len(body))})", err=True)

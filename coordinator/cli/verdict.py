@@ -58,8 +58,8 @@ def _figures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
     if held is not None:
         uncertainty = words.ratio(held.residual_uncertainty_ratio)
         rows += [
-            ["lag", "", "unknown" if held.lag_s is None else f"{held.lag_s:.1f} s"],
-            ["header overhead", "", f"{held.overhead_ratio:.4f}"],
+            ["lag", "", words.time(held.lag_s)],
+            ["header overhead", "", words.number(held.overhead_ratio)],
             [
                 "residual, bypassed" if held.bypassed else "residual",
                 held.layer,
@@ -124,6 +124,6 @@ def _measures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
     lines = []
     for burst in summary.bursts:
         values = {measure.name: measure.value for measure in burst.measures}
-        said = [f"{values[name]:.5g}" if name in values else "unknown" for name in names]
+        said = [words.number(values.get(name)) for name in names]
         lines.append([str(burst.index + 1), *said])
     return ["", *(f"{name} ({told[name]})" for name in names)], lines

@@ -43,7 +43,7 @@ def say(unit: Unit, value: float | None, digits: int = 2) -> str:
         case Unit.COUNT:
             return count(value)
         case Unit.CPU:
-            return UNKNOWN if value is None else f"{number(value)} {unit}"
+            return quantity(value, unit)
         case Unit.NUMBER:
             return number(value)
         case _:
@@ -61,6 +61,16 @@ def unit_of(value: float, scale: Scale) -> tuple[str, float]:
 def number(value: float | None) -> str:
     """A number to four significant digits, or `unknown`."""
     return UNKNOWN if value is None else f"{float(f'{value:.{DIGITS}g}'):.15g}"
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """An amount of something, or `unknown`."""
+    return UNKNOWN if value is None else f"{number(value)} {unit}"
+
+
+def signed(value: float | None) -> str:
+    """A number with its sign, or `unknown`."""
+    return number(value) if value is None or value <= 0 else f"+{number(value)}"
 
 
 def rate(bits_per_second: float | None) -> str:
@@ -106,7 +116,9 @@ def count(value: float | None) -> str:
 
 
 def dollars(usd: float | None) -> str:
-    """US dollars, or `unknown`."""
+    """US dollars: whole ones from a hundred on, cents below, or `unknown`."""
     if usd is None:
         return UNKNOWN
-    return f"USD {usd:,.2f}" if usd >= 1 or usd == 0 else f"USD {usd:.3g}"
+    if usd >= 100:
+        return f"${usd:,.0f}"
+    return f"${usd:.2f}" if usd >= 1 or usd == 0 else f"${usd:.3g}"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from coordinator.core import words
 from coordinator.imports import BadFile
 
 TABLE_MAX_BYTES: Final = 32 * 1_048_576  # about 250 times the original's largest table
@@ -28,9 +29,9 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
     except OSError as error:
         raise BadFile(f"{path}: {error.strerror}; name a readable file") from error
     if size > max_bytes or len(data) > max_bytes:
-        held = f"{size / 1e6:.0f} MB" if size else "too large"
+        held = words.size(size) if size else "too large"
         raise BadFile(
-            f"{path}: {held}, and at most {max_bytes / 1e6:.0f} MB are read at once; "
+            f"{path}: {held}, and at most {words.size(max_bytes)} are read at once; "
             "split it and import the parts"
         )
     return data

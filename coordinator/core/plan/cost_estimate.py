@@ -19,8 +19,9 @@ from coordinator.core.judge.documented_limits import DOCUMENTED
 from coordinator.core.live.status import COLLECT_S
 from coordinator.core.measure.headers import headers
 from coordinator.core.plan.planner import Infeasible, Problem, first_start
-from coordinator.core.plan.price import Bill, Prices, Span, Usage, charge, exactly, usd
+from coordinator.core.plan.price import Bill, Prices, Span, Usage, charge, exactly
 from coordinator.core.plan.spec import RunSpec
+from coordinator.core.words import dollars
 from exchange.engines import offered_bits_per_second
 from exchange.messages import Message, Presence, Role
 
@@ -188,20 +189,20 @@ def _over_budget(spec: RunSpec, bill: Bill, rate: Span) -> Problem | None:
     if rate.value is None or bill.total_usd is None:
         return Problem(
             field="budget_usd",
-            message=f"{usd(budget)} cannot be held: how fast the run sends is not told, so its "
+            message=f"{dollars(budget)} cannot be held: how fast the run sends is not told, so its "
             "price is unknown",
             fix="set objective.target_bits_per_second or traffic.stream_bits_per_second",
         )
     if bill.total_usd <= budget:
         return None
     heaviest = sorted(bill.lines, key=lambda line: -(line.usd or 0.0))[:2]
-    parts = " + ".join(f"{line.item} {usd(line.usd)}" for line in heaviest)
+    parts = " + ".join(f"{line.item} {dollars(line.usd)}" for line in heaviest)
     scaled = "" if not_charged_why(spec) is None else " at real scale"
     least = "at least " if bill.unknown else ""
     return Problem(
         field="budget_usd",
-        message=f"the run is estimated at {least}{usd(bill.total_usd)}{scaled} ({parts}, ...), "
-        f"over its budget of {usd(budget)}",
+        message=f"the run is estimated at {least}{dollars(bill.total_usd)}{scaled} ({parts}, ...), "
+        f"over its budget of {dollars(budget)}",
         fix="raise the budget, or ask for fewer or shorter bursts or a lower rate",
     )
 

@@ -16,9 +16,10 @@ from coordinator.core.plan.cost_estimate import (
     rate_of,
     usage_of,
 )
-from coordinator.core.plan.price import Bill, Prices, Span, charge, exactly, usd
+from coordinator.core.plan.price import Bill, Prices, Span, charge, exactly
 from coordinator.core.plan.spec import Burst, Plan, RunSpec
 from coordinator.core.summary import Finding, RunSummary, order
+from coordinator.core.words import dollars
 from exchange.messages import Control, Message, Presence, RunId
 
 STOPPED_BY: Final = "broadside's budget"  # who cancelled a run that came to its budget
@@ -154,9 +155,9 @@ def crossing(spending: Spending, burst: Burst, prices: Prices) -> str | None:
         return None
     before = spending.charge(spent, burst.planned_start_at, prices)
     return (
-        f"budget: {usd(before.total_usd)} spent when burst {burst.index + 1} of "
-        f"{len(plan.bursts)} would begin, which would bring it to {usd(then.total_usd)}, over the "
-        f"budget of {usd(budget)}"
+        f"budget: {dollars(before.total_usd)} spent when burst {burst.index + 1} of "
+        f"{len(plan.bursts)} would begin, which would bring it to {dollars(then.total_usd)}, over "
+        f"the budget of {dollars(budget)}"
     )
 
 

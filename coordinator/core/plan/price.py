@@ -190,13 +190,6 @@ def charge(usage: Usage, prices: Prices) -> Bill:
     return _sum(lines)
 
 
-def usd(amount: float | None) -> str:
-    """``$2,193``, ``$1.42`` under a hundred, or ``unknown``."""
-    if amount is None:
-        return "unknown"
-    return f"${amount:,.0f}" if amount >= 100 else f"${amount:.2f}"
-
-
 def _times(price: Price, factor: float) -> Price:
     return price.model_copy(
         update={

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 
 from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.core import words
 from coordinator.core.measure.evidence import FirewallLedger, Floats, LedgerLayer
 from coordinator.device.ledgers.source import Freshness, LedgerError, needed
 from exchange.messages import Direction
@@ -80,7 +81,7 @@ class CsvLedger:
             raise LedgerError(f"ledger_path {self._path}: {reason}") from error
         if len(data) > _FILE_MAX_BYTES:
             raise LedgerError(
-                f"ledger_path {self._path}: over {_FILE_MAX_BYTES / 1e6:.0f} MB; cut it to the run"
+                f"ledger_path {self._path}: over {words.size(_FILE_MAX_BYTES)}; cut it to the run"
             )
         try:
             at_s, values = self._rows(text)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from coordinator.core import words
 from coordinator.core.judge.lag import fleet_curve
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.series import BurstSeries
@@ -47,7 +48,9 @@ def bins(
     unit = rate_unit([*fleet.tolist(), *firewall.tolist()])
     time = time_unit(ended_s - begun_s)
     layer = {"ip": "IP layer", "wire": "Ethernet frames", "unknown": "layer not stated"}[held.layer]
-    lag = "lag unknown, none taken off" if held.lag_s is None else f"lag of {lag_s:.3g} s taken off"
+    lag = f"lag {words.time(held.lag_s)}, " + (
+        "none taken off" if held.lag_s is None else "taken off"
+    )
     lab = "" if scale == 1 else f" (lab at 1:{scale:g}, as measured)"
     x = np.column_stack((start, end)).ravel() - begun_s
     traces = [

@@ -5,6 +5,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from coordinator.core import words
 from coordinator.core.figures import Layer
 from coordinator.core.measure.evidence import Floats
 from coordinator.core.summary import Reconciliation
@@ -345,7 +346,7 @@ def _ledger_steps(
     # Each bin is a flat step of its own: gaps between bins stay gaps.
     x = np.column_stack((start[near].clip(first), end[near].clip(None, last))).ravel()
     y = np.column_stack((rate, rate)).ravel()
-    shift = "lag unknown" if held.lag_s is None else f"{lag_s:.3g} s lag taken off"
+    shift = "lag unknown" if held.lag_s is None else f"{words.time(lag_s)} lag taken off"
     return x, y, f"firewall ledger ({held.source}, {shift})"
 
 

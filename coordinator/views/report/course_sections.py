@@ -3,7 +3,18 @@
 from coordinator.core.judge.course import bursts_of
 from coordinator.core.plan.price import Bill
 from coordinator.core.summary import Disruption, Trend
-from coordinator.core.words import count, dollars, instant, rate, ratio, size, time
+from coordinator.core.words import (
+    count,
+    dollars,
+    instant,
+    number,
+    quantity,
+    rate,
+    ratio,
+    signed,
+    size,
+    time,
+)
 from coordinator.views.report.document import Section, Table
 from coordinator.views.report.stored_source import Source
 
@@ -71,8 +82,8 @@ def _trend_cells(trend: Trend) -> tuple[str, ...]:
         trend.name.replace("_", " "),
         str(trend.bursts_count),
         _median(trend),
-        f"{trend.percent_per_hour:+.3g} %",
-        f"{trend.low_percent_per_hour:+.3g} to {trend.high_percent_per_hour:+.3g} %",
+        f"{signed(trend.percent_per_hour)} %",
+        f"{signed(trend.low_percent_per_hour)} to {signed(trend.high_percent_per_hour)} %",
         "yes" if trend.moved else "no",
     )
 
@@ -86,14 +97,14 @@ def _median(trend: Trend) -> str:
         case "retransmits":
             return ratio(trend.median, 4)
         case _:
-            return f"{trend.median:.4g}"
+            return number(trend.median)
 
 
 def _disruption_cells(each: Disruption) -> tuple[str, ...]:
     return (
         bursts_of(each),
         instant(each.start_at),
-        f"{each.duration_s:.3g} s later",
+        f"{time(each.duration_s)} later",
         each.kind.value,
         each.scope,
         f"{each.pairs_count}: {', '.join(each.pairs)}",
@@ -132,9 +143,7 @@ def price_sections(source: Source) -> tuple[Section, ...]:
                     rows=tuple(
                         (
                             line.item,
-                            "unknown"
-                            if line.quantity is None
-                            else f"{line.quantity:.4g} {line.unit}",
+                            quantity(line.quantity, line.unit),
                             dollars(line.usd_each),
                             _between(line.usd, line.low_usd, line.high_usd),
                             ", ".join(str(v) for v in (line.source, line.as_of) if v) or "unknown",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from coordinator.core.figures import RECEIVED
 from coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
 from coordinator.core.summary import BurstSummary, FlowSummary, PairSummary, State
-from coordinator.core.words import count, instant, rate, ratio, time
+from coordinator.core.words import count, instant, number, rate, ratio, time
 from coordinator.views.figure_rows import figure_rows
 from coordinator.views.report.document import Section, Table
 from coordinator.views.report.stored_source import Source
@@ -96,10 +96,10 @@ def _flow_table(burst: BurstSummary) -> Table:
             f"{rate(flow.second_p5_bits_per_second)} to {rate(flow.second_p95_bits_per_second)}",
             ratio(flow.second_cov_ratio),
             ratio(flow.pair_cov_ratio),
-            "unknown" if flow.jain_ratio is None else f"{flow.jain_ratio:.4f}",
+            number(flow.jain_ratio),
             ratio(flow.tcp_efficiency_ratio, 3),
             ratio(flow.buffer_delay_ratio, 0),
-            "unknown" if flow.transfer_time_ratio is None else f"{flow.transfer_time_ratio:.3f}",
+            number(flow.transfer_time_ratio),
         )
 
     return Table(

@@ -103,7 +103,7 @@ def _spikes(burst: BurstSummary, seen: Latency) -> Iterator[tuple[str, ...]]:
         yield (
             str(burst.index + 1),
             instant(spike.from_at),
-            f"{(spike.to_at - spike.from_at).total_seconds():.1f} s",
+            time((spike.to_at - spike.from_at).total_seconds()),
             f"{spike.pairs_count} ({', '.join(spike.pairs)}{more})",
             "none" if spike.rtt_max_s is None else time(spike.rtt_max_s),
             count(spike.lost_count),

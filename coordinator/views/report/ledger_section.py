@@ -2,7 +2,7 @@
 
 from coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
 from coordinator.core.summary import Reconciliation
-from coordinator.core.words import instant, rate, ratio, signed_ratio, size
+from coordinator.core.words import instant, number, rate, ratio, signed_ratio, size, time
 from coordinator.views.report.document import Section, Table
 from coordinator.views.report.stored_source import Source
 
@@ -42,7 +42,7 @@ def reconciliation_section(source: Source) -> Section:
     lag = (
         "unknown: the data does not tell, so there is no residual"
         if held.lag_s is None
-        else f"{held.lag_s:.3g} s ± {held.lag_uncertainty_s or 0.0:.2g} s"
+        else f"{time(held.lag_s)} ± {time(held.lag_uncertainty_s)}"
     )
     snat = ledger.snat_utilization_ratio
     bursts = [
@@ -69,10 +69,10 @@ def reconciliation_section(source: Source) -> Section:
             "counts at": {"ip": "the IP layer", "wire": "Ethernet frames"}.get(
                 held.layer, "a layer that the source does not state"
             ),
-            "grain": f"{held.grain_s:g} s",
+            "grain": time(held.grain_s),
             "read at": instant(ledger.read_at),
             "lag": lag,
-            "header overhead": f"{held.overhead_ratio:.4f}, {_HOW[held.overhead_how]}",
+            "header overhead": f"{number(held.overhead_ratio)}, {_HOW[held.overhead_how]}",
             "compared on": basis,
             "firewall / expected": f"{size(held.firewall_bytes)} / {size(held.expected_bytes)}",
             "residual": _residual(held),

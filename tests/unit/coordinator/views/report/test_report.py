@@ -108,7 +108,7 @@ async def test_round_trips_are_shown_before_under_and_after_the_load(fabric: Fab
     assert phases[0].rows[2][0] == "after"
     (_, from_, lasted, pairs, slowest, lost) = spikes.rows[0]
     assert from_.endswith("12:00:05 UTC")
-    assert (lasted, pairs, slowest, lost) == ("2.0 s", "1 (pair-002)", "none", "20")
+    assert (lasted, pairs, slowest, lost) == ("2 s", "1 (pair-002)", "none", "20")
 
 
 async def test_every_part_of_a_reproducible_report_is_there(fabric: Fabric) -> None:
