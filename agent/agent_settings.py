@@ -243,6 +243,13 @@ class AgentSettings(BaseSettings):
     def spool_path(self) -> Path:
         return self.spool_dir or state_folder(self.agent_id, self.role)
 
+    def reaching(self, own_address: str) -> "AgentSettings":
+        """The settings by which agents of one host may test each other, unless set otherwise."""
+        if "allowed_networks" in self.model_fields_set or self.is_allowed(own_address):
+            return self
+        networks = (*self.allowed_networks, ip_network(own_address))
+        return self.model_copy(update={"allowed_networks": networks})
+
     def is_allowed(self, address: str) -> bool:
         """Whether a literal address lies in the allowed networks. Raises ``ValueError``."""
         target = ip_address(parse_address(address))

@@ -7,6 +7,7 @@ where a right is missing, or is one too many.
 """
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -35,6 +36,8 @@ GATE_BOUND_S = 0.05  # s, a job's usual clock gate
 
 def checks(settings: AgentSettings, servers: Sequence[str] = ()) -> list[Check]:
     """Try everything an agent needs; ``servers`` are addresses that it may be sent to."""
+    with contextlib.suppress(HostUnknown):  # a check of its own says so
+        settings = settings.reaching(find_host(settings).address)
     return [
         _engine(settings),
         *_other_engines(),

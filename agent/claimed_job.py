@@ -143,7 +143,7 @@ class ClaimedJob:
         if reason := await self._race(guard, arm_at_s):
             return Ending(outcome=Outcome.ABANDONED, reason=reason)
         self._clock_before = await read_clock(settings.chronyc_socket)
-        if problem := clock_problem(self._clock_before, self._clock_bound_max_s):
+        if problem := self._clock_problem(self._clock_before):
             return Ending(outcome=Outcome.REFUSED, reason=problem)
         if installed.problem is not None:
             return Ending(outcome=Outcome.REFUSED, reason=f"traffic.engine: {installed.problem}")
@@ -330,12 +330,12 @@ class ClaimedJob:
         if reading.source is ClockSource.UNKNOWN:
             return None
         self._clock_before = reading
-        problem = clock_problem(reading, self._clock_bound_max_s)
+        problem = self._clock_problem(reading)
         return problem and f"after arming: {problem}"
 
-    @property
-    def _clock_bound_max_s(self) -> float:
-        return _tighter(self._tools.settings.clock_bound_max_s, self._job.clock_bound_max_s)
+    def _clock_problem(self, reading: ClockReading) -> str | None:
+        bound_max_s = _tighter(self._tools.settings.clock_bound_max_s, self._job.clock_bound_max_s)
+        return clock_problem(reading, bound_max_s, self._job.shared_boot_id)
 
     # Narrator ---------------------------------------------------------------------------------
 

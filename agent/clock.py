@@ -8,7 +8,9 @@ import asyncio
 import contextlib
 import ctypes
 from datetime import UTC, datetime
+from functools import cache
 from math import isfinite
+from pathlib import Path
 from typing import Final
 
 from exchange.messages import ClockReading, ClockSource
@@ -28,11 +30,21 @@ async def read_clock(chronyc_socket: str | None = None) -> ClockReading:
     """
     text = await _ask_chronyc(chronyc_socket)
     now_at = datetime.now(UTC)
+    if chronyc_socket is None:
+        reading = read_kernel_clock(now_at) if text is None else parse_tracking(text, now_at)
+        return reading.model_copy(update={"boot_id": _boot_id()})
     if text is not None:
         return parse_tracking(text, now_at)
-    if chronyc_socket is not None:
-        return ClockReading(source=ClockSource.UNKNOWN, read_at=now_at, synchronised=False)
-    return read_kernel_clock(now_at)
+    return ClockReading(source=ClockSource.UNKNOWN, read_at=now_at, synchronised=False)
+
+
+@cache
+def _boot_id() -> str | None:
+    """Which boot of a kernel this is: its containers and namespaces read the same clock."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() or None
+    except (OSError, UnicodeError):
+        return None
 
 
 def parse_tracking(text: str, now_at: datetime) -> ClockReading:
@@ -105,8 +117,16 @@ def judge_timex(
     )
 
 
-def clock_problem(reading: ClockReading, bound_max_s: float) -> str | None:
-    """Why this clock may not start a burst, with the fix; None when it may."""
+def clock_problem(
+    reading: ClockReading, bound_max_s: float, shared_boot_id: str | None = None
+) -> str | None:
+    """Why this clock may not start a burst, with the fix; None when it may.
+
+    ``shared_boot_id``: every end of the burst reads that kernel's clock, so that between them
+    none is off.
+    """
+    if shared_boot_id is not None and reading.boot_id == shared_boot_id:
+        return None
     if reading.source is ClockSource.UNKNOWN:
         return (
             "clock unknown: chronyd did not answer and the kernel does not know; start chronyd, or "

@@ -14,7 +14,7 @@ from agent.agent_settings import AgentSettings
 from agent.clock import read_clock
 from agent.engine_process import Iperf3
 from agent.host import Host
-from exchange.messages import AgentState, ClockReading, EngineState, Presence
+from exchange.messages import AgentState, ClockReading, EngineState, Presence, Role
 from exchange.ports import ExchangeError, StorageGone
 from exchange.records import FleetRecords
 
@@ -75,6 +75,9 @@ def describe(
         engines=condition.engines,
         echo_port=condition.echo_port,
         tunnels=condition.tunnels,
+        allowed_networks=tuple(map(str, settings.allowed_networks))
+        if settings.role is Role.CLIENT
+        else (),
     )
 
 

@@ -140,6 +140,7 @@ async def main(settings: AgentSettings, fabric_settings: FabricSettings | None =
         loop.add_signal_handler(number, stopping.set)
     try:
         host = find_host(settings)
+        settings = settings.reaching(host.address)
         spool = Spool(settings.spool_path, settings.spool_max_bytes)
         sweep(settings.agent_id)
         sweep_tunnels(mark_of(settings.agent_id, settings.role))

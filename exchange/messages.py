@@ -89,6 +89,11 @@ def parse_address(text: str) -> str:
         raise ValueError("a literal IPv4 or IPv6 address is wanted") from error
 
 
+def parse_network(text: str) -> str:
+    """A network as 10.0.0.0/8 or fd00::/8. Raises ``ValueError``."""
+    return str(ip_network(text))
+
+
 def peer_address(text: str | None) -> str | None:
     """The address that an engine or a socket names, without its scope; None where it names none."""
     with suppress(ValueError):
@@ -101,6 +106,7 @@ def peer_address(text: str | None) -> str | None:
 Text = Annotated[str, AfterValidator(plain_text)]  # for people: cleaned, never refused
 Lines = Annotated[str, AfterValidator(plain_lines)]
 Address = Annotated[str, StringConstraints(max_length=45), AfterValidator(parse_address)]
+Network = Annotated[str, StringConstraints(max_length=49), AfterValidator(parse_network)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
 Ports = Annotated[tuple[Port, ...], Field(max_length=4_096)]  # of one host
 Index = Annotated[int, Field(ge=0, le=99_999)]  # of a burst or pair: five digits in keys
@@ -113,6 +119,11 @@ class Message(BaseModel):
     """A frozen value that refuses fields it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def is_none(value: object) -> bool:
+    """Fields that came later are left out where unset: stored rows and seals keep their bytes."""
+    return value is None
 
 
 # Clocks
@@ -139,6 +150,9 @@ class ClockReading(Message):
     bound_s: float | None = None  # s, >= 0
     reference: Text | None = None  # the source's name or address
     stratum: Whole | None = None
+    # The boot of the kernel whose clock this is: agents that say the same one read one clock. None:
+    # not known, or the operator named another clock than the kernel's.
+    boot_id: Identifier | None = Field(None, exclude_if=is_none)
 
 
 # Traffic: what one pair sends during one burst
@@ -491,6 +505,7 @@ class Job(Message):
     duration_s: Annotated[int, Field(ge=1, le=86_400)]  # s, without omit_s
     late_after_s: SpanS = 1.0  # s after the instant at which data counts as late
     clock_bound_max_s: SpanS = 0.05  # s, the clock gate
+    shared_boot_id: Identifier | None = Field(None, exclude_if=is_none)  # all ends read its clock
 
     @property
     def job_id(self) -> str:
@@ -639,6 +654,8 @@ class Presence(Message):
     engines: Annotated[tuple[EngineState, ...], Field(max_length=16)] = ()  # beside iperf3
     echo_port: Port | None = None  # server role: UDP, answers probes
     tunnels: bool = False  # it makes VXLAN devices: allowed, and tried
+    # client role: where it may send; empty: not told
+    allowed_networks: Annotated[tuple[Network, ...], Field(max_length=256)] = ()
 
     def engine(self, name: str) -> EngineState | None:
         """What this agent says of an engine; None: nothing, so it cannot."""

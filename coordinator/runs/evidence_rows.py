@@ -25,6 +25,7 @@ from coordinator.core.measure.evidence import (
     join_tests,
     strays_during,
 )
+from coordinator.core.measure.shared_clock import on_shared_clock
 from coordinator.core.plan.moves import Move, pairs_in
 from coordinator.core.plan.spec import Burst, Pair, Plan
 from coordinator.runs.burst_rows import read_rows
@@ -125,7 +126,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
         )
     return BurstEvidence(
         burst=burst,
-        pairs=tuple(pairs),
+        pairs=on_shared_clock(pairs, plan.shared_boot_id),
         strays=strays_during(burst, planned, join.strays),
         cancelled_at=cut.cancelled_at if cut else None,
         cancel_reason=cut.cancel_reason if cut else None,

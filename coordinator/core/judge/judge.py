@@ -45,10 +45,11 @@ def judge(
     *,
     between: float | None = None,
     clocks_promised: bool = True,
+    clocks_shared: bool = False,
 ) -> tuple[Verdict, tuple[Finding, ...]]:
     """Judge one burst; ``between`` is the scatter of its run's (see :mod:`.target`), in bit/s."""
     checks = (
-        _coverage(spec, burst, clocks_promised=clocks_promised),
+        _coverage(spec, burst, clocks_promised=clocks_promised, clocks_shared=clocks_shared),
         hold_rate(spec, burst, between),
         hold_shape(spec, burst),
         _limits(spec, burst),
@@ -65,7 +66,9 @@ def judge(
     return verdict, order(findings)
 
 
-def _coverage(spec: RunSpec, burst: BurstSummary, *, clocks_promised: bool) -> Check:
+def _coverage(
+    spec: RunSpec, burst: BurstSummary, *, clocks_promised: bool, clocks_shared: bool
+) -> Check:
     floor = spec.objective.coverage_floor_ratio
     seen = burst.completeness
     if seen.completeness_ratio < floor:
@@ -90,7 +93,7 @@ def _coverage(spec: RunSpec, burst: BurstSummary, *, clocks_promised: bool) -> C
                 next_step="check that the server agents run and can write their records",
             )
         ]
-    return hold_clocks(spec, burst, promised=clocks_promised)
+    return hold_clocks(spec, burst, promised=clocks_promised, shared=clocks_shared)
 
 
 def _limits(spec: RunSpec, burst: BurstSummary) -> Check:

@@ -319,7 +319,13 @@ def _judged(
             "limiter_details": limiter,
         }
     )
-    verdict, findings = judge(spec, judged, between=between, clocks_promised=plan.clocks_promised)
+    verdict, findings = judge(
+        spec,
+        judged,
+        between=between,
+        clocks_promised=plan.clocks_promised,
+        clocks_shared=plan.shared_boot_id is not None,
+    )
     lived_through = outage_findings(
         burst.outages,
         late_count=burst.late_reports_count,

@@ -10,11 +10,14 @@ from coordinator.core.summary import BurstSummary, Check, Finding, Verdict, prob
 NAMED_COUNT: Final = 3
 
 
-def hold_clocks(spec: RunSpec, burst: BurstSummary, *, promised: bool) -> Check:
+def hold_clocks(
+    spec: RunSpec, burst: BurstSummary, *, promised: bool, shared: bool = False
+) -> Check:
     """Enough of the planned pair-seconds were measured by clocks that are known to have held.
 
     ``promised``: a clock that nobody read did not hold. A reading taken away then moves seconds
-    from held, or from moved, to unread: never towards a pass.
+    from held, or from moved, to unread: never towards a pass. ``shared``: the plan rests on one
+    host's clock that all ends read.
     """
     floor = spec.objective.coverage_floor_ratio
     seen = burst.completeness
@@ -24,7 +27,7 @@ def hold_clocks(spec: RunSpec, burst: BurstSummary, *, promised: bool) -> Check:
     steady_ratio = (seen.measured_s - unsteady_s) / planned_s
     held_ratio = (seen.measured_s - unsteady_s - unread_s) / planned_s
     if held_ratio >= floor:
-        return Verdict.PASS, [_own_word()] if promised else []
+        return Verdict.PASS, [_one_clock() if shared else _own_word()] if promised else []
     if steady_ratio < floor:
         what = (
             f"{words.ratio(steady_ratio, 1)} of the planned pair-seconds were measured by clocks "
@@ -49,6 +52,17 @@ def hold_clocks(spec: RunSpec, burst: BurstSummary, *, promised: bool) -> Check:
             "records reach the table, then run again",
         )
     ]
+
+
+def _one_clock() -> Finding:
+    return Finding(
+        id="clocks-shared",
+        kind="context",
+        severity="note",
+        weight=10,
+        sentence="all ends read the clock of one host, so that none is off from another and the "
+        "gate is met by definition; how far that clock is off UTC is unknown",
+    )
 
 
 def _own_word() -> Finding:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address, ip_network
 
 from coordinator.core import words
 from coordinator.core.goals import GOALS, WITNESSES
@@ -87,6 +88,7 @@ def plan(
         *_probe_problems(spec, servers),
         *_tunnel_problems(spec, [*clients, *servers]),
         *_witness_problems(spec, witnesses),
+        *_network_problems(pairs, clients),
     ]
     bursts = _bursts(spec, now)
     if (unfit := hard_end_problem(spec, bursts, now)) is not None:
@@ -95,6 +97,11 @@ def plan(
         problems.append(Problem(field=field, message=unfit, fix=fix))
     if problems:
         raise Infeasible(problems)
+    used = {pair.endpoint.agent_id for pair in pairs}
+    shared_boot_id = _shared_boot_id(
+        spec, [*clients, *(server for server in servers if server.agent_id in used)]
+    )
+    warnings = _warnings(spec, clients, shared=shared_boot_id is not None)
     return Plan(
         run_id=run_id,
         created_at=now,
@@ -104,7 +111,8 @@ def plan(
         ledger=ledger,
         witnesses=tuple(witnesses),
         limits_as_of=DOCUMENTED.as_of.isoformat(),
-        warnings=(*_warnings(spec, clients), *_segment_warnings(spec, [*clients, *servers])),
+        shared_boot_id=shared_boot_id,
+        warnings=(*warnings, *_segment_warnings(spec, [*clients, *servers])),
     ).sealed()
 
 
@@ -166,6 +174,31 @@ def _pairs(servers: Sequence[Presence], clients: Sequence[Presence], spec: RunSp
         )
         for index, (server, (first, *more)) in zip(range(spec.pairs_count), offers, strict=False)
     ]
+
+
+def _network_problems(pairs: Sequence[Pair], clients: Sequence[Presence]) -> Iterator[Problem]:
+    """Servers outside the networks that clients may send to; any client may take any job."""
+    targets = sorted({pair.endpoint.address for pair in pairs})
+    strict = [
+        (client, refused)
+        for client in clients
+        if client.allowed_networks
+        and (refused := [each for each in targets if not _lies_in(each, client.allowed_networks)])
+    ]
+    if strict:
+        client, refused = strict[0]
+        yield Problem(
+            field="endpoint.address",
+            message=f"{len(strict)} of {len(clients)} client agents would refuse "
+            f"{_first(refused)}: outside {client.agent_id}'s allowed networks "
+            f"({', '.join(client.allowed_networks)})",
+            fix="add their network to BROADSIDE_AGENT_ALLOWED_NETWORKS on the client agents, or "
+            "set BROADSIDE_AGENT_ADDRESS on the servers",
+        )
+
+
+def _lies_in(address: str, networks: Sequence[str]) -> bool:
+    return any(ip_address(address) in ip_network(network) for network in networks)
 
 
 def _smallest(sizes: Sequence[int | None]) -> int | None:
@@ -348,7 +381,21 @@ def _unwell(presences: Sequence[Presence], now: datetime) -> str:
     return f" ({'; '.join(parts)})" if parts else ""
 
 
-def _warnings(spec: RunSpec, clients: Sequence[Presence]) -> list[str]:
+def _keeps_time(agent: Presence, spec: RunSpec) -> bool:
+    """Whether an agent's clock is within the gate of UTC now."""
+    bound_s = None if agent.clock is None else agent.clock.bound_s
+    return bound_s is not None and bound_s <= spec.clock_bound_max_s
+
+
+def _shared_boot_id(spec: RunSpec, agents: Sequence[Presence]) -> str | None:
+    """The boot of the one kernel whose clock all agents read, where the gate needs that."""
+    if all(_keeps_time(agent, spec) for agent in agents):
+        return None
+    boots = {None if agent.clock is None else agent.clock.boot_id for agent in agents}
+    return boots.pop() if len(boots) == 1 else None
+
+
+def _warnings(spec: RunSpec, clients: Sequence[Presence], *, shared: bool) -> list[str]:
     """What an operator should know before paying for the run."""
     warnings = [*_reach_warnings(spec, clients)]
     if (silent := control_warning(spec, clients)) is not None:
@@ -358,17 +405,17 @@ def _warnings(spec: RunSpec, clients: Sequence[Presence]) -> list[str]:
             "budget_usd: nobody stops an unattended run at its budget while no coordinator runs; "
             "keep a `broadside serve` up, or ask for what the budget surely carries"
         )
-    bound_max_s = spec.clock_bound_max_s
-    loose = [
-        client.agent_id
-        for client in clients
-        if client.clock is None
-        or client.clock.bound_s is None
-        or client.clock.bound_s > bound_max_s
-    ]
-    if loose:
+    loose = [client.agent_id for client in clients if not _keeps_time(client, spec)]
+    if shared:
         warnings.append(
-            f"clock_bound_max_s: {len(loose)} client agents are not within {bound_max_s:g} s now "
+            "clocks: every agent reads the clock of one host, so the gate between them is met by "
+            "definition; nothing says how far that clock is off UTC, so start chronyd before its "
+            "times are held against another host's"
+        )
+    elif loose:
+        warnings.append(
+            f"clock_bound_max_s: {len(loose)} client agents are not within "
+            f"{spec.clock_bound_max_s:g} s now "
             f"({', '.join(loose[:3])}{', ...' if len(loose) > 3 else ''}) and would stand down"
         )
     ungated = sum(not client.gate for client in clients)

@@ -14,11 +14,13 @@ from exchange.engines import filled_in, find, measures, scaled
 from exchange.engines import problems as engine_problems
 from exchange.messages import (
     Endpoint,
+    Identifier,
     Job,
     Message,
     RunId,
     Traffic,
     UtcDatetime,
+    is_none,
     pair_name,
 )
 
@@ -208,6 +210,7 @@ class Plan(Message):
     bursts: tuple[Burst, ...]
     warnings: tuple[str, ...] = ()  # feasible, but the operator should know
     ledger: LedgerPromise | None = None  # None: nothing but the fleet vouches for the run
+    shared_boot_id: Identifier | None = Field(None, exclude_if=is_none)  # the fleet's one clock
     clocks_promised: bool = True  # readings of every agent's clock; imports have none
     witnesses: tuple[str, ...] = ()  # devices that are to be told of
     limits_as_of: str | None = None  # the newest date in the table of documented limits
@@ -256,4 +259,5 @@ class Plan(Message):
                 duration_s=burst.duration_s,
                 late_after_s=self.spec.late_after_s,
                 clock_bound_max_s=self.spec.clock_bound_max_s,
+                shared_boot_id=self.shared_boot_id,
             )

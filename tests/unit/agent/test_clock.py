@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.clock import STA_NANO, STA_UNSYNC, TIME_ERROR, clock_problem, judge_timex, parse_tracking
+from agent.clock import (
+    STA_NANO,
+    STA_UNSYNC,
+    TIME_ERROR,
+    clock_problem,
+    judge_timex,
+    parse_tracking,
+    read_clock,
+)
 from exchange.messages import ClockReading, ClockSource
 
 NOW_AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -96,3 +104,16 @@ def test_the_gate_names_value_limit_and_fix() -> None:
     assert "51.000 ms" in problem
     assert "50.000 ms" in problem
     assert "clock_bound_max_s" in problem
+
+
+def test_a_clock_that_all_ends_read_meets_the_gate_whatever_it_is_off_by() -> None:
+    reading = judge_timex(TIME_ERROR, STA_UNSYNC, 0, 16_000_000, NOW_AT)
+    here = reading.model_copy(update={"boot_id": "this-boot"})
+    assert clock_problem(here, 0.05, "this-boot") is None
+    assert "not synchronised" in (clock_problem(here, 0.05, "another") or "")
+    assert "not synchronised" in (clock_problem(reading, 0.05, "this-boot") or "")
+
+
+async def test_whoever_names_a_clock_is_not_told_the_kernels() -> None:
+    assert (await read_clock()).boot_id
+    assert (await read_clock("127.0.0.9")).boot_id is None  # nobody answers there

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from coordinator.core.plan.planner import Infeasible, first_start, live, plan
 from coordinator.core.plan.spec import RunSpec
-from exchange.messages import Job, Role, Traffic
+from exchange.messages import ClockReading, ClockSource, Job, Presence, Role, Traffic
 from tests.unit.coordinator.fleet import NOW, fleet, presence
 
 
@@ -131,3 +131,43 @@ def test_documented_limits_warn_before_a_flow_or_a_sku_is_the_limit() -> None:
     assert "over what is documented of premium: 100 Gbit/s" in said
     modest = asked.model_copy(update={"objective": spec().objective})
     assert plan(modest, agents, NOW, "run-1").warnings == ()
+
+
+def on_host(agent: Presence, boot_id: str | None, bound_s: float | None = None) -> Presence:
+    clock = ClockReading(
+        source=ClockSource.ADJTIMEX,
+        read_at=NOW,
+        synchronised=bound_s is not None,
+        bound_s=bound_s,
+        boot_id=boot_id,
+    )
+    return agent.model_copy(update={"clock": clock})
+
+
+def test_agents_of_one_host_share_its_clock_and_the_plan_says_so() -> None:
+    made = plan(spec(), [on_host(agent, "laptop") for agent in fleet(2)], NOW, "run-1")
+    assert made.is_intact
+    assert {job.shared_boot_id for job in made.jobs(made.bursts[0])} == {"laptop"}
+    assert "the gate between them is met by definition" in " ".join(made.warnings)
+
+
+@pytest.mark.parametrize("boot_id", ["another", None])
+def test_an_agent_of_another_host_keeps_the_gate_for_all(boot_id: str | None) -> None:
+    odd, *rest = fleet(2)
+    agents = [on_host(odd, boot_id), *(on_host(agent, "laptop") for agent in rest)]
+    made = plan(spec(), agents, NOW, "run-1")
+    assert made.shared_boot_id is None
+    assert "would stand down" in " ".join(made.warnings)
+
+
+def test_clocks_that_keep_the_gate_need_no_common_host() -> None:
+    made = plan(spec(), [on_host(agent, "laptop", 0.001) for agent in fleet(2)], NOW, "run-1")
+    assert "shared_boot_id" not in made.model_dump_json()  # stored plans keep their seals
+
+
+def test_a_server_that_clients_may_not_reach_is_said_before_the_run() -> None:
+    client = presence(Role.CLIENT, 1, allowed_networks=("10.9.0.0/16", "::1/128"))
+    agents = [client, *fleet(2)[1:]]
+    with pytest.raises(Infeasible, match=r"would refuse 10\.2\.1\.1.*10\.9\.0\.0/16") as caught:
+        plan(spec(), agents, NOW, "run-1")
+    assert "BROADSIDE_AGENT_ALLOWED_NETWORKS" in caught.value.problems[0].fix

@@ -1,0 +1,56 @@
+"""Ends that read one kernel's clock: between them none is off, whatever that clock is off by."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from coordinator.core.measure.evidence import PairEvidence
+from exchange.messages import Claim, ClockReading, JobReport, ServerTest
+
+End = TypeVar("End", Claim, JobReport, ServerTest)
+
+
+def on_shared_clock(
+    pairs: Sequence[PairEvidence], shared_boot_id: str | None
+) -> tuple[PairEvidence, ...]:
+    """The pairs with readings as they count among themselves: offset and bound 0.
+
+    Unchanged where the plan named no such clock, or one end read another: a moved pair's, say.
+    """
+    if shared_boot_id is None or any(
+        reading.boot_id != shared_boot_id for pair in pairs for reading in _readings(pair)
+    ):
+        return tuple(pairs)
+    return tuple(
+        replace(
+            pair,
+            claim=_told(pair.claim, "clock"),
+            report=_told(pair.report, "clock_before", "clock_after"),
+            server_test=_told(pair.server_test, "clock_before", "clock_after"),
+        )
+        for pair in pairs
+    )
+
+
+def _readings(pair: PairEvidence) -> Iterator[ClockReading]:
+    for end, names in (
+        (pair.claim, ("clock",)),
+        (pair.report, ("clock_before", "clock_after")),
+        (pair.server_test, ("clock_before", "clock_after")),
+    ):
+        for name in names:
+            reading = getattr(end, name, None)
+            if reading is not None:
+                yield reading
+
+
+def _told(end: End | None, *names: str) -> End | None:
+    if end is None:
+        return None
+    known = {"synchronised": True, "offset_s": 0.0, "bound_s": 0.0}
+    changes = {
+        name: reading.model_copy(update=known)
+        for name in names
+        if (reading := getattr(end, name)) is not None
+    }
+    return end.model_copy(update=changes)
