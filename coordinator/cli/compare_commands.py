@@ -10,11 +10,13 @@ import typer
 from coordinator.cli import display
 from coordinator.cli.connection import resolve_run, run
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.options import Api, Json, print_json, zone_of
+from coordinator.cli.options import Api, Format, FormatOption, Json, Junit, print_json, zone_of
 from coordinator.cli.suggest import near
 from coordinator.core import words
 from coordinator.core.figures import figure_called
 from coordinator.core.judge.comparison import Comparison, Metric
+from coordinator.core.judge.gate import hold, parse_gate
+from coordinator.core.summary import worse
 from coordinator.imports.time_text import parse_time, parse_zone, to_utc
 from coordinator.views.requests import CompareRequest, Selection
 from exchange.records import RunHeader
@@ -49,11 +51,27 @@ def compare(
         str | None,
         typer.Option(help="of a --split-at that names none; default: UTC or the table's own"),
     ] = None,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GATE",
+            help="exit code 1 when the difference's 95 % interval lies wholly beyond, as in "
+            "'received < -3%'; 2 when that cannot be told; repeatable",
+        ),
+    ] = None,
+    junit: Junit = None,
+    form: FormatOption = Format.TEXT,
     api: Api = None,
     as_json: Json = False,
 ) -> None:
     """Compare two runs, runs with two labels, or bursts before and after a time."""
     named = run_ids or []
+    try:
+        gates = [parse_gate(text) for text in fail_if or []]
+    except ValueError as error:
+        stop(f"--fail-if {error}", Exit.USAGE)
+    if junit is not None and not gates:
+        stop("--junit: a case is a gate; give --fail-if as well", Exit.USAGE)
     if labels and split_at is not None:
         stop("--label, --split-at: give one of the two", Exit.USAGE)
     if not labels and split_at is None and len(named) != 2:
@@ -79,15 +97,33 @@ def compare(
         return await client.compare(request)
 
     found = run(api, work)
+    try:
+        held = [hold(gate, found) for gate in gates]
+    except ValueError as error:
+        stop(f"--fail-if {error}", Exit.USAGE)
     if as_json:
         print_json(found)
-        return
-    typer.echo(found.sentence)
-    display.print_table(
-        "",
-        ["", f"a: {found.a}", f"b: {found.b}", "b - a", "b / a", ""],
-        [_cells(metric) for metric in found.metrics],
-    )
+    elif form is Format.MD:
+        from coordinator.views.markdown import comparison_markdown
+
+        typer.echo(comparison_markdown(found, held), nl=False)
+    else:
+        typer.echo(found.sentence)
+        display.print_table(
+            "",
+            ["", f"a: {found.a}", f"b: {found.b}", "b - a", "b / a", ""],
+            [_cells(metric) for metric in found.metrics],
+        )
+    for each in held:
+        typer.echo(f"{each.verdict.value}: {each.sentence}", err=True)
+    if junit is not None:
+        from coordinator.cli.junit_file import of_gates, save_junit
+
+        save_junit(of_gates(found, held), junit)
+    if held:
+        from coordinator.cli.verdict import EXITS
+
+        raise typer.Exit(EXITS[worse(each.verdict for each in held)])
 
 
 def _by_label(

@@ -17,6 +17,8 @@ from coordinator.cli.token_option import given_token
 if TYPE_CHECKING:
     from coordinator.cli.verbs import Verbs
 
+LAST: Final = "last"
+PREVIOUS: Final = "previous"
 _RUNS_COMPLETED: Final = 20
 _COMPLETION_S: Final = 2.0  # s that a pressed Tab may take
 
@@ -77,20 +79,27 @@ def complete_run(context: typer.Context, incomplete: str) -> Sequence[str]:
     # A shell that asks for words must not be answered with a traceback, whatever is wrong.
     with contextlib.suppress(Exception):
         found = asyncio.run(asyncio.wait_for(newest(), _COMPLETION_S))
-    return [word for word in ("last", *found) if word.startswith(incomplete)]
+    return [word for word in (LAST, PREVIOUS, *found) if word.startswith(incomplete)]
 
 
 RunArgument = Annotated[
     str,
-    typer.Argument(metavar="RUN", help="run id, or `last`", autocompletion=complete_run),
+    typer.Argument(metavar="RUN", help="run id, `last` or `previous`", autocompletion=complete_run),
 ]
 
 
 async def resolve_run(client: "Verbs", run_id: str) -> str:
-    """The id that a person means: `last` is the newest run's."""
-    if run_id != "last":
+    """The id that a person means: `last` is the newest run's, `previous` that of the one before it
+    of the same scenario."""
+    if run_id not in (LAST, PREVIOUS):
         return run_id
     newest = await client.runs(1)
     if not newest:
-        stop("no run yet; launch one with `broadside launch smoke`", Exit.CANNOT_RUN)
-    return newest[0].run_id
+        stop("no run yet; launch one with `broadside launch loopback`", Exit.CANNOT_RUN)
+    if run_id == LAST:
+        return newest[0].run_id
+    scenario = newest[0].scenario
+    both = await client.runs(2, scenario=scenario)
+    if len(both) < 2:
+        stop(f"previous: {newest[0].run_id} is the only run of {scenario}", Exit.CANNOT_RUN)
+    return both[1].run_id

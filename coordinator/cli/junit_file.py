@@ -1,35 +1,46 @@
-"""A verdict as a JUnit file, which pipelines show beside their other tests."""
+"""A verdict, or a comparison's gates, as a JUnit file, which pipelines show beside their tests."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
 
 from coordinator.cli.exits import Exit, stop
+from coordinator.core.judge.comparison import Comparison
+from coordinator.core.judge.gate import Held
 from coordinator.core.summary import Finding, RunSummary, Verdict
 
 
-def junit(summary: RunSummary) -> JUnitXml:
-    """A suite a run: a case for the run's verdict and one a burst.
+def of_run(summary: RunSummary) -> TestSuite:
+    """A case for the run's verdict and one a burst.
 
     *Fail* is a failure; *inconclusive* is an error, for nothing was shown either way.
     """
     suite = TestSuite(summary.scenario)
     suite.add_property("run_id", summary.run_id)
-    suite.add_testcase(_case(summary.run_id, "verdict", summary.verdict, summary.findings, 0.0))
+    name = f"broadside.{summary.run_id}"
+    suite.add_testcase(_case(name, "verdict", summary.verdict, _said(summary.findings)))
     for burst in summary.bursts:
         took_s = (burst.planned_end_at - burst.planned_start_at).total_seconds()
-        name = f"burst {burst.index + 1}"
-        suite.add_testcase(_case(summary.run_id, name, burst.verdict, burst.findings, took_s))
-    xml = JUnitXml()
-    xml.add_testsuite(suite)
-    return xml
+        said = _said(burst.findings)
+        suite.add_testcase(_case(name, f"burst {burst.index + 1}", burst.verdict, said, took_s))
+    return suite
 
 
-def _case(
-    run_id: str, name: str, verdict: Verdict, findings: tuple[Finding, ...], took_s: float
-) -> TestCase:
-    case = TestCase(name, classname=f"broadside.{run_id}", time=took_s)
-    said = "\n".join(f"{finding.severity}: {finding.sentence}" for finding in findings)
+def of_gates(comparison: Comparison, held: Sequence[Held]) -> TestSuite:
+    """A case a gate."""
+    suite = TestSuite(f"{comparison.b} against {comparison.a}")
+    for each in held:
+        suite.add_testcase(_case("broadside.compare", str(each.gate), each.verdict, each.sentence))
+    return suite
+
+
+def _said(findings: Sequence[Finding]) -> str:
+    return "\n".join(f"{finding.severity}: {finding.sentence}" for finding in findings)
+
+
+def _case(classname: str, name: str, verdict: Verdict, said: str, took_s: float = 0.0) -> TestCase:
+    case = TestCase(name, classname=classname, time=took_s)
     if verdict in (Verdict.FAIL, Verdict.INCONCLUSIVE):
         result = (Failure if verdict is Verdict.FAIL else Error)(verdict.value, verdict.value)
         result.text = said
@@ -39,8 +50,10 @@ def _case(
     return case
 
 
-def save_junit(summary: RunSummary, path: Path) -> None:
+def save_junit(suite: TestSuite, path: Path) -> None:
+    xml = JUnitXml()
+    xml.add_testsuite(suite)
     try:
-        junit(summary).write(str(path), pretty=True)
+        xml.write(str(path), pretty=True)
     except OSError as error:
         stop(f"{path}: {error.strerror}; name a file that can be written", Exit.CANNOT_RUN)

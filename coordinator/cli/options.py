@@ -2,6 +2,7 @@
 
 import json
 from datetime import tzinfo
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,6 +34,18 @@ Junit = Annotated[
     typer.Option(
         "--junit", metavar="FILE", help="also write the verdict as JUnit XML, a case a burst"
     ),
+]
+
+
+class Format(StrEnum):
+    """How a command says its result."""
+
+    TEXT = "text"
+    MD = "md"
+
+
+FormatOption = Annotated[
+    Format, typer.Option("--format", help="md: Markdown, as a pipeline's summary shows it")
 ]
 
 

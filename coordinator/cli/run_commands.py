@@ -8,7 +8,7 @@ import typer
 
 from coordinator.cli.connection import RunArgument, operator_name, resolve_run, run
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.options import Api, Json, Junit, Plain, print_json
+from coordinator.cli.options import Api, Format, FormatOption, Json, Junit, Plain, print_json
 from coordinator.cli.suggest import complete_field, complete_scenario
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def launch(
     ] = False,
     plain: Plain = False,
     junit: Junit = None,
+    form: FormatOption = Format.TEXT,
     api: Api = None,
     as_json: Json = False,
 ) -> None:
@@ -81,7 +82,7 @@ def launch(
             client, status.run_id, plain=plain, quiet=as_json, local=api is None
         )
 
-    _finish(run(api, work, drive=not detach), as_json=as_json, junit=junit)
+    _finish(run(api, work, drive=not detach), as_json=as_json, form=form, junit=junit)
 
 
 def watch(
@@ -144,6 +145,7 @@ def verdict(
         ),
     ] = False,
     junit: Junit = None,
+    form: FormatOption = Format.TEXT,
     api: Api = None,
     as_json: Json = False,
 ) -> None:
@@ -158,7 +160,7 @@ def verdict(
     summary = run(api, work)
     if summary is None:
         stop(f"run {run_id}: not over yet; follow it with `broadside watch`", Exit.CANNOT_RUN)
-    _finish(summary, as_json=as_json, junit=junit)
+    _finish(summary, as_json=as_json, form=form, junit=junit)
 
 
 def _recompute(run_id: str, *, api: str | None, as_json: bool) -> NoReturn:
@@ -246,19 +248,30 @@ def list_scenarios(
     )
 
 
-def _finish(result: "RunStatus | RunSummary", *, as_json: bool, junit: Path | None = None) -> None:
+def _finish(
+    result: "RunStatus | RunSummary",
+    *,
+    as_json: bool,
+    form: Format = Format.TEXT,
+    junit: Path | None = None,
+) -> None:
     from coordinator.cli.verdict import exit_of, show_summary
     from coordinator.core.summary import RunSummary
 
     if as_json:
         print_json(result)
     elif isinstance(result, RunSummary):
-        show_summary(result)
+        if form is Format.MD:
+            from coordinator.views.markdown import verdict_markdown
+
+            typer.echo(verdict_markdown(result), nl=False)
+        else:
+            show_summary(result)
     else:
         typer.echo(result.run_id)
     if isinstance(result, RunSummary):
         if junit is not None:
-            from coordinator.cli.junit_file import save_junit
+            from coordinator.cli.junit_file import of_run, save_junit
 
-            save_junit(result, junit)
+            save_junit(of_run(result), junit)
         raise typer.Exit(exit_of(result))

@@ -1,6 +1,7 @@
 """A run's summary as a person reads it, and as an exit code."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from rich.console import Console
 
@@ -12,7 +13,7 @@ from coordinator.core.figures import RECEIVED
 from coordinator.core.summary import RunSummary, Verdict
 from coordinator.views.figure_rows import figure_rows
 
-_EXITS = {
+EXITS: Final = {
     Verdict.PASS: Exit.PASS,
     Verdict.MEASURED: Exit.PASS,  # nothing was to be passed or failed
     Verdict.FAIL: Exit.FAIL,
@@ -22,7 +23,7 @@ _EXITS = {
 
 def exit_of(summary: RunSummary) -> Exit:
     """The exit code that says the verdict."""
-    return _EXITS[summary.verdict]
+    return EXITS[summary.verdict]
 
 
 def show_summary(summary: RunSummary) -> None:

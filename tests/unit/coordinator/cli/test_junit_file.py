@@ -5,9 +5,12 @@ from pathlib import Path
 import pytest
 from junitparser import Error, Failure, JUnitXml
 
-from coordinator.cli.junit_file import save_junit
+from coordinator.cli.junit_file import of_gates, of_run, save_junit
+from coordinator.core.judge.comparison import compare
+from coordinator.core.judge.gate import hold, parse_gate
 from coordinator.core.summary import Verdict
 from tests.stored import SMALL, measured
+from tests.unit.coordinator.core.judge.test_comparison import group
 
 KINDS = {Verdict.FAIL: [Failure], Verdict.INCONCLUSIVE: [Error]}
 
@@ -15,9 +18,18 @@ KINDS = {Verdict.FAIL: [Failure], Verdict.INCONCLUSIVE: [Error]}
 @pytest.mark.parametrize("verdict", list(Verdict))
 def test_the_verdict_and_each_burst_are_cases(verdict: Verdict, tmp_path: Path) -> None:
     summary = measured(SMALL)[2].model_copy(update={"verdict": verdict})
-    save_junit(summary, tmp_path / "run.xml")
+    save_junit(of_run(summary), tmp_path / "run.xml")
     (suite,) = JUnitXml.fromfile(str(tmp_path / "run.xml"))
     whole, *bursts = suite
     assert [type(result) for result in whole.result] == KINDS.get(verdict, [])
     assert all(summary.findings[0].sentence in result.text for result in whole.result)
     assert [case.name for case in bursts] == [f"burst {b.index + 1}" for b in summary.bursts]
+
+
+def test_each_gate_is_a_case(tmp_path: Path) -> None:
+    found = compare(group("a", [1e9, 1.001e9, 1.002e9]), group("b", [9e8, 9.01e8, 9.02e8]))
+    held = [hold(parse_gate(text), found) for text in ("received < -3%", "received > 3%")]
+    save_junit(of_gates(found, held), tmp_path / "gates.xml")
+    (suite,) = JUnitXml.fromfile(str(tmp_path / "gates.xml"))
+    assert [case.name for case in suite] == ["received < -3%", "received > +3%"]
+    assert [[type(result) for result in case.result] for case in suite] == [[Failure], []]

@@ -1,0 +1,90 @@
+"""A regression gate: what a comparison must not show, and whether it surely does or surely not."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from coordinator.core import words
+from coordinator.core.judge.comparison import Comparison, Metric
+from coordinator.core.summary import Verdict
+
+_RULE: Final = re.compile(r"\s*([a-z0-9_]+)\s*([<>])\s*([+-]?\d+(?:\.\d*)?)\s*%\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """Fail if a figure changed, b against a, beyond a share of a's mean."""
+
+    figure: str  # what a comparison calls it, or how that begins
+    side: Literal["<", ">"]
+    change_ratio: float
+
+    def __str__(self) -> str:
+        return f"{self.figure} {self.side} {self.change_ratio * 100:+g}%"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a comparison says to one gate."""
+
+    gate: Gate
+    verdict: Verdict  # fail: surely beyond; pass: surely not; else inconclusive
+    sentence: str
+
+
+def parse_gate(text: str) -> Gate:
+    """``received < -3%``. Raises ``ValueError``."""
+    found = _RULE.fullmatch(text)
+    if not found:
+        raise ValueError(
+            f"{text!r} is not a gate; write FIGURE < PERCENT or FIGURE > PERCENT, such as "
+            "'received < -3%' or 'rtt > 10%'"
+        )
+    side: Literal["<", ">"] = "<" if found[2] == "<" else ">"
+    return Gate(figure=found[1].lower(), side=side, change_ratio=float(found[3]) / 100)
+
+
+def hold(gate: Gate, comparison: Comparison) -> Held:
+    """Whether the 95 % interval of the difference lies wholly on the gate's side, or wholly off it.
+
+    An interval that reaches over the gate, too few bursts and a figure that one side lacks are
+    inconclusive. Raises ``ValueError`` with the figures that there are, for one that no comparison
+    could have.
+    """
+    metric = _metric(gate, comparison.metrics)
+    mean = abs(metric.a_mean)
+    half = metric.difference_half_width
+    if half is None or comparison.thin or not mean:
+        why = f"{metric.a_count} and {metric.b_count} bursts, three of each are wanted"
+        return Held(
+            gate=gate,
+            verdict=Verdict.INCONCLUSIVE,
+            sentence=f"{gate}: cannot be told: {why if mean else 'the first mean is zero'}",
+        )
+    low, high = (metric.difference - half) / mean, (metric.difference + half) / mean
+    beyond, within = (
+        (high < gate.change_ratio, low >= gate.change_ratio)
+        if gate.side == "<"
+        else (low > gate.change_ratio, high <= gate.change_ratio)
+    )
+    verdict = Verdict.FAIL if beyond else Verdict.PASS if within else Verdict.INCONCLUSIVE
+    said = {
+        Verdict.FAIL: "surely so",
+        Verdict.PASS: "surely not",
+        Verdict.INCONCLUSIVE: "cannot be told, more or longer bursts would",
+    }[verdict]
+    change = f"{words.signed_ratio(low)} to {words.signed_ratio(high)} at 95 %"
+    return Held(gate=gate, verdict=verdict, sentence=f"{gate}: {said}: {metric.name} {change}")
+
+
+def _metric(gate: Gate, metrics: Sequence[Metric]) -> Metric:
+    exact = [metric for metric in metrics if metric.name == gate.figure]
+    begun = [metric for metric in metrics if metric.name.startswith(f"{gate.figure}_")]
+    found = exact or begun
+    if len(found) != 1:
+        names = ", ".join(metric.name for metric in found or metrics) or "none"
+        raise ValueError(
+            f"{gate.figure!r} names {len(found) or 'no'} figures of both runs; there are: {names}"
+        )
+    return found[0]

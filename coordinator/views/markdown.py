@@ -1,0 +1,102 @@
+"""A verdict and a comparison as Markdown, as a pipeline's summary shows it. Pure."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from coordinator.core import words
+from coordinator.core.figures import RECEIVED, figure_called
+from coordinator.core.judge.comparison import Comparison, Metric
+from coordinator.core.judge.gate import Held
+from coordinator.core.summary import Finding, RunSummary, Verdict
+from coordinator.views.figure_rows import figure_rows
+
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_UNKNOWN_BAR: Final = "·"
+_BURSTS_MAX_COUNT: Final = 60  # newest, in the sparkline
+_SIGNS: Final = {
+    Verdict.PASS: "✅",
+    Verdict.FAIL: "❌",
+    Verdict.INCONCLUSIVE: "⚠️",
+    Verdict.MEASURED: "📏",
+}
+_SPECIAL: Final = re.compile(r"([\\`*_\[\]<>|#])")
+
+
+def verdict_markdown(summary: RunSummary) -> str:
+    """Headline, sparkline of the bursts, figures and findings."""
+    rates = [RECEIVED.of_burst(burst) for burst in summary.bursts][-_BURSTS_MAX_COUNT:]
+    lab = summary.scale != 1
+    titles = ("figure", "layer", "measured", *(("stands for",) if lab else ()))
+    said = [row.cells(lab=lab) for row in figure_rows(summary)]
+    return _text(
+        f"## {_SIGNS[summary.verdict]} {summary.verdict.value}: {plain(summary.scenario)}",
+        f"{plain(summary.run_id)}, {summary.pairs_measured} of {summary.pairs_planned} pairs, "
+        f"fleet received {words.rate(RECEIVED.of_run(summary))} of payload"
+        + (f", in a lab at 1:{summary.scale:g}" if lab else ""),
+        f"`{sparkline(rates)}` received, burst by burst, from 0 to "
+        f"{words.rate(max((rate for rate in rates if rate is not None), default=None))}",
+        _table(titles, said),
+        *_findings(summary.findings),
+    )
+
+
+def comparison_markdown(found: Comparison, held: Sequence[Held]) -> str:
+    """What changed, and what the gates say to it."""
+    return _text(
+        f"## {plain(found.b)} against {plain(found.a)}",
+        *(
+            f"{_SIGNS[each.verdict]} **{each.verdict.value}** {plain(each.sentence)}"
+            for each in held
+        ),
+        plain(found.sentence),
+        _table(("figure", "a", "b", "b - a at 95 %", ""), [_row(each) for each in found.metrics]),
+    )
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """A bar a value, from zero to the largest; a dot where it is unknown."""
+    most = max((value for value in values if value is not None), default=0.0)
+    return "".join(
+        _UNKNOWN_BAR
+        if value is None
+        else _BARS[round((len(_BARS) - 1) * max(0.0, value) / most) if most > 0 else 0]
+        for value in values
+    )
+
+
+def plain(text: str) -> str:
+    """Text that Markdown shows as it stands: others wrote labels, names and findings."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def _findings(findings: Iterable[Finding]) -> Iterator[str]:
+    lines = [
+        f"- **{each.severity}** {plain(each.sentence)}"
+        + (f" *Next: {plain(each.next_step)}*" if each.next_step else "")
+        for each in findings
+    ]
+    if lines:
+        yield "### Findings"
+        yield "\n".join(lines)
+
+
+def _row(metric: Metric) -> tuple[str, ...]:
+    item = figure_called(metric.name)
+    half = metric.difference_half_width
+    return (
+        metric.name,
+        item.say(metric.a_mean),
+        item.say(metric.b_mean),
+        item.say(metric.difference) + ("" if half is None else f" ± {item.say(half)}"),
+        "apart" if metric.apart else "",
+    )
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [titles, ["---"] * len(titles), *([plain(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _text(*blocks: str) -> str:
+    return "\n\n".join(blocks) + "\n"

@@ -1,0 +1,37 @@
+"""A pipeline's summary: a real Markdown reader finds the headline, the table and plain findings."""
+
+import pytest
+from markdown_it import MarkdownIt
+
+from coordinator.core.judge.comparison import compare
+from coordinator.core.judge.gate import hold, parse_gate
+from coordinator.views.markdown import comparison_markdown, sparkline, verdict_markdown
+from tests.stored import SMALL, measured
+from tests.unit.coordinator.core.judge.test_comparison import group
+
+READER = MarkdownIt("commonmark", {"html": True}).enable("table")
+
+
+def test_a_verdict_has_headline_sparkline_figures_and_findings() -> None:
+    summary = measured(SMALL)[2]
+    evil = summary.findings[0].model_copy(update={"sentence": "a|b <img src=x> [c](d) `e` **f**"})
+    shown = READER.render(verdict_markdown(summary.model_copy(update={"findings": (evil,)})))
+    assert f"{summary.verdict.value}: {summary.scenario}</h2>" in shown
+    assert shown.count("<table>") == 1
+    assert "received, burst by burst" in shown
+    assert "a|b &lt;img src=x&gt; [c](d) `e` **f**" in shown
+
+
+def test_a_comparison_has_its_gates_and_a_row_a_figure() -> None:
+    found = compare(group("a", [1e9, 1.001e9, 1.002e9]), group("b", [9e8, 9.01e8, 9.02e8]))
+    held = [hold(parse_gate("received < -3%"), found)]
+    shown = READER.render(comparison_markdown(found, held))
+    assert "<strong>fail</strong> received &lt; -3%: surely so" in shown
+    assert shown.count("<tr>") == 1 + len(found.metrics)
+
+
+@pytest.mark.parametrize(
+    ("values", "bars"), [([], ""), ([None, 0.0, 5.0, 10.0], "·▁▅█"), ([0.0, 0.0], "▁▁")]
+)
+def test_bars_reach_from_zero_to_the_largest(values: list[float | None], bars: str) -> None:
+    assert sparkline(values) == bars
