@@ -1,0 +1,75 @@
+"""docs/first-run.md, word for word, in an empty folder with a network of its own."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs" / "first-run.md").read_text("utf-8")
+LEFT_RUNNING = "leave it running"
+# An interface with a default route, as any laptop has: agents tell their address by it.
+NETWORK = """
+ip link set lo up
+ip link add first-run type veth peer name first-run-far
+ip link set first-run-far up
+ip address add 192.0.2.2/24 dev first-run
+ip link set first-run up
+ip route add default dev first-run
+"""
+# What a reader does between the windows, who looks before typing on.
+UNTIL_SERVED = (
+    "until broadside runs --api http://127.0.0.1:8080 >/dev/null 2>&1; do sleep 0.2; done"
+)
+UNTIL_THERE = "until [ $(broadside agents | grep -c laptop) = 2 ]; do sleep 0.2; done"
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.needs_root,
+    pytest.mark.alone,
+    pytest.mark.timeout(400),
+]
+
+
+def script() -> str:
+    """The page's blocks in their order; what is left running goes to the background."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S)
+    running = [block for block in blocks if LEFT_RUNNING in block]
+    assert len(running) == 3
+    typed = "\n".join(block for block in blocks if block not in running)
+    windows = "\n".join(
+        f'{block.partition("#")[0].strip()} >window-{n}.log 2>&1 & windows="$windows $!"'
+        for n, block in enumerate(running)
+    )
+    return f"""set -eu{NETWORK}windows=
+trap 'kill $windows; wait' EXIT
+{windows}
+{UNTIL_SERVED}
+{UNTIL_THERE}
+{typed}"""
+
+
+def test_the_first_hour_goes_as_the_page_says(tmp_path: Path) -> None:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("BROADSIDE_")}
+    path = f"{Path(sys.executable).parent}:{kept['PATH']}"
+    done = subprocess.run(
+        ["unshare", "--net", "sh", "-c", script()],
+        cwd=tmp_path,
+        env=kept | {"PATH": path, "XDG_STATE_HOME": str(tmp_path / "state")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    windows = "".join(log.read_text() for log in sorted(tmp_path.glob("window-*.log")))
+    assert done.returncode == 0, done.stdout + done.stderr + windows
+    assert done.stdout.count("verdict: pass") == 2
+    assert "the gate between them is met by definition" in done.stderr
+    assert "received_bits_per_second" in done.stdout
+    assert "gate: 1" in done.stdout
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+    assert (tmp_path / "rate.svg").read_text().startswith("<svg")
+    assert (tmp_path / "run.xlsx").read_bytes()[:2] == b"PK"
