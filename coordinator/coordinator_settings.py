@@ -44,6 +44,20 @@ class CoordinatorSettings(BaseSettings):
     prices: Path | None = Field(
         None, description="TOML file of your own prices, over those that come with Broadside"
     )
+    webhook_url: str | None = Field(
+        None,
+        pattern="^https?://",
+        description="address that is told when a run ends, signed; see docs/pipeline.md",
+    )
+    webhook_secret: SecretStr | None = Field(
+        None, description="key of that signature: `whsec_` and 24 to 64 bytes in base64"
+    )
+    otlp_endpoint: str | None = Field(
+        None,
+        pattern="^https?://",
+        description="OpenTelemetry collector, such as http://127.0.0.1:4318, that is sent a run's "
+        "figures when it ends",
+    )
     retention_days: float = Field(
         90.0, ge=0, description="age in days from which `broadside prune` forgets a run"
     )

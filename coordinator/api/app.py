@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
 from fastapi import Depends, FastAPI
@@ -31,6 +31,7 @@ from coordinator.api.openapi import describe
 from coordinator.api.problems import handle_errors
 from coordinator.api.problems import router as problem_kinds
 from coordinator.auth.audit import Audit
+from coordinator.notices.announcer import Announcer, Place
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.spending import Budgets
 from coordinator.schedules.firing import Schedules
@@ -48,6 +49,7 @@ def create_app(
     tick_s: float | None = 1.0,
     guard: Guard | None = None,
     switches: Mapping[str, Switch] | None = None,
+    places: Sequence[Place] = (),
 ) -> FastAPI:
     """The application; with ``tick_s`` it also looks after unfinished runs while it is up.
 
@@ -86,6 +88,9 @@ def create_app(
     app.state.schedules = Schedules(coordinator.fabric.private, coordinator, now=coordinator.now)
     if tick_s is not None:  # a command that ends with its own run fires nobody else's
         coordinator.companions.append(app.state.schedules)
+    if places:
+        announcer = Announcer(coordinator.fabric.records, places, coordinator.now)
+        coordinator.companions.append(announcer)
     app.state.ticks = tick_s is not None
     app.state.figures = Figures()
     app.state.audit = Audit(coordinator.fabric.private)

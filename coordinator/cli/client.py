@@ -208,6 +208,11 @@ class Client:
         answer = await self._send("/v1/imports/iperf3", recordings)
         return ImportedRecordings.model_validate(answer)
 
+    async def is_operator(self) -> bool:
+        """Whether the token that this sends is one, and an operator's."""
+        me = await self._call("GET", "/v1/me")
+        return bool(me["signed_in"]) and me["role"] == "operator"
+
     async def _send(self, path: str, message: Message) -> Any:
         """Post a value that may be large, or take a while."""
         return await self._call(

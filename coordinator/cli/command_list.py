@@ -118,6 +118,10 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
             "enroll_commands.app",
             "Let agents of other hosts in, list them, and shut them out.",
         ),
+        "mcp": (
+            "assistant.mcp_server",
+            "Answer an assistant on standard input and output (Model Context Protocol).",
+        ),
         "audit": (
             "audit_commands.audit",
             "List what was changed, newest first: who, what, from where, and how it ended.",
@@ -217,6 +221,7 @@ EXAMPLES: Final = {  # by command, what to write after `broadside`
     "enroll new": "enroll new --role client --count 30 --expires 1h",
     "enroll list": "enroll list",
     "enroll revoke": "enroll revoke c001",
+    "mcp": "mcp --api https://broadside.example.net --token-file viewer.token",
     "audit": "audit --limit 20",
     "up": "up --vars examples/scale-180g.tfvars",
     "scale": "scale 30",

@@ -53,6 +53,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     from coordinator.device.ledgers.source import LedgerError, open_ledger
     from coordinator.device.witnesses.witness_file import open_witnesses
     from coordinator.hosts.hosts_server import HostsMisconfigured, open_hosts_server
+    from coordinator.notices.places import NoticesMisconfigured, open_places
     from coordinator.prices import BadPrices
     from coordinator.prices import load as load_prices
     from coordinator.runs.coordinator import Coordinator
@@ -86,8 +87,11 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
         prices = load_prices(settings.prices)
         switches = read_switches(settings.switches_file)
         sign_in = open_sign_in(door, fabric.private)
+        places = list(open_places(settings))
     except (ExchangeError, LedgerError, SignInMisconfigured, SwitchError, BadPrices) as error:
         stop(str(error), Exit.CANNOT_RUN)
+    except NoticesMisconfigured as error:
+        stop(str(error), Exit.USAGE)
     guard = Guard(
         sign_in=sign_in,
         writes_per_minute=door.writes_per_minute,
@@ -100,6 +104,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
         tick_s=settings.tick_s,
         guard=guard,
         switches=switches,
+        places=places,
     )
     try:
         hosts = open_hosts_server(settings, fabric, FabricSettings().data_dir, app.state.audit)

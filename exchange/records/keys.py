@@ -117,6 +117,7 @@ class Document(StrEnum):
     CAPS = "caps"  # of the agents' interfaces
     TROUBLES = "troubles"  # that the coordinator lived through
     IMPORT = "import"  # an import's values
+    ANNOUNCED = "announced"  # the places that were told of its end
 
 
 def document_key(document: Document, burst_index: int | None) -> str:

@@ -39,6 +39,7 @@ NO_FLEET_CONDITIONS: Final[Mapping[str, str]] = {
     "clock": "of the moment; each burst's clock bounds are judged",
     "problem": "of the moment",
     "echo_port": "a name",
+    "allowed_networks": "whom it may test, not how",
     "engine_version": "the engine that the run used is compared",
     "engines": "the engine that the run used is compared",
 }

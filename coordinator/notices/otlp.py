@@ -1,0 +1,70 @@
+"""A run's figures as OTLP metrics, sent once when it ends, by OpenTelemetry's own exporter.
+
+Its environment variables hold as everywhere: OTEL_EXPORTER_OTLP_HEADERS, _CERTIFICATE, _TIMEOUT.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExportResult, MetricsData
+from opentelemetry.sdk.resources import Resource
+
+from coordinator.core.figures import FIGURES
+from coordinator.core.words import Unit
+from coordinator.notices.announcer import Notice, NotTold
+
+TIMEOUT_S: Final = 15.0
+_UNITS: Final[Mapping[Unit, str]] = {  # UCUM, as OpenTelemetry's conventions ask
+    Unit.RATE: "bit/s",
+    Unit.TIME: "s",
+    Unit.RATIO: "1",
+    Unit.COUNT: "{count}",
+    Unit.CPU: "s/GBy",
+    Unit.NUMBER: "1",
+}
+
+
+class Otlp:
+    """A collector that is told over HTTP."""
+
+    name = "otlp"
+
+    def __init__(self, endpoint: str) -> None:
+        url = f"{endpoint.rstrip('/')}/v1/metrics"
+        self._exporter = OTLPMetricExporter(endpoint=url, timeout=TIMEOUT_S)
+
+    async def tell(self, notice: Notice) -> None:
+        result = await asyncio.to_thread(self._exporter.export, metrics_of(notice))
+        if result is not MetricExportResult.SUCCESS:
+            raise NotTold("the collector did not take the metrics")
+
+
+def metrics_of(notice: Notice) -> MetricsData:
+    """A gauge a figure that the run knows; unknown is absent, never zero."""
+    reader = InMemoryMetricReader()
+    provider = MeterProvider(
+        metric_readers=[reader], resource=Resource.create({"service.name": "broadside"})
+    )
+    meter = provider.get_meter("broadside")
+    header, summary = notice.header, notice.summary
+    attributes = {
+        "broadside.run.id": header.run_id,
+        "broadside.scenario": header.scenario,
+        "broadside.verdict": summary.verdict.value,
+        **{f"broadside.label.{name}": value for name, value in header.labels.items()},
+    }
+    for each in FIGURES:
+        value = each.of_run(summary)
+        if value is not None:
+            gauge = meter.create_gauge(
+                f"broadside.run.{each.name}", _UNITS[each.unit], description=each.words
+            )
+            gauge.set(value, attributes)
+    found = reader.get_metrics_data()
+    provider.shutdown()
+    if found is None:
+        raise NotTold("the run has no figure")
+    return found

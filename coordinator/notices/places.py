@@ -1,0 +1,34 @@
+"""The places that the settings name."""
+
+from collections.abc import Iterator
+
+from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.notices.announcer import Place
+
+
+class NoticesMisconfigured(Exception):
+    """A place cannot be told as the settings ask; says which, and the fix."""
+
+
+def open_places(settings: CoordinatorSettings) -> Iterator[Place]:
+    """Raises :class:`NoticesMisconfigured`."""
+    if settings.webhook_url is not None:
+        from coordinator.notices.webhook import Webhook
+
+        if settings.webhook_secret is None:
+            raise NoticesMisconfigured(
+                "BROADSIDE_WEBHOOK_URL: set BROADSIDE_WEBHOOK_SECRET as well"
+            )
+        try:
+            yield Webhook(settings.webhook_url, settings.webhook_secret.get_secret_value())
+        except ValueError as error:
+            raise NoticesMisconfigured(f"BROADSIDE_WEBHOOK_SECRET: {error}") from None
+    if settings.otlp_endpoint is not None:
+        try:
+            from coordinator.notices.otlp import Otlp
+        except ImportError:
+            raise NoticesMisconfigured(
+                "BROADSIDE_OTLP_ENDPOINT: OpenTelemetry's exporter is not installed; run: "
+                "pip install 'broadside[otlp]'"
+            ) from None
+        yield Otlp(settings.otlp_endpoint)

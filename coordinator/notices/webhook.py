@@ -1,0 +1,97 @@
+"""A signed HTTP request when a run ends, as Standard Webhooks writes it down.
+
+https://github.com/standard-webhooks/standard-webhooks: id, time and body are signed with
+HMAC-SHA256; receivers check it with any of that project's libraries, and know a notice that comes
+twice by its id.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import time
+from typing import Final
+
+import httpx
+
+from coordinator.core.figures import FIGURES
+from coordinator.notices.announcer import Notice, NotTold
+
+PREFIX: Final = "whsec_"
+SECRET_MIN_BYTES: Final = 24
+SECRET_MAX_BYTES: Final = 64
+TIMEOUT_S: Final = 15.0
+_FINDINGS_MAX_COUNT: Final = 20
+
+
+def parse_secret(text: str) -> bytes:
+    """The key in ``whsec_<base64>``. Raises ``ValueError``, which never quotes it."""
+    try:
+        key = base64.b64decode(text.removeprefix(PREFIX), validate=True)
+    except binascii.Error:
+        key = b""
+    if not text.startswith(PREFIX) or not SECRET_MIN_BYTES <= len(key) <= SECRET_MAX_BYTES:
+        raise ValueError(
+            f"write {PREFIX} and {SECRET_MIN_BYTES} to {SECRET_MAX_BYTES} bytes in base64; "
+            f"make one with: echo {PREFIX}$(openssl rand -base64 32)"
+        )
+    return key
+
+
+class Webhook:
+    """A place that is told over HTTP."""
+
+    name = "webhook"
+
+    def __init__(self, url: str, secret: str) -> None:
+        self._url = url
+        self._key = parse_secret(secret)
+
+    async def tell(self, notice: Notice) -> None:
+        body = body_of(notice)
+        headers = signed(notice.header.run_id, int(time.time()), body, self._key)
+        try:
+            async with httpx.AsyncClient(timeout=TIMEOUT_S) as http:
+                answer = await http.post(self._url, content=body, headers=headers)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise NotTold(f"no answer ({type(error).__name__})") from error
+        if not answer.is_success:
+            raise NotTold(f"it answered {answer.status_code}")
+
+
+def signed(notice_id: str, at_s: int, body: bytes, key: bytes) -> dict[str, str]:
+    """The headers of a request."""
+    signature = hmac.digest(key, f"{notice_id}.{at_s}.".encode() + body, hashlib.sha256)
+    return {
+        "content-type": "application/json",
+        "user-agent": "broadside",
+        "webhook-id": notice_id,
+        "webhook-timestamp": str(at_s),
+        "webhook-signature": f"v1,{base64.b64encode(signature).decode()}",
+    }
+
+
+def body_of(notice: Notice) -> bytes:
+    """What is told: verdict, headline figures, the gravest findings."""
+    header, summary = notice.header, notice.summary
+    ended_at = None if header.outcome is None else header.outcome.ended_at.isoformat()
+    told = {
+        "type": "run.ended",
+        "timestamp": ended_at,
+        "data": {
+            "run_id": header.run_id,
+            "scenario": header.scenario,
+            "labels": dict(header.labels),
+            "by": header.created_by,
+            "verdict": summary.verdict.value,
+            "cancelled": header.outcome is not None and header.outcome.cancelled,
+            "scale": summary.scale,
+            "figures": {each.name: each.of_run(summary) for each in FIGURES if each.headline},
+            "findings": [
+                finding.model_dump(include={"id", "severity", "sentence", "next_step"})
+                for finding in summary.findings[:_FINDINGS_MAX_COUNT]
+            ],
+        },
+    }
+    return json.dumps(told, allow_nan=False).encode()

@@ -1,0 +1,161 @@
+"""Whoever is to be told that a run ended is told once, signed, and again where nobody answered."""
+
+import http.server
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from standardwebhooks import Webhook as Verifier
+from standardwebhooks.webhooks import WebhookVerificationError
+
+from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.core.figures import FIGURES
+from coordinator.notices.announcer import Announcer
+from coordinator.notices.otlp import Otlp
+from coordinator.notices.places import NoticesMisconfigured, open_places
+from coordinator.notices.webhook import Webhook
+from coordinator.runs.stored import read_run_summary
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.records import RunOutcome
+from tests.unit.coordinator.stored_run import store_run
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105  # the specification's own example
+Request = tuple[str, dict[str, str], bytes]
+
+
+@contextmanager
+def receiver(*statuses: int) -> Iterator[tuple[str, list[Request]]]:
+    """An HTTP server that answers so, the last one ever after; its address, and what came."""
+    came: list[Request] = []
+    left = list(statuses)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            came.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+            answer = ExportMetricsServiceResponse().SerializeToString()
+            self.send_response(left.pop(0) if len(left) > 1 else left[0])
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing on standard error."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", came
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+async def ended_run(fabric: Fabric) -> tuple[str, datetime]:
+    """A stored run with its outcome in the list, and when it ended."""
+    run_id = await store_run(fabric)
+    [(_, header)] = [each async for each in fabric.records.private.scan_runs()]
+    summary = await read_run_summary(fabric.records, run_id)
+    assert summary is not None
+    ended_at = header.created_at + timedelta(hours=1)
+    outcome = RunOutcome(
+        cancelled=False,
+        verdict=summary.verdict.value,
+        ended_at=ended_at,
+        completeness_ratio=summary.completeness_ratio,
+    )
+    await fabric.records.private.save_outcome(run_id, outcome)
+    return run_id, ended_at
+
+
+@pytest.fixture
+def fabric(tmp_path: Path) -> Fabric:
+    return open_fabric(FabricSettings(data_dir=tmp_path))
+
+
+async def test_a_webhook_is_signed_and_comes_once(fabric: Fabric) -> None:
+    run_id, now = await ended_run(fabric)
+    with receiver(200) as (url, came):
+        for _ in range(2):  # the second one is another coordinator's, later
+            announcer = Announcer(fabric.records, [Webhook(url, SECRET)], lambda: now)
+            await announcer.look()
+            await announcer.look()
+    [(_, headers, body)] = came
+    told = Verifier(SECRET).verify(body, headers)
+    assert told["type"] == "run.ended"
+    assert told["data"]["run_id"] == headers["webhook-id"] == run_id
+    assert told["data"]["verdict"] in ("pass", "fail", "inconclusive", "measured")
+    with pytest.raises(WebhookVerificationError):
+        Verifier(SECRET).verify(body.replace(b"run.ended", b"run.begun"), headers)
+    await fabric.close()
+
+
+async def test_a_place_that_does_not_answer_is_asked_again_and_given_up_after_a_day(
+    fabric: Fabric,
+) -> None:
+    _, ended_at = await ended_run(fabric)
+    now = ended_at
+    with receiver(503, 302, 200) as (url, came):
+        announcer = Announcer(fabric.records, [Webhook(url, SECRET)], lambda: now)
+        asked = []
+        for _ in range(8):
+            await announcer.look()
+            asked.append(len(came))
+            now += timedelta(seconds=4)
+    assert asked == [1, 1, 2, 2, 2, 3, 3, 3]  # after 5 s, then after 10 s
+    with receiver(200) as (url, came):
+        late = Announcer(
+            fabric.records, [Webhook(url, SECRET)], lambda: ended_at + timedelta(days=2)
+        )
+        await late.look()
+    assert came == []
+    await fabric.close()
+
+
+async def test_a_collector_is_sent_every_known_figure_with_its_unit(fabric: Fabric) -> None:
+    run_id, now = await ended_run(fabric)
+    summary = await read_run_summary(fabric.records, run_id)
+    with receiver(200) as (url, came):
+        await Announcer(fabric.records, [Otlp(url)], lambda: now).look()
+    [(path, _, body)] = came
+    assert path == "/v1/metrics"
+    request = ExportMetricsServiceRequest.FromString(body)  # the service's own message
+    [resource] = request.resource_metrics
+    [scope] = resource.scope_metrics
+    sent = {metric.name: metric for metric in scope.metrics}
+    known = {each.name: each.of_run(summary) for each in FIGURES}
+    assert {name.removeprefix("broadside.run.") for name in sent} == {
+        name for name, value in known.items() if value is not None
+    }
+    received = sent["broadside.run.fleet_received_bits_per_second"]
+    [point] = received.gauge.data_points
+    assert received.unit == "bit/s"
+    assert point.as_double == known["fleet_received_bits_per_second"]
+    attributes = {each.key: each.value.string_value for each in point.attributes}
+    assert attributes["broadside.run.id"] == run_id
+    await fabric.close()
+
+
+@pytest.mark.parametrize("secret", [None, "whsec_short", "no prefix", "whsec_ä"])
+def test_a_webhook_without_a_good_secret_is_refused_with_the_way_to_one(
+    secret: str | None,
+) -> None:
+    settings = CoordinatorSettings.model_validate(
+        {"webhook_url": "https://example.net/hook", "webhook_secret": secret}
+    )
+    with pytest.raises(NoticesMisconfigured, match="BROADSIDE_WEBHOOK_SECRET") as caught:
+        list(open_places(settings))
+    assert secret is None or secret not in str(caught.value)
+
+
+def test_nothing_set_is_nobody_told() -> None:
+    assert list(open_places(CoordinatorSettings())) == []
