@@ -15,7 +15,7 @@ from coordinator.cli.suggest import near
 from coordinator.core import words
 from coordinator.core.figures import figure_called
 from coordinator.core.judge.comparison import Comparison, Metric
-from coordinator.core.judge.gate import hold, parse_gate
+from coordinator.core.judge.regression_gate import hold, parse_gate
 from coordinator.core.summary import worse
 from coordinator.imports.time_text import parse_time, parse_zone, to_utc
 from coordinator.views.requests import CompareRequest, Selection

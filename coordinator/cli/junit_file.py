@@ -7,7 +7,7 @@ from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
 
 from coordinator.cli.exits import Exit, stop
 from coordinator.core.judge.comparison import Comparison
-from coordinator.core.judge.gate import Held
+from coordinator.core.judge.regression_gate import Held
 from coordinator.core.summary import Finding, RunSummary, Verdict
 
 

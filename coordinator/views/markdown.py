@@ -7,7 +7,7 @@ from typing import Final
 from coordinator.core import words
 from coordinator.core.figures import RECEIVED, figure_called
 from coordinator.core.judge.comparison import Comparison, Metric
-from coordinator.core.judge.gate import Held
+from coordinator.core.judge.regression_gate import Held
 from coordinator.core.summary import Finding, RunSummary, Verdict
 from coordinator.views.figure_rows import figure_rows
 

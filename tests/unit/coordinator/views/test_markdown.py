@@ -4,7 +4,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from coordinator.core.judge.comparison import compare
-from coordinator.core.judge.gate import hold, parse_gate
+from coordinator.core.judge.regression_gate import hold, parse_gate
 from coordinator.views.markdown import comparison_markdown, sparkline, verdict_markdown
 from tests.stored import SMALL, measured
 from tests.unit.coordinator.core.judge.test_comparison import group

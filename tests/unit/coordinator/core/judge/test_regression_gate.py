@@ -3,7 +3,7 @@
 import pytest
 
 from coordinator.core.judge.comparison import Group, compare, observe
-from coordinator.core.judge.gate import hold, parse_gate
+from coordinator.core.judge.regression_gate import hold, parse_gate
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.summary import Verdict
