@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from exchange.documents import inflate
 from exchange.messages import TroubleKind
 from exchange.ports import (
     Entity,
@@ -34,6 +35,7 @@ from exchange.ports import (
 )
 from exchange.records import told_late
 from exchange.row_text import format_entity, parse_entity
+from exchange.rows import bounded_json
 from exchange.troubles import TroubleLog
 
 RETRY_FIRST_S: Final = 0.5
@@ -42,6 +44,8 @@ FULL: Final = (errno.ENOSPC, errno.EDQUOT)  # room on the disk is what is missin
 AWAY: Final = (ExchangeUnavailable, ExchangeMisconfigured)  # who is not let in may be, later
 
 log = logging.getLogger(__name__)
+
+_HEADER_MAX_BYTES: Final = 8_192  # two keys of a table, in JSON
 
 Key = tuple[str, str]
 
@@ -69,9 +73,10 @@ class Spool:
             pass
 
     def _load(self) -> None:
-        """Find what a process before this one left, wherever it was killed."""
-        for path in self._folder.glob("[0-9]*-part"):
-            path.unlink()
+        """Find what a process before this one left, wherever it was killed; links are not ours."""
+        for path in self._folder.glob("[0-9]*"):
+            if path.is_symlink() or path.name.endswith("-part"):
+                path.unlink()
         for path in sorted(self._folder.glob("[0-9]*.refused")):
             self._number = max(self._number, int(path.stem))
             self._refused[path] = path.stat().st_size
@@ -212,12 +217,9 @@ class Spool:
             return next(((name, path) for name, (path, _) in self._raws.items()), None)
 
     def read_raw(self, path: Path) -> bytes:
-        """Raises ``ValueError``, ``OSError``."""
+        """Raises ``ValueError``, ``RecordUnreadable``, ``OSError``."""
         _, packed = _parse_raw(path.read_bytes())
-        try:
-            return zlib.decompress(packed)
-        except zlib.error as error:
-            raise ValueError(f"{path.name}: {error}") from error
+        return inflate(packed, path.name)
 
     def drop_raw(self, name: RawName) -> None:
         held = self._raws.pop(name, None)
@@ -379,7 +381,7 @@ def _write_private(path: Path, text: bytes) -> None:
 def _parse_raw(text: bytes) -> tuple[RawName, bytes]:
     """A file of raw output as its name and its packed text. Raises ``ValueError``."""
     header, _, packed = text.partition(b"\n")
-    folder, file = map(str, json.loads(header))
+    folder, file = map(str, json.loads(bounded_json(header, _HEADER_MAX_BYTES)))
     return RawName(folder=folder, file=file), packed
 
 

@@ -38,7 +38,7 @@ class Workspace:
             if not folder.exists():
                 folder.mkdir(mode=0o700)
                 self._own(folder)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
             with os.fdopen(os.open(path, flags, 0o600), "wb") as opened:
                 if file.size_bytes is None:
                     opened.write(file.text.encode())

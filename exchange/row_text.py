@@ -3,9 +3,12 @@
 import base64
 import json
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
-from exchange.ports import Entity, Value
+from exchange.ports import ENTITY_MAX_BYTES, Entity, Value
+from exchange.rows import bounded_json
+
+TEXT_MAX_BYTES: Final = 8 * ENTITY_MAX_BYTES  # with escapes
 
 
 def entity_fields(entity: Entity) -> list[Any]:
@@ -28,7 +31,7 @@ def entity_of(fields: object, etag: str | None = None) -> Entity:
     def untag(value: object) -> Value:
         match value:
             case {"bytes": str(encoded)}:
-                return base64.b64decode(encoded)
+                return base64.b64decode(encoded, validate=True)
             case {"at": str(at)}:
                 return datetime.fromisoformat(at)
             case bool() | int() | float() | str():
@@ -52,4 +55,4 @@ def format_entity(entity: Entity) -> bytes:
 
 def parse_entity(text: bytes) -> Entity:
     """The reverse of :func:`format_entity`. Raises ``ValueError``."""
-    return entity_of(json.loads(text))
+    return entity_of(json.loads(bounded_json(text, TEXT_MAX_BYTES)))

@@ -112,7 +112,7 @@ def key_server() -> Iterator[KeyServer]:
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         served.url = f"http://127.0.0.1:{server.server_port}/keys"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:
             yield served

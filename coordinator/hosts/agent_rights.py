@@ -14,11 +14,18 @@ from typing import Any, Final, Protocol
 from pydantic import ValidationError
 
 from exchange.messages import Claim, Job, Role
-from exchange.ports import Delivery, Entity, EntityRefused, ExchangeRefused, RecordUnreadable
+from exchange.ports import (
+    PROPERTY_MAX_BYTES,
+    Delivery,
+    Entity,
+    EntityRefused,
+    ExchangeRefused,
+    RecordUnreadable,
+)
 from exchange.records import Records
 from exchange.records.keys import ANSWER, ASK, CHUNK, CLAIM, PRESENCE, PROBE, REPORT
 from exchange.row_text import entity_of
-from exchange.rows import parse_row
+from exchange.rows import bounded_json, parse_row
 
 _RUNS_KEPT_COUNT: Final = 64
 _CLAIMERS_KEPT_COUNT: Final = 100_000
@@ -203,7 +210,8 @@ class AgentRights:
     def _signed(self, row: Entity, **also: str) -> None:
         """What a row says of its writer is true."""
         try:
-            said = json.loads(str(row.properties.get("json")))
+            text = bounded_json(str(row.properties.get("json")), PROPERTY_MAX_BYTES)
+            said = json.loads(text)
         except ValueError:
             raise self._no(row.partition_key, row.row_key) from None
         for name, value in {"agent_id": self.agent_id, **also}.items():

@@ -24,6 +24,7 @@ from coordinator.hosts.exchange_service import ExchangeService
 from exchange.background import keep_going
 from exchange.documents import inflate
 from exchange.fabric import Fabric
+from exchange.http.coordinator_link import OPERATIONS_MAX_COUNT
 from exchange.ports import (
     EntityRefused,
     ExchangeError,
@@ -37,6 +38,8 @@ REQUEST_MAX_BYTES: Final = 12 * 2**20  # of operations, inflated
 RAW_MAX_BYTES: Final = 96 * 2**20  # of one output, deflated
 JOIN_MAX_BYTES: Final = 4096
 RAWS_AT_ONCE: Final = 2  # outputs that are held in memory at a time
+BODY_S: Final = 20.0  # s that a body has to come, and more for what came of it:
+BODY_BYTES_PER_S: Final = 16_384
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -161,6 +164,8 @@ class ExchangeApp:
         operations = _parsed(body)
         if not isinstance(operations, list):
             raise _Answered(400, "not a list of operations")
+        if len(operations) > OPERATIONS_MAX_COUNT:
+            raise _Answered(413, f"over {OPERATIONS_MAX_COUNT} operations at once")
         answers = json.dumps(await self._service.do(rights, operations)).encode()
         await _respond(send, 200, answers)
 
@@ -229,9 +234,13 @@ async def _gone(receive: Receive) -> None:
 
 async def _body(receive: Receive, max_bytes: int) -> bytes:
     parts: list[bytes] = []
-    total_bytes = 0
+    total_bytes, began_s = 0, asyncio.get_running_loop().time()
     while True:
-        message = await receive()
+        try:
+            async with asyncio.timeout_at(began_s + BODY_S + total_bytes / BODY_BYTES_PER_S):
+                message = await receive()
+        except TimeoutError as error:
+            raise _Answered(408, f"{total_bytes} bytes came in time, and no end") from error
         if message["type"] == "http.disconnect":
             raise ExchangeUnavailable("the asker went away")
         part = message.get("body", b"")

@@ -38,7 +38,7 @@ def _read(path: Path) -> list[Recording]:
         raise BadFile(f"{path}: a folder; name its files: {path}/*.json")
     text = read_bytes(path, RECORDING_MAX_BYTES)
     written_at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    readings = read_all(text)
+    readings = read_all(text, most_count=RECORDINGS_MAX_COUNT)
     tests = [reading for reading in readings if not _is_farewell(reading)] or readings
     if not tests:
         return [_without_test(path, written_at, text)]

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_OTHER_TAG: Final = re.compile(r"<(?!/?(?:b|i|br|sub|sup|extra)\s*/?>)")  # than our figures have
 _PDF_S: Final = 120.0  # s until a page must be printed
 
 
@@ -76,9 +78,19 @@ def paint_png(figure: Mapping[str, Any], *, width: int, height: int, scale: floa
         target = folder / "chart.png"
         options = {"format": "png", "width": width, "height": height, "scale": scale}
         kaleido.write_fig_sync(
-            dict(figure), path=target, opts=options, kopts={"path": browser, "n": 1}
+            _harmless(dict(figure)), path=target, opts=options, kopts={"path": browser, "n": 1}
         )
         return target.read_bytes()
+
+
+def _harmless(part: Any) -> Any:
+    """The same figure, whose labels ask the browser for nothing: plotly reads some HTML in them,
+    with styles that fetch."""
+    if isinstance(part, str):
+        return _OTHER_TAG.sub("&lt;", part)
+    if isinstance(part, Mapping):
+        return {name: _harmless(value) for name, value in part.items()}
+    return [_harmless(value) for value in part] if isinstance(part, list | tuple) else part
 
 
 @contextlib.contextmanager

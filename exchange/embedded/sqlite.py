@@ -242,6 +242,7 @@ class Database:
                 f"data_dir {directory}: {error.strerror}; set BROADSIDE_DATA_DIR to a directory "
                 "that exists or whose parent does"
             ) from error
+        self._refuse_links()
         self._keep_private()
         connection = sqlite3.connect(self._path, timeout=self._busy_s, isolation_level=None)
         try:
@@ -251,6 +252,19 @@ class Database:
             raise
         return connection
 
+    def _refuse_links(self) -> None:
+        """A link here leads where nobody meant us to write, or to change what others may read."""
+        for path in self._files():
+            if path.is_symlink():
+                raise ExchangeMisconfigured(
+                    f"{path}: a link to {path.readlink()}; put the file itself there, or set "
+                    "another BROADSIDE_DATA_DIR"
+                )
+
+    def _files(self) -> list[Path]:
+        """The database, its log and its index."""
+        return [self._path.with_name(self._path.name + end) for end in ("", "-wal", "-shm")]
+
     def _keep_private(self) -> None:
         """Make the file its owner's alone; SQLite gives its log and index the same mode.
 
@@ -258,8 +272,7 @@ class Database:
         """
         with suppress(OSError):  # what is wrong with it, SQLite says in its own words
             os.mknod(self._path, 0o600 | stat.S_IFREG)
-        for end in ("", "-wal", "-shm"):
-            path = self._path.with_name(self._path.name + end)
+        for path in self._files():
             with suppress(OSError):  # not there, or another user's
                 if path.stat().st_mode & 0o077:
                     path.chmod(0o600)

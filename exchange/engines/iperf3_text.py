@@ -88,19 +88,22 @@ def read_any(text: bytes) -> Reading:
     return read_whole(text.decode(errors="replace"))
 
 
-def read_all(text: bytes) -> list[Reading]:
-    """Read a file of any number of tests in either form, such as a persistent server's log."""
+def read_all(text: bytes, *, most_count: int | None = None) -> list[Reading]:
+    """Read a file of many tests in either form, such as a persistent server's log; no more than
+    one over ``most_count``."""
     decoded = text.decode(errors="replace")
-    return [test.reading(words="") for test in _read_tests(decoded)]
+    return [test.reading(words="") for test in _read_tests(decoded, most_count)]
 
 
 # Texts -----------------------------------------------------------------------------------------
 
 
-def _read_tests(text: str) -> list[Account]:
+def _read_tests(text: str, most_count: int | None = None) -> list[Account]:
     """Every test in a text. iperf3 begins a document or an event at the start of a line."""
     tests: list[Account] = []
     for piece in re.split(r"(?m)^(?=\{)", text):
+        if most_count is not None and len(tests) > most_count:
+            break
         for value, whole in _values(piece):
             event = value.get("event")
             last = tests[-1] if tests else None

@@ -40,6 +40,7 @@ CALL_S: Final = 12.0  # s in which an operation is tried again
 TRY_S: Final = 6.0  # s that one try may take
 CONNECT_S: Final = 3.0
 LINGER_S: Final = 0.003  # s in which what is asked side by side becomes one request
+OPERATIONS_MAX_COUNT: Final = 1_000  # in one request
 REQUEST_BYTES: Final = 4 * 2**20  # of operations in one request, unless one alone is larger
 PACKED_FROM_BYTES: Final = 1024  # shorter requests travel as they are
 PAUSES_S: Final = (0.1, 2.0)  # s before the second try, and at most
@@ -139,7 +140,8 @@ class Link:
         part: list[_Asked] = []
         part_bytes = 0
         for asked in pending:
-            if part and part_bytes + len(asked.text) > REQUEST_BYTES:
+            full = len(part) == OPERATIONS_MAX_COUNT
+            if full or (part and part_bytes + len(asked.text) > REQUEST_BYTES):
                 self._begin(self._send(part))
                 part, part_bytes = [], 0
             part.append(asked)

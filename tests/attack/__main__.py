@@ -52,6 +52,7 @@ def main() -> None:
     if given.fuzz is not None:
         fuzz(given.fuzz, given.seed)
         return
+    logging.disable(logging.CRITICAL)
     wanted = given.only
     began_s, succeeded, count = time.monotonic(), 0, 0
     for attack in attacks():

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -11,13 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.decide import check
-from agent.spool import Spool
 from agent.worker import Worker
 from exchange.embedded.embedded_queue import EmbeddedQueue
-from exchange.embedded.embedded_table import EmbeddedTable
 from exchange.engines import engines
 from exchange.messages import Control, Job, Tunnel, tunnel_of
-from exchange.ports import Entity, Outgoing, RawName
+from exchange.ports import Entity, Outgoing
 from exchange.rows import parse_row
 from tests.attack import Attack
 from tests.attack.fuzzed import fuzz_messages, fuzz_rows, planned_job
@@ -38,12 +35,11 @@ from tests.unit.agent.jobs import make_settings
 QUEUE: Final = "queue to client agent"
 TABLE: Final = "table to agents"
 ENGINE: Final = "agent to engine"
-DISK: Final = "other users of the host"
 POISON_COUNT: Final = 2_000
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -53,7 +49,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _run(work: Callable[[], Coroutine[Any, Any, str]]) -> str:
-    with _quiet():
+    with quiet():
         return asyncio.run(work())
 
 
@@ -290,65 +286,12 @@ def _bad_row(json: str) -> Callable[[], str]:
     return attack
 
 
-# Disk --------------------------------------------------------------------------------------------
-
-
-def _modes() -> str:
-    """With the umask of a careless unit, and over files that are too open already."""
-
-    async def attack() -> str:
-        with tempfile.TemporaryDirectory() as base:
-            root = Path(base)
-            table = EmbeddedTable(root / "data", "results")
-            queue = EmbeddedQueue(root / "data")
-            row = Entity(partition_key="p", row_key="r", properties={"json": "{}"})
-            await table.upsert(row)
-            await queue.counts()
-            spool = Spool(root / "state" / "broadside" / "c1" / "client", 10**6)
-            spool.put(row)
-            spool.put_raw(RawName(folder="f", file="x"), b"text")
-            seen = await asyncio.to_thread(lambda: list(root.rglob("*")))
-            assert any(path.name.endswith("-wal") for path in seen)
-            assert any(path.suffix == ".raw" for path in seen)
-            open_to_others = [
-                f"{path.relative_to(root)} {path.stat().st_mode & 0o777:o}"
-                for path in seen
-                if path.stat().st_mode & 0o077
-            ]
-            await table.close()
-            await queue.close()
-            assert not open_to_others, open_to_others
-            return f"{len(seen)} files and folders, none of them for others"
-
-    before = os.umask(0)
-    try:
-        return _run(attack)
-    finally:
-        os.umask(before)
-
-
-def _opened_before() -> str:
-    async def attack() -> str:
-        with tempfile.TemporaryDirectory() as base:
-            path = Path(base) / "results.sqlite3"
-            path.touch(0o644)
-            path.chmod(0o644)
-            table = EmbeddedTable(Path(base), "results")
-            await table.get("p", "r")
-            mode = path.stat().st_mode & 0o777
-            await table.close()
-            assert mode == 0o600, f"{mode:o}"
-            return "made 0600 when it is opened"
-
-    return _run(attack)
-
-
 # The table ---------------------------------------------------------------------------------------
 
 
 def _fuzz(what: str, count: int) -> Callable[[], str]:
     def attack() -> str:
-        with _quiet():
+        with quiet():
             fuzz = fuzz_messages if what == "messages" else fuzz_rows
             told = asyncio.run(fuzz(count, 20261122))
         return ", ".join(f"{number} {kind}" for kind, number in told.most_common())
@@ -425,6 +368,4 @@ ATTACKS: Final[tuple[Attack, ...]] = (
         "large control row", TABLE, "2 MB in a run's control row", _bad_row('"' + "a" * 2**21 + '"')
     ),
     Attack("half a character", TABLE, "a lone surrogate in a row", _bad_row("\ud800")),
-    Attack("open modes", DISK, "reading data, spool and raw output with umask 0", _modes),
-    Attack("a file left open", DISK, "a database file of mode 0644", _opened_before),
 )

@@ -85,7 +85,6 @@ def site() -> Site:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     keys = stack.enter_context(key_server())
     fabric = open_fabric(FabricSettings(data_dir=folder / "data"))
-    stack.callback(lambda: asyncio.run(fabric.close()))
     tokens = Tokens(fabric.private)
 
     async def prepare() -> dict[str, str]:

@@ -32,6 +32,8 @@ def test_every_file_that_the_threat_model_names_is_there() -> None:
     named = re.findall(r"`((?:tests|coordinator|exchange|agent|deploy)/[\w/.-]+)`", text)
     assert len(named) > 20
     assert [name for name in named if not (_ROOT / name).exists()] == []
+    found = re.findall(r"^\| ([ST]\d+) \|.*::", text, re.MULTILINE)
+    assert found == [*(f"S{number}" for number in range(1, 13)), "T12"]
     functions = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
     for file, function in functions:
         assert f"def {function}(" in (_ROOT / file).read_text(), (file, function)

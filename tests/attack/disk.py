@@ -1,0 +1,249 @@
+"""Attacks by other users of a host, through the folders that we keep."""
+
+import asyncio
+import json
+import os
+import sqlite3
+import tempfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from agent.raw_spool import SpooledRaw
+from agent.spool import Spool, SpooledTable
+from agent.workspace import Workspace
+from exchange.documents import TableRaw
+from exchange.embedded.embedded_queue import EmbeddedQueue
+from exchange.embedded.embedded_table import EmbeddedTable
+from exchange.engines.port import File
+from exchange.http.credential import Credential
+from exchange.ports import Entity, ExchangeMisconfigured, RawName
+from tests.attack import Attack
+from tests.attack.agents import quiet
+from tests.unit.agent.doubles import MemoryTable
+
+DISK: Final = "other users of the host"
+SECRET: Final = b"root:x:0:0:a file of somebody else's"
+
+
+def _modes() -> str:
+    """With the umask of a careless unit, and over files that are too open already."""
+
+    async def attack() -> str:
+        with tempfile.TemporaryDirectory() as base:
+            root = Path(base)
+            table = EmbeddedTable(root / "data", "results")
+            queue = EmbeddedQueue(root / "data")
+            row = Entity(partition_key="p", row_key="r", properties={"json": "{}"})
+            await table.upsert(row)
+            await queue.counts()
+            spool = Spool(root / "state" / "broadside" / "c1" / "client", 10**6)
+            spool.put(row)
+            spool.put_raw(RawName(folder="f", file="x"), b"text")
+            seen = await asyncio.to_thread(lambda: list(root.rglob("*")))
+            assert any(path.name.endswith("-wal") for path in seen)
+            assert any(path.suffix == ".raw" for path in seen)
+            open_to_others = [
+                f"{path.relative_to(root)} {path.stat().st_mode & 0o777:o}"
+                for path in seen
+                if path.stat().st_mode & 0o077
+            ]
+            await table.close()
+            await queue.close()
+            assert not open_to_others, open_to_others
+            return f"{len(seen)} files and folders, none of them for others"
+
+    before = os.umask(0)
+    try:
+        return asyncio.run(attack())
+    finally:
+        os.umask(before)
+
+
+def _opened_before() -> str:
+    async def attack() -> str:
+        with tempfile.TemporaryDirectory() as base:
+            path = Path(base) / "results.sqlite3"
+            path.touch(0o644)
+            path.chmod(0o644)
+            table = EmbeddedTable(Path(base), "results")
+            await table.get("p", "r")
+            mode = path.stat().st_mode & 0o777
+            await table.close()
+            assert mode == 0o600, f"{mode:o}"
+            return "made 0600 when it is opened"
+
+    return asyncio.run(attack())
+
+
+# Links -------------------------------------------------------------------------------------------
+
+
+def _linked(attack: Callable[[Path, Path], str]) -> Callable[[], str]:
+    """An attack with a folder and somebody else's file, which has to stay as it is."""
+
+    def run() -> str:
+        with tempfile.TemporaryDirectory() as base:
+            theirs, folder = Path(base) / "theirs", Path(base) / "ours"
+            theirs.write_bytes(SECRET)
+            theirs.chmod(0o644)
+            folder.mkdir()
+            with quiet():
+                said = attack(folder, theirs)
+            assert theirs.read_bytes() == SECRET, "it was written"
+            assert theirs.stat().st_mode & 0o777 == 0o644, "who may read it was changed"
+            return said
+
+    return run
+
+
+def _database(end: str) -> Callable[[], str]:
+    def attack(folder: Path, theirs: Path) -> str:
+        (folder / f"results.sqlite3{end}").symlink_to(theirs)
+        table = EmbeddedTable(folder, "results")
+
+        async def read() -> None:
+            try:
+                await table.get("a", "b")
+            finally:
+                await table.close()
+
+        try:
+            asyncio.run(read())
+        except ExchangeMisconfigured as error:
+            return str(error)
+        raise AssertionError("it was opened")
+
+    return _linked(attack)
+
+
+def _spooled(name: str) -> Callable[[], str]:
+    """A link among the spool's files, to be sent, replaced or followed."""
+
+    def attack(folder: Path, theirs: Path) -> str:
+        (folder / name).symlink_to(theirs)
+        (folder / "000000000007.row").symlink_to(folder / "nowhere")
+        table, spool = MemoryTable(), Spool(folder, 10**6)
+        row = Entity(partition_key="p", row_key="r", properties={})
+        spool.put(row)
+        spool.put_raw(RawName(folder="f", file="x"), b"text")
+
+        async def drain() -> None:
+            await SpooledTable(table, spool).drain()
+            await SpooledRaw(TableRaw(table), spool).drain()
+
+        asyncio.run(drain())
+        assert SECRET not in repr(table.rows).encode()
+        assert {key for _, key in table.rows} == {"r", "x.000"}
+        return "links are removed, not followed; what is our own is sent"
+
+    return _linked(attack)
+
+
+def _spool_file(name: str, text: bytes) -> Callable[[], str]:
+    """A file in the spool that is none of ours."""
+
+    def attack(folder: Path, _theirs: Path) -> str:
+        (folder / name).write_bytes(text)
+        table, spool = MemoryTable(), Spool(folder, 10**7)
+
+        async def drain() -> None:
+            await SpooledTable(table, spool).drain()
+            await SpooledRaw(TableRaw(table), spool).drain()
+
+        asyncio.run(drain())
+        assert not table.rows
+        left = [path.name for path in folder.iterdir()]
+        assert left == [f"{name.partition('.')[0]}.refused"], left
+        return f"set aside as {left[0]}"
+
+    return _linked(attack)
+
+
+def _credential_part(folder: Path, theirs: Path) -> str:
+    (folder / "credential.part").symlink_to(theirs)
+    credential = Credential(
+        coordinators=("https://x",), authority=None, agent_id="a", role="client",
+        secret="", issued_s=0.0,
+    )  # fmt: skip
+    try:
+        credential.save(folder / "credential.json")
+    except OSError as error:
+        return str(error)
+    raise AssertionError("written through the link")
+
+
+def _workspace_file(_folder: Path, theirs: Path) -> str:
+    workspace = Workspace("attacked")
+    try:
+        (workspace.path / "script").symlink_to(theirs)
+        workspace.fill([File(name="script", text="!id")])
+    except OSError as error:
+        return str(error)
+    finally:
+        workspace.close()
+    raise AssertionError("written through the link")
+
+
+def _foreign_rows(folder: Path, _theirs: Path) -> str:
+    """A view in place of a table, in a file that says it is ours."""
+    table = EmbeddedTable(folder, "results")
+    asyncio.run(_touched(table))
+    with sqlite3.connect(folder / "results.sqlite3") as foreign:
+        foreign.execute("DROP TABLE entity")
+        foreign.execute("CREATE VIEW entity AS SELECT 1 AS partition_key")
+    foreign.close()
+    try:
+        asyncio.run(_touched(EmbeddedTable(folder, "results")))
+    except Exception as error:
+        assert type(error).__module__ == "exchange.ports", repr(error)
+        return str(error)
+    raise AssertionError("it was read")
+
+
+async def _touched(table: EmbeddedTable) -> None:
+    try:
+        await table.get("a", "b")
+    finally:
+        await table.close()
+
+
+_DEEP: Final = b"[" * 100_000
+_SPOOL_FILES: Final = {
+    "a deep row": ("000000000001.row", _DEEP),
+    "a row of nothing": ("000000000001.row", b""),
+    "a row of 5,000 digits": ("000000000001.row", b'["p","r",{"n":' + b"9" * 5_000 + b"}]"),
+    "output under a deep name": ("000000000001.raw", _DEEP + b"\nx"),
+    "output that is not packed": ("000000000001.raw", json.dumps(["f", "x"]).encode() + b"\nx"),
+    "output that unfolds to 300 MB": (
+        "000000000001.raw",
+        json.dumps(["f", "x"]).encode() + b"\n" + zlib.compress(bytes(300_000_000), 9),
+    ),
+}
+
+ATTACKS: Final[tuple[Attack, ...]] = (
+    Attack("open modes", DISK, "reading data, spool and raw output with umask 0", _modes),
+    Attack("a file left open", DISK, "a database file of mode 0644", _opened_before),
+    *(
+        Attack(f"a link as results.sqlite3{end}", DISK, "another's file, changed", _database(end))
+        for end in ("", "-wal", "-shm")
+    ),
+    *(
+        Attack(f"a link as the spool's {name}", DISK, "another's file, sent", _spooled(name))
+        for name in (
+            "000000000001.row",
+            "000000000001.raw",
+            "000000000001.refused",
+            "000000000001.row-part",
+            "000000000008.row-part",
+        )
+    ),
+    *(
+        Attack(f"in the spool: {name}", DISK, "the agent's start", _spool_file(*file))
+        for name, file in _SPOOL_FILES.items()
+    ),
+    Attack("a link as a credential", DISK, "another's file", _linked(_credential_part)),
+    Attack("a link in an engine's folder", DISK, "another's file", _linked(_workspace_file)),
+    Attack("a view as a table", DISK, "a crash of the reader", _linked(_foreign_rows)),
+)

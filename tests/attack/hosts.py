@@ -1,0 +1,331 @@
+"""Attacks on the port that agents of other hosts reach: strangers, and an agent that turned."""
+
+import asyncio
+import atexit
+import json
+import secrets
+import tempfile
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+from coordinator.auth.audit import Audit
+from coordinator.auth.static_tokens import digest
+from coordinator.hosts import exchange_app
+from coordinator.hosts.agent_rights import Handed
+from coordinator.hosts.enrolment import Enrolment, Enrolments
+from coordinator.hosts.exchange_app import ExchangeApp
+from coordinator.hosts.exchange_service import ExchangeService
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import Claim, Job, Phase, Role
+from exchange.ports import Entity, Value
+from exchange.row_text import entity_fields
+from tests.attack import Attack
+from tests.unit.agent.jobs import make_job
+
+PORT: Final = "other hosts to coordinator"
+BASE: Final = "/v1/exchange/"
+AGENTS: Final = {"c1": Role.CLIENT, "c2": Role.CLIENT, "s1": Role.SERVER, "gone": Role.CLIENT}
+CODES: Final = {"open": (9, 1.0), "ended": (9, -1.0), "used": (1, 1.0)}  # agents, hours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """An answer of the application."""
+
+    status: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """The application with a fabric behind it: two clients that claimed a pair each, a server."""
+
+    fabric: Fabric
+    app: ExchangeApp
+    handed: Handed
+    secrets: Mapping[str, str] = field(repr=False)  # by agent, and by join code
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        *,
+        header: str | None = None,
+        encoding: str = "",
+        endless: bool = False,
+    ) -> Told:
+        """One request as a server would hand it over; ``endless``: its body never ends."""
+        raw, _, query = path.partition("?")
+        headers = [] if header is None else [(b"authorization", header.encode("latin-1"))]
+        headers += [(b"content-encoding", encoding.encode())] if encoding else []
+        scope = {
+            "type": "http", "method": method, "raw_path": raw.encode(), "headers": headers,
+            "query_string": query.encode(), "client": ("192.0.2.9", 4711),
+        }  # fmt: skip
+        parts = iter([body])
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> Mapping[str, Any]:
+            part = next(parts, None)
+            if part is None:
+                await asyncio.Event().wait()
+            return {"type": "http.request", "body": part, "more_body": endless}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        async with asyncio.timeout(30):
+            await self.app(scope, receive, send)
+        text = b"".join(message.get("body", b"") for message in sent)
+        return Told(status=sent[0]["status"], text=text.decode(errors="replace"))
+
+    def bearer(self, name: str) -> str:
+        return f"Bearer {self.secrets[name]}"
+
+    async def do(self, agent: str, operations: list[Any]) -> list[dict[str, Any]]:
+        body = json.dumps(operations).encode()
+        told = await self.ask("POST", f"{BASE}operations", body, header=self.bearer(agent))
+        assert told.status == 200, told
+        answers: list[dict[str, Any]] = json.loads(told.text)
+        return answers
+
+
+def job(pair_index: int) -> Job:
+    return make_job(run_id="run-1", burst_index=0, pair_index=pair_index)
+
+
+def claim(pair_index: int, agent_id: str) -> Entity:
+    claimed = Claim(
+        job_id=job(pair_index).job_id,
+        agent_id=agent_id,
+        phase=Phase.CLAIMED,
+        claimed_at=datetime.now(UTC),
+    )
+    return make_row(f"claim.{pair_index:05d}", json=claimed.model_dump_json())
+
+
+def make_row(key: str, partition: str = "burst.run-1.00000", **properties: Value) -> Entity:
+    return Entity(partition_key=partition, row_key=key, properties=properties)
+
+
+@cache
+def port() -> Port:
+    """Made once: what is attacked must stand after every attack."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    fabric = open_fabric(FabricSettings(data_dir=folder / "data"))
+    handed = Handed(fabric.records)
+    entry = Enrolment(fabric.private, handed, Audit(fabric.private), "PEM")
+    app = ExchangeApp(fabric, entry, ExchangeService(fabric, entry.refused))
+    given = {name: secrets.token_urlsafe(32) for name in (*AGENTS, *CODES, *Role)}
+    made = Port(fabric=fabric, app=app, handed=handed, secrets=given)
+
+    async def prepare() -> None:
+        now, known = datetime.now(UTC), Enrolments(fabric.private)
+        for role in Role:
+            await known.add_code(given[role], role, 9, by="x", now=now, expires_at=_later(now, 1))
+        for name, (count, hours) in CODES.items():
+            code = given[name]
+            await known.add_code(
+                code, Role.CLIENT, count, by="x", now=now, expires_at=_later(now, hours)
+            )
+        for name, agent_role in AGENTS.items():
+            told = await joined(made, given[agent_role], name, agent_role, digest(given[name]))
+            assert told.status == 200, told
+        assert (await joined(made, given["used"], "only", Role.CLIENT, "0" * 64)).status == 200
+        await known.revoke("gone", now)
+        for pair_index, name in enumerate(("c1", "c2")):
+            await handed.hand(job(pair_index), name)
+            [answer] = await made.do(name, [write("insert", claim(pair_index, name))])
+            assert "ok" in answer, answer
+
+    asyncio.run(prepare())
+    return made
+
+
+def _later(now: datetime, hours: float) -> datetime:
+    return now + timedelta(hours=hours)
+
+
+async def joined(made: Port, code: str, agent_id: object, role: str, sha256: object) -> Told:
+    asked = {"code": code, "agent_id": agent_id, "role": role, "sha256": sha256}
+    return await made.ask("POST", f"{BASE}join", json.dumps(asked).encode())
+
+
+def write(do: str, row: Entity) -> dict[str, Any]:
+    operation = {"id": secrets.token_hex(8), "do": do, "table": "results"}
+    return {**operation, "row": entity_fields(row)}
+
+
+# Strangers ---------------------------------------------------------------------------------------
+
+_PATHS: Final = {
+    "POST operations": ("POST", f"{BASE}operations", 401),
+    "GET stream": ("GET", f"{BASE}stream?session=s", 401),
+    "POST renew": ("POST", f"{BASE}renew", 401),
+    "PUT raw": ("PUT", f"{BASE}raw/raw.run-1.00000/client.00000", 401),
+    "GET raw": ("GET", f"{BASE}raw/raw.run-1.00000/client.00000", 401),
+    "the operators' API": ("POST", "/v1/runs", 404),
+    "metrics": ("GET", "/metrics", 404),
+    "the page": ("GET", "/", 404),
+    "a path before ours": ("GET", "/x/v1/exchange/operations", 404),
+    "ours in other letters": ("POST", "/V1/EXCHANGE/operations", 404),
+    "ours, escaped": ("POST", "/v1/exchange%2foperations", 404),
+}
+_FORGED: Final[dict[str, Callable[[Port], str]]] = {
+    "none": lambda _: "",
+    "an empty one": lambda _: "Bearer ",
+    "a guessed one": lambda _: f"Bearer {secrets.token_urlsafe(32)}",
+    "its hash in its place": lambda made: f"Bearer {digest(made.secrets['c1'])}",
+    "cut short": lambda made: made.bearer("c1")[:-1],
+    "in other letters": lambda made: f"Bearer {made.secrets['c1'].swapcase()}",
+    "as a password": lambda made: f"Basic {made.secrets['c1']}",
+    "a revoked one, again": lambda made: made.bearer("gone"),
+    "a join code": lambda made: made.bearer("open"),
+    "100 kB": lambda _: "Bearer " + "a" * 100_000,
+}
+
+
+def refused(told: Told, *expected: int) -> str:
+    assert told.status in expected, told
+    assert "Traceback" not in told.text
+    return f"{told.status} {told.text[:80]}"
+
+
+def _stranger(method: str, path: str, expected: int) -> Callable[[], str]:
+    return lambda: refused(asyncio.run(port().ask(method, path, b"[]")), expected)
+
+
+def _forged(header: Callable[[Port], str]) -> Callable[[], str]:
+    def attack() -> str:
+        made = port()
+        told = made.ask("POST", f"{BASE}operations", b'[{"do":"ping"}]', header=header(made))
+        return refused(asyncio.run(told), 401)
+
+    return attack
+
+
+_JOINS: Final[dict[str, tuple[str | None, object, str, object]]] = {  # code's name, id, role, hash
+    "an ended code": ("ended", "new", "client", "1" * 64),
+    "a code that is used up": ("used", "new", "client", "1" * 64),
+    "as a server by a client's code": ("open", "new", "server", "1" * 64),
+    "as the coordinator": ("open", "new", "coordinator", "1" * 64),
+    "in another's name": ("open", "c1", "client", "1" * 64),
+    "a path as a name": ("open", "../tokens", "client", "1" * 64),
+    "a name of commands": ("open", "a;reboot", "client", "1" * 64),
+    "a name of 100 kB": ("open", "a" * 3_000, "client", "1" * 64),
+    "a list as a name": ("open", ["c1"], "client", "1" * 64),
+    "no hash": ("open", "new", "client", "secret"),
+    "a hash of another's": ("open", "c1", "client", None),
+}
+
+
+def _join(code: str | None, agent_id: object, role: str, sha256: object) -> Callable[[], str]:
+    def attack() -> str:
+        made = port()
+        before = {agent.key for agent in asyncio.run(Enrolments(made.fabric.private).agents())}
+        told = asyncio.run(joined(made, made.secrets.get(code or "", ""), agent_id, role, sha256))
+        after = {agent.key for agent in asyncio.run(Enrolments(made.fabric.private).agents())}
+        assert after == before
+        return refused(told, 403)
+
+    return attack
+
+
+def _guesses() -> str:
+    """A thousand codes: the random, the near, what is kept of the true one."""
+
+    async def attack() -> str:
+        made = port()
+        true = made.secrets["open"]
+        near = [true[:n] + ("A" if true[n] != "A" else "B") + true[n + 1 :] for n in range(22)]
+        guesses = [digest(true), true.lower(), f" {true}", "*", "", *near]
+        guesses += [secrets.token_urlsafe(16) for _ in range(300)]
+        told = {(await joined(made, one, "new", "client", "1" * 64)) for one in guesses}
+        assert told == {Told(status=403, text="the join code is not known here")}, told
+        return f"{len(guesses)} guesses, one answer; 128 random bits, and an end"
+
+    return asyncio.run(attack())
+
+
+# Bodies ------------------------------------------------------------------------------------------
+
+_SMALL: Final = b'{"do":"ping"}'
+_BODIES: Final[dict[str, tuple[Callable[[], bytes], str, tuple[int, ...]]]] = {
+    "13 MB": (lambda: b" " * 13_000_000, "", (413,)),
+    "a billion bytes in a megabyte": (lambda: zlib.compress(bytes(10**9), 9), "deflate", (413,)),
+    "cut short": (lambda: zlib.compress(b"[]" * 900)[:-9], "deflate", (413,)),
+    "not deflated": (lambda: b"[]", "deflate", (400,)),
+    "another packing": (lambda: zlib.compress(b"[]"), "gzip", (400,)),
+    "a million brackets": (lambda: b"[" * 10**6, "", (400,)),
+    "deep objects": (lambda: b'{"a":' * 10**6, "", (400,)),
+    "no list": (lambda: _SMALL, "", (400,)),
+    "no UTF-8": (lambda: b"\xff\xfe", "", (400,)),
+    "a number of 5,000 digits": (lambda: b"[" + b"9" * 5_000 + b"]", "", (400,)),
+    "800,000 operations": (lambda: b"[" + b",".join([_SMALL] * 800_000) + b"]", "", (413,)),
+}
+
+
+def _body(body: Callable[[], bytes], encoding: str, expected: tuple[int, ...]) -> Callable[[], str]:
+    def attack() -> str:
+        made = port()
+        asked = made.ask(
+            "POST", f"{BASE}operations", body(), header=made.bearer("c1"), encoding=encoding
+        )
+        return refused(asyncio.run(asked), *expected)
+
+    return attack
+
+
+def _slow(method: str, path: str, name: str | None) -> Callable[[], str]:
+    """A body of which a byte came, and no more."""
+
+    def attack() -> str:
+        made = port()
+        header = None if name is None else made.bearer(name)
+
+        async def ask() -> list[Told]:
+            asked = (made.ask(method, path, b"[", header=header, endless=True) for _ in range(5))
+            return list(await asyncio.gather(*asked))
+
+        with mock.patch.object(exchange_app, "BODY_S", 0.2):
+            told = asyncio.run(ask())
+        assert {one.status for one in told} == {408}, told
+        return f"5 of them: {told[0].status} {told[0].text}, and the next are served"
+
+    return attack
+
+
+ATTACKS: Final[tuple[Attack, ...]] = (
+    *(
+        Attack(f"stranger: {name}", PORT, f"{asked[0]} {asked[1]}", _stranger(*asked))
+        for name, asked in _PATHS.items()
+    ),
+    *(
+        Attack(f"credential: {name}", PORT, "an agent's place", _forged(header))
+        for name, header in _FORGED.items()
+    ),
+    *(Attack(f"join: {name}", PORT, "a credential", _join(*how)) for name, how in _JOINS.items()),
+    Attack("join codes guessed", PORT, "327 of them, near and far", _guesses),
+    *(
+        Attack(f"body: {name}", PORT, "memory, or the loop", _body(*how))
+        for name, how in _BODIES.items()
+    ),
+    Attack("slow join", PORT, "connections that never end", _slow("POST", f"{BASE}join", None)),
+    Attack("slow operations", PORT, "the same", _slow("POST", f"{BASE}operations", "c1")),
+    Attack(
+        "slow output",
+        PORT,
+        "both places for output, for ever",
+        _slow("PUT", f"{BASE}raw/raw.run-1.00000/client.00000", "c1"),
+    ),
+)

@@ -1,0 +1,439 @@
+"""Attacks through what is drawn, printed and imported, and between callers of one coordinator."""
+
+import asyncio
+import base64
+import io
+import json
+import os
+import resource
+import sys
+import tempfile
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+from xml.etree import ElementTree
+
+from agent.worker import Worker
+from coordinator.cli import main
+from coordinator.imports import BadFile
+from coordinator.imports.import_requests import RecordingState
+from coordinator.imports.iperf3_files import read_recordings
+from coordinator.imports.original_tables import Reading, read_original
+from coordinator.views.browser import BrowserError, paint_png
+from coordinator.views.charts import Theme, catalogue, draw_burst, draw_run
+from coordinator.views.charts.figure import Figure
+from coordinator.views.charts.svg import alone
+from exchange.chunks import pack
+from exchange.embedded.embedded_queue import EmbeddedQueue
+from exchange.ports import Outgoing
+from tests.attack import Attack
+from tests.attack.agents import quiet
+from tests.attack.door import site
+from tests.attack.fuzzed import planned_job
+from tests.attack.unfolding import forged
+from tests.one_table import records_in
+from tests.unit.agent.doubles import MemoryTable, make_tools
+from tests.unit.coordinator.fleet import presence
+from tests.unit.coordinator.views.charts.views import burst_view, run_view
+
+TERMINAL: Final = "output to terminal, sheet"
+BROWSER: Final = "browser"
+IMPORT: Final = "imported file"
+BETWEEN: Final = "caller to caller"
+AGENTS: Final = "agent to agent"
+
+# Drawings ----------------------------------------------------------------------------------------
+
+_LABELS: Final = {
+    "a script": "<script>alert(1)</script>",
+    "an end and a script": '"></text></svg><script>alert(1)</script>',
+    "a handler": '" onload="alert(1)" x=\'',
+    "a link": '<a href="javascript:alert(1)" xlink:href="javascript:alert(1)">x</a>',
+    "a foreign page": "<foreignObject><iframe src='https://evil.example'/></foreignObject>",
+    "CDATA": "]]><script>alert(1)</script><![CDATA[",
+    "an entity": "&xxe;<!DOCTYPE x [<!ENTITY xxe SYSTEM 'file:///etc/passwd'>]>",
+    "a style": "</style><style>@import url(https://evil.example)</style>",
+}
+_TAGS: Final = set(
+    "svg style defs pattern rect g path line polyline text circle image title clipPath".split()  # noqa: SIM905
+)
+_ADDRESSES: Final = ("href", "src", "style")  # attributes that name what is fetched or run
+
+
+def _relabelled(part: Any, label: str) -> Any:
+    """A figure whose every word that a reader sees says something else."""
+    if isinstance(part, dict):
+        return {
+            key: _labelled(value, label)
+            if key in ("text", "name", "title", "ticktext")
+            else _relabelled(value, label)
+            for key, value in part.items()
+        }
+    return [_relabelled(item, label) for item in part] if isinstance(part, list) else part
+
+
+def _labelled(part: Any, label: str) -> Any:
+    if isinstance(part, str):
+        return label
+    if isinstance(part, list):
+        return [_labelled(item, label) for item in part]
+    return _relabelled(part, label)
+
+
+@cache
+def _figures() -> dict[str, Figure]:
+    """Every chart of a run."""
+    burst, run = burst_view(), run_view()
+    return {
+        entry.name: dict(
+            (
+                draw_burst(entry.name, burst, Theme.LIGHT)
+                if entry.kind == "burst"
+                else draw_run(entry.name, run, Theme.LIGHT)
+            ).figure
+        )
+        for entry in catalogue()
+    }
+
+
+def _drawn(label: str) -> Callable[[], str]:
+    def attack() -> str:
+        for name, figure in _figures().items():
+            drawing = alone(_relabelled(figure, label), width=900, height=400)
+            assert label in "".join(ElementTree.fromstring(drawing).itertext()), name  # noqa: S314
+            for element in ElementTree.fromstring(drawing).iter():  # noqa: S314 - our own
+                assert element.tag.rpartition("}")[2] in _TAGS, (name, element.tag)
+                for attribute in element.attrib:
+                    plain = attribute.rpartition("}")[2]
+                    assert not plain.startswith("on"), (name, attribute)
+                    assert plain not in _ADDRESSES or label not in element.attrib[attribute]
+        return f"text, and nothing but text, in {len(_figures())} drawings"
+
+    return attack
+
+
+def _painted() -> str:
+    """Does the browser that paints a PNG fetch what a label asks for?"""
+    asked: list[str] = []
+
+    class Canary(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Canary) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        label = (
+            f"<img src={url}/img onerror=\"fetch('{url}/script')\">"
+            f'<a href="{url}/a">x</a><script src="{url}/js"></script>'
+            f'<span style="background:url({url}/css)">y</span>'
+        )
+        figure = _relabelled(next(iter(_figures().values())), label)
+        try:
+            painted = paint_png(figure, width=600, height=300, scale=1.0)
+        except BrowserError as error:
+            return f"not painted: {error}"
+        finally:
+            server.shutdown()
+    assert asked == [], asked
+    return f"a picture of {len(painted)} bytes, and no request"
+
+
+# Dead letters ------------------------------------------------------------------------------------
+
+_ESCAPES: Final = "\x1b[2J\x1b]0;owned\x07\x9b31m\rpass\x08\u202e"
+
+
+class _Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def _dead_letter(*words: str) -> Callable[[], str]:
+    """A message whose every word is an escape, looked at by the command line on a terminal."""
+
+    async def die(folder: Path) -> None:
+        queue = EmbeddedQueue(folder)
+        expires_at = datetime.now(UTC) + timedelta(minutes=1)
+        body = f'{{"run_id": "{_ESCAPES}"}}'.encode()
+        await queue.send([Outgoing(body=body, message_id=_ESCAPES, expires_at=expires_at)])
+        delivery = await queue.receive(1)
+        assert delivery is not None
+        await queue.dead_letter(delivery, _ESCAPES, _ESCAPES)
+        await queue.close()
+
+    def attack() -> str:
+        with tempfile.TemporaryDirectory() as base:
+            asyncio.run(die(Path(base)))
+            screen = _Screen()
+            given = {"BROADSIDE_DATA_DIR": base, "COLUMNS": "200", "TERM": "xterm-256color"}
+            with (
+                mock.patch.dict(os.environ, given),
+                mock.patch.object(sys, "argv", ["broadside", "deadletters", *words]),
+                redirect_stdout(screen),
+                redirect_stderr(screen),
+            ):
+                try:
+                    main()
+                except SystemExit as ended:
+                    assert ended.code in (0, None), screen.getvalue()
+        seen = screen.getvalue()
+        for bad in ("\x1b[2J", "\x1b]", "\x9b", "\r", "\x08", "\x07", "\u202e"):
+            assert bad not in seen, ascii(seen)
+        assert "x1b" in seen or words[0] != "explain", ascii(seen)
+        return "escapes are spelled out"
+
+    return attack
+
+
+# Imports -----------------------------------------------------------------------------------------
+
+_ZONE: Final = Reading(zone=UTC, now=datetime.now(UTC))
+_MEMORY_MAX_BYTES: Final = 900_000_000  # of what is at most 64 MB as it lies
+_HUGE: Final[dict[str, Callable[[], bytes]]] = {
+    "a workbook (zip)": lambda: b"PK\3\4" + bytes(100_000),
+    "a gzip of 1 GB": lambda: zlib.compress(bytes(10**9), 9, 31),
+    "33 MB of one cell": lambda: b'RowKey,"' + b"a" * 33_000_000 + b'"\n',
+    "31 MB of one cell": lambda: b'RowKey,"' + b"a" * 31_000_000 + b'"\n',
+    "15 million columns": lambda: b"RowKey" + b"," * 15_000_000 + b"\n",
+    "15 million rows": lambda: b"RowKey,a\n" + b"1\n" * 15_000_000,
+    "a quote that never ends": lambda: b'RowKey,a\n"' + b"1\n" * 1_000_000,
+    "100,000 brackets": lambda: b"[" * 100_000,
+    "16 million brackets": lambda: b"[" * 16_000_000,
+    "deep objects": lambda: b'{"start":' * 1_000_000,
+    "deep intervals": lambda: b'{"start":{},"intervals":' + b"[" * 900_000 + b"]" * 900_000 + b"}",
+    "a million tests": lambda: b'{"start":{},"intervals":[],"end":{}}\n' * 1_000_000,
+    "a number of 5,000 digits": lambda: (
+        b'{"start":{"timestamp":{"timesecs":' + b"9" * 5_000 + b'}},"intervals":[],"end":{}}'
+    ),
+    "not a number": lambda: (
+        b'{"start":{"timestamp":{"timesecs":NaN}},"intervals":[{"sum":{"start":NaN,"end":Infinity,'
+        b'"bytes":1e999,"seconds":-1}}],"end":{}}'
+    ),
+    "nothing": lambda: b"",
+    "zero bytes": lambda: bytes(10_000),
+}
+
+
+def _peak_bytes() -> int:
+    """The most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _imported(read: Callable[[Path], str], made: Callable[[], bytes]) -> Callable[[], str]:
+    def attack() -> str:
+        with tempfile.TemporaryDirectory() as base:
+            path = Path(base) / "given"
+            path.write_bytes(made())
+            began_s = time.monotonic()
+            before_bytes = _peak_bytes()
+            try:
+                said = read(path)
+            except BadFile as error:
+                said = str(error).replace(base, "")
+            grown_bytes = _peak_bytes() - before_bytes
+            assert grown_bytes < _MEMORY_MAX_BYTES, f"{grown_bytes / 1e6:.0f} MB were taken"
+            return f"{said[:120]}; {time.monotonic() - began_s:.1f} s"
+
+    return attack
+
+
+def _table(path: Path) -> str:
+    read_original(path, _ZONE)
+    raise AssertionError("it was taken for a table")
+
+
+def _recordings(path: Path) -> str:
+    found = read_recordings([path])
+    assert not [one for one in found if one.state is RecordingState.MEASURED], "measured"
+    return f"{found[0].state.value}: {found[0].reason}"
+
+
+_SECONDS: Final = {
+    "a billion rows": forged([10**9, [["start_us"]]]),
+    "100,000 brackets": forged(b"[" * 100_000),
+    "noise": b"BSC" + bytes(range(256)) * 40,
+    "a million seconds of nothing": pack({"other": [1] * 10**6}),
+}
+
+
+def _packed(seconds: bytes) -> Callable[[], str]:
+    """An import over the API, whose seconds unfold."""
+
+    def attack() -> str:
+        recording = {
+            "file": "x", "state": "measured", "side": "client", "report": {"engine": "iperf3"},
+            "started_at": "2026-11-22T00:00:00Z",
+            "packed": {"up": base64.b64encode(seconds).decode()},
+        }  # fmt: skip
+        answer = site().signed.post(
+            "/v1/imports/iperf3",
+            headers={"Authorization": f"Bearer {site().tokens['operator']}"},
+            json={"kind": "iperf3", "recordings": [recording]},
+        )
+        assert answer.status_code in (409, 413, 422), answer.text[:300]
+        return f"{answer.status_code} {json.loads(answer.text)['detail']}"[:120]
+
+    return attack
+
+
+# Between callers ---------------------------------------------------------------------------------
+
+
+def _launched(who: str, key: str, **body: Any) -> tuple[int, str]:
+    answer = site().signed.post(
+        "/v1/runs",
+        headers={"Authorization": f"Bearer {site().tokens[who]}", "Idempotency-Key": key},
+        json={"scenario": "smoke", **body},
+    )
+    told = answer.json()
+    return answer.status_code, str(told.get("run_id") or told.get("detail"))
+
+
+@cache
+def _operators() -> tuple[str, str]:
+    """Two operators, and agents enough for a few runs."""
+    from coordinator.auth.principal import Access
+    from coordinator.auth.static_tokens import Tokens
+    from exchange.messages import Role
+
+    made = site()
+
+    async def prepare() -> None:
+        now, fabric = datetime.now(UTC), made.fabric
+        made.tokens["second"] = await Tokens(fabric.private).add(
+            "second", Access.OPERATOR, by="x", now=now
+        )
+        for role in Role:
+            for index in range(1, 13):
+                here = presence(role, index, beat_at=now + timedelta(minutes=5))
+                await fabric.records.fleet.beat(here)
+
+    asyncio.run(prepare())
+    return "operator", "second"
+
+
+def _same_key() -> str:
+    """One key, two callers: neither gets the other's run, nor learns that there is one."""
+    (mine, theirs), key = _operators(), "nightly"
+    first, second = _launched(mine, key), _launched(theirs, key)
+    assert (first[0], second[0]) == (202, 202), (first, second)
+    assert first[1] != second[1]
+    assert _launched(mine, key) == first
+    assert _launched(theirs, key) == second
+    return f"{first[1]} and {second[1]}"
+
+
+def _reused_key() -> str:
+    mine, theirs = _operators()
+    body = {"overrides": {"labels": {"x": "y"}}}
+    assert _launched(mine, "replayed")[0] == 202
+    status, said = _launched(mine, "replayed", **body)
+    assert status == 409, said
+    assert _launched(theirs, "replayed", **body)[0] == 202, "another's key was in the way"
+    return said
+
+
+def _keys(key: str) -> Callable[[], str]:
+    def attack() -> str:
+        who, _ = _operators()
+        token = site().tokens[who]
+        try:
+            answer = site().signed.post(
+                "/v1/runs",
+                headers={"Authorization": f"Bearer {token}", "Idempotency-Key": key},
+                json={"scenario": "no-such"},
+            )
+        except (ValueError, UnicodeError) as error:
+            return f"no header: {error}"[:80]
+        assert answer.status_code in (404, 409, 422), answer.text[:200]
+        return f"{answer.status_code} {answer.json()['detail']}"[:100]
+
+    return attack
+
+
+def _reports(table: MemoryTable) -> int:
+    return sum(key.startswith("report") for key in table.written)
+
+
+def _two_agents() -> str:
+    """Two agents are delivered one job, twenty times; one of them is carried out."""
+
+    async def once(number: int) -> None:
+        with tempfile.TemporaryDirectory() as base:
+            table = MemoryTable()
+            records, true = records_in(table), planned_job(pair_index=number)
+            await records.runs.save_jobs(true.run_id, true.burst_index, [true])
+            queue = EmbeddedQueue(Path(base))
+            soon = datetime.now(UTC) + timedelta(minutes=1)
+            await queue.send(
+                [
+                    Outgoing(body=true.body, message_id=f"{true.job_id}.{n}", expires_at=soon)
+                    for n in range(2)  # as a queue without duplicate detection would
+                ]
+            )
+            workers = [
+                Worker(queue=queue, tools=make_tools(records, agent_id=name)) for name in "ab"
+            ]
+            tasks = [asyncio.create_task(worker.run()) for worker in workers]
+            async with asyncio.timeout(30):
+                while (await queue.counts()).active_count or not _reports(table):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            for worker in workers:
+                worker.tools.stopping.set()
+            await asyncio.gather(*tasks)
+            await queue.close()
+            claims = [row for (_, key), row in table.rows.items() if key.startswith("claim")]
+            assert len(claims) == 1, claims
+            assert _reports(table) == 1, table.written
+
+    async def attack() -> str:
+        for number in range(20):
+            await once(number)
+        return "20 jobs delivered twice, 20 claims, 20 reports"
+
+    with quiet():
+        return asyncio.run(attack())
+
+
+ATTACKS: Final[tuple[Attack, ...]] = (
+    *(Attack(f"SVG: {name}", BROWSER, label, _drawn(label)) for name, label in _LABELS.items()),
+    Attack("PNG: a label that fetches", BROWSER, "the host that paints it", _painted),
+    *(
+        Attack(f"dead letters: {' '.join(words)}", TERMINAL, repr(_ESCAPES), _dead_letter(*words))
+        for words in (("list",), ("explain", "1"), ("purge", "1"), ("list", "--json"))
+    ),
+    *(
+        Attack(f"{kind}: {name}", IMPORT, "memory, time, a crash", _imported(read, made))
+        for kind, read in (("table", _table), ("iperf3", _recordings))
+        for name, made in _HUGE.items()
+    ),
+    *(
+        Attack(f"seconds over the API: {name}", IMPORT, "memory, a crash", _packed(seconds))
+        for name, seconds in _SECONDS.items()
+    ),
+    Attack("another's Idempotency-Key", BETWEEN, "another's run", _same_key),
+    Attack("a key with another body", BETWEEN, "a launch in place of another", _reused_key),
+    *(
+        Attack(f"Idempotency-Key {name}", BETWEEN, "another's row", _keys(key))
+        for name, key in {
+            "of another's hash": "0" * 64,
+            "with a zero byte": "a\0nightly",
+            "with a path": "../tokens/operator",
+            "of 300 letters": "a" * 300,
+            "of nothing": "",
+        }.items()
+    ),
+    Attack("two agents, one job", AGENTS, "a pair measured twice", _two_agents),
+)

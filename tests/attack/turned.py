@@ -1,0 +1,233 @@
+"""Attacks by an agent of another host that turned: it has a credential, and wants more."""
+
+import asyncio
+import json
+import secrets
+import zlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from coordinator.auth.static_tokens import digest
+from exchange.ports import Delivery, EntityExists, EntityRefused
+from exchange.row_text import entity_fields
+from tests.attack import Attack
+from tests.attack.hosts import BASE, PORT, claim, job, joined, make_row, port, refused, write
+
+_TURNED: Final[dict[str, dict[str, Any]]] = {
+    "another's claim": write("upsert", claim(1, "c1")),
+    "its own claim as another's": write("upsert", claim(0, "c2")),
+    "another's report": write("upsert", make_row("report.00001", json='{"agent_id":"c1"}')),
+    "another's seconds": write("upsert", make_row("chunk.client.00001.000")),
+    "another's seconds among its own": {
+        "id": "b",
+        "do": "batch",
+        "table": "results",
+        "rows": [entity_fields(make_row(f"chunk.client.{n:05d}.000")) for n in (0, 1)],
+    },
+    "another's presence": write("upsert", make_row("client.c2", "presence", json="{}")),
+    "a job that nobody handed it": write("insert", claim(2, "c1")),
+    "a server's test": write("upsert", make_row("1700000000000.s1.5201", "tests.2026-11-22T12")),
+    "a plan": write("upsert", make_row("plan", "run.run-1", json="{}")) | {"table": "control"},
+    "a token": write("upsert", make_row("rogue", "tokens", json="{}")) | {"table": "private"},
+    "reading tokens": {"do": "scan", "table": "private", "partition": "tokens"},
+    "reading a run it is not in": {
+        "do": "get", "table": "control", "partition": "run.run-2", "key": "control",
+    },
+    "reading another's report": {
+        "do": "get", "table": "results", "partition": "burst.run-1.00000", "key": "report.00001",
+    },
+    "a job to everybody": {"id": "s", "do": "send", "messages": []},
+    "everybody's jobs cancelled": {"id": "x", "do": "cancel", "numbers": [1, 2, 3]},
+    "dead letters": {"do": "dead_letters", "limit": 10},
+    "dead letters sent again": {"id": "r", "do": "resend", "number": 1, "expires_at": "2033"},
+    "dead letters purged": {"id": "p", "do": "purge", "number": None, "limit": 1000},
+    "a burst's rows deleted": {
+        "id": "d", "do": "delete_partition", "table": "results", "partition": "burst.run-1.00000",
+    },
+    "its claim deleted": {
+        "id": "c", "do": "delete", "table": "results", "partition": "burst.run-1.00000",
+        "key": "claim.00000",
+    },
+    "all raw output deleted": {"id": "f", "do": "delete_folder", "folder": "raw.run-1.00000"},
+    "a method of the service": {"do": "__init__"},
+}  # fmt: skip
+
+
+def _turned(operation: dict[str, Any]) -> Callable[[], str]:
+    def attack() -> str:
+        made = port()
+        [answer] = asyncio.run(made.do("c1", [operation]))
+        assert answer.get("error") in ("EntityRefused", "ExchangeRefused"), answer
+        return f"{answer['error']}: {answer['said']}"
+
+    return attack
+
+
+_NO_OPERATIONS: Final[dict[str, Any]] = {
+    "a number": 7,
+    "no object": [],
+    "a table's name as a list": {"id": "1", "do": "upsert", "table": ["results"], "row": []},
+    "a row of nothing": write("upsert", make_row("claim.00000")) | {"row": []},
+    "a row of 20,000 brackets": write("upsert", make_row("report.00000", json="[" * 20_000)),
+    "half a character": write("upsert", make_row("report.00000", json='{"agent_id":"\ud800"}')),
+    "an instant of text": {"id": "i", "do": "want", "session": "x", "want": "w", "wait_s": "long"},
+    "a burst of 600 digits": {
+        "do": "get", "table": "results", "partition": f"burst.run-1.{'9' * 600}", "key": "claim.0",
+    },
+    "bytes that are none": {
+        "id": "y", "do": "upsert", "table": "results",
+        "row": ["burst.run-1.00000", "probe.00000.000", {"a": {"bytes": "%%%"}}],
+    },
+}  # fmt: skip
+
+
+def _no_operation(operation: Any) -> Callable[[], str]:
+    """It costs itself: what was asked beside it is done."""
+
+    def attack() -> str:
+        made = port()
+        answer, ping = asyncio.run(made.do("c1", [operation, {"do": "ping"}]))
+        assert "error" in answer, answer
+        assert ping == {"ok": None}, ping
+        return f"{answer['error']}: {answer['said']}"
+
+    return attack
+
+
+def _replayed_answer() -> str:
+    """Another agent's operation, id and all."""
+
+    async def attack() -> str:
+        made = port()
+        operation = write("upsert", make_row("probe.00000.000", n=1))
+        [first] = await made.do("c1", [operation])
+        [again] = await made.do("c1", [operation])
+        [others] = await made.do("c2", [operation])
+        assert first == again, "done twice"
+        assert others["error"] == "EntityRefused", others
+        return "done once for its asker; another with the same id is refused"
+
+    return asyncio.run(attack())
+
+
+def _others_lock() -> str:
+    """Settling a message that another agent received."""
+
+    async def attack() -> str:
+        made = port()
+        service = made.app._service  # as if it had been handed out
+        delivery = Delivery(
+            body=b"{}", message_id="m", delivery_count=1, locked_until_at=datetime.now(UTC),
+            token=None,
+        )  # fmt: skip
+        service._locks["t1"] = ("client.c2", delivery)
+        said = []
+        for do in ("complete", "abandon", "renew", "dead_letter"):
+            operation = {"id": do, "do": do, "token": "t1", "reason": "", "description": ""}
+            [answer] = await made.do("c1", [operation])
+            assert answer["error"] == "ExchangeRefused", answer
+            said.append(answer["said"])
+        return str(said[0])
+
+    return asyncio.run(attack())
+
+
+def _old_secret() -> str:
+    """The secret before the last, once the new one was used."""
+
+    async def attack() -> str:
+        made, new = port(), secrets.token_urlsafe(32)
+        code, old = made.secrets["open"], secrets.token_urlsafe(32)
+        name = f"renewed-{secrets.token_hex(4)}"
+        assert (await joined(made, code, name, "client", digest(old))).status == 200
+        renewal = json.dumps({"sha256": digest(new)}).encode()
+        renewed = await made.ask("POST", f"{BASE}renew", renewal, header=f"Bearer {old}")
+        assert renewed.status == 200, renewed
+        ping = (f"{BASE}operations", b'[{"do":"ping"}]')
+        assert (await made.ask("POST", *ping, header=f"Bearer {new}")).status == 200
+        return refused(await made.ask("POST", *ping, header=f"Bearer {old}"), 401)
+
+    return asyncio.run(attack())
+
+
+def _two_claims() -> str:
+    """Two agents, both handed one job, claim it in the same instant, fifty times."""
+
+    async def attack() -> str:
+        made = port()
+        for pair_index in range(100, 150):
+            for name in ("c1", "c2"):
+                await made.handed.hand(job(pair_index), name)
+            told = await asyncio.gather(
+                *(made.do(name, [write("insert", claim(pair_index, name))])
+                  for name in ("c1", "c2"))
+            )  # fmt: skip
+            won = [name for name, [one] in zip(("c1", "c2"), told, strict=True) if "ok" in one]
+            lost = [one["error"] for [one] in told if "ok" not in one]
+            assert len(won) == 1, told
+            assert lost[0] in (EntityExists.__name__, EntityRefused.__name__), told
+            loser = "c2" if won == ["c1"] else "c1"
+            seconds = write("upsert", make_row(f"chunk.client.{pair_index:05d}.000"))
+            [answer] = await made.do(loser, [seconds])
+            assert answer["error"] == "EntityRefused", answer
+        return "50 jobs, 50 claims; the loser writes no second of any"
+
+    return asyncio.run(attack())
+
+
+_RAWS: Final = (
+    "..%2f..%2fetc/passwd",
+    "raw.run-1.00000/..%2f..%2fdata",
+    "raw.run-1.00000/client.00000%00",
+    "raw.run-1.00000/client.00000%2f..%2fclient.00001",
+    "%2fetc/passwd",
+    "raw.run-1.00000%0a/client.00000",
+    "raw.run-1.00000/client.00001",
+    "raw.run-2.00000/client.00000",
+    "raw.run-1.00000/client.00000.000",
+    "raw.tests.2026-11-22T12/1700000000000.s1.5201",
+    "tokens/rogue",
+)
+
+
+def _raw(method: str, name: str) -> Callable[[], str]:
+    def attack() -> str:
+        made = port()
+        asked = made.ask(
+            method, f"{BASE}raw/{name}", zlib.compress(b"text"), header=made.bearer("c1")
+        )
+        return refused(asyncio.run(asked), 403, 404)
+
+    return attack
+
+
+def _raw_bomb() -> str:
+    """An output of its own, 300 MB once it is unpacked."""
+    made = port()
+    stream = zlib.compressobj(9)
+    packed = b"".join(stream.compress(bytes(2**24)) for _ in range(18)) + stream.flush()
+    path = f"{BASE}raw/raw.run-1.00000/client.00000"
+    return refused(asyncio.run(made.ask("PUT", path, packed, header=made.bearer("c1"))), 503)
+
+
+ATTACKS: Final[tuple[Attack, ...]] = (
+    *(
+        Attack(f"agent: {name}", PORT, "what is not its own", _turned(operation))
+        for name, operation in _TURNED.items()
+    ),
+    *(
+        Attack(f"operation: {name}", PORT, "the end of those beside it", _no_operation(operation))
+        for name, operation in _NO_OPERATIONS.items()
+    ),
+    Attack("an old secret, again", PORT, "a credential that was renewed", _old_secret),
+    Attack("an operation, again", PORT, "another's answer, or a second row", _replayed_answer),
+    Attack("another's message", PORT, "settling what it was not handed", _others_lock),
+    Attack("two claims at once", PORT, "one job carried out twice", _two_claims),
+    *(
+        Attack(f"{method} raw/{name}", PORT, "a file, or another's output", _raw(method, name))
+        for method in ("PUT", "GET")
+        for name in _RAWS
+    ),
+    Attack("an output that unfolds", PORT, "300 MB from 300 kB", _raw_bomb),
+)
