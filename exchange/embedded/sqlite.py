@@ -179,16 +179,18 @@ class Database:
                 for work in works:
                     try:
                         with transaction(connection):
-                            done.append((work, work.call(connection), None))
+                            result = work.call(connection)
                     except Exception as error:
                         if not connection.in_transaction:  # it took the others along
                             raise
                         done.append((work, None, error))
+                    else:
+                        done.append((work, result, None))
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY:
                 return works
             done = [(work, None, error) for work in works]  # each would wait as long again
-        except ExchangeError as error:
+        except BaseException as error:  # whatever it is: who waits for an answer has one
             done = [(work, None, error) for work in works]
         for work, result, failure in done:
             if failure is None:

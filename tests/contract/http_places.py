@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 import uvicorn
@@ -12,8 +12,11 @@ import uvicorn
 from coordinator.hosts.agent_rights import Rights
 from coordinator.hosts.exchange_app import ExchangeApp, Receive, Scope, Send
 from coordinator.hosts.exchange_service import ExchangeService
+from coordinator.hosts.hosts_server import END_S, IDLE_S
 from exchange.fabric import Fabric
 from exchange.ports import Delivery
+
+STOP_S: Final = 60.0
 
 
 class Everything:
@@ -56,11 +59,12 @@ class HttpPlaces:
                 interface="asgi3",
                 log_config=None,
                 lifespan="off",
-                timeout_keep_alive=75,
+                timeout_keep_alive=IDLE_S,
+                timeout_graceful_shutdown=END_S,
             )
         )
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property
     def url(self) -> str:
@@ -70,8 +74,13 @@ class HttpPlaces:
         self._thread.start()
 
     def stop(self) -> None:
-        self._server.should_exit = self._server.force_exit = True
-        self._thread.join()
+        self._server.should_exit = True
+        self._thread.join(STOP_S)
+        if not self._thread.is_alive():
+            return
+        tasks = [str(task) for task in asyncio.all_tasks(self._loop)]
+        said = f"the listener did not end within {STOP_S:g} s; at work:"
+        raise AssertionError("\n".join([said, *tasks]))
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

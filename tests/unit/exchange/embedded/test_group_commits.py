@@ -63,6 +63,26 @@ async def test_one_that_fails_fails_alone(table: EmbeddedTable) -> None:
     assert await keys(table) == [f"{number:05d}" for number in range(6)]
 
 
+async def test_nobody_waits_for_ever_on_an_error_of_no_known_kind(table: EmbeddedTable) -> None:
+    """One that ends the transaction of all, and is neither SQLite's nor ours."""
+
+    def spoils(connection: sqlite3.Connection) -> None:
+        connection.execute("ROLLBACK")
+        raise OSError("of no known kind")
+
+    await hold(table)
+    async with asyncio.timeout(20):
+        done = await asyncio.gather(
+            table.insert(row(1)),
+            table._database.run(spoils),
+            table.insert(row(2)),
+            return_exceptions=True,
+        )
+    assert [type(one) for one in done] == [OSError, OSError, OSError]
+    await table.insert(row(3))
+    assert await keys(table) == ["00003"]
+
+
 async def test_on_a_full_disk_what_was_told_stands_and_nothing_else(table: EmbeddedTable) -> None:
     await table.insert(row(999))
     (pages,) = await table._database.read(
