@@ -1,7 +1,9 @@
 """Does what agents of other hosts ask, on the fabric that this coordinator has at hand.
 
 Each operation is allowed or refused by the asker's rights, and done once however often it is
-asked: the answers of the newest are kept by their ids. Jobs and control rows go out by the asker's
+asked: the answers of the newest are kept by their ids. Ids are counted, so that a write which
+arrives after a later one of the same row, as by a connection that was given up, changes nothing.
+Jobs and control rows go out by the asker's
 *session*, a stream of lines: one look at the queue serves all who want a job, and one look at a
 control row all who watch it.
 """
@@ -47,8 +49,10 @@ WATCH_S: Final = 90.0  # s for which a row is watched without being asked for ag
 GRACE_S: Final = 5.0  # s for which a session outlives its stream
 LINES_MAX_COUNT: Final = 1_000  # that wait for one stream
 ANSWERS_KEPT_COUNT: Final = 20_000
+ROWS_KEPT_COUNT: Final = 50_000  # whose newest write is known
 PAGE_MAX_COUNT: Final = 256
 WANT_MAX_S: Final = 120.0
+_OVERWRITES: Final = frozenset({"upsert", "batch", "delete"})
 _READS: Final = frozenset({"get", "scan", "dead_letters", "counts", "ping", "watch", "want"})
 
 log = logging.getLogger(__name__)
@@ -102,6 +106,7 @@ class ExchangeService:
             "private": fabric.private,
         }
         self._answers: OrderedDict[tuple[str, str], asyncio.Future[Any]] = OrderedDict()
+        self._newest: OrderedDict[tuple[str, ...], int] = OrderedDict()
         self._sessions: dict[str, Session] = {}
         self._wants: OrderedDict[str, _Want] = OrderedDict()
         self._waiting: OrderedDict[str, _Want] = OrderedDict()
@@ -162,6 +167,8 @@ class ExchangeService:
 
     async def _do(self, rights: Rights, operation: Mapping[str, Any]) -> Any:
         if (name := operation.get("table")) is not None:
+            if operation["do"] in _OVERWRITES and self._is_late(rights, operation):
+                return None
             return await self._on_table(self._tables[name], operation)
         queue = self._fabric.queue
         match operation:
@@ -200,6 +207,26 @@ class ExchangeService:
             case _:
                 raise ValueError(str(operation.get("do"))[:40])
         return None
+
+    def _is_late(self, rights: Rights, operation: Mapping[str, Any]) -> bool:
+        """Whether a later operation of the same asker has written these rows already."""
+        asker, _, number = str(operation["id"]).rpartition(".")
+        if not number.isdecimal() or len(number) > 15:  # not counted
+            return False
+        if operation["do"] == "delete":
+            rows = [(str(operation["partition"]), str(operation["key"]))]
+        else:
+            told = operation["rows"] if operation["do"] == "batch" else [operation["row"]]
+            rows = [(row.partition_key, row.row_key) for row in map(entity_of, told)]
+        keys = [(rights.name, asker[:64], str(operation["table"]), *row) for row in rows]
+        if any(self._newest.get(key, -1) > int(number) for key in keys):
+            return True
+        for key in keys:
+            self._newest[key] = int(number)
+            self._newest.move_to_end(key)
+        while len(self._newest) > ROWS_KEPT_COUNT:
+            self._newest.popitem(last=False)
+        return False
 
     async def _on_table(self, table: Table, operation: Mapping[str, Any]) -> Any:
         match operation:

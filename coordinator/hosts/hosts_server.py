@@ -84,7 +84,9 @@ def open_hosts_server(
     config = uvicorn.Config(
         ExchangeApp(fabric, entry, service),
         interface="asgi3",
-        http="h11",
+        http="auto",  # httptools, which takes half of what h11 does
+        ws="none",
+        proxy_headers=False,
         log_config=None,
         access_log=False,
         server_header=False,

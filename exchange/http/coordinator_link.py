@@ -2,6 +2,7 @@
 
 What is asked at about the same time travels as one request. Each operation has an id, by which the
 coordinator knows a repetition and gives it the first one's answer; so a lost answer costs nothing.
+Ids are counted: what was given up, and arrives late all the same, replaces no later word.
 On a stream, a request whose answer never ends, the coordinator pushes jobs and control rows: a line
 of JSON each. All of it is outward and by one port, and goes through a proxy (``HTTPS_PROXY``).
 """
@@ -92,6 +93,7 @@ class Link:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _lingering: bool = False
     _session: str = field(default_factory=lambda: uuid4().hex)
+    _count: int = 0  # of operations
     _stream: asyncio.Task[None] | None = None
     _live: asyncio.Event = field(default_factory=asyncio.Event)
     _broken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -104,7 +106,8 @@ class Link:
         self, do: str, *, kind: TroubleKind = TroubleKind.TABLE_AWAY, **said: Any
     ) -> Any:
         """Have the coordinator do one operation; its answer, or the error that it names."""
-        text = json.dumps({"id": uuid4().hex, "do": do, **said})
+        self._count += 1
+        text = json.dumps({"id": f"{self._session}.{self._count}", "do": do, **said})
         asked = _Asked(text=text, kind=kind, answer=asyncio.get_running_loop().create_future())
         self._pending.append(asked)
         if not self._lingering:

@@ -36,6 +36,27 @@ class World:
         return await self.ask(agent, "upsert", table="results", row=row)
 
 
+@pytest.mark.parametrize("do", ["upsert", "batch"])
+async def test_a_write_that_arrives_late_replaces_no_later_one(world: World, do: str) -> None:
+    """As from a connection that was given up: its bytes may still be on their way."""
+    place = ("burst.run-1.00000", "chunk.client.00000.000")
+
+    async def after(number: int, said: str) -> object:
+        entity = Entity(partition_key=place[0], row_key=place[1], properties={"said": said})
+        row = entity_fields(entity)
+        told = {"row": row} if do == "upsert" else {"rows": [row]}
+        operation = {"id": f"asker.{number}", "do": do, "table": "results", **told}
+        [answer] = await world.service.do(world.agents["c1"], [operation])
+        assert "error" not in answer
+        kept = await world.fabric.results.get(*place)
+        assert kept is not None
+        return kept.properties["said"]
+
+    assert await after(9, "all of it") == "all of it"
+    assert await after(8, "a part") == "all of it"
+    assert await after(10, "more than all") == "more than all"
+
+
 def job(pair_index: int) -> Job:
     return Job(
         run_id="run-1",
