@@ -18,12 +18,12 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 from lab import privileges as rights
 from lab.errors import LabError
 from lab.faults.cell import Result, run_cell
-from lab.faults.fault_range import standing
+from lab.faults.fault_range import RangeFabric, standing
 from lab.faults.matrix import FAULTS, Cell, Phase, chosen
 from lab.faults.random_rounds import rounds
 from lab.invariants import left_behind
@@ -86,9 +86,9 @@ LABS_COUNT: Final = 3  # a cell mostly waits: three labs keep two cores a third 
 class Worker:
     """A process with a lab of its own that runs one cell at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, fabric: RangeFabric) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "lab.faults", "--worker"],
+            [sys.executable, "-m", "lab.faults", "--worker", "--fabric", fabric],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -136,7 +136,7 @@ class Worker:
         return left_behind(self.prefix) if self.prefix else []
 
 
-def work() -> int:
+def work(fabric: RangeFabric) -> int:
     """A worker: its lab's prefix, then a line of JSON for every cell that it reads."""
     answers = sys.stdout
     sys.stdout = sys.stderr
@@ -144,7 +144,7 @@ def work() -> int:
         with free_prefix() as prefix:
             answers.write(f"{prefix}\n")
             answers.flush()
-            with standing(prefix) as site:
+            with standing(prefix, fabric) as site:
                 for line in sys.stdin:
                     name, _, phase = line.strip().partition("/")
                     result = run_cell(site, (name, Phase(phase)))
@@ -156,7 +156,9 @@ def work() -> int:
     return 0
 
 
-def run_matrix(cells: Sequence[Cell], labs_count: int) -> tuple[list[Result], list[str]]:
+def run_matrix(
+    cells: Sequence[Cell], labs_count: int, fabric: RangeFabric = "azure"
+) -> tuple[list[Result], list[str]]:
     """The results in the order of ``cells``, and what went wrong beside them."""
     waiting: queue.SimpleQueue[Cell] = queue.SimpleQueue()
     for cell in cells:
@@ -165,7 +167,7 @@ def run_matrix(cells: Sequence[Cell], labs_count: int) -> tuple[list[Result], li
     workers: list[Worker] = []
     problems: list[str] = []
     try:
-        workers += [Worker() for _ in range(min(labs_count, len(cells)))]
+        workers += [Worker(fabric) for _ in range(min(labs_count, len(cells)))]
         threads = [
             threading.Thread(target=worker.run, args=(waiting, results), daemon=True)
             for worker in workers
@@ -211,19 +213,25 @@ def main() -> int:
     parser.add_argument(
         "--write", action="store_true", help="write the table in docs/faults.md anew"
     )
+    parser.add_argument(
+        "--fabric",
+        choices=get_args(RangeFabric),
+        default="azure",
+        help="Azure's services, or agents as any hosts; the table of docs/faults.md is Azure's",
+    )
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
-        return work()
+        return work(given.fabric)
     try:
-        cells = chosen(given.only) if given.random is None else _drawn(given)
+        cells = chosen(given.only, given.fabric) if given.random is None else _drawn(given)
         if rights.find_rights().require().rights is rights.Rights.USER_NAMESPACE:
             rights.run_inside([sys.executable, "-m", "lab.faults", *sys.argv[1:]])
     except (ValueError, LabError) as error:
         sys.stderr.write(f"faults: {error}\n")
         return 2
     began_s = time.monotonic()
-    results, problems = run_matrix(cells, given.labs)
+    results, problems = run_matrix(cells, given.labs, given.fabric)
     took_s = time.monotonic() - began_s
     if given.json:
         document = {

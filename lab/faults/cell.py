@@ -72,7 +72,7 @@ def run_cell(site: Range, cell: Cell) -> Result:
         ended = _carry_out(site, cell)
         site.revive()
         if fault_named(cell[0]).cuts_cables:  # as the broker will see itself, in minutes
-            site.broker.ask("drop")
+            site.forget_connections()
         site.wait_ready()
     except (TimeoutError, AssertionError, ValueError, LabError, httpx.HTTPError) as error:
         why = f"{type(error).__name__}: {error}; the coordinator's log ends: {_log_end(site)}"
@@ -114,7 +114,7 @@ def _clear_away(site: Range) -> None:
         for header in site.coordinator.get("/v1/runs") or []:
             if header["outcome"] is None:
                 site.coordinator.delete(f"/v1/runs/{header['run_id']}", {"by": "faults"})
-        site.broker.ask("drop")
+        site.forget_connections()
         site.wait_ready()
 
 

@@ -1,7 +1,8 @@
-"""The standing range of the matrix: a lab, Azure's services beside it, a fleet, a coordinator.
+"""The standing range of the matrix: a lab, a fleet, a coordinator, and what carries between them.
 
-Two pairs and a spare client. Table and blobs are behind relays that can misbehave; the broker is a
-process that can die; every agent has a disk that can be full and a clock that can be wrong.
+Two pairs and a spare client. On Azure's services table and blobs are behind relays that can
+misbehave, and the broker is a process that can die; as any hosts, agents have their cable to the
+coordinator alone. Every agent has a disk that can be full and a clock that can be wrong.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import SecretStr
 
@@ -27,13 +28,23 @@ from lab.namespaces import list_namespaces, list_processes, run
 from lab.relay import Relay
 from lab.servicebus.broker_process import BrokerProcess
 from lab.serving import READY_S, Serving, is_ready
-from lab.site import built, staged
+from lab.site import built, sqlite_fabric, staged
 from lab.topology import Host, Lab, LabSpec, management_name, switch_namespace
 
 PAIRS_COUNT: Final = 2
 SPARES_COUNT: Final = 1
 ENTRY: Final = "lab.faults.small_disk_agents:run"
 BEAT_AGE_MAX_S: Final = 6.0
+RangeFabric = Literal["azure", "http"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Azure's, beside the lab."""
+
+    broker: BrokerProcess
+    tables: Relay
+    blobs: Relay
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,9 +54,7 @@ class Range:
     lab: Lab
     agents: fleet.Fleet
     coordinator: Serving
-    broker: BrokerProcess
-    tables: Relay
-    blobs: Relay
+    beside: Services | None  # None: agents are any hosts, and ask the coordinator for all
     fabric: Fabric  # past the relays: what the run left, whatever misbehaves
     loop: asyncio.Runner
     plans: Mapping[str, fleet.AgentPlan]
@@ -102,7 +111,53 @@ class Range:
     def host(self, agent_id: str) -> Host:
         return next(host for host in self.lab.hosts if host.name == agent_id)
 
-    # Queue ----------------------------------------------------------------------------------
+    # What all share -------------------------------------------------------------------------
+
+    @property
+    def services(self) -> Services:
+        """Raises :class:`LabBroken` where there are none."""
+        if self.beside is None:
+            raise LabBroken("this fault is one of Azure's services")
+        return self.beside
+
+    def break_queue(self) -> None:
+        """Nobody is given a job."""
+        if self.beside is None:
+            self._set_ways(up=False)
+        else:
+            self.beside.broker.kill()
+
+    def mend_queue(self) -> None:
+        """Idempotent."""
+        if self.beside is None:
+            self._set_ways(up=True)
+        else:
+            self.beside.broker.revive()
+
+    def break_storage(self) -> None:
+        """Nobody can write a row or an output."""
+        if self.beside is None:
+            self._set_ways(up=False)
+        else:
+            self.beside.blobs.refuse(503)
+            self.beside.tables.refuse(503)
+
+    def mend_storage(self) -> None:
+        if self.beside is None:
+            self._set_ways(up=True)
+        else:
+            self.beside.blobs.heal()
+            self.beside.tables.heal()
+
+    def _set_ways(self, *, up: bool) -> None:
+        """Every agent's cable to the coordinator."""
+        for agent_id in self.plans:
+            self.set_cables(agent_id, data=False, management=True, up=up)
+
+    def forget_connections(self) -> None:
+        """Those to agents whose cables were out: a broker sees that by itself only in minutes."""
+        if self.beside is not None:
+            self.beside.broker.ask("drop")
 
     def send_raw(self, body: bytes, message_id: str) -> None:
         """A message of anybody's."""
@@ -136,7 +191,7 @@ def _is_well(presence: Mapping[str, object] | None) -> bool:
 
 
 @contextlib.contextmanager
-def standing(prefix: str) -> Iterator[Range]:
+def standing(prefix: str, fabric: RangeFabric = "azure") -> Iterator[Range]:
     """A range, gone afterwards. Raises :class:`~lab.errors.LabError`."""
     spec = LabSpec(pairs_count=PAIRS_COUNT + SPARES_COUNT, prefix=prefix)
     with contextlib.ExitStack() as stack:
@@ -146,41 +201,44 @@ def standing(prefix: str) -> Iterator[Range]:
             raise LabBroken(f"faults need a clock per host: {lab.limits[0]}")
         host = lab.management_address
         assert host is not None  # noqa: S101 - narrows the type
-        azure = stack.enter_context(azure_services.standing(folder, host))
-        tables = stack.enter_context(Relay(azure.azurite.port, host))
-        blobs = stack.enter_context(Relay(azure.azurite.blob_port, host))
-        site = stack.enter_context(
-            staged(
-                lab,
-                folder,
-                fabric={
-                    **azure.fabric(tables, blobs),
-                    "BROADSIDE_DATA_DIR": str(folder / "data"),
-                },
-                agents={"BROADSIDE_AGENT_HEARTBEAT_S": "1", "BROADSIDE_AGENT_UPLOAD_S": "1"},
-                spares_count=SPARES_COUNT,
-                entry=ENTRY,
+        beside: Services | None = None
+        settings = sqlite_fabric(folder / "data")
+        past = FabricSettings(data_dir=folder / "data")
+        if fabric == "azure":
+            azure = stack.enter_context(azure_services.standing(folder, host))
+            beside = Services(
+                broker=azure.broker,
+                tables=stack.enter_context(Relay(azure.azurite.port, host)),
+                blobs=stack.enter_context(Relay(azure.azurite.blob_port, host)),
             )
-        )
-        loop = stack.enter_context(asyncio.Runner())
-        storage = SecretStr(azure.azurite.connection_string())
-        fabric = open_fabric(
-            FabricSettings(
+            settings |= azure.fabric(beside.tables, beside.blobs)
+            storage = SecretStr(azure.azurite.connection_string())
+            past = FabricSettings(
                 fabric="azure",
                 servicebus_connection_string=SecretStr(azure.broker.connection_string),
                 tables_connection_string=storage,
                 blobs_connection_string=storage,
             )
+        site = stack.enter_context(
+            staged(
+                lab,
+                folder,
+                fabric=settings,
+                agents={"BROADSIDE_AGENT_HEARTBEAT_S": "1", "BROADSIDE_AGENT_UPLOAD_S": "1"},
+                spares_count=SPARES_COUNT,
+                entry=ENTRY,
+                other_hosts=fabric == "http",
+            )
         )
-        stack.callback(lambda: loop.run(fabric.close()))
+        loop = stack.enter_context(asyncio.Runner())
+        opened = open_fabric(past)
+        stack.callback(lambda: loop.run(opened.close()))
         made = Range(
             lab=lab,
             agents=site.agents,
             coordinator=site.coordinator,
-            broker=azure.broker,
-            tables=tables,
-            blobs=blobs,
-            fabric=fabric,
+            beside=beside,
+            fabric=opened,
             loop=loop,
             plans=site.plans,
         )

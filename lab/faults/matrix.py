@@ -16,7 +16,7 @@ from exchange.messages import Claim, Job
 from exchange.messages import Phase as Told
 from lab import clocks
 from lab.azure_services import QUEUE
-from lab.faults.fault_range import Range
+from lab.faults.fault_range import Range, RangeFabric
 from lab.faults.small_disk_agents import fill_disk, free_disk
 
 CLOCK_STEP_S: Final = 0.4  # the gate is at 0.05
@@ -92,6 +92,7 @@ class Fault:
     lease_s: int = 60
     cuts_cables: bool = False  # the broker is left with connections to nobody
     cuts_lease: Literal["client", "all"] | None = None  # who is to be silent when it lapses
+    azure_only: bool = False  # a fault of its services that any hosts do not have
 
     def lasting_s(self, phase: Phase) -> float:
         """From the strike to the healing."""
@@ -158,38 +159,38 @@ def _signal_coordinator(number: int) -> Verb:
     return act
 
 
-def _kill_broker(scene: Scene) -> str | None:
-    scene.range.broker.kill()
+def _break_queue(scene: Scene) -> str | None:
+    scene.range.break_queue()
     return None
 
 
-def _start_broker(scene: Scene) -> str | None:
-    scene.range.broker.start()
+def _mend_queue(scene: Scene) -> str | None:
+    scene.range.mend_queue()
     return None
 
 
 def _refuse_tables(scene: Scene) -> str | None:
-    scene.range.tables.refuse(503)
+    scene.range.services.tables.refuse(503)
     return None
 
 
 def _stop_tables(scene: Scene) -> str | None:
-    scene.range.tables.stop()
+    scene.range.services.tables.stop()
     return None
 
 
 def _start_tables(scene: Scene) -> str | None:
-    scene.range.tables.start()
+    scene.range.services.tables.start()
     return None
 
 
 def _slow_tables(scene: Scene) -> str | None:
-    scene.range.tables.slow(SLOW_S)
+    scene.range.services.tables.slow(SLOW_S)
     return None
 
 
 def _heal_tables(scene: Scene) -> str | None:
-    scene.range.tables.heal()
+    scene.range.services.tables.heal()
     return None
 
 
@@ -197,8 +198,7 @@ def _fill_disk(scene: Scene) -> str | None:
     """The disk matters where table and blobs are away, so they go as well; what an engine frees at
     its end is taken, too, before the agent has given the table up and needs it."""
     site = scene.range
-    site.blobs.refuse(503)
-    _refuse_tables(scene)
+    site.break_storage()
     end_s = time.monotonic() + REFILL_S
     while time.monotonic() < end_s:
         for agent_id in scene.clients:
@@ -211,8 +211,8 @@ def _free_disk(scene: Scene) -> str | None:
     site = scene.range
     for agent_id in scene.clients:
         free_disk(site.agent_pid(agent_id), site.spool_path(agent_id))
-    site.blobs.heal()
-    return _heal_tables(scene)
+    site.mend_storage()
+    return None
 
 
 def _clock(offset_s: float) -> Verb:
@@ -228,14 +228,14 @@ def _clock(offset_s: float) -> Verb:
 
 def _deliver_twice(scene: Scene) -> str | None:
     """What is still to come is delivered twice; what came already comes again."""
-    scene.range.broker.ask("twice", queue=QUEUE, on=True)
+    scene.range.services.broker.ask("twice", queue=QUEUE, on=True)
     for job in scene.jobs:
         scene.range.send_raw(job.body, f"{job.job_id}-again")
     return None
 
 
 def _deliver_once(scene: Scene) -> str | None:
-    scene.range.broker.ask("twice", queue=QUEUE, on=False)
+    scene.range.services.broker.ask("twice", queue=QUEUE, on=False)
     return None
 
 
@@ -317,13 +317,14 @@ _ALL: Final = (
     ),
     Fault(
         name="queue-down",
-        says="the broker killed; started again after 8 s",
-        inject=_kill_broker,
-        heal=_start_broker,
+        says="the broker killed, or every way to the coordinator cut; there again after 8 s",
+        inject=_break_queue,
+        heal=_mend_queue,
         lasts_s=8,
     ),
     Fault(
         name="table-503",
+        azure_only=True,
         says="the table answers 503 for 20 s, before the claim until 4 s before the instant",
         inject=_refuse_tables,
         heal=_heal_tables,
@@ -333,6 +334,7 @@ _ALL: Final = (
     ),
     Fault(
         name="table-down",
+        azure_only=True,
         says="every connection to the table refused for 10 s, those that stand broken",
         inject=_stop_tables,
         heal=_start_tables,
@@ -358,6 +360,7 @@ _ALL: Final = (
     ),
     Fault(
         name="delivered-twice",
+        azure_only=True,
         says="every message delivered twice, those already taken sent again",
         inject=_deliver_twice,
         heal=_deliver_once,
@@ -398,6 +401,7 @@ _ALL: Final = (
     ),
     Fault(
         name="slow-table",
+        azure_only=True,
         says=f"every request to the table waits {SLOW_S:g} s, for 10 s",
         inject=_slow_tables,
         heal=_heal_tables,
@@ -419,20 +423,22 @@ CORE: Final[tuple[Cell, ...]] = (
 )
 
 
-def chosen(only: str | None) -> tuple[Cell, ...]:
+def chosen(only: str | None, fabric: RangeFabric = "azure") -> tuple[Cell, ...]:
     """The cells of ``FAULT``, ``FAULT/PHASE`` or ``/PHASE``, several by commas; None: all.
 
-    Raises ``ValueError``, naming what there is.
+    Of those that the fabric can have. Raises ``ValueError``, naming what there is.
     """
+    of_fabric = [c for c in CELLS if fabric == "azure" or not FAULTS[c[0]].azure_only]
     if only is None:
-        return CELLS
+        return tuple(of_fabric)
     cells: list[Cell] = []
     for part in filter(None, only.split(",")):
         name, _, phase = part.partition("/")
-        found = [c for c in CELLS if name in ("", c[0]) and phase in ("", c[1].value)]
+        found = [c for c in of_fabric if name in ("", c[0]) and phase in ("", c[1].value)]
         if not found:
+            names = ", ".join(dict(of_fabric))
             raise ValueError(
-                f"--only {part!r}: write FAULT/PHASE, of {', '.join(FAULTS)} and {', '.join(Phase)}"
+                f"--only {part!r}: write FAULT/PHASE, of {names} and {', '.join(Phase)}"
             )
         cells += [cell for cell in found if cell not in cells]
     return tuple(cells)

@@ -105,8 +105,8 @@ def _strike(site: Range, strike: Strike) -> Callable[[], None]:
         site.coordinator.signal(number)
         return lambda: site.coordinator.signal(signal.SIGCONT)
     if strike.victim == "broker":  # a stopped one is as good as gone
-        site.broker.kill()
-        return site.broker.start
+        site.break_queue()
+        return site.mend_queue
     if kind:
         site.signal_engines(agent_id, number)
         return lambda: _go_on(site, agent_id, engines=True)
@@ -128,4 +128,4 @@ def _mend_all(site: Range) -> None:
         site.kill(agent_id, signal.SIGCONT)
     site.revive()
     site.coordinator.revive()
-    site.broker.revive()
+    site.mend_queue()

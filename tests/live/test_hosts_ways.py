@@ -1,0 +1,298 @@
+"""The ways from an agent to its coordinator: a proxy, IPv6 alone, the site's own certificates; and
+what becomes of its credential."""
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.hosts.enrolment import Enrolments
+from coordinator.hosts.hosts_server import shown_certificate
+from exchange.fabric import FabricSettings, open_fabric
+from exchange.http.coordinator_link import RENEW_S, Link
+from exchange.http.credential import Credential, load_credential
+from exchange.http.joining import join, new_code
+from exchange.messages import Role
+from exchange.ports import ExchangeError, ExchangeRefused, ExchangeUnavailable
+from lab.serving import Serving
+from tests.live.certificates import make_certificates
+from tests.live.labs import needs_root, new_prefix
+from tests.live.site import ROOT, wait_for
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
+
+AGENT, PROXY, COORDINATOR = "a", "p", "c"  # namespaces, after the test's own prefix
+PROXY_AT = ("10.98.1.2", 3128)
+BEHIND = "10.98.2.2"  # the coordinator, for whom the agent's host has no route
+SIX = "fd00:98::2"
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, timeout=20, capture_output=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """Three hosts in a row, and a cable of IPv6 alone between the first and the last."""
+
+    prefix: str
+    folder: Path
+    started: list["subprocess.Popen[bytes]"]
+
+    def start(self, where: str, *argv: str, **environment: str) -> "subprocess.Popen[bytes]":
+        inherited = {n: v for n, v in os.environ.items() if "BROADSIDE" not in n}
+        with (self.folder / f"{where}.log").open("ab") as log:
+            process = subprocess.Popen(
+                ["ip", "netns", "exec", self.prefix + where, sys.executable, "-m", *argv],
+                env=inherited | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"} | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self.started.append(process)
+        return process
+
+    def serve(self) -> None:
+        settings = {"BROADSIDE_HOSTS_LISTEN": "[::]:8443", "BROADSIDE_DATA_DIR": str(self.data)}
+        self.start(COORDINATOR, "coordinator", "serve", **settings)
+        wait_for("the coordinator", lambda: "listening on" in self.log(COORDINATOR))
+
+    def join(self, code: str, coordinator: str, **environment: str) -> None:
+        """A client agent on its host."""
+        settings = {
+            "BROADSIDE_FABRIC": "http",
+            "BROADSIDE_COORDINATOR": coordinator,
+            "BROADSIDE_AGENT_JOIN": code,
+            "BROADSIDE_AGENT_AGENT_ID": "far",
+            "BROADSIDE_AGENT_ROLE": "client",
+            "BROADSIDE_AGENT_NIC": "lo",
+            "BROADSIDE_AGENT_ADDRESS": "127.0.0.1",
+            "BROADSIDE_AGENT_HEARTBEAT_S": "1",
+            "BROADSIDE_AGENT_SPOOL_DIR": str(self.folder / "spool"),
+        }
+        self.start(AGENT, "agent", **settings, **environment)
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    def log(self, where: str) -> str:
+        return (self.folder / f"{where}.log").read_text()
+
+    def beats_since(self, at: datetime) -> bool:
+        asked = subprocess.run(
+            [sys.executable, "-m", "coordinator", "agents", "--json"],
+            env=os.environ | {"BROADSIDE_DATA_DIR": str(self.data), "PYTHONPATH": str(ROOT)},
+            check=True,
+            timeout=60,
+            capture_output=True,
+        )
+        beats = [agent["beat_at"] for agent in json.loads(asked.stdout)]
+        return any(datetime.fromisoformat(beat) > at for beat in beats)
+
+
+@pytest.fixture
+def ways(tmp_path: Path) -> Iterator[Ways]:
+    made = Ways(prefix=new_prefix(), folder=tmp_path, started=[])
+    name = {end: made.prefix + end for end in (AGENT, PROXY, COORDINATOR)}
+    try:
+        for end in name.values():
+            ip("netns", "add", end)
+            ip("-n", end, "link", "set", "lo", "up")
+        for one, device, other, there, addresses in (
+            (AGENT, "p0", PROXY, "a0", ("10.98.1.1/24", "10.98.1.2/24")),
+            (PROXY, "c0", COORDINATOR, "p0", ("10.98.2.1/24", f"{BEHIND}/24")),
+            (AGENT, "c6", COORDINATOR, "a6", ("fd00:98::1/64", f"{SIX}/64")),
+        ):
+            cable = ["netns", name[one], "type", "veth", "peer", "name", there]
+            ip("link", "add", device, *cable, "netns", name[other])
+            for end, port, address in ((one, device, addresses[0]), (other, there, addresses[1])):
+                six = ["nodad"] if ":" in address else []
+                ip("-n", name[end], "addr", "add", address, "dev", port, *six)
+                ip("-n", name[end], "link", "set", port, "up")
+        yield made
+    finally:
+        for process in reversed(made.started):
+            process.terminate()
+        for process in made.started:
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for end in name.values():
+            subprocess.run(["ip", "netns", "del", end], check=False, timeout=20)
+
+
+def a_code(data: Path, count: int = 1, **settings: Path) -> str:
+    """For clients, until in an hour."""
+
+    async def made() -> str:
+        now = datetime.now(UTC)
+        given = CoordinatorSettings(**settings)
+        code, secret = new_code(shown_certificate(given, data).authority)
+        fabric = open_fabric(FabricSettings(data_dir=data))
+        until = now + timedelta(hours=1)
+        try:
+            known = Enrolments(fabric.private)
+            await known.add_code(secret, Role.CLIENT, count, by="test", now=now, expires_at=until)
+        finally:
+            await fabric.close()
+        return code
+
+    return asyncio.run(made())
+
+
+@needs_root
+@pytest.mark.needs_root
+def test_through_a_proxy_and_again_when_that_was_gone(ways: Ways) -> None:
+    ways.serve()
+    words = ("tests.live.connect_proxy", PROXY_AT[0], str(PROXY_AT[1]))
+    proxy = ways.start(PROXY, *words)
+    began_at = datetime.now(UTC)
+    through = f"http://{PROXY_AT[0]}:{PROXY_AT[1]}"
+    ways.join(a_code(ways.data), f"https://{BEHIND}:8443", HTTPS_PROXY=through)
+    wait_for("a heartbeat through the proxy", lambda: ways.beats_since(began_at))
+    assert f"CONNECT {BEHIND}:8443" in ways.log(PROXY)
+    proxy.kill()
+    proxy.wait()
+    time.sleep(1.5)  # past one more heartbeat, which is lost on its way
+    again_at = datetime.now(UTC)
+    ways.start(PROXY, *words)
+    wait_for("a heartbeat through the new one", lambda: ways.beats_since(again_at))
+
+
+@needs_root
+@pytest.mark.needs_root
+def test_over_ipv6_alone(ways: Ways) -> None:
+    ip("-n", ways.prefix + AGENT, "link", "del", "p0")
+    ways.serve()
+    began_at = datetime.now(UTC)
+    ways.join(a_code(ways.data), f"https://[{SIX}]:8443")
+    wait_for("a heartbeat over IPv6", lambda: ways.beats_since(began_at))
+
+
+@pytest.fixture
+def trusted(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    return monkeypatch
+
+
+@contextlib.contextmanager
+def serving(folder: Path, **settings: str) -> Iterator[tuple[Serving, str]]:
+    """A coordinator with its listener on loopback, and where that is."""
+    environment = {
+        "BROADSIDE_DATA_DIR": str(folder / "data"),
+        "BROADSIDE_HOSTS_LISTEN": "127.0.0.1:0",
+        **settings,
+    }
+    with Serving(environment, folder) as served:
+        said = served.log_path.read_text()
+        yield served, said.split("agents of other hosts join at ")[1].split()[0]
+
+
+async def ping(credential: Credential) -> None:
+    link = Link(credential)
+    try:
+        await link.call("ping")
+    finally:
+        await link.close()
+
+
+def test_a_sites_own_certificate_is_asked_of_the_systems_authorities(
+    tmp_path: Path, trusted: pytest.MonkeyPatch
+) -> None:
+    site = make_certificates(tmp_path)
+    shown = {"hosts_certificate_file": site.chain, "hosts_key_file": site.key}
+    settings = {f"BROADSIDE_{name.upper()}": str(path) for name, path in shown.items()}
+    with serving(tmp_path, **settings) as (_, at):
+        code = a_code(tmp_path / "data", **shown)
+        assert code.split(".")[1] == "site"
+        path = tmp_path / "c1.json"
+        with pytest.raises(ExchangeUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+            asyncio.run(join(code, (at,), "c1", "client", path))
+        trusted.setenv("SSL_CERT_FILE", str(site.authority))
+        asyncio.run(ping(asyncio.run(join(code, (at,), "c1", "client", path))))
+        other = at.replace("127.0.0.1", "localhost")
+        with pytest.raises(ExchangeUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+            asyncio.run(join(code, (other,), "c2", "client", tmp_path / "c2.json"))
+
+
+def test_a_credential_of_yesterday_is_changed_and_a_code_takes_all_its_agents_along(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path) as (_, at):
+        code = a_code(tmp_path / "data", 2)
+        paths = {name: tmp_path / f"{name}.json" for name in ("c1", "c2")}
+        for name, path in paths.items():
+            asyncio.run(join(code, (at,), name, "client", path))
+        old = load_credential(paths["c1"])
+        assert old is not None
+        replace(old, issued_s=time.time() - RENEW_S - 60).save(paths["c1"])
+
+        async def renew() -> Credential:
+            found = load_credential(paths["c1"])
+            assert found is not None
+            link = Link(found)
+            try:
+                end_s = time.monotonic() + 60
+                while (now := load_credential(paths["c1"])) is None or now.secret == old.secret:
+                    await link.call("ping")
+                    assert time.monotonic() < end_s, "the credential was never changed"
+                    await asyncio.sleep(0.1)
+                await link.call("ping")
+            finally:
+                await link.close()
+            return now
+
+        new = asyncio.run(renew())
+        assert paths["c1"].stat().st_mode & 0o777 == 0o600
+        asyncio.run(ping(new))
+        wait_for("the old secret is refused", lambda: refused(old))
+
+        name = revoke_first_code(tmp_path / "data")
+        second = load_credential(paths["c2"])
+        assert second is not None
+        for credential in (new, second):
+            wait_for(f"{credential.agent_id} is out with {name}", lambda c=credential: refused(c))
+
+
+def refused(credential: Credential) -> bool:
+    try:
+        asyncio.run(ping(replace(credential, path=None)))
+    except ExchangeRefused:
+        return True
+    except ExchangeError:
+        return False
+    return False
+
+
+def revoke_first_code(data: Path) -> str:
+    environment: Mapping[str, str] = os.environ | {
+        "BROADSIDE_DATA_DIR": str(data),
+        "PYTHONPATH": str(ROOT),
+    }
+
+    def enroll(*words: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-m", "coordinator", "enroll", *words],
+            env=environment,
+            check=True,
+            timeout=60,
+            capture_output=True,
+            text=True,
+        ).stdout
+
+    (name,) = {agent["join"] for agent in json.loads(enroll("list", "--json"))}
+    enroll("revoke", str(name))
+    return str(name)
