@@ -61,9 +61,13 @@ lock: setup ## resolve pyproject.toml anew into requirements.lock, and what imag
 	@$(LOCK) --extra azure --extra reports --extra witnesses --group build -c requirements.lock -o deploy/docker/requirements.lock
 	@$(VM_LOCK) deploy/azure/bundle/agent.in -o deploy/azure/bundle/agent.lock
 	@$(VM_LOCK) pyproject.toml --extra azure --extra reports --extra witnesses -o deploy/azure/bundle/coordinator.lock
+	@$(HOST_LOCK) pyproject.toml --extra witnesses deploy/hosts/hosts.in -o deploy/hosts/hosts.lock
 
 # What Azure's VMs run: Debian 13.
 VM_LOCK := .tools/uv/bin/uv pip compile -c requirements.lock --generate-hashes --python-version 3.13 --python-platform x86_64-manylinux_2_28 --no-header -q
+
+# What any hosts run, from the oldest Python and glibc that deploy/hosts knows.
+HOST_LOCK := .tools/uv/bin/uv pip compile -c requirements.lock --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 --no-header -q
 
 deploy-check: tools ## everything under deploy/, without Azure: Terraform, cloud-init, units, Docker
 	@$(BIN)/python -m deploy.check $(ARGS)
@@ -74,7 +78,10 @@ rehearse: setup ## Azure in rehearsal: up, plan, scale, down of each example wit
 wheelhouse: setup ## dist/broadside-bundle.tar.gz: what VMs without internet install
 	@$(BIN)/python deploy/azure/wheelhouse.py $(ARGS)
 
+hosts-archive: setup ## dist/broadside-hosts.tar.gz: what any hosts without internet install
+	@$(BIN)/python -m deploy.hosts.archive $(ARGS)
+
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo soak faults scenarios test lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse clean
+.PHONY: help setup tools demo soak faults scenarios test lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse hosts-archive clean

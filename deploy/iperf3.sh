@@ -4,7 +4,8 @@
 #
 # A newer suite's packages are unpacked under .tools/iperf3/root, signatures checked by apt, and run
 # through their own loader by the wrapper .tools/iperf3/bin/iperf3. Says in one line which iperf3
-# will be used. Exits 0 when there is one that Broadside can use, old or new, else 1.
+# will be used. Exits 0 when there is one that Broadside can use, old or new, else 1. With `own` the
+# system's does not do, however new: deploy/hosts packs the checkout's.
 set -eu
 
 minimum=309 # 3.9: the oldest that Broadside reads
@@ -36,7 +37,7 @@ settle() {
     exit 1
 }
 
-if [ "${system:-0}" -ge "$wanted" ]; then
+if [ "${1:-}" != own ] && [ "${system:-0}" -ge "$wanted" ]; then
     echo "iperf3: using the system's $(spell "$system")"
     exit 0
 fi

@@ -28,7 +28,7 @@ SUITE: Final = "trixie"
 PYTHON: Final = "3.13"
 PACKAGES: Final = ("iperf3", "chrony", "lftp", "nginx", "vsftpd", "openssl", "iproute2")
 PROGRAMS: Final = ("vegeta",)  # built in the checkout, from source: in no Debian
-PLATFORMS: Final = tuple(f"manylinux_2_{minor}_x86_64" for minor in (17, 28, 34, 35, 36))
+GLIBC_MINOR: Final = 36  # the oldest that this image has; Python's wheels name it
 KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 LOCKS: Final = ("agent.lock", "coordinator.lock")
 
@@ -46,7 +46,7 @@ def main() -> int:
             shutil.copy(BUNDLE / name, bundle / name)
         (bundle / "packages").write_text("\n".join(PACKAGES))
         build_wheel(bundle / "wheels", work)
-        fetch_wheels(bundle / "wheels")
+        fetch_wheels(bundle / "wheels", [BUNDLE / lock for lock in LOCKS], PYTHON, GLIBC_MINOR)
         build_programs(bundle / "bin")
         fetch_packages(bundle / "debs", work, options.archive or own_archive())
         options.output.parent.mkdir(parents=True, exist_ok=True)
@@ -87,18 +87,19 @@ def build_programs(folder: Path) -> None:
         shutil.copy(ROOT / ".tools" / name / "bin" / name, folder / name)
 
 
-def fetch_wheels(wheels: Path) -> None:
-    """Every locked wheel, for the image's Python."""
-    for lock in LOCKS:
+def fetch_wheels(wheels: Path, locks: Sequence[Path], python: str, glibc_minor: int) -> None:
+    """Every locked wheel for a Python (such as 3.13) where glibc is 2.``glibc_minor`` or newer."""
+    platforms = [f"manylinux_2_{minor}_x86_64" for minor in range(17, glibc_minor + 1)]
+    for lock in locks:
         run(
             [
                 ROOT / ".tools/uv/bin/pip", "download", "-q", "--disable-pip-version-check",
                 "--no-deps", "--require-hashes", "--only-binary", ":all:", "--dest", wheels,
-                "--implementation", "cp", "--python-version", PYTHON,
-                *(word for tag in ("cp" + PYTHON.replace(".", ""), "abi3", "none")
+                "--implementation", "cp", "--python-version", python,
+                *(word for tag in ("cp" + python.replace(".", ""), "abi3", "none")
                   for word in ("--abi", tag)),
-                *(word for platform in PLATFORMS for word in ("--platform", platform)),
-                "-r", BUNDLE / lock,
+                *(word for platform in platforms for word in ("--platform", platform)),
+                "-r", lock,
             ]
         )  # fmt: skip
 
@@ -156,8 +157,8 @@ def fetch_packages(debs: Path, work: Path, archive: str) -> None:
     (debs / "Packages").write_text("\n".join(index))
 
 
-def pack(bundle: Path, output: Path) -> None:
-    """The same files give the same bytes: no times, no owners, sorted."""
+def pack(bundle: Path, output: Path, top: str = "") -> None:
+    """The same files, below ``top``, give the same bytes: no times, no owners, sorted."""
 
     def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
         entry.uid = entry.gid = entry.mtime = 0
@@ -167,7 +168,8 @@ def pack(bundle: Path, output: Path) -> None:
     with tempfile.NamedTemporaryFile(dir=output.parent, suffix=".tar") as whole:
         with tarfile.open(whole.name, "w") as archive:
             for path in sorted(bundle.rglob("*")):
-                archive.add(path, path.relative_to(bundle), recursive=False, filter=plain)
+                name = top / path.relative_to(bundle)
+                archive.add(path, name, recursive=False, filter=plain)
         packed = run_bytes(["gzip", "-n", "-6", "-c", whole.name])
         output.write_bytes(packed)
 

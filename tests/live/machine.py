@@ -19,14 +19,16 @@ from typing import Final, Self
 
 SYSTEMD: Final = Path("/lib/systemd/systemd")
 _STOP_S: Final = 10.0
+HOME: Final = "/var/lib/root"  # of a machine's root
+_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _NUMBERS: Final = itertools.count()  # of this process's machines
 
 # Process 1's own mounts; nothing of it is seen outside.
 _SCRIPT: Final = r"""
 set -eu
 echo $$ > "$cgroup/cgroup.procs"
-exec unshare $own_network --mount --pid --cgroup --uts --ipc --fork --kill-child --mount-proc \
-    sh -euc '
+exec $entered unshare $own_network --mount --pid --cgroup --uts --ipc --fork --kill-child \
+    --mount-proc sh -euc '
     mount --make-rprivate /
     [ -z "$own_network" ] || ip link set lo up
     mount -t tmpfs tmpfs /run
@@ -38,10 +40,11 @@ exec unshare $own_network --mount --pid --cgroup --uts --ipc --fork --kill-child
     mkdir -p /etc/broadside /etc/systemd/system
     cp -a "$work/files/." /
     mount -t tmpfs tmpfs /opt
-    mkdir -p /opt/broadside/venv
-    mount --bind "$venv" /opt/broadside/venv
+    [ -z "$venv" ] || mkdir -p /opt/broadside/venv
+    [ -z "$venv" ] || mount --bind "$venv" /opt/broadside/venv
+    [ -n "$venv" ] || mount -t tmpfs tmpfs /usr/local/bin
     mount -t tmpfs -o mode=755 tmpfs /var/lib
-    mkdir -p /var/lib/broadside
+    mkdir -p /var/lib/broadside /var/lib/root
     mount --bind "$work/state" /var/lib/broadside
     mount -t tmpfs -o mode=1777 tmpfs /tmp
     mount -t tmpfs -o mode=1777 tmpfs /var/tmp
@@ -62,21 +65,24 @@ class Machine:
     def __init__(
         self,
         folder: Path,
-        venv: Path,
+        venv: Path | None,
         files: Mapping[str, str],
         units: Sequence[str],
         *,
         own_network: bool = False,
+        network: str | None = None,
     ):
         """``files`` by absolute path, of which ``units`` are started at boot.
 
-        With a network of its own it has loopback alone; else it has this host's.
+        With a network of its own it has loopback alone; else it has the namespace's that
+        ``network`` names, or this host's. Without ``venv`` nothing is installed yet.
         """
         self.folder = folder
         self.state = folder / "state"  # its /var/lib/broadside
         self._log = folder / "systemd.log"
         self._venv = venv
         self._own_network = own_network
+        self._entered = f"nsenter --net=/run/netns/{network}" if network else ""
         self._cgroup = _cgroup_root() / f"broadside-test-{os.getpid()}-{next(_NUMBERS)}"
         for name in ("etc", "files", "state"):
             (folder / name).mkdir()
@@ -104,7 +110,8 @@ class Machine:
                     "work": str(self.folder),
                     "work_name": "machine",
                     "own_network": "--net" if self._own_network else "",
-                    "venv": str(self._venv),
+                    "entered": self._entered,
+                    "venv": str(self._venv or ""),
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -145,6 +152,34 @@ class Machine:
         """A command of this host in the network of a unit's first process."""
         inside = ["nsenter", "--target", str(self.main_pid(unit)), "--net", *argv]
         return subprocess.run(inside, capture_output=True, text=True, timeout=120, check=False)
+
+    def is_up(self) -> bool:
+        """Whether its systemd takes orders."""
+        return self._init() is not None and not self.shell("systemctl list-units").returncode
+
+    def put(self, path: str, content: bytes) -> None:
+        """Write one of its files."""
+        inside = Path(f"/proc/{self._init()}/root{path}")
+        inside.write_bytes(content)
+
+    def shell(self, script: str, timeout_s: float = 120) -> "subprocess.CompletedProcess[str]":
+        """A script as its root would run it, logged in."""
+        inside = ["nsenter", "--target", str(self._init()), "--all", "env", "-i", f"PATH={_PATH}"]
+        return subprocess.run(
+            [*inside, f"HOME={HOME}", "sh", "-euc", f"cd; {script}"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    def _init(self) -> int | None:
+        """Its process 1, by this host's numbering."""
+        try:
+            return int((self._cgroup / "init.scope" / "cgroup.procs").read_text().split()[0])
+        except (OSError, IndexError):
+            return None
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")

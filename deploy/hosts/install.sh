@@ -1,0 +1,113 @@
+#!/bin/sh
+# Makes this host a Broadside agent or the coordinator, from the unpacked archive beside this script.
+# Needs no internet. Run again with a newer archive, it upgrades and keeps the settings.
+#
+#   install.sh coordinator [BROADSIDE_SETTING=VALUE ...]
+#   install.sh agent BROADSIDE_AGENT_ROLE=client BROADSIDE_COORDINATOR=https://host:8443 [...]
+#
+# An agent's join code is read from standard input, unless this host is enrolled already.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+home=/opt/broadside
+state=/var/lib/broadside
+credential=$state/credential.json
+settings=/etc/broadside/environment
+
+stop() {
+    echo "install.sh: $*" >&2
+    exit 2
+}
+
+# 1. What was asked, and what this host has ---------------------------------------------------------
+service=${1:-}
+case $service in
+agent | coordinator) shift ;;
+*) stop "say what this host is to be: install.sh agent|coordinator [BROADSIDE_SETTING=VALUE ...]" ;;
+esac
+for word in "$@"; do
+    case $word in
+    BROADSIDE_[A-Z]*=*) ;;
+    *) stop "$word: not a setting; write BROADSIDE_NAME=VALUE (docs/settings.md)" ;;
+    esac
+done
+[ "$(id -u)" = 0 ] || stop "run it as root"
+[ "$(uname -m)" = x86_64 ] || stop "$(uname -m): the archive is for x86_64"
+command -v systemctl >/dev/null || stop "no systemd here"
+python=
+for name in python3.13 python3.12 python3.11; do
+    if [ -z "$python" ] && command -v "$name" >/dev/null; then python=$(command -v "$name"); fi
+done
+[ -n "$python" ] || stop "no Python 3.11, 3.12 or 3.13; on RHEL and the like: dnf install python3.12"
+command -v chronyc >/dev/null ||
+    echo "install.sh: no chrony here; without it no clock is trusted: install your distribution's" >&2
+
+# 2. The settings: those of before, with those of now over them -------------------------------------
+mkdir -p /etc/broadside
+touch "$settings"
+chmod 0600 "$settings" # systemd reads it, as root
+set_to() { # NAME=VALUE: in place of what the name was set to
+    grep -v "^${1%%=*}=" "$settings" >"$settings.new" || true
+    printf '%s\n' "$1" >>"$settings.new"
+    chmod 0600 "$settings.new"
+    mv "$settings.new" "$settings"
+}
+is_set() { grep -q "^$1=." "$settings"; }
+for word in "$@"; do set_to "$word"; done
+if [ "$service" = agent ]; then
+    for name in BROADSIDE_AGENT_ROLE BROADSIDE_COORDINATOR; do
+        is_set $name || stop "$name is not set; write it behind: install.sh agent $name=..."
+    done
+    set_to BROADSIDE_FABRIC=http
+    set_to BROADSIDE_AGENT_IPERF3=$home/iperf3/bin/iperf3
+    set_to BROADSIDE_CREDENTIAL_FILE=$credential
+    if [ ! -e $credential ]; then
+        [ ! -t 0 ] || printf 'join code: ' >&2
+        IFS= read -r code || [ -n "$code" ] || stop "no join code on standard input"
+        set_to "BROADSIDE_AGENT_JOIN=$code"
+    fi
+else
+    is_set BROADSIDE_DATA_DIR || set_to BROADSIDE_DATA_DIR=$state
+    is_set BROADSIDE_HOSTS_LISTEN || set_to 'BROADSIDE_HOSTS_LISTEN=[::]:8443'
+fi
+
+# 3. Broadside, in a virtual environment of its own, and an iperf3 with libraries of its own --------
+id broadside >/dev/null 2>&1 ||
+    useradd --system --user-group --no-create-home --home-dir $state --shell /sbin/nologin broadside
+systemctl stop broadside-$service.service 2>/dev/null || true
+mkdir -p $home
+"$python" -m venv --clear --without-pip $home/venv
+pip() { $home/venv/bin/python "$(ls "$here"/wheels/pip-*.whl)/pip" --disable-pip-version-check "$@"; }
+pip install -q --no-index --find-links "$here/wheels" --no-deps --only-binary :all: \
+    --require-hashes -r "$here/hosts.lock"
+pip install -q --no-index --no-deps "$here"/wheels/broadside-*.whl
+rm -rf $home/iperf3
+cp -R "$here/iperf3" $home/iperf3
+chmod -R go+rX $home
+mkdir -p /usr/local/bin
+install -m 0755 "$here/broadside" /usr/local/bin/broadside
+
+# 4. The service ------------------------------------------------------------------------------------
+install -m 0644 "$here/broadside-$service.service" /etc/systemd/system/
+if [ "$service" = agent ]; then
+    install -m 0644 "$here/sysctl.conf" /etc/sysctl.d/90-broadside.conf
+    sysctl -q -e -p /etc/sysctl.d/90-broadside.conf 2>/dev/null ||
+        echo "install.sh: this kernel does not take all of /etc/sysctl.d/90-broadside.conf" >&2
+fi
+systemctl daemon-reload
+systemctl enable --now broadside-$service.service
+ready=$credential
+[ "$service" = agent ] || ready=$state/private.sqlite3
+tries=60
+while [ ! -s $ready ] && [ $tries -gt 0 ]; do
+    sleep 1
+    tries=$((tries - 1))
+done
+[ -s $ready ] || stop "broadside-$service does not start; see: journalctl -u broadside-$service"
+if [ "$service" = agent ]; then # the code has done its work
+    grep -v '^BROADSIDE_AGENT_JOIN=' "$settings" >"$settings.new"
+    chmod 0600 "$settings.new"
+    mv "$settings.new" "$settings"
+    echo "this host is an agent of $(sed -n 's/^BROADSIDE_COORDINATOR=//p' "$settings")"
+else
+    echo "the coordinator is at work; agents reach it at $(sed -n 's/^BROADSIDE_HOSTS_LISTEN=//p' "$settings")"
+fi
