@@ -1,4 +1,5 @@
-"""docs/hosts.md word for word: two hosts and a coordinator, from the archive to a verdict.
+"""docs/hosts.md word for word: two hosts and a coordinator, from the archive to a verdict; and the
+same archive by Ansible.
 
 Each host has mounts, processes, a systemd and a network of its own. Its blocks of commands are run
 as they stand; a block's second word says on which host. What the reader does between them (carrying
@@ -7,11 +8,14 @@ a file from host to host, naming the coordinator, exporting the firewall's count
 
 import contextlib
 import csv
+import importlib.util
+import io
 import itertools
 import json
 import re
 import subprocess
 import sys
+import tarfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -155,6 +159,97 @@ def test_from_the_archive_to_a_verdict(hosts: tuple[Lab, dict[str, Machine]]) ->
     assert "JOIN" not in client.shell("cat /etc/broadside/environment").stdout
     version = client.shell("/opt/broadside/iperf3/bin/iperf3 --version").stdout
     assert (found := re.match(r"iperf 3\.(\d+)", version)) and int(found[1]) >= 18
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[dict[str, Machine]]:
+    """A coordinator and a client that have nothing but each other."""
+    if reason := why_not():
+        pytest.skip(reason)
+    network = f"{new_prefix()}lo"
+    _ip("netns", "add", network)
+    try:
+        _ip("-n", network, "link", "set", "lo", "up")
+        with contextlib.ExitStack() as stack:
+            machines = {}
+            for name in ("coordinator", "client"):
+                folder = tmp_path / name
+                folder.mkdir()
+                machines[name] = Machine(folder, None, {}, [], network=network)
+                stack.enter_context(machines[name])
+            for name, machine in machines.items():
+                wait_for(f"{name}'s systemd", machine.is_up)
+            yield machines
+    finally:
+        _ip("netns", "del", network)
+
+
+ANSIBLE: Final = ("ansible", "resolvelib", "jinja2", "markupsafe", "yaml", "_yaml", "packaging")
+
+
+def play(machine: Machine, role: str, *words: str) -> dict[str, int]:
+    """The playbook on a host itself, and its own account of what it did."""
+    hosts = {
+        "all": {
+            "vars": {
+                "ansible_connection": "local",
+                "ansible_python_interpreter": "/usr/bin/python3",
+                "ansible_become": False,
+                "broadside_coordinator": "https://127.0.0.1:8443",
+                "broadside_archive": f"{HOME}/broadside-hosts.tar.gz",
+                "broadside_settings": {"BROADSIDE_LOG_LEVEL": "debug"}
+                if role == "coordinator"
+                else {"BROADSIDE_AGENT_AGENT_ID": "far", "BROADSIDE_AGENT_ADDRESS": "127.0.0.1"},
+            },
+            "children": {
+                "broadside_coordinator_host": {
+                    "hosts": {"coordinator": {"broadside_service": "coordinator"}}
+                },
+                "broadside_clients": {"hosts": {"client": {"broadside_role": "client"}}},
+                "broadside_servers": {"hosts": {}},
+            },
+        }
+    }
+    machine.put(f"{HOME}/inventory.yml", json.dumps(hosts).encode())
+    done = machine.shell(
+        "export LC_ALL=C.UTF-8 PYTHONPATH=$HOME/site; cd ansible;"
+        f" python3 -m ansible playbook -i ../inventory.yml --limit {role}"
+        f" broadside.yml {' '.join(words)}",
+        timeout_s=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = re.search(rf"^{role} .*", done.stdout, re.M)
+    assert told, done.stdout
+    return {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", told[0])}
+
+
+def test_ansible_installs_once_and_changes_nothing_again(
+    alone: dict[str, Machine], archive: Path
+) -> None:
+    pytest.importorskip("ansible")
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as bundle:
+        for name in ANSIBLE:
+            found = importlib.util.find_spec(name)
+            assert found is not None and found.origin is not None
+            bundle.add(Path(found.origin).parent, f"site/{name}")
+        bundle.add(ROOT / "deploy" / "hosts" / "ansible", "ansible")
+    for machine in alone.values():
+        machine.put(f"{HOME}/ansible.tar", packed.getvalue())
+        machine.put(f"{HOME}/broadside-hosts.tar.gz", archive.read_bytes())
+        assert machine.shell("tar -xf ansible.tar").returncode == 0
+    coordinator, client = alone["coordinator"], alone["client"]
+
+    assert play(coordinator, "coordinator", "--check")["failed"] == 0
+    assert coordinator.shell("test -e /opt/broadside/venv").returncode, "a check changes nothing"
+    assert play(coordinator, "coordinator")["changed"] > 0
+    assert play(coordinator, "coordinator")["changed"] == 0
+
+    code = coordinator.shell("broadside enroll new --role client").stdout.strip()
+    assert play(client, "client", "-e", f"broadside_join_code={code}")["changed"] > 0
+    assert play(client, "client")["changed"] == 0
+    listed = coordinator.shell("broadside enroll list --json").stdout
+    assert [agent["agent_id"] for agent in json.loads(listed)] == ["far"]
 
 
 def reached(host: Machine, address: str) -> bool:

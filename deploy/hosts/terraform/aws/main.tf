@@ -1,0 +1,64 @@
+# AWS: a group of clients and a group of servers, in subnets whose routes lead through the appliance
+# under test. Network, appliance and coordinator stand already; see docs/hosts.md.
+terraform {
+  required_version = ">= 1.5"
+  required_providers {
+    aws = {
+      source  = "hashicorp/aws"
+      version = ">= 5.0, < 7.0"
+    }
+  }
+}
+
+locals {
+  subnet_ids = { client = var.client_subnet_id, server = var.server_subnet_id }
+}
+
+resource "aws_launch_template" "agent" {
+  for_each = local.subnet_ids
+
+  name_prefix   = "broadside-${each.key}-"
+  image_id      = var.image_id
+  instance_type = var.instance_type
+  user_data = base64encode(templatefile("${path.module}/../cloud-init.yaml.tftpl", {
+    archive_sha256 = var.archive_sha256
+    archive_url    = var.archive_url
+    coordinator    = var.coordinator
+    join_code      = var.join_codes[each.key]
+    role           = each.key
+  }))
+
+  metadata_options {
+    http_endpoint = "enabled"
+    http_tokens   = "required"
+  }
+
+  network_interfaces {
+    associate_public_ip_address = false
+    security_groups             = var.security_group_ids
+    subnet_id                   = each.value
+  }
+}
+
+resource "aws_autoscaling_group" "agents" {
+  for_each = local.subnet_ids
+
+  name                = "broadside-${each.key}s"
+  min_size            = var.pairs_count
+  max_size            = var.pairs_count
+  desired_capacity    = var.pairs_count
+  vpc_zone_identifier = [each.value]
+  # A burst loads every core: what looks unwell then must not be replaced.
+  suspended_processes = ["ReplaceUnhealthy", "AZRebalance"]
+
+  launch_template {
+    id      = aws_launch_template.agent[each.key].id
+    version = aws_launch_template.agent[each.key].latest_version
+  }
+
+  tag {
+    key                 = "Name"
+    value               = "broadside-${each.key}"
+    propagate_at_launch = true
+  }
+}

@@ -1,0 +1,62 @@
+# Google Cloud: a group of clients and a group of servers, in subnetworks whose routes lead through the
+# appliance under test. Network, appliance and coordinator stand already; see docs/hosts.md.
+terraform {
+  required_version = ">= 1.5"
+  required_providers {
+    google = {
+      source  = "hashicorp/google"
+      version = ">= 6.0, < 8.0"
+    }
+  }
+}
+
+locals {
+  subnetworks = { client = var.client_subnetwork, server = var.server_subnetwork }
+}
+
+resource "google_compute_instance_template" "agent" {
+  for_each = local.subnetworks
+
+  name_prefix  = "broadside-${each.key}-"
+  region       = var.region
+  machine_type = var.machine_type
+  tags         = ["broadside-${each.key}"]
+
+  disk {
+    source_image = var.image
+    boot         = true
+    auto_delete  = true
+  }
+
+  network_interface {
+    subnetwork = each.value
+    nic_type   = "GVNIC"
+  }
+
+  metadata = {
+    user-data = templatefile("${path.module}/../cloud-init.yaml.tftpl", {
+      archive_sha256 = var.archive_sha256
+      archive_url    = var.archive_url
+      coordinator    = var.coordinator
+      join_code      = var.join_codes[each.key]
+      role           = each.key
+    })
+  }
+
+  lifecycle {
+    create_before_destroy = true
+  }
+}
+
+resource "google_compute_instance_group_manager" "agents" {
+  for_each = local.subnetworks
+
+  name               = "broadside-${each.key}s"
+  zone               = var.zone
+  base_instance_name = "broadside-${each.key}"
+  target_size        = var.pairs_count
+
+  version {
+    instance_template = google_compute_instance_template.agent[each.key].id
+  }
+}
