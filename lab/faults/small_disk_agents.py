@@ -1,7 +1,8 @@
 """The agents of the fault matrix: each on a small disk of its own, so that one can be full.
 
 The disk is a tmpfs over the agent's spool folder in a mount namespace of the agent's own: the
-kernel takes it away with the agent, and nobody else sees it.
+kernel takes it away with the agent, and nobody else sees it. What proves to a coordinator who the
+agent is stays beside it.
 """
 
 import ctypes
@@ -35,6 +36,7 @@ def run() -> int:
             raise OSError(ctypes.get_errno(), "no disk of its own")
     temporary = spool_path / "tmp"  # the spool and what engines write share the disk
     temporary.mkdir()
+    os.environ["BROADSIDE_CREDENTIAL_FILE"] = f"{spool_path}.credential.json"
     os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
     return run_from_environment()
 
