@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from exchange.http.joining import join, new_code
 from exchange.messages import Role
 from exchange.ports import ExchangeError, ExchangeRefused, ExchangeUnavailable
 from lab.serving import Serving
-from tests.live.certificates import make_certificates
+from tests.live.certificates import Certificates, make_certificates
 from tests.live.labs import needs_root, new_prefix
 from tests.live.site import ROOT, wait_for
 
@@ -134,12 +135,14 @@ def ways(tmp_path: Path) -> Iterator[Ways]:
             subprocess.run(["ip", "netns", "del", end], check=False, timeout=20)
 
 
-def a_code(data: Path, count: int = 1, **settings: Path) -> str:
+def a_code(data: Path, count: int = 1, shown: Certificates | None = None) -> str:
     """For clients, until in an hour."""
 
     async def made() -> str:
         now = datetime.now(UTC)
-        given = CoordinatorSettings(**settings)
+        given = CoordinatorSettings(
+            hosts_certificate_file=shown and shown.chain, hosts_key_file=shown and shown.key
+        )
         code, secret = new_code(shown_certificate(given, data).authority)
         fabric = open_fabric(FabricSettings(data_dir=data))
         until = now + timedelta(hours=1)
@@ -213,10 +216,12 @@ def test_a_sites_own_certificate_is_asked_of_the_systems_authorities(
     tmp_path: Path, trusted: pytest.MonkeyPatch
 ) -> None:
     site = make_certificates(tmp_path)
-    shown = {"hosts_certificate_file": site.chain, "hosts_key_file": site.key}
-    settings = {f"BROADSIDE_{name.upper()}": str(path) for name, path in shown.items()}
+    settings = {
+        "BROADSIDE_HOSTS_CERTIFICATE_FILE": str(site.chain),
+        "BROADSIDE_HOSTS_KEY_FILE": str(site.key),
+    }
     with serving(tmp_path, **settings) as (_, at):
-        code = a_code(tmp_path / "data", **shown)
+        code = a_code(tmp_path / "data", shown=site)
         assert code.split(".")[1] == "site"
         path = tmp_path / "c1.json"
         with pytest.raises(ExchangeUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
@@ -264,7 +269,7 @@ def test_a_credential_of_yesterday_is_changed_and_a_code_takes_all_its_agents_al
         second = load_credential(paths["c2"])
         assert second is not None
         for credential in (new, second):
-            wait_for(f"{credential.agent_id} is out with {name}", lambda c=credential: refused(c))
+            wait_for(f"{credential.agent_id} is out with {name}", partial(refused, credential))
 
 
 def refused(credential: Credential) -> bool:
