@@ -1,0 +1,174 @@
+"""Where the mean of a series steps from one level to another, how far, and how sure that is.
+
+Levels are found by PELT (Killick, Fearnhead, Eckley: Optimal detection of changepoints with a
+linear computational cost, JASA 107, 2012): the cut into segments that minimises the squared
+distances from the segments' means plus a price for each segment. Seconds of traffic are not
+independent, so distances are counted in units of the *long-run* variance of a first-order
+autoregression, whose two parameters are estimated from differences, which steps hardly touch
+(Chakar, Lebarbier, Levy-Leduc, Robin: A robust approach for estimating change-points in the mean
+of an AR(1) process, Bernoulli 23, 2017).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from coordinator.core.measure.evidence import Floats
+
+SEGMENT_LEAST: Final = 5  # values a level lasts, at least: TCP settles within a few seconds
+PRICE_LOGS: Final = 3.0  # of a segment, in logarithms of the count
+STEP_LEAST_RATIO: Final = 0.02  # of the larger level: what is smaller is no step of a device
+STEP_LEAST_ERRORS: Final = 4.0  # standard errors of its size, at the best of many places
+NOISE_LEAST_RATIO: Final = 0.002  # of the median: the least noise that is believed
+RHO_MAX: Final = 0.95
+RHO_VARIANCE_LEAST: Final = 0.05  # times the count: rho near one is not that sure
+CAUTION: Final = 1.645  # standard errors added to it
+TRIM_DEVIATIONS: Final = 4.0
+_MAD: Final = 0.6745  # median of |x| of a standard normal
+_Z95: Final = 1.96
+_SURE: Final = 0.95  # probability of the interval of an instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step; indices are of the first value at the new level."""
+
+    index: int
+    index_low: int  # 95 % credible: uniform prior over the two levels' values
+    index_high: int
+    before: float
+    after: float
+    half_width: float  # of the size's 95 % interval
+
+    @property
+    def size(self) -> float:
+        return self.after - self.before
+
+
+def find_steps(values: Floats) -> tuple[Step, ...]:
+    """The steps of a series whose values are all known, in order; none in a short one."""
+    count = len(values)
+    if count < 2 * SEGMENT_LEAST:
+        return ()
+    cuts = _partition(values, _first_noise(values), PRICE_LOGS * math.log(count))
+    while True:
+        noise = long_run_variance(values, cuts)
+        kept = _merged(values, cuts, noise)
+        if kept == cuts:
+            break
+        cuts = kept
+    edges = [0, *cuts, count]
+    return tuple(
+        _step(values, noise, *edges[place : place + 3]) for place in range(len(edges) - 2)
+    )
+
+
+def long_run_variance(values: Floats, cuts: Sequence[int] = ()) -> float:
+    """n times the variance of the mean of n values about their levels, for large n.
+
+    The autocorrelation is taken at the upper end of its one-sided 95 % interval: an autoregression
+    of few values that is thought to be less than it is passes for steps.
+    """
+    parts = np.split(values, list(cuts))
+    rest = np.concatenate([part - part.mean() for part in parts])
+    freedom = max(1, len(rest) - len(parts))
+    variance = float((rest**2).sum()) / freedom
+    near = float((rest[1:] * rest[:-1]).sum()) / freedom
+    # Each mean that was taken off lowers it by (1 + 3 rho) / n (Kendall: Note on bias in the
+    # estimation of autocorrelation, Biometrika 41, 1954)
+    rho = near / variance if variance > 0 else 0.0
+    rho += len(parts) * (1 + 3 * max(0.0, rho)) / len(rest)
+    rho += CAUTION * math.sqrt(max(1 - rho**2, RHO_VARIANCE_LEAST) / len(rest))
+    return _noise(values, variance, rho)
+
+
+def _first_noise(values: Floats) -> float:
+    """The long-run variance from differences, which hold few of a series' steps."""
+    near, far = _difference_variance(values, 1), _difference_variance(values, 2)
+    rho = min(RHO_MAX, max(0.0, far / near - 1)) if near > 0 else 0.0
+    return _noise(values, near / (2 * (1 - rho)), rho)
+
+
+def _noise(values: Floats, variance: float, rho: float) -> float:
+    rho = min(RHO_MAX, max(0.0, rho))
+    least = (NOISE_LEAST_RATIO * float(np.median(np.abs(values)))) ** 2
+    return float(max(variance * (1 + rho) / (1 - rho), least, np.finfo(float).tiny))
+
+
+def _difference_variance(values: Floats, lag: int) -> float:
+    """Of values so far apart; differences over four robust deviations are steps."""
+    apart = np.abs(values[lag:] - values[:-lag])
+    near = apart[apart <= TRIM_DEVIATIONS * float(np.median(apart)) / _MAD]
+    return float((near**2).mean())
+
+
+def _partition(values: Floats, noise: float, price: float) -> list[int]:
+    """PELT: first indices of all segments but the first."""
+    count = len(values)
+    sums = np.concatenate(([0.0], np.cumsum(values - values.mean())))
+    squares = np.concatenate(([0.0], np.cumsum((values - values.mean()) ** 2)))
+    best = np.full(count + 1, np.inf)
+    best[0] = -price
+    last = np.zeros(count + 1, np.intp)
+    starts = np.zeros(1, np.intp)
+    for end in range(SEGMENT_LEAST, count + 1):
+        length = end - starts
+        spread = squares[end] - squares[starts] - (sums[end] - sums[starts]) ** 2 / length
+        costs = best[starts] + spread / noise
+        chosen = int(costs.argmin())
+        best[end] = costs[chosen] + price
+        last[end] = starts[chosen]
+        kept = starts[costs <= best[end]]
+        starts = np.append(kept, end - SEGMENT_LEAST + 1)
+        starts = starts[np.isfinite(best[starts])]
+    cuts: list[int] = []
+    place = int(last[count])
+    while place > 0:
+        cuts.append(place)
+        place = int(last[place])
+    return cuts[::-1]
+
+
+def _merged(values: Floats, cuts: Sequence[int], noise: float) -> list[int]:
+    """The cuts without those between levels that hardly differ, the least first."""
+    kept = list(cuts)
+    while kept:
+        edges = [0, *kept, len(values)]
+        means = [float(values[a:b].mean()) for a, b in zip(edges, edges[1:], strict=False)]
+        lengths = np.diff(edges)
+        shares = [
+            abs(after - before)
+            / max(
+                STEP_LEAST_RATIO * max(abs(before), abs(after)),
+                STEP_LEAST_ERRORS * math.sqrt(noise * (1 / a + 1 / b)),
+            )
+            for before, after, a, b in zip(means, means[1:], lengths, lengths[1:], strict=False)
+        ]
+        least = int(np.argmin(shares))
+        if shares[least] >= 1:
+            break
+        del kept[least]
+    return kept
+
+
+def _step(values: Floats, noise: float, first: int, cut: int, stop: int) -> Step:
+    before, after = float(values[first:cut].mean()), float(values[cut:stop].mean())
+    # The likelihood of each place for the cut between the two levels, as a uniform prior has it
+    places = np.arange(first + 1, stop)
+    heads = np.cumsum((values[first : stop - 1] - before) ** 2)
+    tails = np.cumsum(((values[first + 1 : stop] - after) ** 2)[::-1])[::-1]
+    lost = (heads + tails) / (2 * noise)
+    weights = np.exp(lost.min() - lost)
+    shares = np.cumsum(weights) / weights.sum()
+    low, high = np.searchsorted(shares, [(1 - _SURE) / 2, (1 + _SURE) / 2])
+    return Step(
+        index=cut,
+        index_low=min(cut, int(places[low])),
+        index_high=max(cut, int(places[min(int(high), len(places) - 1)])),
+        before=before,
+        after=after,
+        half_width=_Z95 * math.sqrt(noise * (1 / (cut - first) + 1 / (stop - cut))),
+    )
