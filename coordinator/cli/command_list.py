@@ -204,6 +204,8 @@ EXAMPLES: Final = {  # by command, what to write after `broadside`
     "study search": "study search scale-180g --min 100G --max 200G",
     "study ab": "study ab scale-180g --a device.path=firewall --b device.path=bypass",
     "study matrix": "study matrix inspection --mode idps-off --mode idps-on --rounds 3",
+    "study scaleout": "study scaleout scale-180g --offer 20G,150G,20G --for 150G",
+    "study drill": "study drill burst-280s --switch failover --state standby --at 60",
     "study list": "study list",
     "study show": "study show last",
     "study chart": "study chart last --output knee.png",

@@ -133,6 +133,7 @@ class Local:
 
     def __init__(self, fabric: Fabric, name: str = "local") -> None:
         self._fabric = fabric
+        self.event: Sequence[str] | None = None  # a drill's own command, run by this process only
         self._name = name  # who asks: whoever holds the fabric's credential needs no token
 
     # What verbs need, each made when the first one does ---------------------------------------
@@ -505,7 +506,7 @@ class Local:
         return await self._recorded(
             "POST",
             "/v1/studies",
-            lambda: self._studies.create(request.study(), by=request.by),
+            lambda: self._studies.create(request.study(), by=request.by, command=self.event),
             status=202,
         )
 

@@ -1,6 +1,7 @@
-"""``broadside study``: sweeps, searches, A/B and matrices, each a series of runs."""
+"""``broadside study``: series of runs that answer one question."""
 
 import asyncio
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -14,21 +15,22 @@ from coordinator.cli.connection import operator_name, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json
 from coordinator.cli.saved_files import save_chart
-from coordinator.core import words
+from coordinator.cli.study_tables import print_study, rate, stands
 from coordinator.core.quantities import parse_rate, parse_time
 from coordinator.studies.study import (
     AB,
     Axis,
+    Drill,
     Matrix,
     Mode,
     Question,
     Search,
+    Staircase,
     Study,
     StudyRequest,
     Sweep,
-    TrialResult,
 )
-from coordinator.studies.trials import says, trials_count
+from coordinator.studies.trials import trials_count
 from coordinator.views.charts import Theme
 from coordinator.views.charts.study_charts import chart_of
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 POLL_S = 1.0
 
 app = typer.Typer(help="Series of runs that answer one question.", no_args_is_help=True)
+
 
 Scenario = Annotated[str, typer.Argument(help="a scenario's name or a .toml file's path")]
 Assignments = Annotated[
@@ -66,8 +69,8 @@ def sweep(
     as_json: Json = False,
 ) -> None:
     """Run a scenario for every value of one or two fields; the knee is marked."""
-    question = _question(lambda: Sweep(axes=tuple(_axis(text) for text in over)))
-    _carry_out(scenario, assignments, question, name, pause_s, detach, api, as_json=as_json)
+    asked = _question(lambda: Sweep(axes=tuple(_axis(text) for text in over)))
+    _carry_out(scenario, assignments, asked, name, pause_s, detach, api, as_json=as_json)
 
 
 @app.command()
@@ -92,7 +95,7 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Search the highest paced rate that keeps the goals."""
-    question = _question(
+    asked = _question(
         lambda: Search(
             min_bits_per_second=parse_rate(lowest),
             max_bits_per_second=parse_rate(highest),
@@ -103,7 +106,7 @@ def search(
             trials_max_count=trials,
         )
     )
-    _carry_out(scenario, assignments, question, name, pause_s, detach, api, as_json=as_json)
+    _carry_out(scenario, assignments, asked, name, pause_s, detach, api, as_json=as_json)
 
 
 @app.command()
@@ -129,7 +132,7 @@ def ab(
     as_json: Json = False,
 ) -> None:
     """Compare two states of the device, alternating A B B A."""
-    question = _question(
+    asked = _question(
         lambda: AB(
             a=Mode(name=a, overrides=scenarios.parse_overrides(a_set or [])),
             b=Mode(name=b, overrides=scenarios.parse_overrides(b_set or [])),
@@ -137,7 +140,7 @@ def ab(
             rounds_count=rounds,
         )
     )
-    _carry_out(scenario, assignments, question, name, pause_s, detach, api, as_json=as_json)
+    _carry_out(scenario, assignments, asked, name, pause_s, detach, api, as_json=as_json)
 
 
 @app.command()
@@ -159,12 +162,86 @@ def matrix(
     as_json: Json = False,
 ) -> None:
     """Run a scenario in each of a device's modes."""
-    question = _question(
+    asked = _question(
         lambda: Matrix(
             modes=tuple(_mode(text) for text in mode), switch=switch, rounds_count=rounds
         )
     )
-    _carry_out(scenario, assignments, question, name, pause_s, detach, api, as_json=as_json)
+    _carry_out(scenario, assignments, asked, name, pause_s, detach, api, as_json=as_json)
+
+
+@app.command()
+def scaleout(
+    scenario: Scenario,
+    offer: Annotated[
+        str,
+        typer.Option(
+            metavar="R1,R2,...", help="payload rates held in order, like 20G,60G,100G,20G"
+        ),
+    ] = "",
+    hold: Annotated[int, typer.Option("--hold-s", min=20, help="seconds of one hold")] = 300,
+    settle: Annotated[
+        float, typer.Option("--settle-s", min=0, help="seconds without a step that are the end")
+    ] = 600.0,
+    holds: Annotated[int, typer.Option(min=1, help="at most so many holds")] = 20,
+    units: Annotated[
+        float | None, typer.Option(min=1, help="capacity units before it, where you know")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--for", metavar="RATE", help="rate to pre-scale for, like 150G")
+    ] = None,
+    assignments: Assignments = None,
+    name: Name = None,
+    pause_s: Pause = 0.0,
+    detach: Detach = False,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """Hold a load until the device has grown: its steps, their size, time and cost."""
+    asked = _question(
+        lambda: Staircase(
+            offers_bits_per_second=tuple(parse_rate(each) for each in offer.split(",") if each),
+            hold_s=hold,
+            settle_s=settle,
+            holds_max_count=holds,
+            units_count=units,
+            plan_bits_per_second=None if target is None else parse_rate(target),
+        )
+    )
+    _carry_out(scenario, assignments, asked, name, pause_s, detach, api, as_json=as_json)
+
+
+@app.command()
+def drill(
+    scenario: Scenario,
+    at: Annotated[float, typer.Option(min=5, help="seconds into the burst")] = 60.0,
+    event: Annotated[
+        str | None,
+        typer.Option(metavar="COMMAND", help="run here, without a shell; not with --api"),
+    ] = None,
+    switch: Annotated[str | None, typer.Option(help="a declared switch, in place of it")] = None,
+    state: Annotated[str | None, typer.Option(help="the state that the switch is put to")] = None,
+    probe_every: Annotated[
+        float, typer.Option("--probe-every-s", help="spacing of the probes: the resolution")
+    ] = 0.02,
+    assignments: Assignments = None,
+    name: Name = None,
+    detach: Detach = False,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """Let an event happen inside a burst: the outage, what it cut, what came back and when."""
+    command = _argv(event)
+    if command is not None and (api is not None or detach):
+        stop(
+            "--event: a command runs in this process only, until the drill is over; drop --api and "
+            "--detach, on the coordinator's host, or name a declared --switch and --state",
+            Exit.USAGE,
+        )
+    asked = _question(lambda: Drill(switch=switch, state=state, at_s=at, probe_every_s=probe_every))
+    _carry_out(
+        scenario, assignments, asked, name, 0.0, detach, api, as_json=as_json, command=command
+    )
 
 
 @app.command("list")
@@ -186,7 +263,7 @@ def list_studies(
                 study.study_id,
                 study.spec.question.kind,
                 f"{len(study.results)}/{trials_count(study.spec)}",
-                _stands(study),
+                stands(study),
             ]
             for study in found
         ],
@@ -244,7 +321,7 @@ def abort(
     if as_json:
         print_json(study)
     else:
-        typer.echo(f"{study.study_id}: {_stands(study)}")
+        typer.echo(f"{study.study_id}: {stands(study)}")
 
 
 def _carry_out(
@@ -257,8 +334,12 @@ def _carry_out(
     api: str | None,
     *,
     as_json: bool,
+    command: Sequence[str] | None = None,
 ) -> NoReturn:
-    """Create a study and, unless detached, follow it to its conclusion."""
+    """Create a study and, unless detached, follow it to its conclusion.
+
+    A drill's own ``command`` is given to this process's own coordinator, never to an API.
+    """
     try:
         spec = scenarios.load(scenario, scenarios.parse_overrides(assignments or []))
         request = StudyRequest(
@@ -274,6 +355,8 @@ def _carry_out(
         stop(scenarios.explain(error), Exit.USAGE)
 
     async def work(client: "Verbs") -> Study:
+        if command is not None:
+            client.event = command  # type: ignore[union-attr]  # without --api it is this host's
         created = await client.create_study(request)
         typer.echo(f"study {created.study_id}", err=True)
         return created if detach else await _follow(client, created, quiet=as_json)
@@ -293,75 +376,11 @@ async def _follow(client: "Verbs", study: Study, *, quiet: bool) -> Study:
         waits_for = study.waits_for
         for result in study.results[said:]:
             if not quiet:
-                typer.echo(f"trial {result.index + 1}: {_rate(result)}", err=True)
+                typer.echo(f"trial {result.index + 1}: {rate(result)}", err=True)
         said = len(study.results)
         if study.ended_at is not None:
             return study
         await asyncio.sleep(POLL_S)
-
-
-def print_study(study: Study, *, as_json: bool) -> None:
-    """A study's trials, one a line, and its conclusion."""
-    if as_json:
-        print_json(study)
-        return
-    rows = [_row(study, result) for result in study.results]
-    scale = study.spec.spec.scale
-    where = "" if scale == 1 else f", at real scale (lab at 1:{scale:g})"
-    headings = [
-        "trial",
-        "what",
-        "payload received",
-        "firewall (IP)",
-        "RTT",
-        "CPU-s/GB, client / server",
-        "limiter",
-        "verdict",
-    ]
-    display.print_table(f"{study.study_id}: {study.spec.question.kind}{where}", headings, rows)
-    if study.conclusion is not None:
-        typer.echo(study.conclusion.sentence)
-        for note in study.conclusion.notes:
-            typer.echo(f"note: {note}")
-    typer.echo(_stands(study))
-
-
-def _row(study: Study, result: TrialResult) -> list[str]:
-    what = ", ".join(f"{name} {value}" for name, value in says(study.spec, result).items())
-    mark = "  <- knee" if study.conclusion and _is_knee(study, result) else ""
-    firewall, rtt_s = result.firewall_bits_per_second, result.rtt_mean_s
-    costs = (result.client_cpu_s_per_gigabyte, result.server_cpu_s_per_gigabyte)
-    return [
-        str(result.index + 1),
-        what + mark,
-        _rate(result),
-        words.rate(firewall),
-        words.time(rtt_s),
-        " / ".join(words.number(cost) for cost in costs),
-        result.limiter.value,
-        result.problem or (result.verdict.value if result.verdict else "unknown"),
-    ]
-
-
-def _is_knee(study: Study, result: TrialResult) -> bool:
-    knees = study.conclusion.knees if study.conclusion else ()
-    return any(knee.received_bits_per_second == result.received_bits_per_second for knee in knees)
-
-
-def _rate(result: TrialResult) -> str:
-    return words.rate(result.received_bits_per_second)
-
-
-def _stands(study: Study) -> str:
-    if study.ended_at is None:
-        if study.cancelled_at is not None:
-            return "being cancelled"
-        return "going on" if study.waits_for is None else f"waits for {study.waits_for}"
-    if study.problem:
-        return f"ended: {study.problem}"
-    if study.cancelled_at is not None:
-        return f"cancelled by {study.cancelled_by}: {study.cancel_reason}"
-    return "done"
 
 
 def _question(build: Any) -> Any:
@@ -372,6 +391,17 @@ def _question(build: Any) -> Any:
         stop(scenarios.explain(error), Exit.USAGE)
     except (scenarios.ScenarioError, ValueError) as error:
         stop(str(error), Exit.USAGE)
+
+
+def _argv(event: str | None) -> list[str] | None:
+    """The words of a command; a mistake ends this one."""
+    try:
+        words = None if event is None else shlex.split(event)
+    except ValueError as error:
+        stop(f"--event {event!r}: {error}", Exit.USAGE)
+    if words == []:
+        stop("--event: an empty command; name a program", Exit.USAGE)
+    return words
 
 
 def _axis(text: str) -> Axis:

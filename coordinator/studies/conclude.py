@@ -11,19 +11,25 @@ from numpy.typing import NDArray
 from coordinator.core import words
 from coordinator.core.figures import FIGURES, RECEIVED, Figure
 from coordinator.core.judge.comparison import Comparison
+from coordinator.core.measure.drill import Drilled, EventRan
+from coordinator.core.measure.scale_out import ScaleOut
 from coordinator.core.plan.spec import RunSpec
 from coordinator.core.summary import RunSummary
 from coordinator.core.words import Unit
+from coordinator.studies.close_up_words import drilled, scaled_out
 from coordinator.studies.search import found
 from coordinator.studies.study import (
     AB,
     ENGINE,
     Axis,
+    CloseUp,
     Conclusion,
+    Drill,
     Found,
     Knee,
     Matrix,
     Search,
+    Staircase,
     StudySpec,
     Sweep,
     TrialResult,
@@ -125,7 +131,11 @@ def comparison_wanted(study: StudySpec, results: Sequence[TrialResult]) -> Compa
 
 
 def conclude(
-    study: StudySpec, results: Sequence[TrialResult], comparison: Comparison | None = None
+    study: StudySpec,
+    results: Sequence[TrialResult],
+    comparison: Comparison | None = None,
+    close_up: CloseUp | None = None,
+    event: EventRan | None = None,
 ) -> Conclusion:
     """The answer to the study's question, and what it rests on.
 
@@ -146,6 +156,11 @@ def conclude(
             said = _alternated(question, whole, comparison, notes, scale=study.spec.scale)
         case Matrix():
             said = _in_modes(question, whole, notes)
+        case Staircase():
+            grown = close_up if isinstance(close_up, ScaleOut) else None
+            said = scaled_out(question, grown, notes)
+        case Drill():
+            said = drilled(event, close_up if isinstance(close_up, Drilled) else None, notes)
         case _:
             assert_never(question)
     if study.spec.scale == 1 or "bit/s" not in said.sentence:
@@ -172,7 +187,7 @@ def _notes(results: Sequence[TrialResult], floor: float, *, searching: bool) -> 
 
 def _engine_notes(study: StudySpec) -> Iterator[str]:
     """What trials by another engine had otherwise than the study's run."""
-    if isinstance(study.question, Search):
+    if isinstance(study.question, Search | Staircase | Drill):
         return
     own = study.spec.traffic.engine
     names = [trial.overrides.get(ENGINE, own) for trial in planned_trials(study.question)]

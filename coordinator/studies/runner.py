@@ -20,8 +20,19 @@ from coordinator.core.plan.spec import RunSpec
 from coordinator.refusals import BadStudy, RunIsOver, UnknownRun, UnknownStudy
 from coordinator.runs.coordinator import Coordinator
 from coordinator.scenarios import ScenarioError
+from coordinator.studies.close_ups import read_close_up, read_scaling
 from coordinator.studies.conclude import comparison_wanted, conclude, result_of
-from coordinator.studies.study import AB, Matrix, Search, Study, StudySpec, Trial, TrialResult
+from coordinator.studies.events import Events, check_drill
+from coordinator.studies.study import (
+    AB,
+    Drill,
+    Matrix,
+    Search,
+    Study,
+    StudySpec,
+    Trial,
+    TrialResult,
+)
 from coordinator.studies.switch import Switch, SwitchError
 from coordinator.studies.trials import next_trial
 from coordinator.studies.turns import Turns, other_runs
@@ -64,22 +75,37 @@ class Studies:
         self._ended: set[str] = set()
         self._refused_since: dict[tuple[str, bool], datetime] = {}  # by run id, and whether busy
         self._turns = Turns(table, self._is_open)
+        self._events = Events(
+            coordinator.read_plan, self._shelf, self._turns.note, self._switches, now
+        )
 
     # Verbs of an operator ---------------------------------------------------------------------
 
-    async def create(self, spec: StudySpec, *, by: str) -> Study:
-        """Store a study; the loop carries it out. Raises :class:`BadStudy`, ``ScenarioError``."""
-        self._check(spec)
+    async def create(
+        self, spec: StudySpec, *, by: str, command: Sequence[str] | None = None
+    ) -> Study:
+        """Store a study; the loop carries it out. Raises :class:`BadStudy`, ``ScenarioError``.
+
+        A drill's own ``command`` stays in this process, which alone carries the study on.
+        """
+        self._check(spec, command)
         now = self._now()
         study_id = f"{now:%Y%m%d-%H%M%S}-{spec.name.replace('_', '-')}-{secrets.token_hex(2)}"
         study = Study(study_id=study_id, spec=spec, created_at=now, created_by=by)
+        if command is not None:
+            self._events.commands[study_id] = tuple(command)
+            held = {"held_by": self._name, "held_until_at": now + timedelta(seconds=HOLD_S)}
+            study = study.model_copy(update=held)
         await self._shelf.create(study_id, study)
         log.info("study created", extra={"action": "study", "run_id": study_id})
         return study
 
-    def _check(self, spec: StudySpec) -> None:
+    def _check(self, spec: StudySpec, command: Sequence[str] | None) -> None:
         """Refuse what could not be carried out before anything is stored."""
         question = spec.question
+        if isinstance(question, Drill):
+            self._check_switch(question.switch, [question.state or ""])
+            check_drill(question, spec.spec, command)
         if isinstance(question, AB | Matrix):
             names = (
                 [mode.name for mode in question.modes]
@@ -173,6 +199,7 @@ class Studies:
             study = await self._shelf.change(study_id, cancelled)
         except EntityNotFound as error:
             raise UnknownStudy(study_id) from error
+        self._events.drop(study_id)
         if study.ended_at is None:
             await self._cancel_run(_run_id(study_id, len(study.results)), by, reason)
         return study
@@ -240,9 +267,12 @@ class Studies:
         except UnknownRun:
             await self._begin(study, trial, run_id)
             return
+        if isinstance(study.spec.question, Drill):
+            await self._events.look(study, run_id)
         if summary is not None:
             result = result_of(trial.index, summary)
             more = {
+                "scaling": await read_scaling(self._coordinator, study, run_id, trial),
                 "offered_bits_per_second": trial.offered_bits_per_second,
                 "beside_run_ids": tuple(await self._beside(study.study_id, run_id)),
             }
@@ -349,7 +379,7 @@ class Studies:
     def _switch_of(self, study: Study) -> tuple[str | None, Switch | None]:
         """The name of the study's switch, and the switch where it is declared."""
         question = study.spec.question
-        name = question.switch if isinstance(question, AB | Matrix) else None
+        name = question.switch if isinstance(question, AB | Matrix | Drill) else None
         return name, None if name is None else self._switches.get(name)
 
     async def _record(self, study: Study, result: TrialResult) -> None:
@@ -373,17 +403,20 @@ class Studies:
             problem = left if problem is None else f"{problem}; {left}"
         wanted = comparison_wanted(study.spec, study.results)
         comparison = None if wanted is None else await compare_stored(self._coordinator, wanted)
+        study = await self.read(study.study_id)
+        close_up = await read_close_up(self._coordinator, study)
         ending = {
             "ended_at": self._now(),
             "problem": problem,
             "waits_for": None,
-            "conclusion": conclude(study.spec, study.results, comparison),
+            "conclusion": conclude(study.spec, study.results, comparison, close_up, study.event),
         }
         await self._shelf.change(
             study.study_id,
             lambda there: there if there.ended_at else there.model_copy(update=ending),
         )
         self._ended.add(study.study_id)
+        self._events.drop(study.study_id)
         log.info("study ended", extra={"action": "study", "run_id": study.study_id})
 
     async def _rest(self, study: Study) -> str | None:

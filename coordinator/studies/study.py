@@ -9,6 +9,8 @@ from pydantic import Field, StrictBool, StringConstraints, model_validator
 from coordinator import scenarios
 from coordinator.core.goals import GOALS, PROBES
 from coordinator.core.judge.comparison import Comparison
+from coordinator.core.measure.drill import Drilled, EventRan
+from coordinator.core.measure.scale_out import ScaleOut, Scaling
 from coordinator.core.plan.spec import RunSpec
 from coordinator.core.summary import LimiterName, Verdict
 from coordinator.views.requests import LaunchRequest
@@ -155,7 +157,54 @@ class Matrix(Message):
         return self
 
 
-Question = Annotated[Sweep | Search | AB | Matrix, Field(discriminator="kind")]
+class Staircase(Message):
+    """How a device grows: loads that are held, one after another, until it has settled.
+
+    Rates are payload at real scale, offered by the fleet in all.
+    """
+
+    kind: Literal["scaleout"] = "scaleout"
+    offers_bits_per_second: Annotated[
+        tuple[Annotated[float, Field(gt=0)], ...], Field(max_length=50)
+    ] = ()  # in order; empty: one step of as much as the fleet can
+    hold_s: Annotated[int, Field(ge=20, le=3600)] = 300  # s of one hold
+    settle_s: Annotated[float, Field(ge=0, le=7200)] = 600.0  # s without a step that are the end
+    holds_max_count: Annotated[int, Field(ge=1, le=TRIALS_MAX_COUNT)] = 20  # in all
+    units_count: Annotated[float, Field(ge=1, le=1000)] | None = None  # before; None: not known
+    plan_bits_per_second: Annotated[float, Field(gt=0)] | None = None  # to pre-scale for
+
+    @model_validator(mode="after")
+    def _holds_are_enough(self) -> "Staircase":
+        if len(self.offers_bits_per_second) > self.holds_max_count:
+            raise ValueError(
+                f"holds_max_count: {self.holds_max_count} is less than the "
+                f"{len(self.offers_bits_per_second)} offers; raise it"
+            )
+        return self
+
+
+class Drill(Message):
+    """An event inside a burst: what it breaks, for how long, and what comes back.
+
+    The event is a state of a switch that is declared to the coordinator. Without one it is a
+    command that whoever drives the study has in their own process; no text of a command is asked
+    for here, or taken.
+    """
+
+    kind: Literal["drill"] = "drill"
+    switch: Name | None = None
+    state: Name | None = None
+    at_s: Annotated[float, Field(ge=5, le=86_000)] = 60.0  # s of the burst's measured traffic
+    probe_every_s: Annotated[float, Field(ge=0.02, le=1)] = 0.02  # s: the resolution of an outage
+
+    @model_validator(mode="after")
+    def _switch_has_a_state(self) -> "Drill":
+        if (self.switch is None) != (self.state is None):
+            raise ValueError("switch, state: give both, or neither")
+        return self
+
+
+Question = Annotated[Sweep | Search | AB | Matrix | Staircase | Drill, Field(discriminator="kind")]
 
 
 class StudySpec(Message):
@@ -239,6 +288,7 @@ class TrialResult(Message):
     limiter: LimiterName = LimiterName.UNKNOWN
     bursts_count: int = 0
     beside_run_ids: tuple[RunId, ...] = ()  # runs outside the study that sent during it
+    scaling: Scaling | None = None  # scaleout: what the hold's seconds say
 
     def is_whole(self, coverage_floor_ratio: float) -> bool:
         """Whether enough of the trial was measured for its figures to count."""
@@ -273,6 +323,9 @@ class Found(Message):
     trial_index: int | None  # the last trial at the highest rate
 
 
+CloseUp = ScaleOut | Drilled
+
+
 class Conclusion(Message):
     """What a study's trials say together."""
 
@@ -280,6 +333,8 @@ class Conclusion(Message):
     knees: tuple[Knee, ...] = ()
     found: Found | None = None
     comparison: Comparison | None = None
+    scale_out: ScaleOut | None = None
+    drilled: Drilled | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -295,6 +350,7 @@ class Study(Message):
     results: tuple[TrialResult, ...] = ()  # in trial order; runs hold the rest
     last_over_at: UtcDatetime | None = None
     waits_for: str | None = None  # what holds the next trial up
+    event: EventRan | None = None  # drill: what was carried out, or is about to be
     cancelled_at: UtcDatetime | None = None
     cancelled_by: str | None = None
     cancel_reason: str | None = None

@@ -20,12 +20,13 @@ import contextlib
 import os
 import signal
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import Field, ValidationError, model_validator
 
+from coordinator.coordinator_log import redact
 from exchange.messages import Message
 
 _SAID_MAX_CHARS: Final = 300
@@ -55,37 +56,46 @@ class Switch(Message):
     async def set(self, state: str) -> None:
         """Put the device into ``state`` and wait until it settled. Raises :class:`SwitchError`.
 
-        The command and all that it started are killed when it takes longer than ``timeout_s``, or
-        when this is cancelled: nobody changes the device later.
+        A command that takes longer than ``timeout_s`` is killed: nobody changes the device later.
         """
         argv = self.states.get(state)
         if argv is None:
             raise SwitchError(f"state {state!r}: the switch has {', '.join(self.states)}")
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise SwitchError(f"state {state!r}: {argv[0]}: {error.strerror}") from error
-        try:
-            async with asyncio.timeout(self.timeout_s):
-                said, _ = await process.communicate()
-        except BaseException as error:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            with contextlib.suppress(TimeoutError):  # who left the group may hold the pipe
-                await asyncio.wait_for(process.wait(), _REAP_S)
-            if isinstance(error, TimeoutError):
-                raise SwitchError(f"state {state!r}: no end within {self.timeout_s:g} s") from error
-            raise
-        if process.returncode != 0:
-            words = " ".join(said.decode(errors="replace").split())[-_SAID_MAX_CHARS:]
-            raise SwitchError(f"state {state!r}: exit {process.returncode}: {words or 'no word'}")
+        code, said = await run_argv(argv, self.timeout_s, f"state {state!r}")
+        if code != 0:
+            raise SwitchError(f"state {state!r}: exit {code}: {said or 'no word'}")
         await asyncio.sleep(self.settle_s)
+
+
+async def run_argv(argv: Sequence[str], timeout_s: float, what: str) -> tuple[int, str]:
+    """Run a command, without any shell, to its end: its exit code and the end of what it said.
+
+    It and all that it started are killed when it takes longer than ``timeout_s``, or when this is
+    cancelled. Raises :class:`SwitchError`.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise SwitchError(f"{what}: {argv[0]}: {error.strerror}") from error
+    try:
+        async with asyncio.timeout(timeout_s):
+            said, _ = await process.communicate()
+    except BaseException as error:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(TimeoutError):  # who left the group may hold the pipe
+            await asyncio.wait_for(process.wait(), _REAP_S)
+        if isinstance(error, TimeoutError):
+            raise SwitchError(f"{what}: no end within {timeout_s:g} s") from error
+        raise
+    words = " ".join(redact(said.decode(errors="replace")).split())[-_SAID_MAX_CHARS:]
+    return process.returncode or 0, words
 
 
 def read_switches(path: Path | None) -> Mapping[str, Switch]:

@@ -9,7 +9,15 @@ import { verdictBadge } from "./runs.js";
 import { theme } from "./theme.js";
 
 const REFRESH_MS = 5000;
-const ASKS = { sweep: "Sweep", search: "Search for the most", ab: "A/B", matrix: "Matrix of modes" };
+const ASKS = {
+  sweep: "Sweep",
+  search: "Search for the most",
+  ab: "A/B",
+  matrix: "Matrix of modes",
+  scaleout: "Scale-out",
+  drill: "Drill",
+};
+const CHARTS = { ab: "modes", matrix: "modes" }; // the others' have the question's own name
 
 function stands(study) {
   if (!study.ended_at && study.cancelled_at) return "being cancelled";
@@ -23,6 +31,8 @@ function stands(study) {
 function what(question, { index, offered_bits_per_second: offered }) {
   const { kind, axes, a, b, modes } = question;
   if (kind === "search") return known(offered) ? `offered ${rate(offered)}` : "offered unknown";
+  if (kind === "scaleout") return known(offered) ? `offered ${rate(offered)}` : "all there is";
+  if (kind === "drill") return "the event's burst, and one after it";
   if (kind === "ab") return [a, b, b, a][index % 4].name;
   if (kind === "matrix") return modes[index % modes.length].name;
   const inner = axes[1]?.values.length ?? 1;
@@ -36,6 +46,10 @@ const mode = ({ name, overrides }) =>
 function asks({ kind, axes, a, b, modes, ...bounds }) {
   if (kind === "sweep")
     return axes.map(({ field, values }) => `${field} = ${values.join(", ")}`).join("; ");
+  if (kind === "scaleout")
+    return `${bounds.offers_bits_per_second.map(rate).join(", ") || "all there is"}, held ${seconds(bounds.hold_s)} at a time`;
+  if (kind === "drill")
+    return `${bounds.switch ? `${bounds.switch} to ${bounds.state}` : "own command"}, ${seconds(bounds.at_s)} into a burst`;
   if (kind === "ab") return `${mode(a)} against ${mode(b)}`;
   if (kind === "matrix") return modes.map(mode).join("; ");
   return `between ${rate(bounds.min_bits_per_second)} and ${rate(bounds.max_bits_per_second)} of payload`;
@@ -109,6 +123,7 @@ export function studyView(main, [studyId], { operator }) {
     problem: h("div"),
     conclusion: h("div", { class: "stack" }),
     chart: h("section", { class: "card", hidden: true }),
+    closeUp: h("div"),
     trials: h("div"),
   };
   let study = null;
@@ -122,7 +137,7 @@ export function studyView(main, [studyId], { operator }) {
       h("span", { class: "spacer" }),
       parts.abort,
     ),
-    h("div", { class: "stack" }, parts.problem, parts.conclusion, parts.chart, parts.trials),
+    h("div", { class: "stack" }, parts.problem, parts.conclusion, parts.chart, parts.closeUp, parts.trials),
   );
 
   async function load() {
@@ -169,6 +184,7 @@ export function studyView(main, [studyId], { operator }) {
         result.problem ?? (result.verdict ? verdictBadge(result.verdict) : "unknown"),
       ];
     });
+    closeUp(conclusion);
     const { scale } = spec.spec;
     const title = scale === 1 ? "Trials" : `Trials, rates at real scale (lab at 1:${scale})`;
     const columns = [
@@ -189,11 +205,48 @@ export function studyView(main, [studyId], { operator }) {
     );
   }
 
+  // What the device did within the bursts: its steps, or each pair's outage.
+  function closeUp(conclusion) {
+    const steps = conclusion?.scale_out?.steps ?? [];
+    const outages = conclusion?.drilled?.outages ?? [];
+    if (steps.length) {
+      const columns = ["After overload", "From", "To", "Step", "Firewall, IP", "Retransmits", "RTT", "Pairs reset"];
+      const rows = steps.map((step) => [
+        seconds(step.after_overload_s),
+        rate(step.before_bits_per_second),
+        rate(step.after_bits_per_second),
+        `${rate(step.size_bits_per_second)} ± ${rate(step.half_width_bits_per_second)}`,
+        rate(step.ledger_size_bits_per_second),
+        digits(step.retransmits_count),
+        seconds(step.rtt_max_s),
+        String(step.broken_pairs_count),
+      ]);
+      const numeric = columns.map((_, at) => at);
+      fill(parts.closeUp, h("div", { class: "card" }, table("Steps", columns, rows, { numeric })));
+    }
+    if (outages.length) {
+      const columns = ["Pair", "From, UTC", "Out", "Probes lost"];
+      const rows = outages.map((outage) => [
+        outage.pair,
+        outage.from_at.slice(11, 23),
+        `${Math.round(1e3 * outage.outage_s)} ms ± ${Math.round(1e3 * outage.resolution_s)}`,
+        String(outage.lost_count),
+      ]);
+      fill(
+        parts.closeUp,
+        h("div", { class: "card" }, table("Outages by probes", columns, rows, { numeric: [2, 3] })),
+      );
+    }
+  }
+
   async function draw() {
     const key = `${study.results.length} ${study.ended_at} ${theme()}`;
-    if (drawn === key || !study.results.some((each) => known(each.received_bits_per_second))) return;
+    const { scale_out: grown, drilled } = study.conclusion ?? {};
+    const waits = ["scaleout", "drill"].includes(study.spec.question.kind) && !(grown ?? drilled);
+    if (drawn === key || waits || !study.results.some((each) => known(each.received_bits_per_second))) return;
     drawn = key;
-    const name = { sweep: "sweep", search: "search" }[study.spec.question.kind] ?? "modes";
+    const { kind } = study.spec.question;
+    const name = CHARTS[kind] ?? kind;
     parts.chart.hidden = false;
     try {
       await drawOne(parts.chart, `${path}/charts/${name}`);

@@ -12,6 +12,7 @@ of an AR(1) process, Bernoulli 23, 2017).
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -61,9 +62,7 @@ def find_steps(values: Floats) -> tuple[Step, ...]:
             break
         cuts = kept
     edges = [0, *cuts, count]
-    return tuple(
-        _step(values, noise, *edges[place : place + 3]) for place in range(len(edges) - 2)
-    )
+    return tuple(_step(values, noise, *edges[place : place + 3]) for place in range(len(edges) - 2))
 
 
 def long_run_variance(values: Floats, cuts: Sequence[int] = ()) -> float:
@@ -137,7 +136,7 @@ def _merged(values: Floats, cuts: Sequence[int], noise: float) -> list[int]:
     kept = list(cuts)
     while kept:
         edges = [0, *kept, len(values)]
-        means = [float(values[a:b].mean()) for a, b in zip(edges, edges[1:], strict=False)]
+        means = [float(values[a:b].mean()) for a, b in pairwise(edges)]
         lengths = np.diff(edges)
         shares = [
             abs(after - before)

@@ -1,4 +1,4 @@
-"""Charts of a study: the curve of a sweep with its knees, the modes of a device, a search."""
+"""Charts of a study: a curve with its knees, the modes of a device, a search, a close-up."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +9,7 @@ from coordinator.studies.search import loss_ratio
 from coordinator.studies.study import AB, Matrix, Search, Study, Sweep, TrialResult
 from coordinator.studies.trials import planned_trials
 from coordinator.views.charts.catalogue import UnknownChart
+from coordinator.views.charts.close_up_charts import drilled, scale_out
 from coordinator.views.charts.figure import (
     Figure,
     Trace,
@@ -239,5 +240,7 @@ _CHARTS: Final[Mapping[str, tuple[str, str, Callable[[Study, Theme], Figure]]]] 
         "What came through at each offered rate, and which kept the goals.",
         search,
     ),
+    "scaleout": ("Scale-out", "When a device grew under a load, and by how much.", scale_out),
+    "drill": ("Drill", "What an event did to the payload, and the outage beside it.", drilled),
 }
 STUDY_CHARTS: Final = tuple(_CHARTS)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.cli.study_commands import print_study
+from coordinator.cli.study_tables import print_study
 from tests.unit.coordinator.studies.samples import SWEEP, results, study
 
 

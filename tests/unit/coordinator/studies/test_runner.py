@@ -78,7 +78,7 @@ class Place:
         """Agents say hello, runs that are due are closed."""
         self.clock.at += timedelta(seconds=seconds)
         for presence in fleet(4):
-            beat = presence.model_copy(update={"beat_at": self.clock.at})
+            beat = presence.model_copy(update={"beat_at": self.clock.at, "echo_port": 9})
             if self.clock.at < self.ports_busy_until_at:
                 beat = beat.model_copy(update={"ports": ()})
             await self.fabric.records.fleet.beat(beat)

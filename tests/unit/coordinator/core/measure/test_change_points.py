@@ -2,18 +2,19 @@
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from coordinator.core.measure.change_points import find_steps, long_run_variance
 
 
-def noisy(levels: np.ndarray, seed: int, ratio: float, rho: float) -> np.ndarray:
+def noisy(levels: NDArray[np.float64], seed: int, ratio: float, rho: float) -> NDArray[np.float64]:
     """Levels under a first-order autoregression whose values deviate by a ratio of the first."""
     random = np.random.default_rng(seed)
     noise = np.empty(len(levels))
     noise[0] = random.normal()
     for place in range(1, len(levels)):
         noise[place] = rho * noise[place - 1] + np.sqrt(1 - rho**2) * random.normal()
-    return levels + ratio * levels[0] * noise
+    return np.asarray(levels + ratio * levels[0] * noise)
 
 
 STAIR = np.repeat(20e9 + 11.4e9 * np.arange(6), 20)

@@ -1,0 +1,367 @@
+"""How a device grew under a load that was held: its steps, what each added and what it cost. Pure.
+
+A device shows its capacity only while it is offered more, so steps are looked for within holds and
+across the pause to the next one where the hold before was not carried whole. A step that ends at
+what is offered is *capped*: it was at least so large, and its size is in no mean.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.core.measure.change_points import STEP_LEAST_RATIO, find_steps
+from coordinator.core.measure.evidence import FirewallLedger, Floats
+from coordinator.core.measure.steady import t95
+from coordinator.core.summary import Disruption, DisruptionKind, figure
+from exchange.messages import Message, UtcDatetime
+
+HEAD_S: Final = 3  # s of a hold in which TCP begins: no level of the device
+CARRIED_RATIO: Final = 0.95  # of what is offered: the device is not the limit
+NEAR_S: Final = 3.0  # s around a step whose losses are its own
+LEVEL_LEAST_S: Final = 5  # s of a level that are averaged
+LEDGER_LEAST_COUNT: Final = 3  # bins of a level that a ledger's rate takes
+POINTS_MAX_COUNT: Final = 600  # of a course that is kept
+
+
+class RateCourse(Message):
+    """A rate over time, for a chart; payload at the receivers, at real scale."""
+
+    start_at: UtcDatetime
+    every_s: float
+    bits_per_second: tuple[float | None, ...]
+
+
+class CapacityStep(Message):
+    """One change of what the device carries; rates are payload, at real scale."""
+
+    at: UtcDatetime
+    from_at: UtcDatetime  # of its 95 % interval
+    to_at: UtcDatetime
+    after_overload_s: float
+    before_bits_per_second: float
+    after_bits_per_second: float
+    size_bits_per_second: float
+    half_width_bits_per_second: float  # of the size's 95 % interval
+    capped: bool = False  # it ended at what was offered
+    in_pause: bool = False  # between two holds: nobody saw it happen
+    ledger_size_bits_per_second: float | None = None  # IP layer, by the firewall's own count
+    retransmits_count: float | None = None  # around it, over those of the level
+    rtt_max_s: float | None = None  # around it
+    short_bytes: float | None = None  # payload around it, under the level before
+    broken_pairs_count: int = 0  # whose connections were reset around it
+
+
+class Scaling(Message):
+    """What a hold's own seconds say of it."""
+
+    steps_count: int
+    quiet_s: float  # from its last step, or its beginning, to its end
+    carried: bool | None  # whether its end reached what was offered; None: no bound was
+
+
+class ScaleIn(Message):
+    """What broke while the load was taken down."""
+
+    from_at: UtcDatetime
+    holds_count: int
+    broken_pairs_count: int  # whose connections were reset
+    stalled_pairs_count: int
+    short_bytes: float | None
+    retransmits_count: float | None
+
+
+class ScaleOut(Message):
+    """What the holds say together."""
+
+    overload_at: UtcDatetime | None  # from when on more was offered than was carried
+    first_bits_per_second: float | None  # the level that overload began at
+    last_bits_per_second: float | None
+    took_s: float | None  # from overload to the last step
+    steps: tuple[CapacityStep, ...] = ()
+    unit_bits_per_second: float | None = None  # mean of the steps up that were not capped
+    unit_half_width_bits_per_second: float | None = None  # 95 %
+    scale_in: ScaleIn | None = None
+    course: RateCourse | None = None
+
+    def units_for(self, bits_per_second: float, units_count: float | None) -> int | None:
+        """Units that carry a rate by the lower end of what one adds; None: not known.
+
+        Without their count at the beginning, that is what the first level is in units.
+        """
+        unit = self.unit_bits_per_second
+        if unit is None or self.first_bits_per_second is None:
+            return None
+        there = units_count or max(1.0, round(self.first_bits_per_second / unit))
+        least = unit - (self.unit_half_width_bits_per_second or 0.0)
+        if least <= 0:
+            return None
+        more = max(0.0, bits_per_second - self.first_bits_per_second)
+        return math.ceil(there + math.ceil(more / least))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """A load that was held for a burst; arrays are a second each, NaN is unknown."""
+
+    start_s: float  # epoch s of the first second
+    rates: Floats  # payload received, bit/s at real scale
+    retransmits: Floats
+    rtt_s: Floats
+    offered_bits_per_second: float | None = None  # None: as much as there is
+    downward: bool = False  # taken down from the hold before
+    disruptions: tuple[Disruption, ...] = ()
+    ledger: FirewallLedger | None = None  # as measured
+    scale: float = 1.0  # makes the ledger's bytes real
+
+    @property
+    def end_s(self) -> float:
+        return self.start_s + len(self.rates)
+
+    @property
+    def known(self) -> NDArray[np.intp]:
+        """Indices of the seconds that show a level."""
+        places = np.flatnonzero(~np.isnan(self.rates))
+        return places[places >= HEAD_S]
+
+    def level(self, *, at_end: bool) -> float | None:
+        """Median of its first or last seconds."""
+        seen = self.rates[self.known]
+        part = seen[-LEVEL_LEAST_S:] if at_end else seen[:LEVEL_LEAST_S]
+        return float(np.median(part)) if len(part) else None
+
+    def carries(self, level: float | None) -> bool:
+        """Whether a level is what was offered; without a bound nothing is."""
+        offered = self.offered_bits_per_second
+        return level is not None and offered is not None and level >= CARRIED_RATIO * offered
+
+
+def scaling_of(hold: Hold) -> Scaling:
+    """What decides whether the load is held on."""
+    steps = list(_within(hold, hold.start_s))
+    since_s = steps[-1].at.timestamp() if steps else hold.start_s
+    bounded = hold.offered_bits_per_second is not None
+    return Scaling(
+        steps_count=len(steps),
+        quiet_s=round(hold.end_s - since_s, 3),
+        carried=hold.carries(hold.level(at_end=True)) if bounded else None,
+    )
+
+
+def find_scale_out(holds: Sequence[Hold]) -> ScaleOut:
+    """What the holds, in time order, say together."""
+    up = [hold for hold in holds if not hold.downward and len(hold.known)]
+    over = next((hold for hold in up if not hold.carries(hold.level(at_end=False))), None)
+    down = [hold for hold in holds if hold.downward]
+    told = {"course": _course(holds), "scale_in": _scale_in(down) if down else None}
+    if over is None:
+        level = up[-1].level(at_end=True) if up else None
+        return ScaleOut(
+            overload_at=None,
+            first_bits_per_second=None,
+            last_bits_per_second=level,
+            took_s=None,
+            **told,
+        )
+    begun_s = over.start_s
+    steps: list[CapacityStep] = []
+    before: Hold | None = None
+    for hold in up[up.index(over) :]:
+        if before is not None and (between := _between(before, hold, begun_s)) is not None:
+            steps.append(between)
+        steps += _within(hold, begun_s)
+        before = hold
+    steps = [_with_ledger(steps, place, up) for place in range(len(steps))]
+    sizes = [step.size_bits_per_second for step in steps if _is_unit(step)]
+    unit, half = _mean(sizes, [step for step in steps if _is_unit(step)])
+    return ScaleOut(
+        overload_at=_at(begun_s),
+        first_bits_per_second=figure(over.level(at_end=False)),
+        last_bits_per_second=figure(up[-1].level(at_end=True)),
+        took_s=steps[-1].after_overload_s if steps else None,
+        steps=tuple(steps),
+        unit_bits_per_second=figure(unit),
+        unit_half_width_bits_per_second=figure(half),
+        **told,
+    )
+
+
+def _is_unit(step: CapacityStep) -> bool:
+    return step.size_bits_per_second > 0 and not step.capped and not step.in_pause
+
+
+def _mean(
+    sizes: Sequence[float], steps: Sequence[CapacityStep]
+) -> tuple[float | None, float | None]:
+    """Mean of the steps with its 95 % half width; of one step its own."""
+    if not sizes:
+        return None, None
+    if len(sizes) == 1:
+        return sizes[0], steps[0].half_width_bits_per_second
+    error = float(np.std(sizes, ddof=1)) / math.sqrt(len(sizes))
+    return float(np.mean(sizes)), t95(len(sizes) - 1) * error
+
+
+def _within(hold: Hold, begun_s: float) -> Iterator[CapacityStep]:
+    """The steps that a hold's own seconds show."""
+    places = hold.known
+    if not len(places):
+        return
+    for step in find_steps(hold.rates[places]):
+        low, at, high = (
+            hold.start_s + float(places[index])
+            for index in (step.index_low, step.index, step.index_high)
+        )
+        near = slice(
+            max(0, int(low - hold.start_s - NEAR_S)), int(high - hold.start_s + NEAR_S) + 1
+        )
+        yield CapacityStep(
+            at=_at(at),
+            from_at=_at(low),
+            to_at=_at(high),
+            after_overload_s=round(at - begun_s, 3),
+            before_bits_per_second=_four(step.before),
+            after_bits_per_second=_four(step.after),
+            size_bits_per_second=_four(step.size),
+            half_width_bits_per_second=_four(step.half_width),
+            capped=step.size > 0 and hold.carries(step.after),
+            retransmits_count=_over_median(hold.retransmits, near),
+            rtt_max_s=_most(hold.rtt_s[near]),
+            short_bytes=_short_bytes(hold.rates[near], min(step.before, step.after)),
+            broken_pairs_count=sum(
+                each.pairs_count
+                for each in hold.disruptions
+                if each.kind is DisruptionKind.RESET
+                and low - NEAR_S <= each.start_at.timestamp() <= high + NEAR_S
+            ),
+        )
+
+
+def _between(before: Hold, after: Hold, begun_s: float) -> CapacityStep | None:
+    """A step in the pause between two holds, where the first was not carried whole."""
+    old, new = before.level(at_end=True), after.level(at_end=False)
+    if old is None or new is None or before.carries(old):
+        return None
+    size = new - old
+    spread = math.hypot(_spread(before, at_end=True), _spread(after, at_end=False))
+    if abs(size) <= max(2 * STEP_LEAST_RATIO * max(old, new), 2 * spread):
+        return None
+    return CapacityStep(
+        at=_at((before.end_s + after.start_s) / 2),
+        from_at=_at(before.end_s),
+        to_at=_at(after.start_s),
+        after_overload_s=round((before.end_s + after.start_s) / 2 - begun_s, 3),
+        before_bits_per_second=_four(old),
+        after_bits_per_second=_four(new),
+        size_bits_per_second=_four(size),
+        half_width_bits_per_second=_four(spread),
+        capped=size > 0 and after.carries(new),
+        in_pause=True,
+    )
+
+
+def _spread(hold: Hold, *, at_end: bool) -> float:
+    seen = hold.rates[hold.known]
+    return float(np.std(seen[-LEVEL_LEAST_S:] if at_end else seen[:LEVEL_LEAST_S]))
+
+
+def _with_ledger(steps: Sequence[CapacityStep], place: int, holds: Sequence[Hold]) -> CapacityStep:
+    """The step with its size by the firewall's own bytes, where its bins are fine enough."""
+    step = steps[place]
+    hold = next((h for h in holds if h.start_s <= step.at.timestamp() < h.end_s), None)
+    if step.in_pause or hold is None or hold.ledger is None:
+        return step
+    ledger = hold.ledger
+    since_s = max(
+        hold.start_s + HEAD_S, steps[place - 1].to_at.timestamp() if place else hold.start_s
+    )
+    until_s = min(
+        hold.end_s - 1,
+        steps[place + 1].from_at.timestamp() if place + 1 < len(steps) else hold.end_s,
+    )
+    lag_s = ledger.lag_hint_s or 0.0
+    levels = []
+    for from_s, before_s in (
+        (since_s, step.from_at.timestamp()),
+        (step.to_at.timestamp(), until_s),
+    ):
+        inside = (ledger.start_s - lag_s >= from_s) & (ledger.end_s - lag_s <= before_s)
+        inside &= ~np.isnan(ledger.bytes)
+        if inside.sum() < LEDGER_LEAST_COUNT:
+            return step
+        spans = ledger.end_s[inside] - ledger.start_s[inside]
+        levels.append(8 * hold.scale * float(ledger.bytes[inside].sum() / spans.sum()))
+    return step.model_copy(update={"ledger_size_bits_per_second": _four(levels[1] - levels[0])})
+
+
+def _scale_in(holds: Sequence[Hold]) -> ScaleIn:
+    broken = [each for hold in holds for each in hold.disruptions]
+    shorts = [each.short_bytes for each in broken if each.short_bytes is not None]
+    retransmits = [float(np.nansum(h.retransmits)) for h in holds if _has(h.retransmits)]
+
+    def pairs_of(kind: DisruptionKind) -> int:
+        return sum(each.pairs_count for each in broken if each.kind is kind)
+
+    return ScaleIn(
+        from_at=_at(holds[0].start_s),
+        holds_count=len(holds),
+        broken_pairs_count=pairs_of(DisruptionKind.RESET),
+        stalled_pairs_count=pairs_of(DisruptionKind.STALL),
+        short_bytes=sum(shorts) if shorts else None,
+        retransmits_count=sum(retransmits) if retransmits else None,
+    )
+
+
+def _course(holds: Sequence[Hold]) -> RateCourse | None:
+    if not holds:
+        return None
+    start_s, end_s = holds[0].start_s, max(hold.end_s for hold in holds)
+    rates = np.full(math.ceil(end_s - start_s), np.nan)
+    for hold in holds:
+        at = round(hold.start_s - start_s)
+        rates[at : at + len(hold.rates)] = hold.rates[: len(rates) - at]
+    return rate_course(start_s, rates)
+
+
+def rate_course(start_s: float, rates: Floats) -> RateCourse:
+    """Seconds in at most :data:`POINTS_MAX_COUNT` means; a mean over an unknown is one."""
+    every = max(1, math.ceil(len(rates) / POINTS_MAX_COUNT))
+    whole = np.concatenate([rates, np.full(-len(rates) % every, np.nan)]).reshape(-1, every)
+    means = whole.mean(axis=1)
+    return RateCourse(
+        start_at=_at(start_s),
+        every_s=float(every),
+        bits_per_second=tuple(None if math.isnan(mean) else _four(mean) for mean in means),
+    )
+
+
+def _has(values: Floats) -> bool:
+    return bool((~np.isnan(values)).any())
+
+
+def _most(values: Floats) -> float | None:
+    return figure(float(np.nanmax(values))) if _has(values) else None
+
+
+def _over_median(values: Floats, near: slice) -> float | None:
+    """What of a count around a step is over what is usual."""
+    part = values[near]
+    if not _has(part):
+        return None
+    return max(0.0, float(np.nansum(part) - np.nanmedian(values) * (~np.isnan(part)).sum()))
+
+
+def _short_bytes(rates: Floats, level: float) -> float | None:
+    return _four(float(np.nansum(np.maximum(level - rates, 0.0))) / 8) if _has(rates) else None
+
+
+def _four(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _at(epoch_s: float) -> datetime:
+    return datetime.fromtimestamp(round(epoch_s, 3), UTC)

@@ -1,0 +1,112 @@
+"""Reads the stored seconds and probes of a study's runs, for questions that look within them."""
+
+import asyncio
+import math
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from coordinator.core.measure.drill import Drilled, DrilledBurst, find_drilled
+from coordinator.core.measure.evidence import ProbeColumn
+from coordinator.core.measure.scale_out import Hold, ScaleOut, Scaling, find_scale_out, scaling_of
+from coordinator.refusals import UnknownRun
+from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.stored import read_ledger, read_measured, read_series
+from coordinator.studies.study import CloseUp, Drill, Staircase, Study, Trial
+
+SEEN_RATIO: Final = 0.5  # of the pairs: a second that fewer were seen in shows no level
+
+
+async def read_scaling(
+    coordinator: Coordinator, study: Study, run_id: str, trial: Trial
+) -> Scaling | None:
+    """What a hold's own seconds say; None for other questions, and without seconds."""
+    if not isinstance(study.spec.question, Staircase):
+        return None
+    hold = await _read_hold(coordinator, study, run_id, trial.offered_bits_per_second)
+    return None if hold is None else await asyncio.to_thread(scaling_of, hold)
+
+
+async def read_close_up(coordinator: Coordinator, study: Study) -> CloseUp | None:
+    """What the runs of a scale-out study or a drill show; None: another question, or no seconds."""
+    match study.spec.question:
+        case Staircase():
+            return await _read_scale_out(coordinator, study)
+        case Drill():
+            return await _read_drilled(coordinator, study)
+        case _:
+            return None
+
+
+async def _read_scale_out(coordinator: Coordinator, study: Study) -> ScaleOut | None:
+    holds: list[Hold] = []
+    for result in study.results:
+        if result.run_id is not None:
+            hold = await _read_hold(
+                coordinator, study, result.run_id, result.offered_bits_per_second
+            )
+            holds += [] if hold is None else [hold]
+    offers = [hold.offered_bits_per_second or math.inf for hold in holds]
+    holds = [
+        replace(hold, downward=offer < max(offers[: place + 1]))
+        for place, (hold, offer) in enumerate(zip(holds, offers, strict=True))
+    ]
+    return await asyncio.to_thread(find_scale_out, holds) if holds else None
+
+
+async def _read_hold(
+    coordinator: Coordinator, study: Study, run_id: str, offered_bits_per_second: float | None
+) -> Hold | None:
+    """A hold's seconds of the planned burst, at real scale; None: nothing is stored of it."""
+    records = coordinator.fabric.records
+    measured = await read_measured(records, run_id, 0, with_pairs=False)
+    if measured is None:
+        return None
+    series, scale = measured.series, study.spec.spec.scale
+    first = max(0, math.ceil(series.planned_start_s) + series.omit_s - series.start_s)
+    cut = slice(first, first + series.duration_s)
+    seen = series.coverage_ratio[cut] >= SEEN_RATIO
+    rtt_s = np.stack([flow.rtt_mean_s[cut] for flow in series.flows])
+    return Hold(
+        start_s=float(series.start_s + first),
+        rates=np.where(seen, 8 * scale * series.received_bytes[cut], np.nan),
+        retransmits=np.sum([flow.retransmits_count[cut] for flow in series.flows], axis=0),
+        rtt_s=np.fmax.reduce(rtt_s, axis=0),
+        offered_bits_per_second=offered_bits_per_second,
+        disruptions=measured.summary.disruptions,
+        ledger=await read_ledger(records, run_id),
+        scale=scale,
+    )
+
+
+async def _read_drilled(coordinator: Coordinator, study: Study) -> Drilled | None:
+    run_id = next((result.run_id for result in study.results if result.run_id), None)
+    if run_id is None or study.event is None:
+        return None
+    records = coordinator.fabric.records
+    try:
+        plan = await coordinator.read_plan(run_id)
+    except UnknownRun:
+        return None
+    measured = await read_measured(records, run_id, 0)
+    if measured is None:
+        return None
+    probes = {
+        index: ProbeColumn(
+            first_at_s=told.first_at_s,
+            every_s=told.every_s,
+            rtt_s=np.array(told.rtt_s, dtype=np.float64),
+        )
+        async for index, told in records.bursts.stream_probes(run_id, 0)
+    }
+    burst = DrilledBurst(
+        series=measured.series,
+        probes=probes,
+        disruptions=measured.summary.disruptions,
+        pairs_count=len(plan.pairs),
+        streams_count=plan.spec.traffic.streams_count,
+        scale=plan.spec.scale,
+        following=await read_series(records, run_id, 1) if len(plan.bursts) > 1 else None,
+    )
+    return await asyncio.to_thread(find_drilled, study.event, burst)

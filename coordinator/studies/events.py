@@ -1,0 +1,129 @@
+"""Carries out a drill's event at its instant, once, and writes down what became of it.
+
+Who may give a command: whoever runs a process that has one. A drill over the API names a state of
+a switch, which the coordinator's operator declared; a command of somebody's own is given to
+``broadside study drill --event`` and stays in that process, under that person's rights on their
+own host. It is never stored to be run, and no text of it reaches a shell.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from coordinator.coordinator_log import redact
+from coordinator.core.measure.drill import EventRan
+from coordinator.core.plan.spec import Plan, RunSpec
+from coordinator.refusals import BadStudy, UnknownRun
+from coordinator.studies.study import Drill, Study
+from coordinator.studies.switch import Switch, SwitchError, run_argv
+from exchange.records.shelf import Shelf
+
+AFTER_S: Final = 10  # s of the burst that must be left behind the event, at least
+TIMEOUT_S: Final = 600.0  # s after which an own command is killed
+NEAR_S: Final = 10.0  # s before its instant from which an event is waited for
+LATE_S: Final = 1.0  # s behind its instant by which an event is still carried out
+_SAID_MAX_CHARS: Final = 300
+
+log = logging.getLogger(__name__)
+
+
+def check_drill(question: Drill, spec: RunSpec, command: Sequence[str] | None) -> None:
+    """Refuse a drill without an event, with two, or one too near to its burst's end.
+
+    Raises :class:`BadStudy`.
+    """
+    if question.switch is None and not command:
+        raise BadStudy(
+            "question.switch: none given; name a declared switch and its state, or run the drill "
+            "on the coordinator's host with `broadside study drill --event COMMAND`, without --api"
+        )
+    if question.switch is not None and command:
+        raise BadStudy(f"question.switch: {question.switch!r} and a command; give one of the two")
+    if question.at_s + AFTER_S > spec.burst_s:
+        raise BadStudy(
+            f"question.at_s: {question.at_s:g} s is too late in a burst of {spec.burst_s} s; set "
+            f"burst_s to {question.at_s + AFTER_S:g} at least"
+        )
+
+
+class Events:
+    """The events of this process's drills. One task an event, from the launch to its end."""
+
+    def __init__(
+        self,
+        read_plan: Callable[[str], Awaitable[Plan]],
+        shelf: Shelf[Study],
+        note_switch: Callable[[str, str | None], Awaitable[None]],
+        switches: Mapping[str, Switch],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._read_plan, self._shelf, self._note_switch = read_plan, shelf, note_switch
+        self._switches, self._now = switches, now
+        self.commands: dict[str, tuple[str, ...]] = {}  # own ones, by study id
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def look(self, study: Study, run_id: str) -> None:
+        """See to it that the event of a study's run is waited for, unless it is on record."""
+        if study.event is not None or study.study_id in self._tasks:
+            return
+        question = study.spec.question
+        assert isinstance(question, Drill)  # noqa: S101 - the caller looked
+        try:
+            burst = (await self._read_plan(run_id)).bursts[0]
+        except UnknownRun:
+            return
+        at = burst.planned_start_at + timedelta(seconds=burst.omit_s + question.at_s)
+        if (at - self._now()).total_seconds() > NEAR_S:
+            return
+        self._tasks[study.study_id] = asyncio.create_task(self._at(study.study_id, question, at))
+
+    def drop(self, study_id: str) -> None:
+        """Forget a study's event; one that is under way is ended."""
+        self.commands.pop(study_id, None)
+        task = self._tasks.pop(study_id, None)
+        if task is not None:
+            task.cancel()
+
+    async def _at(self, study_id: str, question: Drill, at: datetime) -> None:
+        wait_s = (at - self._now()).total_seconds()
+        planned = EventRan(planned_at=at)
+        if wait_s < -LATE_S:
+            late = f"nobody was there at its instant, {-wait_s:.0f} s ago"
+            await self._note(study_id, planned.model_copy(update={"problem": late}))
+            return
+        await asyncio.sleep(max(0.0, wait_s))
+        ran = await self._carry_out(study_id, question, planned)
+        log.info("event carried out", extra={"action": "event", "run_id": study_id})
+        await self._note(study_id, ran)
+
+    async def _carry_out(self, study_id: str, question: Drill, planned: EventRan) -> EventRan:
+        switch = None if question.switch is None else self._switches.get(question.switch)
+        argv = self.commands.get(study_id, ())
+        timeout_s = TIMEOUT_S
+        if question.switch is not None and question.state is not None:
+            if switch is None or question.state not in switch.states:
+                gone = f"switch {question.switch!r} is not declared to this coordinator"
+                return planned.model_copy(update={"problem": gone})
+            argv, timeout_s = switch.states[question.state], switch.timeout_s
+        elif not argv:
+            gone = "its command went with the process that drove the study"
+            return planned.model_copy(update={"problem": gone})
+        told = tuple(redact(word)[:_SAID_MAX_CHARS] for word in argv)
+        begun = planned.model_copy(update={"argv": told, "started_at": self._now()})
+        # The clock is read beside the start: what the shelf takes to write is no part of the event
+        work = asyncio.create_task(run_argv(argv, timeout_s, "event"))
+        try:
+            if question.switch is not None:
+                await self._note_switch(question.switch, None)
+            await self._note(study_id, begun)
+            code, said = await work
+        except SwitchError as error:
+            return begun.model_copy(update={"ended_at": self._now(), "problem": str(error)})
+        finally:
+            work.cancel()
+        return begun.model_copy(update={"ended_at": self._now(), "exit_code": code, "said": said})
+
+    async def _note(self, study_id: str, ran: EventRan) -> None:
+        await self._shelf.change(study_id, lambda study: study.model_copy(update={"event": ran}))

@@ -1,0 +1,125 @@
+"""Charts of what a device does within a burst: how it grew, and what an event broke."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from coordinator.core.measure.scale_out import RateCourse
+from coordinator.refusals import NoChart
+from coordinator.studies.study import Study
+from coordinator.views.charts.figure import (
+    Figure,
+    Shape,
+    Trace,
+    frame,
+    line,
+    marks,
+    numbers,
+    rate_unit,
+    upright,
+)
+from coordinator.views.charts.theme import PALETTES, Colour, Theme
+
+_ACROSS_RATIO = 0.004  # of the axis: the width of an instant
+
+
+def scale_out(study: Study, theme: Theme) -> Figure:
+    """Payload over time, each step and its interval marked."""
+    found = None if study.conclusion is None else study.conclusion.scale_out
+    if found is None or found.course is None:
+        raise NoChart("chart scaleout: the study has no holds with seconds yet")
+    colours = PALETTES[theme]
+    zero_at = found.overload_at or found.course.start_at
+    unit, traces, span_s = _course(found.course, zero_at, theme)
+    at = [step.after_overload_s for step in found.steps]
+    if at:
+        traces.append(
+            marks(
+                "step",
+                at,
+                numbers([step.after_bits_per_second for step in found.steps], unit[1]),
+                colours[Colour.MISSING],
+                unit=unit[0],
+                marker={"color": colours[Colour.MISSING], "size": 9, "symbol": "x"},
+            )
+        )
+    shapes = [
+        _upright(_after(step.from_at, zero_at), _after(step.to_at, zero_at), span_s, theme)
+        for step in found.steps
+    ]
+    title = "s of overload (shaded: when each step was, 95 %)"
+    return _framed(theme, "Capacity over time", title, unit[0], traces, shapes)
+
+
+def drilled(study: Study, theme: Theme) -> Figure:
+    """Payload around the event, with the outage as the probes saw it."""
+    found = None if study.conclusion is None else study.conclusion.drilled
+    if found is None or found.course is None:
+        raise NoChart("chart drill: the study has no burst with seconds yet")
+    colours = PALETTES[theme]
+    zero_at = found.event.started_at or found.event.planned_at
+    unit, traces, span_s = _course(found.course, zero_at, theme)
+    top = max((dip.level_bits_per_second for dip in found.flows), default=0.0)
+    if top:
+        traces.append(
+            line(
+                "the event",
+                [0.0, 0.0],
+                numbers([0.0, top], unit[1]),
+                colours[Colour.TARGET],
+                dash="dash",
+                unit=unit[0],
+            )
+        )
+    shapes = []
+    if found.outages and found.outage_from_at is not None and found.outage_s is not None:
+        begun_s = _after(found.outages[0].from_at, zero_at)
+        shapes = [_upright(begun_s, begun_s + found.outage_s, span_s, theme)]
+    title = "s from the event (shaded: the longest outage by probes)"
+    return _framed(theme, "Payload around the event", title, unit[0], traces, shapes)
+
+
+def _course(
+    course: RateCourse, zero_at: datetime, theme: Theme
+) -> tuple[tuple[str, float], list[Trace], float]:
+    """The unit, the line of a course, and how many seconds it spans."""
+    rates = list(course.bits_per_second)
+    unit = rate_unit(rates)
+    first_s = _after(course.start_at, zero_at)
+    at = [first_s + course.every_s * (number + 0.5) for number in range(len(rates))]
+    drawn = line(
+        "payload received",
+        at,
+        numbers(rates, unit.size),
+        PALETTES[theme][Colour.FLEET],
+        unit=unit.name,
+    )
+    return (unit.name, unit.size), [drawn], len(rates) * course.every_s
+
+
+def _upright(from_s: float, to_s: float, span_s: float, theme: Theme) -> Shape:
+    """A stretch that is seen however short it is."""
+    spare = max(0.0, _ACROSS_RATIO * span_s - (to_s - from_s)) / 2
+    return upright(from_s - spare, to_s + spare, PALETTES[theme][Colour.WINDOW])
+
+
+def _framed(
+    theme: Theme,
+    title: str,
+    x_title: str,
+    unit: str,
+    traces: Sequence[Trace],
+    shapes: Sequence[Shape],
+) -> Figure:
+    return frame(
+        theme,
+        title,
+        x_title,
+        f"{unit}, payload at real scale",
+        traces,
+        shapes=shapes,
+        hovermode="closest",
+    )
+
+
+def _after(at: datetime, zero_at: datetime) -> float:
+    return (at - zero_at).total_seconds()

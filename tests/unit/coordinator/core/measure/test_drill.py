@@ -1,0 +1,161 @@
+"""A planted failover is measured by probes, dated, and told apart from TCP's own recovery."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from coordinator.core.measure.drill import (
+    Drilled,
+    DrilledBurst,
+    EventRan,
+    find_drilled,
+    find_outage,
+)
+from coordinator.core.measure.evidence import ProbeColumn
+from coordinator.core.measure.series import BurstSeries, FlowSeries
+from coordinator.core.summary import Disruption, DisruptionKind
+from exchange.messages import Flow
+
+AT = datetime(2026, 11, 23, 12, tzinfo=UTC)
+START_S = AT.timestamp()
+EVERY_S = 0.02
+EVENT_S = START_S + 30.0
+
+
+def probes(
+    from_s: float, outage_s: float, *, held: bool = False, seed: int = 0, pause_s: float = 0.0
+) -> ProbeColumn:
+    """A path that delivers nothing from an instant on: what comes then is lost, or held."""
+    random = np.random.default_rng(seed)
+    at_s = START_S - 2 + EVERY_S * np.arange(round(64 / EVERY_S))
+    rtt_s = random.gamma(4, 0.0005, len(at_s))
+    out = (at_s >= from_s) & (at_s < from_s + outage_s)
+    rtt_s[out] = from_s + outage_s + 0.001 - at_s[out] if held else np.nan
+    rtt_s[(at_s >= EVENT_S + 15) & (at_s < EVENT_S + 15 + pause_s)] = -1.0  # the agent paused
+    return ProbeColumn(first_at_s=START_S - 2, every_s=EVERY_S, rtt_s=rtt_s)
+
+
+def series(rates: NDArray[np.float64], *, pairs: int = 2) -> BurstSeries:
+    """A burst of two pairs that share a rate in bit/s evenly."""
+    blank = np.full(len(rates), np.nan)
+    flow = FlowSeries(
+        flow=Flow.UP,
+        received_bytes=rates / 8,
+        sent_bytes=rates / 8,
+        proven_bytes=rates / 8,
+        pair_p5_bits_per_second=blank,
+        pair_p50_bits_per_second=blank,
+        pair_p95_bits_per_second=blank,
+        retransmits_count=blank,
+        rtt_mean_s=blank,
+        pairs_bits_per_second=np.tile(rates / pairs, (pairs, 1)).astype(np.float32),
+    )
+    return BurstSeries(
+        burst_index=0,
+        start_s=int(START_S),
+        planned_start_s=START_S,
+        duration_s=len(rates),
+        omit_s=0,
+        window=None,
+        coverage_ratio=np.ones(len(rates)),
+        client_cpu_ratio=blank,
+        server_cpu_ratio=blank,
+        flows=(flow,),
+    )
+
+
+def event(at_s: float = EVENT_S) -> EventRan:
+    at = datetime.fromtimestamp(at_s, UTC)
+    return EventRan(planned_at=at, started_at=at, ended_at=at, exit_code=0)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_an_outage_of_a_second_and_a_half_is_measured_and_dated(held: bool) -> None:
+    for seed in range(10):
+        planted_s = EVENT_S + 0.3 + 0.013 * seed
+        found = find_outage("pair-001", probes(planted_s, 1.5, held=held, seed=seed), EVENT_S)
+        assert found is not None
+        assert found.outage_s == pytest.approx(1.5, abs=0.03)
+        assert found.from_at.timestamp() == pytest.approx(planted_s, abs=0.03)
+        assert found.resolution_s <= 0.03
+
+
+def test_a_steady_path_and_an_agent_that_paused_have_no_outage() -> None:
+    assert find_outage("pair-001", probes(EVENT_S, 0.0), EVENT_S) is None
+    assert find_outage("pair-001", probes(EVENT_S, 0.0, pause_s=2.0), EVENT_S) is None
+
+
+def test_a_path_that_stays_dead_is_out_until_the_last_probe() -> None:
+    found = find_outage("pair-001", probes(EVENT_S, 1000.0), EVENT_S)
+    assert found is not None
+    assert (found.over, round(found.outage_s)) == (False, 32)
+
+
+def drilled(rates: NDArray[np.float64], *columns: ProbeColumn, **more: Any) -> Drilled:
+    burst = DrilledBurst(
+        series=series(rates),
+        probes=dict(enumerate(columns)),
+        pairs_count=2,
+        streams_count=4,
+        scale=100.0,
+        **({"disruptions": ()} | more),
+    )
+    return find_drilled(event(), burst)
+
+
+def test_what_tcp_takes_longer_than_the_device_is_its_own() -> None:
+    random = np.random.default_rng(1)
+    rates = 1e9 * (1 + 0.005 * random.normal(size=60))
+    rates[30:32] = 0.0
+    rates[32:35] = 0.5e9
+    found = drilled(rates, probes(EVENT_S, 1.5), probes(EVENT_S, 0.0))
+    assert found.outage_s == pytest.approx(1.5, abs=0.03)
+    assert found.outages_count == 1
+    assert found.probed_count == 2
+    [dip] = found.flows
+    assert dip.level_bits_per_second == pytest.approx(100e9, rel=0.01)
+    assert dip.short_bytes == pytest.approx(100 * (2 + 3 * 0.5) * 1e9 / 8, rel=0.02)
+    assert dip.back_after_s == 5.0
+    assert found.tcp_s == pytest.approx(3.5, abs=0.05)
+    assert found.touched_count == 2
+    assert (found.sessions_count, found.cut_count) == (8, 0)
+
+
+def test_a_burst_that_does_not_come_back_says_so() -> None:
+    found = drilled(np.repeat([1e9, 0.6e9], 30), probes(EVENT_S, 1.5))
+    [dip] = found.flows
+    assert dip.back_after_s is None
+    assert dip.old_ratio == pytest.approx(0.6)
+    assert found.tcp_s is None
+    assert found.back_after_s is None
+
+
+def test_an_event_that_does_nothing_shows_nothing() -> None:
+    found = drilled(np.full(60, 1e9), probes(EVENT_S, 0.0))
+    assert (found.outage_s, found.outages_count, found.touched_count) == (0.0, 0, 0)
+    assert found.flows[0].back_after_s == 0.0
+    assert found.flows[0].short_bytes == 0.0
+
+
+def test_nobody_who_probed_is_no_outage_of_zero() -> None:
+    assert drilled(np.full(60, 1e9)).outage_s is None
+
+
+def test_cut_sessions_are_those_reset_and_the_next_burst_opens_them_again() -> None:
+    reset = Disruption(
+        kind=DisruptionKind.RESET,
+        burst_index=0,
+        start_at=AT + timedelta(seconds=31),
+        end_at=AT + timedelta(seconds=60),
+        duration_s=29,
+        scope="one",
+        pairs_count=1,
+        pairs=("pair-002",),
+    )
+    following = series(np.full(60, 0.9e9))
+    found = drilled(np.full(60, 1e9), disruptions=(reset,), following=following)
+    assert (found.cut_count, found.cut_pairs, found.opened_again_count) == (4, ("pair-002",), 4)
+    assert found.flows[0].new_ratio == pytest.approx(0.9)
