@@ -1,4 +1,4 @@
-"""What of a profile moves: a NIC's rate that jitters, a firewall that collapses or pauses.
+"""What of a profile moves: a NIC's rate, a firewall that collapses, pauses or grows.
 
 ``python -m lab.keeper --broadside-lab=PREFIX FOLDER PROFILE`` runs until it is killed, which
 :func:`lab.profiles.apply` and ``lab down`` do.
@@ -13,12 +13,13 @@ from typing import Final
 
 from lab import network, topology
 from lab.errors import LabBroken
-from lab.profiles import PROFILES, Profile, falls_path
+from lab.profiles import PROFILES, Profile, note_fall
 from lab.topology import Lab
 
 JITTER_EVERY_S: Final = 0.5
 PACES_COUNT: Final = 4
 LOOK_EVERY_S: Final = 0.25
+GROW_LOAD_RATIO: Final = 0.6  # load above which a device that grows is growing
 IDLE_RATIO: Final = 0.02  # load below which a collapsed firewall has recovered
 PAUSED_RATIO: Final = 0.002  # of the firewall's rate while it pauses
 
@@ -33,6 +34,8 @@ def main(folder: Path, name: str) -> None:
             keep_cliff(lab, profile, profile.cliff_ratio)
         elif profile.pause_s:
             keep_pauses(lab, profile)
+        elif profile.grow_after_s:
+            keep_growth(lab, profile)
         else:
             keep_jitter(lab, profile)
     except LabBroken as error:  # the lab was taken down under us
@@ -90,6 +93,33 @@ def keep_cliff(lab: Lab, profile: Profile, cliff_ratio: float) -> None:
             collapsed = False
 
 
+def keep_growth(lab: Lab, profile: Profile) -> None:
+    """Raise the firewall's rate step by step while it is loaded; idle, it falls back to the first.
+
+    A step comes when the load has stayed above :data:`GROW_LOAD_RATIO` of what there is for the
+    profile's time, as Azure's firewalls scale out at 60 %.
+    """
+    whole = lab.spec.firewall_bits_per_second
+    if whole is None:
+        raise SystemExit("the lab's firewall has no rate to grow")
+    ratio = profile.firewall_ratio
+    due_s: float | None = None
+    for load_bits_per_second in loads(lab):
+        now_s = time.monotonic()
+        if load_bits_per_second < whole * IDLE_RATIO:
+            due_s = None
+            if ratio > profile.firewall_ratio:
+                ratio = profile.firewall_ratio
+                network.set_firewall_rate(lab, round(whole * ratio))
+        elif load_bits_per_second > whole * ratio * GROW_LOAD_RATIO and due_s is None:
+            due_s = now_s + profile.grow_after_s
+        if due_s is not None and now_s >= due_s and ratio < 1:
+            due_s += profile.grow_after_s
+            ratio = min(1.0, ratio + profile.grow_by_ratio)
+            network.set_firewall_rate(lab, round(whole * ratio))
+            note_fall(lab)
+
+
 def keep_pauses(lab: Lab, profile: Profile) -> None:
     """Cut the firewall's rate to next to nothing again and again."""
     rate = lab.spec.firewall_bits_per_second
@@ -101,11 +131,6 @@ def keep_pauses(lab: Lab, profile: Profile) -> None:
         note_fall(lab)
         time.sleep(profile.pause_s)
         network.set_firewall_rate(lab, rate)
-
-
-def note_fall(lab: Lab) -> None:
-    with falls_path(lab).open("a") as file:
-        file.write(f"{time.time():.3f}\n")
 
 
 def loads(lab: Lab) -> Iterator[float]:

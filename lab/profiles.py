@@ -7,11 +7,12 @@ as it was built. What a profile needs beside ``tc`` settings is one *keeper* pro
 pauses) and one delay process, both in the lab's namespaces, so that ``down`` ends them as well.
 """
 
+import contextlib
 import os
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -19,11 +20,21 @@ from exchange.messages import Role
 from lab import network, topology
 from lab.delay import delay_argv, start_delay
 from lab.errors import LabBroken, LabMisconfigured
-from lab.namespaces import detach, inside, is_module, list_processes, module_argv, run_batch
+from lab.namespaces import (
+    detach,
+    inside,
+    is_module,
+    list_namespaces,
+    list_processes,
+    module_argv,
+    run_batch,
+    write_sysctls,
+)
 from lab.topology import Batch, Lab
 
 WAY_ROUND: Final = "around"  # the cable between the two switches that bypasses the firewall
 STOP_TIMEOUT_S: Final = 5.0
+NEW_SESSION: Final = 'iifname "c0" tcp flags & (syn | ack) == syn'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +52,14 @@ class Profile:
     pause_every_s: float = 0.0  # from the start of one pause to the next
     delay_s: float = 0.0  # added to the path each way
     bypass: bool = False  # hosts reach each other without the firewall
+    grow_after_s: float = (
+        0.0  # of load above GROW_LOAD_RATIO, from one step of the rate to the next
+    )
+    grow_by_ratio: float = 0.0  # of the lab's rate: one step, until it is whole
+    rules: tuple[str, ...] = ()  # nft, of the firewall, before its own
+    twins: Mapping[str, int] = field(default_factory=dict)  # two firewalls of half its rate, "a"
+    # and "b", and the share of flows that each gets
+    fails_s: float = 0.0  # for which the first twin is dead before the other takes all
 
 
 PROFILES: Final[Mapping[str, Profile]] = {
@@ -71,6 +90,36 @@ PROFILES: Final[Mapping[str, Profile]] = {
     "path-2ms": Profile(says="a path with a round trip of 2 ms", delay_s=0.001),
     "path-20ms": Profile(says="a path with a round trip of 20 ms", delay_s=0.01),
     "bypass": Profile(says="a direct way between the subnets, round the firewall", bypass=True),
+    "scale-out": Profile(
+        says="a device that starts at 20 % of its rate and, loaded, adds 16 % every 10 s",
+        firewall_ratio=0.2,
+        grow_after_s=10.0,
+        grow_by_ratio=0.16,
+    ),
+    "two-firewalls": Profile(
+        says="two firewalls of half the rate behind a balancer, flows spread evenly",
+        twins={"a": 1, "b": 1},
+    ),
+    "active-standby": Profile(
+        says="two firewalls of half the rate, of which the first carries all", twins={"a": 1}
+    ),
+    "failover": Profile(
+        says="of two firewalls the first dies, and after 1.5 s the other carries all",
+        twins={"b": 1},
+        fails_s=1.5,
+    ),
+    "session-limit": Profile(
+        says="a device with room for 40 sessions: it drops the first packet of every further one",
+        rules=(f"{NEW_SESSION} ct count over 40 counter drop",),
+    ),
+    "connection-rate-limit": Profile(
+        says="a device that opens 10 sessions a second, and drops what is asked beyond",
+        rules=(f"{NEW_SESSION} limit rate over 10/second burst 10 packets counter drop",),
+    ),
+    "cpu-bound": Profile(
+        says="a device whose CPU forwards 4,000 packets a second, however large they are",
+        rules=("limit rate over 4000/second burst 400 packets counter drop",),
+    ),
 }
 
 
@@ -84,28 +133,40 @@ def apply(lab: Lab, name: str) -> Profile:
         raise LabMisconfigured(f"profile {name!r}: there are {', '.join(PROFILES)}")
     if lab.firewall_namespace is None:
         raise LabMisconfigured("this is plain loopback: it has no device to put into a state")
+    if profile.fails_s:
+        _fail_over(lab, profile)
+        return profile
     _stop(lab)
     _set_bypass(lab, there=profile.bypass)
+    _set_twins(lab, profile)
+    run_batch(topology.limits_batch(lab.spec, profile.rules))
     network.set_nic_rate(lab, lab.hosts, _scaled(lab.spec.nic_bits_per_second, profile.nic_ratio))
     network.set_firewall_rate(
         lab, _scaled(lab.spec.firewall_bits_per_second, profile.firewall_ratio)
     )
     if profile.delay_s:
         start_delay(lab, profile.delay_s)
-    if profile.cliff_ratio is not None or profile.nic_jitter_ratio or profile.pause_s:
+    moves = (profile.nic_jitter_ratio, profile.pause_s, profile.grow_after_s)
+    if profile.cliff_ratio is not None or any(moves):
         _start_keeper(lab, name)
     return profile
 
 
 def falls(lab: Lab) -> tuple[float, ...]:
-    """When the firewall fell off its cliff or paused, epoch s, since the profile was applied."""
+    """When the firewall fell off its cliff, paused, grew, died or was replaced, epoch s."""
     path = falls_path(lab)
     return tuple(map(float, path.read_text().split())) if path.exists() else ()
 
 
 def falls_path(lab: Lab) -> Path:
-    """Where the keeper writes them, one a line."""
+    """Where they are written, one a line."""
     return lab.path / "falls"
+
+
+def note_fall(lab: Lab) -> None:
+    """Write down that something of the device changed now."""
+    with falls_path(lab).open("a") as file:
+        file.write(f"{time.time():.3f}\n")
 
 
 def _scaled(bits_per_second: int | None, ratio: float) -> int | None:
@@ -145,6 +206,56 @@ def _stop(lab: Lab) -> None:
     ports = topology.switch_ports(lab.spec)[switch]
     lines = tuple(f"link set dev {port} master br0" for port in ports)
     run_batch(Batch(namespace=switch, tool="ip", lines=lines))
+
+
+def _set_twins(lab: Lab, profile: Profile) -> None:
+    """Lay two firewalls behind the first, which balances, or take them away."""
+    prefix = lab.spec.prefix
+    balancer, twins = topology.firewall_namespace(prefix), topology.twin_namespaces(prefix)
+    there = [name for name in twins if name in list_namespaces(prefix)]
+    rules = [
+        f"from all iif {role.value[0]}0 lookup {table}"
+        for role, table in topology.TWIN_TABLES.items()
+    ]
+    if there:
+        cables = [f"link delete {side}{letter}" for side in "cs" for letter in "ab"]
+        for line in [*(f"rule delete {rule}" for rule in rules), *cables]:
+            with contextlib.suppress(LabBroken):  # half laid: this one was not there yet
+                run_batch(Batch(namespace=balancer, tool="ip", lines=(line,)))
+        lines = tuple(f"netns delete {name}" for name in there)
+        run_batch(Batch(namespace=None, tool="ip", lines=lines))
+    if not profile.twins:
+        return
+    lines = tuple(f"netns add {name}" for name in twins)
+    run_batch(Batch(namespace=None, tool="ip", lines=lines))
+    for name in twins:
+        write_sysctls(name, topology.sysctls(lab.spec, balancer))
+    for batch in topology.twin_batches(lab.spec, _scaled(lab.spec.firewall_bits_per_second, 0.5)):
+        run_batch(batch)
+    write_sysctls(balancer, {"ipv4/fib_multipath_hash_policy": "1"})  # addresses and ports
+    lines = (*topology.twin_ways(profile.twins), *(f"rule add {rule}" for rule in rules))
+    run_batch(Batch(namespace=balancer, tool="ip", lines=lines))
+
+
+def _fail_over(lab: Lab, profile: Profile) -> None:
+    """The first of two firewalls dies; the other takes over when it was dead for so long."""
+    prefix = lab.spec.prefix
+    dies, _ = topology.twin_namespaces(prefix)
+    if dies not in list_namespaces(prefix):
+        raise LabMisconfigured(
+            "profile failover: there is no second firewall; apply two-firewalls or active-standby"
+        )
+    ways = Batch(
+        namespace=topology.firewall_namespace(prefix),
+        tool="ip",
+        lines=topology.twin_ways(profile.twins),
+    )
+    falls_path(lab).unlink(missing_ok=True)
+    run_batch(Batch(namespace=dies, tool="ip", lines=("link set c0 down", "link set s0 down")))
+    note_fall(lab)
+    time.sleep(profile.fails_s)
+    run_batch(ways)
+    note_fall(lab)
 
 
 def _set_bypass(lab: Lab, *, there: bool) -> None:

@@ -18,7 +18,7 @@ Neighbour entries are static: the kernel's neighbour table is one for all namesp
 
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -36,6 +36,8 @@ CLIENT_NETWORK: Final = IPv4Address("10.1.0.0")  # /16; hosts from .1.1, the fir
 SERVER_NETWORK: Final = IPv4Address("10.2.0.0")
 MANAGEMENT_NETWORK: Final = IPv4Address("198.18.0.0")  # /15, RFC 2544 appendix C.2.2
 MANAGEMENT_SLOTS_COUNT: Final = 128  # /22 networks in the /15
+TWIN_NETWORK: Final = IPv4Address("10.3.0.0")  # /28: a /30 a cable
+TWIN_TABLES: Final = {Role.CLIENT: 101, Role.SERVER: 102}  # of routes, by where a packet came in
 NTP_OVER_LOOPBACK: Final = "127.0.0.1"  # chronyd answers chronyc there, one in each namespace
 
 Tool = Literal["ip", "tc", "nft"]
@@ -161,7 +163,9 @@ def namespaces(spec: LabSpec) -> tuple[str, ...]:
 def belongs(namespace: str, prefix: str) -> bool:
     """Whether a namespace's name is one that a lab of this prefix, of any size, would use."""
     suffix = namespace.removeprefix(prefix)
-    return namespace.startswith(prefix) and bool(re.fullmatch(r"[cs]\d{3}|fw|[cs]sw|mg", suffix))
+    return namespace.startswith(prefix) and bool(
+        re.fullmatch(r"[cs]\d{3}|f[abw]|[cs]sw|mg", suffix)
+    )
 
 
 def data_address(role: Role, index: int) -> IPv4Address:
@@ -214,6 +218,68 @@ def build_lab(spec: LabSpec, path: Path) -> Lab:
         ledger_path=path / "ledger.csv",
         management_address=str(management_address(spec.prefix, "broker")),
     )
+
+
+# Two firewalls behind a balancer -----------------------------------------------------------------
+#
+#             ca -- c0 <p>fa s0 -- sa
+#   c0 <p>fw                          <p>fw s0      the same namespace at both ends: the balancer
+#             cb -- c0 <p>fb s0 -- sb
+
+
+def twin_namespaces(prefix: str) -> tuple[str, str]:
+    """The two firewalls that a balancer spreads flows over."""
+    return prefix + "fa", prefix + "fb"
+
+
+def twin_batches(spec: LabSpec, bits_per_second: int | None) -> tuple[Batch, ...]:
+    """Lay both firewalls, each with a rate of its own; one after another."""
+    balancer = firewall_namespace(spec.prefix)
+    twins = twin_namespaces(spec.prefix)
+    cables, plugs = [], []
+    insides = []
+    for letter, twin in zip("ab", twins, strict=True):
+        lines = ["link set lo up"]
+        for role, side in ((Role.CLIENT, "c"), (Role.SERVER, "s")):
+            near, far = twin_addresses(letter, role)
+            network = CLIENT_NETWORK if role is Role.CLIENT else SERVER_NETWORK
+            cables.append(
+                f"link add {side}{letter} netns {balancer} mtu {spec.mtu} type veth "
+                f"peer name {side}0 netns {twin} mtu {spec.mtu}"
+            )
+            plugs += [f"addr add {near}/30 dev {side}{letter}", f"link set {side}{letter} up"]
+            lines += [
+                f"addr add {far}/30 dev {side}0",
+                f"link set {side}0 up",
+                f"route add {network}/16 via {near} dev {side}0",
+            ]
+        insides.append(Batch(namespace=twin, tool="ip", lines=tuple(lines)))
+    shapers = tuple(shaper(device, bits_per_second, spec) for device in ("c0", "s0"))
+    return (
+        Batch(namespace=None, tool="ip", lines=tuple(cables)),
+        Batch(namespace=balancer, tool="ip", lines=tuple(plugs)),
+        *insides,
+        *(Batch(namespace=twin, tool="tc", lines=shapers) for twin in twins),
+    )
+
+
+def twin_addresses(letter: str, role: Role) -> tuple[IPv4Address, IPv4Address]:
+    """The balancer's and the firewall's end of one cable."""
+    at = TWIN_NETWORK + 8 * "ab".index(letter) + (4 if role is Role.SERVER else 0)
+    return at + 1, at + 2
+
+
+def twin_ways(weights: Mapping[str, int]) -> tuple[str, ...]:
+    """``ip`` lines: what arrives at the balancer goes to these firewalls, by flow."""
+    lines = []
+    for role, table in TWIN_TABLES.items():
+        side = role.value[0]
+        ways = " ".join(
+            f"nexthop via {twin_addresses(letter, role)[1]} dev {side}{letter} weight {weight}"
+            for letter, weight in weights.items()
+        )
+        lines.append(f"route replace table {table} default {ways}")
+    return tuple(lines)
 
 
 # Commands ---------------------------------------------------------------------------------------
@@ -369,12 +435,29 @@ def rules_batch(spec: LabSpec) -> Batch:
             "  counter offered_down { }",
             "  chain forward {",
             "    type filter hook forward priority 0; policy drop;",
-            '    iifname "c0" oifname "s0" counter name offered_up accept',
-            '    iifname "s0" oifname "c0" counter name offered_down accept',
+            '    iifname "c0" oifname { "s0", "ca", "cb" } counter name offered_up accept',
+            '    iifname "s0" oifname { "c0", "sa", "sb" } counter name offered_down accept',
+            '    iifname { "sa", "sb" } oifname "s0" accept',  # back from one of two firewalls
+            '    iifname { "ca", "cb" } oifname "c0" accept',
             "  }",
             "}",
         ),
     )
+
+
+def limits_batch(spec: LabSpec, rules: Sequence[str]) -> Batch:
+    """Rules of a profile, before the firewall's own; none: what was there goes."""
+    lines = ["add table ip limits", "delete table ip limits"]
+    if rules:
+        lines += [
+            "table ip limits {",
+            "  chain forward {",
+            "    type filter hook forward priority -10; policy accept;",
+            *(f"    {rule}" for rule in rules),
+            "  }",
+            "}",
+        ]
+    return Batch(namespace=firewall_namespace(spec.prefix), tool="nft", lines=tuple(lines))
 
 
 # Shaping ----------------------------------------------------------------------------------------

@@ -60,6 +60,10 @@ class Expected:
     fall_within_s: float | None = None  # of the instant at which the device fell
     pauses_within_s: float | None = None  # each pause of the device is a spike, and nothing else is
     modes: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # rates to the first's
+    steps_within_s: float | None = None  # each growth of the device is a step, and nothing else is
+    step_ratio: float | None = None  # of the device's rate: what one adds, within 5 %
+    outage_s: float | None = None  # by probes, within 0.1 s
+    outage_within_s: float | None = None  # of the instant at which the device died
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,5 +239,23 @@ CASES: Final = (
         profile="cliff",
         burst_s=12,
         expected=Expected(says="collapse", fall_within_s=2.0),
+    ),
+    Case(
+        name="scale-out in five steps",
+        scenario="native-64-flows",
+        profile="scale-out",
+        overrides={"pairs_count": 6, "traffic.streams_count": 8},
+        question={"kind": "scaleout", "hold_s": 75, "settle_s": 15},
+        burst_s=75,
+        expected=Expected(steps_within_s=3.0, step_ratio=0.16),
+    ),
+    Case(
+        name="drill: one of two firewalls dies",
+        scenario="native-64-flows",
+        profile="active-standby",
+        question={"kind": "drill", "switch": "firewalls", "state": "failover", "at_s": 15},
+        burst_s=40,
+        overrides={"traffic.streams_count": 8},
+        expected=Expected(outage_s=1.5, outage_within_s=0.2),
     ),
 )

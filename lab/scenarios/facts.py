@@ -7,10 +7,11 @@ from typing import Final
 
 from coordinator.core.summary import RunSummary
 from coordinator.studies.study import Study
-from lab.scenarios.cases import BEDS, Case
+from lab.scenarios.cases import BEDS, Case, Expected
 from lab.scenarios.scenario_table import Row
 
 MEGA: Final = {"k": 1e-3, "M": 1.0, "G": 1e3}  # MB in a unit of bytes
+HEADERS: Final = 1.0359  # IP bytes a payload byte of full segments with timestamps
 COMPLETE_RATIO: Final = 0.95  # of the planned pair-seconds, of every run and trial
 
 
@@ -27,6 +28,9 @@ class Facts:
     burst_s: tuple[float, float] = (0.0, 0.0)  # the first burst's start and end, epoch s
     spikes_s: tuple[tuple[float, float], ...] = ()  # of latency in it, from and to, epoch s
     problems: tuple[str, ...] = ()  # of a study's trials
+    steps_s: tuple[float, ...] = ()  # of capacity, epoch s
+    unit_bits_per_second: float | None = None  # payload that one adds, as measured
+    outage: tuple[float, float] | None = None  # by probes: from, epoch s, and for how long
 
     @classmethod
     def of_run(cls, summary: RunSummary) -> "Facts":
@@ -52,12 +56,18 @@ class Facts:
         if said is None:
             return cls(words=study.problem or "", problems=problems)
         metrics = said.comparison.metrics if said.comparison else ()
+        grown, drilled = said.scale_out, said.drilled
+        unit = grown.unit_bits_per_second if grown else None
+        outage = drilled.outages[0] if drilled and drilled.outages else None
         received = [m for m in metrics if m.name == "received_bits_per_second"]
         return cls(
             words=said.sentence,
             cost_ratio=received[0].ratio if received else None,
             knees=tuple(knee.value for knee in said.knees),
             problems=problems,
+            steps_s=tuple(step.at.timestamp() for step in grown.steps) if grown else (),
+            unit_bits_per_second=None if unit is None else unit / study.spec.spec.scale,
+            outage=None if outage is None else (outage.from_at.timestamp(), outage.outage_s),
         )
 
 
@@ -99,6 +109,14 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
             yield f"collapse found at {facts.found_at_s}, planted at {facts.fell_at_s or 'none'}"
     if expected.pauses_within_s is not None:
         yield from _pauses(facts, expected.pauses_within_s)
+    if expected.steps_within_s is not None:
+        yield from _steps(facts, expected.steps_within_s)
+    if expected.step_ratio is not None:
+        planted = expected.step_ratio * BEDS[case.bed].firewall_bits_per_second / HEADERS
+        unit = facts.unit_bits_per_second
+        if unit is None or abs(unit / planted - 1) > 0.05:
+            yield f"a step adds {unit} bit/s, planted {planted:g}"
+    yield from _outage(expected, facts)
     if expected.rate_ratio_of is not None:
         other, low, high = expected.rate_ratio_of
         base = earlier[other].payload_bits_per_second if other in earlier else None
@@ -142,6 +160,29 @@ def _modes(planted: Mapping[str, tuple[float, float]], trials: Sequence[Row]) ->
         ratio = rate / base if rate and base else None
         if ratio is None or not low <= ratio <= high:
             yield f"{mode} is at {ratio} of the first mode's rate, planted {low:g} to {high:g}"
+
+
+def _steps(facts: Facts, within_s: float) -> Iterator[str]:
+    """Growths of the device that are no step, and steps that were no growth."""
+    if len(facts.steps_s) != len(facts.fell_at_s) or not facts.steps_s:
+        yield f"{len(facts.steps_s)} steps, planted {len(facts.fell_at_s)}"
+    for found_s, planted_s in zip(facts.steps_s, facts.fell_at_s, strict=False):
+        if abs(found_s - planted_s) > within_s:
+            yield f"a step at {found_s:.1f}, planted at {planted_s:.1f}"
+
+
+def _outage(expected: Expected, facts: Facts) -> Iterator[str]:
+    """What the probes say of an outage, held against the device's own instants."""
+    if expected.outage_s is None or expected.outage_within_s is None:
+        return
+    if facts.outage is None or not facts.fell_at_s:
+        yield f"outage {facts.outage}, planted at {facts.fell_at_s or 'no instant'}"
+        return
+    from_s, outage_s = facts.outage
+    if abs(outage_s - expected.outage_s) > 0.1:
+        yield f"out for {outage_s:.3f} s, planted {expected.outage_s:g}"
+    if abs(from_s - facts.fell_at_s[0]) > expected.outage_within_s:
+        yield f"out from {from_s:.3f} on, planted {facts.fell_at_s[0]:.3f}"
 
 
 def _pauses(facts: Facts, within_s: float) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from coordinator import scenarios
 from coordinator.core.summary import RunSummary
 from coordinator.studies.study import Search, Study
-from coordinator.studies.trials import planned_trials
+from coordinator.studies.trials import next_trial
 from exchange.engines import find
 from lab import profiles
 from lab.scenarios.cases import BEDS, CASES, Bed, Case
@@ -105,7 +105,7 @@ TUNNELS_LEAD_S: Final = 5  # more, for the agents to make their devices
 BUSY_RATIO: Final = 0.9  # of the machine's CPU, or of a core: from here on it may be the limit
 VERDICT_WITHIN_S: Final = 60.0
 FREE_WITHIN_S: Final = 15.0
-STUDY_WITHIN_S: Final = 240.0
+STUDY_WITHIN_S: Final = 300.0
 
 
 class Range:
@@ -184,7 +184,10 @@ class Range:
         """A row for each trial that has a verdict."""
         if isinstance(study.spec.question, Search):
             return
-        for trial, result in zip(planned_trials(study.spec.question), study.results, strict=False):
+        for index, result in enumerate(study.results):
+            trial = next_trial(study.spec, study.results[:index])
+            if trial is None:
+                return
             if result.run_id is not None:
                 spec = trial.resolve(study.study_id, study.spec)
                 name = ", ".join(f"{what.rpartition('.')[2]} {v}" for what, v in trial.says.items())
@@ -225,14 +228,18 @@ def standing(bed: Bed, prefix: str) -> Iterator[Range]:
 
 
 def write_switches(prefix: str, folder: Path) -> Path:
-    """The coordinator's switch over the lab's profiles, as an operator would declare one."""
-    states = {
-        name: [sys.executable, "-m", "coordinator", "lab", "profile", name, "--prefix", prefix]
-        for name in ("plain", "idps-alert", "idps-deny")
+    """The coordinator's switches over the lab's profiles, as an operator would declare them."""
+    switches = {
+        "idps": ("plain", "idps-alert", "idps-deny"),
+        "firewalls": ("active-standby", "failover"),
     }
-    lines = [f"{name} = {json.dumps(argv)}" for name, argv in states.items()]
+    text = ""
+    for switch, names in switches.items():
+        text += f'[{switch}]\nrest = "{names[0]}"\nsettle_s = 1\n[{switch}.states]\n'
+        for name in names:
+            argv = [sys.executable, "-m", "coordinator", "lab", "profile", name]
+            text += f"{name} = {json.dumps([*argv, '--prefix', prefix])}\n"
     path = folder / "switches.toml"
-    text = '[idps]\nrest = "plain"\nsettle_s = 1\n[idps.states]\n' + "\n".join(lines) + "\n"
     path.write_text(text)
     return path
 
