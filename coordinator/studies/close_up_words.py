@@ -150,7 +150,8 @@ def _sessions(found: Drilled) -> Iterator[str]:
         if found.opened_again_count is None or not found.cut_count
         else f", {found.opened_again_count} of them opened again"
     )
-    yield f"{found.cut_count} of {found.sessions_count} sessions were cut{again}"
+    of = f" (of {', '.join(found.cut_pairs[:3])})" if found.cut_pairs else ""
+    yield f"{found.cut_count} of {found.sessions_count} sessions were cut{of}{again}"
     for dip in found.flows[:1]:
         old, new = words.ratio(dip.old_ratio, 0), words.ratio(dip.new_ratio, 0)
         yield f"of the level before, old sessions carry {old} and new ones {new}"
