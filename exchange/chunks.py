@@ -232,7 +232,7 @@ def unpack_columns(packed: bytes, wanted: Container[str] | None = None) -> dict[
         raise RecordUnreadable(
             f"chunk version {version}: this Broadside reads version {_VERSION}; upgrade it"
         )
-    if zlib.crc32(packed[_CHECKED_FROM:]) != crc:
+    if zlib.crc32(memoryview(packed)[_CHECKED_FROM:]) != crc:
         raise RecordUnreadable(f"chunk of {len(packed)} bytes: corrupt (checksum differs)")
     try:
         return _columns(packed, _PREFIX.size, _PREFIX.size + header_bytes, wanted)
@@ -344,7 +344,7 @@ def _columns(
         for value in map(operator.index, (first, low, step)):
             if abs(value) >= 2**64:
                 raise ValueError(f"column {name}: {value} does not fit 64 bits")
-        if not all(0 <= length <= len(packed) for length in (mask_length, *lengths)):
+        if min(mask_length, *lengths, 0) < 0 or max(mask_length, *lengths, 0) > len(packed):
             raise ValueError(f"column {name}: a plane beyond the chunk")
         if wanted is not None and name not in wanted:
             at += mask_length + sum(lengths)

@@ -1,7 +1,9 @@
 """Seconds of both ends as rows: how a track's intervals and a host's counters lie in chunk rows.
 
 A chunk row holds up to :data:`CHUNK_S` seconds of one end: for each flow the packed intervals and
-the instant of their zero, and the packed host counters. They are read in two ways: as row values
+the instant of their zero, and the packed host counters. While a burst goes on, its chunk is written
+once in :data:`TAIL_S`, and what came since in a row behind it, the *tail*: an upload costs what is
+new. What a tail repeats counts once. Rows are read in two ways: as row values
 (:class:`PairSeconds`), or still packed (:class:`PackedEnd`) for who turns them into columns and
 never wants a thousand pairs' row values at once.
 """
@@ -11,7 +13,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import product
 from typing import Final, TypeVar
 
 from exchange.chunks import (
@@ -27,9 +29,12 @@ from exchange.messages import Flow, HostSecond, ServerTest, Side, Track
 from exchange.ports import Entity, RecordUnreadable, Value
 from exchange.rows import cut_properties, joined_properties, make_row, row_name
 
-# s of engine time in one chunk. Two cover a 1740 s burst with a minute of engine warm-up and the
-# host's seconds before and after.
-CHUNK_S: Final = 960
+# s of engine time in one chunk: a 1740 s burst with a minute of engine warm-up and the host's seconds
+# before and after.
+CHUNK_S: Final = 1920
+
+TAIL_S: Final = 60  # s of engine time between two writes of an open chunk
+TAIL: Final = "tail"  # in the place of a chunk's number
 
 _LATECOMERS_S: Final = 5.0  # s: host readings may reach an agent this long after the engine's
 
@@ -64,6 +69,7 @@ class PackedChunk:
 
     row: str
     data: bytes
+    is_tail: bool = False  # it may begin before what precedes it ends
 
     def read(self, reader: Callable[[bytes], _T]) -> _T:
         """What ``reader`` makes of it. Raises ``RecordUnreadable``, which names the row."""
@@ -122,9 +128,7 @@ def unpacked_tracks(end: PackedEnd) -> tuple[Track, ...]:
             side=track.side,
             flow=track.flow,
             first_data_at_s=track.first_data_at_s,
-            intervals=tuple(
-                chain.from_iterable(chunk.read(unpack_intervals) for chunk in track.chunks)
-            ),
+            intervals=_joined(track.chunks, unpack_intervals, lambda interval: interval.start_s),
         )
         for track in end.tracks
     )
@@ -132,7 +136,23 @@ def unpacked_tracks(end: PackedEnd) -> tuple[Track, ...]:
 
 def unpacked_host(end: PackedEnd) -> tuple[HostSecond, ...]:
     """The host's counters as row values."""
-    return tuple(chain.from_iterable(chunk.read(unpack_host) for chunk in end.host))
+    return _joined(end.host, unpack_host, lambda second: second.start_at_s)
+
+
+def _joined(
+    chunks: Sequence[PackedChunk],
+    unpack_readings: Callable[[bytes], Sequence[_T]],
+    start_s: Callable[[_T], float],
+) -> tuple[_T, ...]:
+    """All chunks' readings; from a tail's first one on, the tail's."""
+    readings: list[_T] = []
+    for chunk in chunks:
+        new = chunk.read(unpack_readings)
+        if chunk.is_tail and new:
+            begin_s = start_s(new[0])
+            readings = [reading for reading in readings if start_s(reading) < begin_s]
+        readings += new
+    return tuple(readings)
 
 
 def chunk_rows(
@@ -144,39 +164,46 @@ def chunk_rows(
     host_zero_s: float,
     from_s: float,
 ) -> list[Entity]:
-    """One row for each chunk that is still open after ``from_s``.
+    """One row for each chunk that is still open after ``from_s``, or the tail alone.
 
     A reading belongs to the chunk that its middle falls in, which a little jitter at an edge does
     not change. Host seconds count from a fixed instant, not from the first data, whose estimate
     moves while the test runs.
     """
+    known_s = min((t.intervals[-1].end_s for t in tracks if t.intervals), default=0.0)
+    is_tail = from_s > 0 and known_s // TAIL_S <= from_s // TAIL_S
+    least_s = from_s // TAIL_S * TAIL_S - _LATECOMERS_S if is_tail else -math.inf
     first_n = max(0, math.floor((from_s - _LATECOMERS_S) / CHUNK_S))
-    chunks: defaultdict[int, dict[str, Value]] = defaultdict(dict)
+    chunks: defaultdict[str, dict[str, Value]] = defaultdict(dict)
+    if not is_tail:
+        chunks[TAIL] = {}  # all that it had is in the chunks
+
+    def by_chunk(readings: Sequence[_T], middles_s: Sequence[float]) -> Iterator[tuple[str, list[_T]]]:
+        parts: defaultdict[str, list[_T]] = defaultdict(list)
+        for reading, middle_s in zip(readings, middles_s, strict=True):
+            n = max(0, math.floor(middle_s / CHUNK_S))
+            if middle_s >= least_s and n >= first_n:
+                parts[TAIL if is_tail else f"{n:03d}"].append(reading)
+        yield from parts.items()
+
     for track in tracks:
         name = f"{track.side}_{track.flow}"
         middles_s = [(interval.start_s + interval.end_s) / 2 for interval in track.intervals]
-        for n, intervals in _by_chunk(track.intervals, middles_s, first_n):
+        for n, intervals in by_chunk(track.intervals, middles_s):
             chunks[n] |= cut_properties(name, pack_intervals(intervals))
             chunks[n][f"{name}_first_data_at_s"] = float(track.first_data_at_s)
     middles_s = [(second.start_at_s + second.end_at_s) / 2 - host_zero_s for second in host]
-    for n, seconds in _by_chunk(host, middles_s, first_n):
+    for n, seconds in by_chunk(host, middles_s):
         chunks[n] |= cut_properties("host", pack_host(seconds))
-    return [make_row(partition, f"{prefix}.{n:03d}", chunks[n]) for n in sorted(chunks)]
+    return [make_row(partition, f"{prefix}.{n}", chunks[n]) for n in sorted(chunks)]
 
 
 def _chunk(row: Entity, name: str) -> PackedChunk:
-    return PackedChunk(row=f"{row_name(row)}: {name}", data=joined_properties(row, name))
-
-
-def _by_chunk(
-    readings: Sequence[_T], middles_s: Sequence[float], first_n: int
-) -> Iterator[tuple[int, list[_T]]]:
-    parts: defaultdict[int, list[_T]] = defaultdict(list)
-    for reading, middle_s in zip(readings, middles_s, strict=True):
-        n = max(0, math.floor(middle_s / CHUNK_S))
-        if n >= first_n:
-            parts[n].append(reading)
-    yield from parts.items()
+    return PackedChunk(
+        row=f"{row_name(row)}: {name}",
+        data=joined_properties(row, name),
+        is_tail=row.row_key.endswith(TAIL),
+    )
 
 
 UNSENT: Final = -1.0

@@ -26,6 +26,7 @@ from exchange.records import Records
 from exchange.records.keys import ANSWER, ASK, CHUNK, CLAIM, PRESENCE, PROBE, REPORT
 from exchange.row_text import entity_of
 from exchange.rows import bounded_json, parse_row
+from exchange.second_rows import TAIL
 
 _RUNS_KEPT_COUNT: Final = 64
 _CLAIMERS_KEPT_COUNT: Final = 100_000
@@ -33,7 +34,7 @@ _RUN: Final = re.compile(r"run\.([a-z0-9-]+)(?:\.control\.[0-9]{3})?")  # a copy
 _BURST: Final = re.compile(r"burst\.([a-z0-9-]+)\.([0-9]{5})")
 _PAIR_ROW: Final = re.compile(
     rf"({re.escape(CLAIM)}|{re.escape(REPORT)}|{re.escape(CHUNK)}|{re.escape(PROBE)})"
-    r"([0-9]{5})(?:\.[0-9]{3})?"
+    rf"([0-9]{{5}})(?:\.(?:[0-9]{{3}}|{TAIL}))?"
 )
 _RAW_FOLDER: Final = re.compile(r"raw\.([a-z0-9-]+)\.([0-9]{5})")
 _RAW_FILE: Final = re.compile(r"client\.([0-9]{5})")
@@ -235,7 +236,8 @@ class AgentRights:
 
     def _test_row(self, partition: str, key: str) -> None:
         """A server's end of a test: its key has the agent's name."""
-        own = rf"[0-9]{{13}}\.{re.escape(self.agent_id)}\.[0-9]{{1,5}}(?:\.chunk\.[0-9]{{3}})?"
+        part = rf"\.chunk\.(?:[0-9]{{3}}|{TAIL})"
+        own = rf"[0-9]{{13}}\.{re.escape(self.agent_id)}\.[0-9]{{1,5}}(?:{part})?"
         if (
             self.role is not Role.SERVER
             or not _HOUR.fullmatch(partition)

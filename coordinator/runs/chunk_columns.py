@@ -5,6 +5,7 @@ against 0.6 ms for 480 host seconds), and a burst of a thousand pairs has seven 
 The columns are equal, to the bit, to those made from row values.
 """
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
@@ -30,6 +31,7 @@ _REACH_MAX_S: Final = 1e6  # s of engine time, twelve days: no test is that long
 _INSTANT_MAX_S: Final = 1e10  # epoch s, in 2286
 _BESIDE_MAX_S: Final = 900.0  # s before and after a burst within which an end may read counters
 _ALL: Final = 1_000_000
+UNKNOWN: Final = math.nan  # one object: a set of levels holds it once
 
 # What is read of each kind of chunk; the rest stays deflated.
 _TRACK: Final = frozenset(
@@ -78,52 +80,74 @@ def end_columns(
 
 def read_track(track: PackedTrack, readings_max_count: int = _ALL) -> TrackColumns:
     """One flow of one end. Raises ``RecordUnreadable``, which names the row."""
-    chunks = _chunks(track.chunks, readings_max_count, _TRACK)
-    start_s, end_s = _bounds(chunks, _REACH_MAX_S)
-
-    def singles(name: str, unit: float = 1.0) -> Singles:
-        if all(chunk.unknown(name) for chunk in chunks):
-            return np.broadcast_to(np.float32(np.nan), len(start_s))  # without memory of its own
-        return _joined([chunk.floats(name) / unit for chunk in chunks]).astype(np.float32)
-
+    end = _End(track.chunks, readings_max_count, _TRACK, _REACH_MAX_S)
     return disjoint_track(
         TrackColumns(
             side=track.side,
             flow=track.flow,
             first_data_at_s=track.first_data_at_s,
-            start_s=start_s,
-            end_s=end_s,
-            transferred_bytes=_joined([chunk.floats("bytes") for chunk in chunks]),
-            omitted=_joined([chunk.floats("omitted") for chunk in chunks]) == 1,
-            retransmits_count=singles("retransmits"),
-            rtt_s=singles("rtt_us", MICROSECONDS),
-            cwnd_bytes=singles("cwnd"),
-            packets_count=singles("packets"),
-            lost_count=singles("lost"),
+            start_s=end.start_s,
+            end_s=end.end_s,
+            transferred_bytes=end.floats("bytes"),
+            omitted=end.floats("omitted") == 1,
+            retransmits_count=end.singles("retransmits"),
+            rtt_s=end.singles("rtt_us", MICROSECONDS),
+            cwnd_bytes=end.singles("cwnd"),
+            packets_count=end.singles("packets"),
+            lost_count=end.singles("lost"),
         )
     )
 
 
 def _host(packed: Sequence[PackedChunk], readings_max_count: int) -> HostColumns:
-    chunks = _chunks(packed, readings_max_count, _HOST)
-    start_s, end_s = _bounds(chunks, _INSTANT_MAX_S)
-
-    def floats(name: str, unit: float = 1.0) -> Floats:
-        return _joined([chunk.floats(name) / unit for chunk in chunks])
-
+    end = _End(packed, readings_max_count, _HOST, _INSTANT_MAX_S)
     return disjoint_host(
         HostColumns(
-            start_at_s=start_s,
-            end_at_s=end_s,
-            nic_rx_bytes=floats("nic_rx_bytes"),
-            nic_tx_bytes=floats("nic_tx_bytes"),
-            drops_count=floats("nic_drops_count").astype(np.float32),
-            cpu_busy_ratio=floats("cpu_busy_ratio", CPU_RATIO_UNITS).astype(np.float32),
-            cpu_busiest_core_ratio=floats("cpu_busiest_core_ratio", CPU_RATIO_UNITS).astype(
-                np.float32
-            ),
+            start_at_s=end.start_s,
+            end_at_s=end.end_s,
+            nic_rx_bytes=end.floats("nic_rx_bytes"),
+            nic_tx_bytes=end.floats("nic_tx_bytes"),
+            drops_count=end.singles("nic_drops_count"),
+            cpu_busy_ratio=end.singles("cpu_busy_ratio", CPU_RATIO_UNITS),
+            cpu_busiest_core_ratio=end.singles("cpu_busiest_core_ratio", CPU_RATIO_UNITS),
         )
     )
+
+
+class _End:
+    """One end's chunks as columns; from a tail's first reading on, the tail's."""
+
+    def __init__(
+        self,
+        packed: Sequence[PackedChunk],
+        readings_max_count: int,
+        wanted: frozenset[str],
+        max_s: float,
+    ) -> None:
+        self._chunks = _chunks(packed, readings_max_count, wanted)
+        bounds = [chunk.bounds_us(max_s) for chunk in self._chunks]
+        if len(bounds) > 1 and packed[-1].is_tail and len(bounds[-1][0]):
+            begin_us = bounds[-1][0][0]
+            for place, (starts, ends) in enumerate(bounds[:-1]):
+                keep = starts < begin_us
+                if not keep.all():
+                    self._chunks[place].keep = keep
+                    bounds[place] = (starts[keep], ends[keep])
+        starts, ends = (_joined([pair[side] for pair in bounds]) for side in (0, 1))
+        self.start_s, self.end_s = starts / MICROSECONDS, ends / MICROSECONDS
+        if len(starts) > 1 and np.array_equal(self.start_s[1:], self.end_s[:-1]):
+            edges = np.append(self.start_s[:1], self.end_s)  # half the memory: each bound once
+            self.start_s, self.end_s = edges[:-1], edges[1:]
+
+    def floats(self, name: str) -> Floats:
+        return _joined([chunk.floats(name) for chunk in self._chunks])
+
+    def singles(self, name: str, unit: float = 1.0) -> Singles:
+        level = {chunk.level(name) for chunk in self._chunks}
+        if len(level) == 1 and None not in level:  # without memory of its own
+            value = np.float32(next(iter(level)) / unit)
+            return np.broadcast_to(value, len(self.start_s))
+        return (self.floats(name) / unit).astype(np.float32)
 
 
 def _chunks(
@@ -149,21 +173,26 @@ class _Chunk:
         self._row = chunk.row
         self._columns = chunk.read(partial(unpack_columns, wanted=wanted))
         self.rows_count = max((each.rows_count for each in self._columns.values()), default=0)
+        self.keep: NDArray[np.bool_] | None = None  # None: all rows
 
-    def unknown(self, name: str) -> bool:
-        """Whether no value of the column is known."""
-        return self._column(name).planes is None
+    def level(self, name: str) -> float | None:
+        """What every row has, NaN too; None where they differ."""
+        column = self._column(name)
+        if column.planes is None:
+            return UNKNOWN
+        constant = not (column.planes or column.mask or column.order)
+        return float(column.low) if constant else None
 
     def floats(self, name: str) -> Floats:
         column = self._column(name)
         if column.planes is None:
-            return np.full(column.rows_count, np.nan)
-        known = _integers(column).astype(np.float64)
-        if not column.mask:
-            return known
-        values = np.full(column.rows_count, np.nan)
-        values[np.frombuffer(column.mask, np.bool_)] = known
-        return values
+            values = np.full(column.rows_count, np.nan)
+        else:
+            values = _integers(column).astype(np.float64)
+            if column.mask:
+                known, values = values, np.full(column.rows_count, np.nan)
+                values[np.frombuffer(column.mask, np.bool_)] = known
+        return values if self.keep is None else values[self.keep]
 
     def bounds_us(self, max_s: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Start and end of each reading, in whole microseconds.
@@ -173,8 +202,9 @@ class _Chunk:
         gaps, spans = self._instants("gap_us"), self._instants("span_us")
         ends = np.cumsum(gaps + spans)
         starts = ends - spans
+        most = max_s * MICROSECONDS
         for instants in (starts, ends):
-            if not np.all(np.abs(instants) <= max_s * MICROSECONDS):
+            if len(instants) and not -most <= instants.min() <= instants.max() <= most:
                 raise RecordUnreadable(f"row {self._row}: an instant beyond {max_s:g} s")
         return starts, ends
 
@@ -206,12 +236,7 @@ def _integers(column: PackedColumn) -> NDArray[np.int64]:
     return series.view(np.int64)
 
 
-def _bounds(chunks: Sequence[_Chunk], max_s: float) -> tuple[Floats, Floats]:
-    """Start and end of each reading."""
-    bounds = [chunk.bounds_us(max_s) for chunk in chunks]
-    starts, ends = ([pair[side] for pair in bounds] for side in (0, 1))
-    return _joined(starts) / MICROSECONDS, _joined(ends) / MICROSECONDS
-
-
 def _joined(parts: Sequence[NDArray[Any]]) -> Floats:
+    if len(parts) == 1:
+        return parts[0].astype(np.float64, copy=False)
     return np.concatenate(parts).astype(np.float64, copy=False) if parts else np.zeros(0)

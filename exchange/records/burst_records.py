@@ -3,8 +3,8 @@
 A chunk row holds up to :data:`~exchange.second_rows.CHUNK_S` seconds of one end: for each flow the
 packed intervals (``client_up_0...``) and the instant of their zero
 (``client_up_first_data_at_s``), and the packed host counters (``host_0...``). It is rewritten whole
-every few seconds under the same key: writing it twice is harmless. A 1740 s burst is at most two
-rows an end.
+once a minute under the same key, and between the row ``tail`` behind it: writing either twice is
+harmless. A 1740 s burst is two rows an end.
 """
 
 import asyncio
@@ -42,6 +42,7 @@ from exchange.records.keys import (
 )
 from exchange.rows import leave_out, message_row, parse_row, row_name, try_row
 from exchange.second_rows import (
+    TAIL,
     PackedEnd,
     Probes,
     TestSeconds,
@@ -60,7 +61,7 @@ _TOO_MANY: Final = f"with those before it over {_END_MAX_BYTES} bytes of one end
 ALL_PAIRS: Final = range(99_999)  # their numbers have five digits in keys
 
 _PAIR: Final = re.compile(r"[0-9]{5}")
-_PAIR_PART: Final = re.compile(r"[0-9]{5}\.[0-9]{3}")
+_PAIR_PART: Final = re.compile(rf"[0-9]{{5}}\.([0-9]{{3}}|{TAIL})")
 
 _M = TypeVar("_M", bound=Message)
 
@@ -116,7 +117,7 @@ class BurstRecords:
         from_s: float = 0.0,
     ) -> None:
         """Store the client end's seconds so far; only chunks that end after ``from_s`` (engine
-        time) are written, so a live upload rewrites the open chunk only.
+        time) are written, and of an open one most times the tail alone.
 
         ``tracks`` and ``host`` are everything since the job began, each time. ``from_s`` is the
         engine time up to which an earlier save *returned*; the last save of a job leaves it out.
@@ -260,7 +261,9 @@ class BurstRecords:
             host_zero_s=test.started_at.timestamp(),
             from_s=from_s,
         )
-        await self._table.batch([message_row(partition, key, test), *rows])
+        # Whoever reads that the test has ended finds all its seconds: they go first.
+        row = message_row(partition, key, test)
+        await self._table.batch([row, *rows] if test.ended_at is None else [*rows, row])
 
     async def read_tests(self, from_at: datetime, before_at: datetime) -> Sequence[TestSeconds]:
         """Every server-side test that started in the span, over the whole fleet, all at once."""

@@ -16,7 +16,7 @@ are three digits from 000.
 
     burst.<run>.<burst>     | claim.<pair>                        Claim
                             | report.<pair>                       JobReport
-                            | chunk.client.<pair>.<n>             packed seconds
+                            | chunk.client.<pair>.<n>             packed seconds; the newest: tail
                             | probe.<pair>.<n>                    packed probes
     tests.<UTC hour>        | <epoch ms>.<agent>.<port>           ServerTest
                             | <epoch ms>.<agent>.<port>.chunk.<n> packed seconds

@@ -48,7 +48,7 @@ from exchange.ports import (
 )
 from exchange.records import Document, Judging, QueuedBurst, Records, RunHeader, RunOutcome
 from exchange.records.run_records import RunRecords
-from exchange.second_rows import CHUNK_S, PairSeconds
+from exchange.second_rows import CHUNK_S, TAIL, TAIL_S, PairSeconds
 from tests.one_table import read_seconds, records_in
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -520,14 +520,17 @@ async def test_seconds_of_many_pairs_stay_apart(records: Records) -> None:
 
 async def test_live_uploads_add_up_to_one_whole_save(records: Records, watched: Watched) -> None:
     whole, seen = track(1740), host(1745)
-    from_s, closed_rewrites_count = 0.0, 0
+    from_s, chunk_writes_count = 0.0, 0
     for count in range(7, 1741, 7):  # every 7 s; the host's readings come 4 s behind
         sofar = replace(whole, intervals=whole.intervals[:count])
         watched.written.clear()
         await records.bursts.save_seconds(job(), [sofar], seen[: max(0, count + 1)], from_s=from_s)
-        closed_rewrites_count += len(watched.written) - 1
+        chunk_writes_count += any(not key.endswith(TAIL) for key in watched.written)
         from_s = sofar.intervals[-1].end_s
-    assert closed_rewrites_count <= 2 * (1740 // CHUNK_S), "a live upload rewrites the open chunk"
+        if count % 70 == 0:
+            [seconds] = await read_seconds(records, "run-1", 0)
+            assert seconds.tracks == (sofar,), "a tail and its chunk are one track"
+    assert chunk_writes_count <= 1 + 1740 / TAIL_S, "a live upload writes the tail alone"
     await records.bursts.save_seconds(job(), [whole], seen, from_s=from_s)
     [seconds] = await read_seconds(records, "run-1", 0)
     assert seconds == PairSeconds(pair_index=0, tracks=(whole,), host=seen)
@@ -580,7 +583,7 @@ async def test_a_servers_raw_output_lies_under_its_test(table: Table, records: R
     other = server_test(AT + timedelta(milliseconds=1))
     assert await records.bursts.read_server_raw(other) is None
     assert len(await records.bursts.read_tests(AT, AT + timedelta(hours=1))) == 1
-    assert await records.bursts.delete_tests(AT) == 2  # the test and its seconds
+    assert await records.bursts.delete_tests(AT) == 3  # the test, its seconds and their tail
     assert await records.bursts.read_server_raw(server_test()) is None
 
 
@@ -648,7 +651,7 @@ async def test_a_deleted_run_leaves_nothing_and_its_neighbours_everything(
             await records.bursts.save_seconds(a_job, [track(10)], host(10))
             await records.bursts.save_raw(run_id, burst_index, 0, b"raw")
     rows_count = await records.delete_run(header("run-1"), 2)
-    assert rows_count == 5 + 2 * 2 + 1  # of the run, of each burst, in the list
+    assert rows_count == 5 + 2 * 3 + 1  # of the run, of each burst, in the list
     bursts = [f"{kind}.run-1.{n:05d}" for kind in ("burst", "raw") for n in range(2)]
     for partition in ("run.run-1", *bursts):
         assert [row async for row in table.scan(partition)] == []
@@ -664,7 +667,7 @@ async def test_an_hours_tests_go_at_once(records: Records) -> None:
         await records.bursts.save_test(server_test(at), [track(10, side=Side.SERVER)], host(10))
     assert await records.bursts.has_tests(AT)
     assert not await records.bursts.has_tests(AT - timedelta(hours=1))
-    assert await records.bursts.delete_tests(AT) == 2
+    assert await records.bursts.delete_tests(AT) == 3
     assert not await records.bursts.has_tests(AT)
     assert await records.bursts.has_tests(later_at)
 

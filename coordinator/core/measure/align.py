@@ -10,9 +10,9 @@ sender's bytes times the pair's received/sent totals, and the pair's :class:`Bas
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,11 @@ OWN_EDGE_RATIO: Final = 0.1  # of a cell: how far two ends' first and last cells
 CELL_FULL_RATIO: Final = 0.99  # of a second: covered as far as clocks can tell
 SECOND_SEEN_RATIO: Final = 0.5  # of a second: covered at least so far, the second counts as seen
 _TOUCH_S: Final = 1e-6  # s of a cell below which an interval does not reach it
+_BLOCK_COUNT: Final = 32  # tracks that are spread at once
 MISPLACED_S: Final = 3600.0  # s from the instant beyond which a track's own clock is not believed
+
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,15 +104,18 @@ class Spread:
 
     Intervals are sorted and disjoint; ``edges`` has one more element than there are cells.
     Cumulative amounts are interpolated linearly at the edges and differenced, so amounts that lie
-    within ``edges`` are conserved.
+    within ``edges`` are conserved. Tracks that lie end to end, each with its count of intervals in
+    ``counts``, are done at once: cells then have the shape (tracks, cells).
     """
 
-    def __init__(self, start_s: Floats, end_s: Floats, edges: Floats) -> None:
+    def __init__(
+        self, start_s: Floats, end_s: Floats, edges: Floats, counts: Sequence[int] | None = None
+    ) -> None:
         self._length_s = end_s - start_s
-        place = np.searchsorted(start_s, edges, side="right") - 1
-        before = place < 0
-        self._place = np.where(before, 0, place)
-        inside = (edges - start_s[self._place]) / self._length_s[self._place]
+        self._flat = counts is None
+        place, before = _places(start_s, edges, counts or [len(start_s)])
+        self._place = place
+        inside = (edges - start_s[place]) / self._length_s[place]
         self._inside = np.where(before, 0.0, np.minimum(inside, 1.0))
         self.coverage = self.over(self._length_s)  # seconds of each cell that intervals cover
 
@@ -116,12 +123,13 @@ class Spread:
         """The cells' parts of ``amount``, one value an interval."""
         total = np.cumsum(amount, dtype=np.float64) - amount
         at_edges: Floats = total[self._place] + amount[self._place] * self._inside
-        return at_edges[1:] - at_edges[:-1]
+        cells = at_edges[:, 1:] - at_edges[:, :-1]
+        return cells[0] if self._flat else cells
 
     def mean(self, values: Singles) -> Floats:
         """Mean of the values over each cell, weighted by overlap; NaN where none is known."""
         weighted, known = self._known(values, values * self._length_s)
-        cells = np.full(len(known), np.nan)
+        cells = np.full(known.shape, np.nan)
         np.divide(weighted, known, out=cells, where=known > _TOUCH_S)
         return cells
 
@@ -140,6 +148,31 @@ class Spread:
             self.over(np.where(unknown, 0.0, amount)),
             self.over(np.where(unknown, 0.0, self._length_s)),
         )
+
+
+def _places(
+    start_s: Floats, edges: Floats, counts: Sequence[int]
+) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Of each track and edge the last interval that begins by then, and where none does: there it
+    is the track's first one. Shape (tracks, edges)."""
+    counted = np.asarray(counts, np.intp)
+    first = (np.cumsum(counted) - counted)[:, None]
+    last = first + counted[:, None] - 1
+    # Most intervals are of one length: what is not beside where that puts it is searched for.
+    begun_s = start_s[first]
+    each_s = np.maximum((start_s[last] - begun_s) / np.maximum(counted[:, None] - 1, 1), 1e-9)
+    place = np.clip((edges - begun_s) / each_s, 0, counted[:, None] - 1).astype(np.intp) + first
+    before = edges < begun_s
+    place -= (start_s[place] > edges) & ~before
+    place += (place < last) & (start_s[np.minimum(place + 1, last)] <= edges)
+    right = before | (start_s[place] <= edges)
+    right &= (place == last) | (start_s[np.minimum(place + 1, last)] > edges)
+    for track in np.flatnonzero(~right.all(axis=1)):
+        mine = slice(int(first[track, 0]), int(last[track, 0]) + 1)
+        found = np.searchsorted(start_s[mine], edges, side="right") - 1
+        place[track] = mine.start + np.maximum(found, 0)
+    place[before] = np.broadcast_to(first, place.shape)[before]
+    return place, before
 
 
 def _matrix(shape: tuple[int, int], columns: Iterable[Singles]) -> Singles:
@@ -350,62 +383,62 @@ def _flow_seconds(
     cwnd = _matrix(shape, (track.cwnd_bytes for track in senders))
     lost = _matrix(shape, (track.lost_count for track in receivers))
     packets = _matrix(shape, (track.packets_count for track in receivers))
-    own = np.zeros((len(pairs), duration_s), np.bool_)
-    own_bytes = np.zeros(own.shape, np.float32)
-    own_coverage = np.zeros(own.shape, np.float32)
+    own_bytes = np.zeros((len(pairs), duration_s), np.float32)
+    own_coverage = np.zeros(own_bytes.shape, np.float32)
     proven_s = np.zeros(len(pairs))
-    basis = []
+    basis = [Basis.NONE] * len(pairs)
     edges = grid.edges
     own_edges = omit_s + np.arange(duration_s + 1, dtype=np.float64)
+    for rows, tracks in _blocks([pair.received.get(flow) for pair in pairs]):
+        cells = _on_grid(tracks, rows, pairs, edges)
+        amount = _column(tracks, "transferred_bytes")
+        received[rows], coverage[rows] = cells.over(amount), cells.coverage
+        own_cells = _own(tracks, own_edges)
+        own_bytes[rows], own_coverage[rows] = own_cells.over(amount), own_cells.coverage
+        recorded = np.array([flow not in pairs[row].totals_only for row in rows])
+        proven += received[rows][recorded].sum(axis=0)
+        proven_s[rows] = np.where(
+            recorded, (own_cells.coverage >= SECOND_SEEN_RATIO).sum(axis=1), 0.0
+        )
+        for row, is_own in zip(rows, recorded, strict=True):
+            basis[row] = Basis.RECEIVER if is_own and not means_only else Basis.TOTALS
+        for matrix, name in ((lost, "lost_count"), (packets, "packets_count")):
+            if matrix.flags.writeable:
+                matrix[rows] = cells.share(_column(tracks, name))
+    for rows, tracks in _blocks([pair.sent.get(flow) for pair in pairs]):
+        cells = _on_grid(tracks, rows, pairs, edges)
+        amount = _column(tracks, "transferred_bytes")
+        cover, seconds = cells.coverage, cells.over(amount)
+        sent[rows] = np.where(cover > 0, seconds, np.nan)
+        if retransmits.flags.writeable:
+            retransmits[rows] = cells.share(_column(tracks, "retransmits_count"))
+        for matrix, name in ((rtt, "rtt_s"), (cwnd, "cwnd_bytes")):
+            if matrix.flags.writeable:
+                matrix[rows] = cells.mean(_column(tracks, name))
+        own_cells = _own(tracks, own_edges)
+        beyond_s = own_cells.coverage.sum(axis=1) - own_coverage[rows].sum(axis=1, dtype=np.float64)
+        if not (beyond_s > FILL_LEAST_S).any():
+            continue
+        own_seconds = own_cells.over(amount)
+        for place in np.flatnonzero(beyond_s > FILL_LEAST_S):
+            row, ratio = rows[place], pairs[rows[place]].ratio[flow]
+            heard = flow in pairs[row].received
+            scale = 1.0 if ratio is None else ratio
+            fill = cover[place] > coverage[row] + (OWN_EDGE_RATIO if heard else 0.0)
+            received[row, fill] = seconds[place, fill] * scale
+            coverage[row, fill] = cover[place, fill]
+            own_s = own_cells.coverage[place]
+            fill = own_s > own_coverage[row] + OWN_EDGE_RATIO
+            own_bytes[row, fill] = own_seconds[place, fill] * scale
+            own_coverage[row] = np.maximum(own_coverage[row], own_s)
+            if heard:
+                basis[row] = Basis.MIXED
+            else:
+                basis[row] = Basis.SENDER if ratio is None else Basis.SENDER_SCALED
     for row, pair in enumerate(pairs):
-        at, frm = pair.received.get(flow), pair.sent.get(flow)
-        own_s = np.zeros(duration_s)
-        used = Basis.NONE
-        if at is not None:
-            cells = Spread(*_on_clock(at, pair), edges)
-            received[row] = cells.over(at.transferred_bytes)
-            coverage[row] = cells.coverage
-            own_cells = Spread(at.start_s, at.end_s, own_edges)
-            own_s = own_cells.coverage
-            own_bytes[row] = own_cells.over(at.transferred_bytes)
-            own_record = flow not in pair.totals_only
-            used = Basis.RECEIVER if own_record and not means_only else Basis.TOTALS
-            if own_record:
-                proven += received[row]
-                proven_s[row] = (own_s >= SECOND_SEEN_RATIO).sum()
-            for matrix, column in ((lost, at.lost_count), (packets, at.packets_count)):
-                if matrix.flags.writeable:
-                    matrix[row] = cells.share(column)
-        if frm is not None:
-            cells = Spread(*_on_clock(frm, pair), edges)
-            cover, seconds = cells.coverage, cells.over(frm.transferred_bytes)
-            sent[row] = np.where(cover > 0, seconds, np.nan)
-            if retransmits.flags.writeable:
-                retransmits[row] = cells.share(frm.retransmits_count)
-            for matrix, column in ((rtt, frm.rtt_s), (cwnd, frm.cwnd_bytes)):
-                if matrix.flags.writeable:
-                    matrix[row] = cells.mean(column)
-            sender_cells = Spread(frm.start_s, frm.end_s, own_edges)
-            sender_own_s = sender_cells.coverage
-            if sender_own_s.sum() > own_s.sum() + FILL_LEAST_S:
-                fill = cover > coverage[row] + (0.0 if at is None else OWN_EDGE_RATIO)
-                ratio = pair.ratio[flow]
-                received[row, fill] = seconds[fill] * (1.0 if ratio is None else ratio)
-                coverage[row, fill] = cover[fill]
-                fill = sender_own_s > own_s + OWN_EDGE_RATIO
-                own_bytes[row, fill] = sender_cells.over(frm.transferred_bytes)[fill] * (
-                    1.0 if ratio is None else ratio
-                )
-                own_s = np.maximum(own_s, sender_own_s)
-                if at is None:
-                    used = Basis.SENDER if ratio is None else Basis.SENDER_SCALED
-                else:
-                    used = Basis.MIXED
-        elif at is not None and (told := pair.ratio[flow]):
+        told = pair.ratio[flow]
+        if told and flow in pair.received and flow not in pair.sent:
             sent[row] = np.where(coverage[row] > 0, received[row] / told, np.nan)
-        own[row] = own_s >= SECOND_SEEN_RATIO
-        own_coverage[row] = own_s
-        basis.append(used)
     return FlowSeconds(
         flow=flow,
         received_bytes=received,
@@ -418,7 +451,7 @@ def _flow_seconds(
         lost_count=lost,
         packets_count=packets,
         basis=tuple(basis),
-        own_seen=own,
+        own_seen=own_coverage >= SECOND_SEEN_RATIO,
         own_bytes=own_bytes,
         own_coverage=own_coverage,
         proven_s=proven_s,
@@ -426,28 +459,63 @@ def _flow_seconds(
     )
 
 
-def _on_clock(columns: TrackColumns, pair: _Pair) -> tuple[Floats, Floats]:
-    zero = columns.first_data_at_s - pair.correction_s[columns.side]
-    return zero + columns.start_s, zero + columns.end_s
+def _blocks(tracks: Sequence[_T | None]) -> Iterator[tuple[list[int], list[_T]]]:
+    """Pairs' numbers and what there is of them, so many at a time that all fits a cache."""
+    known = [(row, track) for row, track in enumerate(tracks) if track is not None]
+    for at in range(0, len(known), _BLOCK_COUNT):
+        part = known[at : at + _BLOCK_COUNT]
+        yield [row for row, _ in part], [track for _, track in part]
+
+
+def _column(tracks: Sequence[TrackColumns] | Sequence[HostColumns], name: str) -> Floats:
+    return np.concatenate([getattr(track, name) for track in tracks])
+
+
+def _own(tracks: Sequence[TrackColumns], edges: Floats) -> Spread:
+    """Over seconds of each track's own engine time."""
+    counts = [len(track) for track in tracks]
+    return Spread(_column(tracks, "start_s"), _column(tracks, "end_s"), edges, counts)
+
+
+def _on_grid(
+    tracks: Sequence[TrackColumns], rows: Sequence[int], pairs: Sequence[_Pair], edges: Floats
+) -> Spread:
+    """Over UTC seconds, by each end's corrected clock."""
+    counts = [len(track) for track in tracks]
+    zeros = [
+        track.first_data_at_s - pairs[row].correction_s[track.side]
+        for row, track in zip(rows, tracks, strict=True)
+    ]
+    zero_s = np.repeat(zeros, counts)
+    return Spread(
+        zero_s + _column(tracks, "start_s"), zero_s + _column(tracks, "end_s"), edges, counts
+    )
 
 
 def _host_seconds(pairs: Sequence[_Pair], side: Side, grid: Grid) -> HostSeconds:
     shape = (len(pairs), grid.count)
     busy, core, tx = (np.full(shape, np.nan, np.float32) for _ in range(3))
     drops = np.full(len(pairs), np.nan)
-    edges = grid.edges
-    for row, pair in enumerate(pairs):
-        evidence = pair.evidence
-        host = evidence.client_host if side is Side.CLIENT else evidence.server_host
-        if not len(host):
-            continue
-        fix = pair.correction_s[side]
-        cells = Spread(host.start_at_s - fix, host.end_at_s - fix, edges)
-        busy[row] = cells.mean(host.cpu_busy_ratio)
-        core[row] = cells.mean(host.cpu_busiest_core_ratio)
-        covered = cells.coverage
-        tx[row] = np.where(covered > _TOUCH_S, cells.over(host.nic_tx_bytes), np.nan)
-        drops[row] = host.drops_count.sum()
+    told = [
+        host_columns(
+            pair.evidence.client_host if side is Side.CLIENT else pair.evidence.server_host
+        )
+        for pair in pairs
+    ]
+    for rows, hosts in _blocks([host if len(host) else None for host in told]):
+        counts = [len(host) for host in hosts]
+        fix_s = np.repeat([pairs[row].correction_s[side] for row in rows], counts)
+        cells = Spread(
+            _column(hosts, "start_at_s") - fix_s,
+            _column(hosts, "end_at_s") - fix_s,
+            grid.edges,
+            counts,
+        )
+        busy[rows] = cells.mean(_column(hosts, "cpu_busy_ratio"))
+        core[rows] = cells.mean(_column(hosts, "cpu_busiest_core_ratio"))
+        sent_bytes = cells.over(_column(hosts, "nic_tx_bytes"))
+        tx[rows] = np.where(cells.coverage > _TOUCH_S, sent_bytes, np.nan)
+        drops[rows] = [host.drops_count.sum() for host in hosts]
     return HostSeconds(
         cpu_busy_ratio=busy,
         cpu_busiest_core_ratio=core,

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,9 +11,13 @@ from agent.spool import Spool, SpooledTable
 from exchange.messages import (
     Endpoint,
     EngineReport,
+    Flow,
+    Interval,
     JobReport,
     Outcome,
     ServerTest,
+    Side,
+    Track,
     Trouble,
     TroubleKind,
 )
@@ -24,6 +29,7 @@ from exchange.ports import (
     Value,
 )
 from exchange.row_text import format_entity, parse_entity
+from exchange.second_rows import CHUNK_S
 from exchange.troubles import TroubleLog
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable
@@ -129,6 +135,46 @@ async def test_a_report_that_waited_says_so_when_it_leaves(tmp_path: Path) -> No
     for told in (late.troubles, served.test.troubles):
         assert [trouble.to_at is not None for trouble in told] == [True]
     assert late.model_copy(update={"delivered_at": None, "troubles": report.troubles}) == report
+
+
+async def test_a_test_that_waited_ends_on_record_after_all_its_seconds(tmp_path: Path) -> None:
+    """Else a coordinator that looks in between would measure what is not whole."""
+    table, _, results = spooled(tmp_path)
+    at = datetime(2026, 11, 2, 9, tzinfo=UTC)
+    intervals = tuple(
+        Interval(start_s=n, end_s=n + 1, transferred_bytes=n) for n in range(2 * CHUNK_S)
+    )
+    whole = Track(
+        side=Side.SERVER, flow=Flow.UP, first_data_at_s=at.timestamp(), intervals=intervals
+    )
+    begun = ServerTest(
+        agent_id="server-1",
+        endpoint=Endpoint(agent_id="server-1", address="10.1.0.4", port=5201),
+        started_at=at,
+        engine=EngineReport(engine="iperf3", version="3.18"),
+    )
+    told: list[tuple[bool, int]] = []
+
+    class Watched(MemoryTable):
+        async def upsert(self, entity: Entity) -> str:
+            await table.upsert(entity)
+            [found] = await records_in(table).bursts.read_tests(at, at + timedelta(seconds=1))
+            count = sum(len(track.intervals) for track in found.tracks)
+            told.append((found.test.ended_at is not None, count))
+            return ""
+
+    bursts = records_in(results).bursts
+    await bursts.save_test(begun, [replace(whole, intervals=intervals[:9])], ())
+    table.away = True
+    for until in (12, 15):  # the spool has older rows of the same keys
+        sofar = replace(whole, intervals=intervals[:until])
+        await bursts.save_test(begun, [sofar], (), from_s=until - 3)
+    ended = begun.model_copy(update={"ended_at": at + timedelta(seconds=2 * CHUNK_S)})
+    await bursts.save_test(ended, [whole], ())
+    table.away = False
+    await SpooledTable(Watched(), Spool(tmp_path, 10**7)).drain()
+    assert told[-1] == (True, len(intervals))
+    assert all(count == len(intervals) for is_ended, count in told if is_ended)
 
 
 async def test_an_agent_that_restarts_finds_its_rows(tmp_path: Path) -> None:
