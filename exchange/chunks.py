@@ -16,7 +16,7 @@ every value is unknown, else ``[name, mask, order, first, low, step, [plane leng
 length of 0 says that no value is unknown, else a plane of 0 and 1 comes first. A plane whose length
 equals its number of values was not deflated. Integers in the prefix are little-endian.
 
-What survives: instants and RTT to the microsecond, jitter to the nanosecond, CPU ratios to 1e-4,
+What survives: instants and RTT to the microsecond, jitter to the nanosecond, CPU ratios to 1e-3,
 counts and bytes exactly (any 64-bit integer).
 """
 
@@ -57,6 +57,9 @@ _HOST_COUNTS: Final = (
     "tcp_retransmits_count",
 )
 _HOST_RATIOS: Final = ("cpu_busy_ratio", "cpu_busiest_core_ratio")
+
+_WAYS: Final = ("rx", "tx")
+_RATE_BITS: Final = 32  # of the fraction of packets a byte
 
 Column = Sequence[int | None]
 
@@ -136,11 +139,39 @@ def pack_host(seconds: Sequence[HostSecond]) -> bytes:
         "span_us": [b - a for a, b in zip(starts_us, ends_us, strict=True)],
     }
     columns |= {name: [getattr(second, name) for second in seconds] for name in _HOST_COUNTS}
+    for way in _WAYS:
+        packets = columns.pop(f"nic_{way}_packets_count")
+        columns |= _over_rate(way, columns[f"nic_{way}_bytes"], packets)
     columns |= {
-        name: [_scaled(getattr(second, name), CPU_RATIO_UNITS) for second in seconds]
+        name: [10 * _scaled(getattr(second, name), CPU_RATIO_UNITS / 10) for second in seconds]
         for name in _HOST_RATIOS
     }
     return pack(columns)
+
+
+def _over_rate(way: str, counted_bytes: Column, packets: Column) -> dict[str, Column]:
+    """Packets as what they are over a fixed share of the bytes: noise has it that both move
+    together, and what is left takes half as many planes."""
+    sums = [sum(cast(Sequence[int], column)) for column in (packets, counted_bytes)]
+    rate = (sums[0] << _RATE_BITS) // max(1, sums[1])
+    rate = rate if rate <= 1 << _RATE_BITS else 0  # no packet is under a byte
+    return {
+        f"nic_{way}_packets_rate": [rate] * len(packets),
+        f"nic_{way}_packets_over": [
+            count - (cast(int, size) * rate >> _RATE_BITS)
+            for size, count in zip(counted_bytes, cast(Sequence[int], packets), strict=True)
+        ],
+    }
+
+
+def _packets(columns: Mapping[str, list[int | None]], way: str) -> list[int]:
+    if f"nic_{way}_packets_count" in columns:  # as it was before
+        return _known(columns, f"nic_{way}_packets_count")
+    parts = (f"nic_{way}_bytes", f"nic_{way}_packets_rate", f"nic_{way}_packets_over")
+    return [
+        over + (size * rate >> _RATE_BITS)
+        for size, rate, over in zip(*(_known(columns, name) for name in parts), strict=True)
+    ]
 
 
 def unpack_host(packed: bytes) -> tuple[HostSecond, ...]:
@@ -148,6 +179,7 @@ def unpack_host(packed: bytes) -> tuple[HostSecond, ...]:
     columns = unpack(packed)
     spans_us = _known(columns, "span_us")
     ends_us = list(accumulate(map(operator.add, _known(columns, "gap_us"), spans_us)))
+    columns |= {f"nic_{way}_packets_count": [*_packets(columns, way)] for way in _WAYS}
     counts = zip(*(_known(columns, name) for name in _HOST_COUNTS), strict=True)
     ratios = zip(*(_known(columns, name) for name in _HOST_RATIOS), strict=True)
     return tuple(

@@ -219,8 +219,8 @@ def host(count: int, *, before_count: int = 5, seed: int = 2) -> tuple[HostSecon
             nic_tx_packets_count=noise.randrange(2**20),
             nic_drops_count=0,
             tcp_retransmits_count=noise.randrange(50),
-            cpu_busy_ratio=noise.randrange(10_001) / 10_000,
-            cpu_busiest_core_ratio=noise.randrange(10_001) / 10_000,
+            cpu_busy_ratio=noise.randrange(1_001) / 1_000,
+            cpu_busiest_core_ratio=noise.randrange(1_001) / 1_000,
         )
         for second in range(-before_count, count)
     )

@@ -107,8 +107,8 @@ def host_seconds(draw: st.DrawFn) -> HostSecond:
         nic_tx_packets_count=counts[3],
         nic_drops_count=counts[4],
         tcp_retransmits_count=counts[5],
-        cpu_busy_ratio=draw(st.integers(0, 10_000)) / 10_000,
-        cpu_busiest_core_ratio=draw(st.integers(0, 10_000)) / 10_000,
+        cpu_busy_ratio=draw(st.integers(0, 1_000)) / 1_000,
+        cpu_busiest_core_ratio=draw(st.integers(0, 1_000)) / 1_000,
     )
 
 
