@@ -22,7 +22,7 @@ Errors::
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 KEY_MAX_CHARS: Final = 512
 PROPERTY_MAX_COUNT: Final = 252
@@ -273,6 +273,29 @@ class Table(Protocol):
 
     async def close(self) -> None:
         """Release connections."""
+
+
+@runtime_checkable
+class SkipsKnown(Protocol):
+    """A table that need not hand over what its reader has."""
+
+    def scan_changed(
+        self, partition_key: str, known: Mapping[str, str], *, row_from: str, row_before: str
+    ) -> AsyncIterator[Entity]:
+        """Rows of a span whose ETag is not the one in ``known``, by row key; in their order."""
+
+
+async def scan_changed(
+    table: "Table", partition_key: str, known: Mapping[str, str], *, row_from: str, row_before: str
+) -> AsyncIterator[Entity]:
+    """The same of any table."""
+    if isinstance(table, SkipsKnown):
+        rows = table.scan_changed(partition_key, known, row_from=row_from, row_before=row_before)
+    else:
+        rows = table.scan(partition_key, row_from=row_from, row_before=row_before)
+    async for row in rows:
+        if row.etag is None or known.get(row.row_key) != row.etag:
+            yield row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

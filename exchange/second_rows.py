@@ -1,9 +1,9 @@
 """Seconds of both ends as rows: how a track's intervals and a host's counters lie in chunk rows.
 
 A chunk row holds up to :data:`CHUNK_S` seconds of one end: for each flow the packed intervals and
-the instant of their zero, and the packed host counters. While a burst goes on, its chunk is written
-once in :data:`TAIL_S`, and what came since in a row behind it, the *tail*: an upload costs what is
-new. What a tail repeats counts once. Rows are read in two ways: as row values
+the instant of their zero, and the packed host counters. While a burst goes on, its chunk is
+written once in :data:`TAIL_S`, and the newest seconds in a row behind it, the *tail*: an upload
+costs what is new. What a tail repeats counts once. Rows are read in two ways: as row values
 (:class:`PairSeconds`), or still packed (:class:`PackedEnd`) for who turns them into columns and
 never wants a thousand pairs' row values at once.
 """
@@ -29,11 +29,14 @@ from exchange.messages import Flow, HostSecond, ServerTest, Side, Track
 from exchange.ports import Entity, RecordUnreadable, Value
 from exchange.rows import cut_properties, joined_properties, make_row, row_name
 
-# s of engine time in one chunk: a 1740 s burst with a minute of engine warm-up and the host's seconds
-# before and after.
+# s of engine time in one chunk: a 1740 s burst with a minute of engine warm-up and the host's
+# seconds before and after.
 CHUNK_S: Final = 1920
 
 TAIL_S: Final = 60  # s of engine time between two writes of an open chunk
+TAIL_OVERLAP_S: Final = (
+    15.0  # s by which a tail reaches back behind that: who follows needs it alone
+)
 TAIL: Final = "tail"  # in the place of a chunk's number
 
 _LATECOMERS_S: Final = 5.0  # s: host readings may reach an agent this long after the engine's
@@ -171,19 +174,23 @@ def chunk_rows(
     moves while the test runs.
     """
     known_s = min((t.intervals[-1].end_s for t in tracks if t.intervals), default=0.0)
-    is_tail = from_s > 0 and known_s // TAIL_S <= from_s // TAIL_S
-    least_s = from_s // TAIL_S * TAIL_S - _LATECOMERS_S if is_tail else -math.inf
+    is_whole = from_s <= 0
+    has_chunks = is_whole or known_s // TAIL_S > from_s // TAIL_S
+    tail_from_s = from_s // TAIL_S * TAIL_S - TAIL_OVERLAP_S
     first_n = max(0, math.floor((from_s - _LATECOMERS_S) / CHUNK_S))
     chunks: defaultdict[str, dict[str, Value]] = defaultdict(dict)
-    if not is_tail:
-        chunks[TAIL] = {}  # all that it had is in the chunks
+    chunks[TAIL] = {}  # of what is whole there is none
 
-    def by_chunk(readings: Sequence[_T], middles_s: Sequence[float]) -> Iterator[tuple[str, list[_T]]]:
+    def by_chunk(
+        readings: Sequence[_T], middles_s: Sequence[float]
+    ) -> Iterator[tuple[str, list[_T]]]:
         parts: defaultdict[str, list[_T]] = defaultdict(list)
         for reading, middle_s in zip(readings, middles_s, strict=True):
             n = max(0, math.floor(middle_s / CHUNK_S))
-            if middle_s >= least_s and n >= first_n:
-                parts[TAIL if is_tail else f"{n:03d}"].append(reading)
+            if has_chunks and n >= first_n:
+                parts[f"{n:03d}"].append(reading)
+            if not is_whole and middle_s >= tail_from_s:
+                parts[TAIL].append(reading)
         yield from parts.items()
 
     for track in tracks:

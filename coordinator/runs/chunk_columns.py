@@ -43,18 +43,25 @@ _HOST: Final = frozenset(
         *("cpu_busy_ratio", "cpu_busiest_core_ratio"),
     )
 )
+_ALL_COLUMNS: Final = _TRACK | _HOST
+# Of a tail: what the page shows of a second.
+_LIVE: Final = frozenset(
+    ("gap_us", "span_us", "bytes", "omitted", "retransmits", "rtt_us", "cpu_busy_ratio")
+)
 
 
 def try_columns(
-    end: PackedEnd, readings_max_count: int
+    end: PackedEnd, readings_max_count: int, *, live: bool = False
 ) -> tuple[tuple[TrackColumns, ...], HostColumns] | None:
     """Both kinds of seconds of one end; None where they cannot be read, which is logged once.
 
     An agent may write what it likes: what it spoils is its own pair's seconds. How many readings
-    such a test can have says :func:`readings_max_count`.
+    such a test can have says :func:`readings_max_count`. With ``live`` only what the live page
+    shows is read, and the rest is unknown.
     """
+    wanted = _LIVE if live else _ALL_COLUMNS
     try:
-        return end_columns(end, readings_max_count)
+        return end_columns(end, readings_max_count, wanted)
     except RecordUnreadable as error:
         leave_out(error)
     except Exception as error:  # whatever they are made of, it is these rows' end
@@ -71,16 +78,18 @@ def readings_max_count(burst: Burst, interval_s: float) -> int:
 
 
 def end_columns(
-    end: PackedEnd, readings_max_count: int = _ALL
+    end: PackedEnd, readings_max_count: int = _ALL, wanted: frozenset[str] = _ALL_COLUMNS
 ) -> tuple[tuple[TrackColumns, ...], HostColumns]:
     """Both kinds of seconds of one end. Raises ``RecordUnreadable``, which names the row."""
-    tracks = tuple(read_track(track, readings_max_count) for track in end.tracks)
-    return tracks, _host(end.host, readings_max_count)
+    tracks = tuple(read_track(track, readings_max_count, wanted) for track in end.tracks)
+    return tracks, _host(end.host, readings_max_count, wanted)
 
 
-def read_track(track: PackedTrack, readings_max_count: int = _ALL) -> TrackColumns:
+def read_track(
+    track: PackedTrack, readings_max_count: int = _ALL, wanted: frozenset[str] = _ALL_COLUMNS
+) -> TrackColumns:
     """One flow of one end. Raises ``RecordUnreadable``, which names the row."""
-    end = _End(track.chunks, readings_max_count, _TRACK, _REACH_MAX_S)
+    end = _End(track.chunks, readings_max_count, _TRACK & wanted, _REACH_MAX_S)
     return disjoint_track(
         TrackColumns(
             side=track.side,
@@ -99,8 +108,10 @@ def read_track(track: PackedTrack, readings_max_count: int = _ALL) -> TrackColum
     )
 
 
-def _host(packed: Sequence[PackedChunk], readings_max_count: int) -> HostColumns:
-    end = _End(packed, readings_max_count, _HOST, _INSTANT_MAX_S)
+def _host(
+    packed: Sequence[PackedChunk], readings_max_count: int, wanted: frozenset[str]
+) -> HostColumns:
+    end = _End(packed, readings_max_count, _HOST & wanted, _INSTANT_MAX_S)
     return disjoint_host(
         HostColumns(
             start_at_s=end.start_s,
@@ -124,6 +135,7 @@ class _End:
         wanted: frozenset[str],
         max_s: float,
     ) -> None:
+        self._wanted = wanted
         self._chunks = _chunks(packed, readings_max_count, wanted)
         bounds = [chunk.bounds_us(max_s) for chunk in self._chunks]
         if len(bounds) > 1 and packed[-1].is_tail and len(bounds[-1][0]):
@@ -133,20 +145,25 @@ class _End:
                 if not keep.all():
                     self._chunks[place].keep = keep
                     bounds[place] = (starts[keep], ends[keep])
-        starts, ends = (_joined([pair[side] for pair in bounds]) for side in (0, 1))
-        self.start_s, self.end_s = starts / MICROSECONDS, ends / MICROSECONDS
-        if len(starts) > 1 and np.array_equal(self.start_s[1:], self.end_s[:-1]):
+        self.start_s, self.end_s = (
+            _joined([pair[side] for pair in bounds]) / MICROSECONDS for side in (0, 1)
+        )
+        if len(self.start_s) > 1 and np.array_equal(self.start_s[1:], self.end_s[:-1]):
             edges = np.append(self.start_s[:1], self.end_s)  # half the memory: each bound once
             self.start_s, self.end_s = edges[:-1], edges[1:]
 
     def floats(self, name: str) -> Floats:
+        if name not in self._wanted:
+            return np.broadcast_to(np.float64(np.nan), len(self.start_s))
         return _joined([chunk.floats(name) for chunk in self._chunks])
 
     def singles(self, name: str, unit: float = 1.0) -> Singles:
-        level = {chunk.level(name) for chunk in self._chunks}
-        if len(level) == 1 and None not in level:  # without memory of its own
-            value = np.float32(next(iter(level)) / unit)
-            return np.broadcast_to(value, len(self.start_s))
+        if name not in self._wanted:
+            return np.broadcast_to(np.float32(np.nan), len(self.start_s))
+        levels = {chunk.level(name) for chunk in self._chunks}
+        level = levels.pop() if len(levels) == 1 else None
+        if level is not None:  # without memory of its own
+            return np.broadcast_to(np.float32(level / unit), len(self.start_s))
         return (self.floats(name) / unit).astype(np.float32)
 
 

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -26,8 +26,7 @@ from coordinator.core.live.status import (
 from coordinator.core.plan.moves import Move
 from coordinator.core.plan.spec import Burst, Plan
 from coordinator.core.summary import BurstCourse, Course
-from coordinator.runs.burst_rows import read_rows
-from exchange.messages import Message
+from exchange.messages import Claim, JobReport, Message
 from exchange.records import Document, Records
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from coordinator.core.summary import BurstSummary
 
 RUNS_KEPT: Final = 64  # runs whose closed bursts stay in memory, the last looked at
-COMPLETE_KEPT: Final = 4  # bursts that all have reported, and that are not closed yet
+ROWS_KEPT: Final = 4  # bursts that all have reported, and that are not closed yet
 FRESH_S: Final = 1.0  # s for which what a burst has sent so far is not read anew
 COST_FACTOR: Final = 4.0  # and for so many times what reading it took
 
@@ -67,6 +66,14 @@ class _Seen:
     again: "asyncio.Task[Progress] | None" = None
 
 
+@dataclass(slots=True)
+class _Rows:
+    """A burst's claims and reports as they were last read."""
+
+    rows: BurstRows = field(default_factory=BurstRows)
+    etags: dict[str, str] = field(default_factory=dict)
+
+
 class RunStates:
     """Status, course and progress of runs, over what is stored. Nothing here decides."""
 
@@ -74,7 +81,7 @@ class RunStates:
         self._records = records
         self._now = now
         self._closed: OrderedDict[str, dict[int, ClosedBurst]] = OrderedDict()
-        self._complete: OrderedDict[tuple[str, int], BurstRows] = OrderedDict()
+        self._rows: dict[tuple[str, int], _Rows] = {}
         self._seen: OrderedDict[str, _Seen] = OrderedDict()
 
     async def closed(self, run_id: str) -> Mapping[int, ClosedBurst]:
@@ -151,16 +158,21 @@ class RunStates:
         return (await self.status(part)).bursts if part.bursts else ()
 
     async def _open_rows(self, plan: Plan, burst_index: int) -> BurstRows:
-        """A burst's rows; once every pair has reported they do not change, and are kept."""
+        """A burst's rows; each is read when it changed, and none once every pair has reported."""
         key = (plan.run_id, burst_index)
-        if key not in self._complete:
-            rows = await read_rows(self._records, plan.run_id, burst_index)
-            if len(rows.reports) < len(plan.pairs):
-                return rows
-            self._complete[key] = rows
-            while len(self._complete) > COMPLETE_KEPT:
-                self._complete.popitem(last=False)
-        return self._complete[key]
+        known = self._rows.setdefault(key, _Rows())
+        while len(self._rows) > ROWS_KEPT:
+            self._rows.pop(next(iter(self._rows)))
+        if len(known.rows.reports) < len(plan.pairs):
+            of = (plan.run_id, burst_index, known.etags)
+            claims, reports = await asyncio.gather(
+                self._records.bursts.read_changed(Claim, *of),
+                self._records.bursts.read_changed(JobReport, *of),
+            )
+            known.rows = BurstRows(
+                claims={**known.rows.claims, **claims}, reports={**known.rows.reports, **reports}
+            )
+        return known.rows
 
     async def course(self, plan: Plan) -> Course:
         """What the bursts that are closed so far say together."""

@@ -2,8 +2,8 @@
 
 A feed keeps the newest picture of one burst and, for each part of it, the number of the look that
 last changed it. A viewer only remembers the number it has seen, so a slow one costs no memory: it
-is told the newest state when it comes back. A feed looks at most once a second, rests at least as
-long as a look takes, and does not look while nobody does.
+is told the newest state when it comes back. A feed looks at most once a second, rests at least a
+quarter of what a look takes, and does not look while nobody does.
 """
 
 import asyncio
@@ -27,7 +27,6 @@ from coordinator.core.live.look import (
     ledger_message,
     live_status,
     picture,
-    picture_so_far,
     seconds_message,
     shown_burst,
 )
@@ -38,13 +37,14 @@ from coordinator.core.summary import Finding, RunSummary
 from coordinator.device.ledgers.source import LedgerError
 from coordinator.refusals import TooManyViewers, UnknownBurst, UnknownRun
 from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.evidence_rows import read_evidence
+from coordinator.runs.live_burst import LiveBurst
 from coordinator.runs.stored import read_measured
 from exchange.ports import ExchangeError
 
 log = logging.getLogger(__name__)
 
 POLL_S: Final = 1.0  # s between two looks, at least
+REST_RATIO: Final = 0.25  # of what a look took, that is rested at least
 BEAT_S: Final = 5.0  # s of silence after which a viewer is told that the line stands
 LINGER_S: Final = 60.0  # s for which a feed that nobody follows can be taken up again
 VIEWERS_MAX_COUNT: Final = 200
@@ -90,6 +90,7 @@ class Feed:
         self._ledger_problem: str | None = None
         self._ledger_due_s = 0.0  # monotonic
         self._encoded: tuple[tuple[int, int], list[tuple[str, str]]] | None = None
+        self._live: LiveBurst | None = None
         self.viewers_count = 0
         self.left_s = time.monotonic()
         self.over = False
@@ -135,6 +136,7 @@ class Feed:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        await self._close_live()
 
     def end(self) -> None:
         """Let every viewer go: the coordinator stops."""
@@ -165,7 +167,7 @@ class Feed:
             self._look += 1
             self._wake()
             took_s = time.monotonic() - began_s
-            await asyncio.sleep(max(POLL_S - took_s, took_s))
+            await asyncio.sleep(max(POLL_S - took_s, REST_RATIO * took_s))
 
     def _say_problem(self, problem: str) -> None:
         if self._shown.status is not None:
@@ -207,9 +209,15 @@ class Feed:
             )
         if stands.phase is BurstPhase.OVER and summary is not None:
             return empty_picture(plan, burst)
-        evidence = await read_evidence(coordinator.fabric.records, plan, burst)
-        now = coordinator.now()
-        return await asyncio.to_thread(picture_so_far, plan, evidence, self._ledger, now)
+        if self._live is None or self._live.burst.index != burst.index:
+            await self._close_live()
+            self._live = LiveBurst(coordinator.fabric.records, plan, burst)
+        return await self._live.look(self._ledger, coordinator.now())
+
+    async def _close_live(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            await live.close()
 
     async def _read_ledger(self, *, begun: bool) -> None:
         """The firewall's figures, as often as their source bears."""

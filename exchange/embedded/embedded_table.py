@@ -5,7 +5,7 @@
 
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -21,6 +21,15 @@ _PAGE: Final = (
     "WHERE partition_key = :partition AND row_key >= :from ORDER BY row_key LIMIT :limit"
 )
 _PAGE_BEFORE: Final = _PAGE.replace(" ORDER", " AND row_key < :before ORDER")
+
+_ETAGS: Final = (
+    "SELECT row_key, etag FROM entity "
+    "WHERE partition_key = ? AND row_key >= ? AND row_key < ? ORDER BY row_key"
+)
+_NAMED: Final = (
+    "SELECT row_key, etag, properties, binary FROM entity "
+    "WHERE partition_key = ? AND row_key IN (SELECT value FROM json_each(?)) ORDER BY row_key"
+)
 
 _TABLE_APPLICATION: Final = 0x42735442  # "BsTB"
 _TABLE_LAYOUT: Final = """
@@ -80,6 +89,17 @@ class EmbeddedTable:
                 return
             start = rows[-1].row_key + "\0"  # the next possible key: none holds a control character
             left_count = None if left_count is None else left_count - len(rows)
+
+    async def scan_changed(
+        self, partition_key: str, known: Mapping[str, str], *, row_from: str, row_before: str
+    ) -> AsyncIterator[Entity]:
+        check_key(partition_key)
+        etags = await self._database.read(_etags, partition_key, row_from, row_before)
+        changed = [row_key for row_key, etag in etags if known.get(row_key) != etag]
+        for at in range(0, len(changed), _SCAN_PAGE_COUNT):
+            keys = changed[at : at + _SCAN_PAGE_COUNT]
+            for row in await self._database.read(_named, partition_key, keys):
+                yield row
 
     async def delete(self, partition_key: str, row_key: str) -> bool:
         check_key(partition_key)
@@ -144,6 +164,23 @@ def _page(
 ) -> list[Entity]:
     bounds = {"partition": partition_key, "from": row_from, "before": row_before, "limit": limit}
     rows = connection.execute(_PAGE if row_before is None else _PAGE_BEFORE, bounds)
+    return _entities(partition_key, rows)
+
+
+def _etags(
+    connection: sqlite3.Connection, partition_key: str, row_from: str, row_before: str
+) -> list[tuple[str, str]]:
+    return connection.execute(_ETAGS, (partition_key, row_from, row_before)).fetchall()
+
+
+def _named(
+    connection: sqlite3.Connection, partition_key: str, row_keys: Sequence[str]
+) -> list[Entity]:
+    rows = connection.execute(_NAMED, (partition_key, json.dumps(row_keys)))
+    return _entities(partition_key, rows)
+
+
+def _entities(partition_key: str, rows: Iterable[tuple[str, str, str, bytes]]) -> list[Entity]:
     return [
         Entity(
             partition_key=partition_key,

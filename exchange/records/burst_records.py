@@ -9,7 +9,7 @@ harmless. A 1740 s burst is two rows an end.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
@@ -23,7 +23,15 @@ from exchange.messages import (
     ServerTest,
     Track,
 )
-from exchange.ports import Entity, EntityExists, RawName, RawStore, RecordUnreadable, Table
+from exchange.ports import (
+    Entity,
+    EntityExists,
+    RawName,
+    RawStore,
+    RecordUnreadable,
+    Table,
+    scan_changed,
+)
 from exchange.records.keys import (
     CHUNK,
     CLAIM,
@@ -187,6 +195,60 @@ class BurstRecords:
         if rows:
             yield pair_index, rows
 
+    async def read_changed(
+        self, kind: type[_M], run_id: str, burst_index: int, etags: dict[str, str]
+    ) -> Mapping[int, _M]:
+        """Claims or reports that are not as they were by ``etags``, which are brought up to date;
+        by pair index."""
+        name = CLAIM if kind is Claim else REPORT
+        partition = burst_partition(run_id, burst_index)
+        found: dict[int, _M] = {}
+        for row in await self._changed(partition, name, f"{name}:", etags):
+            index = _index(row, name, _PAIR)
+            value = None if index is None else try_row(kind, row)
+            if index is not None and value is not None:
+                found[index] = value
+        return found
+
+    async def read_tails(
+        self, run_id: str, burst_index: int, etags: dict[str, str]
+    ) -> Mapping[int, PackedEnd]:
+        """The newest seconds of the client ends whose rows changed, as above; by pair index."""
+        partition = burst_partition(run_id, burst_index)
+        return {
+            index: end
+            for row in await self._changed(partition, CHUNK, f"{CHUNK}:", etags)
+            if row.row_key.endswith(f".{TAIL}")
+            if (index := _index(row, CHUNK, _PAIR_PART)) is not None
+            if (end := _try_end([row])) is not None
+        }
+
+    async def read_test_tails(
+        self, from_at: datetime, before_at: datetime, etags: dict[str, str]
+    ) -> Mapping[str, PackedEnd]:
+        """The same of server ends, by their tests' keys."""
+        tails: dict[str, PackedEnd] = {}
+        for hour_at in _hours(from_at, before_at):
+            partition = server_tests_partition(hour_at)
+            span = f"{epoch_ms(from_at):013d}", f"{epoch_ms(before_at) + 1:013d}"
+            for row in await self._changed(partition, *span, etags):
+                test, is_tail, _ = row.row_key.partition(f"{TEST_CHUNK}.{TAIL}")
+                if is_tail and (end := _try_end([row])) is not None:
+                    tails[test] = end
+        return tails
+
+    async def _changed(
+        self, partition: str, row_from: str, row_before: str, etags: dict[str, str]
+    ) -> list[Entity]:
+        rows = [
+            row
+            async for row in scan_changed(
+                self._table, partition, etags, row_from=row_from, row_before=row_before
+            )
+        ]
+        etags.update((row.row_key, row.etag or "") for row in rows)
+        return rows
+
     async def read_claims(
         self, run_id: str, burst_index: int, pairs: range = ALL_PAIRS
     ) -> Mapping[int, Claim]:
@@ -281,8 +343,7 @@ class BurstRecords:
         self, from_at: datetime, before_at: datetime
     ) -> AsyncIterator[tuple[ServerTest, PackedEnd]]:
         """The same one by one, the seconds still packed; in the order of their start."""
-        hour_at = from_at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-        while hour_at < before_at:
+        for hour_at in _hours(from_at, before_at):
             instant = ""
             tests: dict[str, tuple[ServerTest, list[Entity]]] = {}  # of one millisecond
             async for row in self._table.scan(
@@ -307,7 +368,6 @@ class BurstRecords:
                     chunks.append(row)
             for found in _started(tests, from_at, before_at):
                 yield found
-            hour_at += timedelta(hours=1)
 
     async def save_server_raw(self, test: ServerTest, text: bytes) -> None:
         """Keep what the server end's engine printed, under its test's own key."""
@@ -343,6 +403,14 @@ def told_late(row: Entity, at: datetime) -> Entity:
     except RecordUnreadable:  # another version's: it goes as it is
         return row
     return message_row(row.partition_key, row.row_key, account.delivered(at))
+
+
+def _hours(from_at: datetime, before_at: datetime) -> Iterator[datetime]:
+    """The UTC hours that a span touches."""
+    hour_at = from_at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    while hour_at < before_at:
+        yield hour_at
+        hour_at += timedelta(hours=1)
 
 
 def _claim_row(job: Job, claim: Claim) -> Entity:

@@ -5,7 +5,7 @@ store and who reads it cannot tell, and a thousand pairs are there in seconds.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -125,14 +125,22 @@ def end_of(variant: int, side: Side, seconds: int) -> End:
     return End(tracks=(track,), host=host, sent_bytes=int(sent.sum()))
 
 
-def rows_of(plan: Plan, *, until_s: int | None = None, from_s: float = 0.0) -> Iterator[Entity]:
+def rows_of(
+    plan: Plan,
+    *,
+    until_s: int | None = None,
+    from_s: float = 0.0,
+    only: Container[int] | None = None,
+) -> Iterator[Entity]:
     """Every row of the burst; with ``until_s`` those of a burst that goes on, so far.
 
-    ``from_s`` leaves chunks out that end before it, as a live upload does.
+    ``from_s`` leaves out what was stored by then, as a live upload does; ``only`` are pairs.
     """
     burst = plan.bursts[0]
     seconds = burst.duration_s if until_s is None else until_s
     for pair, job in zip(plan.pairs, plan.jobs(burst), strict=True):
+        if only is not None and pair.index not in only:
+            continue
         ends = {side: end_of(pair.index % VARIANTS_COUNT, side, seconds) for side in Side}
         yield from _client_rows(plan, pair, job, ends[Side.CLIENT], until_s is None, from_s)
         yield from _server_rows(plan, pair, ends[Side.SERVER], until_s is None, from_s)
@@ -228,11 +236,16 @@ async def store(fabric: Fabric, plan: Plan, *, until_s: int | None = None) -> in
 
 
 async def upload(
-    fabric: Fabric, plan: Plan, *, until_s: int | None = None, from_s: float = 0.0
+    fabric: Fabric,
+    plan: Plan,
+    *,
+    until_s: int | None = None,
+    from_s: float = 0.0,
+    only: Container[int] | None = None,
 ) -> int:
     """Store the burst's rows, as all agents at once; how many there are."""
     parts: defaultdict[str, list[Entity]] = defaultdict(list)
-    for row in rows_of(plan, until_s=until_s, from_s=from_s):
+    for row in rows_of(plan, until_s=until_s, from_s=from_s, only=only):
         parts[row.partition_key].append(row)
     for rows in parts.values():
         await fabric.results.batch(rows)

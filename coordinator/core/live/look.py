@@ -20,12 +20,15 @@ from coordinator.core.figures import Layer
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.live.progress import progress
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
+from coordinator.core.measure.aggregate import series_of
+from coordinator.core.measure.align import Grid, align
 from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger, Floats
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.plan.spec import Burst, Plan
 from coordinator.core.summary import BurstSummary, Finding, RunSummary, State
 from exchange.messages import Message, RunId, UtcDatetime
+from exchange.second_rows import TAIL_OVERLAP_S
 
 REPORT_LAG_S: Final = 8.0  # s after which a second that nobody reported counts as not seen
 EDGE_S: Final = 0.1  # s by which an interval may end short of its whole second
@@ -240,6 +243,81 @@ def picture_so_far(
     if known_s < planned_s or not _reaches_past(ledger, burst, judged):
         judged = _without_residual(judged)
     return picture(judged, measured.series, planned_s=planned_s, known_s=known_s, final=False)
+
+
+def picture_onwards(
+    plan: Plan, before: Picture, evidence: BurstEvidence, now: datetime
+) -> Picture | None:
+    """``before`` with the seconds that ends' newest rows tell, its figures as they stood.
+
+    ``evidence`` holds the tails of tracks. None where they do not reach back to what stood before:
+    then all of the burst has to be read.
+    """
+    burst, reach = evidence.burst, _reach(evidence)
+    if before.figures is None or not len(reach):
+        return None
+    zero_s = burst.planned_start_at.timestamp()
+    known_s = _known(burst, reach, (now - burst.planned_start_at).total_seconds())
+    first = math.ceil(_tails_begin_s(evidence, reach[-1] + zero_s) - zero_s)
+    if first > before.known_s or first < before.first_second:
+        return None
+    count = max(1, math.ceil(reach[-1]) + 1 - first)
+    part = burst.model_copy(update={"omit_s": first, "duration_s": count})
+    grid = Grid(start_s=math.floor(zero_s) + first, count=count)
+    aligned = align(replace(evidence, burst=part), plan.spec.traffic.direction, grid)
+    new = picture(
+        before.figures.summary,
+        series_of(part, aligned),
+        planned_s=burst.duration_s + burst.omit_s,
+        known_s=known_s,
+        final=False,
+    )
+    return _followed(before, new, known_s)
+
+
+def newest_of(whole: Picture, shown: Picture) -> Picture:
+    """All of a burst as it was measured whole, and the seconds that were shown since."""
+    if shown.known_s <= whole.known_s or shown.cells.shape[1] != whole.cells.shape[1]:
+        return whole
+    after = slice(max(0, whole.known_s - shown.first_second), None)
+    columns = {name: getattr(shown.columns, name)[after] for name in COLUMNS}
+    later = replace(
+        shown,
+        first_second=shown.first_second + after.start,
+        columns=Columns(**columns),
+        cells=shown.cells[after],
+    )
+    return _followed(whole, later, shown.known_s) if len(later) else whole
+
+
+def _followed(before: Picture, later: Picture, known_s: int) -> Picture:
+    """A picture, from another's first second on the other; figures and findings stay."""
+    kept = slice(0, max(0, later.first_second - before.first_second))
+    cells = np.concatenate((before.cells[kept], later.cells))
+    cut = max(0, len(cells) - CELLS_MAX_COUNT // max(1, cells.shape[1]))
+    columns = {
+        name: np.concatenate((getattr(before.columns, name)[kept], getattr(later.columns, name)))
+        for name in COLUMNS
+    }
+    return replace(
+        before,
+        first_second=before.first_second + cut,
+        known_s=known_s,
+        columns=Columns(**{name: values[cut:] for name, values in columns.items()}),
+        cells=cells[cut:],
+    )
+
+
+def _tails_begin_s(evidence: BurstEvidence, newest_s: float) -> float:
+    """From when on the tails of all ends that still speak tell everything, epoch s."""
+    begins = [
+        track.first_data_at_s + float(track.start_s[0])
+        for pair in evidence.pairs
+        for track in (*pair.client_tracks, *pair.server_tracks)
+        if len(track)
+        if track.first_data_at_s + track.end_s[-1] > newest_s - TAIL_OVERLAP_S
+    ]
+    return max(begins, default=newest_s)
 
 
 def _reaches_past(ledger: FirewallLedger | None, burst: Burst, judged: BurstSummary) -> bool:

@@ -126,7 +126,7 @@ def aggregate(
         client=_hosts(aligned.client, [pair.client_nic_ratio for pair in pairs], span),
         server=_hosts(aligned.server, [pair.server_nic_ratio for pair in pairs], span),
         cliff=None if span is None else _cliff(aligned, filled, measured, span),
-        series=_series(burst, aligned, span),
+        series=series_of(burst, aligned, span),
         worst_bits_per_second=_worst(burst, aligned, late_after_s),
         peak_pair_bits_per_second=figure(
             float(sum(flow.received_bytes.max(initial=0.0) for flow in aligned.flows)) * 8
@@ -516,7 +516,8 @@ def _worst(burst: Burst, aligned: Aligned, late_after_s: float) -> float | None:
     return figure(float(means.min()) * 8)
 
 
-def _series(burst: Burst, aligned: Aligned, span: slice | None) -> BurstSeries:
+def series_of(burst: Burst, aligned: Aligned, span: slice | None = None) -> BurstSeries:
+    """Second by second; ``span`` is the window that the headline is over."""
     covered = np.min([flow.coverage for flow in aligned.flows], axis=0)
     return BurstSeries(
         burst_index=burst.index,

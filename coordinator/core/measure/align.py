@@ -34,11 +34,11 @@ OWN_EDGE_RATIO: Final = 0.1  # of a cell: how far two ends' first and last cells
 CELL_FULL_RATIO: Final = 0.99  # of a second: covered as far as clocks can tell
 SECOND_SEEN_RATIO: Final = 0.5  # of a second: covered at least so far, the second counts as seen
 _TOUCH_S: Final = 1e-6  # s of a cell below which an interval does not reach it
-_BLOCK_COUNT: Final = 32  # tracks that are spread at once
+_BLOCK_COUNT: Final = 50_000  # intervals that are spread at once
 MISPLACED_S: Final = 3600.0  # s from the instant beyond which a track's own clock is not believed
 
 
-_T = TypeVar("_T")
+_Columns = TypeVar("_Columns", TrackColumns, HostColumns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,20 +126,22 @@ class Spread:
         cells = at_edges[:, 1:] - at_edges[:, :-1]
         return cells[0] if self._flat else cells
 
-    def mean(self, values: Singles) -> Floats:
+    def mean(self, values: NDArray[np.floating]) -> Floats:
         """Mean of the values over each cell, weighted by overlap; NaN where none is known."""
         weighted, known = self._known(values, values * self._length_s)
         cells = np.full(known.shape, np.nan)
         np.divide(weighted, known, out=cells, where=known > _TOUCH_S)
         return cells
 
-    def share(self, counts: Singles) -> Floats:
+    def share(self, counts: NDArray[np.floating]) -> Floats:
         """Counts shared out; NaN where no interval with a known count reaches."""
         cells, known = self._known(counts, counts)
         cells[known <= _TOUCH_S] = np.nan
         return cells
 
-    def _known(self, values: Singles, amount: NDArray[np.floating]) -> tuple[Floats, Floats]:
+    def _known(
+        self, values: NDArray[np.floating], amount: NDArray[np.floating]
+    ) -> tuple[Floats, Floats]:
         """Amounts of the intervals whose value is known, and the seconds that those cover."""
         unknown = np.isnan(values)
         if not unknown.any():
@@ -196,8 +198,8 @@ class _Pair:
     bound_s: float
 
 
-def align(evidence: BurstEvidence, direction: Direction) -> Aligned:
-    """Align a burst.
+def align(evidence: BurstEvidence, direction: Direction, grid: Grid | None = None) -> Aligned:
+    """Align a burst, or with ``grid`` what of it lies there.
 
     Bytes are conserved from interval to grid for everything that lies within the grid, which
     reaches from one second before the instant (earlier where data is earlier) to the last data,
@@ -210,7 +212,7 @@ def align(evidence: BurstEvidence, direction: Direction) -> Aligned:
         _choose(pair, direction, planned_s)
         for pair in sorted(evidence.pairs, key=lambda pair: pair.pair_index)
     ]
-    grid = _grid(pairs, planned_s, burst.duration_s + burst.omit_s)
+    grid = grid or _grid(pairs, planned_s, burst.duration_s + burst.omit_s)
     flows = tuple(
         _flow_seconds(flow, pairs, grid, burst.omit_s, burst.duration_s) for flow in direction.flows
     )
@@ -459,12 +461,24 @@ def _flow_seconds(
     )
 
 
-def _blocks(tracks: Sequence[_T | None]) -> Iterator[tuple[list[int], list[_T]]]:
-    """Pairs' numbers and what there is of them, so many at a time that all fits a cache."""
-    known = [(row, track) for row, track in enumerate(tracks) if track is not None]
-    for at in range(0, len(known), _BLOCK_COUNT):
-        part = known[at : at + _BLOCK_COUNT]
-        yield [row for row, _ in part], [track for _, track in part]
+def _blocks(
+    tracks: Sequence[_Columns | None],
+) -> Iterator[tuple[list[int], list[_Columns]]]:
+    """Pairs' numbers and what there is of them, so much at a time that all fits a cache."""
+    rows: list[int] = []
+    known: list[_Columns] = []
+    count = 0
+    for row, track in enumerate(tracks):
+        if track is None:
+            continue
+        rows.append(row)
+        known.append(track)
+        count += len(track)
+        if count > _BLOCK_COUNT:
+            yield rows, known
+            rows, known, count = [], [], 0
+    if rows:
+        yield rows, known
 
 
 def _column(tracks: Sequence[TrackColumns] | Sequence[HostColumns], name: str) -> Floats:
@@ -497,9 +511,7 @@ def _host_seconds(pairs: Sequence[_Pair], side: Side, grid: Grid) -> HostSeconds
     busy, core, tx = (np.full(shape, np.nan, np.float32) for _ in range(3))
     drops = np.full(len(pairs), np.nan)
     told = [
-        host_columns(
-            pair.evidence.client_host if side is Side.CLIENT else pair.evidence.server_host
-        )
+        pair.evidence.client_host if side is Side.CLIENT else pair.evidence.server_host
         for pair in pairs
     ]
     for rows, hosts in _blocks([host if len(host) else None for host in told]):

@@ -83,6 +83,10 @@ class HostColumns:
     def __len__(self) -> int:
         return len(self.start_at_s)
 
+    def rows(self, keep: NDArray[np.intp] | NDArray[np.bool_]) -> "HostColumns":
+        """The same host with some of its rows."""
+        return replace(self, **{item.name: getattr(self, item.name)[keep] for item in fields(self)})
+
 
 _NONE: Final = np.empty(0)
 _NO_SINGLES: Final = _NONE.astype(np.float32)
@@ -150,9 +154,7 @@ def _differing(ordered: TrackColumns, keep: NDArray[np.intp]) -> int:
 def disjoint_host(raw: HostColumns) -> HostColumns:
     """Columns as a host's rows came, put in order; repeated rows count once."""
     keep = _disjoint(raw.start_at_s, raw.end_at_s)
-    if keep is None:
-        return raw
-    return replace(raw, **{item.name: getattr(raw, item.name)[keep] for item in fields(raw)})
+    return raw if keep is None else raw.rows(keep)
 
 
 def _disjoint(start: Floats, end: Floats) -> NDArray[np.intp] | None:

@@ -20,6 +20,7 @@ from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control
 from exchange.ports import ExchangeUnavailable, Outgoing, QueueError
 from exchange.records import RunHeader, RunOutcome, RunRecords
+from exchange.records.burst_records import BurstRecords
 from tests.unit.coordinator.fleet import NOW, fleet
 
 SOAK = RunSpec(scenario="soak", pairs_count=1, bursts_count=2, burst_s=10, period_s=60, lead_s=30)
@@ -108,8 +109,8 @@ async def test_bursts_that_are_closed_are_listed_without_their_rows(
     async def unwanted(*_: object) -> BurstRows:
         raise AssertionError("a closed burst's rows were read")
 
-    for module in ("views.burst_answers", "runs.run_states"):
-        monkeypatch.setattr(f"coordinator.{module}.read_rows", unwanted)
+    for name in ("read_claims", "read_reports", "read_changed"):
+        monkeypatch.setattr(BurstRecords, name, unwanted)
     first, following = await list_bursts(heir, plan.run_id, limit=1, cursor=None)
     rest, none = await list_bursts(heir, plan.run_id, limit=9, cursor=following)
     assert none is None

@@ -1,0 +1,186 @@
+"""A burst for who looks again and again: all of it at times, between only what is new.
+
+All of a thousand pairs' rows take seconds to read and measure. That is done so often that it takes
+a share of a core, and at once where the newest rows do not join up with what is known; between, the
+ends' tails alone are read, each when its ETag changed.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final, TypeVar
+
+from coordinator.core.live.look import (
+    Picture,
+    empty_picture,
+    newest_of,
+    picture_onwards,
+    picture_so_far,
+)
+from coordinator.core.measure.evidence import (
+    HOLD_MAX_S,
+    NO_HOST,
+    BurstEvidence,
+    FirewallLedger,
+    HostColumns,
+    PairEvidence,
+    TrackColumns,
+)
+from coordinator.core.plan.spec import Burst, Plan
+from coordinator.runs.chunk_columns import readings_max_count, try_columns
+from coordinator.runs.evidence_rows import read_evidence
+from exchange.records import Records
+from exchange.records.keys import server_test_key
+from exchange.second_rows import TAIL_OVERLAP_S, PackedEnd
+
+SHARE_RATIO: Final = 0.2  # of the time, that all of a burst may be measured
+CHEAP_S: Final = 0.25  # s: a burst that takes less is measured whole at each look
+
+_End = tuple[tuple[TrackColumns, ...], HostColumns]
+_NOTHING: Final[_End] = ((), NO_HOST)
+_Key = TypeVar("_Key", int, str)
+
+
+class LiveBurst:
+    """What is known of one burst that goes on."""
+
+    def __init__(self, records: Records, plan: Plan, burst: Burst) -> None:
+        self.burst = burst
+        self._records = records
+        self._plan = plan
+        self._most = readings_max_count(burst, plan.spec.traffic.interval_s)
+        self._picture: Picture | None = None
+        self.measuring: asyncio.Task[Picture] | None = None  # all of the burst, just now
+        self._whole_at_s = self._whole_cost_s = 0.0  # monotonic; s
+        self._evidence: BurstEvidence | None = None  # without any seconds
+        self._clients: dict[int, _End] = {}  # tails by pair index
+        self._servers: dict[str, _End] = {}  # and by a server test's key
+        self._etags: dict[str, str] = {}
+        self._test_etags: dict[str, str] = {}
+
+    async def look(self, ledger: FirewallLedger | None, now: datetime) -> Picture:
+        """The burst so far."""
+        self._adopt()
+        onwards = None
+        if self._is_dear:
+            onwards = await self._onwards(now)
+        rested_s = time.monotonic() - self._whole_at_s
+        is_due = rested_s >= self._whole_cost_s * (1 - SHARE_RATIO) / SHARE_RATIO
+        if self.measuring is None and (onwards is None or is_due):
+            self.measuring = asyncio.create_task(self._read_whole(ledger, now))
+        if onwards is not None:
+            self._picture = onwards
+        elif self.measuring is not None:
+            await asyncio.wait({self.measuring})
+            self._adopt()
+        return self._picture or empty_picture(self._plan, self.burst)
+
+    async def close(self) -> None:
+        """Look no more."""
+        if self.measuring is not None:
+            self.measuring.cancel()
+            await asyncio.wait({self.measuring})
+
+    @property
+    def _is_dear(self) -> bool:
+        """Whether it pays to follow the tails. Of a pair of several processes each has its own."""
+        ports = self._plan.pairs[0].endpoint.ports
+        return self._whole_cost_s > CHEAP_S and len(ports) == 1
+
+    def _adopt(self) -> None:
+        """Take over what a whole measurement found, and keep what came meanwhile."""
+        if self.measuring is None or not self.measuring.done():
+            return
+        done, self.measuring = self.measuring, None
+        found = done.result()
+        self._picture = found if self._picture is None else newest_of(found, self._picture)
+
+    async def _read_whole(self, ledger: FirewallLedger | None, now: datetime) -> Picture:
+        began_s = time.monotonic()
+        evidence = await read_evidence(self._records, self._plan, self.burst)
+        shown = await asyncio.to_thread(picture_so_far, self._plan, evidence, ledger, now)
+        for pair in evidence.pairs:
+            _put_newer(self._clients, pair.pair_index, pair.client_tracks, pair.client_host)
+            if pair.server_test is not None:
+                key = server_test_key(pair.server_test)
+                _put_newer(self._servers, key, pair.server_tracks, pair.server_host)
+        self._evidence = replace(evidence, pairs=tuple(map(_without_seconds, evidence.pairs)))
+        self._whole_at_s = time.monotonic()
+        self._whole_cost_s = self._whole_at_s - began_s
+        return shown
+
+    async def _onwards(self, now: datetime) -> Picture | None:
+        if self._picture is None or self._evidence is None:
+            return None
+        plan, burst = self._plan, self.burst
+        begin_at = burst.planned_start_at - timedelta(seconds=HOLD_MAX_S)
+        clients, servers = await asyncio.gather(
+            self._records.bursts.read_tails(plan.run_id, burst.index, self._etags),
+            self._records.bursts.read_test_tails(begin_at, burst.planned_end_at, self._test_etags),
+        )
+        return await asyncio.to_thread(
+            self._follow, self._picture, self._evidence, clients, servers, now
+        )
+
+    def _follow(
+        self,
+        before: Picture,
+        evidence: BurstEvidence,
+        clients: Mapping[int, PackedEnd],
+        servers: Mapping[str, PackedEnd],
+        now: datetime,
+    ) -> Picture | None:
+        self._clients |= self._decoded(clients)
+        self._servers |= self._decoded(servers)
+        return picture_onwards(
+            self._plan,
+            before,
+            replace(evidence, pairs=tuple(map(self._with_tails, evidence.pairs))),
+            now,
+        )
+
+    def _decoded(self, packed: Mapping[_Key, PackedEnd]) -> dict[_Key, _End]:
+        """An end that is whole has no tail any more: what it last had stands."""
+        ends = {key: try_columns(each, self._most, live=True) for key, each in packed.items()}
+        return {key: end for key, end in ends.items() if end is not None and end[0]}
+
+    def _with_tails(self, pair: PairEvidence) -> PairEvidence:
+        test = pair.server_test
+        client = self._clients.get(pair.pair_index, _NOTHING)
+        server = _NOTHING if test is None else self._servers.get(server_test_key(test), _NOTHING)
+        return replace(
+            pair,
+            client_tracks=client[0],
+            client_host=client[1],
+            server_tracks=server[0],
+            server_host=server[1],
+        )
+
+
+def _put_newer(
+    tails: dict[_Key, _End],
+    key: _Key,
+    tracks: Sequence[TrackColumns],
+    host: HostColumns,
+) -> None:
+    """What a tail of a whole end would hold, where none holds more."""
+    if _until_s(tracks) <= _until_s(tails.get(key, _NOTHING)[0]):
+        return
+    begin_s = _until_s(tracks) - TAIL_OVERLAP_S
+    tails[key] = (
+        tuple(track.rows(track.first_data_at_s + track.end_s > begin_s) for track in tracks),
+        host.rows(host.end_at_s > begin_s),
+    )
+
+
+def _until_s(tracks: Sequence[TrackColumns]) -> float:
+    """How far tracks reach, epoch s; of none the beginning of time."""
+    return max((t.first_data_at_s + float(t.end_s[-1]) for t in tracks if len(t)), default=0.0)
+
+
+def _without_seconds(pair: PairEvidence) -> PairEvidence:
+    return replace(
+        pair, client_tracks=(), client_host=NO_HOST, server_tracks=(), server_host=NO_HOST
+    )

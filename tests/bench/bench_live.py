@@ -1,0 +1,166 @@
+"""Prints what a live look costs at a thousand pairs: CPU-seconds, whose pace, and memory.
+
+Run: ``python -m tests.bench.bench_live [pairs] [second]``. A burst stands at that second; from then
+on every pair uploads each :data:`UPLOAD_S` seconds, a share of them in every second, and viewers
+follow the feed. Only the feed's process is counted; agents are another one. Beside a look stands
+all of the burst read and measured once, which a look was before.
+"""
+
+import asyncio
+import multiprocessing
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Final
+
+from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.live_burst import LiveBurst
+from coordinator.views.feeds import Feeds
+from exchange.fabric import FabricSettings, open_fabric
+from tests.bench.rows import Row, show
+from tests.bench.stored_fleet import START, plan_of, store, upload
+
+PAIRS: Final = 1000
+SECOND: Final = 1700
+BURST_S: Final = 1800
+UPLOAD_S: Final = 3
+VIEWERS_COUNT: Final = 20
+WATCHED_S: Final = 40
+LOOKS_COUNT: Final = 9
+
+
+def rows(pairs: int = PAIRS, second: int = SECOND) -> Iterator[Row]:
+    """One look, and a coordinator with viewers."""
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        with context.Pool(1) as pool:
+            pool.apply(_fill, (folder, pairs, second))
+        with context.Pool(1) as pool:
+            look_s, whole_s = pool.apply(_looks, (folder, pairs, second))
+    name = f"{pairs} pairs at second {second}"
+    yield Row(
+        name=f"{name}: a live look",
+        value=look_s,
+        unit="CPU-s",
+        limit=0.15,
+        peer="all read and measured",
+        peer_value=whole_s,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        with context.Pool(1) as pool:
+            pool.apply(_fill, (folder, pairs, second))
+        ready = context.Event()
+        agents = context.Process(target=_agents, args=(folder, pairs, second, ready))
+        agents.start()
+        try:
+            with context.Pool(1, initializer=_keep, initargs=(ready,)) as pool:
+                core, updates, peak_mb = pool.apply(_watched, (folder, pairs, second))
+        finally:
+            agents.terminate()
+            agents.join()
+    name = f"{name}, {VIEWERS_COUNT} viewers"
+    yield Row(name=f"{name}: seconds a look", value=WATCHED_S / max(1, updates), unit="s", limit=2)
+    yield Row(name=f"{name}: of a core", value=core, unit="", limit=0.6)
+    yield Row(name=f"{name}: memory", value=peak_mb, unit="MB", limit=350)
+
+
+def _fill(folder: str, pairs: int, second: int) -> None:
+    async def fill() -> None:
+        fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
+        plan = plan_of(pairs, BURST_S)
+        await store(fabric, plan, until_s=second - UPLOAD_S)
+        await upload(fabric, plan, until_s=second, from_s=second - UPLOAD_S)
+        await fabric.close()
+
+    asyncio.run(fill())
+
+
+async def _upload_turn(folder: str, pairs: int, until_s: int) -> None:
+    """What agents say in one second: every third of them."""
+    fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
+    turn = range(until_s % UPLOAD_S, pairs, UPLOAD_S)
+    await upload(
+        fabric, plan_of(pairs, BURST_S), until_s=until_s, from_s=until_s - UPLOAD_S, only=turn
+    )
+    await fabric.close()
+
+
+def _looks(folder: str, pairs: int, second: int) -> tuple[float, float]:
+    """CPU-seconds of a look (the median) and of the first, which is whole."""
+
+    async def look() -> tuple[float, float]:
+        fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
+        plan = plan_of(pairs, BURST_S)
+        live = LiveBurst(fabric.records, plan, plan.bursts[0])
+        took: list[float] = []
+        for at_s in range(second, second + LOOKS_COUNT + 2):
+            if at_s > second:
+                await _upload_turn(folder, pairs, at_s)
+            began_s = time.process_time()
+            shown = await live.look(None, START + timedelta(seconds=at_s + 0.5))
+            took.append(time.process_time() - began_s)
+        assert shown.known_s >= second - UPLOAD_S, shown.known_s
+        await live.close()
+        await fabric.close()
+        return sorted(took[2:])[len(took[2:]) // 2], took[0]
+
+    return asyncio.run(look())
+
+
+def _agents(folder: str, pairs: int, second: int, ready: Event) -> None:
+    ready.wait()
+    began_s = time.monotonic()
+    for at_s in range(second + 1, BURST_S):
+        time.sleep(max(0.0, began_s + at_s - second - time.monotonic()))
+        asyncio.run(_upload_turn(folder, pairs, at_s))
+
+
+_READY: Event
+
+
+def _keep(ready: Event) -> None:
+    global _READY
+    _READY = ready
+
+
+def _watched(folder: str, pairs: int, second: int) -> tuple[float, int, float]:
+    """Share of a core, looks, and MB of a coordinator whose feed is followed."""
+
+    async def watch() -> tuple[float, int, float]:
+        fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
+        plan = plan_of(pairs, BURST_S)
+        ahead = START + timedelta(seconds=second) - datetime.now(UTC)
+        coordinator = Coordinator(fabric, now=lambda: datetime.now(UTC) + ahead)
+        feeds = Feeds(coordinator)
+        feed = await feeds.open(plan.run_id, None)
+        seen = 0
+
+        async def follow() -> None:
+            nonlocal seen
+            async for event in feed.follow(None):
+                seen += event.name == "seconds"
+
+        _READY.set()
+        viewers = [asyncio.create_task(follow()) for _ in range(VIEWERS_COUNT)]
+        await asyncio.sleep(WATCHED_S / 2)  # the first, whole one is over
+        began_s, before = time.process_time(), seen
+        await asyncio.sleep(WATCHED_S)
+        took_s, looks = time.process_time() - began_s, (seen - before) // VIEWERS_COUNT
+        for viewer in viewers:
+            viewer.cancel()
+        await asyncio.gather(*viewers, return_exceptions=True)
+        await feeds.close()
+        await fabric.close()
+        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return took_s / WATCHED_S, looks, peak_mb
+
+    return asyncio.run(watch())
+
+
+if __name__ == "__main__":
+    sys.exit(show(rows(*map(int, sys.argv[1:]))))

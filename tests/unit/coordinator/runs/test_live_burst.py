@@ -1,0 +1,78 @@
+"""What is shown of the newest rows is what measuring the whole burst would show."""
+
+import random
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coordinator.core.live.look import COLUMNS, Picture, picture_so_far
+from coordinator.runs import live_burst
+from coordinator.runs.evidence_rows import read_evidence
+from coordinator.runs.live_burst import LiveBurst
+from exchange.fabric import FabricSettings, open_fabric
+from exchange.records.keys import CHUNK
+from tests.bench.stored_fleet import START, plan_of, store, upload
+
+PAIRS, BURST_S, BEGIN_S = 9, 180, 40
+
+
+def same_seconds(shown: Picture, whole: Picture) -> None:
+    assert shown.known_s == whole.known_s
+    known = slice(0, whole.known_s)
+    np.testing.assert_array_equal(shown.cells[known], whole.cells[known])
+    for name in COLUMNS:
+        np.testing.assert_allclose(
+            getattr(shown.columns, name)[known],
+            getattr(whole.columns, name)[known],
+            rtol=1e-6,
+            err_msg=name,
+        )
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("silent_s", [0, 25])
+async def test_the_newest_rows_show_what_all_of_them_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, silent_s: int
+) -> None:
+    """Uploads come in any order and at any pace, some never; with ``silent_s`` two pairs are away
+    for so long, and what they tell then is shown once the whole burst was read again."""
+    monkeypatch.setattr(live_burst, "CHEAP_S", -1.0)
+    monkeypatch.setattr(live_burst, "SHARE_RATIO", 1e-9)  # never again of itself
+    noise = random.Random(seed)
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+    plan = plan_of(PAIRS, BURST_S)
+    await store(fabric, plan, until_s=BEGIN_S)
+    live = LiveBurst(fabric.records, plan, plan.bursts[0])
+    sent_s = dict.fromkeys(range(PAIRS), BEGIN_S)
+    followed_count = 0
+    try:
+        for at_s in range(BEGIN_S + 1, BEGIN_S + 42):
+            told = [pair for pair in sent_s if noise.random() < 0.4 or at_s - sent_s[pair] > 5]
+            if at_s < BEGIN_S + 10 + silent_s:
+                told = [pair for pair in told if pair > 1 or not silent_s]
+            noise.shuffle(told)
+            for pair in told:
+                await upload(fabric, plan, until_s=at_s, from_s=sent_s[pair], only=[pair])
+                sent_s[pair] = at_s
+            if noise.random() < 0.1:  # a chunk is lost: its pair's seconds are in the tail alone
+                await fabric.results.delete(f"burst.{plan.run_id}.00000", f"{CHUNK}00004.000")
+            now = START + timedelta(seconds=at_s + 1)
+            shown = await live.look(None, now)
+            evidence = await read_evidence(fabric.records, plan, plan.bursts[0])
+            whole = picture_so_far(plan, evidence, None, now)
+            followed_count += shown.figures != whole.figures
+            if not silent_s and not any(pair.report for pair in evidence.pairs):
+                part = slice(max(0, whole.known_s - 6), whole.known_s)
+                np.testing.assert_array_equal(shown.cells[part], whole.cells[part])
+        assert followed_count > 12, "most looks read the tails alone"
+        monkeypatch.setattr(live_burst, "SHARE_RATIO", 1.0)
+        for _ in range(2):  # one begins the whole measurement, the next one shows it
+            await live.look(None, now)
+            if live.measuring is not None:
+                await live.measuring
+        same_seconds(await live.look(None, now), whole)
+    finally:
+        await live.close()
+        await fabric.close()
