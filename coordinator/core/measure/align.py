@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from coordinator.core.measure.evidence import (
     BurstEvidence,
     Floats,
+    HostColumns,
     PairEvidence,
     Singles,
     TrackColumns,
