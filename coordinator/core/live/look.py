@@ -28,7 +28,6 @@ from coordinator.core.measure.series import BurstSeries
 from coordinator.core.plan.spec import Burst, Plan
 from coordinator.core.summary import BurstSummary, Finding, RunSummary, State
 from exchange.messages import Message, RunId, UtcDatetime
-from exchange.second_rows import TAIL_OVERLAP_S
 
 REPORT_LAG_S: Final = 8.0  # s after which a second that nobody reported counts as not seen
 EDGE_S: Final = 0.1  # s by which an interval may end short of its whole second
@@ -315,7 +314,7 @@ def _tails_begin_s(evidence: BurstEvidence, newest_s: float) -> float:
         for pair in evidence.pairs
         for track in (*pair.client_tracks, *pair.server_tracks)
         if len(track)
-        if track.first_data_at_s + track.end_s[-1] > newest_s - TAIL_OVERLAP_S
+        if track.first_data_at_s + track.end_s[-1] > newest_s - REPORT_LAG_S
     ]
     return max(begins, default=newest_s)
 
