@@ -1,6 +1,7 @@
 """Agents that share nothing with their coordinator but one HTTPS port of its management address."""
 
 import asyncio
+import contextlib
 import json
 import shutil
 import socket
@@ -29,6 +30,7 @@ from tests.live.site import call, wait_for, wait_for_summary
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(300), needs_root]
 
 PAIRS = 3
+DISK_BYTES = 64 * 2**20
 SPEC = {
     "pairs_count": PAIRS,
     "bursts_count": 1,
@@ -47,6 +49,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("hosts")
     spec = LabSpec(pairs_count=PAIRS, prefix=new_prefix(), firewall_bits_per_second=400_000_000)
     with (
+        small_disk(folder / "data"),
         built(spec, folder / "lab") as lab,
         staged(
             lab,
@@ -56,6 +59,18 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         ) as standing,
     ):
         yield standing
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """A disk of its own, which can be full without the machine's being so."""
+    folder.mkdir()
+    disk = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
+    subprocess.run(disk, check=True, timeout=20)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=False, timeout=20)
 
 
 def launched(site: Site) -> tuple[str, float]:
@@ -110,6 +125,21 @@ def test_each_host_shows_whose_time_it_has(site: Site) -> None:
     assert shown.count("chrony ") == 2 * PAIRS
 
 
+def test_a_full_disk_of_the_coordinators_costs_nothing(site: Site) -> None:
+    """What agents write meanwhile is refused; they keep it, and send it when there is room."""
+    run_id, start_s = launched(site)
+    filler = Path(site.coordinator.environment["BROADSIDE_DATA_DIR"]) / "filler"
+    sleep_until(start_s + 4)
+    try:
+        with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+            while file.write(bytes(65_536)):
+                pass
+        sleep_until(start_s + 16)
+    finally:
+        filler.unlink()
+    whole(site, run_id)
+
+
 @pytest.mark.parametrize("back", ["the same", "a standby"])
 def test_a_coordinator_killed_in_mid_burst_costs_nothing(site: Site, back: str) -> None:
     """It comes back, or another with a copy of its data directory takes its place."""
@@ -120,7 +150,8 @@ def test_a_coordinator_killed_in_mid_burst_costs_nothing(site: Site, back: str) 
         data_dir = Path(site.coordinator.environment["BROADSIDE_DATA_DIR"])
         copy = shutil.copytree(data_dir, data_dir.with_name("standby"))
         site.coordinator.environment["BROADSIDE_DATA_DIR"] = str(copy)
-        shutil.rmtree(data_dir)
+        for path in data_dir.iterdir():  # it is a disk of its own
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
     time.sleep(5)
     site.coordinator.start()
     whole(site, run_id)

@@ -140,7 +140,7 @@ def test_from_the_archive_to_a_verdict(hosts: tuple[Lab, dict[str, Machine]]) ->
                 wait_for("both agents, with good clocks", lambda: ready(coordinator))
             done = machines[host].shell(script, timeout_s=400)
             said.append(f"--- {host}\n{script}{done.stdout}{done.stderr}")
-            expected = (0, 1) if "broadside launch" in script else (0,)  # a verdict, whichever
+            expected = (0, 1, 2) if "broadside launch" in script else (0,)  # a verdict, whichever
             assert done.returncode in expected, "\n".join([*said, machines[host].log()[-4000:]])
             for role in ("client", "server"):
                 if f">{role}.code" in script:
@@ -154,7 +154,7 @@ def test_from_the_archive_to_a_verdict(hosts: tuple[Lab, dict[str, Machine]]) ->
     verdict = json.loads(shown.stdout)
     sys.stdout.write(told)
     assert verdict["pairs_measured"] == 1, told
-    assert verdict["verdict"] in ("pass", "fail"), told
+    assert verdict["verdict"] in ("pass", "fail", "inconclusive"), told
     assert client.shell("stat -c %a /var/lib/broadside/credential.json").stdout == "600\n"
     assert "JOIN" not in client.shell("cat /etc/broadside/environment").stdout
     version = client.shell("/opt/broadside/iperf3/bin/iperf3 --version").stdout
@@ -211,10 +211,10 @@ def play(machine: Machine, role: str, *words: str) -> dict[str, int]:
         }
     }
     machine.put(f"{HOME}/inventory.yml", json.dumps(hosts).encode())
+    playbook = "python3 -c 'from ansible.cli.playbook import main; main()'"
     done = machine.shell(
         "export LC_ALL=C.UTF-8 PYTHONPATH=$HOME/site; cd ansible;"
-        f" python3 -m ansible playbook -i ../inventory.yml --limit {role}"
-        f" broadside.yml {' '.join(words)}",
+        f" {playbook} -i ../inventory.yml --limit {role} broadside.yml {' '.join(words)}",
         timeout_s=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,216 @@
+"""Three fabrics side by side: SQLite on one host, any hosts over HTTPS, Azure's stand-ins.
+
+``python -m tests.bench.bench_fabrics`` sets twenty agents of one process on each: 1,000 jobs from
+their sending to the last claim, settled; then uploads of 1.5 kB for five seconds, eight at a time
+an agent; the CPU of what serves them meanwhile, which with SQLite is nobody but the agents.
+``--demo`` adds the start spread of a burst of twelve pairs on each, in a lab.
+
+Azure's stand-ins are a broker in Python and Azurite: their figures say what our side costs there,
+and nothing of the speed of Service Bus or Table Storage.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from coordinator.hosts.authority import own_authority
+from coordinator.hosts.enrolment import Enrolments
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.http.joining import join, new_code
+from exchange.messages import Claim, Phase, Role
+from exchange.ports import Entity, ExchangeError
+from lab import azure_services
+from lab.serving import Serving
+from lab.site import sqlite_fabric
+from tests.bench.bench_hosts import CHUNK, RUN, cpu_s, outgoing
+
+AGENTS_COUNT: Final = 20
+JOBS_COUNT: Final = 1000
+UPLOAD_S: Final = 5.0
+AT_ONCE: Final = 8  # uploads of an agent
+PATIENCE_S: Final = 120.0
+DEMO: Final = {"embedded": "embedded", "http": "http", "azure": "azure-local"}
+
+
+@dataclass(slots=True, kw_only=True)
+class Agent:
+    name: str
+    fabric: Fabric
+    pairs: list[int] = field(default_factory=list)  # that it claimed
+    uploads_count: int = 0
+
+    async def work(self, claimed: list[float]) -> None:
+        while len(claimed) < JOBS_COUNT:
+            try:
+                delivery = await self.fabric.queue.receive(1.0)
+            except ExchangeError:
+                continue
+            if delivery is None:
+                continue
+            pair = int(delivery.message_id.rpartition(".")[2])
+            said = Claim(
+                job_id=delivery.message_id,
+                agent_id=self.name,
+                phase=Phase.CLAIMED,
+                claimed_at=datetime.now(UTC),
+            )
+            row = Entity(
+                partition_key=f"burst.{RUN}.00000",
+                row_key=f"claim.{pair:05d}",
+                properties={"json": said.model_dump_json()},
+            )
+            await self.fabric.results.insert(row)
+            await self.fabric.queue.complete(delivery)
+            self.pairs.append(pair)
+            claimed.append(time.monotonic())
+
+    async def upload(self, lane: int, until_s: float) -> None:
+        row = Entity(
+            partition_key=f"burst.{RUN}.00000",
+            row_key=f"chunk.client.{self.pairs[lane % len(self.pairs)]:05d}.000",
+            properties={"client_up_0": CHUNK},
+        )
+        while time.monotonic() < until_s:
+            await self.fabric.results.upsert(row)
+            self.uploads_count += 1
+
+
+@contextlib.contextmanager
+def served(kind: str, folder: Path) -> Iterator[tuple[Mapping[str, str], list[int]]]:
+    """What stands behind a fabric: its settings for the coordinator, and the pids that serve."""
+    settings = sqlite_fabric(folder / "data")
+    match kind:
+        case "http":
+            listen = {"BROADSIDE_HOSTS_LISTEN": "127.0.0.1:0", "BROADSIDE_QUEUE_LOCK_S": "60"}
+            with Serving({**settings, **listen}, folder) as serving:
+                said = serving.log_path.read_text()
+                at = said.split("agents of other hosts join at ")[1].split()[0]
+                yield {**settings, "at": at}, [serving.pid]
+        case "azure":
+            before = set(children())
+            with azure_services.standing(folder) as azure:
+                yield {**settings, **azure.fabric()}, sorted(set(children()) - before)
+        case _:
+            yield settings, []
+
+
+def children() -> list[int]:
+    """Of this process, and theirs."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            parents[int(path.parent.name)] = int(fields[1])
+    found = [os.getpid()]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found[1:]
+
+
+def settings_of(environment: Mapping[str, str], credential: Path | None = None) -> FabricSettings:
+    fields = {
+        name.removeprefix("BROADSIDE_").lower(): value
+        for name, value in environment.items()
+        if name.startswith("BROADSIDE_")
+    }
+    if credential is not None:
+        fields |= {"fabric": "http", "credential_file": str(credential)}
+    return FabricSettings.model_validate(fields)
+
+
+async def open_agents(environment: Mapping[str, str], own: Fabric, folder: Path) -> list[Agent]:
+    names = [f"a{number:02d}" for number in range(AGENTS_COUNT)]
+    if (at := environment.get("at")) is None:
+        return [Agent(name=name, fabric=open_fabric(settings_of(environment))) for name in names]
+    now = datetime.now(UTC)
+    code, secret = new_code(own_authority(folder / "data", now).authority)
+    until = now + timedelta(hours=1)
+    await Enrolments(own.private).add_code(
+        secret, Role.CLIENT, AGENTS_COUNT, by="bench", now=now, expires_at=until
+    )
+    agents = []
+    for name in names:
+        path = folder / f"{name}.json"
+        await join(code, (at,), name, "client", path)
+        agents.append(Agent(name=name, fabric=open_fabric(settings_of(environment, path))))
+    return agents
+
+
+async def measure(kind: str, folder: Path) -> dict[str, float]:
+    with served(kind, folder) as (environment, pids):
+        own = open_fabric(settings_of(environment))
+        agents = await open_agents(environment, own, folder)
+
+        def spent_s() -> float:
+            return sum(map(cpu_s, pids))
+
+        try:
+            claimed: list[float] = []
+            workers = [asyncio.create_task(agent.work(claimed)) for agent in agents]
+            await asyncio.sleep(2.0)  # streams and links stand
+            began_s, before_s = time.monotonic(), spent_s()
+            now = datetime.now(UTC)
+            await own.queue.send([outgoing(number, now) for number in range(JOBS_COUNT)])
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.gather(*workers)
+            claims_s, claims_cpu_s = claimed[JOBS_COUNT - 1] - began_s, spent_s() - before_s
+            began_s, before_s = time.monotonic(), spent_s()
+            until_s = began_s + UPLOAD_S
+            lanes = [
+                agent.upload(n, until_s) for agent in agents if agent.pairs for n in range(AT_ONCE)
+            ]
+            await asyncio.gather(*lanes)
+            took_s, uploads_cpu_s = time.monotonic() - began_s, spent_s() - before_s
+            count = sum(agent.uploads_count for agent in agents)
+        finally:
+            for fabric in (own, *(agent.fabric for agent in agents)):
+                await fabric.close()
+    return {
+        "claims_s": claims_s,
+        "claims_cpu_s": claims_cpu_s,
+        "uploads_per_s": count / took_s,
+        "upload_cpu_ms": uploads_cpu_s / count * 1e3,
+    }
+
+
+def start_spread_s(kind: str) -> float | None:
+    """Of a demo's first burst; None: nobody knows."""
+    argv = [sys.executable, "-m", "coordinator", "demo", "--fabric", DEMO[kind]]
+    size = ["--pairs", "12", "--bursts", "1", "--json"]
+    ran = subprocess.run([*argv, *size], capture_output=True, check=False, timeout=400)
+    found = json.loads(ran.stdout)["bursts"][0].get("start_spread_s")
+    return None if found is None else float(found)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=tuple(DEMO), action="append")
+    parser.add_argument("--demo", action="store_true", help="and the start spread; needs root")
+    options = parser.parse_args()
+    print(f"load average, 1 min: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    print("fabric     1,000 claimed   CPU of it   uploads    CPU of one   start spread")
+    for kind in options.only or DEMO:
+        with tempfile.TemporaryDirectory(prefix="broadside-bench-") as folder:
+            found = asyncio.run(measure(kind, Path(folder)))
+        spread_s = start_spread_s(kind) if options.demo else None
+        print(
+            f"{kind:10} {found['claims_s']:8.2f} s    {found['claims_cpu_s']:6.2f} s  "
+            f"{found['uploads_per_s']:7.0f}/s  {found['upload_cpu_ms']:7.2f} ms   "
+            + ("-" if spread_s is None else f"{spread_s * 1e3:8.1f} ms")
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
