@@ -102,7 +102,10 @@ while [ ! -s $ready ] && [ $tries -gt 0 ]; do
     sleep 1
     tries=$((tries - 1))
 done
-[ -s $ready ] || stop "broadside-$service does not start; see: journalctl -u broadside-$service"
+if [ ! -s $ready ]; then
+    systemctl status --no-pager --lines 10 broadside-$service.service >&2 || true
+    stop "broadside-$service does not start; see: journalctl -u broadside-$service"
+fi
 if [ "$service" = agent ]; then # the code has done its work
     grep -v '^BROADSIDE_AGENT_JOIN=' "$settings" >"$settings.new"
     chmod 0600 "$settings.new"

@@ -197,7 +197,7 @@ def play(machine: Machine, role: str, *words: str) -> dict[str, int]:
                 "ansible_become": False,
                 "broadside_coordinator": "https://127.0.0.1:8443",
                 "broadside_archive": f"{HOME}/broadside-hosts.tar.gz",
-                "broadside_settings": {"BROADSIDE_LOG_LEVEL": "debug"}
+                "broadside_settings": {"BROADSIDE_LOG_LEVEL": "INFO"}
                 if role == "coordinator"
                 else {"BROADSIDE_AGENT_AGENT_ID": "far", "BROADSIDE_AGENT_ADDRESS": "127.0.0.1"},
             },
