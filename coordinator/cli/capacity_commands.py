@@ -11,10 +11,15 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from coordinator.cli.connection import run
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.options import Json
+from coordinator.cli.options import Api, Json
 from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.core import words
+from coordinator.core.quantities import parse_rate
 from coordinator.device.capacity import (
+    LEAST,
+    MOST,
     Capacity,
     FirewallCapacity,
     Record,
@@ -23,6 +28,9 @@ from coordinator.device.capacity import (
     restore,
 )
 from coordinator.device.resource_manager import ResourceError, ResourceRefused
+from coordinator.studies.study import Staircase
+
+STUDIES_LOOKED_AT = 200  # newest ones
 
 app = typer.Typer(
     help="Capacity units of an Azure Firewall: look, raise for a test, put back.",
@@ -125,6 +133,56 @@ def restore_capacity(firewall: Firewall = None, records: Records = None) -> None
     with _opened(firewall, records) as (opened, record), _interruptible():
         before = restore(opened, record)
     typer.echo(f"restored: {before}" if before else "nothing to restore")
+
+
+@app.command()
+def units(
+    rate: Annotated[str, typer.Argument(help="payload to carry, like 150G")],
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
+    """How many units carry a rate, by the newest scale-out study; nothing is set."""
+    try:
+        target = parse_rate(rate)
+    except ValueError as error:
+        stop(f"RATE {rate!r}: {error}", Exit.USAGE)
+    studies = run(api, lambda client: client.studies(STUDIES_LOOKED_AT))
+    for study in studies:
+        question = study.spec.question
+        found = None if study.conclusion is None else study.conclusion.scale_out
+        if found is None or not isinstance(question, Staircase):
+            continue
+        count = found.units_for(target, question.units_count)
+        if count is not None:
+            break
+    else:
+        stop(
+            "no scale-out study has shown what a unit carries; run `broadside study scaleout`",
+            Exit.CANNOT_RUN,
+        )
+    told = {
+        "units_count": count,
+        "bits_per_second": target,
+        "study_id": study.study_id,
+        "unit_bits_per_second": found.unit_bits_per_second,
+        "unit_half_width_bits_per_second": found.unit_half_width_bits_per_second,
+    }
+    if as_json:
+        from coordinator.cli.options import print_json
+
+        print_json(told)
+        return
+    typer.echo(
+        f"{count} units for {words.rate(target)} of payload, by the lower end of "
+        f"{words.rate(found.unit_bits_per_second)} +- "
+        f"{words.rate(found.unit_half_width_bits_per_second)} a unit\n"
+        f"study {study.study_id}: {study.conclusion.sentence if study.conclusion else ''}"
+    )
+    if count > MOST:
+        typer.echo(f"a firewall has {MOST} units at most: take several, or a lower rate")
+    else:
+        least = max(LEAST, count)
+        typer.echo(f"set them with: broadside capacity set --min {least} --max {least}")
 
 
 def _put_back(opened: FirewallCapacity, record: Record) -> None:

@@ -232,6 +232,7 @@ EXAMPLES: Final = {  # by command, what to write after `broadside`
     "down": "down --dry-run",
     "capacity show": "capacity show",
     "capacity set": "capacity set --min 20 --max 20 -- broadside launch scale-180g",
+    "capacity units": "capacity units 150G",
     "capacity restore": "capacity restore",
     "doctor": "doctor --as client",
 }

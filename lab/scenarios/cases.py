@@ -62,8 +62,10 @@ class Expected:
     modes: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # rates to the first's
     steps_within_s: float | None = None  # each growth of the device is a step, and nothing else is
     step_ratio: float | None = None  # of the device's rate: what one adds, within 5 %
-    outage_s: float | None = None  # by probes, within 0.1 s
-    outage_within_s: float | None = None  # of the instant at which the device died
+    # An outage by probes: within so much of its length, and of the instant that the device died
+    outage_within_s: tuple[float, float] | None = None
+    completeness: tuple[float, float] = (0.95, 1.0)  # of the planned pair-seconds, of every trial
+    lost_says: str | None = None  # words of what became of a pair that was not wholly measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +258,52 @@ CASES: Final = (
         question={"kind": "drill", "switch": "firewalls", "state": "failover", "at_s": 15},
         burst_s=40,
         overrides={"traffic.streams_count": 8},
-        expected=Expected(outage_s=1.5, outage_within_s=0.2),
+        expected=Expected(outage_within_s=(0.1, 0.2)),
+    ),
+    Case(
+        name="drill: one of two that share flows dies",
+        scenario="native-64-flows",
+        profile="two-firewalls",
+        question={"kind": "drill", "switch": "balanced", "state": "failover", "at_s": 15},
+        burst_s=40,
+        overrides={"pairs_count": 8, "traffic.streams_count": 4},
+        expected=Expected(outage_within_s=(0.1, 0.2)),
+    ),
+    Case(
+        name="more sessions than the device has room for",
+        scenario="native-64-flows",
+        profile="session-limit",
+        overrides={"pairs_count": 8, "traffic.streams_count": 8},
+        burst_s=10,
+        expected=Expected(
+            verdict="inconclusive", completeness=(0.1, 0.6), lost_says="Connection timed out"
+        ),
+    ),
+    Case(
+        name="more connections a second than the device opens",
+        scenario="native-64-flows",
+        profile="connection-rate-limit",
+        overrides={"pairs_count": 8, "traffic.streams_count": 8},
+        burst_s=10,
+        expected=Expected(verdict="inconclusive", completeness=(0.1, 0.94)),
+    ),
+    Case(
+        name="packets a second, whatever their size",
+        scenario="native-1-flow",
+        profile="cpu-bound",
+        burst_s=10,
+        overrides={
+            "bursts_count": 1,
+            "traffic.protocol": "udp",
+            "traffic.stream_bits_per_second": 1_600_000_000,
+        },
+        question={
+            "kind": "matrix",
+            "modes": [
+                {"name": "b700", "overrides": {"traffic.block_bytes": 700}},
+                {"name": "b1400", "overrides": {"traffic.block_bytes": 1400}},
+            ],
+        },
+        expected=Expected(modes={"b1400": (1.9, 2.1)}),
     ),
 )

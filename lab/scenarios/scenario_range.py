@@ -232,6 +232,7 @@ def write_switches(prefix: str, folder: Path) -> Path:
     switches = {
         "idps": ("plain", "idps-alert", "idps-deny"),
         "firewalls": ("active-standby", "failover"),
+        "balanced": ("two-firewalls", "failover"),
     }
     text = ""
     for switch, names in switches.items():

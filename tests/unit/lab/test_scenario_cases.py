@@ -30,6 +30,7 @@ ROW = Row(
 )
 BURST = (100.0, 120.0)
 PAUSES = Expected(pauses_within_s=1.0)
+OUTAGE = Expected(outage_within_s=(0.1, 0.2))
 BASE = replace(ROW, name="base", payload_bits_per_second=100e6)
 
 
@@ -57,6 +58,16 @@ def test_every_case_has_its_scenario_bed_and_profile_and_compares_with_one_run_b
         (Expected(cost_ratio=(0.19, 0.25)), Facts(cost_ratio=0.22), None),
         (Expected(knee=(4, 16)), Facts(knees=(2.0,)), "knees at (2.0,)"),
         (Expected(fall_within_s=2), Facts(found_at_s=107.0, fell_at_s=(100.0,)), "found at 107"),
+        (Expected(steps_within_s=3), Facts(steps_s=(1.0,), fell_at_s=(1.0, 9.0)), "1 steps, pl"),
+        (Expected(steps_within_s=3), Facts(steps_s=(1.0,), fell_at_s=(5.0,)), "a step at 1.0"),
+        (Expected(steps_within_s=3), Facts(steps_s=(7.0,), fell_at_s=(5.0,)), None),
+        (Expected(step_ratio=0.16), Facts(unit_bits_per_second=60e6), "a step adds 6"),
+        (Expected(step_ratio=0.16), Facts(unit_bits_per_second=74e6), None),
+        (OUTAGE, Facts(outage=(5.1, 1.55), fell_at_s=(5.0, 6.5)), None),
+        (OUTAGE, Facts(outage=(5.1, 1.65), fell_at_s=(5.0, 6.5)), "out for 1.650 s"),
+        (OUTAGE, Facts(outage=(5.3, 1.5), fell_at_s=(5.0, 6.5)), "out from 5.300 on"),
+        (OUTAGE, Facts(fell_at_s=(5.0, 6.5)), "outage None"),
+        (Expected(lost_says="timed out"), Facts(), "no pair was lost to"),
         (Expected(fall_within_s=2), Facts(found_at_s=101.0), "planted at none"),
         (Expected(fall_within_s=2), Facts(found_at_s=101.0, fell_at_s=(100.0,)), None),
         (
@@ -133,7 +144,7 @@ def test_a_studys_row_says_what_its_runs_are_sent_in() -> None:
     ("changes", "said"),
     [
         ({"verdict": "fail"}, "verdict fail, expected pass"),
-        ({"completeness_ratio": 0.9}, "completeness 0.9, expected 0.95 or more"),
+        ({"completeness_ratio": 0.9}, "completeness 0.9, expected 0.95 to 1"),
         ({"payload_bits_per_second": None}, "no rate"),
     ],
 )

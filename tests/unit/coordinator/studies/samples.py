@@ -3,20 +3,27 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
+from coordinator.core.measure.drill import Drilled, EventRan, FlowDip, PairOutage
+from coordinator.core.measure.scale_out import Hold, find_scale_out, rate_course
 from coordinator.core.plan.spec import RunSpec
 from coordinator.studies.conclude import conclude
 from coordinator.studies.search import next_offer
 from coordinator.studies.study import (
     Axis,
+    Drill,
     Matrix,
     Mode,
     Question,
     Search,
+    Staircase,
     Study,
     StudySpec,
     Sweep,
     TrialResult,
 )
+from exchange.messages import Flow
 
 SPEC = RunSpec(scenario="smoke", pairs_count=4)
 STREAMS = (1, 2, 4, 8, 16)
@@ -57,3 +64,48 @@ def searched() -> Study:
 
 SWEPT = study(SWEEP, results(1e9, 2e9, 4e9, 8e9, 8.1e9))
 IN_MODES = study(MODES, results(10e9, 9e9, None, client_cpu_ratio=0.4))
+
+
+def closed_up(question: Question, **found: Any) -> Study:
+    """A study that is over, with what was found within its bursts."""
+    told = study(question, results(9e9))
+    assert told.conclusion is not None
+    return told.model_copy(update={"conclusion": told.conclusion.model_copy(update=found)})
+
+
+def grown() -> Study:
+    """Five steps of 11.4 Gbit/s from 20, 20 s apart."""
+    rates = np.repeat(20e9 + 11.4e9 * np.arange(6), 20)
+    blank = np.full(len(rates), np.nan)
+    hold = Hold(start_s=1_795_000_000.0, rates=rates, retransmits=blank, rtt_s=blank)
+    return closed_up(Staircase(units_count=2), scale_out=find_scale_out([hold]))
+
+
+def drilled() -> Study:
+    """A failover of a second and a half that cut nothing."""
+    at = datetime(2026, 11, 23, 12, 1, tzinfo=UTC)
+    outage = PairOutage(pair="pair-001", from_at=at, outage_s=1.5, resolution_s=0.02, lost_count=75)
+    dip = FlowDip(
+        flow=Flow.UP,
+        level_bits_per_second=10e9,
+        lowest_bits_per_second=0.0,
+        short_bytes=4e9,
+        back_after_s=5.0,
+        old_ratio=1.0,
+        new_ratio=0.98,
+    )
+    rates = np.repeat([10e9, 0.0, 10e9], [30, 2, 30])
+    found = Drilled(
+        event=EventRan(planned_at=at, started_at=at, ended_at=at, exit_code=0),
+        resolution_s=0.02,
+        probed_count=2,
+        outages=(outage,),
+        outages_count=1,
+        outage_from_at=at,
+        outage_s=1.5,
+        flows=(dip,),
+        sessions_count=8,
+        tcp_s=3.5,
+        course=rate_course(at.timestamp() - 30, rates),
+    )
+    return closed_up(Drill(), drilled=found)

@@ -20,6 +20,8 @@ from tests.unit.coordinator.studies.samples import (
     STREAMS,
     SWEEP,
     SWEPT,
+    drilled,
+    grown,
     results,
     searched,
     study,
@@ -85,7 +87,14 @@ ENGINES = Sweep(
 
 @pytest.mark.parametrize(
     "shown",
-    [SWEPT, IN_MODES, searched(), study(ENGINES, results(1e9, 2e9, 3e9, None))],
+    [
+        SWEPT,
+        IN_MODES,
+        searched(),
+        study(ENGINES, results(1e9, 2e9, 3e9, None)),
+        grown(),
+        drilled(),
+    ],
     ids=chart_of,
 )
 def test_every_chart_can_be_printed(shown: Study) -> None:
@@ -105,6 +114,10 @@ def test_a_chart_that_cannot_be_says_which_can() -> None:
         draw_study("sweep", study(ab, results(1e9)), Theme.LIGHT)
     with pytest.raises(NoChart, match="no whole trial has a rate yet"):
         draw_study("sweep", study(SWEEP, results(None)), Theme.LIGHT)
+    with pytest.raises(NoChart, match="no holds with seconds"):
+        draw_study("scaleout", SWEPT, Theme.LIGHT)
+    with pytest.raises(NoChart, match="no burst with seconds"):
+        draw_study("drill", SWEPT, Theme.LIGHT)
     with pytest.raises(UnknownChart, match="there are: sweep, modes, search"):
         draw_study("pie", SWEPT, Theme.LIGHT)
 
