@@ -112,14 +112,16 @@ def _outage(found: Drilled) -> str:
     if not found.outages or found.outage_from_at is None:
         limit = words.time(None if found.resolution_s is None else 3 * found.resolution_s)
         return f"probes of {found.probed_count} pairs saw no outage of {limit} or more"
-    worst = found.outages[0]
+    worst, count = found.outages[0], found.outages_count
+    usual = found.outages[len(found.outages) // 2]
+    longest = f" (the longest {worst.outage_s * 1e3:.0f} ms)" if count > 1 else ""
     begun = found.event.started_at or found.event.planned_at
     after_s = (found.outage_from_at - begun).total_seconds()
-    least = "at least " * (not worst.over)
+    least = "at least " * (not usual.over)
     return (
-        f"the device was out for {least}{worst.outage_s * 1e3:.0f} ms "
-        f"+- {worst.resolution_s * 1e3:.0f} by the probes of {found.outages_count} of "
-        f"{found.probed_count} pairs, from {_clock(found.outage_from_at)} UTC on, "
+        f"the device was out for {least}{found.outage_s * 1e3:.0f} ms "
+        f"+- {usual.resolution_s * 1e3:.0f} by the probes of {count} of "
+        f"{found.probed_count} pairs{longest}, from {_clock(found.outage_from_at)} UTC on, "
         f"{after_s:.2f} s after the event began"
     )
 

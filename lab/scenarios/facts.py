@@ -57,7 +57,7 @@ class Facts:
         metrics = said.comparison.metrics if said.comparison else ()
         grown, drilled = said.scale_out, said.drilled
         unit = grown.unit_bits_per_second if grown else None
-        outage = drilled.outages[0] if drilled and drilled.outages else None
+        out_at = drilled.outage_from_at if drilled else None
         received = [m for m in metrics if m.name == "received_bits_per_second"]
         return cls(
             words=said.sentence,
@@ -66,7 +66,7 @@ class Facts:
             problems=problems,
             steps_s=tuple(step.at.timestamp() for step in grown.steps) if grown else (),
             unit_bits_per_second=None if unit is None else unit / study.spec.spec.scale,
-            outage=None if outage is None else (outage.from_at.timestamp(), outage.outage_s),
+            outage=((out_at.timestamp(), drilled.outage_s or 0.0) if drilled and out_at else None),
         )
 
 

@@ -9,6 +9,7 @@ one spacing of the probes; what TCP takes beyond that to find its rate again is 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from statistics import median
 from typing import Final
 
 import numpy as np
@@ -75,8 +76,8 @@ class Drilled(Message):
     probed_count: int  # pairs with probes around the event
     outages: tuple[PairOutage, ...] = ()  # the longest first
     outages_count: int = 0
-    outage_from_at: UtcDatetime | None = None  # of the first
-    outage_s: float | None = None  # the longest; 0: probes saw none; None: nobody probed
+    outage_from_at: UtcDatetime | None = None  # median over the pairs that saw it, as is
+    outage_s: float | None = None  # 0: probes saw none; None: nobody probed
     touched_pairs: tuple[str, ...] = ()  # whose payload fell
     touched_count: int = 0
     flows: tuple[FlowDip, ...] = ()
@@ -121,7 +122,10 @@ def find_drilled(event: EventRan, burst: DrilledBurst) -> Drilled:
     ]
     longest = sorted(found, key=lambda each: (-each.outage_s, each.pair))
     flows = tuple(_dips(burst, at_s))
-    end_s = max((_end_s(each) for each in found), default=at_s)
+    # A full queue drops a pair's probes before and after an outage too: the longest says too much
+    from_s = median([each.from_at.timestamp() for each in found]) if found else None
+    outage_s = median([each.outage_s for each in found]) if found else None
+    end_s = median([_end_s(each) for each in found]) if found else at_s
     backs = [flow.back_after_s for flow in flows]
     back_s = max((each for each in backs if each is not None), default=None)
     whole = back_s is not None and None not in backs
@@ -138,8 +142,8 @@ def find_drilled(event: EventRan, burst: DrilledBurst) -> Drilled:
         probed_count=len(burst.probes),
         outages=tuple(longest[:PAIRS_MAX_COUNT]),
         outages_count=len(found),
-        outage_from_at=min((each.from_at for each in found), default=None),
-        outage_s=longest[0].outage_s if longest else 0.0 if burst.probes else None,
+        outage_from_at=None if from_s is None else _at(from_s),
+        outage_s=outage_s if outage_s is not None else 0.0 if burst.probes else None,
         touched_pairs=tuple(map(pair_name, touched[:PAIRS_MAX_COUNT])),
         touched_count=len(touched),
         flows=flows,

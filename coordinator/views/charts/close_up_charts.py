@@ -71,10 +71,10 @@ def drilled(study: Study, theme: Theme) -> Figure:
             )
         )
     shapes = []
-    if found.outages and found.outage_from_at is not None and found.outage_s is not None:
-        begun_s = _after(found.outages[0].from_at, zero_at)
+    if found.outage_from_at is not None and found.outage_s is not None:
+        begun_s = _after(found.outage_from_at, zero_at)
         shapes = [_upright(begun_s, begun_s + found.outage_s, span_s, theme)]
-    title = "s from the event (shaded: the longest outage by probes)"
+    title = "s from the event (shaded: the outage by probes)"
     return _framed(theme, "Payload around the event", title, unit[0], traces, shapes)
 
 

@@ -159,3 +159,11 @@ def test_cut_sessions_are_those_reset_and_the_next_burst_opens_them_again() -> N
     found = drilled(np.full(60, 1e9), disruptions=(reset,), following=following)
     assert (found.cut_count, found.cut_pairs, found.opened_again_count) == (4, ("pair-002",), 4)
     assert found.flows[0].new_ratio == pytest.approx(0.9)
+
+
+def test_the_answer_is_that_of_most_pairs_that_saw_it() -> None:
+    columns = [probes(EVENT_S + 1, outage_s) for outage_s in (1.5, 1.5, 1.9)]
+    found = drilled(np.full(60, 1e9), *columns, probes(EVENT_S, 0.0))
+    assert found.outages_count == 3
+    assert found.outage_s == pytest.approx(1.5, abs=0.03)
+    assert found.outages[0].outage_s == pytest.approx(1.9, abs=0.03)
