@@ -95,6 +95,7 @@ class Coordinator:
         self._records = fabric.records
         self._settling = None if ledger is None else Settling(ledger, now)
         self.ledger_promise = None if ledger is None else LedgerPromise(source=ledger.name)
+        self._watch_ledger = getattr(ledger, "watch", None)  # a counter that keeps no history
         self._witnesses = Witnesses(witnesses, now) if witnesses else None
         self._now = now
         self.prices = prices or load_prices()
@@ -365,6 +366,7 @@ class Coordinator:
             self._leases.renew_forever,
             self._queue_released,
             partial(watch_queue, self._queue, lambda: bool(self._under_way)),
+            *((self._watch_ledger,) if self._watch_ledger is not None else ()),
             *((self._witnesses.watch,) if self._witnesses is not None else ()),
             *(partial(companion.run_forever, tick_s) for companion in self.companions),
         ]

@@ -8,9 +8,9 @@ from coordinator.device import found_by_file
 
 def source_names() -> list[str]:
     """What ``ledger`` may be set to, beside none; no source is imported for it."""
-    return found_by_file.source_names(__path__)
+    return found_by_file.source_names(__path__, "source")
 
 
 def module_of(name: str) -> str:
     """The module of a source."""
-    return found_by_file.module_of(__name__, name)
+    return found_by_file.module_of(__name__, name, "source")

@@ -122,14 +122,14 @@ class AzureMonitorLedger:
         self, from_at: datetime, before_at: datetime, direction: Direction
     ) -> FirewallLedger:
         names = [self._metric, *(name for name in _AGGREGATION if name != self._metric)]
-        async with self._credential() as credential, self._client(credential) as client:
+        async with self.credential() as credential, self.client(credential) as client:
             first, *rest = await asyncio.gather(
-                *(self._ask(client, name, from_at, before_at) for name in names),
+                *(self.ask(client, name, from_at, before_at) for name in names),
                 return_exceptions=True,
             )
         read_at = self._now()
         if isinstance(first, BaseException):
-            raise self._explain(first) from first
+            raise self.explain(first) from first
         answers = {
             name: answer
             for name, answer in zip(names[1:], rest, strict=True)
@@ -143,7 +143,7 @@ class AzureMonitorLedger:
         except LedgerError:
             raise
         except Exception as error:
-            raise self._explain(error) from error
+            raise self.explain(error) from error
         return FirewallLedger(
             source=self.name,
             layer=self._layer,
@@ -157,10 +157,17 @@ class AzureMonitorLedger:
             notes=(*beside, *(f"{name} could not be read" for name in unread)),
         )
 
-    async def _ask(
-        self, client: MonitorManagementClient, name: str, from_at: datetime, before_at: datetime
+    async def ask(
+        self,
+        client: MonitorManagementClient,
+        name: str,
+        from_at: datetime,
+        before_at: datetime,
+        *,
+        aggregation: str | None = None,
+        split_by: str | None = None,
     ) -> "Response":
-        """One metric over the span, whole grains of it."""
+        """One metric over the span, whole grains of it; ``split_by`` names a dimension."""
         grain = timedelta(seconds=self._grain_s)
         epoch = datetime(1970, 1, 1, tzinfo=UTC)
         start = from_at - (from_at - epoch) % grain
@@ -170,14 +177,15 @@ class AzureMonitorLedger:
             timespan=f"{start:%Y-%m-%dT%H:%M:%SZ}/{end:%Y-%m-%dT%H:%M:%SZ}",
             interval=self._grain,
             metricnames=name,
-            aggregation=_AGGREGATION[name],
+            aggregation=aggregation or _AGGREGATION[name],
+            filter=None if split_by is None else f"{split_by} eq '*'",
             enforce_https=self._https,
         )
         return answer
 
     def _bins(self, answer: "Response", read_at: datetime) -> tuple[Floats, Floats, Floats, float]:
         """The byte metric as bins: start, end, bytes, and their grain."""
-        metric = _metric(answer)
+        metric = metric_of(answer)
         if metric is None or metric.unit not in _UNIT_BYTES:
             unit = "no answer" if metric is None else f"unit {metric.unit!r}"
             raise LedgerError(
@@ -185,7 +193,7 @@ class AzureMonitorLedger:
             )
         grain_s = parse_grain(answer.interval or self._grain)
         amount = metric.unit == "Bytes"
-        points = sorted(_points(metric), key=lambda point: point.time_stamp)
+        points = sorted(points_of(metric), key=lambda point: point.time_stamp)
         start_s = np.array([point.time_stamp.timestamp() for point in points])
         said = [point.total if amount else point.average for point in points]
         values = np.array([np.nan if value is None else value for value in said])
@@ -198,7 +206,7 @@ class AzureMonitorLedger:
 
     # Connections ----------------------------------------------------------------------------
 
-    def _credential(self) -> "AsyncTokenCredential":
+    def credential(self) -> "AsyncTokenCredential":
         if self._token is not None:
             return _GivenToken(self._token)
         from azure.identity.aio import DefaultAzureCredential
@@ -207,7 +215,7 @@ class AzureMonitorLedger:
             managed_identity_client_id=self._client_id, **authority_of(self._endpoint)
         )
 
-    def _client(self, credential: "AsyncTokenCredential") -> MonitorManagementClient:
+    def client(self, credential: "AsyncTokenCredential") -> MonitorManagementClient:
         verify: dict[str, Any] = {"connection_verify": str(self._ca_file)} if self._ca_file else {}
         return MonitorManagementClient(
             credential,
@@ -218,7 +226,7 @@ class AzureMonitorLedger:
             transport=_Bounded(connection_timeout=_ATTEMPT_S, read_timeout=_ATTEMPT_S, **verify),
         )
 
-    def _explain(self, error: BaseException) -> LedgerError:
+    def explain(self, error: BaseException) -> LedgerError:
         """The SDK's error as one line that names the fix, where we know it."""
         status = getattr(error, "status_code", None)
         told = getattr(getattr(error, "error", None), "message", None)  # by the Resource Manager
@@ -315,18 +323,18 @@ def parse_grain(text: str) -> float:
     return float(seconds)
 
 
-def _metric(answer: "Response | None") -> "Metric | None":
+def metric_of(answer: "Response | None") -> "Metric | None":
     return answer.value[0] if answer is not None and answer.value else None
 
 
-def _points(metric: "Metric") -> "Sequence[MetricValue]":
+def points_of(metric: "Metric") -> "Sequence[MetricValue]":
     return [point for series in metric.timeseries or () for point in series.data or ()]
 
 
 def _values(answer: "Response | None", name: str) -> list[float]:
     """What is known of one aggregation of a metric."""
-    metric = _metric(answer)
-    found = [getattr(point, name) for point in _points(metric)] if metric else []
+    metric = metric_of(answer)
+    found = [getattr(point, name) for point in points_of(metric)] if metric else []
     return [value for value in found if value is not None]
 
 

@@ -72,21 +72,11 @@ class CsvLedger:
     async def read(
         self, from_at: datetime, before_at: datetime, direction: Direction
     ) -> FirewallLedger:
-        try:
-            with self._path.open("rb") as file:
-                data = file.read(_FILE_MAX_BYTES + 1)
-            text = data.decode("utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise LedgerError(f"ledger_path {self._path}: {reason}") from error
-        if len(data) > _FILE_MAX_BYTES:
+        at_s, values = self.rows()
+        if len(at_s) > 1 and np.diff(at_s).min() < 0.99 * np.median(np.diff(at_s)):
             raise LedgerError(
-                f"ledger_path {self._path}: over {words.size(_FILE_MAX_BYTES)}; cut it to the run"
+                f"ledger_path {self._path}: its rows are not a regular interval apart"
             )
-        try:
-            at_s, values = self._rows(text)
-        except csv.Error as error:
-            raise LedgerError(f"ledger_path {self._path}: not CSV ({error})") from error
         grain_s = float(np.median(np.diff(at_s))) if len(at_s) > 1 else 0.0
         if not grain_s:
             raise LedgerError(f"ledger_path {self._path}: {len(at_s)} rows; give two or more")
@@ -103,6 +93,24 @@ class CsvLedger:
             grain_s=grain_s,
             read_at=self._now(),
         )
+
+    def rows(self) -> tuple[Floats, Floats]:
+        """Times and values as they stand, in time order. Raises LedgerError."""
+        try:
+            with self._path.open("rb") as file:
+                data = file.read(_FILE_MAX_BYTES + 1)
+            text = data.decode("utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise LedgerError(f"ledger_path {self._path}: {reason}") from error
+        if len(data) > _FILE_MAX_BYTES:
+            raise LedgerError(
+                f"ledger_path {self._path}: over {words.size(_FILE_MAX_BYTES)}; cut it to the run"
+            )
+        try:
+            return self._rows(text)
+        except csv.Error as error:
+            raise LedgerError(f"ledger_path {self._path}: not CSV ({error})") from error
 
     def _rows(self, text: str) -> tuple[Floats, Floats]:
         """Times and values in time order, every row checked."""
@@ -129,10 +137,6 @@ class CsvLedger:
                     f"ledger_path {self._path}, line {rows.line_num}: {error}"
                 ) from error
         bins = np.array(sorted(found.items()), dtype=float).reshape(-1, 2)
-        if len(bins) > 1 and np.diff(bins[:, 0]).min() < 0.99 * np.median(np.diff(bins[:, 0])):
-            raise LedgerError(
-                f"ledger_path {self._path}: its rows are not a regular interval apart"
-            )
         return bins[:, 0], bins[:, 1]
 
     def _time(self, text: str) -> float:

@@ -47,6 +47,8 @@ class Reading:
     counts_to: float | None = None  # a counter that wraps there; inf: one that never does; None: a
     # gauge
     most_per_second: float | None = None  # a counter's fastest rate, where the device tells it
+    at_s: float | None = None  # epoch s, where its own question's instant is known ...
+    bound_s: float = 0.0  # ... to so many seconds; None: its round's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,7 @@ class PolledWitness:
         device: str,
         poll_s: float,
         cores_count: int | None = None,
+        close: Callable[[], None] = lambda: None,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
         """``ask`` raises LedgerError where there is no answer."""
@@ -88,8 +91,9 @@ class PolledWitness:
         self.devices = (device,)
         self.settle_s = 1.5 * poll_s
         self._ask = ask
+        self.close = close  # lets go of what asking holds; it may be asked again after that
         self._device = device
-        self._poll_s = poll_s
+        self.poll_s = poll_s
         self._cores_count = cores_count
         self._wall_s = wall_s
         self._kept: dict[tuple[Quantity, str], _Kept] = {}
@@ -100,12 +104,15 @@ class PolledWitness:
     async def watch(self) -> None:
         """Ask every ``poll_s``, give or take a tenth; a slow answer delays the next question."""
         loop = asyncio.get_running_loop()
-        next_s = loop.time() + random.uniform(0, self._poll_s / 2)  # noqa: S311  # no secret
-        while True:
-            await asyncio.sleep(max(0.0, next_s - loop.time()))
-            await self.poll()
-            jitter = random.uniform(-JITTER_RATIO, JITTER_RATIO)  # noqa: S311  # no secret
-            next_s = max(next_s + self._poll_s * (1 + jitter), loop.time())
+        next_s = loop.time() + random.uniform(0, self.poll_s / 2)  # noqa: S311  # no secret
+        try:
+            while True:
+                await asyncio.sleep(max(0.0, next_s - loop.time()))
+                await self.poll()
+                jitter = random.uniform(-JITTER_RATIO, JITTER_RATIO)  # noqa: S311  # no secret
+                next_s = max(next_s + self.poll_s * (1 + jitter), loop.time())
+        finally:
+            self.close()
 
     async def poll(self) -> None:
         """Ask once, and remember what was said; no answer is remembered too."""
@@ -123,7 +130,10 @@ class PolledWitness:
         for said in answer.untold:
             self._remark(RemarkKind.UNTOLD, at_s, at_s, said)
         for reading in answer.readings[:SERIES_MAX_COUNT]:
-            self._keep(reading, at_s, bound_s, restarted=restarted)
+            if reading.at_s is None:
+                self._keep(reading, at_s, bound_s, restarted=restarted)
+            else:
+                self._keep(reading, reading.at_s, reading.bound_s, restarted=restarted)
 
     async def read(self, from_at: datetime, before_at: datetime) -> Witnessed:
         from_s, before_s = from_at.timestamp(), before_at.timestamp()
@@ -233,7 +243,7 @@ class PolledWitness:
                 before_s,
                 at_s,
                 f"{what}: its counter can come round in {counts_to / most:.1f} s, and is "
-                f"asked every {self._poll_s:g} s",
+                f"asked every {self.poll_s:g} s",
             )
             return math.nan
         passed = reading.value - before

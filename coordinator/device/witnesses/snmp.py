@@ -5,7 +5,7 @@ such a witness pays.
 """
 
 import asyncio
-import importlib
+import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -57,9 +57,12 @@ class SnmpEntry(PolledEntry):
 
 
 class SnmpDevice:
-    """One agent on one device. Raises LedgerError for a half-filled entry, or a secret unread."""
+    """One agent on one device. Raises LedgerError for a half-filled entry, or a secret unread, and
+    ``ModuleNotFoundError`` without the library."""
 
     def __init__(self, entry: SnmpEntry) -> None:
+        if importlib.util.find_spec("pysnmp") is None:
+            raise ModuleNotFoundError("pysnmp", name="pysnmp")
         self._address, self._port = _endpoint(entry.device, entry.address)
         self._entry = entry
         self._secrets: dict[str, str] = {}
@@ -83,6 +86,7 @@ class SnmpDevice:
         self._secrets[field] = secret_of(self._entry.device, field, path)
 
     def close(self) -> None:
+        """Let go of the socket; the next question opens one again."""
         if self._engine is not None:
             self._engine.close_dispatcher()
             self._engine = None

@@ -6,14 +6,16 @@ be read says which, why, and what to do, and never a secret.
 
 import importlib
 import tomllib
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Protocol, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from coordinator.core.measure.testimony import Witnessed
+from coordinator.core.measure.evidence import Floats
+from coordinator.core.measure.testimony import Quantity, Witnessed, WitnessSeries
 from coordinator.device.ledgers.source import LedgerError
 from coordinator.device.witnesses import module_of, source_names
 
@@ -54,6 +56,33 @@ class WitnessEntry(BaseModel):
     cores_count: Annotated[int, Field(ge=1, le=4096)] | None = None  # for CPU-seconds a gigabyte
 
 
+class Read(BaseModel):
+    """One figure of a source that is told where it stands."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    quantity: Quantity
+    scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0  # 0.01: it is a percentage
+    over_s: Annotated[float, Field(ge=0, le=86_400)] = 0.0  # the mean of so many seconds before
+
+
+def series_of(
+    device: str, source: str, read: Read, at_s: Floats, values: Floats, **more: Any
+) -> WitnessSeries:
+    """A series from what a source told, in its own unit and scale; more: instance, bound_s."""
+    bound_s = more.pop("bound_s", 0.0)
+    return WitnessSeries(
+        device=device,
+        source=source,
+        quantity=read.quantity,
+        at_s=at_s,
+        over_s=np.full(len(at_s), read.over_s),
+        bound_s=np.full(len(at_s), bound_s),
+        values=values * read.scale,
+        **more,
+    )
+
+
 class PolledEntry(WitnessEntry):
     """What is asked on a clock."""
 
@@ -92,10 +121,27 @@ def secret_of(device: str, field: str, path: Path | None) -> str:
     return text
 
 
+def secret_if_any(device: str, field: str, path: Path | None) -> str | None:
+    return None if path is None else secret_of(device, field, path)
+
+
+def said_by(entry: WitnessEntry, series: Iterable[WitnessSeries]) -> Witnessed:
+    """What one witness of one device read afterwards; series without a reading left out."""
+    return Witnessed(
+        devices=(entry.device,),
+        series=tuple(each for each in series if len(each.at_s)),
+        read_at=datetime.now(UTC),
+        cores_count=None if entry.cores_count is None else {entry.device: entry.cores_count},
+    )
+
+
 def open_witnesses(path: Path | None) -> tuple[WitnessSource, ...]:
     """The witnesses that a file names, in its order; nothing is asked yet. Raises LedgerError."""
-    if path is None:
-        return ()
+    return () if path is None else tuple(map(_open, read_entries(path)))
+
+
+def read_entries(path: Path) -> list[dict[str, Any]]:
+    """The tables of such a file, with files beside it named whole. Raises LedgerError."""
     document = read_toml(path, "witnesses_file")
     entries = document.pop("witness", [])
     if document or not isinstance(entries, list) or not all(isinstance(e, dict) for e in entries):
@@ -107,22 +153,24 @@ def open_witnesses(path: Path | None) -> tuple[WitnessSource, ...]:
         raise LedgerError(
             f"witnesses_file {path}: {len(entries)} witnesses; 1 to {WITNESSES_MAX_COUNT} can be"
         )
-    return tuple(_open(entry, path.parent) for entry in entries)
+    return [
+        {
+            field: str(path.parent / value)
+            if field.endswith("_file") and isinstance(value, str)
+            else value
+            for field, value in entry.items()
+        }
+        for entry in entries
+    ]
 
 
-def _open(entry: dict[str, Any], base: Path) -> WitnessSource:
+def _open(entry: dict[str, Any]) -> WitnessSource:
     name = entry.get("source")
     if not isinstance(name, str) or name not in source_names():
         raise LedgerError(
             f"witness {entry.get('device', '?')}: source {name!r}: none of "
             f"{', '.join(source_names())}"
         )
-    beside = {
-        field: str(base / value)
-        if field.endswith(("_file", "_path")) and isinstance(value, str)
-        else value
-        for field, value in entry.items()
-    }
     try:
         module = importlib.import_module(module_of(name))
     except ModuleNotFoundError as error:
@@ -130,7 +178,7 @@ def _open(entry: dict[str, Any], base: Path) -> WitnessSource:
         raise LedgerError(
             f"witness source {name}: {error.name} is missing; pip install 'broadside[{extra}]'"
         ) from error
-    opened: WitnessSource = module.open_source(beside)
+    opened: WitnessSource = module.open_source(entry)
     return opened
 
 

@@ -14,14 +14,17 @@ from coordinator.device.ledgers.csv_source import CsvLedger
 from coordinator.device.ledgers.kept import dump_ledger, load_ledger
 from coordinator.device.ledgers.lab_source import LabLedger
 from coordinator.device.ledgers.prometheus_source import PrometheusLedger
+from coordinator.device.ledgers.snmp_source import SnmpLedger
 from coordinator.device.ledgers.source import LedgerError, open_ledger
 from tests.unit.coordinator.device.ledgers.test_settle import NAN, ledger
 
 FIREWALL = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/azureFirewalls/fw"
+WITNESSES = Path(__file__).with_name("witnesses.toml")
 CHOICES: dict[str, tuple[type, dict[str, Any]]] = {
     "lab": (LabLedger, {"ledger_path": Path("x")}),
     "csv": (CsvLedger, {"ledger_path": Path("x")}),
     "prometheus": (PrometheusLedger, {"prometheus_url": "http://p", "prometheus_query": "up"}),
+    "snmp": (SnmpLedger, {"witnesses_file": WITNESSES}),
     "azure-monitor": (AzureMonitorLedger, {"azure_monitor_resource_id": FIREWALL}),
 }
 

@@ -1,7 +1,9 @@
 """An appliance's own figures over SNMP: its maker's MIBs by profile, IF-MIB by interface."""
 
 import math
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from coordinator.core.measure.testimony import Quantity
@@ -42,12 +44,13 @@ class SnmpWitness:
         scalars = [q for q in questions if q.oid.endswith(".0")]
         columns = [q for q in questions if not q.oid.endswith(".0")]
         asked = [UP, *dict.fromkeys(oid for q in scalars for oid in q.oids)]
-        values = await self._device.get(asked)
+        at_s, bound_s, values = await self._timed(asked)
         readings: list[Reading] = []
         untold: list[str] = []
         for question in scalars:
             told = [values[oid] for oid in question.oids]
             self._add(question, "", told, readings, untold)
+        readings = [replace(each, at_s=at_s, bound_s=bound_s) for each in readings]
         for question in columns:
             table = await self._device.table(question.oids)
             rows = [i for i in table[question.oids[0]] if not question.only or i in question.only]
@@ -60,6 +63,13 @@ class SnmpWitness:
             readings += await self.interface_counters()
         up = values[UP]
         return Answer(readings=readings, untold=untold, up_s=None if up is None else up / 100)
+
+    async def _timed(self, oids: Sequence[str]) -> tuple[float, float, dict[str, float | None]]:
+        """Scalars, with the middle of their own question's time and half of it."""
+        asked_s, began_s = time.time(), time.monotonic()
+        values = await self._device.get(oids)
+        half_s = (time.monotonic() - began_s) / 2
+        return asked_s + half_s, half_s, values
 
     def _add(
         self,
@@ -99,8 +109,9 @@ class SnmpWitness:
         asked = [f"{IF_HIGH_SPEED}.{row}" for row in rows]
         for _, wide, narrow, _each in _COUNTERS:
             asked += [f"{oid}.{row}" for oid in (wide, narrow) if oid for row in rows]
-        values = await self._device.get(asked)
+        at_s, bound_s, values = await self._timed(asked)
         readings: dict[tuple[Quantity, str], Reading] = {}
+        gone = False
         for row in rows:
             speed = values[f"{IF_HIGH_SPEED}.{row}"] or 0.0
             for quantity, wide, narrow, each in _COUNTERS:
@@ -108,10 +119,10 @@ class SnmpWitness:
                 bits = 64 if total is not None else 32
                 if total is None:
                     total = values.get(f"{narrow}.{row}")
-                if total is None:  # e.g. gone: an index that was given to another
-                    self._rows = {}
+                if total is None:
+                    gone |= quantity is Quantity.RECEIVED
                     continue
-                instance = self._rows.get(row, row)
+                instance = self._rows[row]
                 if quantity is Quantity.DROPS:
                     instance += " out" if narrow.endswith(".19") else " in"
                 most = speed * 1e6 * _SPEED_SLACK if speed else None
@@ -123,7 +134,11 @@ class SnmpWitness:
                     value=total * each,
                     counts_to=2.0**bits * each,
                     most_per_second=None if quantity is Quantity.DROPS else most,
+                    at_s=at_s,
+                    bound_s=bound_s,
                 )
+        if gone:  # its index may have been given to another
+            self._rows = {}
         return list(readings.values())
 
     async def _find_interfaces(self) -> None:
@@ -146,18 +161,30 @@ def _text(value: Any) -> str:
     return bytes(value).decode(errors="replace")
 
 
+def open_interfaces(entry: Mapping[str, Any]) -> PolledWitness:
+    """The interfaces' counters alone."""
+    named = parsed(SnmpEntry, entry).model_copy(update={"profile": None})
+    return _polled(named, None)
+
+
 def open_source(entry: Mapping[str, Any]) -> PolledWitness:
     named = parsed(SnmpEntry, entry)
+    profile = None if named.profile is None else find_profile(named.profile, named.profiles_file)
+    return _polled(named, profile)
+
+
+def _polled(named: SnmpEntry, profile: Profile | None) -> PolledWitness:
+    device = SnmpDevice(named)
     if named.profile is None and not named.interfaces:
         raise LedgerError(
             f"witness {named.device}: profile, interfaces: neither is set; name what to ask for"
         )
-    profile = None if named.profile is None else find_profile(named.profile, named.profiles_file)
-    witness = SnmpWitness(SnmpDevice(named), profile, named)
+    witness = SnmpWitness(device, profile, named)
     return PolledWitness(
         witness.ask,
         name=f"snmp {named.profile or 'IF-MIB'} {named.address}",
         device=named.device,
         poll_s=named.poll_s,
         cores_count=named.cores_count,
+        close=device.close,
     )

@@ -1,0 +1,145 @@
+"""Prometheus's range queries over HTTP, bounded."""
+
+import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import numpy as np
+
+from coordinator.core.measure.evidence import Floats
+from coordinator.device.ledgers.source import LedgerBusy, LedgerError
+from exchange.rows import bounded_json
+
+_POINTS_MAX_COUNT: Final = 10_000  # of one query; Prometheus gives 11,000
+_ANSWER_MAX_BYTES: Final = 16 * 1_048_576  # ten thousand samples take half of one
+_SERIES_MAX_COUNT: Final = 512
+_NOT_ITS_ANSWER: Final = (ValueError, KeyError, TypeError, IndexError, RecursionError)
+_ATTEMPT_S: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrometheusSeries:
+    """One series of an answer: epoch seconds and values."""
+
+    labels: Mapping[str, str]
+    at_s: Floats
+    values: Floats
+
+
+class PrometheusApi:
+    """One Prometheus."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        ca_file: Path | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._url = url.rstrip("/")
+        self._headers = {"Accept-Encoding": "identity"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._ca_file = ca_file
+        self._transport = transport
+
+    async def series(
+        self, query: str, from_s: float, before_s: float, step_s: float
+    ) -> list[PrometheusSeries]:
+        """All series of a query, on whole steps, in as many requests as it takes.
+
+        Raises LedgerError.
+        """
+        first = int(from_s // step_s)
+        last = max(int(-(-before_s // step_s)), first)
+        found: dict[tuple[str, int], tuple[Mapping[str, str], list[tuple[float, float]]]] = {}
+        async with httpx.AsyncClient(
+            headers=self._headers,
+            verify=ssl.create_default_context(cafile=self._ca_file),
+            timeout=_ATTEMPT_S,
+            transport=self._transport,
+        ) as client:
+            for start in range(first, last + 1, _POINTS_MAX_COUNT):
+                end = min(start + _POINTS_MAX_COUNT - 1, last)
+                told = await self._ask(client, query, start * step_s, end * step_s, step_s)
+                alike: dict[str, int] = {}  # of one request; real ones differ
+                for labels, samples in told:
+                    name = json.dumps(labels, sort_keys=True)
+                    alike[name] = alike.get(name, 0) + 1
+                    key = (name, alike[name])
+                    found.setdefault(key, (labels, []))[1].extend(samples)
+        return [
+            PrometheusSeries(labels=labels, at_s=columns[:, 0], values=columns[:, 1])
+            for labels, samples in found.values()
+            for columns in [np.array(samples, dtype=float).reshape(-1, 2)]
+        ]
+
+    async def _ask(
+        self, client: httpx.AsyncClient, query: str, start_s: float, end_s: float, step_s: float
+    ) -> list[tuple[Mapping[str, str], list[tuple[float, float]]]]:
+        asked: dict[str, str | float] = {
+            "query": query,
+            "start": start_s,
+            "end": end_s,
+            "step": step_s,
+        }
+        try:
+            async with client.stream(
+                "GET", f"{self._url}/api/v1/query_range", params=asked
+            ) as response:
+                body = await self._body(response)
+        except httpx.HTTPError as error:
+            raise LedgerError(
+                f"prometheus_url {self._url}: no answer ({type(error).__name__}: {error})"
+            ) from error
+        if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
+            after = response.headers.get("Retry-After", "")
+            after_s = float(after) if after.isascii() and after.isdigit() else step_s
+            raise LedgerBusy(
+                f"prometheus_url {self._url} throttles us: come back in {after_s:g} s", after_s
+            )
+        try:
+            answer = json.loads(bounded_json(body, _ANSWER_MAX_BYTES))
+            found = answer["data"]["result"] if answer["status"] == "success" else answer["error"]
+            if isinstance(found, str):
+                raise LedgerError(f"prometheus_query {query!r}: {found}")
+            if len(found) > _SERIES_MAX_COUNT:
+                raise LedgerError(
+                    f"prometheus_query {query!r}: {len(found)} series; {_SERIES_MAX_COUNT} at most"
+                )
+            return [(_labels(series), _samples_of(series)) for series in found]
+        except _NOT_ITS_ANSWER as error:
+            raise LedgerError(
+                f"prometheus_url {self._url}: HTTP {response.status_code}, and not an answer of "
+                "Prometheus's; give its base address"
+            ) from error
+
+    async def _body(self, response: httpx.Response) -> bytes:
+        """The answer, of bounded size: it is read whole before it is understood.
+
+        One that is packed in spite of what was asked is none: a kilobyte unpacks to a gigabyte.
+        """
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            raise LedgerError(f"prometheus_url {self._url}: an answer that is packed, unasked")
+        body = bytearray()
+        async for piece in response.aiter_bytes():
+            body += piece
+            if len(body) > _ANSWER_MAX_BYTES:
+                raise LedgerError(
+                    f"prometheus_url {self._url}: an answer of over {_ANSWER_MAX_BYTES / 1e6:.0f} "
+                    "MB; is this Prometheus?"
+                )
+        return bytes(body)
+
+
+def _labels(series: Any) -> Mapping[str, str]:
+    return {str(name): str(value) for name, value in series.get("metric", {}).items()}
+
+
+def _samples_of(series: Any) -> list[tuple[float, float]]:
+    return [(float(at), float(value)) for at, value in series["values"]]

@@ -1,0 +1,163 @@
+"""A device that answers JSON over HTTPS: one address, and a JMESPath expression a quantity."""
+
+import json
+import math
+import ssl
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import Field
+
+from coordinator.device.ledgers.source import LedgerError
+from coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
+from coordinator.device.witnesses.witness_file import PolledEntry, Read, parsed, secret_of
+from exchange.rows import bounded_json
+
+ANSWER_MAX_BYTES: Final = 1 << 20
+ATTEMPT_S: Final = 5.0
+ROWS_MAX_COUNT: Final = 512
+
+
+class JsonRead(Read):
+    """Where a figure stands: a number, or an object of numbers by instance."""
+
+    path: Annotated[str, Field(min_length=1, max_length=1024)]
+    counter: Annotated[int, Field(ge=32, le=64)] | None = None  # bits; None: a gauge
+
+
+class RestEntry(PolledEntry):
+    url: str
+    header: str = "Authorization"  # that carries the secret
+    header_file: Path | None = None  # what it holds, such as `Bearer ...`
+    ca_file: Path | None = None
+    at_path: str | None = None  # where the answer has its own instant, epoch seconds or ISO 8601
+    read: Annotated[tuple[JsonRead, ...], Field(min_length=1, max_length=64)]
+
+
+class RestWitness:
+    """One GET a round; no redirect is followed, and nothing packed is unpacked."""
+
+    def __init__(self, entry: RestEntry, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        """Raises LedgerError for an expression or an address that is none."""
+        import jmespath
+        from jmespath.exceptions import JMESPathError
+
+        parts = urlsplit(entry.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.password:
+            raise LedgerError(
+                f"witness {entry.device}: url: write https://host/path, without a password in it"
+            )
+        self._entry = entry
+        self._where = f"{parts.scheme}://{parts.hostname}{parts.path}"
+        self._headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        if entry.header_file is not None:
+            if parts.scheme != "https" and parts.hostname not in ("127.0.0.1", "::1", "localhost"):
+                raise LedgerError(f"witness {entry.device}: url: a secret travels over https only")
+            secret = secret_of(entry.device, "header_file", entry.header_file)
+            self._headers[entry.header] = secret
+        self._transport = transport
+        paths = [*(read.path for read in entry.read), *([entry.at_path] if entry.at_path else [])]
+        try:
+            self._found = {path: jmespath.compile(path) for path in paths}
+        except JMESPathError as error:
+            said = str(error).splitlines()[0]
+            raise LedgerError(f"witness {entry.device}: path: {said}") from None
+
+    async def ask(self) -> Answer:
+        document = await self._get()
+        readings: list[Reading] = []
+        untold = []
+        for read in self._entry.read:
+            told = list(_numbers(self._search(read.path, document)))
+            if not told:
+                untold.append(f"{read.quantity}: nothing at {read.path}")
+            readings += [
+                Reading(
+                    quantity=read.quantity,
+                    instance=instance,
+                    value=value * read.scale,
+                    over_s=read.over_s,
+                    counts_to=None if read.counter is None else 2.0**read.counter * read.scale,
+                )
+                for instance, value in told
+            ]
+        at_path = self._entry.at_path
+        at_s = None if at_path is None else _instant(self._search(at_path, document))
+        return Answer(readings=readings, untold=untold, at_s=at_s)
+
+    def _search(self, path: str, document: Any) -> Any:
+        try:
+            return self._found[path].search(document)
+        except Exception as error:  # the library's functions raise what their arguments do
+            raise LedgerError(f"{self._where}: {path}: {type(error).__name__}") from None
+
+    async def _get(self) -> Any:
+        try:
+            async with (
+                httpx.AsyncClient(
+                    headers=self._headers,
+                    verify=ssl.create_default_context(cafile=self._entry.ca_file),
+                    timeout=ATTEMPT_S,
+                    transport=self._transport,
+                ) as client,
+                client.stream("GET", self._entry.url) as response,
+            ):
+                if response.status_code != httpx.codes.OK:
+                    raise LedgerError(f"{self._where}: HTTP {response.status_code}")
+                if response.headers.get("Content-Encoding", "identity") != "identity":
+                    raise LedgerError(f"{self._where}: an answer that is packed, unasked")
+                body = bytearray()
+                async for piece in response.aiter_bytes():
+                    body += piece
+                    if len(body) > ANSWER_MAX_BYTES:
+                        raise LedgerError(f"{self._where}: over {ANSWER_MAX_BYTES} bytes")
+            return json.loads(bounded_json(bytes(body), ANSWER_MAX_BYTES))
+        except httpx.HTTPError as error:
+            raise LedgerError(f"{self._where}: no answer ({type(error).__name__})") from None
+        except (ValueError, RecursionError):
+            raise LedgerError(f"{self._where}: not JSON that can be read") from None
+
+
+def _numbers(found: Any) -> Iterator[tuple[str, float]]:
+    """A number, or several by name."""
+    if isinstance(found, dict):
+        for name, value in list(found.items())[:ROWS_MAX_COUNT]:
+            if (number := _number(value)) is not None:
+                yield str(name), number
+    elif (number := _number(found)) is not None:
+        yield "", number
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) and number >= 0 else None
+
+
+def _instant(value: Any) -> float:
+    number = _number(value)
+    if number is not None:
+        return number
+    try:
+        return datetime.fromisoformat(str(value)).timestamp()
+    except ValueError:
+        raise LedgerError("at_path: no instant there; epoch seconds, or ISO 8601") from None
+
+
+def open_source(entry: Mapping[str, Any]) -> PolledWitness:
+    named = parsed(RestEntry, entry)
+    return PolledWitness(
+        RestWitness(named).ask,
+        name=f"rest {urlsplit(named.url).hostname}",
+        device=named.device,
+        poll_s=named.poll_s,
+        cores_count=named.cores_count,
+    )

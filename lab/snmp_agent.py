@@ -1,0 +1,177 @@
+"""A real snmpd in a namespace, with planted figures of a device beside the kernel's own."""
+
+import contextlib
+import json
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from lab import snmp_extension
+from lab.errors import LabBroken
+from lab.lab_programs import find_tool
+from lab.namespaces import inside
+from lab.offspring import die_with_parent
+
+FORTINET: Final = "1.3.6.1.4.1.12356.101"
+CPU, MEMORY, SESSIONS = (f"{FORTINET}.4.1.{n}.0" for n in (3, 4, 8))  # profile `fortinet`
+DESCRIPTION: Final = "1.3.6.1.2.1.2.2.1.2"  # ifDescr
+NARROW_IN: Final = "1.3.6.1.2.1.2.2.1.10"  # ifInOctets
+READY_S: Final = 10.0
+STOP_S: Final = 5.0
+USER: Final = "broadside"
+Figures = Mapping[str, Mapping[str, Any]]
+
+
+def gauge(*points: tuple[float, float]) -> dict[str, Any]:
+    """(epoch s, value): the last that is past counts."""
+    return {"type": "gauge", "points": [list(point) for point in points]}
+
+
+def interface32(name: str, index: int, rate: float, *, from_s: float, start: float) -> Figures:
+    """IF-MIB of an interface that has 32-bit counters only, and does not tell its speed."""
+    return {
+        f"{DESCRIPTION}.{index}": {"type": "string", "text": name},
+        f"{NARROW_IN}.{index}": {
+            "type": "counter",
+            "rate": rate,
+            "from_s": from_s,
+            "start": start,
+            "turn": 2**32,
+        },
+    }
+
+
+@dataclass(slots=True)
+class SnmpAgent:
+    """One snmpd. ``plant`` changes what it says; ``stop`` and ``start`` are a dead agent."""
+
+    folder: Path
+    address: str = "127.0.0.1"
+    port: int = 0  # 0: any free one of the host's own namespace
+    namespace: str | None = None
+    figures: Figures = field(default_factory=dict)
+    community: str = field(default_factory=lambda: secrets.token_hex(8))
+    auth_key: str = field(default_factory=lambda: secrets.token_hex(12))
+    privacy_key: str = field(default_factory=lambda: secrets.token_hex(12))
+    _process: "subprocess.Popen[bytes] | None" = None
+
+    def plant(self, figures: Figures) -> None:
+        """Say these from the next question on."""
+        self.figures = figures
+        path = self.folder / "figures.json"
+        path.with_suffix(".new").write_text(json.dumps(figures))
+        path.with_suffix(".new").replace(path)
+
+    def start(self) -> None:
+        """Start it, and wait until it answers. Raises LabBroken, ToolMissing."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.port:
+            self.port = _free_udp_port(self.address)
+        self.plant(self.figures)
+        config = self.folder / "snmpd.conf"
+        config.write_text("\n".join([*self._directives(), ""]))
+        config.chmod(0o600)
+        argv = [
+            find_tool("snmpd"),
+            *(["-I", "-ifTable"] if self._plants_interfaces else []),  # the kernel's own counters
+            *("-f", "-C", "-c", str(config), "-Lf", str(self.folder / "snmpd.log")),
+            f"udp:{self.address}:{self.port}",
+        ]
+        with inside(self.namespace):
+            self._process = subprocess.Popen(
+                argv,
+                env={"SNMP_PERSISTENT_DIR": str(self.folder / "kept"), "PATH": "/usr/bin:/bin"},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                preexec_fn=die_with_parent,
+            )
+        end_s = time.monotonic() + READY_S
+        while not self._listens():
+            if self._process.poll() is not None or time.monotonic() > end_s:
+                log = (self.folder / "snmpd.log").read_text(errors="replace")[-500:]
+                raise LabBroken(f"snmpd of {self.address}:{self.port} does not start: {log}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End it, with what it started."""
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def entry(self, device: str, **fields: Any) -> str:
+        """A table of the file of witnesses that asks it, its secrets in files beside it."""
+        for name, secret in (
+            ("community", self.community),
+            ("auth", self.auth_key),
+            ("privacy", self.privacy_key),
+        ):
+            path = self.folder / name
+            path.write_text(secret)
+            path.chmod(0o600)
+        told: dict[str, Any] = {
+            "device": device,
+            "source": "snmp",
+            "address": f"{self.address}:{self.port}",
+            "poll_s": 1.0,
+            **fields,
+        }
+        if told.get("version") == "3":
+            told |= {
+                "user": USER,
+                "auth_key_file": str(self.folder / "auth"),
+                "privacy_key_file": str(self.folder / "privacy"),
+            }
+        else:
+            told["community_file"] = str(self.folder / "community")
+        lines = [f"{name} = {json.dumps(value)}" for name, value in told.items()]
+        return "\n".join(["[[witness]]", *lines, ""])
+
+    def _directives(self) -> Sequence[str]:
+        extension = f"{sys.executable} -S {snmp_extension.__file__} {self.folder / 'figures.json'}"
+        trees = {FORTINET, *(oid.rpartition(".")[0] for oid in self.figures)}
+        return (
+            f"rocommunity {self.community}",
+            f"createUser {USER} SHA-256 {self.auth_key} AES {self.privacy_key}",
+            f"rouser {USER} priv",
+            *(f"pass_persist -p 100 .{tree} {extension}" for tree in sorted(trees)),
+        )
+
+    @property
+    def _plants_interfaces(self) -> bool:
+        return any(oid.startswith(NARROW_IN) for oid in self.figures)
+
+    def _listens(self) -> bool:
+        """Whether a socket is bound there, in its own namespace."""
+        argv = ["ss", "-Hlun", f"sport = :{self.port}"]
+        with inside(self.namespace):
+            done = subprocess.run(argv, capture_output=True, check=False, timeout=READY_S)
+        return bool(done.stdout.strip())
+
+
+def _free_udp_port(address: str) -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind((address, 0))
+        return int(taken.getsockname()[1])
+
+
+@contextlib.contextmanager
+def answering(*agents: SnmpAgent) -> Iterator[Sequence[SnmpAgent]]:
+    """Agents that answer while the context lasts."""
+    with contextlib.ExitStack() as stack:
+        for agent in agents:
+            stack.callback(agent.stop)
+            agent.start()
+        yield agents

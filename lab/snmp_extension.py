@@ -1,0 +1,64 @@
+"""What a planted device's snmpd answers of itself: its CPU, sessions, counters, over time.
+
+snmpd runs this file and asks it on standard input, as ``pass_persist`` of snmpd.conf(5) has it. The
+figures stand in a JSON file that is read again at every question, by OID::
+
+    {"1.3.6.1.4.1.12356.101.4.1.3.0": {"type": "gauge", "points": [[0, 20], [1795000000.0, 80]]},
+     "1.3.6.1.2.1.2.2.1.10.1": {"type": "counter", "rate": 1e6, "from_s": 1795000000.0,
+                                "start": 4294960000, "turn": 4294967296},
+     "1.3.6.1.2.1.2.2.1.2.1": {"type": "string", "text": "eth0"}}
+
+Of points the last one counts whose instant (epoch s) is past; a counter runs at its rate and comes
+round at its turn. Only the standard library: snmpd starts it outside any virtual environment.
+"""
+
+import json
+import sys
+import time
+from typing import Any
+
+
+def value_of(figure: dict[str, Any], now_s: float) -> int | str:
+    if "text" in figure:
+        return str(figure["text"])
+    if "points" in figure:
+        past = [value for at_s, value in figure["points"] if at_s <= now_s]
+        return int(past[-1] if past else figure["points"][0][1])
+    counted = figure["start"] + figure["rate"] * max(0.0, now_s - figure["from_s"])
+    return int(counted % figure["turn"])
+
+
+def key_of(oid: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in oid.strip(".").split("."))
+
+
+def answer(verb: str, oid: str, path: str) -> list[str]:
+    """The lines of an answer to ``get`` or ``getnext``."""
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123  # as plain as can be
+            figures = {key_of(name): figure for name, figure in json.load(file).items()}
+        asked = key_of(oid)
+        if verb == "getnext":
+            asked = min((each for each in figures if each > asked), default=())
+        figure = figures[asked]
+    except (OSError, ValueError, KeyError):
+        return ["NONE"]
+    said = value_of(figure, time.time())
+    return ["." + ".".join(map(str, asked)), figure["type"], str(said)]
+
+
+def main(path: str) -> None:
+    while line := sys.stdin.readline().strip():
+        if line == "PING":
+            lines = ["PONG"]
+        elif line in ("get", "getnext"):
+            lines = answer(line, sys.stdin.readline().strip(), path)
+        else:  # set: an OID and a value
+            sys.stdin.readline(), sys.stdin.readline()
+            lines = ["not-writable"]
+        sys.stdout.write("\n".join([*lines, ""]))
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

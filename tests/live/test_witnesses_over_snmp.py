@@ -1,0 +1,165 @@
+"""A real snmpd: v2c and v3, a dead agent, a restart, a wrapped counter, and nothing false."""
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.core.measure.testimony import Quantity, RemarkKind, Witnessed
+from coordinator.device.ledgers.snmp_source import SnmpLedger
+from coordinator.device.ledgers.source import LedgerError, open_ledger
+from coordinator.device.witnesses.polled import PolledWitness
+from coordinator.device.witnesses.witness_file import open_witnesses
+from exchange.messages import Direction
+from lab.snmp_agent import CPU, MEMORY, SESSIONS, SnmpAgent, answering, gauge, interface32
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(
+        shutil.which("snmpd", path="/usr/sbin:/usr/bin") is None, reason="snmpd is not installed"
+    ),
+]
+
+PLANTED = {CPU: gauge((0, 37)), MEMORY: gauge((0, 12)), SESSIONS: gauge((0, 4321))}
+V3 = {"version": "3"}
+
+
+@contextlib.contextmanager
+def opened(folder: Path, entry: str) -> Iterator[PolledWitness]:
+    path = folder / "witnesses.toml"
+    path.write_text(entry)
+    [source] = open_witnesses(path)
+    assert isinstance(source, PolledWitness)
+    try:
+        yield source
+    finally:
+        source.close()
+
+
+async def heard(witness: PolledWitness) -> Witnessed:
+    now = datetime.now(UTC)
+    return await witness.read(now - timedelta(minutes=5), now + timedelta(seconds=1))
+
+
+async def asked_until(witness: PolledWitness, done: Callable[[Witnessed], bool]) -> Witnessed:
+    """Ask as a clock would, until what is awaited was said; 20 s at most."""
+    end_s = time.monotonic() + 20
+    while True:
+        await witness.poll()
+        told = await heard(witness)
+        if done(told) or time.monotonic() > end_s:
+            return told
+        await asyncio.sleep(0.2)
+
+
+def kinds(told: Witnessed) -> list[RemarkKind]:
+    return [remark.kind for remark in told.remarks]
+
+
+@pytest.mark.parametrize("version", [{}, V3], ids=["v2c", "v3"])
+async def test_both_versions_tell_the_planted_figures(
+    version: dict[str, str], tmp_path: Path
+) -> None:
+    with (
+        answering(SnmpAgent(tmp_path / "fw", figures=PLANTED)) as (agent,),
+        opened(
+            tmp_path, agent.entry("fw", profile="fortinet", interfaces=["lo"], **version)
+        ) as witness,
+    ):
+        await witness.poll()
+        told = await asked_until(witness, lambda told: bool(told.of(Quantity.RECEIVED)))
+    figures = {each.quantity: each.values[-1] for each in told.series}
+    assert figures[Quantity.CPU] == pytest.approx(0.37)
+    assert figures[Quantity.MEMORY] == pytest.approx(0.12)
+    assert figures[Quantity.SESSIONS] == 4321
+    assert np.isfinite(figures[Quantity.RECEIVED])
+    [cpu] = told.of(Quantity.CPU)
+    assert 0 < cpu.bound_s[-1] < 1
+    assert not told.remarks
+
+
+@pytest.mark.parametrize("version", [{}, V3], ids=["v2c", "v3"])
+async def test_a_wrong_secret_is_a_silence_that_tells_no_secret(
+    version: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with answering(SnmpAgent(tmp_path / "fw", figures=PLANTED)) as (agent,):
+        entry = agent.entry("fw", profile="fortinet", **version)
+        for name in ("community", "auth", "privacy"):
+            (tmp_path / "fw" / name).write_text("not-the-secret-of-it")
+        with opened(tmp_path, entry) as witness:
+            await witness.poll()
+            told = await heard(witness)
+    assert kinds(told) == [RemarkKind.SILENT]
+    assert not told.series
+    said = f"{told.remarks} {caplog.text}"
+    for secret in ("not-the-secret-of-it", agent.community, agent.auth_key, agent.privacy_key):
+        assert secret not in said
+
+
+async def test_a_dead_agent_and_its_restart_are_two_findings_and_no_figure(tmp_path: Path) -> None:
+    agent = SnmpAgent(tmp_path / "fw", figures=PLANTED)
+    with (
+        answering(agent),
+        opened(tmp_path, agent.entry("fw", profile="fortinet", interfaces=["lo"])) as witness,
+    ):
+        # Old enough that its count of time up can be seen to fall.
+        await asked_until(
+            witness, lambda told: told.series[0].at_s[-1] - told.series[0].at_s[0] > 4
+        )
+        agent.stop()
+        dead = await asked_until(witness, lambda told: bool(told.remarks))
+        assert kinds(dead) == [RemarkKind.SILENT]
+        agent.start()
+        back = await asked_until(witness, lambda told: RemarkKind.RESTARTED in kinds(told))
+    assert sorted(kinds(back)) == [RemarkKind.RESTARTED, RemarkKind.SILENT]
+    [received] = back.of(Quantity.RECEIVED)
+    assert np.isnan(received.values).sum() == 1  # what was counted across the restart
+    [cpu] = back.of(Quantity.CPU)
+    assert cpu.values.tolist() == pytest.approx([0.37] * len(cpu.values))
+
+
+async def test_a_wrapped_32_bit_counter_is_read_through_its_wrap(tmp_path: Path) -> None:
+    rate = 2_000_000.0  # bytes a second: 2,000 s a turn, and 3 s until the first
+    begun_at = datetime.now(UTC)
+    planted = interface32("eth0", 1, rate, from_s=begun_at.timestamp(), start=2**32 - 3 * rate)
+    agent = SnmpAgent(tmp_path / "fw", figures=planted)
+    with (
+        answering(agent),
+        opened(tmp_path, agent.entry("fw", interfaces=["eth0"])) as witness,
+    ):
+        settings = CoordinatorSettings(ledger="snmp", witnesses_file=tmp_path / "witnesses.toml")
+        ledger = open_ledger(settings)
+        assert isinstance(ledger, SnmpLedger)
+        with pytest.raises(LedgerError, match="snmp IF-MIB: no reading yet"):
+            await ledger.read(begun_at, datetime.now(UTC), Direction.FORWARD)
+        watching = asyncio.create_task(ledger.watch())
+        try:
+            told = await asked_until(
+                witness,
+                lambda told: (
+                    RemarkKind.WRAPPED in kinds(told)
+                    and told.of(Quantity.RECEIVED)[0].at_s[-1] > told.remarks[0].to_s
+                ),
+            )
+            counts = await ledger.read(begun_at, datetime.now(UTC), Direction.FORWARD)
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+    assert kinds(told) == [RemarkKind.WRAPPED]
+    [received] = told.of(Quantity.RECEIVED)
+    assert np.sum(received.values * received.over_s) / 8 == pytest.approx(
+        rate * received.over_s.sum(), rel=0.05
+    )
+    assert len(counts) >= 2
+    assert counts.bytes.sum() == pytest.approx(
+        rate * (counts.end_s[-1] - counts.start_s[0]), rel=0.05
+    )

@@ -1,0 +1,220 @@
+"""A file names the witnesses; a wrong one is one line, and no secret is ever in it."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from coordinator.core.measure.testimony import Quantity, Witnessed
+from coordinator.device.ledgers.source import LedgerError
+from coordinator.device.witnesses import source_names
+from coordinator.device.witnesses.azure_monitor_witness import AzureMonitorWitness
+from coordinator.device.witnesses.polled import PolledWitness
+from coordinator.device.witnesses.prometheus_witness import PrometheusEntry, PrometheusWitness
+from coordinator.device.witnesses.snmp_profiles import OURS, read_profiles
+from coordinator.device.witnesses.witness_file import WitnessSource, open_witnesses
+from tests.unit.coordinator.device.ledgers.test_prometheus_source import Server
+
+BEGUN = datetime(2026, 11, 20, 12, tzinfo=UTC)
+FIREWALL = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/azureFirewalls/fw"
+LINES: dict[str, str] = {
+    "azure-monitor": f'resource_id = "{FIREWALL}"',
+    "csv": 'csv_file = "x.csv"\nread = [{quantity = "cpu_ratio", column = "cpu", scale = 0.01}]',
+    "prometheus": 'url = "http://p"\nread = [{quantity = "cpu_ratio", query = "up"}]',
+    "rest": 'url = "http://127.0.0.1:1/x"\nread = [{quantity = "cpu_ratio", path = "cpu"}]',
+    "snmp": 'address = "[2001:db8::1]:161"\ncommunity_file = "secret"\nprofile = "fortinet"',
+}
+KINDS: dict[str, type] = {
+    "azure-monitor": AzureMonitorWitness,
+    "prometheus": PrometheusWitness,
+    "rest": PolledWitness,
+    "snmp": PolledWitness,
+}
+
+
+def opened(folder: Path, source: str, lines: str) -> WitnessSource:
+    (folder / "secret").write_text("s3cret")
+    path = folder / "witnesses.toml"
+    path.write_text(f'[[witness]]\ndevice = "fw"\nsource = "{source}"\n{lines}\n')
+    [witness] = open_witnesses(path)
+    return witness
+
+
+async def read(witness: WitnessSource, minutes: int = 5) -> Witnessed:
+    return await witness.read(BEGUN, BEGUN + timedelta(minutes=minutes))
+
+
+def test_every_source_has_its_case_here() -> None:
+    assert sorted(LINES) == source_names()
+    assert open_witnesses(None) == ()
+
+
+@pytest.mark.parametrize("source", LINES)
+def test_each_opens_and_tells_of_its_device(source: str, tmp_path: Path) -> None:
+    witness = opened(tmp_path, source, LINES[source])
+    assert isinstance(witness, KINDS.get(source, object))
+    assert witness.devices == ("fw",)
+
+
+@pytest.mark.parametrize(
+    ("source", "lines", "words"),
+    [
+        ("snmmp", "", "source 'snmmp': none of azure-monitor, csv"),
+        ("snmp", "", "fw: address: Field required; fields of snmp: source, device"),
+        ("snmp", 'address = "fw"\ncommunity = "s3cret"', "fw: community: Extra inputs"),
+        ("snmp", 'address = "fw"\nprofile = "pan"', "fw: community_file: not set; name a file"),
+        ("snmp", 'address = "fw:x"\ncommunity_file = "secret"', "address 'fw:x': write host"),
+        (
+            "snmp",
+            'address = "fw"\ncommunity_file = "secret"\nprofile = "panos"',
+            "profile 'panos': none of cisco, cisco-asa, fortinet",
+        ),
+        ("snmp", 'address = "fw"\ncommunity_file = "no"\nprofile = "pan"', "no: No such file"),
+        ("snmp", 'address = "fw"\ncommunity_file = "secret"', "profile, interfaces: neither"),
+        ("snmp", 'address = "fw"\nversion = "3"', "user: not set; version 3 needs one"),
+        (
+            "rest",
+            'url = "https://x"\nread = [{quantity = "cpu_ratio", path = "a[*"}]',
+            "fw: path: ",
+        ),
+        (
+            "rest",
+            (
+                'url = "http://x"\nheader_file = "secret"\n'
+                'read = [{quantity = "cpu_ratio", path = "a"}]'
+            ),
+            "a secret travels over https only",
+        ),
+        ("azure-monitor", 'resource_id = "fw"', "'fw': not a resource id"),
+    ],
+)
+def test_a_wrong_entry_is_one_line_without_its_secret(
+    source: str, lines: str, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(LedgerError) as caught:
+        opened(tmp_path, source, lines)
+    assert words in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_makers_profiles_can_all_be_read() -> None:
+    profiles = read_profiles(OURS)
+    assert {"cisco", "fortinet", "host-resources", "pan"} <= profiles.keys()
+    assert all(profile.mib for profile in profiles.values())
+    # As Fortinet's and Cisco's own pages name them.
+    fortinet = {each.quantity: each.oid for each in profiles["fortinet"].read}
+    assert fortinet[Quantity.CPU] == "1.3.6.1.4.1.12356.101.4.1.3.0"
+    assert fortinet[Quantity.SESSIONS] == "1.3.6.1.4.1.12356.101.4.1.8.0"
+    assert profiles["cisco"].read[0].oid == "1.3.6.1.4.1.9.9.109.1.1.1.1.6"
+
+
+async def test_csv_is_told_by_column_and_an_empty_cell_is_unknown(tmp_path: Path) -> None:
+    rows = ["time,cpu", *(f"{BEGUN.timestamp() + 7 * n},{30 + n}" for n in range(3))]
+    (tmp_path / "x.csv").write_text("\n".join([*rows, f"{BEGUN.timestamp() + 30},", ""]))
+    [series] = (await read(opened(tmp_path, "csv", LINES["csv"]))).series
+    np.testing.assert_allclose(series.values, [0.3, 0.31, 0.32, np.nan])
+
+
+async def test_prometheus_is_told_by_query_and_label() -> None:
+    points = [[BEGUN.timestamp() + 15 * n, str(20 + n)] for n in range(3)]
+    result = [{"metric": {"core": name}, "values": points} for name in ("0", "1")]
+    answer = {"status": "success", "data": {"resultType": "matrix", "result": result}}
+    query = {"quantity": "cpu_ratio", "query": "q", "instance_label": "core", "scale": 0.01}
+    entry = PrometheusEntry.model_validate(
+        {"source": "prometheus", "device": "fw", "url": "http://p", "read": [query]}
+    )
+    witness = PrometheusWitness(entry, transport=httpx.MockTransport(Server(answer)))
+    told = await read(witness)
+    assert [each.instance for each in told.series] == ["0", "1"]
+    np.testing.assert_allclose(told.series[0].values, [0.2, 0.21, 0.22])
+
+
+class Device(BaseHTTPRequestHandler):
+    """Answers every GET with the server's ``answer``."""
+
+    def do_GET(self) -> None:
+        body: bytes = self.server.answer  # type: ignore[attr-defined]
+        self.send_response(200 if self.headers.get("X-Key") == "s3cret" else 401)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing on standard error."""
+
+
+@pytest.fixture
+def device() -> Iterator[HTTPServer]:
+    server = HTTPServer(("127.0.0.1", 0), Device)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+async def rest(device: HTTPServer, folder: Path, answer: Any, key: str = "s3cret") -> Witnessed:
+    device.answer = answer if isinstance(answer, bytes) else json.dumps(answer).encode()  # type: ignore[attr-defined]
+    (folder / "key").write_text(key)
+    lines = (
+        f'url = "http://127.0.0.1:{device.server_port}/status"\nheader = "X-Key"\n'
+        'header_file = "key"\nat_path = "at"\n[[witness.read]]\nquantity = "cpu_ratio"\n'
+        'path = "cpu.all"\nscale = 0.01\n[[witness.read]]\nquantity = "sessions_count"\n'
+        'path = "units"'
+    )
+    witness = opened(folder, "rest", lines)
+    assert isinstance(witness, PolledWitness)
+    await witness.poll()
+    return await read(witness)
+
+
+async def test_rest_tells_numbers_and_numbers_by_name(device: HTTPServer, tmp_path: Path) -> None:
+    at_s = BEGUN.timestamp() + 3
+    told = await rest(
+        device, tmp_path, {"at": at_s, "cpu": {"all": 55}, "units": {"u1": 7, "u2": "9"}}
+    )
+    assert {(each.quantity, each.instance): each.values[0] for each in told.series} == {
+        (Quantity.CPU, ""): pytest.approx(0.55),
+        (Quantity.SESSIONS, "u1"): 7,
+        (Quantity.SESSIONS, "u2"): 9,
+    }
+    assert told.series[0].at_s[0] == at_s
+
+
+@pytest.mark.parametrize(
+    ("answer", "key", "words"),
+    [
+        (b"<html>", "s3cret", "not JSON that can be read"),
+        ({"at": 1}, "wrong", "HTTP 401"),
+        (b"[" * 5000, "s3cret", "not JSON that can be read"),
+        ({"at": "noon", "cpu": {"all": 1}}, "s3cret", "at_path: no instant there"),
+    ],
+)
+async def test_what_rest_cannot_be_told_is_a_silence(
+    answer: Any, key: str, words: str, device: HTTPServer, tmp_path: Path
+) -> None:
+    witness_at = datetime.now(UTC)
+    device.answer = b""  # type: ignore[attr-defined]
+    await rest(device, tmp_path, answer, key)
+    witness = opened(
+        tmp_path,
+        "rest",
+        f'url = "http://127.0.0.1:{device.server_port}/status"\nheader = "X-Key"\n'
+        'header_file = "key"\nat_path = "at"\n'
+        'read = [{quantity = "cpu_ratio", path = "cpu.all"}]',
+    )
+    assert isinstance(witness, PolledWitness)
+    await witness.poll()
+    told = await witness.read(witness_at, datetime.now(UTC) + timedelta(seconds=1))
+    assert words in told.remarks[0].said
+    assert not told.series
+    assert "s3cret" not in str(told.remarks)
