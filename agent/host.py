@@ -10,6 +10,9 @@ from ipaddress import ip_address
 from typing import Any, Final
 
 from agent.agent_settings import AgentSettings
+from agent.passport import read_passport
+from exchange.messages import Passport
+from exchange.programs import program_path
 
 # Connecting a UDP socket sends nothing: it only asks the kernel for a route. Documentation
 # addresses (RFC 5737, RFC 3849) stand for "anywhere".
@@ -30,6 +33,7 @@ class Host:
     nic_mtu_bytes: int | None
     kernel: str
     cpu_count: int | None
+    passport: Passport
 
 
 def find_host(settings: AgentSettings) -> Host:
@@ -42,6 +46,7 @@ def find_host(settings: AgentSettings) -> Host:
         nic_mtu_bytes=None if nic is None else find_mtu(nic),
         kernel=platform.release(),
         cpu_count=os.cpu_count(),
+        passport=read_passport(nic, str(settings.iperf3 or program_path("iperf3") or "") or None),
     )
 
 

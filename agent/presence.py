@@ -75,6 +75,7 @@ def describe(
         engines=condition.engines,
         echo_port=condition.echo_port,
         tunnels=condition.tunnels,
+        passport=host.passport,
         allowed_networks=tuple(map(str, settings.allowed_networks))
         if settings.role is Role.CLIENT
         else (),

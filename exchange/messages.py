@@ -105,6 +105,7 @@ def peer_address(text: str | None) -> str | None:
 
 Text = Annotated[str, AfterValidator(plain_text)]  # for people: cleaned, never refused
 Lines = Annotated[str, AfterValidator(plain_lines)]
+Short = Annotated[Text, StringConstraints(max_length=500)]
 Address = Annotated[str, StringConstraints(max_length=45), AfterValidator(parse_address)]
 Network = Annotated[str, StringConstraints(max_length=49), AfterValidator(parse_network)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
@@ -625,6 +626,28 @@ class EngineState(Message):
     problem: Text | None = None  # why it cannot
 
 
+class Passport(Message):
+    """What a host is made of, as far as it decides what its NIC can carry; None is unknown."""
+
+    nic_driver: Short | None = None
+    nic_driver_version: Short | None = None
+    nic_firmware: Short | None = None
+    nic_megabits_per_second: Whole | None = None
+    rx_ring_count: Whole | None = None  # descriptors, as set
+    tx_ring_count: Whole | None = None
+    rx_queues_count: Whole | None = None  # channels that receive, combined ones too
+    tx_queues_count: Whole | None = None
+    offloads: Annotated[Mapping[Short, bool], Field(max_length=64)] = {}  # by ethtool's names
+    numa_node: Whole | None = None  # that the NIC hangs on
+    accelerated_networking: bool | None = None  # Azure: a virtual function below the NIC
+    sysctls: Annotated[Mapping[Short, Short], Field(max_length=64)] = {}
+    kernel_build: Short | None = None
+    cpu_model: Short | None = None
+    cpu_flags: Annotated[tuple[Short, ...], Field(max_length=64)] = ()  # that matter to traffic
+    hypervisor: Short | None = None  # its kind, vendor and product
+    engine_build: Short | None = None  # what iperf3 says of itself
+
+
 class Presence(Message):
     """An agent's heartbeat."""
 
@@ -654,6 +677,7 @@ class Presence(Message):
     engines: Annotated[tuple[EngineState, ...], Field(max_length=16)] = ()  # beside iperf3
     echo_port: Port | None = None  # server role: UDP, answers probes
     tunnels: bool = False  # it makes VXLAN devices: allowed, and tried
+    passport: Passport | None = None
     # client role: where it may send; empty: not told
     allowed_networks: Annotated[tuple[Network, ...], Field(max_length=256)] = ()
 

@@ -30,8 +30,13 @@ from coordinator.runs.evidence_rows import read_evidence
 from coordinator.runs.neighbours import Neighbours, find_neighbours, read_neighbours
 from coordinator.runs.own_troubles import keep_troubles, read_troubles
 from coordinator.runs.run_states import RunStates
-from coordinator.runs.stored import read_ledger, read_measured, read_testimony
-from exchange.messages import Control, Outcome, Trouble
+from coordinator.runs.stored import (
+    read_fleet,
+    read_ledger,
+    read_measured,
+    read_testimony,
+)
+from exchange.messages import Control, Outcome, Presence, Trouble
 from exchange.records import Document, Judging, Records
 from exchange.troubles import TroubleLog
 
@@ -162,7 +167,16 @@ class Closing:
         bursts = [await self._settled(part, burst) for burst in part.bursts]
         troubles = await keep_troubles(self._records, plan, self._troubles, self._now())
         summary = await asyncio.to_thread(
-            _summarise, plan, control, bursts, ledger, testimony, beside, troubles, self._now()
+            _summarise,
+            plan,
+            control,
+            bursts,
+            ledger,
+            testimony,
+            beside,
+            await read_fleet(self._records, plan.run_id),
+            troubles,
+            self._now(),
         )
         await self._records.private.save_document(plan.run_id, Document.RUN, canonical(summary))
         log.info("verdict %s", summary.verdict, extra={"action": "judge", "run_id": plan.run_id})
@@ -236,7 +250,16 @@ class Closing:
         troubles = await read_troubles(self._records, plan.run_id)
         testimony = await read_testimony(self._records, plan.run_id)
         return await asyncio.to_thread(
-            _summarise, plan, control, bursts, ledger, testimony, beside, troubles, computed_at
+            _summarise,
+            plan,
+            control,
+            bursts,
+            ledger,
+            testimony,
+            beside,
+            await read_fleet(self._records, plan.run_id),
+            troubles,
+            computed_at,
         )
 
     async def ledger_span(self, plan: Plan) -> Span:
@@ -262,6 +285,7 @@ def _summarise(
     ledger: FirewallLedger | None,
     testimony: Witnessed | None,
     beside: Neighbours,
+    fleet: Sequence[Presence],
     troubles: Sequence[Trouble],
     at: datetime,
 ) -> RunSummary:
@@ -272,6 +296,7 @@ def _summarise(
         ledger,
         at,
         testimony=testimony,
+        fleet=fleet,
         troubles=troubles,
         neighbours=beside.bursts,
     )

@@ -24,6 +24,7 @@ from coordinator.studies.study import (
     Axis,
     CloseUp,
     Conclusion,
+    DeviceLoad,
     Drill,
     Found,
     Knee,
@@ -106,8 +107,29 @@ def result_of(index: int, summary: RunSummary) -> TrialResult:
         verdict=summary.verdict,
         limiter=summary.limiter,
         bursts_count=len(summary.bursts),
+        devices=tuple(_loads(summary)),
         **{name: _real(told[name], summary) for name in TrialResult.model_fields.keys() & told},
     )
+
+
+def _loads(summary: RunSummary) -> Iterator[DeviceLoad]:
+    """Each device's CPU and its part of the payload, mean over the bursts that tell."""
+    names = dict.fromkeys(each.device for burst in summary.bursts for each in burst.devices)
+    for name in names:
+        cpu, carried = [], []
+        for burst in summary.bursts:
+            told = next((each for each in burst.devices if each.device == name), None)
+            if told is not None and told.cpu_ratio is not None:
+                cpu.append(told.cpu_ratio.mean)
+            rate, alone = RECEIVED.of_burst(burst), len(burst.devices) == 1
+            share = 1.0 if alone else told.share_ratio if told is not None else None
+            if rate is not None and share is not None:
+                carried.append(rate * share * summary.scale)
+        yield DeviceLoad(
+            device=name,
+            cpu_ratio=sum(cpu) / len(cpu) if cpu else None,
+            received_bits_per_second=sum(carried) / len(carried) if carried else None,
+        )
 
 
 def _real(each: Figure, summary: RunSummary) -> float | None:

@@ -261,6 +261,14 @@ class Trial(Message):
         return spec.model_copy(update={"labels": {**spec.labels, **said}})
 
 
+class DeviceLoad(Message):
+    """What one device bore in a trial, mean over bursts; None is unknown."""
+
+    device: str
+    cpu_ratio: float | None = None
+    received_bits_per_second: float | None = None  # its part of the payload, at real scale
+
+
 class TrialResult(Message):
     """What a trial's run showed; rates are payload at the receiver, at real scale.
 
@@ -285,6 +293,9 @@ class TrialResult(Message):
     server_cpu_ratio: float | None = None
     client_cpu_s_per_gigabyte: float | None = None  # of the engines' processes, as measured
     server_cpu_s_per_gigabyte: float | None = None
+    device_cpu_ratio: float | None = None
+    device_cpu_s_per_gigabyte: float | None = None
+    devices: tuple[DeviceLoad, ...] = ()  # that witnesses told of
     limiter: LimiterName = LimiterName.UNKNOWN
     bursts_count: int = 0
     beside_run_ids: tuple[RunId, ...] = ()  # runs outside the study that sent during it

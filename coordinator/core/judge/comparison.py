@@ -16,6 +16,7 @@ from coordinator.core.figures import (
     RTT,
     Figure,
 )
+from coordinator.core.judge.conditions import is_untold
 from coordinator.core.measure.evidence import Floats
 from coordinator.core.measure.steady import Mean, mean_of_bursts, t90, t95
 from coordinator.core.summary import BurstSummary, figure
@@ -88,6 +89,7 @@ def compare(a: Group, b: Group) -> Comparison:
         f"{name}: {a.conditions.get(name, 'unknown')} against {b.conditions.get(name, 'unknown')}"
         for name in sorted(a.conditions.keys() | b.conditions.keys())
         if a.conditions.get(name) != b.conditions.get(name)
+        and not is_untold(name, a.conditions, b.conditions)
     )
     return Comparison(
         a=a.name,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from coordinator.core.plan.plain_fields import plain_fields
+from coordinator.core.plan.plain_fields import NOT_SET, plain_fields
 from coordinator.core.plan.spec import Plan
 from exchange.messages import Message, Presence
 
@@ -42,7 +42,10 @@ NO_FLEET_CONDITIONS: Final[Mapping[str, str]] = {
     "allowed_networks": "whom it may test, not how",
     "engine_version": "the engine that the run used is compared",
     "engines": "the engine that the run used is compared",
+    "passport": "each of its fields is compared, where both sides know it",
 }
+PASSPORT: Final = "passport"  # what of it is unknown is no condition
+UNKNOWN: Final = (NOT_SET, "()")
 NO_ENGINE_CONDITIONS: Final[Mapping[str, str]] = {
     "name": "the traffic's own field",
     "ports": "of the moment",
@@ -65,9 +68,16 @@ def _fleet(engine: str, fleet: Sequence[Presence]) -> Mapping[str, str]:
         said = _kept(agent, NO_FLEET_CONDITIONS)
         for name, text in _kept(state, NO_ENGINE_CONDITIONS).items() if state else ():
             said[f"engine.{name}"] = text
+        passport = {} if agent.passport is None else plain_fields(agent.passport)
+        said |= {f"{PASSPORT}.{n}": text for n, text in passport.items() if text not in UNKNOWN}
         for name, text in said.items():
             values.setdefault(f"{agent.role.value}.{name}", set()).add(text)
     return {name: ", ".join(sorted(texts)) for name, texts in values.items()}
+
+
+def is_untold(name: str, a: Mapping[str, str], b: Mapping[str, str]) -> bool:
+    """Whether one side's hosts do not say it: nothing is known to differ."""
+    return f".{PASSPORT}." in name and not (name in a and name in b)
 
 
 def _kept(value: Message, exceptions: Mapping[str, str]) -> dict[str, str]:

@@ -24,6 +24,7 @@ from coordinator.core.plan.spec import RunSpec
 from coordinator.core.summary import (
     BurstSummary,
     Check,
+    DeviceSummary,
     Finding,
     Latency,
     PairSummary,
@@ -224,6 +225,42 @@ def _latency_findings(seen: Latency | None) -> list[Finding]:
     return findings
 
 
+def _device_findings(devices: Sequence[DeviceSummary]) -> list[Finding]:
+    """What witnesses say of each device, in a sentence."""
+    told = [said for each in devices if (said := _device_said(each))]
+    if not told:
+        return []
+    return [
+        Finding(
+            id="device-load",
+            kind="context",
+            severity="note",
+            weight=39,
+            sentence="; ".join(told),
+        )
+    ]
+
+
+def _device_said(device: DeviceSummary) -> str:
+    parts = []
+    if device.cpu_ratio is not None:
+        idle = device.cpu_ratio.idle
+        before = "" if idle is None else f", idle {words.ratio(idle, 1)}"
+        parts.append(
+            f"CPU {words.ratio(device.cpu_ratio.mean, 1)} "
+            f"(p95 {words.ratio(device.cpu_ratio.p95, 1)}{before})"
+        )
+    if device.share_ratio is not None:
+        parts.append(f"{words.ratio(device.share_ratio, 1)} of what the devices carried")
+    if device.sessions_count is not None:
+        parts.append(f"{words.count(device.sessions_count.max)} sessions")
+    if device.drops_per_second is not None and device.drops_per_second.mean:
+        parts.append(f"{words.number(device.drops_per_second.mean)} drops a second")
+    if device.health_ratio is not None and device.health_ratio.min < 1:
+        parts.append(f"health {words.ratio(device.health_ratio.min, 0)} at its lowest")
+    return f"{device.device}: {', '.join(parts)}" if parts else ""
+
+
 def _unanswered_finding(pairs: Sequence[PairSummary]) -> list[Finding]:
     """Pairs whose probes went out and (nearly) none came back, under load or already before it."""
     probed = [
@@ -417,6 +454,7 @@ def _observations(spec: RunSpec, burst: BurstSummary) -> list[Finding]:
     findings += residual_causes(burst.reconciliation)
     findings += _latency_findings(burst.latency)
     findings += _unanswered_finding(burst.pairs)
+    findings += _device_findings(burst.devices)
     if burst.differences:
         findings.append(
             Finding(

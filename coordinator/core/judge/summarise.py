@@ -10,6 +10,7 @@ from coordinator.core import words
 from coordinator.core.figures import FIGURES, RECEIVED, RECEIVED_HALF_WIDTH, Fold
 from coordinator.core.judge.course import burst_course, course, course_findings
 from coordinator.core.judge.documented_limits import DOCUMENTED, Limits
+from coordinator.core.judge.drift import drift_findings
 from coordinator.core.judge.judge import judge, residual_causes
 from coordinator.core.judge.limiter import common_limiter, find_limiter
 from coordinator.core.judge.reconcile import Neighbour, reconcile
@@ -41,7 +42,7 @@ from coordinator.core.summary import (
     problem,
     worse,
 )
-from exchange.messages import Trouble
+from exchange.messages import Presence, Trouble
 
 AFTER_BINS: Final = 5.0  # bins by which a metric may lag: Azure's 75 s at 60 s, and 5 min at worst
 COARSE_S: Final = 10.0  # s a bin: from here on it is a metric; finer ones are counters
@@ -141,6 +142,7 @@ def summarise_run(
     now: datetime,
     *,
     testimony: Witnessed | None = None,
+    fleet: Sequence[Presence] = (),
     limits: Limits = DOCUMENTED,
     troubles: Sequence[Trouble] = (),
     neighbours: Sequence[Neighbour] = (),
@@ -222,6 +224,7 @@ def summarise_run(
                 *scatter,
                 *course_findings(said, silent_controls_count=silent),
                 *coordinator_findings(troubles),
+                *drift_findings(fleet, _agents_of(plan, judged)),
                 *witness_findings(
                     testimony, plan.bursts[0].planned_start_at, plan.bursts[-1].planned_end_at
                 ),
@@ -280,6 +283,13 @@ def _sku(spec: RunSpec) -> str | None:
     if sku is not None and spec.device.get("idps", "").lower() in ("deny", "alert-and-deny"):
         return f"{sku.lower()}-idps-deny"
     return sku
+
+
+def _agents_of(plan: Plan, bursts: Sequence[BurstSummary]) -> list[str]:
+    """Who took part, as far as is known."""
+    clients = {pair.client_agent_id for burst in bursts for pair in burst.pairs}
+    servers = {pair.endpoint.agent_id for pair in plan.pairs}
+    return [name for name in (clients | servers) if name is not None]
 
 
 def _with_devices(burst: BurstSummary, testimony: Witnessed | None) -> BurstSummary:

@@ -24,6 +24,7 @@ from coordinator.views.charts.theme import PALETTES, Colour, Theme
 from exchange.messages import Message
 
 _LINES: Final = (Colour.FLEET, Colour.OTHER, Colour.SENT)
+_SYMBOLS: Final = ("circle", "diamond", "square")
 _DASHES: Final = ("solid", "dash", "dot")
 
 
@@ -130,6 +131,8 @@ def modes(study: Study, theme: Theme) -> Figure:
     for result in _measured(study):
         grouped[trials[result.index].mode or ""].append(result)
     names = list(grouped)
+    if any(result.devices for results in grouped.values() for result in results):
+        return _by_device(grouped, theme)
     means = [_mean([r.received_bits_per_second for r in grouped[name]]) for name in names]
     best = max(mean for mean in means if mean is not None)
     unit = rate_unit([best])
@@ -164,6 +167,70 @@ def modes(study: Study, theme: Theme) -> Figure:
         hovermode="closest",
         barmode="group",
         x_axis={"tickformat": "d", "dtick": 1},
+    )
+
+
+def _by_device(grouped: Mapping[str, Sequence[TrialResult]], theme: Theme) -> Figure:
+    """What each device carried in each mode, as bars, and its CPU on an axis of its own: 100 % is
+    the end of it, wherever the payload stands."""
+    colours = PALETTES[theme]
+    devices = dict.fromkeys(
+        load.device for results in grouped.values() for result in results for load in result.devices
+    )
+    carried: dict[str, list[float | None]] = {}
+    busy: dict[str, list[float | None]] = {}
+    for device in devices:
+        loads = [
+            [load for result in results for load in result.devices if load.device == device]
+            for results in grouped.values()
+        ]
+        carried[device] = [_mean([load.received_bits_per_second for load in own]) for own in loads]
+        busy[device] = [_mean([load.cpu_ratio for load in own]) for own in loads]
+    unit = rate_unit([rate for rates in carried.values() for rate in rates])
+    at = [float(number + 1) for number in range(len(grouped))]
+    traces: list[Trace] = []
+    for number, device in enumerate(devices):
+        colour = colours[_LINES[number % len(_LINES)]]
+        rates = numbers(carried[device], unit.size)
+        traces.append(bars(f"{device}, payload", list(at), rates, colour, unit=unit.name))
+    for number, device in enumerate(devices):
+        colour = colours[_LINES[number % len(_LINES)]]
+        traces.append(
+            marks(
+                f"{device}, CPU",
+                at,
+                numbers(busy[device], 0.01),
+                colour,
+                unit="%",
+                mode="lines+markers",
+                yaxis="y2",
+                line={"color": colour, "width": 1.5, "dash": _DASHES[1 + number % 2]},
+                marker={
+                    "color": colours[Colour.GROUND],
+                    "size": 10,
+                    "symbol": _SYMBOLS[number % len(_SYMBOLS)],
+                    "line": {"color": colour, "width": 2.5},
+                },
+            )
+        )
+    return frame(
+        theme,
+        "Payload and CPU of each device by mode",
+        "",
+        f"{unit.name}, payload at real scale",
+        traces,
+        hovermode="closest",
+        barmode="group",
+        x_axis={"tickmode": "array", "tickvals": at, "ticktext": list(grouped)},
+        margin={"l": 64, "r": 64, "t": 72, "b": 52},
+        yaxis2={
+            "title": {"text": "CPU of the device, %"},
+            "overlaying": "y",
+            "side": "right",
+            "range": [0, 105],
+            "showgrid": False,
+            "automargin": True,
+        },
     )
 
 

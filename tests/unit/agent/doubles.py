@@ -11,6 +11,7 @@ from agent.counters import HostLog
 from agent.engine_process import Iperf3
 from agent.host import Host
 from exchange.engines.iperf3_account import Version
+from exchange.messages import Passport
 from exchange.ports import (
     DeadLetter,
     Delivery,
@@ -31,7 +32,14 @@ def make_tools(records: Records, **settings: Any) -> Tools:
     """A client's tools, with an engine that is not there and no gate."""
     return Tools(
         settings=make_settings(**settings),
-        host=Host(address="10.1.1.1", nic="eth0", nic_mtu_bytes=1500, kernel="6.1", cpu_count=4),
+        host=Host(
+            address="10.1.1.1",
+            nic="eth0",
+            nic_mtu_bytes=1500,
+            kernel="6.1",
+            cpu_count=4,
+            passport=Passport(),
+        ),
         engine=Iperf3(binary=("/nowhere/iperf3",), version=Version(3, 18), preloadable=False),
         gate=None,
         records=records,

@@ -11,13 +11,20 @@ from agent.host import Host
 from agent.presence import Condition, Heart, describe
 from agent.run import JsonLines, TextLines
 from exchange.engines.iperf3_account import Version
-from exchange.messages import AgentState, ClockReading, ClockSource, Role
+from exchange.messages import AgentState, ClockReading, ClockSource, Passport, Role
 from exchange.records import FleetRecords
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable
 from tests.unit.agent.jobs import INSTANT_AT, make_settings
 
-HOST = Host(address="10.1.1.1", nic="eth0", nic_mtu_bytes=1500, kernel="6.1", cpu_count=4)
+HOST = Host(
+    address="10.1.1.1",
+    nic="eth0",
+    nic_mtu_bytes=1500,
+    kernel="6.1",
+    cpu_count=4,
+    passport=Passport(),
+)
 
 
 def test_a_presence_says_what_the_agent_is_and_can() -> None:

@@ -1,0 +1,64 @@
+"""Hosts of one role that are not alike: each is named, with what it has otherwise."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from coordinator.core.judge.conditions import UNKNOWN
+from coordinator.core.plan.plain_fields import plain_fields
+from coordinator.core.summary import Finding
+from exchange.messages import Presence, Role
+
+BESIDE: Final = ("kernel", "engine_version", "vm_size", "cpu_count", "nic_mtu_bytes", "gate")
+NAMED_COUNT: Final = 3  # of the hosts and the fields that a sentence names
+
+
+def drift_findings(fleet: Sequence[Presence], agent_ids: Sequence[str]) -> list[Finding]:
+    """What sets hosts of a run apart from the others of their role; unknown is no difference."""
+    said = [
+        line
+        for role in Role
+        for line in _drifts([a for a in fleet if a.role is role and a.agent_id in agent_ids])
+    ]
+    if not said:
+        return []
+    more = f"; and {len(said) - 5} more" if len(said) > 5 else ""
+    return [
+        Finding(
+            id="hosts-differ",
+            kind="cause",
+            severity="warning",
+            weight=55,
+            sentence=f"hosts of one role are not alike: {'; '.join(said[:5])}{more}",
+            next_step="make the hosts alike, or leave the ones that differ out",
+        )
+    ]
+
+
+def _drifts(hosts: Sequence[Presence]) -> Iterator[str]:
+    """Each field in which hosts differ: the fewest with a value are named, beside the most."""
+    values: dict[str, dict[str, str]] = {}
+    for host in hosts:
+        for name, text in described(host).items():
+            values.setdefault(name, {})[host.agent_id] = text
+    for name, told in values.items():
+        counts = Counter(told.values())
+        if len(counts) < 2:
+            continue
+        usual, most_count = counts.most_common(1)[0]
+        odd = [f"{host} has {text}" for host, text in told.items() if text != usual]
+        more = f" and {len(odd) - NAMED_COUNT} more" if len(odd) > NAMED_COUNT else ""
+        yield f"{name}: {', '.join(odd[:NAMED_COUNT])}{more}, {most_count} have {usual}"
+
+
+def described(host: Presence) -> Mapping[str, str]:
+    """What of a host is known and should be alike, by name."""
+    fields = plain_fields(host)
+    kept = {name: fields[name] for name in BESIDE}
+    kept |= {
+        name.removeprefix("passport.").removeprefix("offloads.").removeprefix("sysctls."): text
+        for name, text in fields.items()
+        if name.startswith("passport.")
+    }
+    words = {"True": "on", "False": "off"}
+    return {name: words.get(text, text) for name, text in kept.items() if text not in UNKNOWN}

@@ -1,0 +1,95 @@
+"""Four modes over two boxes side by side: their planted CPU and shares are found, and drawn."""
+
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lab.snmp_agent import CPU, SESSIONS, SnmpAgent, answering, gauge, interface32
+from tests.live.site import Site, wait_for_fleet
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(
+        shutil.which("snmpd", path="/usr/sbin:/usr/bin") is None, reason="snmpd is not installed"
+    ),
+]
+
+MODES = {  # CPU of each box in %, as seed E's routers have it by service
+    "cef": (47, 22),
+    "acl": (55, 25),
+    "zpf": (83, 41),
+    "log": (99, 64),
+}
+SHARES = (0.7, 0.3)
+POINTS = 0.02
+# A switch's command: puts one mode's figures into both agents' files.
+SWITCH = "import json, shutil, sys; [shutil.copy(f'{d}/{sys.argv[1]}.json', f'{d}/figures.json') for d in sys.argv[2:]]"  # noqa: E501
+SMALL = [
+    f"--set={field}"
+    for field in ("pairs_count=1", "bursts_count=1", "burst_s=8", "lead_s=5", "late_after_s=5")
+]
+PACED = ["--set=traffic.streams_count=1", "--set=traffic.stream_bits_per_second=50M"]
+
+
+def test_a_matrix_over_two_devices_finds_what_was_planted(tmp_path: Path) -> None:
+    now_s = time.time()
+    boxes = [SnmpAgent(tmp_path / name) for name in ("fw-a", "fw-b")]
+    for number, box in enumerate(boxes):
+        eth0 = interface32("eth0", 1, 10e6 * SHARES[number], from_s=now_s, start=0)
+        box.figures = {CPU: gauge((0, 5)), SESSIONS: gauge((0, 100)), **eth0}
+        box.folder.mkdir()
+        for mode, busy in {**MODES, "rest": (5, 5)}.items():
+            figures = {**box.figures, CPU: gauge((0, busy[number]))}
+            (box.folder / f"{mode}.json").write_text(json.dumps(figures))
+    folders = [str(box.folder) for box in boxes]
+    lines = [
+        f"{mode} = {json.dumps([sys.executable, '-S', '-c', SWITCH, mode, *folders])}"
+        for mode in (*MODES, "rest")
+    ]
+    switches = tmp_path / "switches.toml"
+    switches.write_text("\n".join(['[services]\nrest = "rest"\n[services.states]', *lines]))
+    witnesses = tmp_path / "witnesses.toml"
+    with answering(*boxes), Site(tmp_path) as site:
+        told = {"profile": "fortinet", "interfaces": ["eth0"], "cores_count": 2}
+        entries = [box.entry(box.folder.name, **told) for box in boxes]
+        witnesses.write_text("\n".join(entries))
+        _, url = site.start_coordinator(
+            BROADSIDE_SWITCHES_FILE=str(switches), BROADSIDE_WITNESSES_FILE=str(witnesses)
+        )
+        site.start_fleet(1)
+        wait_for_fleet(url, 2)
+        goal = "--set=objective.device_cpu_p95_max_ratio=0.9"
+        modes = [f"--mode={mode}" for mode in MODES]
+        asked = ["smoke", *modes, "--switch", "services", *SMALL, *PACED, goal]
+        done = site.run("study", "matrix", *asked, "--json", "--api", url, timeout_s=200)
+        assert done.stdout, done.stderr
+        study = json.loads(done.stdout)
+        drawn = json.loads(
+            site.run("study", "chart", study["study_id"], "--json", "--api", url).stdout
+        )
+        pictured = site.run(
+            "study", "chart", study["study_id"], "-o", str(tmp_path / "e.svg"), "--api", url
+        )
+        assert pictured.returncode == 0, pictured.stderr
+        run_ids = [result["run_id"] for result in study["results"]]
+        full = json.loads(site.run("verdict", run_ids[-1], "--json", "--api", url).stdout)
+        again = site.run("verdict", run_ids[0], "--recompute", "--json", "--api", url)
+        assert "differs" not in again.stderr, again.stderr
+    for result, (mode, planted) in zip(study["results"], MODES.items(), strict=True):
+        found = [load["cpu_ratio"] for load in result["devices"]]
+        assert found == pytest.approx([busy / 100 for busy in planted], abs=POINTS), mode
+        rates = [load["received_bits_per_second"] for load in result["devices"]]
+        shares = [rate / sum(rates) for rate in rates]
+        assert shares == pytest.approx(SHARES, abs=POINTS), mode
+        assert result["verdict"] == ("fail" if max(planted) > 90 else "pass"), mode
+    assert full["limiter"] == "firewall"
+    assert "fw-a's CPU is 99 % busy" in full["limiter_details"]["evidence"][0]
+    assert any(each["id"] == "device-cpu-limit" for each in full["findings"])
+    traces = {trace["name"]: trace for trace in drawn["figure"]["data"]}
+    assert traces["fw-a, CPU"]["y"] == pytest.approx([47, 55, 83, 99], abs=2)
+    assert traces["fw-b, CPU"]["y"] == pytest.approx([22, 25, 41, 64], abs=2)
+    assert traces["fw-a, payload"]["y"][0] > 2 * traces["fw-b, payload"]["y"][0]

@@ -1,0 +1,73 @@
+"""A host that is not like the others is named; what is unknown is no difference."""
+
+from collections.abc import Sequence
+
+from coordinator.core.judge.comparison import Group, compare
+from coordinator.core.judge.conditions import conditions_of
+from coordinator.core.judge.drift import drift_findings
+from coordinator.core.judge.summarise import summarise_run
+from exchange.messages import Passport, Presence, Role
+from tests.planted import measure
+from tests.synthetic import Plant
+from tests.synthetic import fleet as made_fleet
+from tests.unit.coordinator.fleet import presence
+
+ALIKE = Passport(
+    nic_driver="hv_netvsc",
+    offloads={"generic-receive-offload": True, "large-receive-offload": False},
+    sysctls={"net.ipv4.tcp_rmem": "4096 131072 6291456"},
+    cpu_flags=("aes",),
+)
+GRO_OFF = ALIKE.model_copy(
+    update={"offloads": {**ALIKE.offloads, "generic-receive-offload": False}}
+)
+
+
+def hosts(*passports: Passport | None, role: Role = Role.CLIENT) -> list[Presence]:
+    return [presence(role, n, passport=each) for n, each in enumerate(passports, 1)]
+
+
+def said(fleet: Sequence[Presence]) -> str:
+    found = drift_findings(fleet, [host.agent_id for host in fleet])
+    return " ".join(each.sentence for each in found)
+
+
+def test_the_one_host_without_gro_is_named() -> None:
+    assert said(hosts(ALIKE, GRO_OFF, ALIKE)) == (
+        "hosts of one role are not alike: generic-receive-offload: client-002 has off, 2 have on"
+    )
+
+
+def test_hosts_that_are_alike_or_unknown_or_of_another_role_are_no_finding() -> None:
+    assert not said(hosts(ALIKE, ALIKE, None, Passport()))
+    assert not said([*hosts(ALIKE, ALIKE), *hosts(GRO_OFF, role=Role.SERVER)])
+
+
+def test_a_host_that_took_no_part_is_no_finding() -> None:
+    fleet = hosts(ALIKE, ALIKE, GRO_OFF)
+    assert not drift_findings(fleet, [host.agent_id for host in fleet[:2]])
+
+
+def test_a_verdict_says_it_and_rests_on_the_fleet_at_its_launch() -> None:
+    made = made_fleet(Plant(pairs=3))
+    bursts = measure(made)
+    names = [pair.client_agent_id for pair in bursts[0].summary.pairs]
+    fleet = [
+        presence(Role.CLIENT, n, agent_id=name, passport=GRO_OFF if n == 1 else ALIKE)
+        for n, name in enumerate(names)
+    ]
+    found = summarise_run(made.plan, bursts, made.ledger, made.now, fleet=fleet).findings
+    [finding] = [each for each in found if each.id == "hosts-differ"]
+    assert f"{names[1]} has off" in finding.sentence
+
+
+def test_runs_on_other_hosts_are_told_apart_where_both_say_what_theirs_are() -> None:
+    plan = made_fleet(Plant(pairs=1)).plan
+
+    def group(name: str, passport: Passport | None) -> Group:
+        return Group(name=name, observations=(), conditions=conditions_of(plan, hosts(passport)))
+
+    differ = compare(group("a", ALIKE), group("b", GRO_OFF)).conditions_differ
+    assert differ == ("client.passport.offloads.generic-receive-offload: True against False",)
+    assert not compare(group("a", ALIKE), group("b", None)).conditions_differ
+    assert not compare(group("a", ALIKE), group("b", Passport())).conditions_differ
