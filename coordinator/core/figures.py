@@ -368,6 +368,30 @@ FIGURES: Final = (
         fold=Fold.LARGEST,
         optional=True,
     ),
+    Figure(
+        name="device_ping_icmp_p95_s",
+        words="ping to the device by ICMP, p95, worst burst",
+        unit=Unit.TIME,
+        read="device.ping_icmp_s.p95",
+        fold=Fold.LARGEST,
+        optional=True,
+    ),
+    Figure(
+        name="device_ping_tcp_p95_s",
+        words="ping to the device by TCP, p95, worst burst",
+        unit=Unit.TIME,
+        read="device.ping_tcp_s.p95",
+        fold=Fold.LARGEST,
+        optional=True,
+    ),
+    Figure(
+        name="device_ping_loss_ratio",
+        words="pings to the device, lost, worst burst",
+        unit=Unit.RATIO,
+        read="device.ping_loss_ratio.mean",
+        fold=Fold.LARGEST,
+        optional=True,
+    ),
 )
 FIGURE: Final = {each.name: each for each in FIGURES}
 

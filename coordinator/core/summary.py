@@ -457,6 +457,9 @@ class DeviceSummary(Message):
     snat_ports_ratio: DeviceFigure | None = None
     latency_s: DeviceFigure | None = None
     units_count: DeviceFigure | None = None
+    ping_icmp_s: DeviceFigure | None = None  # to the device itself
+    ping_tcp_s: DeviceFigure | None = None
+    ping_loss_ratio: DeviceFigure | None = None
 
 
 class Spike(Message):

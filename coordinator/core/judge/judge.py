@@ -258,6 +258,12 @@ def _device_said(device: DeviceSummary) -> str:
         parts.append(f"{words.number(device.drops_per_second.mean)} drops a second")
     if device.health_ratio is not None and device.health_ratio.min < 1:
         parts.append(f"health {words.ratio(device.health_ratio.min, 0)} at its lowest")
+    for way, seen in (("ICMP", device.ping_icmp_s), ("TCP", device.ping_tcp_s)):
+        if seen is not None:
+            before = "" if seen.idle is None else f", idle {words.time(seen.idle)}"
+            parts.append(f"answers {way} in {words.time(seen.mean)} itself{before}")
+    if device.ping_loss_ratio is not None and device.ping_loss_ratio.mean:
+        parts.append(f"{words.ratio(device.ping_loss_ratio.mean, 1)} of pings lost")
     return f"{device.device}: {', '.join(parts)}" if parts else ""
 
 

@@ -31,6 +31,9 @@ class Quantity(StrEnum):
     SNAT = "snat_ports_ratio"
     LATENCY = "latency_s"
     UNITS = "units_count"
+    PING_ICMP = "ping_icmp_s"
+    PING_TCP = "ping_tcp_s"
+    PING_LOSS = "ping_loss_ratio"
 
 
 class Across(StrEnum):
@@ -66,6 +69,13 @@ KINDS: Final = {
     Quantity.SNAT: Kind(words="SNAT ports used", unit=Unit.RATIO, across=Across.LARGEST),
     Quantity.LATENCY: Kind(words="its own latency", unit=Unit.TIME, across=Across.LARGEST),
     Quantity.UNITS: Kind(words="units", unit=Unit.COUNT, across=Across.SUM),
+    Quantity.PING_ICMP: Kind(
+        words="ping to the device, ICMP", unit=Unit.TIME, across=Across.LARGEST
+    ),
+    Quantity.PING_TCP: Kind(words="ping to the device, TCP", unit=Unit.TIME, across=Across.LARGEST),
+    Quantity.PING_LOSS: Kind(
+        words="pings to the device, lost", unit=Unit.RATIO, across=Across.MEAN
+    ),
 }
 
 

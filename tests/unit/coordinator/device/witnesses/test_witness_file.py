@@ -25,6 +25,7 @@ from tests.unit.coordinator.device.ledgers.test_prometheus_source import Server
 BEGUN = datetime(2026, 11, 20, 12, tzinfo=UTC)
 FIREWALL = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/azureFirewalls/fw"
 LINES: dict[str, str] = {
+    "ping": 'address = "127.0.0.1"\nicmp = false\ntcp_port = 1',
     "azure-monitor": f'resource_id = "{FIREWALL}"',
     "csv": 'csv_file = "x.csv"\nread = [{quantity = "cpu_ratio", column = "cpu", scale = 0.01}]',
     "prometheus": 'url = "http://p"\nread = [{quantity = "cpu_ratio", query = "up"}]',

@@ -1,0 +1,61 @@
+"""The device itself is pinged over real sockets: a listening port, a closed one, and nobody."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from coordinator.core.measure.testimony import Quantity, Witnessed
+from coordinator.device.witnesses.polled import PolledWitness
+from coordinator.device.witnesses.witness_file import open_witnesses
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(os.geteuid() != 0, reason="an ICMP echo needs a right"),
+]
+
+
+@pytest.fixture
+def listening() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+async def told(folder: Path, lines: str) -> Witnessed:
+    path = folder / "witnesses.toml"
+    path.write_text(f'[[witness]]\ndevice = "fw"\nsource = "ping"\n{lines}\n')
+    [witness] = open_witnesses(path)
+    assert isinstance(witness, PolledWitness)
+    for _ in range(3):
+        await witness.poll()
+        await asyncio.sleep(0.01)
+    now = datetime.now(UTC)
+    return await witness.read(now - timedelta(minutes=1), now + timedelta(seconds=1))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+async def test_an_echo_and_a_handshake_take_their_time(
+    address: str, listening: int, tmp_path: Path
+) -> None:
+    heard = await told(tmp_path, f'address = "{address}"\ntcp_port = {listening}')
+    [icmp], [tcp] = heard.of(Quantity.PING_ICMP), heard.of(Quantity.PING_TCP)
+    assert len(icmp.values) == len(tcp.values) == 3
+    assert 0 < icmp.values.min() <= icmp.values.max() < 1
+    assert 0 < tcp.values.min() <= tcp.values.max() < 1
+    assert all(loss.values.max() == 0 for loss in heard.of(Quantity.PING_LOSS))
+
+
+async def test_a_refused_connection_is_an_answer(tmp_path: Path) -> None:
+    heard = await told(tmp_path, 'address = "127.0.0.1"\nicmp = false\ntcp_port = 1')
+    assert len(heard.of(Quantity.PING_TCP)[0].values) == 3
+
+
+async def test_nobody_is_a_loss_and_no_time(tmp_path: Path) -> None:
+    heard = await told(tmp_path, 'address = "240.0.0.1"')  # RFC 1112: nobody is there
+    assert not heard.of(Quantity.PING_ICMP)
+    [loss] = heard.of(Quantity.PING_LOSS)
+    assert loss.values.tolist() == [1.0, 1.0, 1.0]
