@@ -93,3 +93,4 @@ def test_a_matrix_over_two_devices_finds_what_was_planted(tmp_path: Path) -> Non
     assert traces["fw-a, CPU"]["y"] == pytest.approx([47, 55, 83, 99], abs=2)
     assert traces["fw-b, CPU"]["y"] == pytest.approx([22, 25, 41, 64], abs=2)
     assert traces["fw-a, payload"]["y"][0] > 2 * traces["fw-b, payload"]["y"][0]
+    assert "fw-b, CPU" in (tmp_path / "e.svg").read_text()

@@ -24,7 +24,7 @@ from coordinator.views.charts.theme import PALETTES, Colour, Theme
 from exchange.messages import Message
 
 _LINES: Final = (Colour.FLEET, Colour.OTHER, Colour.SENT)
-_SYMBOLS: Final = ("circle", "diamond", "square")
+_PAIRS: Final = ((Colour.FLEET, Colour.SENT), (Colour.OTHER, Colour.TARGET))  # payload, CPU
 _DASHES: Final = ("solid", "dash", "dot")
 
 
@@ -171,66 +171,50 @@ def modes(study: Study, theme: Theme) -> Figure:
 
 
 def _by_device(grouped: Mapping[str, Sequence[TrialResult]], theme: Theme) -> Figure:
-    """What each device carried in each mode, as bars, and its CPU on an axis of its own: 100 % is
-    the end of it, wherever the payload stands."""
+    """What each device carried in each mode, of the most that all did together, and its CPU."""
     colours = PALETTES[theme]
     devices = dict.fromkeys(
         load.device for results in grouped.values() for result in results for load in result.devices
     )
-    carried: dict[str, list[float | None]] = {}
-    busy: dict[str, list[float | None]] = {}
-    for device in devices:
+    sums = [_mean([r.received_bits_per_second for r in results]) for results in grouped.values()]
+    best = max(each for each in sums if each is not None)
+    unit = rate_unit([best])
+    carried: list[Trace] = []
+    busy: list[Trace] = []
+    at = [float(number + 1) for number in range(len(grouped))]
+    for number, device in enumerate(devices):
         loads = [
             [load for result in results for load in result.devices if load.device == device]
             for results in grouped.values()
         ]
-        carried[device] = [_mean([load.received_bits_per_second for load in own]) for own in loads]
-        busy[device] = [_mean([load.cpu_ratio for load in own]) for own in loads]
-    unit = rate_unit([rate for rates in carried.values() for rate in rates])
-    at = [float(number + 1) for number in range(len(grouped))]
-    traces: list[Trace] = []
-    for number, device in enumerate(devices):
-        colour = colours[_LINES[number % len(_LINES)]]
-        rates = numbers(carried[device], unit.size)
-        traces.append(bars(f"{device}, payload", list(at), rates, colour, unit=unit.name))
-    for number, device in enumerate(devices):
-        colour = colours[_LINES[number % len(_LINES)]]
-        traces.append(
-            marks(
-                f"{device}, CPU",
-                at,
-                numbers(busy[device], 0.01),
-                colour,
+        rates = [_mean([load.received_bits_per_second for load in own]) for own in loads]
+        cpus = [_mean([load.cpu_ratio for load in own]) for own in loads]
+        rate_colour, cpu_colour = _PAIRS[number % len(_PAIRS)]
+        carried.append(
+            bars(
+                f"{device}, payload",
+                list(at),
+                numbers([None if rate is None else rate / best for rate in rates], 0.01),
+                colours[rate_colour],
                 unit="%",
-                mode="lines+markers",
-                yaxis="y2",
-                line={"color": colour, "width": 1.5, "dash": _DASHES[1 + number % 2]},
-                marker={
-                    "color": colours[Colour.GROUND],
-                    "size": 10,
-                    "symbol": _SYMBOLS[number % len(_SYMBOLS)],
-                    "line": {"color": colour, "width": 2.5},
-                },
             )
         )
+        busy.append(
+            bars(f"{device}, CPU", list(at), numbers(cpus, 0.01), colours[cpu_colour], unit="%")
+        )
+    names = [
+        f"{name} {'unknown' if rate is None else f'{rate / unit.size:.4g} {unit.name}'}"
+        for name, rate in zip(grouped, sums, strict=True)
+    ]
     return frame(
         theme,
-        "Payload and CPU of each device by mode",
-        "",
-        f"{unit.name}, payload at real scale",
-        traces,
+        f"Payload and CPU of each device by mode (100 %: {best / unit.size:.4g} {unit.name})",
+        _numbered(names),
+        "% of the most payload of all devices; % of a device's CPU",
+        [trace for trace in (*carried, *busy) if any(value is not None for value in trace["y"])],
         hovermode="closest",
         barmode="group",
-        x_axis={"tickmode": "array", "tickvals": at, "ticktext": list(grouped)},
-        margin={"l": 64, "r": 64, "t": 72, "b": 52},
-        yaxis2={
-            "title": {"text": "CPU of the device, %"},
-            "overlaying": "y",
-            "side": "right",
-            "range": [0, 105],
-            "showgrid": False,
-            "automargin": True,
-        },
+        x_axis={"tickformat": "d", "dtick": 1},
     )
 
 
