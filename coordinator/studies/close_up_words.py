@@ -69,6 +69,9 @@ def _costs(found: ScaleOut) -> Iterator[str]:
         f"{words.size(sum(short)) if short else words.UNKNOWN} under the lower level, "
         f"{broken} pairs reset"
     )
+    before, after = found.units_before_count, found.units_after_count
+    if before is not None and after is not None:
+        yield f"a witness counted {words.number(before)} to {words.number(after)} units"
     sizes = [step for step in steps if step.ledger_size_bits_per_second is not None]
     if sizes:
         said = ", ".join(words.rate(step.ledger_size_bits_per_second) for step in sizes)

@@ -10,6 +10,7 @@ import numpy as np
 from coordinator.core.measure.drill import Drilled, DrilledBurst, find_drilled
 from coordinator.core.measure.evidence import ProbeColumn
 from coordinator.core.measure.scale_out import Hold, ScaleOut, Scaling, find_scale_out, scaling_of
+from coordinator.core.summary import DeviceFigure
 from coordinator.refusals import UnknownRun
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.stored import read_ledger, read_measured, read_series
@@ -52,7 +53,23 @@ async def _read_scale_out(coordinator: Coordinator, study: Study) -> ScaleOut | 
         replace(hold, downward=offer < max(offers[: place + 1]))
         for place, (hold, offer) in enumerate(zip(holds, offers, strict=True))
     ]
-    return await asyncio.to_thread(find_scale_out, holds) if holds else None
+    if not holds:
+        return None
+    found = await asyncio.to_thread(find_scale_out, holds)
+    told = [await _units(coordinator, each.run_id) for each in study.results if each.run_id]
+    known = [units for units in told if units is not None]
+    counts = {
+        "units_before_count": known[0].min if known else None,
+        "units_after_count": max((units.max for units in known), default=None),
+    }
+    return found.model_copy(update=counts)
+
+
+async def _units(coordinator: Coordinator, run_id: str) -> DeviceFigure | None:
+    """How many units a witness counted during a hold."""
+    summary = await coordinator.summary(run_id)
+    device = summary.bursts[0].device if summary is not None and summary.bursts else None
+    return None if device is None else device.units_count
 
 
 async def _read_hold(

@@ -228,7 +228,7 @@ export function studyView(main, [studyId], { operator }) {
       const columns = ["Pair", "From, UTC", "Out", "Probes lost"];
       const rows = outages.map((outage) => [
         outage.pair,
-        outage.from_at.slice(11, 23),
+        outage.from_at.slice(11, 23).replace("Z", ""),
         `${Math.round(1e3 * outage.outage_s)} ms ± ${Math.round(1e3 * outage.resolution_s)}`,
         String(outage.lost_count),
       ]);

@@ -86,17 +86,24 @@ class ScaleOut(Message):
     unit_bits_per_second: float | None = None  # mean of the steps up that were not capped
     unit_half_width_bits_per_second: float | None = None  # 95 %
     scale_in: ScaleIn | None = None
+    units_before_count: float | None = None  # by a witness, where one told
+    units_after_count: float | None = None
     course: RateCourse | None = None
 
     def units_for(self, bits_per_second: float, units_count: float | None) -> int | None:
         """Units that carry a rate by the lower end of what one adds; None: not known.
 
-        Without their count at the beginning, that is what the first level is in units.
+        Without their count at the beginning, by hand or by a witness, that is what the first level
+        is in units.
         """
         unit = self.unit_bits_per_second
         if unit is None or self.first_bits_per_second is None:
             return None
-        there = units_count or max(1.0, round(self.first_bits_per_second / unit))
+        there = (
+            units_count
+            or self.units_before_count
+            or max(1.0, round(self.first_bits_per_second / unit))
+        )
         least = unit - (self.unit_half_width_bits_per_second or 0.0)
         if least <= 0:
             return None

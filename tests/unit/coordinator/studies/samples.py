@@ -12,6 +12,7 @@ from coordinator.studies.conclude import conclude
 from coordinator.studies.search import next_offer
 from coordinator.studies.study import (
     Axis,
+    CloseUp,
     Drill,
     Matrix,
     Mode,
@@ -66,11 +67,11 @@ SWEPT = study(SWEEP, results(1e9, 2e9, 4e9, 8e9, 8.1e9))
 IN_MODES = study(MODES, results(10e9, 9e9, None, client_cpu_ratio=0.4))
 
 
-def closed_up(question: Question, **found: Any) -> Study:
+def closed_up(question: Question, found: CloseUp, event: EventRan | None = None) -> Study:
     """A study that is over, with what was found within its bursts."""
     told = study(question, results(9e9))
-    assert told.conclusion is not None
-    return told.model_copy(update={"conclusion": told.conclusion.model_copy(update=found)})
+    said = conclude(told.spec, told.results, close_up=found, event=event)
+    return told.model_copy(update={"conclusion": said})
 
 
 def grown() -> Study:
@@ -78,7 +79,9 @@ def grown() -> Study:
     rates = np.repeat(20e9 + 11.4e9 * np.arange(6), 20)
     blank = np.full(len(rates), np.nan)
     hold = Hold(start_s=1_795_000_000.0, rates=rates, retransmits=blank, rtt_s=blank)
-    return closed_up(Staircase(units_count=2), scale_out=find_scale_out([hold]))
+    found = find_scale_out([hold]).model_copy(update={"units_before_count": 2.0})
+    found = found.model_copy(update={"units_after_count": 7.0})
+    return closed_up(Staircase(plan_bits_per_second=150e9), found)
 
 
 def drilled() -> Study:
@@ -108,4 +111,4 @@ def drilled() -> Study:
         tcp_s=3.5,
         course=rate_course(at.timestamp() - 30, rates),
     )
-    return closed_up(Drill(), drilled=found)
+    return closed_up(Drill(), found, found.event)

@@ -14,6 +14,7 @@ from coordinator.studies.conclude import conclude
 from coordinator.studies.study import Drill, Staircase, Study, StudySpec, TrialResult
 from coordinator.studies.switch import Switch
 from coordinator.studies.trials import next_trial, says, trials_count
+from tests.unit.coordinator.studies.samples import drilled, grown
 from tests.unit.coordinator.studies.test_runner import SPEC, Place, place
 
 __all__ = ["place"]  # the fixture
@@ -159,3 +160,20 @@ def test_an_event_that_never_came_is_no_drill() -> None:
     assert "its instant never came" in conclude(spec, []).sentence
     at = EventRan.model_validate({"planned_at": "2026-11-23T12:00:00Z", "problem": "no such file"})
     assert "no such file" in conclude(spec, [], event=at).sentence
+
+
+def test_the_answers_in_words() -> None:
+    said = grown().conclusion
+    assert said is not None
+    assert said.sentence == (
+        "100 s from 20 Gbit/s to 77 Gbit/s of payload; about 5 steps of 11.4 +- 0 Gbit/s; "
+        "pre-scale to 14 units for 150 Gbit/s"
+    )
+    assert "a witness counted 2 to 7 units" in said.notes
+    drill = drilled().conclusion
+    assert drill is not None
+    assert drill.sentence.startswith(
+        "the device was out for 1500 ms +- 20 by the probes of 1 of 2 pairs, "
+        "from 12:01:00.000 UTC on, 0.00 s after the event began; payload fell from 10 Gbit/s to "
+        "0 bit/s and was back at 95 % after 5.0 s, 4 GB short; 3.5 s of it were TCP's own recovery"
+    )
