@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,8 +24,12 @@ def free_address(lab: Lab) -> str:
 
 
 def enrolled(plans: Mapping[str, AgentPlan], data_dir: Path, at: str) -> dict[str, AgentPlan]:
-    """The same agents with a join code each role, and nothing of the coordinator's files."""
-    codes = asyncio.run(_codes(data_dir, len(plans)))
+    """The same agents with a join code each role, and nothing of the coordinator's files.
+
+    Those of an earlier lab on the same data are shut out: their credentials went with their hosts.
+    """
+    names = {f"{plan.environment['BROADSIDE_AGENT_ROLE']}.{name}" for name, plan in plans.items()}
+    codes = asyncio.run(_codes(data_dir, names))
     return {
         name: replace(
             plan,
@@ -44,17 +48,20 @@ def enrolled(plans: Mapping[str, AgentPlan], data_dir: Path, at: str) -> dict[st
     }
 
 
-async def _codes(data_dir: Path, count: int) -> dict[str, str]:
+async def _codes(data_dir: Path, names: Set[str]) -> dict[str, str]:
     now = datetime.now(UTC)
     authority = own_authority(data_dir, now).authority
     fabric = open_fabric(FabricSettings(data_dir=data_dir))
     try:
         known = Enrolments(fabric.private)
+        for agent in await known.agents():
+            if agent.key in names and agent.revoked_at is None:
+                await known.revoke(agent.key, now)
         codes = {}
         for role in Role:
             codes[role.value], secret = new_code(authority)
             await known.add_code(
-                secret, role, count, by="lab", now=now, expires_at=now + timedelta(hours=1)
+                secret, role, len(names), by="lab", now=now, expires_at=now + timedelta(hours=1)
             )
         return codes
     finally:

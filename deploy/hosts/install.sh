@@ -82,7 +82,8 @@ pip install -q --no-index --find-links "$here/wheels" --no-deps --only-binary :a
 pip install -q --no-index --no-deps "$here"/wheels/broadside-*.whl
 rm -rf $home/iperf3
 cp -R "$here/iperf3" $home/iperf3
-chmod -R go+rX $home
+chmod go+rX $home
+chmod -R go+rX $home/venv $home/iperf3
 mkdir -p /usr/local/bin
 install -m 0755 "$here/broadside" /usr/local/bin/broadside
 

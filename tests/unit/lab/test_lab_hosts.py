@@ -1,0 +1,44 @@
+"""A lab's agents as agents of other hosts."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+
+from coordinator.auth.static_tokens import digest
+from coordinator.hosts.enrolment import Enrolled, Enrolments
+from exchange.fabric import FabricSettings, open_fabric
+from exchange.messages import Role
+from lab import hosts
+from lab.fleet import plan_agents
+from lab.topology import LabSpec, build_lab
+
+NOW = datetime.now(UTC)
+
+
+def test_a_second_lab_on_the_same_data_lets_its_agents_in(tmp_path: Path) -> None:
+    lab = build_lab(LabSpec(pairs_count=1, prefix="bs"), tmp_path / "lab")
+    plans = {plan.agent_id: plan for plan in plan_agents(lab, {})}
+
+    async def join(codes: dict[str, str]) -> None:
+        fabric = open_fabric(FabricSettings(data_dir=tmp_path / "data"))
+        try:
+            known = Enrolments(fabric.private)
+            for role, code in codes.items():
+                asked = Enrolled(
+                    agent_id=f"{role[0]}001",
+                    role=Role(role),
+                    sha256=digest(code),
+                    join="",
+                    enrolled_at=NOW,
+                )
+                await known.enrol(code.rpartition(".")[2], asked, NOW)
+        finally:
+            await fabric.close()
+
+    for _ in range(2):
+        made = hosts.enrolled(plans, tmp_path / "data", "127.0.0.1:8443")
+        codes = {
+            plan.environment["BROADSIDE_AGENT_ROLE"]: plan.environment["BROADSIDE_AGENT_JOIN"]
+            for plan in made.values()
+        }
+        asyncio.run(join(codes))
