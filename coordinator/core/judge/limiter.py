@@ -51,7 +51,6 @@ RARE_SIGMAS: Final = 2.33  # 1 % of a normal distribution lies below
 CANCEL_MAX_RATIO: Final = 0.5
 TOGETHER_RATIO: Final = 2.5
 WINDOW_ASSUMED_S: Final = 13  # where nobody says how long was seen
-STEADIER_RATIO: Final = 0.33  # a ledger's CoV over the fleet's: below it they saw different things
 ALONE_COV_RATIO: Final = 0.05  # of a pair over its seconds: what moves less shows no such thing
 TRADE_COV_RATIO: Final = 0.005  # of a pair: less is how exactly a second is read, not its traffic
 TRADERS_MIN: Final = 3  # pairs: of two, one's gain is the other's loss once in two by chance
@@ -220,11 +219,18 @@ def find_limiter(
 
 
 def common_limiter(limiters: Sequence[Limiter]) -> Limiter:
-    """What most bursts name; of names that as many bursts do, a known one."""
+    """What most bursts name; of names that as many bursts do, a known one; of two such, none."""
     if not limiters:
         return UNKNOWN
     named = Counter(limiter.name for limiter in limiters)
-    best = max(sorted(named), key=lambda name: (named[name], name is not LimiterName.UNKNOWN))
+    known = {name: count for name, count in named.items() if name is not LimiterName.UNKNOWN}
+    most = [name for name, count in known.items() if count == max(named.values())]
+    if len(most) > 1:
+        bursts = ", ".join(f"{known[name]} name {name}" for name in sorted(most))
+        return UNKNOWN.model_copy(
+            update={"evidence": (f"of {len(limiters)} bursts {bursts}: no one limit is shown",)}
+        )
+    best = most[0] if most else LimiterName.UNKNOWN
     said = max(
         (each for each in limiters if each.name is best), key=lambda each: len(each.evidence)
     )
@@ -311,21 +317,32 @@ def _full(scene: Scene, name: LimiterName) -> Limiter | None:
 
 
 def _each_alone(scene: Scene) -> bool:
-    """Whether pairs move, and none gains what another loses: nothing that they share holds them."""
-    moves, cov = scene.lead.share_movement_ratio, scene.pair_cov_ratio
-    if moves is None or not cancel_ratio(scene.window_s) <= moves <= TOGETHER_RATIO or cov is None:
-        return False
-    return cov >= ALONE_COV_RATIO and not _steadier_ledger(scene)
+    """Whether pairs move, and none gains what another loses: nothing that they share holds them.
 
-
-def _steadier_ledger(scene: Scene) -> bool:
-    """Whether the device saw a flat sum, second by second, where the fleet's receivers did not:
-    then what moved was when they read, not what was carried.
+    Readers that come late move each pair by itself too, whatever holds the pairs. So the device
+    must have seen the sum move as well, second by second, or hosts must have had room to read.
     """
-    held, seen = scene.reconciliation, scene.lead.second_cov_ratio
-    if held is None or held.ledger_cov_ratio is None or held.grain_s > 1 or seen is None:
+    moves, cov = scene.lead.share_movement_ratio, scene.pair_cov_ratio
+    if moves is None or cov is None or cov < ALONE_COV_RATIO:
         return False
-    return held.ledger_cov_ratio < seen * STEADIER_RATIO
+    seen = _device_cov_ratio(scene)
+    if seen is not None and scene.lead.second_cov_ratio:
+        moves = min(moves, moves * (seen / scene.lead.second_cov_ratio) ** 2)
+    elif any(_may_read_late(pair) for pair in scene.pairs):
+        return False
+    return CANCEL_MAX_RATIO <= moves <= TOGETHER_RATIO
+
+
+def _device_cov_ratio(scene: Scene) -> float | None:
+    """CoV of what the device carried, by its own count second by second; None: it has none."""
+    held = scene.reconciliation
+    return None if held is None or held.grain_s > 1 else held.ledger_cov_ratio
+
+
+def _may_read_late(pair: PairSummary) -> bool:
+    """Whether a host of the pair may have had no core left to read in time."""
+    uses = [_use(pair, name) for name in (LimiterName.CLIENT_CPU, LimiterName.SERVER_CPU)]
+    return any(use is None or use >= CPU_FULL_RATIO for use in uses)
 
 
 def _slow_nic(scene: Scene) -> Limiter | None:

@@ -24,6 +24,7 @@ def found(
     push_back: bool = True,
     down: bool = False,
     ledger: Reconciliation | None = None,
+    cpu: float | None = 0.3,
 ) -> Limiter:
     """Who limits four pairs that send at a tenth of their NIC's cap."""
     pairs = [
@@ -37,6 +38,8 @@ def found(
             cov_ratio=cov,
             client_nic_ratio=0.1,
             server_nic_ratio=0.1,
+            client_cpu_ratio=cpu,
+            server_cpu_ratio=cpu,
         )
         for index in range(4)
     ]
@@ -58,7 +61,7 @@ def found(
     ("down", "name"), [(False, LimiterName.CLIENT_NIC), (True, LimiterName.SERVER_NIC)]
 )
 def test_the_senders_nic_is_named(down: bool, name: LimiterName) -> None:
-    for movement in (0.31, 1.0, 1.79):  # what ten seconds of four pairs in the lab came to
+    for movement in (0.6, 1.0, 1.79):  # the last two: ten seconds of four pairs in the lab
         limiter = found(movement=movement, down=down)
         assert limiter.name is name
     assert "each by itself" in limiter.evidence[0]
@@ -68,6 +71,7 @@ def test_the_senders_nic_is_named(down: bool, name: LimiterName) -> None:
     ("movement", "name"),
     [
         (0.1, LimiterName.FIREWALL),
+        (0.31, LimiterName.UNKNOWN),  # neither alone nor by trade is that a rare chance
         (3.0, LimiterName.UNKNOWN),
         (None, LimiterName.UNKNOWN),
     ],
@@ -82,7 +86,7 @@ def test_pairs_that_hardly_move_show_nothing_of_the_kind() -> None:
     assert found(movement=1.0, cov=0.01).name is not LimiterName.CLIENT_NIC
 
 
-def test_a_ledger_that_stays_flat_names_no_nic_where_it_sees_seconds() -> None:
+def test_a_sum_that_the_device_saw_stand_names_no_nic() -> None:
     """Readers that stutter look like pairs that move each by itself."""
     flat = Reconciliation(
         source="lab",
@@ -94,10 +98,18 @@ def test_a_ledger_that_stays_flat_names_no_nic_where_it_sees_seconds() -> None:
         firewall_bits_per_second=4e9,
         ledger_cov_ratio=0.0005,  # the fleet's seconds have 0.04
     )
-    assert found(movement=0.7, ledger=flat).name is LimiterName.UNKNOWN
-    for moving in ({"ledger_cov_ratio": 0.03}, {"ledger_cov_ratio": None}, {"grain_s": 60.0}):
+    for still in ({}, {"ledger_cov_ratio": 0.02}):
+        ledger = flat.model_copy(update=still)
+        assert found(movement=1.0, ledger=ledger).name is LimiterName.UNKNOWN
+    for moving in ({"ledger_cov_ratio": 0.038}, {"ledger_cov_ratio": None}, {"grain_s": 60.0}):
         ledger = flat.model_copy(update=moving)
         assert found(movement=0.7, ledger=ledger).name is LimiterName.CLIENT_NIC
+
+
+def test_where_no_device_counts_seconds_hosts_must_have_had_room_to_read() -> None:
+    assert found(movement=1.0, cpu=None).name is LimiterName.UNKNOWN
+    assert found(movement=1.0, cpu=0.94).name is LimiterName.CLIENT_NIC
+    assert found(movement=1.0, cpu=0.96).name is LimiterName.CLIENT_CPU
 
 
 def test_without_anything_that_pushes_back_no_nic_is_named() -> None:

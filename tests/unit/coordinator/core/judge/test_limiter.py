@@ -330,3 +330,9 @@ def test_a_run_is_limited_by_what_most_bursts_show() -> None:
     assert common_limiter([named, UNKNOWN]).name is LimiterName.FIREWALL
     assert common_limiter([named, UNKNOWN, UNKNOWN]).name is LimiterName.UNKNOWN
     assert "2 of 3 bursts" in common_limiter([named, named, UNKNOWN]).evidence[-1]
+    other = Limiter(name=LimiterName.CLIENT_NIC)
+    torn = common_limiter([named, other])
+    assert torn.name is LimiterName.UNKNOWN
+    assert torn.evidence == (
+        "of 2 bursts 1 name client-nic, 1 name firewall: no one limit is shown",
+    )
