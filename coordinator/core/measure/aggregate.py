@@ -208,6 +208,9 @@ def _flow(
     samples = rtts[: 0 if flow.means_only else None]
     baseline = _least_rtt(aligned.pairs, flow.flow, samples)
     lost, packets = flow.lost_count[:, span], flow.packets_count[:, span]
+    p5, median, p95 = _quantiles(seconds, (0.05, 0.5, 0.95))
+    pair_p5, pair_median, pair_p95 = _quantiles(rates, (0.05, 0.5, 0.95))
+    rtt_median, rtt_p95, rtt_most = _quantiles(samples, (0.5, 0.95, 1.0))
     caps = [pair.client_nic_bits_per_second for pair in aligned.pairs]
     return FlowSummary(
         flow=flow.flow,
@@ -220,14 +223,14 @@ def _flow(
         sent_pairs_count=_known_rows(flow.sent_bytes[:, span]),
         late_bits_per_second=figure(float(pair_bits[late].sum())) if late.any() else None,
         proven_ratio=_over(float(flow.proven_bytes[span].sum()), float(bytes_in.sum())),
-        second_median_bits_per_second=_quantile(seconds, 0.5),
-        second_p5_bits_per_second=_quantile(seconds, 0.05),
-        second_p95_bits_per_second=_quantile(seconds, 0.95),
+        second_median_bits_per_second=median,
+        second_p5_bits_per_second=p5,
+        second_p95_bits_per_second=p95,
         second_cov_ratio=figure(_cov(seconds)),
         pair_mean_bits_per_second=figure(float(rates.mean())) if len(rates) else None,
-        pair_median_bits_per_second=_quantile(rates, 0.5),
-        pair_p5_bits_per_second=_quantile(rates, 0.05),
-        pair_p95_bits_per_second=_quantile(rates, 0.95),
+        pair_median_bits_per_second=pair_median,
+        pair_p5_bits_per_second=pair_p5,
+        pair_p95_bits_per_second=pair_p95,
         pair_cov_ratio=figure(_cov(rates)),
         jain_ratio=figure(jain(rates)),
         share_movement_ratio=figure(_share_movement(moving[on_time])),
@@ -236,11 +239,9 @@ def _flow(
         mss_bytes=headers.mss_bytes,
         tcp_efficiency_ratio=figure(tcp_efficiency(segments, retransmits)),
         rtt_mean_s=figure(rtt_mean),
-        rtt_p50_s=_quantile(samples, 0.5),
-        rtt_p95_s=_quantile(samples, 0.95),
-        rtt_max_s=figure(_most_rtt(aligned.pairs, flow.flow))
-        if flow.means_only
-        else _quantile(samples, 1.0),
+        rtt_p50_s=rtt_median,
+        rtt_p95_s=rtt_p95,
+        rtt_max_s=figure(_most_rtt(aligned.pairs, flow.flow)) if flow.means_only else rtt_most,
         rtt_baseline_s=figure(baseline),
         rtt_pairs_count=_known_rows(rtt),
         buffer_delay_ratio=figure(buffer_delay(rtt_mean, baseline)),
@@ -259,8 +260,10 @@ def _known_rows(cells: NDArray[np.floating]) -> int:
     return int((~np.isnan(cells)).any(axis=1).sum())
 
 
-def _quantile(values: Floats, quantile: float) -> float | None:
-    return figure(float(np.quantile(values, quantile))) if len(values) else None
+def _quantiles(values: Floats, quantiles: Sequence[float]) -> list[float | None]:
+    if not len(values):
+        return [None] * len(quantiles)
+    return [figure(float(each)) for each in np.quantile(values, quantiles)]
 
 
 def _over(part: float | None, whole: float | None) -> float | None:
