@@ -48,6 +48,16 @@ def quiet_bins(
     return np.asarray(following >= end_s)
 
 
+def unread_bins(counted_bytes: Floats, quiet: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Zeros at a ledger's end where no quiet bin before them is zero: a source that fills its bins
+    late has not counted there, and what is missing is never zero."""
+    counted = np.flatnonzero(counted_bytes)
+    last = int(counted[-1]) if len(counted) else -1
+    after = np.arange(len(counted_bytes)) > last
+    before = counted_bytes[quiet & ~after]
+    return after & bool(len(before) and before.min() > 0)
+
+
 def from_quiet(
     bins: Bins, quiet: NDArray[np.bool_], *, bins_a_burst: int, bursts_count: int
 ) -> IdleLevel:

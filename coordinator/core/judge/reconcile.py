@@ -29,6 +29,7 @@ from coordinator.core.judge.idle_level import (
     from_fit,
     from_quiet,
     quiet_bins,
+    unread_bins,
 )
 from coordinator.core.judge.lag import (
     LAG_MAX_S,
@@ -431,6 +432,7 @@ class _Device:
         margin = min(lag.uncertainty_s, LAG_MAX_S) + MARGIN_S
         net = replace(self.bins, bytes=np.maximum(0.0, self.bins.bytes - self._beside(start, end)))
         quiet = quiet_bins(start - margin, end + margin, self.spans)
+        quiet &= ~unread_bins(net.bytes, quiet)
         count = sum(step.total_bytes[-1] > 0 for step in self.steps)
         if quiet.sum() >= QUIET_BINS_MIN:
             return from_quiet(
@@ -657,6 +659,9 @@ def _account(
     below, above = (idle.mean_below, idle.mean_above) if whole else (idle.below, idle.above)
     found, *surer = _comparisons(held, share, level, (below, above), scatter_ratio)
     for other in surer:
+        apart = abs(other.residual_ratio - found.residual_ratio)
+        if apart > other.uncertainty_ratio + found.unheard_ratio:
+            continue
         if other.uncertainty_ratio < SURER_RATIO * found.uncertainty_ratio:
             found = other
     absent = (
@@ -723,6 +728,7 @@ class _Comparison:
     below_ratio: float  # from it to the ends of its 95 % interval
     above_ratio: float
     between_ratio: float  # without what all bursts of the run share
+    unheard_ratio: float  # of its bytes, what no receiver may have counted
 
     @property
     def uncertainty_ratio(self) -> float:
@@ -741,8 +747,10 @@ def _comparisons(
     Over every bin that the fleet may have touched, what was under way when receivers stopped
     counting is in the ledger and in nobody's seconds; it may be up to what was sent and not
     received, and half of that is allowed for. Over full bins nothing is under way, but there are
-    fewer of them. Of a run that was to pass the device by, what is unsure of bytes that crossed
-    shrinks with them; the idle level's and the neighbours' uncertainty stays.
+    fewer of them, and a lag that drifts inside a burst stretches them all: they count where all
+    bytes agree, but for what no receiver heard. Of a run that was to pass the device by, what is
+    unsure of bytes that crossed shrinks with them; the idle level's and the neighbours'
+    uncertainty stays.
     """
     overhead = held.overhead
     half_tail = share.tail_bytes / share.total_bytes / 2
@@ -764,12 +772,12 @@ def _comparisons(
             noise = scatter_ratio
         if math.isnan(noise):
             noise = NOISE_ASSUMED_RATIO / math.sqrt(max(1, share.bins_count))
+        unheard = 0.0 if rate else math.hypot(share.unseen_bytes / share.fleet_bytes, half_tail)
         unsure = math.hypot(
             noise,
             held.clock_bound_s / max(1.0, width),
             0.0 if rate else share.unsure_ratio(level),
-            0.0 if rate else share.unseen_bytes / share.fleet_bytes,
-            0.0 if rate else half_tail,
+            unheard,
         )
         shrinks = min(1.0, abs(crossed)) if held.bypassed else 1.0
         beside = BESIDE_RATIO * share.beside_bytes / share.fleet_bytes
@@ -794,6 +802,7 @@ def _comparisons(
                     0.0 if shared else max(idle_below, idle_above),
                     beside,
                 ),
+                unheard_ratio=unheard,
             )
         )
     return found

@@ -104,6 +104,35 @@ def test_unknown_bins_are_not_zero() -> None:
     assert max(burst.unknown_ratio for burst in bursts) > 0.1
 
 
+def test_bins_that_the_source_has_not_filled_yet_are_no_quiet() -> None:
+    """Their zeros would pull the level of others' traffic down, and the residual up."""
+    series, ledger = made(replace(MINUTES, foreign_ratio=0.4))
+    empty = ledger.bytes.copy()
+    empty[-2:] = 0.0
+    whole, _ = reconcile(series, replace(ledger, bytes=empty), HEADERS, [NOBODY] * len(series))
+    assert whole.residual_ratio == pytest.approx(0, abs=0.01)
+    assert whole.residual_low_ratio is not None
+    assert whole.residual_high_ratio is not None
+    assert whole.residual_low_ratio <= 0 <= whole.residual_high_ratio
+
+
+def test_a_lag_that_drifts_inside_a_burst_moves_no_byte() -> None:
+    """Bins that are a tenth longer than they say hold a tenth more each, and are fewer."""
+    series, ledger = made(Plant(pairs=6, bursts=1, burst_s=90, period_s=100, grain_s=1))
+    edges = np.append(ledger.start_s, ledger.end_s[-1])
+    held_bytes = np.concatenate(([0.0], np.cumsum(ledger.bytes)))
+    labels = edges[::10]
+    middle = labels.mean()
+    counted = np.interp(middle + 1.1 * (labels - middle), edges, held_bytes)
+    stretched = replace(
+        ledger, start_s=labels[:-1], end_s=labels[1:], bytes=np.diff(counted), grain_s=10.0
+    )
+    whole, _ = reconcile(series, stretched, HEADERS, [NOBODY])
+    assert whole.residual_low_ratio is not None
+    assert whole.residual_high_ratio is not None
+    assert whole.residual_low_ratio <= 0 <= whole.residual_high_ratio
+
+
 def test_a_ledger_of_nothing_known_has_no_residual() -> None:
     series, ledger = made(MINUTES)
     empty = replace(ledger, bytes=np.full(len(ledger), math.nan))
