@@ -354,6 +354,7 @@ class Rule(StrEnum):
     OVER_WINDOW = "over-window"
     HOST_COUNTERS = "host-counters"  # a NIC's counters hold less than the engine's payload
     STAMPS = "stamps"  # the two ends of a pair saw it begin at two instants
+    COPIED = "copied"  # two pairs tell one and the same account
 
 
 class Contradiction(Message):

@@ -57,6 +57,7 @@ def problems(rows: Sequence[OriginalRow]) -> tuple[RowProblem, ...]:
     """Everything in the rows that forbids to import them, in row order."""
     found = []
     first: dict[tuple[str, datetime], int] = {}
+    told: dict[tuple[float, float], int] = {}
     for row in sorted(rows, key=lambda row: row.row_number):
         for column, rate in (
             ("sent_throughput", row.sent_bits_per_second),
@@ -80,8 +81,18 @@ def problems(rows: Sequence[OriginalRow]) -> tuple[RowProblem, ...]:
         if key in first:
             said = f"{row.client} {row.started_at:%Y-%m-%dT%H:%M:%SZ}"
             found.append(_problem(row, "RowKey", said, f"row {first[key]} has the same"))
+            continue
         first.setdefault(key, row.row_number)
+        rates = (row.sent_bits_per_second or 0.0, row.received_bits_per_second or 0.0)
+        if all(map(_is_exact, rates)) and told.setdefault(rates, row.row_number) != row.row_number:
+            said = f"row {told[rates]} has the same and the same sent_throughput: one is a copy"
+            found.append(_problem(row, "received_throughput", f"{rates[1]:.15g}", said))
     return tuple(found)
+
+
+def _is_exact(rate: float) -> bool:
+    """Whether a rate has six digits or more, so that no second test comes to it by chance."""
+    return rate != float(f"{rate:.4e}")
 
 
 def _problem(row: OriginalRow, column: str, value: str, reason: str) -> RowProblem:

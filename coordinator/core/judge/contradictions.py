@@ -88,5 +88,7 @@ def _words(each: Contradiction) -> str:
                 f"began {words.time(each.said)} apart by its two ends' clocks, which are within "
                 f"{words.time(each.bound)}"
             )
+        case Rule.COPIED:
+            return f"tells of {said} to the byte what another pair tells: one is a copy"
         case _:
             assert_never(each.rule)

@@ -47,6 +47,8 @@ STAMPS_APART_S: Final = 0.5  # s beyond both clocks' bounds: the first data of e
 # to some ms from lines as they arrive, to some 100 ms from a process's exit (iperf3 before 3.17)
 LOGIN_APART_S: Final = 2.0  # s, instead, of an engine that no gate holds: one end may tell its
 # log-in or first request, the other its first data; a loaded host puts 0.6 s between them (seen)
+COPIED_COUNT: Final = 5  # different values that an account must have before another may not be
+# the same: paced pairs read whole blocks, two or three values in turn
 WHOLE_EDGE_S: Final = 0.5  # s at either end without which a track is whole still
 LAG_S: Final = 0.5  # s by which a receiver's curve may run ahead of its sender's
 
@@ -62,7 +64,7 @@ def cross_examine(
         if not any(clock_troubles(pair.evidence, clock_bound_max_s)):
             found += _stamps(pair)
     for flow in traffic.direction.flows:
-        found += _of_fleet(pairs, flow)
+        found += [*_of_fleet(pairs, flow), *_copies(pairs, flow)]
     return tuple(found)
 
 
@@ -119,6 +121,14 @@ class _Pair:
         holder = evidence.report if side is Side.CLIENT else evidence.server_test
         engine = None if holder is None else holder.engine
         return None if engine is None or engine.error is not None or engine.truncated else engine
+
+    def account(self, flow: Flow) -> tuple[bytes, float] | None:
+        """The receiver's seconds, which no other pair can have as well, and their bytes; None:
+        they are so few, or so even, that it may be chance."""
+        received, _ = self.ends(flow)
+        if received is None or len(np.unique(received.transferred_bytes)) < COPIED_COUNT:
+            return None
+        return received.transferred_bytes.tobytes(), _bytes(received)
 
     def host(self, side: Side) -> HostColumns:
         evidence = self.evidence
@@ -370,3 +380,17 @@ def _of_fleet(pairs: list[_Pair], flow: Flow) -> Iterator[Contradiction]:
             count += 1
     if count > 1 and arrived > written * (1 + FLEET_BYTES_RATIO) + blocks:
         yield Contradiction(rule=Rule.RECEIVED_OVER_SENT, flow=flow, said=arrived, bound=written)
+
+
+def _copies(pairs: list[_Pair], flow: Flow) -> Iterator[Contradiction]:
+    """Accounts that are another pair's to the byte: two tests are never that alike."""
+    seen: set[bytes] = set()
+    for pair in pairs:
+        if (account := pair.account(flow)) is None:
+            continue
+        told, total_bytes = account
+        if told in seen:
+            yield Contradiction(
+                rule=Rule.COPIED, pair=pair.name, flow=flow, said=total_bytes, bound=0.0
+            )
+        seen.add(told)

@@ -110,7 +110,7 @@ def test_a_table_without_a_header_keeps_the_originals_order() -> None:
         [
             ",,IDPS Alert and Deny,,,,,,,",
             *(
-                f"10.2.0.{c},01 12 2022 13 10 00,942453343.8,String,929083660.2,String,10.1.0.8,"
+                f"10.2.0.{c},01 12 2022 13 10 00,9424533{c}.8,String,929083660.2,String,10.1.0.8,"
                 "String,55,Int64"
                 for c in (11, 12)
             ),

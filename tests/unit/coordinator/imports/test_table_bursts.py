@@ -242,6 +242,23 @@ def test_duplicate_rows_are_named() -> None:
     assert "row 2 has the same" in str(found)
 
 
+def test_rows_that_another_row_was_copied_to_are_named() -> None:
+    """Under another client's name, or over a burst that went badly."""
+    model = SEED.rows[0]
+    for copy in (
+        replace(SEED.rows[7], client="10.2.0.99"),
+        SEED.rows[9],
+    ):
+        rates = {
+            name: getattr(model, name)
+            for name in ("sent_bits_per_second", "received_bits_per_second")
+        }
+        (found,) = problems([model, replace(copy, **rates)])
+        assert "row 2 has the same and the same sent_throughput" in str(found)
+    round_rates = {"sent_bits_per_second": 5.12e9, "received_bits_per_second": 5.1e9}
+    assert not problems([replace(row, **round_rates) for row in SEED.rows[:3]])
+
+
 def test_no_rows_are_refused() -> None:
     with pytest.raises(ValueError, match="rows"):
         join_rows([])

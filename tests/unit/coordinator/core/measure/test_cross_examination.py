@@ -205,3 +205,16 @@ def test_a_block_a_stream_more_at_the_end_is_how_iperf3_counts() -> None:
         lambda track: _row(-1, float(track.transferred_bytes[-1]) + blocks - 1)(track),
     )
     assert _rules(_judged(one_more)) == set()
+
+
+def test_a_pair_that_tells_another_s_account_is_a_copy() -> None:
+    """A missing pair whose rows were written anew from those of one that ran: T12's kin."""
+    model = MADE.evidence[0].pairs[4]
+
+    def copied(pair: PairEvidence) -> PairEvidence:
+        return replace(pair, client_tracks=model.client_tracks, server_tracks=model.server_tracks)
+
+    said = _judged(copied)
+    assert Rule.COPIED in _rules(said)
+    assert said.verdict is not Verdict.PASS
+    assert Rule.COPIED not in _rules(_judged(lambda pair: pair))
