@@ -78,7 +78,9 @@ def received(spec: RunSpec, burst: BurstSummary, between: float | None = None) -
 
     The half width holds the scatter of its seconds and the clocks' bounds (both in the burst's
     own), and what the headers' share may be off. Where a record has no seconds (a table of means)
-    the scatter ``between`` its bursts stands for that of each, if they are long enough.
+    the scatter ``between`` its bursts stands for that of each, if they are long enough. Where a
+    sender's seconds stand for a receiver's, what they lack of what was sent may have been in
+    flight before the window, not lost in it: it widens the upper end.
     """
     rate, window = RECEIVED.of_burst(burst), burst.window
     half = burst.fleet_received_half_width_bits_per_second
@@ -92,8 +94,18 @@ def received(spec: RunSpec, burst: BurstSummary, between: float | None = None) -
     return Interval(
         value=value,
         below=math.hypot(half * factor, value * less),
-        above=math.hypot(half * factor, value * more),
+        above=math.hypot(half * factor, value * more) + _unheard(burst) * factor,
     )
+
+
+def _unheard(burst: BurstSummary) -> float:
+    """Payload bit/s that senders tell, and no receiver's seconds."""
+    more = sum(
+        max(0.0, flow.sent_bits_per_second - flow.received_bits_per_second)
+        for flow in burst.flows
+        if flow.sent_bits_per_second is not None and flow.received_bits_per_second is not None
+    )
+    return more * max(0.0, 1 - burst.proven_ratio)
 
 
 def carried(spec: RunSpec, burst: BurstSummary, fleet: Interval) -> Interval | None:
