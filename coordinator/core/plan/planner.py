@@ -9,7 +9,7 @@ from ipaddress import ip_address, ip_network
 from coordinator.core import words
 from coordinator.core.goals import GOALS, WITNESSES
 from coordinator.core.judge.documented_limits import DOCUMENTED
-from coordinator.core.measure.headers import segment_max_bytes
+from coordinator.core.measure.headers import OVERHEAD_MORE_RATIO, segment_max_bytes
 from coordinator.core.plan.endurance import control_warning, hard_end_problem
 from coordinator.core.plan.reserved import NOTHING, Reserved
 from coordinator.core.plan.spec import Burst, LedgerPromise, Pair, Plan, RunSpec
@@ -101,7 +101,7 @@ def plan(
     shared_boot_id = _shared_boot_id(
         spec, [*clients, *(server for server in servers if server.agent_id in used)]
     )
-    warnings = _warnings(spec, clients, shared=shared_boot_id is not None)
+    warnings = _warnings(spec, clients, ledger, shared=shared_boot_id is not None)
     return Plan(
         run_id=run_id,
         created_at=now,
@@ -395,9 +395,15 @@ def _shared_boot_id(spec: RunSpec, agents: Sequence[Presence]) -> str | None:
     return boots.pop() if len(boots) == 1 else None
 
 
-def _warnings(spec: RunSpec, clients: Sequence[Presence], *, shared: bool) -> list[str]:
+def _warnings(
+    spec: RunSpec,
+    clients: Sequence[Presence],
+    ledger: LedgerPromise | None,
+    *,
+    shared: bool,
+) -> list[str]:
     """What an operator should know before paying for the run."""
-    warnings = [*_reach_warnings(spec, clients)]
+    warnings = [*_reach_warnings(spec, clients), *_proof_warnings(spec, ledger)]
     if (silent := control_warning(spec, clients)) is not None:
         warnings.append(silent)
     if spec.budget_usd is not None and spec.is_unattended:
@@ -426,6 +432,28 @@ def _warnings(spec: RunSpec, clients: Sequence[Presence], *, shared: bool) -> li
             "which spreads first data over tens of milliseconds or more"
         )
     return warnings
+
+
+def _proof_warnings(spec: RunSpec, ledger: LedgerPromise | None) -> Iterator[str]:
+    """What no burst of the run can prove, whatever it carries."""
+    from coordinator.core.measure.steady import RAMP_LEAST_S, VALUES_MIN  # brings numpy
+
+    least_s = VALUES_MIN + RAMP_LEAST_S
+    if spec.scaled_target_bits_per_second is not None and spec.burst_s < least_s:
+        yield (
+            f"burst_s: a verdict on a target needs {VALUES_MIN} s that all pairs share behind the "
+            f"ramp of up to {RAMP_LEAST_S} s, and bursts of {spec.burst_s} s may not leave them; "
+            f"ask for {least_s} s at least, better for 30"
+        )
+    engine, allowed = find(spec.traffic.engine), spec.objective.residual_max_ratio
+    silent = engine is not None and "mss_bytes" not in engine.honours
+    if silent and ledger is not None and allowed <= OVERHEAD_MORE_RATIO:
+        yield (
+            f"objective.residual_max_ratio: {spec.traffic.engine} does not tell its segments' "
+            f"size, so their headers may be {words.ratio(OVERHEAD_MORE_RATIO)} more than those of "
+            f"1500-byte packets and no ledger agrees within {words.ratio(allowed)}; allow 0.08, or "
+            "measure with iperf3"
+        )
 
 
 def _segment_warnings(spec: RunSpec, agents: Sequence[Presence]) -> Iterator[str]:

@@ -7,8 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.core.plan.planner import Infeasible, first_start, live, plan
-from coordinator.core.plan.spec import RunSpec
-from exchange.messages import ClockReading, ClockSource, Job, Presence, Role, Traffic
+from coordinator.core.plan.spec import LedgerPromise, RunSpec
+from exchange.messages import (
+    ClockReading,
+    ClockSource,
+    EngineState,
+    Job,
+    Presence,
+    Role,
+    Traffic,
+)
 from tests.unit.coordinator.fleet import NOW, fleet, presence
 
 
@@ -116,6 +124,35 @@ def test_the_operator_is_warned_before_paying() -> None:
     assert "2 clients can send at most 2 Gbit/s, the target is 180 Gbit/s" in said
     assert "1 client agents are not within 0.05 s now (client-001)" in said
     assert "2 client agents lack it" in said
+
+
+@pytest.mark.parametrize(("burst_s", "warned"), [(5, True), (9, True), (10, False)])
+def test_a_burst_too_short_for_an_interval_is_known_at_launch(burst_s: int, warned: bool) -> None:
+    asked = spec(burst_s=burst_s, objective={"target_bits_per_second": 1e9})
+    for aim, said in ((asked, warned), (spec(burst_s=burst_s), False)):
+        warnings = plan(aim, fleet(2), NOW, "run-1").warnings
+        assert any("burst_s: a verdict on a target needs 7 s" in each for each in warnings) is said
+
+
+@pytest.mark.parametrize(
+    ("engine", "allowed", "promised", "warned"),
+    [
+        ("ftp", 0.05, True, True),
+        ("ftp", 0.08, True, False),
+        ("ftp", 0.05, False, False),
+        ("iperf3", 0.05, True, False),
+    ],
+)
+def test_a_ledger_that_cannot_agree_is_known_at_launch(
+    engine: str, allowed: float, promised: bool, warned: bool
+) -> None:
+    traffic = {"engine": engine, "streams_count": 1}
+    asked = spec(traffic=traffic, objective={"residual_max_ratio": allowed})
+    state = EngineState(name=engine, version="1", ports=(2121,))
+    agents = [agent.model_copy(update={"engines": (state,)}) for agent in fleet(2)]
+    ledger = LedgerPromise(source="lab") if promised else None
+    warnings = plan(asked, agents, NOW, "run-1", ledger=ledger).warnings
+    assert any("does not tell its segments' size" in each for each in warnings) is warned
 
 
 def test_documented_limits_warn_before_a_flow_or_a_sku_is_the_limit() -> None:
