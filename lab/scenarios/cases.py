@@ -78,8 +78,12 @@ class Case:
     profile: str = "plain"
     overrides: Mapping[str, Any] = field(default_factory=dict)
     question: Mapping[str, Any] | None = None  # of a study
-    burst_s: int = 5
+    burst_s: int = 12  # over 10, so that a ledger of whole seconds agrees to within the tolerance
     expected: Expected = Expected()
+
+
+# What an engine that does not tell its segments' size leaves open of a ledger: 536-byte ones.
+SEGMENTS_UNTOLD: Final[Mapping[str, Any]] = {"objective.residual_max_ratio": 0.1}
 
 
 def _modes(*names: str) -> list[Mapping[str, Any]]:
@@ -99,10 +103,16 @@ CASES: Final = (
         scenario="vxlan-64-flows",
         expected=Expected(rate_ratio_of=("native, 64 flows", 0.90, 0.99)),
     ),
-    Case(name="FTP, 1 flow", scenario="ftp-1-flow", expected=Expected(share=(0.86, 1.0))),
+    Case(
+        name="FTP, 1 flow",
+        scenario="ftp-1-flow",
+        overrides=SEGMENTS_UNTOLD,
+        expected=Expected(share=(0.86, 1.0)),
+    ),
     Case(
         name="lftp, 64 segments in VXLAN",
         scenario="ftp-64-segments-vxlan",
+        overrides=SEGMENTS_UNTOLD,
         expected=Expected(share=(0.86, 0.97)),
     ),
     Case(
@@ -133,12 +143,14 @@ CASES: Final = (
         name="FTP, 1 flow, half the NIC",
         scenario="ftp-1-flow",
         bed="small",
+        overrides=SEGMENTS_UNTOLD,
         expected=Expected(share=(0.86, 1.0)),
     ),
     Case(
         name="lftp, 64 segments in VXLAN, half the NIC",
         scenario="ftp-64-segments-vxlan",
         bed="small",
+        overrides=SEGMENTS_UNTOLD,
         expected=Expected(share=(0.86, 0.97)),
     ),
     Case(
@@ -196,11 +208,13 @@ CASES: Final = (
     Case(
         name="HTTP, 1 MB replies at a rate",
         scenario="http-1mb",
+        overrides=SEGMENTS_UNTOLD,
         expected=Expected(limiter="offered-load", share=(0.38, 0.42)),
     ),
     Case(
         name="HTTPS, 1 MB replies at a rate",
         scenario="https-1mb",
+        overrides=SEGMENTS_UNTOLD,
         expected=Expected(limiter="offered-load", share=(0.38, 0.42)),
     ),
     Case(name="1 tunnel", scenario="tunnels-1", expected=Expected(share=(0.86, 0.97))),
