@@ -1,0 +1,148 @@
+"""Launches that want one fleet at one moment: others' endpoints, or a refusal; never one test."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.live.site import Site, call, wait_for, wait_for_fleet, wait_for_summary
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
+
+PAIRS_COUNT = 4
+SMALL = {
+    "burst_s": 3,
+    "period_s": 20,
+    "lead_s": 10,
+    "late_after_s": 5,  # other tests keep the cores busy
+    "traffic.streams_count": 1,
+    "traffic.stream_bits_per_second": 5_000_000,
+}
+
+
+@pytest.fixture(scope="module")
+def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """Two coordinators of one range, and four idle pairs."""
+    with Site(tmp_path_factory.mktemp("at-once")) as site:
+        site.start_fleet(PAIRS_COUNT)
+        urls = [site.start_coordinator(BROADSIDE_TICK_S="0.3")[1] for _ in range(2)]
+        yield urls
+
+
+@pytest.fixture
+def idle(doors: list[str]) -> list[str]:
+    wait_for_fleet(doors[0], 2 * PAIRS_COUNT)
+    return doors
+
+
+def launch(url: str, pairs_count: int, **more: object) -> httpx.Response:
+    body = {"scenario": "smoke", "overrides": SMALL | {"pairs_count": pairs_count} | more}
+    return httpx.post(f"{url}/v1/runs", json=body, timeout=60)
+
+
+def served(url: str, run_id: str, pairs_count: int) -> list[str]:
+    """Which servers' tests a run is judged by: a server here has one port."""
+    summary: dict[str, Any] = wait_for_summary(url, run_id)
+    for burst in summary["bursts"]:
+        assert burst["pairs_measured"] == pairs_count, summary["findings"]
+        assert {pair["joined_by"] for pair in burst["pairs"]} == {"cookie"}
+        each = SMALL["traffic.stream_bits_per_second"]
+        assert burst["fleet_received_bits_per_second"] == pytest.approx(each * pairs_count, rel=0.2)
+    servers = {pair["server_agent_id"] for pair in summary["bursts"][0]["pairs"]}
+    assert len(servers) == pairs_count
+    return sorted(servers)
+
+
+def all_idle(url: str) -> None:
+    """No run is open, so that nothing is reserved."""
+    wait_for(
+        "every run's end",
+        lambda: all(
+            call(url, "GET", f"/v1/runs/{run['run_id']}")["state"] in ("finished", "cancelled")
+            for run in call(url, "GET", "/v1/runs")
+        ),
+    )
+
+
+def test_two_launches_of_one_second_have_other_endpoints(idle: list[str]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda url: launch(url, 2), idle))
+    assert [answer.status_code for answer in answers] == [202, 202], [a.text for a in answers]
+    runs = [answer.json()["run_id"] for answer in answers]
+    one, two = (served(idle[0], run_id, 2) for run_id in runs)
+    assert not set(one) & set(two)
+
+
+def test_of_two_that_want_more_than_half_one_is_refused_and_told_by_whom(idle: list[str]) -> None:
+    all_idle(idle[0])
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda url: launch(url, 3), idle))
+    taken, refused = sorted(answers, key=lambda answer: answer.status_code)
+    assert taken.status_code == 202, taken.text
+    assert refused.status_code == 409, refused.text
+    run_id = taken.json()["run_id"]
+    assert run_id in refused.text
+    served(idle[0], run_id, 3)
+
+
+def test_a_launch_between_two_bursts_of_another_run_has_what_that_leaves(idle: list[str]) -> None:
+    all_idle(idle[0])
+    waiting = launch(idle[0], 3, bursts_count=2, period_s=30).json()["run_id"]
+    wait_for(
+        "the first burst's end",
+        lambda: call(idle[0], "GET", f"/v1/runs/{waiting}")["bursts"][0]["phase"] == "over",
+    )
+    assert call(idle[1], "GET", f"/v1/runs/{waiting}")["bursts"][1]["phase"] != "over"
+    refused = launch(idle[1], 2)
+    assert refused.status_code == 409, refused.text
+    assert waiting in refused.text
+    beside = launch(idle[1], 1)
+    assert beside.status_code == 202, beside.text
+    theirs = served(idle[1], beside.json()["run_id"], 1)
+    assert not set(theirs) & set(served(idle[0], waiting, 3))
+
+
+@pytest.mark.parametrize("pairs_count", [2, 3])
+def test_two_schedules_of_one_minute_share_no_test(idle: list[str], pairs_count: int) -> None:
+    all_idle(idle[0])
+    names = [f"{name}-{pairs_count}" for name in ("one", "two")]
+    body = {
+        "scenario": "smoke",
+        "overrides": SMALL | {"pairs_count": pairs_count},
+        "cron": "*/15 * * * * *",
+        "runs_max_count": 1,
+    }
+    for url, name in zip(idle, names, strict=True):
+        call(url, "POST", "/v1/schedules", json=body | {"name": name})
+
+    def fired() -> list[dict[str, Any]]:
+        """Both rows of the first instant that both schedules have behind them."""
+        histories = [
+            {
+                row["instant_at"]: row
+                for row in call(idle[0], "GET", f"/v1/schedules/{n}")["history"]
+            }
+            for n in names
+        ]
+        for instant in sorted(set.intersection(*map(set, histories))):
+            rows = [history[instant] for history in histories]
+            if all(row["state"] in ("launched", "refused") for row in rows):
+                return rows
+        return []
+
+    rows = wait_for("both to fire", fired)
+    for name in names:
+        call(idle[0], "DELETE", f"/v1/schedules/{name}")
+    launched = [row["run_id"] for row in rows if row["state"] == "launched"]
+    assert launched, rows
+    used = [served(idle[0], run_id, pairs_count) for run_id in launched]
+    if len(launched) < len(rows):
+        assert any(launched[0] in (row["reason"] or "") for row in rows), rows
+    elif pairs_count * len(rows) <= PAIRS_COUNT:
+        assert not set(used[0]) & set(used[1])
+    else:  # one waited until the other had given its endpoints back
+        runs = {run["run_id"]: run for run in call(idle[0], "GET", "/v1/runs")}
+        first, second = sorted((runs[each] for each in launched), key=lambda r: r["created_at"])
+        assert first["outcome"]["ended_at"] <= second["created_at"]
