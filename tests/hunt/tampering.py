@@ -418,3 +418,41 @@ def _swap_cookies(world: World, _rng: Rng) -> World | None:
         return replace(record, test=record.test.model_copy(update={"engine": engine}))
 
     return _records(world, record)
+
+
+@_tamper("copy-the-fullest-pair")
+def _copy_fullest(world: World, rng: Rng) -> World | None:
+    """What both ends of one pair tell is written anew from what those of the fullest one told."""
+    chosen = _some_pair(world, rng)
+    models = []
+    for records in world.records:
+        others = [record for record in records if not _is_of(record, chosen)]
+        fullest = max(others, key=_payload_bytes, default=None)
+        models.append(None if fullest is None or _payload_bytes(fullest) == 0 else fullest)
+    if not any(models):
+        return None
+
+    def record(number: int, record: Record) -> Record:
+        model = models[number]
+        if model is None or not _is_of(record, chosen):
+            return record
+        engine = record.test.engine.model_copy(update={"totals": model.test.engine.totals})
+        test = record.test.model_copy(update={"engine": engine})
+        return replace(record, test=test, tracks=model.tracks, host=model.host)
+
+    def end(number: int, pair: int, end: End) -> End:
+        model = models[number]
+        if model is None or pair != chosen or end.report is None:
+            return end
+        told = world.ends[number].get(int(model.test.agent_id.removeprefix("server-")), End())
+        engine = end.report.engine
+        if engine is not None:
+            engine = engine.model_copy(update={"totals": model.test.engine.totals})
+        report = _praised(end.report.model_copy(update={"engine": engine}))
+        return replace(end, report=report, tracks=told.tracks, host=told.host)
+
+    return _ends(_records(world, record), end)
+
+
+def _payload_bytes(record: Record) -> float:
+    return sum(float(track.transferred_bytes.sum()) for track in record.tracks)
