@@ -192,11 +192,12 @@ def _intervals(case: Case, truth: Truth, told: Conclusion) -> Iterator[Interval]
         or case.periodic
         or case.ledger_scale != 1
     )
-    if not odd and not disturbed and truth.residual is not None:
+    # Clocks that lie at both ends of a pair move its seconds, and no interval answers for a lie.
+    if not (odd or disturbed or case.lie_both) and truth.residual is not None:
         # Of a reference the engine tells what crossed, not what is missing.
         crossed = 1.0 if case.reference else 0.0
         yield from _holds("residual", told.residual, truth.residual + crossed, 1.0)
-        if not case.lag_drift_s and not case.lie_both:  # a lag is behind the fleet's own clocks
+        if not case.lag_drift_s:
             yield from _holds("lag", told.lag, truth.lag_s, max(1.0, case.grain_s))
     gap = _gap(case, told)
     if gap is not None:

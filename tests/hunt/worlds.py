@@ -939,6 +939,8 @@ def _pair(
         sends = Side.CLIENT if flow is Flow.UP else Side.SERVER
         for side, tracks in ((Side.CLIENT, client_tracks), (Side.SERVER, server_tracks)):
             sent = side is sends
+            if not (sent or case.receivers_seconds):
+                continue
             zero_s = zeros[0 if side is Side.CLIENT else 1]
             told = left if sent else arrived
             track = _track(side, flow, zero_s, bounds, told, path if sent else None)
@@ -1019,7 +1021,7 @@ def _pair(
         )
     record = Record(
         test=test,
-        tracks=tuple(server_tracks) if case.receivers_seconds else (),
+        tracks=tuple(server_tracks),
         host=server_host if server_host is not None else _no_host(),
     )
     end = End(claim=claim, report=report, tracks=tuple(client_tracks), host=client_host)
