@@ -17,7 +17,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.hunt.engine import FAIL, PASS
-from tests.hunt.searches import KIND_NAMES, Row, attempt, climb, random_case, replay, simplest
+from tests.hunt.searches import (
+    KIND_NAMES,
+    TAMPERS_A_CASE,
+    Row,
+    attempt,
+    climb,
+    random_case,
+    replay,
+    simplest,
+)
 from tests.hunt.tally import report
 
 FOUND: Final = Path(__file__).parent / "found"
@@ -25,8 +34,8 @@ CHUNK: Final = 8
 CLIMB_SHARE: Final = 0.25  # of the time
 
 
-def _tried(seed: int, kinds: Sequence[str], numbers: Sequence[int]) -> list[Row]:
-    return [attempt(random_case(number, seed, kinds)) for number in numbers]
+def _tried(seed: int, kinds: Sequence[str], tampers: int, numbers: Sequence[int]) -> list[Row]:
+    return [attempt(random_case(number, seed, kinds), tampers=tampers) for number in numbers]
 
 
 def _climbed(starts: Sequence[tuple[Row, int, str]]) -> list[Row]:
@@ -58,11 +67,11 @@ def _pooled(
 
 
 def _chunks(
-    seed: int, kinds: Sequence[str], cases: int | None
-) -> Iterator[tuple[int, Sequence[str], list[int]]]:
+    seed: int, kinds: Sequence[str], tampers: int, cases: int | None
+) -> Iterator[tuple[int, Sequence[str], int, list[int]]]:
     numbers = count() if cases is None else iter(range(cases))
     while chunk := list(islice(numbers, CHUNK)):
-        yield seed, kinds, chunk
+        yield seed, kinds, tampers, chunk
 
 
 def _starts(rows: Sequence[Row]) -> Iterator[tuple[list[tuple[Row, int, str]]]]:
@@ -89,13 +98,14 @@ def hunt(
     cases: int | None,
     workers: int,
     kinds: Sequence[str] = KIND_NAMES,
+    tampers: int = TAMPERS_A_CASE,
 ) -> tuple[list[Row], list[Row]]:
     """Rows at random, and rows of climbs."""
     begun_s = time.monotonic()
     whole_s = float("inf") if minutes is None else minutes * 60
     with ProcessPoolExecutor(workers) as pool:
         until_s = begun_s + whole_s * (1 - CLIMB_SHARE)
-        rows = _pooled(pool, _tried, _chunks(seed, kinds, cases), workers, until_s)
+        rows = _pooled(pool, _tried, _chunks(seed, kinds, tampers, cases), workers, until_s)
         rows.sort(key=_place)  # whichever process was first
         starts = _starts(rows)
         if minutes is None:
@@ -162,6 +172,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--found", type=Path, default=FOUND, help="where fixtures are written")
     parser.add_argument("--only", action="append", choices=KIND_NAMES, help="a kind of case")
+    parser.add_argument("--tampers", type=int, default=TAMPERS_A_CASE, help="of each no pass")
     parser.add_argument("--replay", type=Path, nargs="+", help="found cases, in place of a hunt")
     asked = parser.parse_args()
     if asked.replay:
@@ -173,6 +184,7 @@ def main() -> int:
         cases=asked.cases,
         workers=asked.workers,
         kinds=asked.only or KIND_NAMES,
+        tampers=asked.tampers,
     )
     took_s = time.monotonic() - begun_s
     everything = [*rows, *climbed]
