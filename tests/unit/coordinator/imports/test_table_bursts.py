@@ -245,18 +245,15 @@ def test_duplicate_rows_are_named() -> None:
 def test_rows_that_another_row_was_copied_to_are_named() -> None:
     """Under another client's name, or over a burst that went badly."""
     model = SEED.rows[0]
-    for copy in (
-        replace(SEED.rows[7], client="10.2.0.99"),
-        SEED.rows[9],
-    ):
-        rates = {
-            name: getattr(model, name)
-            for name in ("sent_bits_per_second", "received_bits_per_second")
-        }
-        (found,) = problems([model, replace(copy, **rates)])
+
+    def with_rates(row: OriginalRow, sent: float | None, received: float | None) -> OriginalRow:
+        return replace(row, sent_bits_per_second=sent, received_bits_per_second=received)
+
+    for copy in (replace(SEED.rows[7], client="10.2.0.99"), SEED.rows[9]):
+        twin = with_rates(copy, model.sent_bits_per_second, model.received_bits_per_second)
+        (found,) = problems([model, twin])
         assert "row 2 has the same and the same sent_throughput" in str(found)
-    round_rates = {"sent_bits_per_second": 5.12e9, "received_bits_per_second": 5.1e9}
-    assert not problems([replace(row, **round_rates) for row in SEED.rows[:3]])
+    assert not problems([with_rates(row, 5.12e9, 5.1e9) for row in SEED.rows[:3]])
 
 
 def test_no_rows_are_refused() -> None:
