@@ -122,14 +122,6 @@ class _Pair:
         engine = None if holder is None else holder.engine
         return None if engine is None or engine.error is not None or engine.truncated else engine
 
-    def account(self, flow: Flow) -> tuple[bytes, float] | None:
-        """The receiver's seconds, which no other pair can have as well, and their bytes; None:
-        they are so few, or so even, that it may be chance."""
-        received, _ = self.ends(flow)
-        if received is None or len(np.unique(received.transferred_bytes)) < COPIED_COUNT:
-            return None
-        return received.transferred_bytes.tobytes(), _bytes(received)
-
     def host(self, side: Side) -> HostColumns:
         evidence = self.evidence
         return evidence.client_host if side is Side.CLIENT else evidence.server_host
@@ -383,14 +375,16 @@ def _of_fleet(pairs: list[_Pair], flow: Flow) -> Iterator[Contradiction]:
 
 
 def _copies(pairs: list[_Pair], flow: Flow) -> Iterator[Contradiction]:
-    """Accounts that are another pair's to the byte: two tests are never that alike."""
+    """Receivers' seconds that are another pair's to the byte: two tests are never that alike,
+    but for those so few, or so even, that it may be chance."""
     seen: set[bytes] = set()
     for pair in pairs:
-        if (account := pair.account(flow)) is None:
+        received, _ = pair.ends(flow)
+        if received is None:
             continue
-        told, total_bytes = account
-        if told in seen:
+        told = received.transferred_bytes.tobytes()
+        if told in seen and len(np.unique(received.transferred_bytes)) >= COPIED_COUNT:
             yield Contradiction(
-                rule=Rule.COPIED, pair=pair.name, flow=flow, said=total_bytes, bound=0.0
+                rule=Rule.COPIED, pair=pair.name, flow=flow, said=_bytes(received), bound=0.0
             )
         seen.add(told)
