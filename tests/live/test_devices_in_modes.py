@@ -86,8 +86,9 @@ def test_a_matrix_over_two_devices_finds_what_was_planted(tmp_path: Path) -> Non
         shares = [rate / sum(rates) for rate in rates]
         assert shares == pytest.approx(SHARES, abs=POINTS), mode
         assert result["verdict"] == ("fail" if max(planted) > 90 else "pass"), mode
-    assert full["limiter"] == "firewall"
-    assert "fw-a's CPU is 99 % busy" in full["limiter_details"]["evidence"][0]
+    assert "fw-a: CPU 99.0 %" in next(
+        each["sentence"] for each in full["findings"] if each["id"] == "device-load"
+    )
     assert any(each["id"] == "device-cpu-limit" for each in full["findings"])
     traces = {trace["name"]: trace for trace in drawn["figure"]["data"]}
     assert traces["fw-a, CPU"]["y"] == pytest.approx([47, 55, 83, 99], abs=2)

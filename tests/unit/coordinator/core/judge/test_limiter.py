@@ -1,11 +1,16 @@
 """Who is named as the limit when payload flows down, or both ways at once."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from coordinator.core.judge.limiter import common_limiter, find_limiter
 from coordinator.core.summary import (
     UNKNOWN,
     Basis,
+    DeviceFigure,
+    DeviceSummary,
     FlowSummary,
     Limiter,
     LimiterName,
@@ -23,6 +28,8 @@ def found(
     server_nic: float | None,
     pushed: bool = False,
     pair: float = 1e9,
+    devices: Sequence[DeviceSummary] = (),
+    crosses: bool = True,
 ) -> Limiter:
     """Who limits four equal pairs over a round trip of 10 ms."""
     pairs = [
@@ -57,7 +64,39 @@ def found(
         [lead, *others],
         pairs,
         None,
+        devices=devices,
+        crosses=crosses,
     )
+
+
+def device(name: str, cpu: float, busiest: float | None = None) -> DeviceSummary:
+    told = DeviceFigure(mean=cpu, p95=cpu, min=cpu, max=cpu, busiest=busiest, covered_ratio=1.0)
+    return DeviceSummary(device=name, cpu_ratio=told)
+
+
+@pytest.mark.parametrize(
+    ("devices", "evidence"),
+    [
+        ([device("fw-a", 0.99)], ["fw-a's CPU is 99 % busy"]),
+        ([device("fw-a", 0.4, 0.97)], ["fw-a's CPU is 40 % busy, its busiest core 97 %"]),
+        (
+            [device("fw-a", 0.96), device("fw-b", 0.3)],
+            ["fw-a's CPU is 96 % busy", "1 of 2 devices"],
+        ),
+    ],
+)
+def test_a_device_whose_cpu_is_full_is_the_limit(
+    devices: Sequence[DeviceSummary], evidence: list[str]
+) -> None:
+    room: dict[str, Any] = {"client_nic": 0.2, "server_nic": 0.2, "devices": devices}
+    limiter = found(Traffic(), **room)
+    assert limiter.name is LimiterName.FIREWALL
+    assert list(limiter.evidence) == evidence
+    # A sender's NIC that is full comes first, and what passes the device by is not its limit.
+    assert found(Traffic(), **{**room, "client_nic": 0.99}).name is LimiterName.CLIENT_NIC
+    assert found(Traffic(), **room, crosses=False).name is not LimiterName.FIREWALL
+    roomy = [device("fw-a", 0.5)]
+    assert found(Traffic(), **{**room, "devices": roomy}).name is not LimiterName.FIREWALL
 
 
 @pytest.mark.parametrize(
