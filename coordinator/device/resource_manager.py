@@ -12,16 +12,20 @@ Errors::
     └── ResourceUnavailable  the Resource Manager did not answer, or did not finish, in time
 """
 
+import asyncio
 import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import httpx
 
 from coordinator.coordinator_settings import CoordinatorSettings
+
+if TYPE_CHECKING:
+    from azure.core.credentials import AccessToken
 
 API_VERSION: Final = "2025-05-01"  # any from 2024-10-01 has autoscaleConfiguration
 PATIENCE_S: Final = 1800.0  # a firewall's scale-out takes 5 to 7 minutes
@@ -29,6 +33,7 @@ POLL_S: Final = 10.0  # when the service does not say
 TRIES_COUNT: Final = 5  # of reading and putting, while somebody else changes it too
 
 _RETRIED: Final = frozenset({408, 409, 429, 500, 502, 503, 504})
+_RENEWED_S: Final = 300.0  # s before a token's end at which another is asked for
 _AT_WORK: Final = frozenset({"Updating", "Creating", "Deleting"})
 
 # Who signs in for which Resource Manager, by its host: of a sovereign cloud not the public one.
@@ -221,31 +226,37 @@ def authority_of(endpoint: str) -> dict[str, str]:
 
 
 def token_source(settings: CoordinatorSettings) -> Callable[[], str]:
-    """The given token, or the Azure identity's: of ``az login``, or the machine's managed one.
+    """The given token, or the Azure identity's: of ``az login``, or the machine's managed one, to
+    be had within ten seconds.
 
     Raises :class:`ResourceRefused` when the SDK is missing.
     """
     if (given := settings.azure_monitor_token) is not None:
         return given.get_secret_value
     try:
-        from azure.core.exceptions import ClientAuthenticationError
-        from azure.identity import DefaultAzureCredential
+        from exchange.azure.identity import Credential, NoToken
     except ModuleNotFoundError as error:
         raise ResourceRefused(f"{error.name} is missing; pip install 'broadside[azure]'") from error
-    credential = DefaultAzureCredential(
-        managed_identity_client_id=settings.managed_identity_client_id,
-        **authority_of(settings.azure_monitor_endpoint),
-    )
+    endpoint, client_id = settings.azure_monitor_endpoint, settings.managed_identity_client_id
+    held: "AccessToken | None" = None
+
+    async def ask() -> "AccessToken":
+        async with Credential(client_id, **authority_of(endpoint)) as credential:
+            return await credential.get_token(f"{endpoint.rstrip('/')}/.default")
 
     def token() -> str:
-        try:
-            scope = f"{settings.azure_monitor_endpoint.rstrip('/')}/.default"
-            return credential.get_token(scope).token
-        except ClientAuthenticationError as error:
-            said = " ".join(str(error).split())[:200]
-            raise ResourceRefused(
-                f"no Azure identity; run az login, or give this machine a managed one ({said})"
-            ) from error
+        nonlocal held
+        if held is None or held.expires_on - time.time() < _RENEWED_S:
+            try:
+                held = asyncio.run(ask())
+            except NoToken as error:
+                said = " ".join(str(error).split())[:200]
+                if error.is_passing:
+                    raise ResourceUnavailable(f"no Azure token: {said}") from error
+                raise ResourceRefused(
+                    f"no Azure identity; run az login, or give this machine a managed one ({said})"
+                ) from error
+        return held.token
 
     return token
 

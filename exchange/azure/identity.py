@@ -72,9 +72,9 @@ class _Scope:
 
 
 class Credential:
-    """``DefaultAzureCredential`` within bounds. Close it."""
+    """``DefaultAzureCredential`` within bounds, with options of its own. Close it."""
 
-    def __init__(self, client_id: str | None) -> None:
+    def __init__(self, client_id: str | None, **options: Any) -> None:
         from azure.identity.aio import DefaultAzureCredential
 
         self._client_id = client_id
@@ -85,6 +85,7 @@ class Credential:
             managed_identity_client_id=client_id,
             raw_request_hook=self._heard.request,
             raw_response_hook=self._heard.response,
+            **options,
         )
 
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:

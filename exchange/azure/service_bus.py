@@ -78,6 +78,7 @@ _BATCH_MAX_COUNT: Final = 100
 _CANCEL_MAX_COUNT: Final = 1_000
 _HEADERS_BYTES: Final = 512  # a message's properties and its place in a batch or a request
 _TTL_MAX_MS: Final = 0xFFFF_FFFF  # 49 days: an AMQP uint
+_BEHIND_ALL: Final = 2**63 - 1  # a sequence number that no message has
 _PAGE_COUNT: Final = 250  # messages peeked at a time; the service gives no more
 COUNTED_FOR_S: Final = 60.0  # s that a count of dead letters stands
 _DEAD_COUNT: Final = 32  # dead letters locked at a time in search of one
@@ -404,8 +405,11 @@ class ServiceBusQueue:
         return True
 
     async def ping(self) -> None:
-        """A look at the dead letters, whose link a coordinator has anyway."""
-        await self._dead.call(lambda to: to.peek_messages(max_message_count=1))
+        """A question about the dead letters, whose link a coordinator has anyway; asked from behind
+        the last of them, it peeks none."""
+        await self._dead.call(
+            lambda to: to.peek_messages(max_message_count=1, sequence_number=_BEHIND_ALL)
+        )
 
     async def counts(self) -> QueueCounts:
         """Dead letters only, of one page, looked at once a minute at most; None past a page.

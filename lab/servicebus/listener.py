@@ -143,8 +143,8 @@ class Server:
     def _do_lose(self, queue: str) -> None:
         self.broker.queues[queue.lower()].lose(time.time())
 
-    def _do_tokens(self) -> dict[str, int]:
-        return {"put": self.broker.tokens_count}
+    def _do_asked(self) -> dict[str, int]:
+        return dict(self.broker.asked)
 
     def _do_twice(self, queue: str, on: bool) -> None:
         self.broker.queues[queue.lower()].double(on, time.time())

@@ -13,7 +13,7 @@ error always has its info map; ``$cbs`` answers ``status-code``, ``$management``
 """
 
 import struct
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -51,7 +51,7 @@ class Broker:
         self.busy_wait_s = 2.0  # what they are told to wait
         self.refused_count = 0  # of them, since the fault was asked for
         self.moved: tuple[float, str] = (0.0, "")  # a fault: until when, and by which redirect
-        self.tokens_count = 0  # taken at $cbs
+        self.asked: Counter[str] = Counter()  # requests by their names, and messages by their way
         self.connections: list[Connection] = []
         self._waiting: dict[str, deque[Link]] = {}
         self._touched: dict[Connection, None] = {}
@@ -253,6 +253,7 @@ class Connection:
         """Send a message that was taken for this link."""
         token = message.lock_token
         tag = token.bytes_le if token else message.sequence_number.to_bytes(16)
+        self._broker.asked["delivered"] += 1
         delivery_id = self._transfer(link, dialect.write_message(message), tag, token is None)
         if token is not None:
             link.session.unsettled[delivery_id] = (link, token)
@@ -447,6 +448,7 @@ class Connection:
             # All are read before any is sent, so that a malformed batch leaves nothing behind.
             for sent in list(map(dialect.read_message, dialect.split_batch(raw, message_format))):
                 queue.send(sent, now)
+                self._broker.asked["sent"] += 1
             return amqp.performative(Code.ACCEPTED, [])
         return amqp.performative(Code.REJECTED, [refusal])
 
@@ -489,6 +491,7 @@ class Connection:
         for delivery_id in [each for each in unsettled if first <= each <= last]:
             link, token = unsettled.pop(delivery_id)
             queue = self._broker.queues[link.path]
+            self._broker.asked["settled"] += 1
             outcome = amqp.performative(state.code, [])
             if not queue.settle(token, how, now, reason, description):
                 lost = dialect.error(dialect.LOCK_LOST, dialect.LOCK_LOST_TEXT)
@@ -540,7 +543,7 @@ class Connection:
             granted = self._broker.guard.check(parts[Code.VALUE], said["name"], now)
             status, text = (401, granted) if isinstance(granted, str) else (202, "Accepted")
             if isinstance(granted, Grant):
-                self._broker.tokens_count += 1
+                self._broker.asked["token"] += 1
                 self._grants = [each for each in self._grants if each.path != granted.path]
                 self._grants.append(granted)  # a renewed one takes the place of the old
             reply: dict[str, Value] = {
@@ -554,6 +557,9 @@ class Connection:
             else:
                 answer = dialect.manage(queue, said["operation"], parts[Code.VALUE], len(raw), now)
             body = answer.body
+            self._broker.asked[said["operation"].removeprefix("com.microsoft:")] += 1
+            if isinstance(body, dict):
+                self._broker.asked["told"] += len(body.get("messages", ()))
             reply = {"statusCode": amqp.Int(answer.status), "statusDescription": answer.text}
             if answer.condition:
                 reply["errorCondition"] = Symbol(answer.condition)

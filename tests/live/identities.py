@@ -25,13 +25,10 @@ from deploy.rehearsal.whole import RIGHTS
 from lab.azurite import ACCOUNT, Azurite
 from lab.relay import Relay
 from lab.servicebus.access_tokens import issue_jwt
-from lab.servicebus.broker_process import BrokerProcess
-from lab.servicebus.queues import QueueSettings
-from tests.live.certificates import make_certificates
+from tests.live.tls_queue import JWT_KEY, tls_queue
 
 Roles = set[tuple[str, str]]  # role, and the last word of its scope
 
-_KEY: Final = "the lab's own signing key, long enough for HS256"
 _HEADER: Final = "only this host's processes know it"
 _STORAGE: Final = "https://storage.azure.com"
 _ISSUER: Final = "https://sts.windows.net/00000000-0000-0000-0000-000000000000/"
@@ -66,10 +63,10 @@ class Identities:
         """As Entra issues it; what the queue's roles grant stands in the token itself."""
         if "servicebus" in resource:
             roles = [role for role, scope in self.roles[identity] if scope == "jobs"]
-            return issue_jwt(_KEY, now=time.time(), roles=roles)
+            return issue_jwt(JWT_KEY, now=time.time(), roles=roles)
         now = int(time.time())
         claims = {"aud": _STORAGE, "iss": _ISSUER, "iat": now, "nbf": now, "exp": now + 3600}
-        return jwt.encode({**claims, "oid": identity}, _KEY, algorithm="HS256")
+        return jwt.encode({**claims, "oid": identity}, JWT_KEY, algorithm="HS256")
 
 
 class _RoleRelay(Relay):
@@ -143,20 +140,15 @@ class _Metadata(BaseHTTPRequestHandler):
 def standing(folder: Path) -> Iterator[Identities]:
     """Queue, tables and tokens, gone at the end."""
     identities = Identities()
-    certificates = make_certificates(folder)
-    tls = (certificates.chain, certificates.key)
     with contextlib.ExitStack() as stack:
-        for name in ("azurite", "broker"):
-            (folder / name).mkdir()
+        queue = stack.enter_context(tls_queue(folder, lock_s=10.0))
+        certificates = queue.certificates
+        tls = (certificates.chain, certificates.key)
+        (folder / "azurite").mkdir()
         azurite = Azurite(folder / "azurite", tls=tls)
         stack.callback(azurite.stop)
         azurite.start()
         azurite.create_tables(authority=certificates.authority)
-        broker = BrokerProcess(
-            folder / "broker", {"jobs": QueueSettings(lock_s=10.0)}, jwt_key=_KEY, tls=tls
-        )
-        stack.callback(broker.stop)
-        broker.start()
         relay = stack.enter_context(_RoleRelay(identities, azurite, *tls))
         handler = type("Metadata", (_Metadata,), {"identities": identities})
         metadata = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -164,10 +156,7 @@ def standing(folder: Path) -> Iterator[Identities]:
         stack.callback(metadata.server_close)
         stack.callback(metadata.shutdown)
         identities.environment = {
-            "BROADSIDE_FABRIC": "azure",
-            "BROADSIDE_SERVICEBUS_NAMESPACE": "broadside.servicebus.windows.net",
-            "BROADSIDE_SERVICEBUS_ENDPOINT": f"sb://127.0.0.1:{broker.port}",
-            "BROADSIDE_SERVICEBUS_CA_FILE": str(certificates.authority),
+            **queue.environment,
             "BROADSIDE_TABLES_ENDPOINT": f"https://127.0.0.1:{relay.port}/{ACCOUNT}",
             "BROADSIDE_TABLES_CA_FILE": str(certificates.authority),
             "IDENTITY_ENDPOINT": f"http://127.0.0.1:{metadata.server_port}/token",

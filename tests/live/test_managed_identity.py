@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
@@ -24,16 +25,23 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger
+from coordinator.device.ledgers.source import LedgerError
+from coordinator.device.resource_manager import (
+    ResourceRefused,
+    ResourceUnavailable,
+    token_source,
+)
 from exchange.azure import identity
 from exchange.azure.service_bus import Bounds, ServiceBusAddress, ServiceBusQueue
 from exchange.azure.table_storage import AzureTable, TableAddress
+from exchange.messages import Direction
 from exchange.ports import ExchangeError, ExchangeMisconfigured, ExchangeUnavailable
 from exchange.troubles import TroubleLog
 from lab.servicebus.access_tokens import issue_jwt
-from lab.servicebus.broker_process import BrokerProcess
-from lab.servicebus.queues import QueueSettings
-from tests.live.certificates import Certificates, make_certificates
-from tests.live.test_servicebus_tls import JWT_KEY, NAMESPACE, outgoing
+from tests.live.tls_queue import JWT_KEY, TlsQueue, outgoing, tls_queue
+from tests.unit.coordinator.device.test_capacity import FIREWALL
 
 pytestmark = [pytest.mark.live, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
@@ -111,34 +119,14 @@ def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metadata]:
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
-def broker(
-    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
-) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(
-        tmp_path_factory.mktemp("identity"),
-        {"jobs": QueueSettings(lock_s=120.0)},
-        jwt_key=JWT_KEY,
-        tls=(certificates.chain, certificates.key),
-    )
-    process.start()
-    yield process
-    process.stop()
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsQueue]:
+    with tls_queue(tmp_path_factory.mktemp("identity"), lock_s=120.0) as standing:
+        yield standing
 
 
 @pytest.fixture
-def address(broker: BrokerProcess, certificates: Certificates) -> ServiceBusAddress:
-    return ServiceBusAddress(
-        queue="jobs",
-        namespace=NAMESPACE,
-        endpoint=f"sb://127.0.0.1:{broker.port}",
-        ca_file=certificates.authority,
-        client_id=CLIENT,
-    )
+def address(bed: TlsQueue) -> ServiceBusAddress:
+    return bed.address(CLIENT)
 
 
 @asynccontextmanager
@@ -198,6 +186,31 @@ async def test_a_table_says_so_too(metadata: Metadata, monkeypatch: pytest.Monke
     await table.close()
 
 
+@pytest.mark.parametrize(("status", "kind", "words"), WORDS)
+def test_the_device_is_not_waited_for_either(
+    metadata: Metadata,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    kind: type[ExchangeError],
+    words: str,
+) -> None:
+    """The firewall's metrics, and what changes it: one wait for a token, and why there is none."""
+    monkeypatch.setattr(identity, "TOKEN_S", TOKEN_S)
+    monkeypatch.setattr(identity, "REMEMBERED_S", 60.0)
+    metadata.status = status
+    began_s = time.monotonic()
+    settings = CoordinatorSettings(managed_identity_client_id=CLIENT)
+    refused = ResourceUnavailable if kind is ExchangeUnavailable else ResourceRefused
+    with pytest.raises(refused, match=words):
+        token_source(settings)()
+    now = datetime.now(UTC)
+    ledger = AzureMonitorLedger(FIREWALL, client_id=CLIENT)
+    with pytest.raises(LedgerError, match=f"no token for identity {CLIENT}: .*{words}"):
+        asyncio.run(ledger.read(now - timedelta(minutes=5), now, Direction.FORWARD))
+    assert time.monotonic() - began_s < 8 * TOKEN_S
+    assert metadata.calls_count <= 12
+
+
 async def test_no_identity_at_all_is_said(address: ServiceBusAddress, metadata: Metadata) -> None:
     metadata.status = 400
     async with opened(replace(address, client_id=None)) as queue:
@@ -206,13 +219,13 @@ async def test_no_identity_at_all_is_said(address: ServiceBusAddress, metadata: 
 
 
 async def test_tokens_are_renewed_while_it_receives(
-    address: ServiceBusAddress, metadata: Metadata, broker: BrokerProcess
+    address: ServiceBusAddress, metadata: Metadata, bed: TlsQueue
 ) -> None:
     """An hour in 12 s: the service detaches a link whose token ended, so each must come in time."""
     metadata.ttl_s = 12.0
     troubles = TroubleLog()
     async with opened(address, troubles) as queue, opened(address) as sender:
-        before = broker.ask("tokens")["put"]
+        before = bed.broker.ask("asked")["token"]
         end_s = time.monotonic() + 2.5 * metadata.ttl_s
         received_count = 0
         while time.monotonic() < end_s:
@@ -222,7 +235,9 @@ async def test_tokens_are_renewed_while_it_receives(
             await queue.complete(delivery)
             received_count += 1
             assert await queue.receive(1) is None
-        assert broker.ask("tokens")["put"] - before > 4  # of two connections, each opened with one
+        assert (
+            bed.broker.ask("asked")["token"] - before > 4
+        )  # of two connections, each opened with one
         assert received_count > 3
 
 
@@ -270,18 +285,11 @@ async def test_a_token_that_counts_stands_in_for_a_new_one(
 
 @pytest.mark.parametrize("status", [SLOW, 410, 500])
 def test_an_agent_stops_in_time_without_an_identity(
-    metadata: Metadata,
-    broker: BrokerProcess,
-    certificates: Certificates,
-    tmp_path: Path,
-    status: int,
+    metadata: Metadata, bed: TlsQueue, tmp_path: Path, status: int
 ) -> None:
     metadata.status = status
-    env = {k: v for k, v in os.environ.items() if not k.startswith("BROADSIDE_")} | {
-        "BROADSIDE_FABRIC": "azure",
-        "BROADSIDE_SERVICEBUS_NAMESPACE": NAMESPACE,
-        "BROADSIDE_SERVICEBUS_ENDPOINT": f"sb://127.0.0.1:{broker.port}",
-        "BROADSIDE_SERVICEBUS_CA_FILE": str(certificates.authority),
+    env = {k: v for k, v in os.environ.items() if not k.startswith("BROADSIDE_")}
+    env |= bed.environment | {
         "BROADSIDE_TABLES_ENDPOINT": "https://127.0.0.1:1",
         "BROADSIDE_MANAGED_IDENTITY_CLIENT_ID": CLIENT,
         "BROADSIDE_AGENT_AGENT_ID": "client-1",

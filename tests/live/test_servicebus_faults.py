@@ -91,6 +91,21 @@ async def received(queue: ServiceBusQueue) -> Delivery:
     return delivery
 
 
+async def test_a_readiness_ping_peeks_nothing(
+    broker: BrokerProcess, queue: ServiceBusQueue
+) -> None:
+    """Neither jobs nor dead letters: a peek costs a credit a message."""
+    await queue.send([outgoing(str(number)) for number in range(3)])
+    delivery = await received(queue)
+    await queue.dead_letter(delivery, "reason", "description")
+    before = broker.ask("asked")
+    for _ in range(5):
+        await queue.ping()
+    after = broker.ask("asked")
+    assert after["peek-message"] - before.get("peek-message", 0) == 5
+    assert after.get("told", 0) == before.get("told", 0)
+
+
 IDLE_LINK = (
     "The link 'G2:7223832:x' is force detached by the broker due to errors occurred in "
     "publisher(link164614). Detach origin: AmqpMessagePublisher.IdleTimerExpired: Idle timeout: "

@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -17,16 +16,12 @@ from azure.core.credentials import AccessToken
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 
 from exchange.azure.service_bus import Bounds, ServiceBusAddress, ServiceBusQueue
-from exchange.ports import ExchangeMisconfigured, Outgoing
+from exchange.ports import ExchangeMisconfigured
 from lab.servicebus.access_tokens import issue_jwt
-from lab.servicebus.broker_process import BrokerProcess
-from lab.servicebus.queues import QueueSettings
-from tests.live.certificates import Certificates, make_certificates
+from tests.live.tls_queue import JWT_KEY, NAMESPACE, TlsQueue, outgoing, tls_queue
 
 pytestmark = pytest.mark.live
 
-JWT_KEY = "the lab's own signing key, long enough for HS256"
-NAMESPACE = "broadside.servicebus.windows.net"
 HASTY = Bounds(retries_max_count=0)
 
 
@@ -57,38 +52,14 @@ class Identity:
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
-def broker(
-    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
-) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(
-        tmp_path_factory.mktemp("tls"),
-        {"jobs": QueueSettings(lock_s=30.0)},
-        jwt_key=JWT_KEY,
-        tls=(certificates.chain, certificates.key),
-    )
-    process.start()
-    yield process
-    process.stop()
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsQueue]:
+    with tls_queue(tmp_path_factory.mktemp("tls"), lock_s=30.0) as standing:
+        yield standing
 
 
 @pytest.fixture
-def address(broker: BrokerProcess, certificates: Certificates) -> ServiceBusAddress:
-    return ServiceBusAddress(
-        queue="jobs",
-        namespace=NAMESPACE,
-        endpoint=f"sb://127.0.0.1:{broker.port}",
-        ca_file=certificates.authority,
-    )
-
-
-def outgoing() -> Outgoing:
-    expires_at = datetime.now(UTC) + timedelta(minutes=5)
-    return Outgoing(body=b"body", message_id=str(time.time_ns()), expires_at=expires_at)
+def address(bed: TlsQueue) -> ServiceBusAddress:
+    return bed.address()
 
 
 async def _round_trip(queue: ServiceBusQueue) -> None:
@@ -106,7 +77,7 @@ async def test_a_token_opens_the_queue(address: ServiceBusAddress) -> None:
     assert identity.scopes == ("https://servicebus.azure.net//.default",)
 
 
-def test_the_sync_sdk_comes_in_too(broker: BrokerProcess, certificates: Certificates) -> None:
+def test_the_sync_sdk_comes_in_too(bed: TlsQueue) -> None:
     class Credential:
         def get_token(self, *_: str, **__: Any) -> AccessToken:
             return AccessToken(issue_jwt(JWT_KEY, now=time.time()), int(time.time()) + 3600)
@@ -115,9 +86,9 @@ def test_the_sync_sdk_comes_in_too(broker: BrokerProcess, certificates: Certific
         ServiceBusClient(
             NAMESPACE,
             Credential(),
-            custom_endpoint_address=f"sb://127.0.0.1:{broker.port}",
+            custom_endpoint_address=bed.address().endpoint,
             transport_type=TransportType.Amqp,
-            connection_verify=str(certificates.authority),
+            connection_verify=str(bed.certificates.authority),
         ) as client,
         client.get_queue_sender("jobs") as sender,
         client.get_queue_receiver("jobs") as receiver,

@@ -31,6 +31,7 @@ from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core.measure.evidence import FirewallLedger, Floats, LedgerLayer
 from coordinator.device.ledgers.source import Freshness, LedgerBusy, LedgerError, needed, plain
 from coordinator.device.resource_manager import authority_of
+from exchange.azure.identity import Credential, NoToken
 from exchange.messages import Direction
 from exchange.rows import bounded_json
 
@@ -209,11 +210,7 @@ class AzureMonitorLedger:
     def credential(self) -> "AsyncTokenCredential":
         if self._token is not None:
             return _GivenToken(self._token)
-        from azure.identity.aio import DefaultAzureCredential
-
-        return DefaultAzureCredential(
-            managed_identity_client_id=self._client_id, **authority_of(self._endpoint)
-        )
+        return Credential(self._client_id, **authority_of(self._endpoint))
 
     def client(self, credential: "AsyncTokenCredential") -> MonitorManagementClient:
         verify: dict[str, Any] = {"connection_verify": str(self._ca_file)} if self._ca_file else {}
@@ -226,6 +223,10 @@ class AzureMonitorLedger:
             transport=_Bounded(connection_timeout=_ATTEMPT_S, read_timeout=_ATTEMPT_S, **verify),
         )
 
+    @property
+    def _who(self) -> str:
+        return "the given token" if self._token else f"identity {self._client_id or 'default'}"
+
     def explain(self, error: BaseException) -> LedgerError:
         """The SDK's error as one line that names the fix, where we know it."""
         status = getattr(error, "status_code", None)
@@ -237,10 +238,11 @@ class AzureMonitorLedger:
             headers = getattr(getattr(error, "response", None), "headers", {})
             after_s = _seconds(headers.get("Retry-After"))
             return LedgerBusy(f"{self} throttles us: come back in {after_s:g} s", after_s)
+        if isinstance(error, NoToken):
+            return LedgerError(f"{self}: no token for {self._who}: {said}")
         if status in (401, 403) or isinstance(error, ClientAuthenticationError):
-            who = "the given token" if self._token else f"identity {self._client_id or 'default'}"
             return LedgerError(
-                f"{self} refuses {who}: {said}; give it the role '{ROLE}' on the firewall"
+                f"{self} refuses {self._who}: {said}; give it the role '{ROLE}' on the firewall"
             )
         if status == 404:
             return LedgerError(

@@ -1,8 +1,7 @@
 """Whose resource is touched, and where a token goes."""
 
-from types import SimpleNamespace
-
 import pytest
+from azure.core.credentials import AccessToken
 
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.device.resource_manager import Kind, Resource, ResourceRefused, token_source
@@ -47,11 +46,14 @@ def test_one_setting_decides_scope_and_who_signs_in(
         def __init__(self, **options: object) -> None:
             asked.update(options)
 
-        def get_token(self, scope: str) -> SimpleNamespace:
+        async def get_token(self, scope: str) -> AccessToken:
             asked["scope"] = scope
-            return SimpleNamespace(token="given")  # noqa: S106 - nobody looks
+            return AccessToken("given", 2**33)
 
-    monkeypatch.setattr("azure.identity.DefaultAzureCredential", Credential)
+        async def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("azure.identity.aio.DefaultAzureCredential", Credential)
     token_source(CoordinatorSettings(azure_monitor_endpoint=endpoint))()
     assert asked.get("authority") == authority
     assert asked["scope"] == f"{endpoint.rstrip('/')}/.default"

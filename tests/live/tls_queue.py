@@ -1,0 +1,68 @@
+"""A Service Bus over TLS on this host, with tokens as Azure's: what tests of identities share."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from exchange.azure.service_bus import ServiceBusAddress
+from exchange.ports import Outgoing
+from lab.servicebus.broker_process import BrokerProcess
+from lab.servicebus.queues import QueueSettings
+from tests.live.certificates import Certificates, make_certificates
+
+JWT_KEY: Final = "the lab's own signing key, long enough for HS256"
+NAMESPACE: Final = "broadside.servicebus.windows.net"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsQueue:
+    """One queue, `jobs`."""
+
+    broker: BrokerProcess
+    certificates: Certificates
+
+    def address(self, client_id: str | None = None) -> ServiceBusAddress:
+        return ServiceBusAddress(
+            queue="jobs",
+            namespace=NAMESPACE,
+            endpoint=f"sb://127.0.0.1:{self.broker.port}",
+            ca_file=self.certificates.authority,
+            client_id=client_id,
+        )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of a process that uses it."""
+        return {
+            "BROADSIDE_FABRIC": "azure",
+            "BROADSIDE_SERVICEBUS_NAMESPACE": NAMESPACE,
+            "BROADSIDE_SERVICEBUS_ENDPOINT": f"sb://127.0.0.1:{self.broker.port}",
+            "BROADSIDE_SERVICEBUS_CA_FILE": str(self.certificates.authority),
+        }
+
+
+@contextlib.contextmanager
+def tls_queue(folder: Path, *, lock_s: float) -> Iterator[TlsQueue]:
+    """It stands as long as the context lasts; certificates and logs go into the folder."""
+    certificates = make_certificates(folder)
+    (folder / "broker").mkdir()
+    broker = BrokerProcess(
+        folder / "broker",
+        {"jobs": QueueSettings(lock_s=lock_s)},
+        jwt_key=JWT_KEY,
+        tls=(certificates.chain, certificates.key),
+    )
+    broker.start()
+    try:
+        yield TlsQueue(broker=broker, certificates=certificates)
+    finally:
+        broker.stop()
+
+
+def outgoing() -> Outgoing:
+    expires_at = datetime.now(UTC) + timedelta(minutes=5)
+    return Outgoing(body=b"body", message_id=str(time.time_ns()), expires_at=expires_at)
