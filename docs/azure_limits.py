@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 from agent.agent_settings import AgentSettings
+from exchange.messages import Endpoint, Job, Traffic
 from exchange.pacing import (
     CONTROL_PAIRS_COUNT,
     PAIRS_PER_S,
@@ -17,8 +19,20 @@ PAGE = Path(__file__).parent / "azure-limits.md"
 FLEETS = (30, 300, 1_000, 3_000)  # pairs
 BURST_S, BURSTS_A_DAY = 280, 96
 
+SECONDS_ROWS = math.ceil(BURST_S / CHUNK_S) + 1  # of one end, with their tail
+SERVER_ROWS = 1 + SECONDS_ROWS  # of a test as it ends
+
 # Documented (2026-11): rows a second of a partition and of an account, Service Bus's credits.
 PARTITION_PER_S, ACCOUNT_PER_S, CREDITS_PER_S = 2_000, 20_000, 1_000
+# A Premium unit as Microsoft measured it, in and out (service-bus-performance-improvements,
+# 2025-04); scheduling costs more of its CPU than that, which only the namespace's metric shows.
+PREMIUM_BYTES_PER_S = 4_000_000
+FRAME_BYTES = 512  # headers and properties of a message on the wire
+# What a coordinator asks by itself: requests a second while nothing goes on, and while one run
+# does. Counted in a small fleet's run, which tests/live/test_azure_limits.py counts again.
+IDLE_PER_S = 5
+RUN_PER_S = {"private": 15, "results": 5, "control": 1}
+PAGE_ROWS = 1_000  # of a query
 # List prices of West Europe, from memory and unverified: $ a request, a blob's write, an operation;
 # a namespace's hour.
 TABLE_PRICE, BLOB_PRICE, BUS_PRICE = 0.00036 / 1e4, 0.055 / 1e4, 0.80 / 1e6
@@ -30,12 +44,26 @@ def setting(name: str) -> float:
     return float(AgentSettings.model_fields[name].default)
 
 
+def job_bytes() -> int:
+    """Of a job as it travels."""
+    job = Job(
+        run_id="20261123-120000-scale-180g-0000",
+        burst_index=95,
+        pair_index=2_999,
+        endpoint=Endpoint(agent_id="server-2999", address="10.200.200.200", port=5201),
+        traffic=Traffic(),
+        planned_start_at=datetime(2026, 11, 23, 12, tzinfo=UTC),
+        duration_s=BURST_S,
+    )
+    return len(job.body) + FRAME_BYTES
+
+
 def loads(pairs: int) -> Mapping[str, tuple[float, float]]:
     """What a fleet asks in the worst second, by where: rows a second, and what is to be had."""
     turns_per_s = min(pairs, PAIRS_PER_S)
     # Pairs past a turn's length begin again beside the first ones.
     rounds = math.ceil(pairs / (PAIRS_PER_S * TURN_MAX_S))
-    end_rows = 1 + 1 + math.ceil(BURST_S / CHUNK_S)  # report, probes, seconds
+    end_rows = 1 + 1 + SECONDS_ROWS  # report, probes
     upload_s = setting("upload_s")
     upload_rounds = math.ceil(pairs / (PAIRS_PER_S * upload_s))
     control = min(pairs, CONTROL_PAIRS_COUNT) / setting("control_poll_s")
@@ -46,15 +74,25 @@ def loads(pairs: int) -> Mapping[str, tuple[float, float]]:
         "results: the burst, claims": (turns_per_s * rounds, PARTITION_PER_S),
         "results: the burst, seconds while it runs": (turns_per_s * upload_rounds, PARTITION_PER_S),
         "results: the burst, its end": (turns_per_s * rounds * end_rows, PARTITION_PER_S),
-        "results: servers' tests, its end": (pairs * (1 + end_rows - 2), PARTITION_PER_S),
+        "results: servers' tests, its end": (pairs * SERVER_ROWS, PARTITION_PER_S),
         "account, its end": (
             turns_per_s * rounds * end_rows
-            + pairs * (end_rows - 1)
+            + pairs * SERVER_ROWS
             + pairs / setting("control_poll_s")
-            + 2 * pairs / setting("heartbeat_s"),
+            + 2 * pairs / setting("heartbeat_s")
+            + sum(RUN_PER_S.values()),
             ACCOUNT_PER_S,
         ),
         "Service Bus, receive and settle": (2 * turns_per_s * rounds, CREDITS_PER_S),
+        "Service Bus, bytes of one Premium unit": (
+            turns_per_s * rounds * job_bytes(),
+            PREMIUM_BYTES_PER_S,
+        ),
+        "private: the coordinator, of a run that goes on": (RUN_PER_S["private"], PARTITION_PER_S),
+        "results: the coordinator's looks at a burst": (
+            RUN_PER_S["results"] * math.ceil(3 * pairs / PAGE_ROWS),
+            PARTITION_PER_S,
+        ),
         "blobs, two outputs a pair": (2 * turns_per_s * rounds, ACCOUNT_PER_S),
     }
 
@@ -64,6 +102,7 @@ def day(pairs: int) -> Mapping[str, float]:
     upload_s, bursts = setting("upload_s"), pairs * BURSTS_A_DAY
     in_burst = BURST_S / upload_s + BURST_S / setting("control_poll_s")
     tables = bursts * (in_burst + 9) + 2 * pairs * 86_400 / setting("heartbeat_s")
+    tables += IDLE_PER_S * 86_400 + sum(RUN_PER_S.values()) * BURST_S * BURSTS_A_DAY
     return {"tables": tables, "blobs": 2 * bursts, "bus": 3 * bursts}
 
 
@@ -128,15 +167,24 @@ def page() -> str:
 
 Limits are documented ones (2026-11): {PARTITION_PER_S:,} rows a second of a table's partition,
 {ACCOUNT_PER_S:,} requests a second of an account, {CREDITS_PER_S:,} credits a second of a Standard
-namespace (a settlement counted as one); a Premium unit has no credits and is bound by its CPU,
-which is not computed here. Prices are West Europe's list prices from memory, unverified; the
-firewall, its gigabytes and the VMs are in `broadside estimate`.
+namespace (a settlement counted as one); a Premium unit has no credits and is bound by its CPU:
+Microsoft saw about {PREMIUM_BYTES_PER_S / 1e6:g} MB/s in and out of one, which is
+{PREMIUM_BYTES_PER_S // job_bytes():,} jobs of {job_bytes():,} bytes a second, and says that
+scheduled messages and duplicate detection, both of which we use, take more of it; add units above
+70 % of its CPU metric. Prices are West Europe's list prices from memory, unverified; the firewall,
+its gigabytes and the VMs are in `broadside estimate`.
 
 What is over its limit is throttled (503, 429), not lost: the SDK comes again as it is told, and
 what it gives up on stays in the agent's spool. Servers write their tests as these end, in no turns,
-for they know no pair: from about {PARTITION_PER_S // (1 + math.ceil(BURST_S / CHUNK_S)):,} pairs on
+for they know no pair: from about {PARTITION_PER_S // SERVER_ROWS:,} pairs on
 that is the first limit met, taken here as one second. An idle agent's receive is a link that waits;
 readiness and metrics peek no jobs.
+
+A coordinator by itself asks {IDLE_PER_S} requests a second of `private`, and while a run goes on
+{RUN_PER_S["private"]} of `private`, {RUN_PER_S["results"]} of `results` and
+{RUN_PER_S["control"]} of `control` besides, each page of {PAGE_ROWS:,} rows one;
+`tests/live/test_azure_limits.py` counts them, and what agents ask, at the recorded stand-in and the
+lab's broker in a small fleet's run, where every query begins with an empty page.
 """
     )
 

@@ -238,7 +238,7 @@ def token_source(settings: CoordinatorSettings) -> Callable[[], str]:
     except ModuleNotFoundError as error:
         raise ResourceRefused(f"{error.name} is missing; pip install 'broadside[azure]'") from error
     endpoint, client_id = settings.azure_monitor_endpoint, settings.managed_identity_client_id
-    held: "AccessToken | None" = None
+    held: AccessToken | None = None
 
     async def ask() -> "AccessToken":
         async with Credential(client_id, **authority_of(endpoint)) as credential:

@@ -1,0 +1,128 @@
+"""docs/azure_limits.py against the requests that the stand-ins log in a small fleet's run."""
+
+import runpy
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.servicebus.broker_process import BrokerProcess
+from lab.servicebus.queues import QueueSettings
+from tests.contract.recorded_azure import Answers, Asked, RecordedAzure
+from tests.live.site import Site, call, wait_for_fleet, wait_for_summary
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = runpy.run_path(str(ROOT / "docs/azure_limits.py"))
+ANSWERS = ROOT / "tests/contract/azure_answers.toml"
+PAIRS = 2
+IDLE_S = 10.0
+SPEC = {
+    "pairs_count": PAIRS,
+    "bursts_count": 1,
+    "burst_s": 10,
+    "lead_s": 12,
+    "late_after_s": 5,  # other tests keep the cores busy
+    "traffic.streams_count": 1,
+    "traffic.stream_bits_per_second": 20_000_000,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """What was asked while nothing went on, and from a launch to its verdict."""
+
+    idle: Sequence[Asked]
+    run: Sequence[Asked]
+    run_s: float
+    queue: Counter[str]
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counted]:
+    folder = tmp_path_factory.mktemp("limits")
+    (folder / "broker").mkdir()
+    settings = {"jobs": QueueSettings(lock_s=20, max_delivery_count=5)}
+    broker = BrokerProcess(folder / "broker", settings)
+    broker.start()
+    try:
+        with RecordedAzure(Answers(ANSWERS)) as azure, Site(folder) as site:
+            azure.create("control", "results", "private", "raw")
+            site.environment |= {
+                "BROADSIDE_FABRIC": "azure",
+                "BROADSIDE_SERVICEBUS_CONNECTION_STRING": broker.connection_string,
+                "BROADSIDE_SERVICEBUS_QUEUE": "jobs",
+                "BROADSIDE_TABLES_CONNECTION_STRING": azure.connection_string,
+                "BROADSIDE_BLOBS_CONNECTION_STRING": azure.connection_string,
+                "BROADSIDE_BLOBS_CONTAINER": "raw",
+            }
+            _, url = site.start_coordinator()
+            site.start_fleet(PAIRS)
+            wait_for_fleet(url, 2 * PAIRS)
+            azure.asked.clear()
+            time.sleep(IDLE_S)
+            idle = tuple(azure.asked)
+            before = Counter(broker.ask("asked"))
+            azure.asked.clear()
+            began_s = time.monotonic()
+            run: dict[str, Any] = call(
+                url, "POST", "/v1/runs", json={"scenario": "smoke", "overrides": SPEC}
+            )
+            summary = wait_for_summary(url, run["run_id"], 120)
+            run_s = time.monotonic() - began_s
+            assert summary["pairs_measured"] == PAIRS, summary["findings"]
+            queue = Counter(broker.ask("asked")) - before
+            yield Counted(idle=idle, run=tuple(azure.asked), run_s=run_s, queue=queue)
+    finally:
+        broker.stop()
+
+
+def asked_of(log: Sequence[Asked], table: str, partition: str, *methods: str) -> list[Asked]:
+    return [
+        one
+        for one in log
+        if one.what == table
+        and str(one.partition).startswith(partition)
+        and (not methods or one.method in methods)
+    ]
+
+
+def test_a_coordinator_that_waits_asks_no_more_than_the_page_says(counted: Counted) -> None:
+    own = asked_of(counted.idle, "private", "")
+    assert own, "it looks for runs at least"
+    assert len(own) <= SCRIPT["IDLE_PER_S"] * (IDLE_S + 1)
+    assert not asked_of(counted.idle, "control", "", "GET"), "agents without a job poll nothing"
+
+
+def test_a_coordinator_with_a_run_asks_no_more_than_the_page_says(counted: Counted) -> None:
+    said = SCRIPT["RUN_PER_S"]
+    own = {
+        "private": asked_of(counted.run, "private", ""),
+        "results": asked_of(counted.run, "results", "burst", "GET"),
+        "control": asked_of(counted.run, "control", "", "PUT", "POST", "MERGE"),
+    }
+    waiting = {"private": SCRIPT["IDLE_PER_S"], "results": 0, "control": 0}
+    for table, log in own.items():
+        assert log, table
+        assert len(log) <= (said[table] + waiting[table]) * counted.run_s, table
+
+
+def test_agents_and_the_queue_ask_what_the_page_says(counted: Counted) -> None:
+    said = SCRIPT["loads"](PAIRS)
+    polls = asked_of(counted.run, "control", "run", "GET")
+    per_s, _ = said["control: one copy of the control row"]
+    assert len(polls) <= (2 * per_s + 1) * counted.run_s  # twice: digests, and the coordinator's
+    written = asked_of(counted.run, "results", "burst", "PUT", "POST")
+    claims, _ = said["results: the burst, claims"]
+    end, _ = said["results: the burst, its end"]
+    rows_count = sum(one.rows_count for one in written)
+    # A claim and its phases; seconds again with each upload, the shortest that a site has.
+    assert claims + PAIRS <= rows_count <= 3 * claims + end + PAIRS * SPEC["burst_s"]
+    assert counted.queue["sent"] == counted.queue["delivered"] == PAIRS
+    assert counted.queue["settled"] == PAIRS
+    assert counted.queue["told"] == 0, "messages were peeked"
