@@ -29,7 +29,7 @@ PARTITION_PER_S, ACCOUNT_PER_S, CREDITS_PER_S = 2_000, 20_000, 1_000
 PREMIUM_BYTES_PER_S = 4_000_000
 FRAME_BYTES = 512  # headers and properties of a message on the wire
 # What a coordinator asks by itself: requests a second while nothing goes on, and while one run
-# does. Counted in a small fleet's run, which tests/live/test_azure_limits.py counts again.
+# does. Counted in a small fleet's run, which tests/live/test_azure_requests.py counts again.
 IDLE_PER_S = 5
 RUN_PER_S = {"private": 15, "results": 5, "control": 1}
 PAGE_ROWS = 1_000  # of a query
@@ -183,8 +183,8 @@ readiness and metrics peek no jobs.
 A coordinator by itself asks {IDLE_PER_S} requests a second of `private`, and while a run goes on
 {RUN_PER_S["private"]} of `private`, {RUN_PER_S["results"]} of `results` and
 {RUN_PER_S["control"]} of `control` besides, each page of {PAGE_ROWS:,} rows one;
-`tests/live/test_azure_limits.py` counts them, and what agents ask, at the recorded stand-in and the
-lab's broker in a small fleet's run, where every query begins with an empty page.
+`tests/live/test_azure_requests.py` counts them, and what agents ask, at the recorded stand-in and
+the lab's broker in a small fleet's run, where every query begins with an empty page.
 """
     )
 

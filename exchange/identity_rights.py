@@ -16,6 +16,7 @@ from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Role
 from exchange.ports import (
     Entity,
+    EntityRefused,
     ExchangeError,
     ExchangeRefused,
     ExchangeUnavailable,
@@ -97,6 +98,30 @@ _TRIALS: Final[Sequence[tuple[str, _Trial, frozenset[Identity]]]] = (
 )
 
 
+async def _reach(fabric: Fabric) -> str:
+    await fabric.queue.ping()
+    return "its coordinator answers"
+
+
+async def _look_at_dead(fabric: Fabric) -> str:
+    return f"{len(await fabric.queue.dead_letters(1))} of the dead letters could be seen"
+
+
+# The same over HTTPS, where a coordinator knows each agent by itself: rows of nobody's are refused.
+_AGENTS: Final = _ALL - _COORDINATOR
+_NOBODY: Final[frozenset[Identity]] = frozenset()
+_TRIALS_OVER_HTTPS: Final[Sequence[tuple[str, _Trial, frozenset[Identity]]]] = (
+    ("reach its coordinator", _reach, _AGENTS),
+    ("list plans", lambda fabric: _read(fabric.control, PROBE), _NOBODY),
+    ("write a plan", lambda fabric: try_table(fabric.control), _NOBODY),
+    ("write another's rows", lambda fabric: try_table(fabric.results), _NOBODY),
+    ("read a token", lambda fabric: _read(fabric.private, TOKENS), _NOBODY),
+    ("write a token", lambda fabric: try_table(fabric.private), _NOBODY),
+    ("send a job", lambda fabric: try_send(fabric.queue), _NOBODY),
+    ("look at dead letters", _look_at_dead, _NOBODY),
+)
+
+
 async def rights_checks(identity: Identity, settings: FabricSettings) -> list[Check]:
     """Everything that there is to try, as ``identity``.
 
@@ -113,7 +138,28 @@ async def rights_checks(identity: Identity, settings: FabricSettings) -> list[Ch
                 required=False,
             )
         ]
-    return list(await asyncio.gather(*(_tried(identity, *each, settings) for each in _TRIALS)))
+    trials = _TRIALS
+    if settings.fabric == "http":
+        if (problem := _another(identity, settings)) is not None:
+            return [problem]
+        trials = _TRIALS_OVER_HTTPS
+    return list(await asyncio.gather(*(_tried(identity, *each, settings) for each in trials)))
+
+
+def _another(identity: Identity, settings: FabricSettings) -> Check | None:
+    """That this host is enrolled as somebody else; None: it is not, or not at all."""
+    from exchange.http.credential import load_credential
+
+    path = settings.credential_file
+    credential = None if path is None else load_credential(path)
+    if credential is None or credential.role == identity:
+        return None
+    return Check(
+        name=f"{identity}'s rights",
+        ok=False,
+        detail=f"this host is enrolled as {credential.role}.{credential.agent_id}",
+        fix=f"run `broadside doctor --as {credential.role}`",
+    )
 
 
 async def _tried(
@@ -128,7 +174,7 @@ async def _tried(
     fabric = open_fabric(settings)
     try:
         done = await trial(fabric)
-    except ExchangeRefused as error:
+    except (ExchangeRefused, EntityRefused) as error:
         said, _, fix = str(error).partition("; ")
         return Check(name=name, ok=not may, detail=said, fix=fix if may else None)
     except ExchangeError as error:

@@ -16,6 +16,7 @@ from coordinator.cli.token_option import given_token
 
 if TYPE_CHECKING:
     from coordinator.cli.verbs import Verbs
+    from exchange.ports import Table
 
 LAST: Final = "last"
 PREVIOUS: Final = "previous"
@@ -49,6 +50,24 @@ async def coordinator_client(api: str | None, *, drive: bool = False) -> AsyncIt
 
     async with local_verbs(operator_name(), drive=drive) as local:
         yield local
+
+
+def run_on_private(work: Callable[["Table"], Awaitable[T]]) -> T:
+    """Do ``work`` on the private table of this host's own fabric: what no API offers."""
+    from exchange.fabric import FabricSettings, open_fabric
+    from exchange.ports import ExchangeError
+
+    async def with_table() -> T:
+        fabric = open_fabric(FabricSettings())
+        try:
+            return await work(fabric.private)
+        finally:
+            await fabric.close()
+
+    try:
+        return asyncio.run(with_table())
+    except ExchangeError as error:
+        stop(str(error), Exit.CANNOT_RUN)
 
 
 def run(api: str | None, work: Callable[["Verbs"], Awaitable[T]], *, drive: bool = False) -> T:

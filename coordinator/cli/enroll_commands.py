@@ -3,31 +3,28 @@
 On the coordinator's own store, never over the API: as with tokens, whoever holds it may anyway.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 from pydantic import TypeAdapter
 
 from coordinator.cli import display
-from coordinator.cli.connection import operator_name
+from coordinator.cli.connection import operator_name, run_on_private
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.expiry import parse_expiry
 from coordinator.cli.options import Json
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.hosts.enrolment import Enrolled, Enrolments, UnknownAgent
-from exchange.fabric import FabricSettings, open_fabric
+from exchange.fabric import FabricSettings
 from exchange.messages import Role
-from exchange.ports import ExchangeError
+from exchange.ports import Table
 
 app = typer.Typer(
     help="Let agents of other hosts in, list them, and shut them out.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-T = TypeVar("T")
 
 
 @app.command()
@@ -53,8 +50,8 @@ def new(
     except HostsMisconfigured as error:
         stop(str(error), Exit.CANNOT_RUN)
     code, secret = new_code(shown.authority)
-    join = _run(
-        lambda known: known.add_code(
+    join = run_on_private(
+        lambda table: Enrolments(table).add_code(
             secret, role, count, by=operator_name(), now=now, expires_at=expires_at
         )
     )
@@ -81,8 +78,8 @@ def new(
 def list_agents(as_json: Json = False) -> None:
     """List the enrolled agents, and the join codes that are open."""
 
-    async def work(known: Enrolments) -> tuple[list[Enrolled], list[list[str]]]:
-        now = datetime.now(UTC)
+    async def work(table: Table) -> tuple[list[Enrolled], list[list[str]]]:
+        known, now = Enrolments(table), datetime.now(UTC)
         codes = [
             [
                 join.name,
@@ -96,7 +93,7 @@ def list_agents(as_json: Json = False) -> None:
         ]
         return list(await known.agents()), codes
 
-    agents, codes = _run(work)
+    agents, codes = run_on_private(work)
     if as_json:
         hidden = {"__all__": {"sha256", "next_sha256"}}
         typer.echo(TypeAdapter(list[Enrolled]).dump_json(agents, indent=2, exclude=hidden).decode())
@@ -127,21 +124,7 @@ def revoke(
 ) -> None:
     """Shut out an agent, or a join code with all whom it let in, within seconds."""
     try:
-        found = _run(lambda known: known.revoke(name, datetime.now(UTC)))
+        found = run_on_private(lambda table: Enrolments(table).revoke(name, datetime.now(UTC)))
     except UnknownAgent as error:
         stop(str(error), Exit.USAGE)
     typer.echo(f"revoked: {', '.join(found) or f'the code {name}; no agent used it'}", err=True)
-
-
-def _run(work: Callable[[Enrolments], Awaitable[T]]) -> T:
-    async def with_table() -> T:
-        fabric = open_fabric(FabricSettings())
-        try:
-            return await work(Enrolments(fabric.private))
-        finally:
-            await fabric.close()
-
-    try:
-        return asyncio.run(with_table())
-    except ExchangeError as error:
-        stop(str(error), Exit.CANNOT_RUN)

@@ -4,11 +4,9 @@ Whoever holds the fabric's credential can read and write the table anyway; a tok
 would let one stolen token make others.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 from pydantic import TypeAdapter, ValidationError
@@ -16,18 +14,16 @@ from pydantic import TypeAdapter, ValidationError
 from coordinator.auth.principal import Access
 from coordinator.auth.static_tokens import Token, Tokens, TokenTaken, UnknownToken
 from coordinator.cli import display
-from coordinator.cli.connection import operator_name
+from coordinator.cli.connection import operator_name, run_on_private
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.expiry import parse_expiry
 from coordinator.cli.options import Json
-from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import Identifier
-from exchange.ports import ExchangeError, Table
+from exchange.ports import Table
 
 app = typer.Typer(
     help="Make, list and revoke tokens for the API.", no_args_is_help=True, rich_markup_mode=None
 )
-T = TypeVar("T")
 
 
 class TokenRole(StrEnum):
@@ -64,7 +60,7 @@ def add(
         )
 
     try:
-        secret = _run(work)
+        secret = run_on_private(work)
     except TokenTaken as error:
         stop(str(error), Exit.USAGE)
     if as_json:
@@ -84,7 +80,7 @@ def add(
 @app.command(name="list")
 def list_tokens(as_json: Json = False) -> None:
     """List tokens by name; the tokens themselves are not kept."""
-    tokens = list(_run(lambda table: Tokens(table).all()))
+    tokens = list(run_on_private(lambda table: Tokens(table).all()))
     if as_json:
         hidden = {"__all__": {"sha256"}}
         typer.echo(TypeAdapter(list[Token]).dump_json(tokens, indent=2, exclude=hidden).decode())
@@ -111,23 +107,7 @@ def list_tokens(as_json: Json = False) -> None:
 def revoke(name: Name) -> None:
     """Take a token out of use; every coordinator refuses it within seconds."""
     try:
-        _run(lambda table: Tokens(table).revoke(name, now=datetime.now(UTC)))
+        run_on_private(lambda table: Tokens(table).revoke(name, now=datetime.now(UTC)))
     except UnknownToken as error:
         stop(str(error), Exit.USAGE)
     typer.echo(f"token {name} is revoked", err=True)
-
-
-def _run(work: Callable[[Table], Awaitable[T]]) -> T:
-    """Do ``work`` on the fabric's table."""
-
-    async def with_table() -> T:
-        fabric = open_fabric(FabricSettings())
-        try:
-            return await work(fabric.private)
-        finally:
-            await fabric.close()
-
-    try:
-        return asyncio.run(with_table())
-    except ExchangeError as error:
-        stop(str(error), Exit.CANNOT_RUN)

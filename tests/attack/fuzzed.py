@@ -6,6 +6,7 @@ expect.
 """
 
 import asyncio
+import copy
 import json
 import random
 import sys
@@ -87,11 +88,14 @@ def _with_odd_values(text: str, draw: random.Random) -> bytes:
             place = place[name]
             name = draw.choice(list(place))
         if draw.random() < 0.2:
-            place[draw.choice(("extra", INJECTIONS[0]))] = draw.choice(_ODD)
-        else:
-            place[name] = draw.choice(_ODD)
-    sys.set_int_max_str_digits(0)
-    return json.dumps(fields).encode()
+            name = draw.choice(("extra", INJECTIONS[0]))
+        place[name] = copy.deepcopy(draw.choice(_ODD))
+    limit = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)  # for us alone: readers keep theirs
+    try:
+        return json.dumps(fields).encode()
+    finally:
+        sys.set_int_max_str_digits(limit)
 
 
 async def fuzz_messages(count: int, seed: int) -> Counter[str]:

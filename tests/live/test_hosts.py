@@ -169,6 +169,26 @@ def test_an_agent_cut_off_for_twenty_seconds_loses_nothing(site: Site) -> None:
     whole(site, run_id)
 
 
+@pytest.mark.parametrize(("agent_id", "role"), [("c001", "client"), ("s001", "server")])
+def test_the_doctor_proves_what_an_agent_cannot_do(site: Site, agent_id: str, role: str) -> None:
+    environment = {"PATH": "/usr/bin", **site.plans[agent_id].environment}
+    kept = Path(environment["BROADSIDE_AGENT_SPOOL_DIR"]) / "credential.json"
+    environment["BROADSIDE_CREDENTIAL_FILE"] = str(kept)
+
+    def doctor(identity: str) -> tuple[int, dict[str, bool]]:
+        asked = [".venv/bin/broadside", "doctor", "--as", identity, "--json"]
+        done = subprocess.run(
+            asked, env=environment, check=False, timeout=60, capture_output=True, text=True
+        )
+        return done.returncode, {check["name"]: check["ok"] for check in json.loads(done.stdout)}
+
+    code, found = doctor(role)
+    assert (code, set(found.values())) == (0, {True}), found
+    assert {f"{role} cannot read a token", f"{role} cannot write a plan"} < found.keys()
+    code, found = doctor("server" if role == "client" else "client")
+    assert (code, list(found.values())) == (4, [False]), "another's name"
+
+
 def test_another_agents_rows_are_refused_on_record(site: Site) -> None:
     run_id, start_s = launched(site)
     sleep_until(start_s + 2)
