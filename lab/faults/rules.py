@@ -148,7 +148,10 @@ def _windows(evidence: Evidence, fault: Fault) -> Iterator[str]:
     windows = [
         (
             burst.planned_start_at.timestamp() - EARLY_S,
-            burst.planned_end_at.timestamp() + _stop_s(burst, fault),
+            max(
+                burst.planned_end_at.timestamp() + _stop_s(burst, fault),
+                _let_go_s(burst, evidence, fault),
+            ),
         )
         for burst in evidence.stored.summary.bursts
     ]
@@ -166,6 +169,16 @@ def _stop_s(burst: BurstSummary, fault: Fault) -> float:
     if completeness.late_s:
         return STOP_S + ENGINE_GRACE_S
     return SILENT_S if completeness.measured_s == completeness.planned_s else fault.stop_s
+
+
+def _let_go_s(burst: BurstSummary, evidence: Evidence, fault: Fault) -> float:
+    """By when (epoch s) what the fault held up in this burst is through, after its healing; 0: it
+    held up nothing of it."""
+    struck_s = evidence.struck_at_s
+    ends_s = burst.planned_end_at.timestamp()
+    if fault.stop_s <= SILENT_S or not burst.planned_start_at.timestamp() <= struck_s <= ends_s:
+        return 0.0
+    return struck_s + fault.lasts_s + SILENT_S
 
 
 def _lease(evidence: Evidence, fault: Fault) -> Iterator[str]:
