@@ -101,6 +101,8 @@ def hosts(tmp_path: Path, archive: Path) -> Iterator[tuple[Lab, dict[str, Machin
     with contextlib.ExitStack() as stack:
         lab = stack.enter_context(built(spec, tmp_path / "lab"))
         own = f"{spec.prefix}coord"
+        gone = ["ip", "netns", "del", own]  # the lab may have taken it along
+        stack.callback(subprocess.run, gone, check=False, timeout=20, capture_output=True)
         part_from_each_other(lab, own)
         networks: dict[str, str | None] = {"coordinator": own}
         networks |= {"client": lab.clients[0].namespace, "server": lab.servers[0].namespace}
