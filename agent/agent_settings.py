@@ -22,7 +22,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from exchange.engines import engines, find
 from exchange.engines.port import Serving
-from exchange.messages import Identifier, Role, parse_address
+from exchange.messages import Identifier, RawPolicy, Role, parse_address
 
 Network = IPv4Network | IPv6Network
 
@@ -207,6 +207,11 @@ class AgentSettings(BaseSettings):
         gt=0,
         description="largest size of the spool; when it or its disk is full, what was refused "
         "goes, oldest first, then raw output, newest first, then later results",
+    )
+    raw: RawPolicy = Field(
+        RawPolicy.FAILED,
+        description="of which tests a server keeps what its engine printed: `all`, `failed` or "
+        "`none`; of clients the run says it",
     )
     raw_max_bytes: int = Field(
         64 * 2**20,

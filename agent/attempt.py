@@ -5,7 +5,10 @@ import json
 import logging
 import os
 import signal
+import tempfile
 import time
+import weakref
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -15,6 +18,7 @@ from typing import Final
 from agent.cpu import with_cpu
 from agent.engine_process import KILL_AFTER_S, EngineProcess, EngineUnusable, Exit, Identity
 from agent.gate import Release, holds, read_release
+from exchange.documents import Packed
 from exchange.engines.port import EndBy, Event, Process, Reader, Reading, Started, Watch
 
 _TAIL_BYTES: Final = 65_536  # of the newest lines: an engine's last ones are its totals
@@ -29,7 +33,9 @@ class Transcript:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._head: list[bytes] = []
+        self._head = zlib.compressobj()
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - the head, deflated; goes with us
+        weakref.finalize(self, self._file.close)
         self._head_bytes = 0
         self._tail: list[bytes] = []
         self._tail_bytes = 0
@@ -39,7 +45,7 @@ class Transcript:
     def add(self, line: bytes) -> None:
         size = len(line) + 1
         if not self._tail and self._head_bytes + size <= self._max_bytes - _TAIL_BYTES:
-            self._head.append(line)
+            self._file.write(self._head.compress(b"\n" + line if self._head_bytes else line))
             self._head_bytes += size
             return
         self._tail.append(line)
@@ -54,12 +60,22 @@ class Transcript:
     def is_cut(self) -> bool:
         return self._cut_count > 0
 
-    def text(self) -> bytes:
-        note: list[bytes] = []
+    def packed(self) -> Packed:
+        """The text, deflated as it was read: it never lies in memory in one piece."""
+        rest = list[bytes]()
         if self.is_cut:
             said = {"lines_count": self._cut_count, "bytes": self._cut_bytes, "by": "broadside"}
-            note.append(json.dumps({"event": "cut", "data": said}).encode())
-        return b"\n".join([*self._head, *note, *self._tail])
+            rest.append(json.dumps({"event": "cut", "data": said}).encode())
+        rest += self._tail
+        text = b"\n".join([b"", *rest] if self._head_bytes and rest else rest)
+        self._file.seek(0)
+        head = self._head.copy()  # the output may go on
+        whole = Packed(b"".join([self._file.read(), head.compress(text), head.flush()]))
+        self._file.seek(0, os.SEEK_END)
+        return whole
+
+    def text(self) -> bytes:
+        return zlib.decompress(self.packed())
 
 
 WATCH_S: Final = 1.0  # s between looks at a watched file

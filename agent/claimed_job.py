@@ -115,7 +115,7 @@ class ClaimedJob:
                 self._workspace.close()
             if self._tunnel is not None:
                 await self._tunnel.close()
-        await self._save_all()
+        await self._save_all(ending)
         return await self._report(ending)
 
     # Arm and run ------------------------------------------------------------------------------
@@ -397,8 +397,9 @@ class ClaimedJob:
         host = self._tools.host_log.between(self._instant_s - EDGE_S, time.time() + EDGE_S)
         await self._tools.results.save_seconds(self._job, reading.tracks(), host, from_s=from_s)
 
-    async def _save_all(self) -> None:
-        """Write all seconds once more, now that engine time zero is settled, and the raw text.
+    async def _save_all(self, ending: Ending) -> None:
+        """Write all seconds once more, now that engine time zero is settled, and the raw text
+        where the job has it kept.
 
         Pairs take turns, for they all end at one instant; an agent that is told to stop does not.
         """
@@ -413,11 +414,12 @@ class ClaimedJob:
         async def save_seconds() -> None:
             await self._save_seconds(attempt.read(), from_s=0.0)
 
-        raw = self._tools.results.save_raw(
-            job.run_id, job.burst_index, job.pair_index, attempt.text()
-        )
         await safely(save_seconds(), "upload", self._context)
-        await safely(raw, "upload_raw", self._context)
+        if job.raw.keeps(failed=ending.outcome is not Outcome.MEASURED):
+            raw = self._tools.results.save_raw(
+                job.run_id, job.burst_index, job.pair_index, attempt.packed()
+            )
+            await safely(raw, "upload_raw", self._context)
 
     async def _report(self, ending: Ending) -> JobReport:
         attempt, job = self._attempt, self._job

@@ -10,6 +10,7 @@ from agent.attempt import Attempt
 from agent.engine_process import Exit
 from agent.gate import Release
 from agent.workspace import Workspace
+from exchange.documents import Packed, packed
 from exchange.engines.merge import merge
 from exchange.engines.port import Engine, Launch, Process, Reading
 from exchange.messages import Job
@@ -92,9 +93,11 @@ class ClientProcesses:
         report = reading.report.model_copy(update={"files": self.texts})
         return replace(reading, report=report)
 
-    def text(self) -> bytes:
+    def packed(self) -> Packed:
         """What they printed, one after another."""
-        return b"\n".join(attempt.transcript.text() for attempt in self.attempts)
+        if len(self.attempts) == 1:
+            return self.attempts[0].transcript.packed()
+        return packed(b"\n".join(attempt.transcript.text() for attempt in self.attempts))
 
 
 async def _wait_all(attempts: list[Attempt], instant_s: float) -> Exit:

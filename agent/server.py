@@ -199,10 +199,13 @@ class OneTestPort(ServedPort):
     async def _save_whole(
         self, attempt: Attempt, reading: Reading, served: ServedTest, clock: ClockReading | None
     ) -> None:
-        """Write a test that is over, and what its engine printed."""
+        """Write a test that is over, and what its engine printed where that is kept."""
         exit_ = attempt.over
         test = await self._save_test(reading, served, clock_before=clock, exit_=exit_)
-        await self.tools.results.save_server_raw(test, attempt.transcript.text())
+        ended_well = exit_ is not None and not exit_.exit_code and exit_.stopped is None
+        failed = test.engine.error is not None or not ended_well
+        if self.tools.settings.raw.keeps(failed=failed):
+            await self.tools.results.save_server_raw(test, attempt.transcript.packed())
 
     async def _save_test(
         self,

@@ -17,13 +17,12 @@ import json
 import logging
 import os
 import threading
-import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from exchange.documents import inflate
+from exchange.documents import Packed, inflated_pieces, packed
 from exchange.messages import TroubleKind
 from exchange.ports import (
     Entity,
@@ -198,14 +197,14 @@ class Spool:
 
     def put_raw(self, name: RawName, text: bytes) -> bool:
         """Keep an engine's output, packed; False when there is no room. Raises ``OSError``."""
-        packed = json.dumps([name.folder, name.file]).encode() + b"\n" + zlib.compress(text)
+        file = json.dumps([name.folder, name.file]).encode() + b"\n" + packed(text)
         with self._lock:
             self.drop_raw(name)
-            if self._kept_bytes + len(packed) > self._max_bytes:
+            if self._kept_bytes + len(file) > self._max_bytes:
                 return False
-            while self.size_bytes + len(packed) > self._max_bytes:
+            while self.size_bytes + len(file) > self._max_bytes:
                 self._drop_refused()
-            self._raws[name] = (self._write(packed, "raw", self._drop_refused), len(packed))
+            self._raws[name] = (self._write(file, "raw", self._drop_refused), len(file))
         return True
 
     @property
@@ -216,10 +215,13 @@ class Spool:
         with self._lock:
             return next(((name, path) for name, (path, _) in self._raws.items()), None)
 
-    def read_raw(self, path: Path) -> bytes:
-        """Raises ``ValueError``, ``RecordUnreadable``, ``OSError``."""
-        _, packed = _parse_raw(path.read_bytes())
-        return inflate(packed, path.name)
+    def read_raw(self, path: Path) -> Packed:
+        """An output as it was packed, looked through. Raises ``ValueError``,
+        ``RecordUnreadable``, ``OSError``."""
+        _, deflated = _parse_raw(path.read_bytes())
+        for _ in inflated_pieces(deflated, path.name):
+            pass
+        return Packed(deflated)
 
     def drop_raw(self, name: RawName) -> None:
         held = self._raws.pop(name, None)

@@ -6,26 +6,37 @@ of the whole, and is written last, so a document that shows is whole.
 
 import asyncio
 import zlib
+from collections.abc import Iterator
 from typing import Final
 
 from exchange.ports import PROPERTY_MAX_BYTES, Entity, RawName, RecordUnreadable, Table
 from exchange.rows import cut_properties, integer_of, joined_properties, make_row
 
 DOCUMENT_MAX_BYTES: Final = 256 * 1_048_576  # inflated: four times the largest that is imported
+_PIECE_BYTES: Final = 1_048_576
 _ROWS_MAX_COUNT: Final = 1_000  # what three digits number
 _ROW_BYTES: Final = 11 * PROPERTY_MAX_BYTES  # of one row: below 1 MiB in base64
 
 
+class Packed(bytes):
+    """A text deflated, as whoever holds it had it on disk: nobody inflates it to send it."""
+
+
+def packed(text: bytes) -> Packed:
+    """A text deflated, if it was not yet."""
+    return text if isinstance(text, Packed) else Packed(zlib.compress(text))
+
+
 async def document_rows(partition: str, name: str, document: bytes) -> list[Entity]:
     """A document's rows in the order to write them: the one that makes it show comes last."""
-    packed = await asyncio.to_thread(zlib.compress, document)  # off the loop: may be 40 MB
-    cuts = range(0, len(packed), _ROW_BYTES)
+    deflated = await asyncio.to_thread(packed, document)  # off the loop: may be 40 MB
+    cuts = range(0, len(deflated), _ROW_BYTES)
     rows = [
         make_row(
             partition,
             f"{name}.{number:03d}",
-            cut_properties("part", packed[at : at + _ROW_BYTES])
-            | ({"rows_count": len(cuts), "crc": zlib.crc32(packed)} if number == 0 else {}),
+            cut_properties("part", deflated[at : at + _ROW_BYTES])
+            | ({"rows_count": len(cuts), "crc": zlib.crc32(deflated)} if number == 0 else {}),
         )
         for number, at in enumerate(cuts)
     ]
@@ -37,25 +48,25 @@ async def read_document(table: Table, partition: str, name: str) -> bytes | None
     first = await table.get(partition, f"{name}.000")
     if first is None:
         return None
-    packed = joined_properties(first, "part")
+    parts = joined_properties(first, "part")
     rows_count = integer_of(first, "rows_count")
     if not 1 <= rows_count <= _ROWS_MAX_COUNT:
         raise RecordUnreadable(f"document {partition}|{name}: of {rows_count} rows; save it again")
     for number in range(1, rows_count):
         row = await table.get(partition, f"{name}.{number:03d}")
-        packed += b"" if row is None else joined_properties(row, "part")
-    if zlib.crc32(packed) != integer_of(first, "crc"):
+        parts += b"" if row is None else joined_properties(row, "part")
+    if zlib.crc32(parts) != integer_of(first, "crc"):
         raise RecordUnreadable(
             f"document {partition}|{name}: half written or corrupt; save it again"
         )
-    return await asyncio.to_thread(inflate, packed, f"document {partition}|{name}")
+    return await asyncio.to_thread(inflate, parts, f"document {partition}|{name}")
 
 
-def inflate(packed: bytes, name: str, *, form: int = zlib.MAX_WBITS) -> bytes:
+def inflate(deflated: bytes, name: str, *, form: int = zlib.MAX_WBITS) -> bytes:
     """What was deflated, of bounded size. Raises ``RecordUnreadable``, which says ``name``."""
     try:
         stream = zlib.decompressobj(form)
-        text = stream.decompress(packed, DOCUMENT_MAX_BYTES)
+        text = stream.decompress(deflated, DOCUMENT_MAX_BYTES)
     except zlib.error as error:
         raise RecordUnreadable(f"{name}: not deflated ({error}); save it again") from error
     if not stream.eof:
@@ -63,6 +74,21 @@ def inflate(packed: bytes, name: str, *, form: int = zlib.MAX_WBITS) -> bytes:
             f"{name}: cut short, or over {DOCUMENT_MAX_BYTES / 1e6:.0f} MB inflated; save it again"
         )
     return text
+
+
+def inflated_pieces(deflated: bytes, name: str) -> Iterator[bytes]:
+    """The same, a piece at a time: never the whole text at once."""
+    stream, left, count = zlib.decompressobj(), deflated, 0
+    try:
+        while left and not stream.eof and count <= DOCUMENT_MAX_BYTES:
+            piece = stream.decompress(left, _PIECE_BYTES)
+            left = stream.unconsumed_tail
+            count += len(piece)
+            yield piece
+    except zlib.error as error:
+        raise RecordUnreadable(f"{name}: not deflated ({error}); save it again") from error
+    if not stream.eof:
+        raise RecordUnreadable(f"{name}: cut short, or too long; save it again")
 
 
 class TableRaw:

@@ -493,6 +493,22 @@ class Endpoint(Message):
         return (self.port, *self.more_ports)
 
 
+class RawPolicy(StrEnum):
+    """Of whom what the engine printed is kept."""
+
+    ALL = "all"
+    FAILED = "failed"  # and of one sample pair's client
+    NONE = "none"
+
+    def keeps(self, *, failed: bool) -> bool:
+        return self is RawPolicy.ALL or (failed and self is RawPolicy.FAILED)
+
+
+def is_failed_only(policy: RawPolicy) -> bool:
+    """The default, which is left out: see :func:`is_none`."""
+    return policy is RawPolicy.FAILED
+
+
 class Job(Message):
     """One pair's part in one burst: the message on the queue."""
 
@@ -507,6 +523,7 @@ class Job(Message):
     late_after_s: SpanS = 1.0  # s after the instant at which data counts as late
     clock_bound_max_s: SpanS = 0.05  # s, the clock gate
     shared_boot_id: Identifier | None = Field(None, exclude_if=is_none)  # all ends read its clock
+    raw: RawPolicy = Field(RawPolicy.FAILED, exclude_if=is_failed_only)  # of the client's engine
 
     @property
     def job_id(self) -> str:

@@ -316,7 +316,8 @@ class RawStore(Protocol):
       save's answer was lost; which of two different texts stays is not promised.
     - A text that ``save`` has returned from reads back to the byte. One that was cut short by a
       failure is absent, or :class:`RecordUnreadable`, and never shows in part.
-    - The store compresses; callers do not.
+    - The store compresses; a caller that has a text deflated gives it as
+      :class:`~exchange.documents.Packed`.
     - Every call may raise :class:`ExchangeUnavailable`.
     """
 

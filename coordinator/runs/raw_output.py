@@ -1,13 +1,21 @@
 """Finds what an engine printed, at either end of a pair."""
 
 import asyncio
+from typing import Final
 
 from coordinator.core.measure.evidence import join_tests
 from coordinator.core.plan.spec import Plan
 from coordinator.refusals import NoRaw
 from coordinator.runs.evidence_rows import read_tests
-from exchange.messages import Side
+from exchange.messages import RawPolicy, Side
 from exchange.records import Records
+
+_NOT_KEPT: Final = {
+    RawPolicy.ALL: "",
+    RawPolicy.FAILED: "raw = failed keeps those of clients that did not measure and of pair 1; ",
+    RawPolicy.NONE: "raw = none keeps none; ",
+}
+_NOT_KEPT_OF_SERVERS: Final = "kept of failed tests only, unless BROADSIDE_AGENT_RAW is all; "
 
 
 async def find_raw(records: Records, plan: Plan, pair: str, burst_index: int, side: Side) -> bytes:
@@ -24,7 +32,8 @@ async def find_raw(records: Records, plan: Plan, pair: str, burst_index: int, si
         )
     text = await read_raw(records, plan, burst_index, called[pair].index, side)
     if text is None:
-        why = "its agent never ran, died, or has not delivered it yet"
+        kept = _NOT_KEPT[plan.spec.raw] if side is Side.CLIENT else _NOT_KEPT_OF_SERVERS
+        why = f"{kept}else its agent never ran, died, or has not delivered it yet"
         where = f"run {plan.run_id}, burst {burst_index + 1}, {called[pair].name}"
         raise NoRaw(f"{where}: no {side} output: {why}")
     return text

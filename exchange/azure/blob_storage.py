@@ -6,7 +6,6 @@ lost finds its own text and is done.
 """
 
 import asyncio
-import gzip
 import re
 import zlib
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from azure.storage.blob import ContentSettings
 from azure.storage.blob.aio import ContainerClient, ExponentialRetry
 
 from exchange.azure.wire import StorageAddress, StorageBounds, StorageService, code_of, way_in
-from exchange.documents import inflate
+from exchange.documents import Packed, inflate, inflated_pieces
 from exchange.fabric_settings import FabricSettings
 from exchange.messages import TroubleKind
 from exchange.ports import ExchangeError, ExchangeMisconfigured, RawName
@@ -98,7 +97,7 @@ class BlobRaw(StorageService[ContainerClient]):
         return self._make(ContainerClient, retry_policy=_Retries(self._bounds))
 
     async def save(self, name: RawName, text: bytes) -> None:
-        packed = await asyncio.to_thread(gzip.compress, text, 6, mtime=0)
+        packed = await asyncio.to_thread(_gzipped, text)
 
         async def upload(client: ContainerClient) -> None:
             try:
@@ -136,6 +135,13 @@ class BlobRaw(StorageService[ContainerClient]):
             return len(names)
 
         return await self._call(delete)
+
+
+def _gzipped(text: bytes) -> bytes:
+    """A text as gzip; one that is deflated already never lies inflated in one piece."""
+    pieces = inflated_pieces(text, "output") if isinstance(text, Packed) else [text]
+    gzip = zlib.compressobj(wbits=_GZIP_FORM)
+    return b"".join([*map(gzip.compress, pieces), gzip.flush()])
 
 
 def _path(name: RawName) -> str:

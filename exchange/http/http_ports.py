@@ -2,14 +2,13 @@
 
 import asyncio
 import base64
-import zlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from exchange.documents import inflate
+from exchange.documents import inflate, packed
 from exchange.http.coordinator_link import Link
 from exchange.limits import batches, check_entity, check_key, check_message
 from exchange.messages import TroubleKind
@@ -219,8 +218,8 @@ class HttpRaw:
         self._link = link
 
     async def save(self, name: RawName, text: bytes) -> None:
-        packed = await asyncio.to_thread(zlib.compress, text)
-        await self._link.request("PUT", _path(name), packed)
+        deflated = await asyncio.to_thread(packed, text)
+        await self._link.request("PUT", _path(name), deflated)
 
     async def read(self, name: RawName) -> bytes | None:
         response = await self._link.request("GET", _path(name))

@@ -50,7 +50,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
         Relay(azure.azurite.port) as relay,
         Site(folder) as site,
     ):
-        site.environment |= azure.fabric(relay)
+        site.environment |= azure.fabric(relay) | {"BROADSIDE_AGENT_RAW": "all"}
         _, url = site.start_coordinator()
         site.start_fleet(PAIRS_COUNT)
         wait_for_fleet(url, 2 * PAIRS_COUNT)

@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StringConstraints
 
@@ -17,6 +17,7 @@ from exchange.messages import (
     Identifier,
     Job,
     Message,
+    RawPolicy,
     RunId,
     Traffic,
     UtcDatetime,
@@ -84,6 +85,9 @@ class RunSpec(Message):
     unattended_until_at: UtcDatetime | None = None
     # of a pair's own running median: a fall by so much is a disruption
     disruption_drop_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    # whose engines' printed output is kept, of client ends: failed is those that did not measure,
+    # and one sample pair
+    raw: RawPolicy = RawPolicy.FAILED
     budget_usd: Annotated[float, Field(ge=0)] | None = None  # at real scale; None: no limit
     labels: Mapping[str, str] = {}
     device: Mapping[str, str] = {}  # what the report says of the device: sku, region, idps ...
@@ -227,8 +231,11 @@ class Plan(Message):
         unset: dict[str, Any] = {"seal_sha256": True}
         if not self.witnesses:
             unset["witnesses"] = True
+        spec: dict[str, Any] = {"raw": True} if self.spec.raw is RawPolicy.FAILED else {}
         if later := {name for name in LATER_GOALS if getattr(objective, name) is None}:
-            unset["spec"] = {"objective": later}
+            spec["objective"] = later
+        if spec:
+            unset["spec"] = spec
         return hashlib.sha256(self.model_dump_json(exclude=unset).encode()).hexdigest()
 
     def sealed(self) -> "Plan":
@@ -249,6 +256,7 @@ class Plan(Message):
         """The jobs of one burst, in pair order."""
         traffic = self.traffic
         for pair in self.pairs:
+            is_sample = pair.index == 0 and self.spec.raw is not RawPolicy.NONE
             yield Job(
                 run_id=self.run_id,
                 burst_index=burst.index,
@@ -260,4 +268,5 @@ class Plan(Message):
                 late_after_s=self.spec.late_after_s,
                 clock_bound_max_s=self.spec.clock_bound_max_s,
                 shared_boot_id=self.shared_boot_id,
+                raw=RawPolicy.ALL if is_sample else self.spec.raw,
             )

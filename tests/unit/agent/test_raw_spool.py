@@ -2,12 +2,14 @@
 
 import asyncio
 import random
+import zlib
 from pathlib import Path
 
 import pytest
 
 from agent.raw_spool import SpooledRaw
 from agent.spool import Spool, SpooledTable
+from exchange.documents import Packed
 from exchange.messages import TroubleKind
 from exchange.ports import (
     Entity,
@@ -44,7 +46,7 @@ class MemoryRaw:
             raise ExchangeMisconfigured("the store refuses the default identity")
         if name == self.refused:
             raise ExchangeError("refused")
-        self.texts[name] = text
+        self.texts[name] = zlib.decompress(text) if isinstance(text, Packed) else text
 
     async def read(self, name: RawName) -> bytes | None:
         return self.texts.get(name)

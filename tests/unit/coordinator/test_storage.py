@@ -183,8 +183,8 @@ async def test_raw_output_comes_back_to_the_byte(fabric: Fabric) -> None:
         ("/v1/runs/none/raw/1", "run none: no such run"),
         ("/v1/runs/run-1/raw/pair-003", "pair pair-003: not in run run-1, which has 2 pairs"),
         ("/v1/runs/run-1/raw/1?burst_index=2", "burst 3: not in run run-1, which has 2"),
-        ("/v1/runs/run-1/raw/2", "burst 1, pair-002: no client output: its agent never ran"),
-        ("/v1/runs/run-1/raw/2?side=server", "no server output: its agent never ran"),
+        ("/v1/runs/run-1/raw/2", "burst 1, pair-002: no client output: raw = failed keeps"),
+        ("/v1/runs/run-1/raw/2?side=server", "no server output: kept of failed tests only"),
     ],
 )
 async def test_output_that_is_not_there_says_why(fabric: Fabric, path: str, words: str) -> None:
