@@ -197,6 +197,7 @@ class Range:
             "traffic": {"streams_count": 2, "stream_bits_per_second": 20_000_000},
             "planned_start_at": now + timedelta(seconds=starts_in_s),
             "duration_s": 2,
+            "raw": "all",
             "late_after_s": 5,  # other tests keep the cores busy
         }
         fields |= changes

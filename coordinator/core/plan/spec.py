@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StringConstraints
 
