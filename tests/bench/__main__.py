@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.bench import bench_commands, bench_store, bench_stored_runs, bench_verdict
+from tests.bench import bench_commands, bench_live, bench_store, bench_stored_runs, bench_verdict
 from tests.bench.rows import Row, show
 
 GROWN_RATIO: Final = 1.2
@@ -23,6 +23,7 @@ def rows() -> Iterator[Row]:
     yield from bench_commands.rows()
     yield from bench_stored_runs.rows()
     yield from bench_store.rows()
+    yield from bench_live.rows()
     yield from bench_verdict.rows()
 
 

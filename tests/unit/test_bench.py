@@ -1,0 +1,45 @@
+"""The bench's table keeps its limits, and sees what grew against a baseline's ratio."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.bench import __main__ as bench
+from tests.bench.rows import Row
+
+
+def told(ratio: float, value: float = 1.0) -> Iterator[Row]:
+    yield Row(name="a look", value=value, unit="s", limit=2, peer="bare", peer_value=value / ratio)
+    yield Row(name="alone", value=1, unit="s")
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, ratio: float, *words: str | Path, value: float = 1.0
+) -> int:
+    monkeypatch.setattr(bench, "rows", lambda: told(ratio, value))
+    monkeypatch.setattr("sys.argv", ["bench", *map(str, words)])
+    return bench.main()
+
+
+@pytest.mark.parametrize(
+    ("ratio", "value", "code"), [(3.0, 1.0, 0), (3.59, 1.0, 0), (3.61, 1.0, 1), (3.0, 2.1, 1)]
+)
+def test_a_ratio_that_grew_by_over_a_fifth_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ratio: float,
+    value: float,
+    code: int,
+) -> None:
+    """A faster machine changes values and not ratios; a missed limit fails by itself."""
+    assert run(monkeypatch, 3.0, "--json") == 0
+    baseline = tmp_path / "baseline.json"
+    baseline.write_text(capsys.readouterr().out)
+    assert [row["ratio"] for row in json.loads(baseline.read_text())] == [3.0, None]
+    assert run(monkeypatch, ratio, "--against", baseline, value=value) == code
+    said = capsys.readouterr()
+    assert ("grown: a look" in said.err) == (ratio > 3.6)
+    assert ("MISSED" in said.out) == (value > 2)
