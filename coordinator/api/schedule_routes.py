@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from coordinator.api.dependencies import Caller, Service
 from coordinator.api.pages import PAGED, Cursor, name_next
 from coordinator.api.problems import PROBLEMS
+from coordinator.core.plan.schedule import BadSchedule
 from coordinator.schedules.firing import Schedules
 from coordinator.views.answers import ScheduleView
 from coordinator.views.cursors import make_cursor, parse_cursor
@@ -59,6 +60,17 @@ async def list_schedules(
 async def read_schedule(name: str, schedules: There) -> ScheduleView:
     """One schedule with its next instants, at most five, and what became of the newest fifty."""
     return await schedules.read(name)
+
+
+@router.put("/{name}")
+async def change_schedule(
+    name: str, request: ScheduleRequest, schedules: There, coordinator: Service, caller: Caller
+) -> ScheduleView:
+    """Other instants, or something else to run, from now on; history and pause stay."""
+    if request.name != name:
+        raise BadSchedule(f"name {request.name}: it is {name} in the address, and stays so")
+    schedule = request.schedule(by=caller.named(request.by), now=coordinator.now())
+    return await schedules.replace(schedule)
 
 
 @router.post("/{name}/pause")

@@ -51,6 +51,7 @@ RIGHTS: Final[tuple[tuple[str, str, Access], ...]] = (
     ("POST", "/v1/schedules", OPERATOR),
     ("GET", "/v1/schedules", VIEWER),
     ("GET", "/v1/schedules/{name}", VIEWER),
+    ("PUT", "/v1/schedules/{name}", OPERATOR),
     ("DELETE", "/v1/schedules/{name}", OPERATOR),
     ("POST", "/v1/schedules/{name}/pause", OPERATOR),
     ("POST", "/v1/schedules/{name}/resume", OPERATOR),

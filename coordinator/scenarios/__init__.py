@@ -104,8 +104,11 @@ def field_of(name: str) -> str:
     known = fields()
     if name in known:
         return name
-    plain = {field: field.removesuffix(next(filter(field.endswith, _UNITS), "")) for field in known}
-    for spelt in (plain, {field: short.rpartition(".")[2] for field, short in plain.items()}):
+    units = (*_UNITS, "_count")
+    plain = {field: field.removesuffix(next(filter(field.endswith, units), "")) for field in known}
+    last = {field: field.rpartition(".")[2] for field in known}
+    plain_last = {field: short.rpartition(".")[2] for field, short in plain.items()}
+    for spelt in (plain, last, plain_last):
         meant = [field for field, short in spelt.items() if short == name]
         if len(meant) == 1:
             return meant[0]
@@ -122,7 +125,7 @@ def _fault(fault: Any) -> str:
     message = str(fault["msg"]).removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         near = difflib.get_close_matches(field, _fields(RunSpec), n=1)
-        hint = f"; did you mean {near[0]}?" if near else "; see `broadside scenarios --fields`"
+        hint = f"; did you mean {near[0]}?" if near else "; see `broadside scenarios smoke`"
         return f"{field}: no such field{hint}"
     if fault["type"] == "value_error":
         # Checks over several fields name the field themselves.

@@ -119,6 +119,21 @@ class Schedules:
         view = self._view(schedule, {row.instant_at: row for row in newest})
         return view.model_copy(update={"history": tuple(newest)})
 
+    async def replace(self, schedule: Schedule) -> ScheduleView:
+        """The same schedule with other instants or another specification, from now on; it keeps its
+        history, and stays paused where it is. Raises :class:`UnknownSchedule`, ``BadSchedule``.
+        """
+        now = self._now()
+        check(schedule, now)
+        await self._look(await self._read(schedule.name))  # what was due before is on record
+        kept = ("created_by", "created_at", "paused_at", "settled_at", "runs_count", "last_run_id")
+        return await self._change(
+            schedule.name,
+            lambda old: schedule.model_copy(
+                update={"from_at": now} | {name: getattr(old, name) for name in kept}
+            ),
+        )
+
     async def pause(self, name: str) -> ScheduleView:
         """Fire nothing until resumed; a run that goes on goes on. Raises UnknownSchedule."""
         now = self._now()

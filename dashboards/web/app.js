@@ -2,7 +2,10 @@
 
 import { dropToken, read, token } from "./api.js";
 import { announce, fill, h, notice } from "./dom.js";
+import { agentsView } from "./agents.js";
+import { apiView } from "./api_docs.js";
 import { compareView } from "./compare.js";
+import { historyView } from "./history.js";
 import { launchView } from "./launch.js";
 import { runView } from "./run.js";
 import { runsView } from "./runs.js";
@@ -19,6 +22,9 @@ const VIEWS = [
   [/^#\/schedules$/, schedulesView, "Schedules"],
   [/^#\/studies$/, studiesView, "Studies"],
   [/^#\/study\/([a-z0-9-]+)$/, studyView, "Study"],
+  [/^#\/history$/, historyView, "History"],
+  [/^#\/agents$/, agentsView, "Agents"],
+  [/^#\/api$/, apiView, "API"],
   [/^#\/signin$/, signInView, "Sign in"],
 ];
 

@@ -1,6 +1,7 @@
 // The top of one run's page: what it is, how it stands, what may be done, which burst is shown.
 
 import { fill, h, notice, say } from "./dom.js";
+import { downloads } from "./downloads.js";
 import { count, span } from "./format.js";
 import { verdictBadge } from "./runs.js";
 import { stageOf } from "./stage.js";
@@ -103,6 +104,7 @@ export class RunHead {
     const link = (kind, href, words) => h("a", { class: `button${kind}`, href }, words);
     this.#fill(this.actions, [over, judged], () => [
       judged ? link("", `#/compare?b=${this.runId}`, "Compare") : null,
+      judged ? downloads(this.runId) : null,
       judged ? link(" primary", `/report.html#${this.runId}`, "Open the report") : null,
       this.operator && !over
         ? h("button", { type: "button", class: "danger", onclick: this.onabort }, "Abort the run")

@@ -27,12 +27,13 @@ export function runsView(main, _, { operator }) {
   const filter = h("input", {
     id: "filter",
     type: "search",
+    "aria-label": "Filter",
     placeholder: "Scenario, id, label or who",
     oninput: draw,
   });
   const verdicts = h(
     "select",
-    { id: "verdict", onchange: draw },
+    { id: "verdict", "aria-label": "Outcome", onchange: draw },
     [
       ["", "Any outcome"],
       ["going", "Under way"],

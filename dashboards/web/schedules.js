@@ -3,10 +3,33 @@
 import { readIfThere, send } from "./api.js";
 import { announce, fill, h, notice } from "./dom.js";
 import { clock, instant, span } from "./format.js";
+import { scheduleForm } from "./schedule_form.js";
 
 export function schedulesView(main, _, { operator }) {
   const list = h("div");
-  main.append(h("div", { class: "title" }, h("h1", {}, "Schedules")), list);
+  const making = h("div");
+  const add = h("button", { type: "button", class: "primary", onclick: () => edit() }, "Add one");
+  main.append(
+    h(
+      "div",
+      { class: "title" },
+      h("h1", {}, "Schedules"),
+      h("span", { class: "spacer" }),
+      operator ? add : null,
+    ),
+    making,
+    list,
+  );
+
+  function edit(schedule = null) {
+    const done = () => {
+      fill(making);
+      add.focus();
+      load();
+    };
+    fill(making, scheduleForm(schedule, done));
+    making.querySelector("input:not([readonly])").focus();
+  }
 
   async function load() {
     try {
@@ -26,7 +49,7 @@ export function schedulesView(main, _, { operator }) {
             h(
               "p",
               {},
-              "Add one on the command line: ",
+              operator ? "Add one above, or on the command line: " : "On the command line: ",
               h("code", {}, 'broadside schedule add nightly --scenario smoke --cron "0 2 * * *"'),
             ),
           ),
@@ -81,7 +104,9 @@ export function schedulesView(main, _, { operator }) {
         h("h2", {}, schedule.name),
         h("span", { class: `badge ${state}` }, state),
         h("span", { class: "spacer" }),
-        operator && state !== "ended" ? change : null,
+        ...(operator && state !== "ended"
+          ? [h("button", { type: "button", onclick: () => edit(schedule) }, "Change"), change]
+          : []),
       ),
       h(
         "p",
@@ -89,7 +114,7 @@ export function schedulesView(main, _, { operator }) {
         h("strong", {}, schedule.spec.scenario),
         ", ",
         when,
-        `, ${schedule.spec.pairs_count} pairs, ${schedule.spec.bursts_count} × ${span(schedule.spec.burst_s)}`,
+        `, pairs ${schedule.spec.pairs_count}, ${schedule.spec.bursts_count} × ${span(schedule.spec.burst_s)}`,
       ),
       h("h3", {}, "Next"),
       next?.length

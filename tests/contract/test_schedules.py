@@ -426,3 +426,22 @@ async def test_a_name_is_taken_once_and_free_again_once_removed(site: Site) -> N
     await site.add()
     assert await site.history() == []
     assert await site.run_ids() == [run_id]
+
+
+async def test_a_changed_schedule_keeps_its_past_and_fires_by_its_new_cron(site: Site) -> None:
+    await site.add()
+    await site.beat()
+    site.clock.forward(40)  # past 12:01
+    await site.schedules.tick()
+    before = await site.schedules.read("nightly")
+    assert len(before.history) == 1
+    now = dict.fromkeys(("created_at", "from_at", "settled_at"), site.clock.at)
+    values = {"name": "nightly", "spec": SPEC, "cron": "*/30 * * * *", "created_by": "another"}
+    changed = Schedule.model_validate(values | now)
+    after = await site.schedules.replace(changed)
+    assert after.next_at[0] == BEGIN.replace(minute=30, second=0)
+    assert after.schedule.created_by == "tester"
+    assert after.schedule.created_at == before.schedule.created_at
+    assert (await site.schedules.read("nightly")).history == before.history
+    with pytest.raises(UnknownSchedule):
+        await site.schedules.replace(changed.model_copy(update={"name": "unheard-of"}))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import ConsoleMessage, Page, Request, expect
 
 from lab.namespaces import inside
@@ -62,6 +63,9 @@ class Watched:
         expect(self.page.locator("html")).to_have_attribute("data-theme", theme)
         self.page.wait_for_timeout(150)
         found: list[Any] = self.page.evaluate(_INSPECT)
+        for broken in Axe().run(self.page).response["violations"]:
+            places = ", ".join(node["target"][0] for node in broken["nodes"][:3])
+            found.append(f"axe {broken['id']}: {places}")
         return [f"{theme} {width}: {each}" for each in found]
 
     def all_faults(self) -> list[str]:

@@ -226,6 +226,58 @@ def test_an_operator_launches_watches_aborts_and_reads_the_report(
     assert faults == []
 
 
+def test_agents_history_schedules_and_the_api_are_there_to_be_used(
+    stage: Stage, watched: Watched
+) -> None:
+    page = watched.page
+    page.goto(f"{stage.url}/")
+    sign_in(page, stage.url, stage.operator)
+    run_id = launch(page, Length_of_a_burst="5")
+    faults: list[str] = []
+    page.get_by_role("link", name="Agents", exact=True).click()
+    expect(page.get_by_text("4 of 4 can work")).to_be_visible()
+    expect(page.get_by_role("cell", name=re.compile("^chrony, within"))).to_have_count(4)
+    faults += watched.all_faults()
+    page.get_by_role("link", name="Schedules").click()
+    page.get_by_role("button", name="Add one").click()
+    page.get_by_label("Name").fill("nightly")
+    page.get_by_label("Scenario").select_option("loopback")
+    page.get_by_label("Cron").fill("0 2 * *")
+    page.get_by_label("Time zone").fill("Europe/Amsterdam")
+    with watched.refused(422):
+        page.get_by_role("button", name="Add", exact=True).click()
+        expect(page.get_by_role("alert")).to_contain_text("cron")
+    page.get_by_label("Cron").fill("0 2 * * *")
+    faults += watched.all_faults()
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.locator(".next li")).to_have_count(5)
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator(".badge", has_text="paused")).to_be_visible()
+    page.get_by_role("button", name="Change").click()
+    page.get_by_label("Cron").fill("30 3 * * 6")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".card code", has_text="30 3 * * 6")).to_be_visible()
+    expect(page.locator(".badge", has_text="paused")).to_be_visible()
+    page.get_by_role("link", name="API", exact=True).click()
+    me = page.locator("details.operation", has_text="GET /v1/me")
+    me.locator("summary").click()
+    me.get_by_role("button", name="Try it").click()
+    expect(me.locator("pre")).to_contain_text('"name": "the-operator"')
+    faults += watched.all_faults()
+    page.goto(f"{stage.url}/#/run/{run_id}")
+    badge = page.locator(".run-title .badge")
+    expect(badge).to_have_text(re.compile("pass|fail|inconclusive"), timeout=60_000)
+    page.get_by_text("Download", exact=True).click()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Workbook (xlsx)").click()
+    assert saved.value.suggested_filename == f"{run_id}.xlsx"
+    page.get_by_role("link", name="History").click()
+    expect(page.locator("svg.history circle").first).to_be_visible()
+    expect(page.get_by_role("link", name=run_id).first).to_be_visible()
+    faults += watched.all_faults()
+    assert faults == []
+
+
 def test_a_viewer_may_look_and_nothing_else(stage: Stage, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{stage.url}/")

@@ -69,6 +69,9 @@ def test_overrides_are_toml_values_or_bare_words() -> None:
     ("assignment", "field", "value"),
     [
         ("burst=30s", "burst_s", 30),
+        ("bursts=5", "bursts_count", 5),
+        ("pairs=30", "pairs_count", 30),
+        ("streams=8", "traffic.streams_count", 8),
         ("burst_s=5m", "burst_s", 300),
         ("target=180Gbit", "objective.target_bits_per_second", 180e9),
         ("traffic.window=128K", "traffic.window_bytes", 131_072),

@@ -1,0 +1,91 @@
+// Makes a schedule, or changes one.
+
+import { read, send } from "./api.js";
+import { announce, fill, h, notice } from "./dom.js";
+
+const FIELD = (name, label, input, note) =>
+  h(
+    "div",
+    {},
+    h("label", { for: `schedule-${name}` }, label, note ? h("span", { class: "quiet" }, note) : null),
+    input,
+  );
+
+export function scheduleForm(schedule, done) {
+  const own = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "UTC";
+  const input = (name, value, more = {}) =>
+    h("input", { id: `schedule-${name}`, value: value ?? "", ...more });
+  const name = input("name", schedule?.name, { required: true, readonly: Boolean(schedule) });
+  const scenario = h("select", { id: "schedule-scenario" });
+  const cron = input("cron", schedule?.cron, { placeholder: "0 2 * * 6" });
+  const at = input("at", schedule?.at?.slice(0, 16), { type: "datetime-local" });
+  const zone = input("zone", schedule?.timezone ?? own, { required: true });
+  const most = input("most", schedule?.runs_max_count, { type: "number", min: "1" });
+  const overlap = h(
+    "select",
+    { id: "schedule-overlap" },
+    ["skip", "queue", "cancel"].map((value) => h("option", { value }, value)),
+  );
+  overlap.value = schedule?.overlap ?? "skip";
+  const problems = h("div");
+  const save = h("button", { class: "primary" }, schedule ? "Save" : "Add");
+
+  read("/v1/scenarios")
+    .then((found) => {
+      // What it runs now may be a scenario with fields of its own: that is kept unless another is
+      // chosen.
+      const kept = schedule ? [h("option", { value: "" }, `${schedule.spec.scenario}, as it is`)] : [];
+      fill(scenario, kept, Object.keys(found).map((each) => h("option", { value: each }, each)));
+    })
+    .catch((problem) => fill(problems, notice("bad", problem.title, problem.message)));
+
+  async function go(event) {
+    event.preventDefault();
+    save.disabled = true;
+    const what = scenario.value ? { scenario: scenario.value } : { spec: schedule.spec };
+    const when = cron.value ? { cron: cron.value } : { at: at.value || null };
+    const body = {
+      ...what,
+      ...when,
+      name: name.value,
+      timezone: zone.value,
+      overlap: overlap.value,
+      runs_max_count: most.value ? Number(most.value) : null,
+      missed: schedule?.missed ?? "skip",
+      by: schedule?.created_by ?? "page",
+    };
+    try {
+      const to = `/v1/schedules${schedule ? `/${encodeURIComponent(schedule.name)}` : ""}`;
+      await send(schedule ? "PUT" : "POST", to, body);
+      announce(`${name.value} saved`);
+      done();
+    } catch (problem) {
+      save.disabled = false;
+      fill(problems, notice("bad", problem.title, problem.message));
+    }
+  }
+
+  return h(
+    "form",
+    { class: "card", onsubmit: go },
+    h("h2", {}, schedule ? `Change ${schedule.name}` : "A new schedule"),
+    h(
+      "div",
+      { class: "fields" },
+      FIELD("name", "Name", name),
+      FIELD("scenario", "Scenario", scenario),
+      FIELD("cron", "Cron", cron, " minute hour day month weekday"),
+      FIELD("at", "or once, at", at),
+      FIELD("zone", "Time zone", zone),
+      FIELD("overlap", "While its last run goes on", overlap),
+      FIELD("most", "Runs at most", most, " empty: no end"),
+    ),
+    problems,
+    h(
+      "div",
+      { class: "actions" },
+      h("button", { type: "button", onclick: done }, "Cancel"),
+      save,
+    ),
+  );
+}
