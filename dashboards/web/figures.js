@@ -30,7 +30,7 @@ const notInstalled = () =>
 const titleOf = ({ title, figure }) =>
   figure.layout.title?.text?.replace(/<[^>]+>/g, " ") ?? title;
 
-async function plot(Plotly, parent, chart) {
+async function plot(Plotly, parent, chart, heading) {
   const canvas = h("div", {
     class: "plotly",
     role: "img",
@@ -40,7 +40,7 @@ async function plot(Plotly, parent, chart) {
     h(
       "figure",
       { class: "chart" },
-      h("figcaption", {}, h("h3", {}, titleOf(chart))),
+      h("figcaption", {}, h(heading, {}, titleOf(chart))),
       canvas,
       h("p", { class: "readout" }, chart.says),
     ),
@@ -67,7 +67,7 @@ export async function drawOne(element, path) {
   const [Plotly, chart] = await Promise.all([plotly(), readIfThere(`${path}?theme=${theme()}`)]);
   if (!chart) return;
   element.replaceChildren();
-  await plot(Plotly, element, chart);
+  await plot(Plotly, element, chart, "h2");
 }
 
 // Charts that this run cannot have.
@@ -116,7 +116,7 @@ export function reportFigures(runId, burstIndex, summary) {
         ).catch(() => null);
         if (drawn !== key) return;
         if (!chart) continue;
-        await plot(Plotly, body, chart);
+        await plot(Plotly, body, chart, "h3");
       }
       if (!body.children.length)
         fill(

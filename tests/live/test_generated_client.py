@@ -33,12 +33,12 @@ def generate(document: Path, into: Path) -> None:
 
 
 def test_the_generated_client_launches_a_run_and_reads_its_aggregate(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     site.start_fleet(1)
     _, url = site.start_coordinator()
     document = tmp_path / "openapi.json"
-    document.write_text(httpx.get(f"{url}/openapi.json").text)
+    document.write_text(httpx.get(f"{url}/openapi.json", timeout=60).text)
     operations = [
         operation["operationId"]
         for methods in json.loads(document.read_text())["paths"].values()
@@ -50,6 +50,7 @@ def test_the_generated_client_launches_a_run_and_reads_its_aggregate(
     monkeypatch.syspath_prepend(tmp_path)
     made_client = importlib.import_module("made_client")
     client = made_client.Client(base_url=url, timeout=httpx.Timeout(60))
+    request.addfinalizer(client.get_httpx_client().close)
     models = importlib.import_module("made_client.models")
     runs = {
         name: importlib.import_module(f"made_client.api.runs.{name}").sync

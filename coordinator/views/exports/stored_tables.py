@@ -29,4 +29,6 @@ async def export_run(
         "scale": summary.scale,
         "computed_at": summary.computed_at.isoformat(),
     }
-    return await asyncio.to_thread(lambda: write(format, head, make_tables(summary, series), table))
+    return await asyncio.to_thread(
+        lambda: write(format, head, make_tables(summary, series), table, summary)
+    )

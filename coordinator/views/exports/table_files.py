@@ -1,17 +1,13 @@
 """Writes tables as files. Excel and Parquet need the extra ``reports``."""
 
-import io
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
-import numpy as np
 from pydantic_core import from_json, to_json
 
-from coordinator.core.measure.second_table import Column
+from coordinator.core.summary import RunSummary
 from coordinator.views.exports.run_tables import Tables
-
-_EXCEL_ROWS_MAX: Final = 1_048_575  # below the header
 
 
 class CannotWrite(Exception):
@@ -39,8 +35,16 @@ class Format(StrEnum):
         }[self]
 
 
-def write(chosen: Format, head: Mapping[str, Any], tables: Tables, table: str) -> bytes:
+def write(
+    chosen: Format,
+    head: Mapping[str, Any],
+    tables: Tables,
+    table: str,
+    summary: RunSummary | None = None,
+) -> bytes:
     """One file: of ``table``, or of all tables where the format holds them.
+
+    A workbook opens on the ``summary``.
 
     Raises :class:`CannotWrite`.
     """
@@ -56,7 +60,7 @@ def write(chosen: Format, head: Mapping[str, Any], tables: Tables, table: str) -
             case Format.PARQUET:
                 return as_parquet({**head, "table": table}, tables[table])
             case Format.XLSX:
-                return _excel(head, tables)
+                return _excel(head, tables, summary)
             case Format.JSON:
                 return _json(head, tables)
     except ModuleNotFoundError as error:
@@ -73,53 +77,19 @@ def _json(head: Mapping[str, Any], tables: Tables) -> bytes:
     return to_json({**head, "tables": parts}, inf_nan_mode="null")
 
 
-def _excel(head: Mapping[str, Any], tables: Tables) -> bytes:
-    """A workbook with a sheet a table; the first line of each says units and layers."""
-    import xlsxwriter
+def _excel(head: Mapping[str, Any], tables: Tables, summary: RunSummary | None) -> bytes:
+    """The verdict in front, and a sheet a table: what people read first, the seconds last."""
+    from coordinator.views.exports.workbook import ROWS_MAX, Workbook
 
-    out = io.BytesIO()
-    book = xlsxwriter.Workbook(out, {"in_memory": True, "nan_inf_to_errors": False})
-    bold = book.add_format({"bold": True, "text_wrap": True, "valign": "top"})
-    instant = book.add_format({"num_format": "yyyy-mm-dd hh:mm:ss"})
     for name, columns in tables.items():
-        sheet = book.add_worksheet(name)
-        sheet.freeze_panes(1, 0)
         rows = len(columns[0].values) if columns else 0
-        if rows > _EXCEL_ROWS_MAX:
+        if rows > ROWS_MAX:
             raise CannotWrite(
-                f"format xlsx: {name} has {rows} rows, a sheet holds {_EXCEL_ROWS_MAX}; "
-                "use csv or parquet"
+                f"format xlsx: {name} has {rows} rows, a sheet holds {ROWS_MAX}; use csv or parquet"
             )
-        for place, column in enumerate(columns):
-            sheet.write_string(0, place, _titled(column), bold)
-            sheet.set_column(place, place, 19 if column.values.dtype.kind in "MU" else 13)
-            _fill(sheet, place, column.values, instant)
-    about = book.add_worksheet("about")
-    about.set_column(0, 1, 34)
-    for place, (key, value) in enumerate(head.items()):
-        about.write_string(place, 0, key)
-        about.write_string(place, 1, str(value))
-    book.close()
-    return out.getvalue()
-
-
-def _titled(column: Column) -> str:
-    unit = column.unit if column.layer is None else f"{column.unit}, {column.layer}"
-    return f"{column.name} [{unit}]"
-
-
-def _fill(sheet: Any, place: int, values: np.ndarray[Any, Any], instant: Any) -> None:
-    """Cells of what is known; the rest stays empty."""
-    kind = values.dtype.kind
-    if kind == "M":
-        for row, at in enumerate(values.astype("datetime64[ms]").tolist()):
-            if at is not None:
-                sheet.write_datetime(row + 1, place, at, instant)
-    elif kind == "U":
-        for row, text in enumerate(values.tolist()):
-            if text:
-                sheet.write_string(row + 1, place, text)
-    else:
-        for row, number in enumerate(values.tolist()):
-            if number == number:
-                sheet.write_number(row + 1, place, number)
+    book = Workbook()
+    if summary is not None:
+        book.front(head, summary, tables)
+    for name in reversed(list(tables)):
+        book.table(name, tables[name])
+    return book.close()

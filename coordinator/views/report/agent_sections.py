@@ -93,11 +93,17 @@ def planned_section(source: Source) -> Section:
             "largest "
             + time(
                 max(
-                    (b.clock_bound_max_s for b in source.summary.bursts if b.clock_bound_max_s),
+                    (
+                        b.clock_bound_max_s
+                        for b in source.summary.bursts
+                        if b.clock_bound_max_s is not None
+                    ),
                     default=None,
                 )
             ),
-            "agents over it stood down",
+            "all ends read one host's clock: met by definition"
+            if source.plan.shared_boot_id is not None
+            else "agents over it stood down",
         ),
     )
     return Section(

@@ -11,6 +11,7 @@ from coordinator.core.words import instant
 from coordinator.views.charts import BurstView, NoChart, RunView, Theme, draw_burst, draw_run
 from coordinator.views.charts.svg import draw, hatches, styles
 from coordinator.views.report.document import ChartPlace, Report
+from coordinator.views.report.path_drawing import topology_svg
 from coordinator.views.report.stored_source import Source
 
 WIDE, NARROW = 920, 400  # px, the two drawings of each chart
@@ -32,6 +33,7 @@ def html(report: Report, source: Source) -> str:
     return environment.get_template("report.html.j2").render(
         report=report,
         drawn=drawn,
+        topology=Markup(topology_svg(report.plan)),  # noqa: S704  # our own drawing, texts escaped
         style=Markup((_HERE / "report.css").read_text(encoding="utf-8")),  # noqa: S704  # ours
         light=Markup(styles(Theme.LIGHT)),  # noqa: S704  # our own palette
         dark=Markup(styles(Theme.DARK)),  # noqa: S704  # as above

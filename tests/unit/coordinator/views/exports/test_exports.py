@@ -92,12 +92,24 @@ def test_a_second_that_nobody_saw_is_empty_in_every_format() -> None:
 
 
 def test_a_workbook_has_a_sheet_a_table_and_units_in_its_headers() -> None:
-    book = openpyxl.load_workbook(io.BytesIO(write(Format.XLSX, HEAD, tables(), "seconds")))
-    assert book.sheetnames == [*TABLES, "about"]
+    _, _, summary = ended()
+    file = write(Format.XLSX, HEAD, tables(), "seconds", summary)
+    book = openpyxl.load_workbook(io.BytesIO(file))
+    assert book.sheetnames == ["verdict", *reversed(TABLES)]
+    assert book.active is book["verdict"]
+    assert book["verdict"]["A1"].value == summary.verdict.value
+    assert len(book["verdict"]._charts) == 2
+    said = [cell.value for row in book["verdict"].iter_rows() for cell in row if cell.value]
+    assert all(any(finding.sentence in str(cell) for cell in said) for finding in summary.findings)
+    for name in TABLES:
+        assert book[name].freeze_panes == "B2"
+        assert book[name].auto_filter.ref
     headers = [str(cell.value) for cell in book["bursts"][1]]
+    place = headers.index("completeness_ratio [ratio]") + 1
+    assert book["bursts"].cell(2, place).number_format == "0.00%"
+    assert "verdict" in headers
     assert "fleet_received_bits_per_second [bit/s, payload]" in headers
     assert "fleet_ip_bits_per_second [bit/s, ip]" in headers
-    assert all(header.endswith("]") for header in headers)
     starts = [cell.value for cell in book["bursts"][2] if hasattr(cell.value, "year")]
     assert starts
 

@@ -78,7 +78,7 @@ async def test_the_page_is_whole_and_asks_nobody(fabric: Fabric) -> None:
     assert "@import" not in text
     assert not re.search(r"url\((?!#)", text)
     places = [place for part in build(source).sections for place in part.charts]
-    assert page.images == 2 * len(places) + 1  # each chart wide and narrow, and the hatches
+    assert page.images == 2 * len(places) + 2  # charts wide and narrow, hatches, topology
     assert len(text) < 2_000_000
 
 
@@ -310,3 +310,15 @@ async def test_an_imported_table_is_said_to_hold_means_and_no_seconds(fabric: Fa
     assert '"throughput"' in charts
     assert '"heatmap"' not in charts  # no seconds, so nothing to draw
     assert said in html(build(source), source)
+
+
+async def test_the_path_is_drawn_from_the_plan_and_there_is_room_to_sign(fabric: Fabric) -> None:
+    source = await sourced(fabric)
+    servers = {pair.endpoint.agent_id for pair in source.plan.pairs}
+    page = html(build(source), source)
+    [topology] = re.findall(r'<svg class="topology".*?</svg>', page, re.S)
+    assert f"servers: {len(servers)}, pairs: {len(source.plan.pairs)}" in topology
+    assert "the device under test" in topology
+    [block] = re.findall(r'<section id="signature">.*?</section>', page, re.S)
+    assert all(f"<dt>{field}</dt>" in block for field in ("Name", "Place and date", "Signature"))
+    assert source.plan.run_id in block

@@ -1,0 +1,131 @@
+"""A run as a workbook that opens on its verdict, with Excel's own charts, formats and filters."""
+
+import io
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import xlsxwriter
+
+from coordinator.core.figures import RECEIVED
+from coordinator.core.measure.second_table import Column
+from coordinator.core.summary import RunSummary
+from coordinator.views.exports.run_tables import Tables
+from coordinator.views.figure_rows import figure_rows
+
+ROWS_MAX: Final = 1_048_575  # below the header
+_FORMATS: Final = {  # by unit; a rate's and a size's own thousands
+    "bit/s": "#,##0",
+    "B": "#,##0",
+    "ratio": "0.00%",
+    "s": "0.000",
+    "count": "#,##0",
+}
+_VERDICT_COLOURS: Final = {"pass": "#e3f3e9", "fail": "#fdeaea", "inconclusive": "#fdf1da"}
+_CHART: Final = {"x_scale": 1.3, "y_scale": 1.1}
+
+
+class Workbook:
+    """One file in the making."""
+
+    def __init__(self) -> None:
+        self._out = io.BytesIO()
+        self._book = xlsxwriter.Workbook(self._out, {"in_memory": True, "nan_inf_to_errors": False})
+        self._bold = self._book.add_format({"bold": True, "text_wrap": True, "valign": "top"})
+        self._wrap = self._book.add_format({"text_wrap": True, "valign": "top"})
+        self._instant = self._book.add_format({"num_format": "yyyy-mm-dd hh:mm:ss"})
+        self._formats = {
+            unit: self._book.add_format({"num_format": text}) for unit, text in _FORMATS.items()
+        }
+
+    def front(self, head: Mapping[str, Any], summary: RunSummary, tables: Tables) -> None:
+        """The sheet that it opens on: the verdict, the figures, the findings, two charts."""
+        sheet = self._book.add_worksheet("verdict")
+        sheet.set_column(0, 0, 36)
+        sheet.set_column(1, 3, 22)
+        sheet.hide_gridlines(2)
+        said: dict[str, Any] = {"bold": True, "font_size": 18}
+        said["bg_color"] = _VERDICT_COLOURS.get(summary.verdict.value, "#e9f1f8")
+        sheet.write_string(0, 0, summary.verdict.value, self._book.add_format(said))
+        row = 2
+        for key, value in head.items():
+            sheet.write_string(row, 0, key, self._bold)
+            sheet.write_string(row, 1, str(value))
+            row += 1
+        row += 1
+        lab = summary.scale != 1
+        titles = ("figure", "layer", "measured", *(("stands for",) if lab else ()))
+        for place, title in enumerate(titles):
+            sheet.write_string(row, place, title, self._bold)
+        for figure in figure_rows(summary):
+            row += 1
+            for place, cell in enumerate(figure.cells(lab=lab)):
+                sheet.write_string(row, place, cell)
+        row += 2
+        sheet.write_string(row, 0, "findings", self._bold)
+        for finding in summary.findings:
+            row += 1
+            sheet.write_string(row, 0, finding.severity, self._wrap)
+            next_step = f" Next: {finding.next_step}" if finding.next_step else ""
+            sheet.merge_range(row, 1, row, 3, f"{finding.sentence}{next_step}", self._wrap)
+            sheet.set_row(row, 15 * (1 + len(finding.sentence + next_step) // 66))
+        self._chart(sheet, "F2", "column", tables, "bursts", RECEIVED.name, "Received, by burst")
+        seconds = "received_payload_bits_per_second"
+        self._chart(sheet, "F20", "line", tables, "seconds", seconds, "Received, by second")
+        sheet.activate()
+
+    def table(self, name: str, columns: Any) -> None:
+        """A sheet: units in its header, which stays in view and filters."""
+        sheet = self._book.add_worksheet(name)
+        sheet.freeze_panes(1, 1)
+        for place, column in enumerate(columns):
+            sheet.write_string(0, place, _titled(column), self._bold)
+            sheet.set_column(place, place, 19 if column.values.dtype.kind in "MU" else 15)
+            self._fill(sheet, place, column)
+        if columns:
+            sheet.autofilter(0, 0, len(columns[0].values), len(columns) - 1)
+
+    def close(self) -> bytes:
+        self._book.close()
+        return self._out.getvalue()
+
+    def _chart(
+        self, sheet: Any, cell: str, kind: str, tables: Tables, table: str, name: str, title: str
+    ) -> None:
+        """A chart of one column; none where nothing of it is known."""
+        found = [at for at, column in enumerate(tables[table]) if column.name == name]
+        if not found or not np.isfinite(tables[table][found[0]].values).any():
+            return
+        place, rows = found[0], len(tables[table][found[0]].values)
+        chart = self._book.add_chart({"type": kind})
+        chart.add_series({"name": title, "values": [table, 1, place, rows, place]})
+        chart.set_title({"name": title, "name_font": {"size": 12}})
+        chart.set_y_axis({"name": "Gbit/s, payload", "num_format": "0.00,,,", "min": 0})
+        chart.set_x_axis({"name": table})
+        chart.set_legend({"none": True})
+        chart.show_blanks_as("gap")  # unknown is not zero
+        sheet.insert_chart(cell, chart, _CHART)
+
+    def _fill(self, sheet: Any, place: int, column: Column) -> None:
+        """Cells of what is known; the rest stays empty."""
+        values = column.values
+        if values.dtype.kind == "M":
+            for row, at in enumerate(values.astype("datetime64[ms]").tolist()):
+                if at is not None:
+                    sheet.write_datetime(row + 1, place, at, self._instant)
+        elif values.dtype.kind == "U":
+            for row, text in enumerate(values.tolist()):
+                if text:
+                    sheet.write_string(row + 1, place, text)
+        else:
+            form = self._formats.get(column.unit)
+            for row, number in enumerate(values.tolist()):
+                if number == number:
+                    sheet.write_number(row + 1, place, number, form)
+
+
+def _titled(column: Column) -> str:
+    if column.unit == "name":
+        return column.name
+    unit = column.unit if column.layer is None else f"{column.unit}, {column.layer}"
+    return f"{column.name} [{unit}]"
