@@ -17,7 +17,14 @@ from exchange.rows import bounded_json
 _POINTS_MAX_COUNT: Final = 10_000  # of one query; Prometheus gives 11,000
 _ANSWER_MAX_BYTES: Final = 16 * 1_048_576  # ten thousand samples take half of one
 _SERIES_MAX_COUNT: Final = 512
-_NOT_ITS_ANSWER: Final = (ValueError, KeyError, TypeError, IndexError, RecursionError)
+_NOT_ITS_ANSWER: Final = (
+    AttributeError,
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    RecursionError,
+)
 _ATTEMPT_S: Final = 15.0
 
 

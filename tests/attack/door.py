@@ -95,6 +95,7 @@ def site() -> Site:
             for name, access, end in (
                 ("viewer", Access.VIEWER, None),
                 ("operator", Access.OPERATOR, None),
+                ("second", Access.OPERATOR, None),
                 ("expired", Access.OPERATOR, now - hour),
                 ("revoked", Access.OPERATOR, None),
             )

@@ -304,17 +304,12 @@ def _launched(who: str, key: str, **body: Any) -> tuple[int, str]:
 @cache
 def _operators() -> tuple[str, str]:
     """Two operators, and agents enough for a few runs."""
-    from coordinator.auth.principal import Access
-    from coordinator.auth.static_tokens import Tokens
     from exchange.messages import Role
 
     made = site()
 
     async def prepare() -> None:
         now, fabric = datetime.now(UTC), made.fabric
-        made.tokens["second"] = await Tokens(fabric.private).add(
-            "second", Access.OPERATOR, by="x", now=now
-        )
         for role in Role:
             for index in range(1, 13):
                 here = presence(role, index, beat_at=now + timedelta(minutes=5))
