@@ -14,7 +14,7 @@ from coordinator.core import words
 from coordinator.core.plan.cost_estimate import Appraisal, Estimate
 from coordinator.core.plan.meter import PriceMeter
 from coordinator.core.plan.price import Bill
-from coordinator.core.words import dollars
+from coordinator.core.words import dollars, dollars_each
 from coordinator.views.requests import EstimateRequest
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _show_bill(bill: Bill) -> None:
             [
                 line.item,
                 words.quantity(line.quantity, line.unit),
-                dollars(line.usd_each),
+                dollars_each(line.usd_each),
                 dollars(line.usd),
                 dollars(line.low_usd),
                 dollars(line.high_usd),

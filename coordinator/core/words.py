@@ -116,9 +116,12 @@ def count(value: float | None) -> str:
 
 
 def dollars(usd: float | None) -> str:
-    """US dollars: whole ones from a hundred on, cents below, or `unknown`."""
+    """A sum in US dollars: whole ones from a hundred on, cents below, or `unknown`."""
     if usd is None:
         return UNKNOWN
-    if usd >= 100:
-        return f"${usd:,.0f}"
-    return f"${usd:.2f}" if usd >= 1 or usd == 0 else f"${usd:.3g}"
+    return f"${usd:,.0f}" if usd >= 100 else f"${usd:.2f}"
+
+
+def dollars_each(usd: float | None) -> str:
+    """A price in US dollars, as exact as the list has it, or `unknown`."""
+    return UNKNOWN if usd is None else f"${usd:g}"

@@ -6,6 +6,7 @@ from coordinator.core.summary import Disruption, Trend
 from coordinator.core.words import (
     count,
     dollars,
+    dollars_each,
     instant,
     number,
     quantity,
@@ -144,7 +145,7 @@ def price_sections(source: Source) -> tuple[Section, ...]:
                         (
                             line.item,
                             quantity(line.quantity, line.unit),
-                            dollars(line.usd_each),
+                            dollars_each(line.usd_each),
                             _between(line.usd, line.low_usd, line.high_usd),
                             ", ".join(str(v) for v in (line.source, line.as_of) if v) or "unknown",
                         )
