@@ -277,17 +277,17 @@ def _caps(
 def _counters(pair: _Pair, flow: Flow, received: TrackColumns) -> Iterator[Contradiction]:
     """What came is in both NICs' counters."""
     receiver, came = receiving_side(flow), _bytes(received)
-    zero_s = received.first_data_at_s
-    begun_s, ended_s = zero_s + received.start_s[0] - 2, zero_s + received.end_s[-1] + 2
+    zero_s, span_s = received.first_data_at_s, _span_s(received)
+    begun_s, ended_s = zero_s + received.start_s[0], zero_s + received.end_s[-1]
     for side in Side:
         host = pair.host(side)
         if not len(host):
             continue
-        inside = (host.end_at_s > begun_s) & (host.start_at_s < ended_s)
+        inside = (host.end_at_s > begun_s - 2) & (host.start_at_s < ended_s + 2)
         counter = host.nic_rx_bytes if side is receiver else host.nic_tx_bytes
         counted = float(np.nansum(counter[inside]))
-        covered_s = float((host.end_at_s - host.start_at_s)[inside].sum())
-        span_s = _span_s(received)
+        told_s = np.minimum(host.end_at_s, ended_s) - np.maximum(host.start_at_s, begun_s)
+        covered_s = float(told_s.clip(0).sum())  # of the test itself, not of what is around it
         if counted < HOST_OTHER_RATIO * came or covered_s < HOST_COVERED_RATIO * span_s:
             continue
         edge_s = HOST_EDGE_S + max(0.0, span_s - covered_s)

@@ -1,7 +1,7 @@
 """Sources that cannot all be true are found, whoever said it; sources that can are left alone."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 
 import numpy as np
@@ -17,7 +17,7 @@ from coordinator.core.measure.evidence import (
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.summary import Rule, RunSummary, Verdict
 from exchange.messages import Side, Traffic
-from tests.synthetic import Plant, fleet
+from tests.synthetic import Fleet, Plant, fleet
 
 PLANT = Plant(pairs=6, bursts=1, burst_s=30, firewall_bits_per_second=None, ledger=False)
 MADE = fleet(PLANT, target_bits_per_second=20e9)
@@ -25,18 +25,20 @@ MADE = fleet(PLANT, target_bits_per_second=20e9)
 Change = Callable[[PairEvidence], PairEvidence]
 
 
-def _judged(change: Change, *, pairs: tuple[int, ...] = (2,), **traffic: object) -> RunSummary:
+def _judged(
+    change: Change, *, pairs: tuple[int, ...] = (2,), made: Fleet = MADE, **traffic: object
+) -> RunSummary:
     """The verdict where some pairs' evidence was changed, of a fleet that passes by far."""
-    plan = MADE.plan
+    plan = made.plan
     if traffic:
         asked = Traffic.model_validate(plan.spec.traffic.model_dump() | traffic)
         plan = plan.model_copy(update={"spec": plan.spec.model_copy(update={"traffic": asked})})
-    evidence = MADE.evidence[0]
+    evidence = made.evidence[0]
     changed = replace(
         evidence,
         pairs=tuple(change(pair) if pair.pair_index in pairs else pair for pair in evidence.pairs),
     )
-    return summarise_run(plan, [measure_burst(plan.spec, changed, MADE.now)], None, MADE.now)
+    return summarise_run(plan, [measure_burst(plan.spec, changed, made.now)], None, made.now)
 
 
 def _rules(said: RunSummary) -> set[Rule]:
@@ -145,6 +147,23 @@ def test_a_nic_that_counted_less_than_arrived_contradicts() -> None:
     assert _rules(_judged(half)) == {Rule.HOST_COUNTERS}
 
 
+def test_counters_that_end_before_the_test_does_say_nothing() -> None:
+    """Seconds before the first byte do not stand for those that are lost at the end."""
+
+    def cut(pair: PairEvidence) -> PairEvidence:
+        host = pair.server_host
+        before_s = host.start_at_s[0] - np.arange(2, 0, -1.0)
+        rows = {
+            item.name: np.concatenate((np.zeros(2), getattr(host, item.name)[:-2]))
+            for item in fields(host)
+        }
+        rows["start_at_s"][:2], rows["end_at_s"][:2] = before_s, before_s + 1
+        return replace(pair, server_host=HostColumns(**rows))
+
+    short = fleet(replace(PLANT, burst_s=10), target_bits_per_second=20e9)
+    assert _rules(_judged(cut, made=short)) == set()
+
+
 def test_the_wrong_interfaces_counter_says_nothing() -> None:
     def idle(pair: PairEvidence) -> PairEvidence:
         host = pair.server_host
@@ -188,7 +207,8 @@ def test_a_sender_that_lost_its_last_seconds_bounds_nothing() -> None:
         short = _at(Side.CLIENT, lambda track: track.rows(slice(20)))(pair)
         return replace(short, report=None)
 
-    assert _rules(_judged(cut)) == set()
+    short = fleet(replace(PLANT, burst_s=10), target_bits_per_second=20e9)
+    assert _rules(_judged(cut, made=short)) == set()
 
 
 def test_rows_that_were_stored_twice_are_no_contradiction() -> None:
