@@ -1,9 +1,9 @@
 """Holds request bodies against Microsoft's published API types.
 
 Azure/bicep-types-az has one ``<namespace>/<version>/types.json`` a provider and API version,
-generated from Azure's REST specifications. They are read where the user keeps them. One body that
-the provider sends has no such type, for it is no resource of its own: :data:`SPECIFIED` says what
-the specification itself says, and what one body of ours may hold where its types are not kept.
+generated from Azure's REST specifications. They are read where the user keeps them.
+:data:`SPECIFIED` says the same of a body that is no resource of its own, and of those of ours whose
+types or versions are not among what the user keeps.
 """
 
 import json
@@ -31,6 +31,10 @@ def _object(extra: int | None = None, **members: tuple[int, int]) -> Mapping[str
     return {"$type": "ObjectType", "properties": told, **more}
 
 
+def _list(of: int) -> Mapping[str, Any]:
+    return {"$type": "ArrayType", "itemType": {"$ref": f"#/{of}"}}
+
+
 _PLAIN: Final[Types] = tuple(
     {"$type": f"{kind}Type"} for kind in ("String", "Integer", "Boolean", "Any")
 )
@@ -40,7 +44,7 @@ SPECIFIED: Final[Mapping[str, Types]] = {  # the body's type is the last
     # componentFeaturesAndPricing_API.json of Azure/azure-rest-api-specs at 4bf082ef.
     "microsoft.insights/components/currentbillingfeatures@2015-05-01": (
         *_PLAIN,
-        {"$type": "ArrayType", "itemType": {"$ref": f"#/{_TEXT}"}},
+        _list(_TEXT),
         _object(
             Cap=(_NUMBER, 0),
             ResetTime=(_NUMBER, READ_ONLY),
@@ -77,6 +81,76 @@ SPECIFIED: Final[Mapping[str, Types]] = {  # the body's type is the last
         _object(
             name=(_TEXT, 0), location=(_TEXT, 0), tags=(4, 0), identity=(7, 0), properties=(8, 0)
         ),
+    ),
+    # The next three: generated/<provider>/<namespace>/<version>/types.md of Azure/bicep-types-az.
+    "microsoft.authorization/roledefinitions@2022-05-01-preview": (
+        *_PLAIN,
+        _list(_TEXT),
+        _object(
+            actions=(4, 0),
+            notActions=(4, 0),
+            dataActions=(4, 0),
+            notDataActions=(4, 0),
+            condition=(_TEXT, READ_ONLY),
+            conditionVersion=(_TEXT, READ_ONLY),
+        ),
+        _list(5),
+        _object(
+            roleName=(_TEXT, 0),
+            description=(_TEXT, 0),
+            type=(_TEXT, 0),
+            permissions=(6, 0),
+            assignableScopes=(4, 0),
+            createdBy=(_TEXT, READ_ONLY),
+            createdOn=(_TEXT, READ_ONLY),
+            updatedBy=(_TEXT, READ_ONLY),
+            updatedOn=(_TEXT, READ_ONLY),
+        ),
+        _object(name=(_TEXT, REQUIRED), properties=(7, 0)),
+    ),
+    ("microsoft.marketplaceordering/offertypes/publishers/offers/plans/agreements@2021-01-01"): (
+        *_PLAIN,
+        _object(
+            accepted=(_FLAG, 0),
+            licenseTextLink=(_TEXT, 0),
+            marketplaceTermsLink=(_TEXT, 0),
+            plan=(_TEXT, 0),
+            privacyPolicyLink=(_TEXT, 0),
+            product=(_TEXT, 0),
+            publisher=(_TEXT, 0),
+            retrieveDatetime=(_TEXT, 0),
+            signature=(_TEXT, 0),
+        ),
+        _object(name=(_TEXT, REQUIRED), properties=(4, 0), systemData=(_ANY, READ_ONLY)),
+    ),
+    "microsoft.network/virtualnetworks/virtualnetworkpeerings@2023-11-01": (
+        *_PLAIN,
+        _list(_TEXT),
+        _object(addressPrefixes=(4, 0)),
+        _object(id=(_TEXT, 0)),
+        _object(
+            allowForwardedTraffic=(_FLAG, 0),
+            allowGatewayTransit=(_FLAG, 0),
+            allowVirtualNetworkAccess=(_FLAG, 0),
+            doNotVerifyRemoteGateways=(_FLAG, 0),
+            enableOnlyIPv6Peering=(_FLAG, 0),
+            localAddressSpace=(5, 0),
+            localSubnetNames=(4, 0),
+            localVirtualNetworkAddressSpace=(5, 0),
+            peerCompleteVnets=(_FLAG, 0),
+            peeringState=(_TEXT, 0),
+            peeringSyncLevel=(_TEXT, 0),
+            provisioningState=(_TEXT, READ_ONLY),
+            remoteAddressSpace=(5, 0),
+            remoteBgpCommunities=(_ANY, 0),
+            remoteSubnetNames=(4, 0),
+            remoteVirtualNetwork=(6, 0),
+            remoteVirtualNetworkAddressSpace=(5, 0),
+            remoteVirtualNetworkEncryption=(_ANY, READ_ONLY),
+            resourceGuid=(_TEXT, READ_ONLY),
+            useRemoteGateways=(_FLAG, 0),
+        ),
+        _object(name=(_TEXT, 0), etag=(_TEXT, READ_ONLY), properties=(7, 0)),
     ),
 }
 
