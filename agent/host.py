@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from agent.agent_settings import AgentSettings
 from agent.passport import read_passport
-from exchange.messages import Passport
+from exchange.messages import DEFAULT_ENGINE, Passport
 from exchange.programs import program_path
 
 # Connecting a UDP socket sends nothing: it only asks the kernel for a route. Documentation
@@ -46,7 +46,9 @@ def find_host(settings: AgentSettings) -> Host:
         nic_mtu_bytes=None if nic is None else find_mtu(nic),
         kernel=platform.release(),
         cpu_count=os.cpu_count(),
-        passport=read_passport(nic, str(settings.iperf3 or program_path("iperf3") or "") or None),
+        passport=read_passport(
+            nic, str(settings.iperf3 or program_path(DEFAULT_ENGINE) or "") or None
+        ),
     )
 
 

@@ -90,7 +90,9 @@ def parse_address(text: str) -> str:
 
 
 def parse_network(text: str) -> str:
-    """A network as 10.0.0.0/8 or fd00::/8. Raises ``ValueError``."""
+    """A network as 10.0.0.0/8 or fd00::/8, without a scope. Raises ``ValueError``."""
+    if "%" in text:
+        raise ValueError("a network without a scope is wanted")
     return str(ip_network(text))
 
 

@@ -62,6 +62,12 @@ REQUESTS: Final[Mapping[tuple[str, str], Any]] = {
         "cron": "0 2 * * *",
         "timezone": "Europe/Amsterdam",
     },
+    ("PUT", "/v1/schedules/{name}"): {
+        "name": "nightly",
+        "scenario": "smoke",
+        "cron": "0 3 * * *",
+        "timezone": "Europe/Amsterdam",
+    },
     ("POST", "/v1/studies"): {
         "scenario": "smoke",
         "question": {

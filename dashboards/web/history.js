@@ -5,6 +5,7 @@ import { read } from "./api.js";
 import { fill, h, notice, table } from "./dom.js";
 import { instant, known, niceAbove, rate, rateUnit } from "./format.js";
 import { loadRuns, verdictBadge } from "./runs.js";
+import { RECEIVED } from "./words.js";
 
 const RUNS_MAX = 20;
 const WIDTH_MAX = 900;
@@ -129,11 +130,11 @@ export function historyView(main) {
       if (number !== asked) return;
       const points = chosen
         .map((run, i) => ({ run, summary: bursts[i][index]?.summary }))
-        .filter(({ summary }) => known(summary?.fleet_received_bits_per_second))
+        .filter(({ summary }) => known(summary?.[RECEIVED]))
         .map(({ run, summary }) => ({
           run,
           name: instant(summary.planned_start_at),
-          value: summary.fleet_received_bits_per_second * run.outcome.scale,
+          value: summary[RECEIVED] * run.outcome.scale,
           half: known(summary.fleet_received_half_width_bits_per_second)
             ? summary.fleet_received_half_width_bits_per_second * run.outcome.scale
             : null,

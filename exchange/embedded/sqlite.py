@@ -257,11 +257,14 @@ class Database:
     def _refuse_links(self) -> None:
         """A link here leads where nobody meant us to write, or to change what others may read."""
         for path in self._files():
-            if path.is_symlink():
-                raise ExchangeMisconfigured(
-                    f"{path}: a link to {path.readlink()}; put the file itself there, or set "
-                    "another BROADSIDE_DATA_DIR"
-                )
+            try:
+                target = path.readlink()
+            except OSError:  # no link; or none of ours to see, of which SQLite has its own words
+                continue
+            raise ExchangeMisconfigured(
+                f"{path}: a link to {target}; put the file itself there, or set another "
+                "BROADSIDE_DATA_DIR"
+            )
 
     def _files(self) -> list[Path]:
         """The database, its log and its index."""

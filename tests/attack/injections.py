@@ -65,6 +65,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     field: kind
     for kind, fields in {
         Kind.REFUSED: """
+            ClockReading.boot_id Job.shared_boot_id Presence.allowed_networks
             Claim.address Claim.agent_id Claim.job_id Control.run_id
             Distribution.name Distribution.unit
             Endpoint.address Endpoint.agent_id EngineReport.engine EngineState.name Job.run_id
@@ -77,7 +78,10 @@ KINDS: Final[Mapping[str, Kind]] = {
             Claim.cookie ClockReading.reference Control.cancel_reason Control.cancelled_by
             EngineReport.argv EngineReport.cookie EngineReport.error
             EngineReport.receiver_congestion EngineReport.sender_congestion EngineReport.version
-            EngineState.problem EngineState.version JobReport.reason Presence.broadside_version
+            EngineState.problem EngineState.version JobReport.reason Passport.cpu_flags
+            Passport.cpu_model Passport.engine_build Passport.hypervisor Passport.kernel_build
+            Passport.nic_driver Passport.nic_driver_version Passport.nic_firmware Passport.offloads
+            Passport.sysctls Presence.broadside_version
             Presence.engine_version Presence.kernel Presence.nic Presence.problem Presence.vm_size
             Traffic.options
         """,

@@ -132,8 +132,9 @@ def _flip(
     """False: it turns nothing into a pass; None: there is no such source.
 
     What nobody promised may be taken away, and then the first line of the pass says that the fleet
-    alone vouches; what only a host knows of its own clock may be forged, and every pass says so.
-    Both are counted apart where the pass is right by what is left to claim.
+    alone vouches; what only a host knows of its own clock may be forged, and every pass says so;
+    labels moved alike are another lag where none is documented, and the verdict tells the lag. All
+    are counted apart where the pass is right by what is left to claim.
     """
     other = tampered(name, world, np.random.default_rng(seed))
     if other is None:
@@ -143,6 +144,8 @@ def _flip(
         return False
     untrue = bool(rule(case, truth).wrong_to_pass)
     untold = name in OWN_WORD and new.says_own_clocks and not untrue
+    if name == "move-ledger's-labels" and world.ledger and world.ledger.lag_hint_s is None:
+        untold = not untrue and new.lag.value is not None
     if name == "drop-ledger" and not world.ledger_promised and new.says_alone:
         untold = rule(case, replace(truth, ledger_cover=0.0)).is_right_to_pass
     return Flip(tamper=name, untrue=untrue, seed=seed, untold=untold)

@@ -337,7 +337,7 @@ async def test_every_example_request_works_and_every_answer_keeps_its_form(
             await fabric.records.fleet.beat(presence(role, index, beat_at=datetime.now(UTC)))
     app = create_app(Coordinator(fabric), tick_s=None)
     transport = httpx.ASGITransport(app)
-    named: dict[str, str] = {}
+    named = {"name": REQUESTS["POST", "/v1/schedules"]["name"]}
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
         document = (await get(http, "/openapi.json")).json()
         with_body = {

@@ -29,9 +29,9 @@ NO_RIGHTS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-cap
         (["launch", "none.toml"], 3, ["none.toml", "no such file"]),
         (["launch", "smoke"], 4, ["pairs_count", "0 live server agents", "start more"]),
         (["show", "nothing"], 3, ["nothing", "no such run"]),
-        (["show", "last"], 4, ["no run yet", "broadside launch smoke"]),
+        (["show", "last"], 4, ["no run yet", "broadside launch loopback"]),
         (["lunch"], 3, ["lunch"]),
-        (["demo", "--pairs", "many"], 3, ["--pairs", "integer"]),
+        (["demo", "--pairs", "many"], 3, ["--pairs", "many", "int"]),
         (["demo", "--fabric", "paper"], 3, ["--fabric", "paper", "azure-local"]),
         (["serve", "--host", "0.0.0.0"], 3, ["0.0.0.0", "loopback only", "127.0.0.1"]),  # noqa: S104 - refused on purpose
         (["serve", "--port", "99999"], 3, ["port", "99999"]),

@@ -225,7 +225,7 @@ async def test_tokens_are_renewed_while_it_receives(
     metadata.ttl_s = 12.0
     troubles = TroubleLog()
     async with opened(address, troubles) as queue, opened(address) as sender:
-        before = bed.broker.ask("asked")["token"]
+        before = bed.broker.ask("asked").get("token", 0)
         end_s = time.monotonic() + 2.5 * metadata.ttl_s
         received_count = 0
         while time.monotonic() < end_s:

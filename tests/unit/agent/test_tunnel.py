@@ -2,6 +2,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -134,7 +135,8 @@ class Server:
         self.ends: list[End] = []
         self.bound: list[str | None] = []
         self.restart()
-        monkeypatch.setattr("agent.tunnels.time.monotonic", lambda: self.now_s)
+        # The module's name alone: another thread's event loop reads the process's clock.
+        monkeypatch.setattr("agent.tunnels.time", SimpleNamespace(monotonic=lambda: self.now_s))
         monkeypatch.setattr("agent.tunnels.TunnelEnd.open", self._open)
 
     def restart(self) -> None:
