@@ -15,7 +15,8 @@ settings.load_profile("shared-cores")
 # Live tests wait, unit tests compute: the long ones first, so that workers end at one time.
 FIRST: Final = (
     *("hunted", "soak", "studies", "coordinators_die", "azure_faults", "page", "tunnels_in_lab"),
-    *("fault_core", "hosts", "deploy_boot", "managed_identity", "poisoned_queue"),
+    *("newcomer", "first_run", "fault_core", "hosts", "deploy_boot", "managed_identity"),
+    *("pipeline", "launches_at_once", "servicebus_faults", "devices_in_modes", "poisoned_queue"),
 )
 
 

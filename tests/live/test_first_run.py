@@ -29,7 +29,6 @@ UNTIL_THERE = "until [ $(broadside agents | grep -c laptop) = 2 ]; do sleep 0.2;
 pytestmark = [
     pytest.mark.live,
     pytest.mark.needs_root,
-    pytest.mark.alone,
     pytest.mark.timeout(400),
 ]
 

@@ -32,7 +32,6 @@ from tests.live.site import ROOT, wait_for
 
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.alone,
     pytest.mark.needs_root,
     pytest.mark.timeout(900),
     needs_root,
