@@ -59,6 +59,17 @@ exec $entered unshare $own_network --mount --pid --cgroup --uts --ipc --fork --k
 """
 
 
+def _remove(group: Path, end_s: float) -> None:
+    """A control group; who was killed in it may still be on the way out."""
+    while True:
+        try:
+            return group.rmdir()
+        except OSError:
+            if time.monotonic() > end_s:
+                raise
+            time.sleep(0.05)
+
+
 class Machine:
     """One such VM; leaving it kills all of it and leaves nothing."""
 
@@ -129,9 +140,9 @@ class Machine:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.05)
-        for path in sorted(self._cgroup.rglob("*/"), key=lambda path: -len(path.parts)):
-            path.rmdir()
-        self._cgroup.rmdir()
+        groups = [path for path in self._cgroup.rglob("*") if path.is_dir()]
+        for path in (*sorted(groups, key=lambda path: -len(path.parts)), self._cgroup):
+            _remove(path, end_s)
 
     def remains(self) -> list[str]:
         """What is left of it on this host once it is closed: control groups, mounts, processes."""
