@@ -31,7 +31,7 @@ from typing import Final
 from agent.gate import find_gate, takes_hold
 from exchange.engines.iperf3 import MINIMUM_VERSION
 from exchange.engines.iperf3_account import Version, parse_version
-from exchange.messages import DEFAULT_ENGINE
+from exchange.messages import DEFAULT_ENGINE, plain_text
 from exchange.programs import program_path
 
 OnLine = Callable[[bytes, float], None]
@@ -75,6 +75,7 @@ class Iperf3:
     binary: tuple[str, ...]  # argv prefix
     version: Version
     preloadable: bool  # the start gate is built and takes hold in it
+    build: str | None = None  # what it says of itself, in one line
 
 
 def find_iperf3(setting: str | None = None) -> Iperf3:
@@ -107,7 +108,8 @@ def _try_iperf3(name: str) -> Iperf3:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise EngineUnusable(f"iperf3: {path} does not run: {error}; {_FIX}") from error
-    version = parse_version(said.stdout.decode(errors="replace"))
+    text = said.stdout.decode(errors="replace")
+    version = parse_version(text)
     if version is None:
         words = (said.stderr or said.stdout).decode(errors="replace").strip().split("\n")[0]
         raise EngineUnusable(f"iperf3: {path} does not tell its version: {words[:200]!r}; {_FIX}")
@@ -115,7 +117,13 @@ def _try_iperf3(name: str) -> Iperf3:
         raise EngineTooOld(f"iperf3: {path} is {version}, need {MINIMUM_VERSION} or newer; {_FIX}")
     gate = find_gate()
     preloadable = gate is not None and takes_hold(gate, [path])
-    return Iperf3(binary=(path,), version=version, preloadable=preloadable)
+    return Iperf3(binary=(path,), version=version, preloadable=preloadable, build=_build_of(text))
+
+
+def _build_of(text: str) -> str | None:
+    """Without the line of `uname -a`: the host's name would make each host another."""
+    lines = [line.strip() for line in text.splitlines() if not line.startswith("Linux")]
+    return plain_text("; ".join(filter(None, lines)))[:500] or None
 
 
 # Running ---------------------------------------------------------------------------------------

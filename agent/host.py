@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from agent.agent_settings import AgentSettings
 from agent.passport import read_passport
-from exchange.messages import DEFAULT_ENGINE, Passport
-from exchange.programs import program_path
+from exchange.messages import Passport
 
 # Connecting a UDP socket sends nothing: it only asks the kernel for a route. Documentation
 # addresses (RFC 5737, RFC 3849) stand for "anywhere".
@@ -46,9 +45,7 @@ def find_host(settings: AgentSettings) -> Host:
         nic_mtu_bytes=None if nic is None else find_mtu(nic),
         kernel=platform.release(),
         cpu_count=os.cpu_count(),
-        passport=read_passport(
-            nic, str(settings.iperf3 or program_path(DEFAULT_ENGINE) or "") or None
-        ),
+        passport=read_passport(nic),
     )
 
 

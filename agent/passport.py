@@ -11,7 +11,6 @@ import platform
 import re
 import socket
 import struct
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -54,11 +53,11 @@ CPU_FLAGS: Final = frozenset(
 )
 ACCELERATED: Final = frozenset({"mlx4_en", "mlx5_core", "mana"})  # Azure's virtual functions
 READ_MAX_BYTES: Final = 1 << 16
-ENGINE_ASK_S: Final = 5.0
 
 
-def read_passport(nic: str | None, iperf3: str | None = None) -> Passport:
-    """Whatever of it can be read (blocking, milliseconds)."""
+def read_passport(nic: str | None) -> Passport:
+    """Whatever of it can be read (blocking, milliseconds); the engine, once found, tells its own
+    build."""
     driver = {} if nic is None else _driver(nic)
     counts = {} if nic is None else _counts(nic)
     cpu = _cpu(_read(Path("/proc/cpuinfo")))
@@ -80,7 +79,6 @@ def read_passport(nic: str | None, iperf3: str | None = None) -> Passport:
         cpu_model=cpu.get("model"),
         cpu_flags=tuple(sorted(CPU_FLAGS & set(cpu.get("flags", "").split()))),
         hypervisor=_hypervisor(),
-        engine_build=None if iperf3 is None else _engine_build(iperf3),
     )
 
 
@@ -170,20 +168,6 @@ def _hypervisor() -> str | None:
         )
     ]
     return " ".join(text for text in said if text) or None
-
-
-def _engine_build(iperf3: str) -> str | None:
-    """What the engine says of its own build, in one line."""
-    try:
-        done = subprocess.run(
-            [iperf3, "--version"], capture_output=True, check=False, timeout=ENGINE_ASK_S
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    lines = done.stdout.decode(errors="replace").splitlines()
-    # The second line is `uname -a`: the host's name would make each host another.
-    kept = [line.strip() for line in lines if line.strip() and not line.startswith("Linux")]
-    return "; ".join(kept)[:500] or None
 
 
 def _read(path: Path) -> str | None:

@@ -52,6 +52,7 @@ def describe(
 ) -> Presence:
     """One heartbeat."""
     state = AgentState.BUSY if condition.busy else AgentState.IDLE
+    build = condition.engine.build if condition.engine else None
     return Presence(
         agent_id=settings.agent_id,
         role=settings.role,
@@ -75,7 +76,7 @@ def describe(
         engines=condition.engines,
         echo_port=condition.echo_port,
         tunnels=condition.tunnels,
-        passport=host.passport,
+        passport=host.passport.model_copy(update={"engine_build": build}),
         allowed_networks=tuple(map(str, settings.allowed_networks))
         if settings.role is Role.CLIENT
         else (),

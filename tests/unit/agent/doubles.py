@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from agent.agent_context import Tools
 from agent.counters import HostLog
@@ -27,19 +27,21 @@ from exchange.records import Records
 from exchange.troubles import TroubleLog
 from tests.unit.agent.jobs import make_settings
 
+HOST: Final = Host(
+    address="10.1.1.1",
+    nic="eth0",
+    nic_mtu_bytes=1500,
+    kernel="6.1",
+    cpu_count=4,
+    passport=Passport(),
+)
+
 
 def make_tools(records: Records, **settings: Any) -> Tools:
     """A client's tools, with an engine that is not there and no gate."""
     return Tools(
         settings=make_settings(**settings),
-        host=Host(
-            address="10.1.1.1",
-            nic="eth0",
-            nic_mtu_bytes=1500,
-            kernel="6.1",
-            cpu_count=4,
-            passport=Passport(),
-        ),
+        host=HOST,
         engine=Iperf3(binary=("/nowhere/iperf3",), version=Version(3, 18), preloadable=False),
         gate=None,
         records=records,

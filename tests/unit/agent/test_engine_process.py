@@ -1,9 +1,11 @@
 """Lines out of chunks."""
 
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.engine_process import LineCutter
+from agent.engine_process import LineCutter, find_iperf3
 
 
 @given(st.lists(st.binary(max_size=12).map(lambda raw: raw.replace(b"\xff", b"\n")), max_size=12))
@@ -28,3 +30,11 @@ def test_a_cutter_is_empty_after_its_flush() -> None:
     assert list(cutter.cut(b"a\nb", 1.0)) == [(b"a", 1.0)]
     assert list(cutter.flush()) == [(b"b", 1.0)]
     assert list(cutter.flush()) == []
+
+
+def test_an_engine_tells_its_build_without_its_host(tmp_path: Path) -> None:
+    program = tmp_path / "iperf3"
+    lines = ("iperf 3.18 (cJSON 1.7.15)", "Linux one-host 6.1.0", "Optional features: SCTP")
+    program.write_text("#!/bin/sh\ncat <<E\n" + "\n".join(lines) + "\nE\n")
+    program.chmod(0o755)
+    assert find_iperf3(str(program)).build == "iperf 3.18 (cJSON 1.7.15); Optional features: SCTP"

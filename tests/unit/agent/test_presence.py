@@ -7,24 +7,14 @@ import pytest
 
 from agent import presence as presence_module
 from agent.engine_process import Iperf3
-from agent.host import Host
 from agent.presence import Condition, Heart, describe
 from agent.run import JsonLines, TextLines
 from exchange.engines.iperf3_account import Version
 from exchange.messages import AgentState, ClockReading, ClockSource, Passport, Role
 from exchange.records import FleetRecords
 from tests.one_table import records_in
-from tests.unit.agent.doubles import MemoryTable
+from tests.unit.agent.doubles import HOST, MemoryTable
 from tests.unit.agent.jobs import INSTANT_AT, make_settings
-
-HOST = Host(
-    address="10.1.1.1",
-    nic="eth0",
-    nic_mtu_bytes=1500,
-    kernel="6.1",
-    cpu_count=4,
-    passport=Passport(),
-)
 
 
 def test_a_presence_says_what_the_agent_is_and_can() -> None:
@@ -33,7 +23,9 @@ def test_a_presence_says_what_the_agent_is_and_can() -> None:
         HOST,
         Condition(
             busy=True,
-            engine=Iperf3(binary=("iperf3",), version=Version(3, 18), preloadable=True),
+            engine=Iperf3(
+                binary=("iperf3",), version=Version(3, 18), preloadable=True, build="iperf 3.18"
+            ),
             ports=(5201,),
             busy_ports=(5202,),
         ),
@@ -46,6 +38,7 @@ def test_a_presence_says_what_the_agent_is_and_can() -> None:
     assert (presence.ports, presence.busy_ports) == ((5201,), (5202,))
     assert presence.state is AgentState.BUSY
     assert presence.engine_version == "3.18"
+    assert presence.passport == Passport(engine_build="iperf 3.18")
     assert (presence.vm_size, presence.nic_bits_per_second) == ("D4", 10**10)
     assert presence.problem is None
 
