@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 
 from coordinator.core.measure.evidence import Floats
+from coordinator.device.http_answers import read_bounded
 from coordinator.device.ledgers.source import LedgerBusy, LedgerError
 from exchange.rows import bounded_json
 
@@ -99,7 +100,10 @@ class PrometheusApi:
             async with client.stream(
                 "GET", f"{self._url}/api/v1/query_range", params=asked
             ) as response:
-                body = await self._body(response)
+                most = f"{_ANSWER_MAX_BYTES / 1e6:.0f} MB"
+                over = f"an answer of over {most}; is this Prometheus?"
+                where = f"prometheus_url {self._url}"
+                body = await read_bounded(response, _ANSWER_MAX_BYTES, where, over)
         except httpx.HTTPError as error:
             raise LedgerError(
                 f"prometheus_url {self._url}: no answer ({type(error).__name__}: {error})"
@@ -125,23 +129,6 @@ class PrometheusApi:
                 f"prometheus_url {self._url}: HTTP {response.status_code}, and not an answer of "
                 "Prometheus's; give its base address"
             ) from error
-
-    async def _body(self, response: httpx.Response) -> bytes:
-        """The answer, of bounded size: it is read whole before it is understood.
-
-        One that is packed in spite of what was asked is none: a kilobyte unpacks to a gigabyte.
-        """
-        if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise LedgerError(f"prometheus_url {self._url}: an answer that is packed, unasked")
-        body = bytearray()
-        async for piece in response.aiter_bytes():
-            body += piece
-            if len(body) > _ANSWER_MAX_BYTES:
-                raise LedgerError(
-                    f"prometheus_url {self._url}: an answer of over {_ANSWER_MAX_BYTES / 1e6:.0f} "
-                    "MB; is this Prometheus?"
-                )
-        return bytes(body)
 
 
 def _labels(series: Any) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import Field
 
+from coordinator.device.http_answers import read_bounded
 from coordinator.device.ledgers.source import LedgerError
 from coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
 from coordinator.device.witnesses.witness_file import PolledEntry, Read, parsed, secret_of
@@ -108,14 +109,9 @@ class RestWitness:
             ):
                 if response.status_code != httpx.codes.OK:
                     raise LedgerError(f"{self._where}: HTTP {response.status_code}")
-                if response.headers.get("Content-Encoding", "identity") != "identity":
-                    raise LedgerError(f"{self._where}: an answer that is packed, unasked")
-                body = bytearray()
-                async for piece in response.aiter_bytes():
-                    body += piece
-                    if len(body) > ANSWER_MAX_BYTES:
-                        raise LedgerError(f"{self._where}: over {ANSWER_MAX_BYTES} bytes")
-            return json.loads(bounded_json(bytes(body), ANSWER_MAX_BYTES))
+                over = f"over {ANSWER_MAX_BYTES} bytes"
+                body = await read_bounded(response, ANSWER_MAX_BYTES, self._where, over)
+            return json.loads(bounded_json(body, ANSWER_MAX_BYTES))
         except httpx.HTTPError as error:
             raise LedgerError(f"{self._where}: no answer ({type(error).__name__})") from None
         except (ValueError, RecursionError):
