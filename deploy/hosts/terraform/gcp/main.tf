@@ -33,7 +33,14 @@ resource "google_compute_instance_template" "agent" {
     nic_type   = "GVNIC"
   }
 
+  shielded_instance_config {
+    enable_secure_boot          = true
+    enable_vtpm                 = true
+    enable_integrity_monitoring = true
+  }
+
   metadata = {
+    block-project-ssh-keys = "true"
     user-data = templatefile("${path.module}/../cloud-init.yaml.tftpl", {
       archive_sha256 = var.archive_sha256
       archive_url    = var.archive_url
