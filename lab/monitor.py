@@ -205,6 +205,7 @@ class _Handler(BaseHTTPRequestHandler):
     """One connection of a client."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def ask(self) -> tuple[int, dict[str, Any], dict[str, str]]:
         """Status, body and headers."""

@@ -209,6 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
     """One connection of a client."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def serve(self) -> None:
         """Answer the request that was read."""

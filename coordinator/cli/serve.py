@@ -52,7 +52,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     from coordinator.auth.signin import open_sign_in
     from coordinator.device.ledgers.source import LedgerError, open_ledger
     from coordinator.device.witnesses.witness_file import open_witnesses
-    from coordinator.hosts.hosts_server import HostsMisconfigured, open_hosts_server
+    from coordinator.hosts.hosts_server import HostsMisconfigured, answer_at_once, open_hosts_server
     from coordinator.notices.places import NoticesMisconfigured, open_places
     from coordinator.prices import BadPrices
     from coordinator.prices import load as load_prices
@@ -74,6 +74,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    answer_at_once(listener)
     try:
         listener.bind((host, port))
     except OSError as error:

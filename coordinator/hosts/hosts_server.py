@@ -54,6 +54,15 @@ class HostsServer(uvicorn.Server):
                 await serving
 
 
+def answer_at_once(listener: socket.socket) -> None:
+    """Let the connections that it takes send an answer's body right after its head.
+
+    asyncio asks for that only on sockets that name their protocol; else each answer waits some
+    40 ms, until the asker's kernel acknowledges the head.
+    """
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
 def open_hosts_server(
     settings: CoordinatorSettings, fabric: Fabric, data_dir: Path, audit: Audit
 ) -> HostsServer | None:
@@ -74,6 +83,7 @@ def open_hosts_server(
             backlog=BACKLOG_COUNT,
             dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6(),
         )
+        answer_at_once(listener)
     except (OSError, ValueError, OverflowError) as error:
         raise HostsMisconfigured(
             f"BROADSIDE_HOSTS_LISTEN={settings.hosts_listen}: {error}; write address:port, such as "

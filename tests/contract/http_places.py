@@ -12,7 +12,7 @@ import uvicorn
 from coordinator.hosts.agent_rights import Rights
 from coordinator.hosts.exchange_app import ExchangeApp, Receive, Scope, Send
 from coordinator.hosts.exchange_service import ExchangeService
-from coordinator.hosts.hosts_server import END_S, IDLE_S
+from coordinator.hosts.hosts_server import END_S, IDLE_S, answer_at_once
 from exchange.fabric import Fabric
 from exchange.ports import Delivery
 
@@ -53,6 +53,7 @@ class HttpPlaces:
         self._fabrics: list[Fabric] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._socket = socket.create_server(("127.0.0.1", 0))
+        answer_at_once(self._socket)
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self._app,
