@@ -88,9 +88,10 @@ fi
 # 4. A recent iperf3 -------------------------------------------------------------------------------
 [ -x .tools/iperf3/bin/iperf3 ] || sh deploy/iperf3.sh
 
-# 5. vegeta, the HTTP engine's client; agents say when they lack it ---------------------------------
+# 5. vegeta, the HTTP engine's client, and what reads Kubernetes' files; who lacks them says so -----
 if [ "${1-}" = all ]; then
-    sh deploy/vegeta.sh || say "no vegeta: the http and https engines will not run here"
+    sh deploy/go.sh vegeta || say "no vegeta: the http and https engines will not run here"
+    sh deploy/go.sh kubernetes || say "no kubeconform: deploy-check leaves deploy/hosts/kubernetes out"
 fi
 
 # 6. Azurite: Table Storage for the lab's Azure fabric; all else works without it -------------------

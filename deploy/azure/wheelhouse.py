@@ -2,7 +2,7 @@
 
 One file, ``dist/broadside-bundle.tar.gz``: Broadside's own wheel with the start gate in it, every
 locked wheel for the image's Python (by hash), Debian packages of chrony and the traffic engines
-with all they need, as an apt archive, and vegeta, which Debian does not have, as deploy/vegeta.sh
+with all they need, as an apt archive, and vegeta, which Debian does not have, as deploy/go.sh
 builds it. Debian 13: Python 3.13, iperf3 3.18, chrony 4.6.
 
 Needs a Debian with apt, for the packages' signatures, and a C compiler whose libc is not newer than
@@ -83,7 +83,7 @@ def build_programs(folder: Path) -> None:
     """The static programs that the checkout builds for itself, for /usr/local/bin of a VM."""
     folder.mkdir()
     for name in PROGRAMS:
-        run(["sh", ROOT / "deploy" / f"{name}.sh"])
+        run(["sh", ROOT / "deploy" / "go.sh", name])
         shutil.copy(ROOT / ".tools" / name / "bin" / name, folder / name)
 
 

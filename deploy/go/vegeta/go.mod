@@ -1,8 +1,10 @@
-module broadside/deploy/vegeta
+module broadside/deploy/go/vegeta
 
-go 1.22
+go 1.24
 
-require github.com/tsenart/vegeta/v12 v12.13.0
+tool github.com/tsenart/vegeta/v12
+
+require github.com/tsenart/vegeta/v12 v12.13.0 // indirect
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
