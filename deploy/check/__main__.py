@@ -11,6 +11,7 @@ from deploy.check.schema import Schema
 from deploy.check.tools import AZURE, ROOT, Ran
 from deploy.check.values import Values
 
+CLOUDS: Final = ("aws", "gcp")
 SCHEMA: Final = ROOT / "tests" / "data" / "azurerm" / "schema.json.gz"
 EXPOSURE_MAX: Final = 1.6  # of 10, by systemd-analyze security: "OK" begins at 5, "SAFE" is 0
 AGENT: Final = boot.Boot(
@@ -48,9 +49,19 @@ def range_faults(files: dict[str, str], schema: Schema) -> Iterator[str]:
                 yield fault
 
 
+def cloud_faults(cloud: str) -> Iterator[str]:
+    """What its provider's schema says of an example, as far as bindings of it know that."""
+    schema = Schema.read(ROOT / "tests" / "data" / "clouds" / f"{cloud}.json.gz")
+    for module in hcl.load(read_files(ROOT / "deploy" / "hosts" / "terraform" / cloud)).values():
+        yield from schema.faults(module)
+
+
 def checks() -> Iterator[tuple[str, Ran]]:
     """Every check by name, as it is done."""
-    yield "terraform files: schema and rules", _terraform_files()
+    found = range_faults(read_files(AZURE), Schema.read(SCHEMA))
+    yield "terraform files: schema and rules", _terraform_faults(found)
+    for cloud in CLOUDS:
+        yield f"{cloud}: schema", _terraform_faults(cloud_faults(cloud))
     folder = AZURE / "modules" / "boot"
     for each in (AGENT, COORDINATOR):
         cloud_config = boot.render(folder, each)
@@ -64,15 +75,16 @@ def checks() -> Iterator[tuple[str, Ran]]:
     yield "chrony.conf: chronyd -p", tools.chrony_parses((folder / "files/chrony.conf").read_text())
     yield "scripts: sh -n", tools.shell_parses()
     yield "docker-compose.yml", tools.compose()
+    yield "kustomize build, kubeconform", tools.kubeconform()
     yield "hadolint", tools.hadolint()
     yield "checkov", tools.checkov()
     yield "terraform fmt", tools.terraform_fmt()
     yield "terraform validate and test", tools.terraform_test()
 
 
-def _terraform_files() -> Ran:
+def _terraform_faults(found: Iterator[str]) -> Ran:
     try:
-        return Ran(faults=tuple(range_faults(read_files(AZURE), Schema.read(SCHEMA))))
+        return Ran(faults=tuple(found))
     except hcl.Unreadable as error:
         return Ran(faults=(str(error),))
 

@@ -10,11 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import kubernetes_validate
+
 from exchange.programs import program_path
 
 ROOT: Final = Path(__file__).parents[2]
 AZURE: Final = ROOT / "deploy" / "azure"
 CHECKOV: Final = ROOT / ".tools" / "checkov" / "bin" / "checkov"
+KUBERNETES: Final = ROOT / ".tools" / "kubernetes" / "bin"
+RELEASE: Final = "1.33.0"  # of Kubernetes
 _TIMEOUT_S: Final = 540
 
 
@@ -95,6 +99,36 @@ def compose() -> Ran:
     return _run([str(ROOT / ".venv/bin/python"), str(ROOT / "deploy/docker/lint.py")])
 
 
+def kubernetes_objects() -> str:
+    """``kustomize build`` of deploy/hosts/kubernetes: YAML. Raises ``CalledProcessError``."""
+    argv = [str(KUBERNETES / "kustomize"), "build", str(ROOT / "deploy" / "hosts" / "kubernetes")]
+    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+def kubeconform() -> Ran:
+    """``kubeconform -strict`` on what ``kustomize build`` makes, by schemas that are here."""
+    if not (KUBERNETES / "kubeconform").exists():
+        return Ran(unrun="kubeconform is missing; run: make tools")
+    try:
+        objects = kubernetes_objects()
+    except subprocess.CalledProcessError as error:
+        return Ran(faults=tuple(error.stderr.splitlines()))
+    package = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
+    with tempfile.TemporaryDirectory() as folder:
+        for path in (package / f"v{RELEASE}-local-strict").glob("*.json"):
+            text = path.read_text().replace('"/api/_', f'"file://{folder}/_')
+            (Path(folder) / path.name).write_text(text)
+        made = Path(folder) / "made.yaml"
+        made.write_text(objects)
+        return _run(
+            [
+                str(KUBERNETES / "kubeconform"), "-strict", "-kubernetes-version", RELEASE,
+                "-schema-location", f"{folder}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json",
+                str(made),
+            ]
+        )  # fmt: skip
+
+
 def shell_parses() -> Ran:
     """``sh -n`` on every script under deploy/."""
     found = [_run(["sh", "-n", str(path)]) for path in sorted((ROOT / "deploy").rglob("*.sh"))]
@@ -142,7 +176,7 @@ def _install_checkov() -> str | None:
 def terraform_fmt() -> Ran:
     if (tool := program_path("terraform")) is None:
         return Ran(unrun="terraform is missing")
-    return _run([tool, "fmt", "-check", "-recursive", "-list=true", str(AZURE)])
+    return _run([tool, "fmt", "-check", "-recursive", "-list=true", str(ROOT / "deploy")])
 
 
 def terraform_test() -> Ran:

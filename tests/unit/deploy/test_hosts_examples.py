@@ -1,71 +1,67 @@
 """The examples of deploy/hosts for fleets that somebody else's tool looks after."""
 
-import shutil
 import subprocess
-from collections.abc import Iterator
 from typing import Any, Final
 
-import kubernetes_validate
 import pytest
 import yaml
 
 from coordinator.coordinator_settings import CoordinatorSettings
 from deploy.check import boot, hcl, tools
+from deploy.check.__main__ import CLOUDS, cloud_faults, read_files
+from deploy.check.schema import Schema
 
 HOSTS: Final = tools.ROOT / "deploy" / "hosts"
-KUBERNETES: Final = HOSTS / "kubernetes"
-CLOUDS: Final = ("aws", "gcp")
-RELEASE: Final = "1.33"
 
 
-def objects() -> Iterator[dict[str, Any]]:
-    """As kustomize builds them where kubectl is, else as they are written."""
-    if (kubectl := shutil.which("kubectl")) is not None:
-        argv = [kubectl, "kustomize", str(KUBERNETES)]
-        built = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60)
-        yield from yaml.safe_load_all(built.stdout)
-        return
-    for name in yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())["resources"]:
-        yield from yaml.safe_load_all((KUBERNETES / name).read_text())
+def objects() -> list[dict[str, Any]]:
+    """As kustomize builds them."""
+    if not tools.KUBERNETES.exists():
+        pytest.skip("no kustomize; run: make tools")
+    return list(yaml.safe_load_all(tools.kubernetes_objects()))
 
 
 def test_kubernetes_knows_every_field_of_the_agents() -> None:
-    """By Kubernetes' own schemas, strictly: a field that it does not have is a fault."""
-    kinds = []
-    for each in objects():
-        kubernetes_validate.validate(each, RELEASE, strict=True)
-        kinds.append(each["kind"])
-    assert sorted(kinds) == ["ConfigMap", "DaemonSet", "DaemonSet", "Namespace"]
+    kinds = sorted(each["kind"] for each in objects())
+    assert kinds == ["ConfigMap", "DaemonSet", "DaemonSet", "Namespace"]
+    assert tools.kubeconform().faults == ()
 
 
 def test_agents_are_of_the_nodes_own_network_and_may_nothing_else() -> None:
-    sets = [each for each in objects() if each["kind"] == "DaemonSet"]
-    for each in sets:
+    for each in objects():
+        if each["kind"] != "DaemonSet":
+            continue
         pod = each["spec"]["template"]["spec"]
         assert pod["hostNetwork"]
         assert pod["dnsPolicy"] == "ClusterFirstWithHostNet"
         (agent,) = pod["containers"]
         assert agent["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-        assert agent["args"][:2] == ["agent", "--role"]
+        assert agent["args"] == ["agent"]
+        told = next(each for each in agent["env"] if each["name"] == "BROADSIDE_AGENT_ROLE")
+        label = told["valueFrom"]["fieldRef"]["fieldPath"].partition("'")[2].rstrip("']")
+        role = each["spec"]["template"]["metadata"]["labels"][label]
+        assert pod["nodeSelector"] == {"broadside/role": role}
+        assert each["metadata"]["name"] == f"broadside-{role}"
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_every_variable_of_a_cloud_is_declared_and_used(cloud: str) -> None:
-    """As far as can be said without the cloud's provider, which is not here."""
-    folder = HOSTS / "terraform" / cloud
-    files = {path.name: path.read_text() for path in folder.glob("*.tf")}
+    files = read_files(HOSTS / "terraform" / cloud)
     (module,) = hcl.load(files).values()
-    text = files["main.tf"]
+    text = "".join(files.values())
     declared = set(module.variables)
     assert declared
     assert {name for name in declared if f"var.{name}" in text} == declared
 
 
-@pytest.mark.skipif(shutil.which("terraform") is None, reason="no terraform; run: make tools")
-def test_terraform_would_write_them_so() -> None:
-    argv = ["terraform", "fmt", "-check", "-recursive", "-diff", str(HOSTS / "terraform")]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stdout
+@pytest.mark.parametrize(("cloud", "argument"), [("aws", "image_id"), ("gcp", "machine_type")])
+def test_a_provider_knows_every_argument(cloud: str, argument: str) -> None:
+    assert list(cloud_faults(cloud)) == []
+    files = read_files(HOSTS / "terraform" / cloud)
+    schema = Schema.read(tools.ROOT / "tests" / "data" / "clouds" / f"{cloud}.json.gz")
+    files["main.tf"] = files["main.tf"].replace(argument, f"{argument}s", 1)
+    (module,) = hcl.load(files).values()
+    assert any(f"has no argument {argument}s" in fault for fault in schema.faults(module))
 
 
 @pytest.mark.parametrize("role", ["client", "server"])

@@ -20,13 +20,7 @@ resource "aws_launch_template" "agent" {
   name_prefix   = "broadside-${each.key}-"
   image_id      = var.image_id
   instance_type = var.instance_type
-  user_data = base64encode(templatefile("${path.module}/../cloud-init.yaml.tftpl", {
-    archive_sha256 = var.archive_sha256
-    archive_url    = var.archive_url
-    coordinator    = var.coordinator
-    join_code      = var.join_codes[each.key]
-    role           = each.key
-  }))
+  user_data     = base64encode(local.user_data[each.key])
 
   metadata_options {
     http_endpoint = "enabled"

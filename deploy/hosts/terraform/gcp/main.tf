@@ -41,13 +41,7 @@ resource "google_compute_instance_template" "agent" {
 
   metadata = {
     block-project-ssh-keys = "true"
-    user-data = templatefile("${path.module}/../cloud-init.yaml.tftpl", {
-      archive_sha256 = var.archive_sha256
-      archive_url    = var.archive_url
-      coordinator    = var.coordinator
-      join_code      = var.join_codes[each.key]
-      role           = each.key
-    })
+    user-data              = local.user_data[each.key]
   }
 
   lifecycle {
