@@ -6,11 +6,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
+from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.pages import PAGED, Cursor, name_next
 from coordinator.api.problems import PROBLEMS
 from coordinator.auth.audit import Audit, AuditRow
 
-router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["audit"])
+router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["audit"], route_class=ConditionalRoute)
 
 
 @router.get("/audit", responses=PAGED)

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query
 from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Service
 from coordinator.api.problems import PROBLEMS
+from coordinator.api.row_answers import rows_in
 from coordinator.views.charts import (
     Chart,
     ChartEntry,
@@ -27,7 +28,7 @@ class ChartList(Message):
     charts: tuple[ChartEntry, ...]
 
 
-@router.get("/runs/{run_id}/charts")
+@router.get("/runs/{run_id}/charts", openapi_extra=rows_in("charts"))
 async def list_charts(run_id: str, coordinator: Service) -> ChartList:
     """The charts there are, of one burst or of the whole run."""
     plan = await coordinator.read_plan(run_id)

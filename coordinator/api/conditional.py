@@ -5,12 +5,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi import Request, Response
-from fastapi.routing import APIRoute
+
+from coordinator.api.row_answers import RowsRoute
 
 _KEPT = ("Cache-Control", "ETag", "Link", "Next-Cursor", "Vary")  # of a 304, as section 15.4.5 says
 
 
-class ConditionalRoute(APIRoute):
+class ConditionalRoute(RowsRoute):
     """A route whose answers to GET carry an ETag of their body, and honour ``If-None-Match``.
 
     A run that is over never changes, so a caller that keeps its answer pays for it once. The tag is

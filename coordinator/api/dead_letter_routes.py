@@ -5,12 +5,18 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Service
 from coordinator.api.problems import PROBLEMS
 from coordinator.runs.dead_letters import DeadJob
 from exchange.messages import Message
 
-router = APIRouter(prefix="/v1/deadletters", responses=PROBLEMS, tags=["dead letters"])
+router = APIRouter(
+    prefix="/v1/deadletters",
+    responses=PROBLEMS,
+    tags=["dead letters"],
+    route_class=ConditionalRoute,
+)
 
 
 @router.get("")

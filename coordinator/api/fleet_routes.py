@@ -6,17 +6,19 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from coordinator import scenarios
+from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Service
 from coordinator.api.pages import PAGED, Cursor, name_next
 from coordinator.api.problems import PROBLEMS
+from coordinator.api.row_answers import rows_in
 from coordinator.core.plan.spec import RunSpec
 from coordinator.views.cursors import make_cursor, parse_cursor
 from exchange.messages import Presence
 
-router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["fleet"])
+router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["fleet"], route_class=ConditionalRoute)
 
 
-@router.get("/scenarios")
+@router.get("/scenarios", openapi_extra=rows_in(""))
 async def list_scenarios() -> Mapping[str, RunSpec]:
     """The scenarios that come with Broadside, by name."""
     return {name: scenarios.load(name) for name in scenarios.names()}

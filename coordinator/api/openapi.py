@@ -11,14 +11,17 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from coordinator.api.examples import ANSWERS, PROBLEM, REQUESTS
+from coordinator.api.row_answers import ROWS
 from coordinator.auth.principal import Access
 from coordinator.auth.rights import right_of
+from coordinator.views.series_formats import FORMATS
 
 _REFUSALS: Final[Mapping[int, str]] = {
     400: "The body is not what its Content-Type says",
     401: "No token, or one that is not accepted",
     403: "Signed in, but not allowed",
     404: "There is none",
+    406: "Nothing that `Accept` names can be made",
     409: "Not in this state",
     413: "The body is too large",
     422: "A field is wrong; `errors` names each",
@@ -51,6 +54,8 @@ off and the API listens on loopback. Viewers read; operators also launch, abort 
 Errors are RFC 9457 problem documents whose `type` is an address that explains them. Instants are
 UTC, rates are decimal bits a second, and every figure's name carries its unit; null is unknown,
 never zero. Long lists are paged: give the `Next-Cursor` of one page as `cursor` of the next.
+Every list also comes as `text/csv`, `application/vnd.apache.arrow.stream` or
+`application/vnd.apache.parquet`, whichever `Accept` asks for.
 """
 
 
@@ -99,6 +104,17 @@ def _show_examples(method: str, path: str, operation: dict[str, Any]) -> None:
             described["content"]["application/json"]["example"] = answer
 
 
+def _offer_rows(operation: dict[str, Any]) -> bool:
+    """Name the forms of a list beside its JSON; whether it is one."""
+    content = operation["responses"].get("200", {}).get("content", {})
+    schema = content.get("application/json", {}).get("schema", {})
+    if ROWS not in operation and schema.get("type") != "array":
+        return False
+    for media_type in FORMATS:
+        content.setdefault(media_type, {"schema": {"type": "string", "format": "binary"}})
+    return True
+
+
 def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
     """Say who may call it, and everything that it may answer."""
     right = right_of(method, path)
@@ -116,6 +132,7 @@ def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
     expected = {401, 403, 404, 409, 422, 503}
     expected |= {400, 413} if body else set()
     expected |= {429} if right.writes else set()
+    expected |= {406} if _offer_rows(operation) else set()
     for status in sorted(expected):
         answers[str(status)] = {"description": _REFUSALS[status], "content": _PROBLEM}
     answers["401"]["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}

@@ -76,7 +76,8 @@ async def read_export(
     coordinator: Service,
     format: Format = Format.JSON,
     table: Annotated[
-        TableName, Query(description="for csv and parquet, which hold one; the others hold all")
+        TableName,
+        Query(description="csv, parquet and arrow hold one, the others all"),
     ] = TableName.SECONDS,
 ) -> Response:
     """A run's seconds, pairs, bursts and summary as tables; unknown is empty, never zero."""

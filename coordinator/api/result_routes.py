@@ -9,6 +9,7 @@ from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Service
 from coordinator.api.pages import PAGED, Cursor, name_next
 from coordinator.api.problems import PROBLEMS
+from coordinator.api.row_answers import rows_in
 from coordinator.views.answers import BurstEntry, PairEntry, RunReconciliation, RunVerdict
 from coordinator.views.burst_answers import (
     list_bursts,
@@ -138,7 +139,7 @@ async def read_run_verdict(run_id: str, coordinator: Service) -> RunVerdict:
     return await read_verdict(coordinator, run_id)
 
 
-@router.get("/reconciliation", responses=PAGED)
+@router.get("/reconciliation", responses=PAGED, openapi_extra=rows_in("bursts"))
 async def read_run_reconciliation(
     run_id: str,
     request: Request,

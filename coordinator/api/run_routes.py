@@ -9,6 +9,7 @@ from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Caller, Service
 from coordinator.api.pages import PAGED, Cursor, name_next
 from coordinator.api.problems import PROBLEMS
+from coordinator.api.row_answers import rows_in
 from coordinator.core.judge.comparison import Comparison
 from coordinator.core.live.progress import Progress
 from coordinator.core.live.status import RunStatus
@@ -31,7 +32,6 @@ from coordinator.views.answers import Recomputed
 from coordinator.views.burst_answers import recomputed
 from coordinator.views.groups import compare_stored
 from coordinator.views.requests import CancelRequest, CompareRequest, LaunchRequest
-from coordinator.views.series_formats import CSV, groups_csv
 from exchange.messages import Side, UtcDatetime
 from exchange.records import RunHeader
 
@@ -126,11 +126,7 @@ async def list_runs(
     return headers
 
 
-@router.get(
-    "/aggregate",
-    response_model=RunGroups,
-    responses={200: {"content": {CSV: {"schema": {"type": "string"}}}}},
-)
+@router.get("/aggregate", openapi_extra=rows_in("groups"))
 async def aggregate(
     coordinator: Service,
     wanted: Wanted,
@@ -141,20 +137,16 @@ async def aggregate(
     timezone: Annotated[
         str, Query(max_length=60, description="of hours, days, weeks and months: an IANA name")
     ] = "UTC",
-    accept: Annotated[str | None, Header(include_in_schema=False)] = None,
-) -> RunGroups | Response:
+) -> RunGroups:
     """Many runs by what they share: bursts, verdicts, rates, completeness, worst residual.
 
     Rates are received payload at real scale, over runs that are over; those of inconclusive runs
-    stand apart. Times are the traffic's. `Accept: text/csv` gives a row a group.
+    stand apart. Times are the traffic's.
     """
-    found = await aggregate_runs(coordinator.fabric.records, wanted, group_by, timezone)
-    if accept is not None and accept.startswith(CSV):
-        return Response(groups_csv(found), media_type=CSV, headers={"Vary": "Accept"})
-    return found
+    return await aggregate_runs(coordinator.fabric.records, wanted, group_by, timezone)
 
 
-@router.get("/runs/{run_id}")
+@router.get("/runs/{run_id}", openapi_extra=rows_in("bursts"))
 async def read_run(run_id: str, coordinator: Service) -> RunStatus:
     """Where a run stands."""
     return await coordinator.status(run_id)
@@ -170,13 +162,13 @@ async def cancel_run(
     return await coordinator.status(run_id)
 
 
-@router.get("/runs/{run_id}/course")
+@router.get("/runs/{run_id}/course", openapi_extra=rows_in("disruptions"))
 async def read_course(run_id: str, coordinator: Service) -> Course:
     """What broke, how much of the load was carried and what drifted, over the bursts so far."""
     return await coordinator.course(run_id)
 
 
-@router.get("/runs/{run_id}/progress")
+@router.get("/runs/{run_id}/progress", openapi_extra=rows_in("seconds"))
 async def read_progress(run_id: str, coordinator: Service) -> Progress:
     """What the newest begun burst has sent so far, second by second."""
     return await coordinator.progress(run_id)
@@ -229,7 +221,7 @@ async def recompute_summary(run_id: str, coordinator: Service) -> Recomputed:
     return await recomputed(coordinator, run_id)
 
 
-@router.post("/comparisons")
+@router.post("/comparisons", openapi_extra=rows_in("metrics"))
 async def compare_groups(request: CompareRequest, coordinator: Service) -> Comparison:
     """Two runs, or two groups of bursts, side by side. Nothing is stored."""
     return await compare_stored(coordinator, request)

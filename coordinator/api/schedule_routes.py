@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Caller, Service
 from coordinator.api.pages import PAGED, Cursor, name_next
 from coordinator.api.problems import PROBLEMS
@@ -14,7 +15,9 @@ from coordinator.views.answers import ScheduleView
 from coordinator.views.cursors import make_cursor, parse_cursor
 from coordinator.views.requests import ScheduleRequest
 
-router = APIRouter(prefix="/v1/schedules", responses=PROBLEMS, tags=["schedules"])
+router = APIRouter(
+    prefix="/v1/schedules", responses=PROBLEMS, tags=["schedules"], route_class=ConditionalRoute
+)
 
 
 def _schedules(request: Request) -> Schedules:

@@ -6,16 +6,20 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Caller
 from coordinator.api.pages import PAGED, Cursor, name_next
 from coordinator.api.problems import PROBLEMS
+from coordinator.api.row_answers import rows_in
 from coordinator.studies.runner import Studies
 from coordinator.studies.study import Study, StudyRequest
 from coordinator.views.charts import Theme
 from coordinator.views.charts.study_charts import StudyChart, draw_study
 from coordinator.views.requests import CancelRequest
 
-router = APIRouter(prefix="/v1/studies", responses=PROBLEMS, tags=["studies"])
+router = APIRouter(
+    prefix="/v1/studies", responses=PROBLEMS, tags=["studies"], route_class=ConditionalRoute
+)
 
 
 def _studies(request: Request) -> Studies:
@@ -50,7 +54,7 @@ async def list_studies(
     return found
 
 
-@router.get("/{study_id}")
+@router.get("/{study_id}", openapi_extra=rows_in("results"))
 async def read_study(study_id: str, studies: There) -> Study:
     """A study with its trials' results so far, and its conclusion once it has one."""
     return await studies.read(study_id)

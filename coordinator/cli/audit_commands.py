@@ -3,11 +3,10 @@
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import TypeAdapter
 
 from coordinator.auth.audit import AuditRow
-from coordinator.cli import display
 from coordinator.cli.connection import run
+from coordinator.cli.lists import RowsOption, show_list
 from coordinator.cli.options import Api, Json
 
 if TYPE_CHECKING:
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
 
 def audit(
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="at most so many")] = 50,
+    form: RowsOption = None,
     api: Api = None,
     as_json: Json = False,
 ) -> None:
@@ -25,11 +25,8 @@ def audit(
         return await client.audit(limit)
 
     rows = run(api, work)
-    if as_json:
-        typer.echo(TypeAdapter(list[AuditRow]).dump_json(rows, indent=2).decode())
-        return
-    display.print_table(
-        "",
+    show_list(
+        rows,
         ["when (UTC)", "who", "role", "from", "what", "run", "status"],
         [
             [
@@ -43,4 +40,7 @@ def audit(
             ]
             for row in rows
         ],
+        form=form,
+        as_json=as_json,
+        spare=["from", "role"],
     )

@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from coordinator.cli.display import UNWRAPPED_WIDTH, table
+from coordinator.cli.display import open_console, print_table
 from coordinator.core import words
 from coordinator.core.judge.course import bursts_of
 from coordinator.core.summary import Course, Disruption, gravity
@@ -12,25 +12,19 @@ ROWS_MAX: int = 20  # disruptions in the table, the gravest; --json has them all
 
 def show_course(course: Course, *, console: Console | None = None) -> None:
     """Availability, trends and disruptions, on standard output."""
-    console = console or _console()
+    console = console or open_console()
     if course.availability is not None:
-        console.print(table("\navailability under load", *_availability(course)))
+        print_table("\navailability under load", *_availability(course), console=console)
     if course.trends:
-        console.print(table("\ndrift over the run", *_trends(course)))
+        print_table("\ndrift over the run", *_trends(course), console=console)
     if course.disruptions:
-        console.print(table(f"\nwhat broke ({course.disruptions_count})", *_disruptions(course)))
+        title = f"\nwhat broke ({course.disruptions_count})"
+        print_table(title, *_disruptions(course), spare=["lasted", "burst"], console=console)
         hidden = course.disruptions_count - min(len(course.disruptions), ROWS_MAX)
         if hidden:
             console.print(f"and {hidden} smaller ones")
     elif course.bursts_count:
         console.print("\nwhat broke: nothing")
-
-
-def _console() -> Console:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = UNWRAPPED_WIDTH
-    return console
 
 
 def _availability(course: Course) -> tuple[list[str], list[list[str]]]:
@@ -61,11 +55,13 @@ def _trends(course: Course) -> tuple[list[str], list[list[str]]]:
 
 
 def _disruptions(course: Course) -> tuple[list[str], list[list[str]]]:
+    days_count = len({each.start_at.date() for each in course.disruptions})
+    stamp = "%Y-%m-%d %H:%M:%S" if days_count > 1 else "%H:%M:%S"
     columns = ["at (UTC)", "burst", "what", "who", "lasted", "short of", "the records say"]
     gravest = sorted(course.disruptions, key=gravity)[:ROWS_MAX]
     return columns, [
         [
-            f"{each.start_at:%Y-%m-%d %H:%M:%S}",
+            f"{each.start_at:{stamp}}",
             bursts_of(each),
             each.kind.value,
             _who(each),

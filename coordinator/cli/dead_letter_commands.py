@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator.cli import display
 from coordinator.cli.connection import run
+from coordinator.cli.lists import RowsOption, show_list
 from coordinator.cli.options import Api, Json, print_json
 from coordinator.runs.dead_letters import DeadJob
 
@@ -23,6 +23,7 @@ Sequence = Annotated[int, typer.Argument(metavar="SEQ", help="number shown by `d
 @app.command(name="list")
 def list_letters(
     limit: Annotated[int, typer.Option(min=1, max=1000, help="at most so many, oldest first")] = 50,
+    form: RowsOption = None,
     api: Api = None,
     as_json: Json = False,
 ) -> None:
@@ -32,26 +33,27 @@ def list_letters(
         return await client.dead_letters(limit)
 
     found = run(api, work)
-    if as_json:
-        print_json([dead.model_dump(mode="json") for dead in found])
-    elif not found:
+    if not found and not as_json and form is None:
         typer.echo("no dead letters")
-    else:
-        display.print_table(
-            "",
-            ["seq", "reason", "run", "burst", "pair", "description"],
+        return
+    show_list(
+        found,
+        ["seq", "reason", "run", "burst", "pair", "description"],
+        [
             [
-                [
-                    str(dead.sequence_number),
-                    dead.reason,
-                    dead.run_id or "not a job",
-                    "" if dead.burst_index is None else str(dead.burst_index + 1),
-                    dead.pair or "",
-                    dead.description,
-                ]
-                for dead in found
-            ],
-        )
+                str(dead.sequence_number),
+                dead.reason,
+                dead.run_id or "not a job",
+                "" if dead.burst_index is None else str(dead.burst_index + 1),
+                dead.pair or "",
+                dead.description,
+            ]
+            for dead in found
+        ],
+        form=form,
+        as_json=as_json,
+        spare=["burst", "pair", "reason"],
+    )
 
 
 @app.command()

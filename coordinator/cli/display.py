@@ -2,33 +2,89 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from coordinator.cli.screen_text import printable
 
-UNWRAPPED_WIDTH = 1000  # columns
+UNWRAPPED_WIDTH: Final = 1000  # columns
+_PROSE_WIDTH: Final = 24  # columns that text of several words keeps, at least
+_GAP: Final = 2  # columns between two of a table
 
 
-def table(title: str, columns: list[str], rows: list[list[str]]) -> Table:
-    """A plain table."""
-    drawn = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for column in columns:
-        drawn.add_column(column, overflow="fold")  # a shortened run id is of no use
-    for row in rows:
-        drawn.add_row(*(Text(printable(cell)) for cell in row))  # no markup: others wrote it
+def open_console() -> Console:
+    """Standard output as wide as its terminal; another program gets each row on one line."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = UNWRAPPED_WIDTH
+    return console
+
+
+def print_table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    spare: Sequence[str] = (),
+    console: Console | None = None,
+) -> None:
+    """A table on standard output; see :func:`table`."""
+    console = console or open_console()
+    console.print(table(title, columns, rows, width=console.width, spare=spare))
+
+
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    width: int = UNWRAPPED_WIDTH,
+    spare: Sequence[str] = (),
+) -> Table:
+    """A plain table whose words stay whole: text of several words wraps, and columns that do not
+    fit are left out and named, the ``spare`` ones first, then from the right, the last one last.
+    """
+    cells = [[Text(printable(cell)) for cell in row] for row in rows]  # no markup: others wrote it
+    needed = [
+        max(_whole_width(cell) for cell in (Text(name), *(row[place] for row in cells)))
+        for place, name in enumerate(columns)
+    ]
+    places = list(range(len(columns)))
+    leaving = [columns.index(name) for name in spare]
+    leaving += [place for place in places[-2:0:-1] if place not in leaving]
+    room = width + _GAP - sum(needed) - _GAP * len(columns)
+    while room < 0 and leaving:
+        places.remove(gone := leaving.pop(0))
+        room += needed[gone] + _GAP
+    left = ", ".join(name for place, name in enumerate(columns) if place not in places)
+    drawn = Table(
+        title=title,
+        title_justify="left",
+        caption=f"left out: {left}; `| less -S` shows all" if left else None,
+        caption_justify="left",
+        box=None,
+        pad_edge=False,
+    )
+    for place in places:
+        widest = max(cell_len(columns[place]), *(row[place].cell_len for row in cells), 0)
+        # A shortened run id is of no use.
+        drawn.add_column(
+            columns[place], overflow="fold", no_wrap=room >= 0 and widest <= needed[place]
+        )
+    for row in cells:
+        drawn.add_row(*(row[place] for place in places))
     return drawn
 
 
-def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """A table on standard output; another program gets each row on one line."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = UNWRAPPED_WIDTH
-    console.print(table(title, columns, rows), highlight=False)
+def _whole_width(cell: Text) -> int:
+    """Columns that a cell needs so that no word of it is cut: text of several words wraps."""
+    longest_word = max(map(cell_len, cell.plain.split()), default=0)
+    return max(longest_word, min(cell.cell_len, _PROSE_WIDTH))
 
 
 class Steps:

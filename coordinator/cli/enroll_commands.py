@@ -13,6 +13,7 @@ from coordinator.cli import display
 from coordinator.cli.connection import operator_name, run_on_private
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.expiry import parse_expiry
+from coordinator.cli.lists import RowsOption, show_list
 from coordinator.cli.options import Json
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.hosts.enrolment import Enrolled, Enrolments, UnknownAgent
@@ -75,7 +76,7 @@ def new(
 
 
 @app.command(name="list")
-def list_agents(as_json: Json = False) -> None:
+def list_agents(form: RowsOption = None, as_json: Json = False) -> None:
     """List the enrolled agents, and the join codes that are open."""
 
     async def work(table: Table) -> tuple[list[Enrolled], list[list[str]]]:
@@ -94,12 +95,8 @@ def list_agents(as_json: Json = False) -> None:
         return list(await known.agents()), codes
 
     agents, codes = run_on_private(work)
-    if as_json:
-        hidden = {"__all__": {"sha256", "next_sha256"}}
-        typer.echo(TypeAdapter(list[Enrolled]).dump_json(agents, indent=2, exclude=hidden).decode())
-        return
-    display.print_table(
-        "",
+    show_list(
+        [agent.model_dump(mode="json", exclude={"sha256", "next_sha256"}) for agent in agents],
         ["agent", "role", "state", "enrolled", "by code"],
         [
             [
@@ -111,8 +108,10 @@ def list_agents(as_json: Json = False) -> None:
             ]
             for agent in agents
         ],
+        form=form,
+        as_json=as_json,
     )
-    if codes:
+    if codes and form is None and not as_json:
         display.print_table("", ["open code", "role", "used", "ends", "by"], codes)
 
 

@@ -60,7 +60,7 @@ def export(
     ] = None,
     table: Annotated[
         str,
-        typer.Option(help=f"for csv and parquet, which hold one: {', '.join(TABLES)}, or all"),
+        typer.Option(help=f"csv, parquet and arrow hold one: {', '.join(TABLES)}, or all"),
     ] = "all",
     output: Annotated[
         Path | None,

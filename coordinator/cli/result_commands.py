@@ -1,15 +1,13 @@
 """Lists and figures: runs, sums over them, bursts, pairs, seconds, the two ledgers, agents."""
 
 from datetime import datetime
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import TypeAdapter
 
-from coordinator.cli import display
 from coordinator.cli.connection import RunArgument, resolve_run, run
 from coordinator.cli.exits import Exit, stop
+from coordinator.cli.lists import RowsFormat, RowsOption, show_list
 from coordinator.cli.options import Api, Json, print_json
 from coordinator.cli.screen_text import write_bytes
 from coordinator.core import words
@@ -32,21 +30,6 @@ From = Annotated[
     str | None, typer.Option("--from", metavar="TIME", help="traffic begins at or after it")
 ]
 Before = Annotated[str | None, typer.Option(metavar="TIME", help="traffic begins before it")]
-
-
-class SeriesFormat(StrEnum):
-    CSV = "csv"
-    JSON = "json"
-    ARROW = "arrow"
-    PARQUET = "parquet"
-
-
-_MEDIA_TYPES: Final = {
-    SeriesFormat.CSV: "text/csv",
-    SeriesFormat.JSON: "application/json",
-    SeriesFormat.ARROW: "application/vnd.apache.arrow.stream",
-    SeriesFormat.PARQUET: "application/vnd.apache.parquet",
-}
 
 
 def _asked(
@@ -88,6 +71,7 @@ def list_runs(
     by: Annotated[str | None, typer.Option(help="only of this operator")] = None,
     since: From = None,
     before: Before = None,
+    form: RowsOption = None,
     api: Api = None,
     as_json: Json = False,
 ) -> None:
@@ -104,19 +88,11 @@ def list_runs(
         return await client.runs(limit, **asked)
 
     found = run(api, work)
-    if as_json:
-        print_json(
-            [
-                {
-                    **header.model_dump(mode="json"),
-                    "verdict": header.outcome and header.outcome.verdict,
-                }
-                for header in found
-            ]
-        )
-        return
-    display.print_table(
-        "",
+    show_list(
+        [
+            {**header.model_dump(mode="json"), "verdict": header.outcome and header.outcome.verdict}
+            for header in found
+        ],
         ["run", "scenario", "created", "by", "verdict", "received", "complete"],
         [
             [
@@ -130,6 +106,9 @@ def list_runs(
             ]
             for header in found
         ],
+        form=form,
+        as_json=as_json,
+        spare=["scenario", "created", "by", "complete"],
     )
 
 
@@ -157,6 +136,7 @@ def aggregate(
     labels: Labels = None,
     since: From = None,
     before: Before = None,
+    form: RowsOption = None,
     api: Api = None,
     as_json: Json = False,
 ) -> None:
@@ -170,8 +150,8 @@ def aggregate(
     if as_json:
         print_json(found)
         return
-    display.print_table(
-        "",
+    show_list(
+        found.groups,
         [group_by, "runs", "verdicts", "mean", "+-", "min", "max", "complete", "residual"],
         [
             [
@@ -187,25 +167,30 @@ def aggregate(
             ]
             for group in found.groups
         ],
+        form=form,
+        as_json=False,
+        spare=["runs", "min", "max"],
     )
     if found.truncated:
         typer.echo("there are more; narrow the range with --from and --before", err=True)
 
 
-def bursts(run_id: RunArgument, limit: Limit = 100, api: Api = None, as_json: Json = False) -> None:
+def bursts(
+    run_id: RunArgument,
+    limit: Limit = 100,
+    form: RowsOption = None,
+    api: Api = None,
+    as_json: Json = False,
+) -> None:
     """List a run's bursts: where each stands, and what it showed."""
     from coordinator.core.figures import RECEIVED
-    from coordinator.views.answers import BurstEntry
 
     async def work(client: "Verbs") -> "list[BurstEntry]":
         return await client.bursts(await resolve_run(client, run_id), limit)
 
     found = run(api, work)
-    if as_json:
-        typer.echo(TypeAdapter(list[BurstEntry]).dump_json(found, indent=2).decode())
-        return
-    display.print_table(
-        "",
+    show_list(
+        found,
         ["burst", "start (UTC)", "phase", "measured", "received", "firewall", "limiter", "verdict"],
         [
             [
@@ -221,6 +206,9 @@ def bursts(run_id: RunArgument, limit: Limit = 100, api: Api = None, as_json: Js
             for entry in found
             for shown in [entry.summary]
         ],
+        form=form,
+        as_json=as_json,
+        spare=["measured", "limiter"],
     )
 
 
@@ -228,21 +216,18 @@ def pairs(
     run_id: RunArgument,
     burst: Burst = 1,
     limit: Limit = 2000,
+    form: RowsOption = None,
     api: Api = None,
     as_json: Json = False,
 ) -> None:
     """List the pairs of one burst: who took each, how it ended, what it showed."""
-    from coordinator.views.answers import PairEntry
 
     async def work(client: "Verbs") -> "list[PairEntry]":
         return await client.pairs(await resolve_run(client, run_id), burst - 1, limit)
 
     found = run(api, work)
-    if as_json:
-        typer.echo(TypeAdapter(list[PairEntry]).dump_json(found, indent=2).decode())
-        return
-    display.print_table(
-        "",
+    show_list(
+        found,
         ["pair", "client", "server", "ended", "received", "complete", "why"],
         [
             [
@@ -257,6 +242,9 @@ def pairs(
             for entry in found
             for shown in [entry.summary]
         ],
+        form=form,
+        as_json=as_json,
+        spare=["server", "complete"],
     )
 
 
@@ -270,8 +258,8 @@ def series(
         bool, typer.Option("--by-pair", help="each pair's received rate, not the fleet's figures")
     ] = False,
     pair: Annotated[str | None, typer.Option(help="one pair's, such as pair-003 or 3")] = None,
-    form: Annotated[SeriesFormat, typer.Option("--format", help="how to write them")] = (
-        SeriesFormat.CSV
+    form: Annotated[RowsFormat, typer.Option("--format", help="how to write them")] = (
+        RowsFormat.CSV
     ),
     api: Api = None,
 ) -> None:
@@ -284,13 +272,15 @@ def series(
             resolution_s=resolution_s,
             by="pair" if by_pair or pair else "fleet",
             pair=pair,
-            accept=_MEDIA_TYPES[form],
+            accept=form.media_type,
         )
 
     write_bytes(run(api, work))
 
 
-def reconciliation(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
+def reconciliation(
+    run_id: RunArgument, form: RowsOption = None, api: Api = None, as_json: Json = False
+) -> None:
     """Hold the fleet's ledger against the firewall's: the run, and each burst."""
 
     async def work(client: "Verbs") -> "RunReconciliation":
@@ -305,8 +295,8 @@ def reconciliation(run_id: RunArgument, api: Api = None, as_json: Json = False) 
         for part in held.bursts
         if part.reconciliation is not None
     ]
-    display.print_table(
-        f"{held.reconciliation.source}, layer {held.reconciliation.layer}",
+    show_list(
+        held.bursts,
         ["", "firewall", "residual", "+-", "lag", "causes"],
         [
             [
@@ -319,22 +309,21 @@ def reconciliation(run_id: RunArgument, api: Api = None, as_json: Json = False) 
             ]
             for name, part in rows
         ],
+        form=form,
+        as_json=False,
+        title=f"{held.reconciliation.source}, layer {held.reconciliation.layer}",
     )
 
 
-def agents(api: Api = None, as_json: Json = False) -> None:
+def agents(form: RowsOption = None, api: Api = None, as_json: Json = False) -> None:
     """List the agents that were heard of: role, state, engine, clock, and what is wrong."""
-    from exchange.messages import Presence
 
     async def work(client: "Verbs") -> "list[Presence]":
         return await client.presences()
 
     found = run(api, work)
-    if as_json:
-        typer.echo(TypeAdapter(list[Presence]).dump_json(found, indent=2).decode())
-        return
-    display.print_table(
-        "",
+    show_list(
+        found,
         ["agent", "role", "state", "heard", "address", "engine", "clock", "bound", "problem"],
         [
             [
@@ -350,6 +339,9 @@ def agents(api: Api = None, as_json: Json = False) -> None:
             ]
             for presence in found
         ],
+        form=form,
+        as_json=as_json,
+        spare=["heard", "engine", "address", "bound"],
     )
 
 

@@ -8,6 +8,7 @@ import typer
 
 from coordinator.cli.connection import RunArgument, operator_name, resolve_run, run
 from coordinator.cli.exits import Exit, stop
+from coordinator.cli.lists import RowsOption, show_list
 from coordinator.cli.options import Api, Format, FormatOption, Json, Junit, Plain, print_json
 from coordinator.cli.suggest import complete_field, complete_scenario
 
@@ -210,6 +211,7 @@ def list_scenarios(
         str | None,
         typer.Argument(help="show one with every field", autocompletion=complete_scenario),
     ] = None,
+    form: RowsOption = None,
     as_json: Json = False,
 ) -> None:
     """List the scenarios, or show one with every field that a launch can override."""
@@ -225,12 +227,12 @@ def list_scenarios(
     if as_json:
         print_json({n: spec.model_dump(mode="json") for n, spec in specs.items()})
         return
-    if name is not None:
+    if name is not None and form is None:
         rows = [[field, text] for field, text in plain_fields(specs[name]).items()]
         display.print_table(name, ["field", "value"], rows)
         return
-    display.print_table(
-        "",
+    show_list(
+        list(specs.values()),
         ["scenario", "pairs", "streams", "bursts", "target", "what it asks"],
         [
             [
@@ -245,6 +247,9 @@ def list_scenarios(
             ]
             for n, spec in specs.items()
         ],
+        form=form,
+        as_json=False,
+        spare=["streams", "pairs"],
     )
 
 

@@ -10,6 +10,7 @@ from coordinator import scenarios
 from coordinator.cli import display
 from coordinator.cli.connection import operator_name, run
 from coordinator.cli.exits import Exit, stop
+from coordinator.cli.lists import RowsOption, show_list
 from coordinator.cli.options import Api, Json, print_json
 from coordinator.core.plan.schedule import BadSchedule, MissedPolicy, Overlap, check
 from coordinator.views.answers import ScheduleView
@@ -92,34 +93,35 @@ def add(
 
 
 @app.command(name="list")
-def list_schedules(api: Api = None, as_json: Json = False) -> None:
+def list_schedules(form: RowsOption = None, api: Api = None, as_json: Json = False) -> None:
     """List schedules with their next instants."""
 
     async def work(client: "Verbs") -> list[ScheduleView]:
         return await client.schedules()
 
     found = run(api, work)
-    if as_json:
-        print_json([view.model_dump(mode="json") for view in found])
-    elif not found:
+    if not found and not as_json and form is None:
         typer.echo("no schedules")
-    else:
-        display.print_table(
-            "",
-            ["schedule", "state", "scenario", "when", "zone", "next (UTC)", "runs"],
+        return
+    show_list(
+        found,
+        ["schedule", "state", "scenario", "when", "zone", "next (UTC)", "runs"],
+        [
             [
-                [
-                    view.schedule.name,
-                    view.state,
-                    view.schedule.spec.scenario,
-                    _when(view),
-                    view.schedule.timezone,
-                    _next(view),
-                    _runs(view),
-                ]
-                for view in found
-            ],
-        )
+                view.schedule.name,
+                view.state,
+                view.schedule.spec.scenario,
+                _when(view),
+                view.schedule.timezone,
+                _next(view),
+                _runs(view),
+            ]
+            for view in found
+        ],
+        form=form,
+        as_json=as_json,
+        spare=["runs", "zone", "scenario"],
+    )
 
 
 def _next(view: ScheduleView) -> str:

@@ -10,9 +10,9 @@ import typer
 from pydantic import ValidationError
 
 from coordinator import scenarios
-from coordinator.cli import display
 from coordinator.cli.connection import operator_name, run
 from coordinator.cli.exits import Exit, stop
+from coordinator.cli.lists import RowsOption, show_list
 from coordinator.cli.options import Api, Json, print_json
 from coordinator.cli.saved_files import save_chart
 from coordinator.cli.study_tables import print_study, rate, stands
@@ -247,16 +247,14 @@ def drill(
 @app.command("list")
 def list_studies(
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="at most so many")] = 20,
+    form: RowsOption = None,
     api: Api = None,
     as_json: Json = False,
 ) -> None:
     """List studies, newest first."""
     found = run(api, lambda client: client.studies(limit))
-    if as_json:
-        print_json([study.model_dump(mode="json") for study in found])
-        return
-    display.print_table(
-        "",
+    show_list(
+        found,
         ["study", "asks", "trials", "stands"],
         [
             [
@@ -267,17 +265,24 @@ def list_studies(
             ]
             for study in found
         ],
+        form=form,
+        as_json=as_json,
     )
 
 
 @app.command()
 def show(
     study_id: Annotated[str, typer.Argument(metavar="STUDY")],
+    form: RowsOption = None,
     api: Api = None,
     as_json: Json = False,
 ) -> None:
     """Show a study's trials and its conclusion."""
-    print_study(run(api, lambda client: client.study(study_id)), as_json=as_json)
+    study = run(api, lambda client: client.study(study_id))
+    if form is None:
+        print_study(study, as_json=as_json)
+    else:
+        show_list(study.results, (), (), form=form, as_json=as_json)
 
 
 @app.command()

@@ -12,11 +12,11 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from coordinator.auth.principal import Access
-from coordinator.auth.static_tokens import Token, Tokens, TokenTaken, UnknownToken
-from coordinator.cli import display
+from coordinator.auth.static_tokens import Tokens, TokenTaken, UnknownToken
 from coordinator.cli.connection import operator_name, run_on_private
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.expiry import parse_expiry
+from coordinator.cli.lists import RowsOption, show_list
 from coordinator.cli.options import Json
 from exchange.messages import Identifier
 from exchange.ports import Table
@@ -78,16 +78,12 @@ def add(
 
 
 @app.command(name="list")
-def list_tokens(as_json: Json = False) -> None:
+def list_tokens(form: RowsOption = None, as_json: Json = False) -> None:
     """List tokens by name; the tokens themselves are not kept."""
     tokens = list(run_on_private(lambda table: Tokens(table).all()))
-    if as_json:
-        hidden = {"__all__": {"sha256"}}
-        typer.echo(TypeAdapter(list[Token]).dump_json(tokens, indent=2, exclude=hidden).decode())
-        return
     now = datetime.now(UTC)
-    display.print_table(
-        "",
+    show_list(
+        [token.model_dump(mode="json", exclude={"sha256"}) for token in tokens],
         ["token", "role", "state", "made", "by", "ends"],
         [
             [
@@ -100,6 +96,8 @@ def list_tokens(as_json: Json = False) -> None:
             ]
             for token in tokens
         ],
+        form=form,
+        as_json=as_json,
     )
 
 

@@ -3,10 +3,8 @@
 from collections.abc import Iterable
 from typing import Final
 
-from rich.console import Console
-
 from coordinator.cli.course_tables import show_course
-from coordinator.cli.display import table
+from coordinator.cli.display import open_console, print_table
 from coordinator.cli.exits import Exit
 from coordinator.core import words
 from coordinator.core.figures import RECEIVED
@@ -28,17 +26,17 @@ def exit_of(summary: RunSummary) -> Exit:
 
 def show_summary(summary: RunSummary) -> None:
     """Figures, verdict and findings, on standard output."""
-    console = Console(highlight=False)
+    console = open_console()
     scaled = f", lab at 1:{summary.scale:g}" if summary.scale != 1 else ""
     console.print(f"\n[bold]{summary.run_id}[/bold] ({summary.scenario}{scaled})")
-    console.print(table("", *_figures(summary)))
-    console.print(table("\nbursts", *_bursts(summary)))
+    print_table("", *_figures(summary), console=console)
+    print_table("\nbursts", *_bursts(summary), spare=["spread", "up"], console=console)
     if any(burst.latency is not None for burst in summary.bursts):
-        console.print(table("\nprobes: before / under load / after", *_latency(summary)))
+        print_table("\nprobes: before / under load / after", *_latency(summary), console=console)
     if any(burst.measures for burst in summary.bursts):
-        console.print(table("\nwhat the engine measured", *_measures(summary)))
+        print_table("\nwhat the engine measured", *_measures(summary), console=console)
     if summary.course is not None:
-        show_course(summary.course)
+        show_course(summary.course, console=console)
     console.print(f"\nverdict: [bold]{summary.verdict.value}[/bold]")
     for finding in summary.findings:
         console.print(f"- {finding.severity}: {finding.sentence}", markup=False)
@@ -71,8 +69,7 @@ def _figures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
 
 
 def _bursts(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
-    columns = ["", "start (UTC)", "pairs", "complete", "up", "received", "firewall"]
-    columns += ["spread", "verdict"]
+    columns = ["", "UTC", "pairs", "complete", "up", "received", "firewall", "spread", "verdict"]
     days_count = len({burst.planned_start_at.date() for burst in summary.bursts})
     stamp = "%Y-%m-%d %H:%M:%S" if days_count > 1 else "%H:%M:%S"
     return columns, [

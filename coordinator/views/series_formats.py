@@ -3,15 +3,12 @@
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from pydantic_core import to_json
 
 from coordinator.core.measure.second_table import Column
-
-if TYPE_CHECKING:
-    from coordinator.runs.listing import RunGroups
 
 JSON: Final = "application/json"
 CSV: Final = "text/csv"
@@ -158,23 +155,3 @@ def _arrow_table(head: Mapping[str, Any], columns: Sequence[Column]) -> Any:
         fields.append(pa.field(column.name, array.type, metadata=metadata))
     known = {name: str(value) for name, value in head.items() if value is not None}
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=known))
-
-
-def groups_csv(groups: "RunGroups") -> str:
-    """A row a group; names carry the unit, unknown is an empty cell."""
-    rows = [_flat(group.model_dump(mode="json")) for group in groups.groups]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)))
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, one in value.items():
-        if isinstance(one, Mapping):
-            found |= _flat(one, f"{prefix}{name}_")
-        else:
-            found[prefix + name] = _cell("" if one is None else one)
-    return found

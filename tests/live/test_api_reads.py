@@ -23,6 +23,7 @@ from coordinator.runs.coordinator import Coordinator
 from coordinator.views.metrics import METRICS
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Role
+from tests.fuzz import OVER, STUDY, store
 from tests.stored import SMALL, measured, store_run
 from tests.unit.coordinator.fleet import presence
 
@@ -132,9 +133,6 @@ async def test_many_runs_are_summed_by_label_and_day(
     for form, group in (("week", "2026-W47"), ("month", "2026-11")):
         answer = (await get(http, f"/v1/aggregate?group_by={form}")).json()
         assert [g["group"] for g in answer["groups"]] == [group]
-    table = await http.get("/v1/aggregate?group_by=day", headers={"Accept": "text/csv"})
-    lines = table.text.splitlines()
-    assert (lines[0].split(",")[:2], len(lines)) == (["group", "runs_count"], 3)
     assert (await http.get("/v1/aggregate?timezone=Mars")).status_code == 422
     by_label = (await get(http, "/v1/aggregate?group_by=label:idps")).json()
     assert [g["group"] for g in by_label["groups"]] == ["0", "1", None]
@@ -371,3 +369,57 @@ async def test_every_example_request_works_and_every_answer_keeps_its_form(
         schema = success["content"]["application/json"]["schema"]
         whole = {**schema, "components": document["components"]}
         jsonschema_rs.validate(whole, value)
+
+
+ROW_FORMS = {
+    "text/csv": lambda body: list(csv.DictReader(io.StringIO(body.decode()))),
+    "application/vnd.apache.arrow.stream": lambda body: (
+        pa.ipc.open_stream(body).read_all().to_pylist()
+    ),
+    "application/vnd.apache.parquet": lambda body: pa.parquet.read_table(
+        io.BytesIO(body)
+    ).to_pylist(),
+}
+
+
+async def test_every_list_comes_as_csv_arrow_and_parquet(
+    fabric: Fabric, http: httpx.AsyncClient
+) -> None:
+    await store(fabric)  # two runs, a study, a schedule, a dead letter
+    await fabric.records.fleet.beat(presence(Role.CLIENT, 1, beat_at=DAY_AT))
+    named = {"{run_id}": OVER, "{study_id}": STUDY}
+    document = (await get(http, "/openapi.json")).json()
+    asked = set()
+    for path, operations in document["paths"].items():
+        operation = operations.get("get", {})
+        content = operation.get("responses", {}).get("200", {}).get("content", {})
+        if not set(ROW_FORMS) <= content.keys() or path.endswith(("/series", "/export")):
+            continue
+        for name, value in named.items():
+            path = path.replace(name, value)
+        told = (await get(http, path)).json()
+        rows = told if isinstance(told, list) else told.get(operation["x-rows"], told)
+        for media_type, read in ROW_FORMS.items():
+            answer = await get(http, path, headers={"Accept": media_type})
+            assert answer.headers["Content-Type"].startswith(media_type)
+            assert len(read(answer.content)) == len(rows), (path, media_type)
+            assert "accept" in answer.headers["Vary"].lower()
+        assert (await http.get(path, headers={"Accept": "image/png"})).status_code == 406
+        asked.add(path.removeprefix("/v1/"))
+    lists = {"runs", "aggregate", "presences", "scenarios", "schedules", "studies", "audit"}
+    assert lists | {"deadletters", f"runs/{OVER}/pairs", f"studies/{STUDY}"} <= asked
+
+
+async def test_instants_units_and_text_survive_in_a_list_as_a_file(
+    fabric: Fabric, http: httpx.AsyncClient
+) -> None:
+    await store_run(fabric, RUN, created_at=DAY_AT, labels={"note": "=1+1"})
+    path, accept = "/v1/runs", {"Accept": "application/vnd.apache.parquet"}
+    table = pa.parquet.read_table(io.BytesIO((await get(http, path, headers=accept)).content))
+    [row] = table.to_pylist()
+    assert row["created_at"] == DAY_AT
+    assert row["labels_note"] == "=1+1"
+    rate = table.schema.field("outcome_fleet_received_bits_per_second")
+    assert rate.metadata[b"unit"] == b"bit/s"
+    [cell] = ROW_FORMS["text/csv"]((await get(http, path, headers={"Accept": "text/csv"})).content)
+    assert cell["labels_note"] == "'=1+1"  # no formula for a spreadsheet

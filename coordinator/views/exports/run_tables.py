@@ -9,42 +9,35 @@ from enum import StrEnum
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from coordinator.core.figures import FIGURE, FIGURES, Layer
 from coordinator.core.measure.second_table import CELLS_MAX_COUNT, Column, fleet_table
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.summary import BurstSummary, PathLatency, RunSummary
+from coordinator.views.row_columns import columns_of
 
 Tables = Mapping[str, Sequence[Column]]
 TABLES: Final = ("seconds", "pairs", "bursts", "summary")
 
 _FIELDS: Final = RunSummary.model_fields.keys()
 _COLUMNS_COUNT: Final = 15  # of the table of seconds, at most
-_UNITS: Final = (  # how a name ends, the unit
-    ("_bits_per_second", "bit/s"),
-    ("_s", "s"),
-    ("_ratio", "ratio"),
-    ("_count", "count"),
-    ("_bytes", "B"),
-    ("_at", "UTC"),
-)
 
 
 def make_tables(summary: RunSummary, series: Sequence[BurstSeries]) -> Tables:
     """The tables of a run; ``series`` of the bursts whose seconds are wanted."""
     return {
         "seconds": _seconds(series),
-        "pairs": _columns(
+        "pairs": columns_of(
             [
                 {"burst": burst.index + 1, **_flat(pair), **_latency(pair.latency)}
                 for burst in summary.bursts
                 for pair in burst.pairs
-            ]
+            ],
+            _layer,
         ),
-        "bursts": _columns([_burst(burst) for burst in summary.bursts]),
-        "summary": _columns([_flat(summary) | _unstored(summary)]),
+        "bursts": columns_of([_burst(burst) for burst in summary.bursts], _layer),
+        "summary": columns_of([_flat(summary) | _unstored(summary)], _layer),
     }
 
 
@@ -126,39 +119,6 @@ def _flat(value: BaseModel) -> dict[str, Any]:
             flat[name] = inner
     flat.pop("completeness_completeness_ratio", None)
     return flat
-
-
-def _columns(rows: Sequence[Mapping[str, Any]]) -> Sequence[Column]:
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    return [
-        Column(
-            name=name,
-            unit=_unit(name),
-            layer=_layer(name),
-            values=_values([row.get(name) for row in rows]),
-        )
-        for name in names
-    ]
-
-
-def _values(cells: Sequence[Any]) -> NDArray[Any]:
-    """One column; what no row knows is a column of unknown figures."""
-    known = [cell for cell in cells if cell is not None]
-    if any(isinstance(cell, datetime) for cell in known):
-        return np.array(
-            [None if at is None else at.replace(tzinfo=None) for at in cells], "datetime64[ms]"
-        )
-    if any(isinstance(cell, str | bool) for cell in known):
-        return np.array(["" if cell is None else str(cell) for cell in cells])
-    if len(known) == len(cells) and all(isinstance(cell, int) for cell in known):
-        return np.array(cells, np.int64)
-    return np.array([np.nan if cell is None else float(cell) for cell in cells])
-
-
-def _unit(name: str) -> str:
-    if name == "burst":
-        return "number from 1"
-    return next((unit for ending, unit in _UNITS if name.endswith(ending)), "name")
 
 
 def _layer(name: str) -> str | None:

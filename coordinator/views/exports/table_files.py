@@ -18,6 +18,7 @@ class Format(StrEnum):
     CSV = "csv"
     XLSX = "xlsx"
     PARQUET = "parquet"
+    ARROW = "arrow"
     JSON = "json"
 
     @property
@@ -31,6 +32,7 @@ class Format(StrEnum):
             Format.CSV: "text/csv",
             Format.XLSX: "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
             Format.PARQUET: "application/vnd.apache.parquet",
+            Format.ARROW: "application/vnd.apache.arrow.stream",
             Format.JSON: "application/json",
         }[self]
 
@@ -49,6 +51,7 @@ def write(
     Raises :class:`CannotWrite`.
     """
     from coordinator.views.series_formats import (  # the API's package imports this one
+        as_arrow,
         as_csv,
         as_parquet,
     )
@@ -59,6 +62,8 @@ def write(
                 return as_csv(head, tables[table])
             case Format.PARQUET:
                 return as_parquet({**head, "table": table}, tables[table])
+            case Format.ARROW:
+                return as_arrow({**head, "table": table}, tables[table])
             case Format.XLSX:
                 return _excel(head, tables, summary)
             case Format.JSON:

@@ -91,7 +91,7 @@ def test_every_face_shows_a_known_figure(
     rows = {(row.words, row.measured) for row in figure_rows(summary)}
     console = Console(width=200)
     with console.capture() as captured:
-        monkeypatch.setattr("coordinator.cli.verdict.Console", lambda **_: console)
+        monkeypatch.setattr("coordinator.cli.verdict.open_console", lambda: console)
         show_summary(summary)
     if figure.headline:
         assert (figure.words, figure.say(value)) in rows
