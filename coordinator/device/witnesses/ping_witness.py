@@ -125,10 +125,4 @@ def _checksum(packet: bytes) -> int:
 
 def open_source(entry: Mapping[str, Any]) -> PolledWitness:
     named = parsed(PingEntry, entry)
-    return PolledWitness(
-        PingWitness(named).ask,
-        name=f"ping {named.address}",
-        device=named.device,
-        poll_s=named.poll_s,
-        cores_count=named.cores_count,
-    )
+    return PolledWitness(PingWitness(named).ask, name=f"ping {named.address}", entry=named)

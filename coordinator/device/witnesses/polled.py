@@ -25,6 +25,7 @@ from coordinator.core.measure.testimony import (
     column,
 )
 from coordinator.device.ledgers.source import LedgerError
+from coordinator.device.witnesses.witness_file import PolledEntry
 
 log = logging.getLogger(__name__)
 
@@ -80,21 +81,19 @@ class PolledWitness:
         ask: Callable[[], Awaitable[Answer]],
         *,
         name: str,
-        device: str,
-        poll_s: float,
-        cores_count: int | None = None,
+        entry: PolledEntry,
         close: Callable[[], None] = lambda: None,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
         """``ask`` raises LedgerError where there is no answer."""
         self.name = name
-        self.devices = (device,)
-        self.settle_s = 1.5 * poll_s
+        self.devices = (entry.device,)
+        self.settle_s = 1.5 * entry.poll_s
         self._ask = ask
         self.close = close  # lets go of what asking holds; it may be asked again after that
-        self._device = device
-        self.poll_s = poll_s
-        self._cores_count = cores_count
+        self._device = entry.device
+        self.poll_s = entry.poll_s
+        self._cores_count = entry.cores_count
         self._wall_s = wall_s
         self._kept: dict[tuple[Quantity, str], _Kept] = {}
         self._remarks: deque[Remark] = deque(maxlen=REMARKS_MAX_COUNT)

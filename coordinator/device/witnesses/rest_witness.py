@@ -150,10 +150,5 @@ def _instant(value: Any) -> float:
 
 def open_source(entry: Mapping[str, Any]) -> PolledWitness:
     named = parsed(RestEntry, entry)
-    return PolledWitness(
-        RestWitness(named).ask,
-        name=f"rest {urlsplit(named.url).hostname}",
-        device=named.device,
-        poll_s=named.poll_s,
-        cores_count=named.cores_count,
-    )
+    name = f"rest {urlsplit(named.url).hostname}"
+    return PolledWitness(RestWitness(named).ask, name=name, entry=named)

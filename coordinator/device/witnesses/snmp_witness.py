@@ -183,8 +183,6 @@ def _polled(named: SnmpEntry, profile: Profile | None) -> PolledWitness:
     return PolledWitness(
         witness.ask,
         name=f"snmp {named.profile or 'IF-MIB'} {named.address}",
-        device=named.device,
-        poll_s=named.poll_s,
-        cores_count=named.cores_count,
+        entry=named,
         close=device.close,
     )

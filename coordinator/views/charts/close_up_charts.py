@@ -10,6 +10,7 @@ from coordinator.views.charts.figure import (
     Figure,
     Shape,
     Trace,
+    Unit,
     frame,
     line,
     marks,
@@ -36,9 +37,9 @@ def scale_out(study: Study, theme: Theme) -> Figure:
             marks(
                 "step",
                 at,
-                numbers([step.after_bits_per_second for step in found.steps], unit[1]),
+                numbers([step.after_bits_per_second for step in found.steps], unit.size),
                 colours[Colour.MISSING],
-                unit=unit[0],
+                unit=unit.name,
                 marker={"color": colours[Colour.MISSING], "size": 9, "symbol": "x"},
             )
         )
@@ -47,7 +48,7 @@ def scale_out(study: Study, theme: Theme) -> Figure:
         for step in found.steps
     ]
     title = "s of overload (shaded: when each step was, 95 %)"
-    return _framed(theme, "Capacity over time", title, unit[0], traces, shapes)
+    return _framed(theme, "Capacity over time", title, unit.name, traces, shapes)
 
 
 def drilled(study: Study, theme: Theme) -> Figure:
@@ -64,10 +65,10 @@ def drilled(study: Study, theme: Theme) -> Figure:
             line(
                 "the event",
                 [0.0, 0.0],
-                numbers([0.0, top], unit[1]),
+                numbers([0.0, top], unit.size),
                 colours[Colour.TARGET],
                 dash="dash",
-                unit=unit[0],
+                unit=unit.name,
             )
         )
     shapes = []
@@ -75,12 +76,10 @@ def drilled(study: Study, theme: Theme) -> Figure:
         begun_s = _after(found.outage_from_at, zero_at)
         shapes = [_upright(begun_s, begun_s + found.outage_s, span_s, theme)]
     title = "s from the event (shaded: the outage by probes)"
-    return _framed(theme, "Payload around the event", title, unit[0], traces, shapes)
+    return _framed(theme, "Payload around the event", title, unit.name, traces, shapes)
 
 
-def _course(
-    course: RateCourse, zero_at: datetime, theme: Theme
-) -> tuple[tuple[str, float], list[Trace], float]:
+def _course(course: RateCourse, zero_at: datetime, theme: Theme) -> tuple[Unit, list[Trace], float]:
     """The unit, the line of a course, and how many seconds it spans."""
     rates = list(course.bits_per_second)
     unit = rate_unit(rates)
@@ -93,7 +92,7 @@ def _course(
         PALETTES[theme][Colour.FLEET],
         unit=unit.name,
     )
-    return (unit.name, unit.size), [drawn], len(rates) * course.every_s
+    return unit, [drawn], len(rates) * course.every_s
 
 
 def _upright(from_s: float, to_s: float, span_s: float, theme: Theme) -> Shape:

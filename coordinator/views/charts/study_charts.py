@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from coordinator.core import words
 from coordinator.refusals import NoChart
 from coordinator.studies.search import loss_ratio
 from coordinator.studies.study import AB, Matrix, Search, Study, Sweep, TrialResult
@@ -135,7 +136,6 @@ def modes(study: Study, theme: Theme) -> Figure:
         return _by_device(grouped, theme)
     means = [_mean([r.received_bits_per_second for r in grouped[name]]) for name in names]
     best = max(mean for mean in means if mean is not None)
-    unit = rate_unit([best])
     shown: Sequence[tuple[str, list[float | None], Colour]] = (
         ("payload", [None if mean is None else mean / best for mean in means], Colour.FLEET),
         (
@@ -150,13 +150,10 @@ def modes(study: Study, theme: Theme) -> Figure:
         ),
     )
     at = [float(number + 1) for number in range(len(names))]
-    rates = [
-        f"{name} {'unknown' if mean is None else f'{mean / unit.size:.4g} {unit.name}'}"
-        for name, mean in zip(names, means, strict=True)
-    ]
+    rates = [f"{name} {words.rate(mean)}" for name, mean in zip(names, means, strict=True)]
     return frame(
         theme,
-        f"Payload and CPU by mode (100 %: {best / unit.size:.4g} {unit.name} of payload)",
+        f"Payload and CPU by mode (100 %: {words.rate(best)} of payload)",
         _numbered(rates),
         "% of the best payload; % of cores busy",
         [
@@ -178,7 +175,6 @@ def _by_device(grouped: Mapping[str, Sequence[TrialResult]], theme: Theme) -> Fi
     )
     sums = [_mean([r.received_bits_per_second for r in results]) for results in grouped.values()]
     best = max(each for each in sums if each is not None)
-    unit = rate_unit([best])
     carried: list[Trace] = []
     busy: list[Trace] = []
     at = [float(number + 1) for number in range(len(grouped))]
@@ -202,13 +198,10 @@ def _by_device(grouped: Mapping[str, Sequence[TrialResult]], theme: Theme) -> Fi
         busy.append(
             bars(f"{device}, CPU", list(at), numbers(cpus, 0.01), colours[cpu_colour], unit="%")
         )
-    names = [
-        f"{name} {'unknown' if rate is None else f'{rate / unit.size:.4g} {unit.name}'}"
-        for name, rate in zip(grouped, sums, strict=True)
-    ]
+    names = [f"{name} {words.rate(rate)}" for name, rate in zip(grouped, sums, strict=True)]
     return frame(
         theme,
-        f"Payload and CPU of each device by mode (100 %: {best / unit.size:.4g} {unit.name})",
+        f"Payload and CPU of each device by mode (100 %: {words.rate(best)})",
         _numbered(names),
         "% of the most payload of all devices; % of a device's CPU",
         [trace for trace in (*carried, *busy) if any(value is not None for value in trace["y"])],

@@ -12,6 +12,7 @@ from coordinator.core.measure.testimony import Quantity, RemarkKind, Witnessed, 
 from coordinator.device.ledgers.source import LedgerError
 from coordinator.device.witnesses.kept_testimony import dump_testimony, load_testimony
 from coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
+from coordinator.device.witnesses.witness_file import PolledEntry
 
 BEGAN_S = 1_795_000_000.0
 FROM, BEFORE = (datetime.fromtimestamp(BEGAN_S + s, UTC) for s in (-3600, 3600))
@@ -43,9 +44,8 @@ async def told(rounds: Sequence[Answer | None], step_s: float = 5.0) -> Witnesse
             raise LedgerError("no answer")
         return replace(answer, at_s=now_s)
 
-    witness = PolledWitness(
-        ask, name="planted", device="fw", poll_s=step_s, cores_count=4, wall_s=lambda: now_s
-    )
+    entry = PolledEntry(source="planted", device="fw", poll_s=step_s, cores_count=4)
+    witness = PolledWitness(ask, name="planted", entry=entry, wall_s=lambda: now_s)
     for _ in rounds:
         await witness.poll()
     return await witness.read(FROM, BEFORE)
