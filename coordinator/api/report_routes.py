@@ -1,8 +1,9 @@
 """Routes of finished runs as files: the report, and tables for other programs."""
 
 import asyncio
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query, Response
 
@@ -15,7 +16,7 @@ from coordinator.views.exports.stored_tables import export_run
 from coordinator.views.report.build import build
 from coordinator.views.report.render import html
 from coordinator.views.report.stored_source import gather
-from exchange.messages import RunId
+from exchange.messages import Message, RunId
 
 router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["reports"], route_class=ConditionalRoute)
 
@@ -32,30 +33,43 @@ class TableName(StrEnum):
     SUMMARY = "summary"
 
 
-@router.get(
-    "/runs/{run_id}/report",
-    response_class=Response,
-    responses={200: {"content": {"text/html": {}, "application/json": {}}}},
-)
+AS_REPORT: Final[dict[str, Any]] = {
+    "response_class": Response,
+    "responses": {200: {"content": {"text/html": {}, "application/json": {}}}},
+}
+AsFormat = Annotated[
+    ReportFormat | None, Query(description="default: HTML, or JSON where only that is accepted")
+]
+Accepted = Annotated[str | None, Header(alias="Accept", max_length=1000)]
+
+
+@router.get("/runs/{run_id}/report", **AS_REPORT)
 async def read_report(
     run_id: RunId,
     coordinator: Service,
     budgets: There,
-    format: Annotated[
-        ReportFormat | None, Query(description="default: HTML, or JSON where only that is accepted")
-    ] = None,
-    accept: Annotated[str | None, Header(max_length=1000)] = None,
+    format: AsFormat = None,
+    accept: Accepted = None,
 ) -> Response:
     """The report of a run that is over: one file without scripts or addresses, or its values."""
     source = await gather(
         coordinator.fabric.records, run_id, coordinator.now(), lambda: budgets.read(run_id)
     )
-    chosen = format or _accepted(accept)
     report = await asyncio.to_thread(build, source)
-    if chosen is ReportFormat.JSON:
+    return await report_answer(report, lambda: html(report, source), format, accept)
+
+
+async def report_answer(
+    report: Message, page: Callable[[], str], format: ReportFormat | None, accept: str | None
+) -> Response:
+    """A report as asked for: its values, or its page."""
+    if (format or _accepted(accept)) is ReportFormat.JSON:
         return Response(report.model_dump_json(), media_type="application/json")
-    page = await asyncio.to_thread(html, report, source)
-    return Response(page, media_type="text/html", headers={"Content-Security-Policy": _POLICY})
+    return Response(
+        await asyncio.to_thread(page),
+        media_type="text/html",
+        headers={"Content-Security-Policy": _POLICY},
+    )
 
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

@@ -10,12 +10,15 @@ from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Caller
 from coordinator.api.pages import PAGED, Cursor, name_next
 from coordinator.api.problems import PROBLEMS
+from coordinator.api.report_routes import AS_REPORT, Accepted, AsFormat, report_answer
 from coordinator.api.row_answers import rows_in
 from coordinator.studies.runner import Studies
 from coordinator.studies.study import Study, StudyRequest
 from coordinator.views.charts import Theme
 from coordinator.views.charts.study_charts import StudyChart, draw_study
+from coordinator.views.report.study_report import build_study, study_html
 from coordinator.views.requests import CancelRequest
+from exchange.troubles import utc_now
 
 router = APIRouter(
     prefix="/v1/studies", responses=PROBLEMS, tags=["studies"], route_class=ConditionalRoute
@@ -75,3 +78,12 @@ async def read_study_chart(
 ) -> StudyChart:
     """`sweep`, `modes` or `search` as a plotly figure, of the trials that are over."""
     return await asyncio.to_thread(draw_study, name, await studies.read(study_id), theme)
+
+
+@router.get("/{study_id}/report", **AS_REPORT)
+async def read_study_report(
+    study_id: str, studies: There, format: AsFormat = None, accept: Accepted = None
+) -> Response:
+    """A study's answer, chart and trials as they stand: one file without scripts, or its values."""
+    report = build_study(await studies.read(study_id), utc_now())
+    return await report_answer(report, lambda: study_html(report), format, accept)

@@ -138,6 +138,11 @@ class Client:
         path = f"/v1/studies/{study_id}/charts/{name}"
         return dict(await self._call("GET", path, params={"theme": theme}))
 
+    async def study_report(self, study_id: str, format: str) -> bytes:
+        """A study's report, html or json."""
+        path, asked = f"/v1/studies/{study_id}/report", {"format": format}
+        return (await self._ask("GET", path, params=asked, timeout=LONG_S)).content
+
     async def cancel_study(self, study_id: str, *, by: str, reason: str) -> Study:
         from coordinator.studies.study import Study
         from coordinator.views.requests import CancelRequest

@@ -209,6 +209,7 @@ EXAMPLES: Final = {  # by command, what to write after `broadside`
     "study list": "study list",
     "study show": "study show last",
     "study chart": "study chart last --output knee.png",
+    "study report": "study report last --output matrix.pdf",
     "study abort": "study abort last",
     "advise window": "advise window --rtt 2ms --rate 5G --window 128K",
     "deadletters list": "deadletters list",

@@ -122,3 +122,13 @@ async def resolve_run(client: "Verbs", run_id: str) -> str:
     if len(both) < 2:
         stop(f"previous: {newest[0].run_id} is the only run of {scenario}", Exit.CANNOT_RUN)
     return both[1].run_id
+
+
+async def resolve_study(client: "Verbs", study_id: str) -> str:
+    """The id that a person means: `last` is the newest study's."""
+    if study_id != LAST:
+        return study_id
+    newest = await client.studies(1)
+    if not newest:
+        stop("no study yet; start one with `broadside study`", Exit.CANNOT_RUN)
+    return newest[0].study_id

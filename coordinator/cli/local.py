@@ -531,6 +531,16 @@ class Local:
         return dict(cleaned(drawn.model_dump(mode="json")))
 
     @_verb
+    async def study_report(self, study_id: str, format: str) -> bytes:
+        """A study's report, html or json."""
+        from coordinator.views.report.study_report import build_study, study_html
+
+        report = build_study(await self._studies.read(study_id), self._coordinator.now())
+        if format == "json":
+            return report.model_dump_json().encode()
+        return (await asyncio.to_thread(study_html, report)).encode()
+
+    @_verb
     async def cancel_study(self, study_id: str, *, by: str, reason: str) -> Study:
         asked = _cancelled(by, reason)
         return await self._recorded(

@@ -1,15 +1,22 @@
 """The commands that turn a run into files: report, export, chart."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from coordinator.cli.connection import RunArgument, resolve_run, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json
-from coordinator.cli.saved_files import save, save_chart
+from coordinator.cli.saved_files import (
+    AsFormat,
+    Output,
+    ReportFormat,
+    by_ending,
+    save,
+    save_chart,
+    save_report,
+)
 from coordinator.cli.suggest import complete_chart
 from coordinator.views.charts import Theme
 from coordinator.views.exports import TABLES, Format
@@ -18,39 +25,21 @@ if TYPE_CHECKING:
     from coordinator.cli.verbs import Verbs
 
 
-class ReportFormat(StrEnum):
-    HTML = "html"
-    PDF = "pdf"
-    JSON = "json"
-
-
-Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="`-` is standard output"),
-]
-
-
 def report(
     run_id: RunArgument,
-    format: Annotated[
-        ReportFormat | None,
-        typer.Option("--format", help="default: by the output's ending, else html"),
-    ] = None,
+    format: AsFormat = None,
     output: Output = None,
     api: Api = None,
 ) -> None:
     """Write a run's report: everything an engineer signs, in one file."""
-    chosen = format or _by_ending(output, ReportFormat) or ReportFormat.HTML
-    asked = "json" if chosen is ReportFormat.JSON else "html"
+
+    chosen = ReportFormat.chosen(format, output)
 
     async def work(client: "Verbs") -> tuple[str, bytes]:
         found = await resolve_run(client, run_id)
-        return found, await client.report(found, asked)
+        return found, await client.report(found, chosen.asked)
 
-    found, body = run(api, work)
-    if chosen is ReportFormat.PDF:
-        body = _pdf(body.decode())
-    save(body, output or Path(f"{found}.{chosen.value}"))
+    save_report(*run(api, work), chosen, output)
 
 
 def export(
@@ -69,7 +58,7 @@ def export(
     api: Api = None,
 ) -> None:
     """Write a run's seconds, pairs, bursts and summary as tables."""
-    chosen = format or _by_ending(output, Format) or Format.CSV
+    chosen = format or by_ending(output, Format) or Format.CSV
     if table not in (*TABLES, "all"):
         stop(f"--table {table!r}: there are {', '.join(TABLES)} and all", Exit.USAGE)
     wanted = TABLES[:1] if chosen.whole else TABLES if table == "all" else (table,)
@@ -140,24 +129,3 @@ def _list(*, as_json: bool) -> None:
         return
     rows = [[entry.name, entry.kind, entry.says] for entry in catalogue()]
     print_table("", ["chart", "of a", "what it shows"], rows)
-
-
-def _pdf(page: str) -> bytes:
-    from coordinator.views.browser import BrowserError, print_pdf
-
-    try:
-        return print_pdf(page)
-    except BrowserError as error:
-        stop(str(error), Exit.CANNOT_RUN)
-
-
-_F = TypeVar("_F", bound=StrEnum)
-
-
-def _by_ending(output: Path | None, formats: type[_F]) -> _F | None:
-    if output is None or not output.suffix:
-        return None
-    try:
-        return formats(output.suffix[1:].lower())
-    except ValueError:
-        return None

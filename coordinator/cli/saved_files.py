@@ -1,13 +1,42 @@
 """Files that commands write."""
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.screen_text import write_bytes
 from coordinator.core import words
+
+
+class ReportFormat(StrEnum):
+    HTML = "html"
+    PDF = "pdf"
+    JSON = "json"
+
+    @classmethod
+    def chosen(cls, format: "ReportFormat | None", output: Path | None) -> "ReportFormat":
+        """As asked for, else as the output's ending says."""
+        return format or by_ending(output, cls) or cls.HTML
+
+    @property
+    def asked(self) -> str:
+        """What a coordinator is asked for: a PDF is printed here."""
+        return "json" if self is ReportFormat.JSON else "html"
+
+
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="`-` is standard output"),
+]
+
+
+AsFormat = Annotated[
+    ReportFormat | None,
+    typer.Option("--format", help="default: by the output's ending, else html"),
+]
 
 
 def save_chart(made: dict[str, Any], output: Path, *, width: int, height: int) -> None:
@@ -43,3 +72,31 @@ def save(body: bytes, output: Path | None) -> None:
     except OSError as error:
         stop(f"--output {output}: {error.strerror}; name a file that can be written", Exit.USAGE)
     typer.echo(f"wrote {output} ({words.size(len(body))})", err=True)
+
+
+def save_report(name: str, body: bytes, format: ReportFormat, output: Path | None) -> None:
+    """Write a report that was read, a page as what it is or printed."""
+    if format is ReportFormat.PDF:
+        body = _pdf(body.decode())
+    save(body, output or Path(f"{name}.{format.value}"))
+
+
+def _pdf(page: str) -> bytes:
+    from coordinator.views.browser import BrowserError, print_pdf
+
+    try:
+        return print_pdf(page)
+    except BrowserError as error:
+        stop(str(error), Exit.CANNOT_RUN)
+
+
+_F = TypeVar("_F", bound=StrEnum)
+
+
+def by_ending(output: Path | None, formats: type[_F]) -> _F | None:
+    if output is None or not output.suffix:
+        return None
+    try:
+        return formats(output.suffix[1:].lower())
+    except ValueError:
+        return None

@@ -10,12 +10,19 @@ import typer
 from pydantic import ValidationError
 
 from coordinator import scenarios
-from coordinator.cli.connection import operator_name, run
+from coordinator.cli import display
+from coordinator.cli.connection import operator_name, resolve_study, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.lists import RowsOption, show_list
 from coordinator.cli.options import Api, Json, print_json
-from coordinator.cli.saved_files import save_chart
-from coordinator.cli.study_tables import print_study, rate, stands
+from coordinator.cli.saved_files import (
+    AsFormat,
+    Output,
+    ReportFormat,
+    save_chart,
+    save_report,
+)
+from coordinator.core import words
 from coordinator.core.quantities import parse_rate, parse_time
 from coordinator.studies.study import (
     AB,
@@ -33,6 +40,7 @@ from coordinator.studies.study import (
 from coordinator.studies.trials import trials_count
 from coordinator.views.charts import Theme
 from coordinator.views.charts.study_charts import chart_of
+from coordinator.views.report.study_tables import stands, study_tables
 
 if TYPE_CHECKING:
     from coordinator.cli.verbs import Verbs
@@ -49,6 +57,7 @@ Assignments = Annotated[
 ]
 Name = Annotated[str | None, typer.Option(help="the study's name; the question's kind otherwise")]
 Pause = Annotated[float, typer.Option("--pause-s", min=0, help="seconds between two trials")]
+StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="study id, or `last`")]
 Detach = Annotated[
     bool, typer.Option("--detach", help="return at once; a `broadside serve` must be running")
 ]
@@ -272,13 +281,17 @@ def list_studies(
 
 @app.command()
 def show(
-    study_id: Annotated[str, typer.Argument(metavar="STUDY")],
+    study_id: StudyArgument,
     form: RowsOption = None,
     api: Api = None,
     as_json: Json = False,
 ) -> None:
     """Show a study's trials and its conclusion."""
-    study = run(api, lambda client: client.study(study_id))
+
+    async def work(client: "Verbs") -> Study:
+        return await client.study(await resolve_study(client, study_id))
+
+    study = run(api, work)
     if form is None:
         print_study(study, as_json=as_json)
     else:
@@ -287,7 +300,7 @@ def show(
 
 @app.command()
 def chart(
-    study_id: Annotated[str, typer.Argument(metavar="STUDY")],
+    study_id: StudyArgument,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="ending in .png, .svg or .json"),
@@ -299,20 +312,39 @@ def chart(
     """Draw a study: its curve with the knee, its modes, or its search."""
 
     async def work(client: "Verbs") -> tuple[str, dict[str, Any]]:
-        name = chart_of(await client.study(study_id))
+        found = await resolve_study(client, study_id)
+        name = chart_of(await client.study(found))
         drawn = Theme.LIGHT if output is not None and output.suffix == ".svg" else theme
-        return name, await client.study_chart(study_id, name, drawn.value)
+        return f"{found}-{name}", await client.study_chart(found, name, drawn.value)
 
-    name, made = run(api, work)
+    called, made = run(api, work)
     if as_json:
         print_json(made)
         return
-    save_chart(made, output or Path(f"{study_id}-{name}.png"), width=1100, height=520)
+    save_chart(made, output or Path(f"{called}.png"), width=1100, height=520)
+
+
+@app.command()
+def report(
+    study_id: StudyArgument,
+    format: AsFormat = None,
+    output: Output = None,
+    api: Api = None,
+) -> None:
+    """Write a study's report: its answer, chart and trials, in one file."""
+
+    chosen = ReportFormat.chosen(format, output)
+
+    async def work(client: "Verbs") -> tuple[str, bytes]:
+        found = await resolve_study(client, study_id)
+        return found, await client.study_report(found, chosen.asked)
+
+    save_report(*run(api, work), chosen, output)
 
 
 @app.command()
 def abort(
-    study_id: Annotated[str, typer.Argument(metavar="STUDY")],
+    study_id: StudyArgument,
     reason: Annotated[str, typer.Option(help="kept with the study")] = "asked to",
     api: Api = None,
     as_json: Json = False,
@@ -320,13 +352,31 @@ def abort(
     """Stop a study and its running trial; the device goes back to rest."""
 
     async def work(client: "Verbs") -> Study:
-        return await client.cancel_study(study_id, by=operator_name(), reason=reason)
+        found = await resolve_study(client, study_id)
+        return await client.cancel_study(found, by=operator_name(), reason=reason)
 
     study = run(api, work)
     if as_json:
         print_json(study)
     else:
         typer.echo(f"{study.study_id}: {stands(study)}")
+
+
+def print_study(study: Study, *, as_json: bool) -> None:
+    """A study's tables and its conclusion."""
+    if as_json:
+        print_json(study)
+        return
+    scale = study.spec.spec.scale
+    where = "" if scale == 1 else f", at real scale (lab at 1:{scale:g})"
+    typer.echo(f"{study.study_id}: {study.spec.question.kind}{where}")
+    for each in study_tables(study):
+        display.print_table(each.title, each.columns, each.rows)
+    if study.conclusion is not None:
+        typer.echo(study.conclusion.sentence)
+        for note in study.conclusion.notes:
+            typer.echo(f"note: {note}")
+    typer.echo(stands(study))
 
 
 def _carry_out(
@@ -381,7 +431,10 @@ async def _follow(client: "Verbs", study: Study, *, quiet: bool) -> Study:
         waits_for = study.waits_for
         for result in study.results[said:]:
             if not quiet:
-                typer.echo(f"trial {result.index + 1}: {rate(result)}", err=True)
+                typer.echo(
+                    f"trial {result.index + 1}: {words.rate(result.received_bits_per_second)}",
+                    err=True,
+                )
         said = len(study.results)
         if study.ended_at is not None:
             return study

@@ -1,15 +1,16 @@
-// Shows a run's HTML report in a frame that may run nothing and reach nothing.
+// Shows a run's or a study's HTML report in a frame that may run nothing and reach nothing.
 
 import { ask } from "./api.js";
 import { fill, h, notice } from "./dom.js";
 import { applyTheme } from "./theme.js";
 
 applyTheme();
-const runId = location.hash.slice(1);
+const [, ofStudy, id] = location.hash.match(/^#(study\/)?([a-z0-9-]+)$/) ?? [];
+const what = ofStudy ? "study" : "run";
 const main = document.getElementById("main");
-if (/^[a-z0-9-]+$/.test(runId)) {
-  document.getElementById("back").href = `/#/run/${runId}`;
-  document.title = `Report of ${runId} - Broadside`;
+if (id) {
+  document.getElementById("back").href = `/#/${what}/${id}`;
+  document.title = `Report of ${id} - Broadside`;
   show();
 } else {
   fill(main, notice("bad", "No run named", "Open a report from its run."));
@@ -17,16 +18,16 @@ if (/^[a-z0-9-]+$/.test(runId)) {
 
 async function show() {
   try {
-    const answer = await ask(`/v1/runs/${runId}/report?format=html`);
+    const answer = await ask(`/v1/${ofStudy ? "studies" : "runs"}/${id}/report?format=html`);
     const text = await answer.text();
     const save = document.getElementById("save");
     save.href = URL.createObjectURL(new Blob([text], { type: "text/html" }));
-    save.download = `broadside-${runId}.html`;
+    save.download = `broadside-${id}.html`;
     save.hidden = false;
-    fill(main, h("iframe", { title: `Report of run ${runId}`, sandbox: "", srcdoc: text }));
+    fill(main, h("iframe", { title: `Report of ${what} ${id}`, sandbox: "", srcdoc: text }));
   } catch (problem) {
     const why =
-      problem.status === 404 && !problem.message.includes(runId)
+      problem.status === 404 && !problem.message.includes(id)
         ? "This coordinator serves no reports; use `broadside report`."
         : problem.message;
     fill(main, notice("bad", "No report", why));

@@ -135,6 +135,7 @@ export function studyView(main, [studyId], { operator }) {
       h("div", {}, parts.title, h("p", { class: "mono quiet" }, studyId)),
       parts.stands,
       h("span", { class: "spacer" }),
+      h("a", { class: "button", href: `/report.html#study/${studyId}` }, "Open the report"),
       parts.abort,
     ),
     h("div", { class: "stack" }, parts.problem, parts.conclusion, parts.chart, parts.closeUp, parts.trials),

@@ -75,6 +75,9 @@ def test_a_matrix_over_two_devices_finds_what_was_planted(tmp_path: Path) -> Non
             "study", "chart", study["study_id"], "-o", str(tmp_path / "e.svg"), "--api", url
         )
         assert pictured.returncode == 0, pictured.stderr
+        report = tmp_path / "e.html"
+        written = site.run("study", "report", "last", "-o", str(report), "--api", url)
+        assert written.returncode == 0, written.stderr
         run_ids = [result["run_id"] for result in study["results"]]
         full = json.loads(site.run("verdict", run_ids[-1], "--json", "--api", url).stdout)
         again = site.run("verdict", run_ids[0], "--recompute", "--json", "--api", url)
@@ -94,4 +97,5 @@ def test_a_matrix_over_two_devices_finds_what_was_planted(tmp_path: Path) -> Non
     assert traces["fw-a, CPU"]["y"] == pytest.approx([47, 55, 83, 99], abs=2)
     assert traces["fw-b, CPU"]["y"] == pytest.approx([22, 25, 41, 64], abs=2)
     assert traces["fw-a, payload"]["y"][0] > 2 * traces["fw-b, payload"]["y"][0]
-    assert "fw-b, CPU" in (tmp_path / "e.svg").read_text()
+    for drawn_in in (tmp_path / "e.svg", report):
+        assert "fw-b, CPU" in drawn_in.read_text()

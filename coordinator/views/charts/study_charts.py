@@ -1,7 +1,7 @@
 """Charts of a study: a curve with its knees, the modes of a device, a search, a close-up."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from coordinator.core import words
@@ -25,7 +25,9 @@ from coordinator.views.charts.theme import PALETTES, Colour, Theme
 from exchange.messages import Message
 
 _LINES: Final = (Colour.FLEET, Colour.OTHER, Colour.SENT)
-_PAIRS: Final = ((Colour.FLEET, Colour.SENT), (Colour.OTHER, Colour.TARGET))  # payload, CPU
+_DEVICES: Final = (Colour.FLEET, Colour.OTHER, Colour.SENT, Colour.TARGET)
+_CPU_HATCH: Final = "/"  # beside the same device's payload, which has none
+_LABELS_MAX_CHARS: Final = 54  # of all ticks together, on a phone
 _DASHES: Final = ("solid", "dash", "dot")
 
 
@@ -105,20 +107,11 @@ def sweep(study: Study, theme: Theme) -> Figure:
                 marker={"color": colours[Colour.MISSING], "size": 11, "symbol": "x"},
             )
         )
-    named = "" if axis.is_numeric else f": {_numbered([str(value) for value in axis.values])}"
-    categories: Mapping[str, Any] = {
-        "barmode": "group",
-        "x_axis": {"tickformat": "d", "dtick": 1},
-    }
-    return frame(
-        theme,
-        f"Payload over {axis.field}",
-        f"{axis.field}{named}",
-        f"{unit.name}, payload at real scale",
-        traces,
-        hovermode="closest",
-        **({} if axis.is_numeric else categories),
-    )
+    title, y_title = f"Payload over {axis.field}", f"{unit.name}, payload at real scale"
+    if not axis.is_numeric:
+        values = [(str(value), "") for value in axis.values]
+        return _by_name(theme, title, axis.field, values, y_title, traces)
+    return frame(theme, title, axis.field, y_title, traces, hovermode="closest")
 
 
 def modes(study: Study, theme: Theme) -> Figure:
@@ -149,21 +142,17 @@ def modes(study: Study, theme: Theme) -> Figure:
             Colour.OTHER,
         ),
     )
-    at = [float(number + 1) for number in range(len(names))]
-    rates = [f"{name} {words.rate(mean)}" for name, mean in zip(names, means, strict=True)]
-    return frame(
+    return _by_name(
         theme,
         f"Payload and CPU by mode (100 %: {words.rate(best)} of payload)",
-        _numbered(rates),
+        "mode",
+        [(name, words.rate(mean)) for name, mean in zip(names, means, strict=True)],
         "% of the best payload; % of cores busy",
         [
-            bars(name, at, numbers(values, 0.01), colours[colour], unit="%")
+            bars(name, _places(names), numbers(values, 0.01), colours[colour], unit="%")
             for name, values, colour in shown
             if any(value is not None for value in values)
         ],
-        hovermode="closest",
-        barmode="group",
-        x_axis={"tickformat": "d", "dtick": 1},
     )
 
 
@@ -175,39 +164,29 @@ def _by_device(grouped: Mapping[str, Sequence[TrialResult]], theme: Theme) -> Fi
     )
     sums = [_mean([r.received_bits_per_second for r in results]) for results in grouped.values()]
     best = max(each for each in sums if each is not None)
-    carried: list[Trace] = []
-    busy: list[Trace] = []
-    at = [float(number + 1) for number in range(len(grouped))]
+    traces: list[Trace] = []
     for number, device in enumerate(devices):
         loads = [
             [load for result in results for load in result.devices if load.device == device]
             for results in grouped.values()
         ]
         rates = [_mean([load.received_bits_per_second for load in own]) for own in loads]
+        shares = [None if rate is None else rate / best for rate in rates]
         cpus = [_mean([load.cpu_ratio for load in own]) for own in loads]
-        rate_colour, cpu_colour = _PAIRS[number % len(_PAIRS)]
-        carried.append(
-            bars(
-                f"{device}, payload",
-                list(at),
-                numbers([None if rate is None else rate / best for rate in rates], 0.01),
-                colours[rate_colour],
-                unit="%",
-            )
-        )
-        busy.append(
-            bars(f"{device}, CPU", list(at), numbers(cpus, 0.01), colours[cpu_colour], unit="%")
-        )
-    names = [f"{name} {words.rate(rate)}" for name, rate in zip(grouped, sums, strict=True)]
-    return frame(
+        colour = colours[_DEVICES[number % len(_DEVICES)]]
+        for what, values, hatch in (("payload", shares, ""), ("CPU", cpus, _CPU_HATCH)):
+            if any(value is not None for value in values):
+                drawn = numbers(values, 0.01)
+                bar = bars(f"{device}, {what}", _places(grouped), drawn, colour, unit="%")
+                bar["marker"] |= {"pattern": {"shape": hatch}} if hatch else {}
+                traces.append(bar)
+    return _by_name(
         theme,
-        f"Payload and CPU of each device by mode (100 %: {words.rate(best)})",
-        _numbered(names),
-        "% of the most payload of all devices; % of a device's CPU",
-        [trace for trace in (*carried, *busy) if any(value is not None for value in trace["y"])],
-        hovermode="closest",
-        barmode="group",
-        x_axis={"tickformat": "d", "dtick": 1},
+        f"Payload and CPU of each device by mode (100 %: {words.rate(best)} of payload)",
+        "mode, and the payload of all devices in it",
+        [(name, words.rate(rate)) for name, rate in zip(grouped, sums, strict=True)],
+        "% of the most payload; % of CPU",
+        traces,
     )
 
 
@@ -272,8 +251,33 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _numbered(names: Sequence[str]) -> str:
-    return ", ".join(f"{number + 1} = {name}" for number, name in enumerate(names))
+def _places(names: Iterable[str]) -> list[Any]:
+    return [float(number) for number, _ in enumerate(names, 1)]
+
+
+def _by_name(
+    theme: Theme,
+    title: str,
+    x_title: str,
+    names: Sequence[tuple[str, str]],
+    y_title: str,
+    traces: Sequence[Trace],
+) -> Figure:
+    """Bars over names, each with a word below it; names that are too long are numbered."""
+    places = _places(name for name, _ in names)
+    longest = max(len(text) for pair in names for text in pair)
+    axis: dict[str, Any] = {"tickformat": "d", "dtick": 1}
+    if longest * len(names) <= _LABELS_MAX_CHARS:
+        axis = {"tickvals": places, "ticktext": ["<br>".join(filter(None, pair)) for pair in names]}
+    else:
+        said = (
+            f"{place:g} = {' '.join(pair).strip()}"
+            for place, pair in zip(places, names, strict=True)
+        )
+        x_title = f"{x_title}: {', '.join(said)}"
+    return frame(
+        theme, title, x_title, y_title, traces, hovermode="closest", barmode="group", x_axis=axis
+    )
 
 
 _CHARTS: Final[Mapping[str, tuple[str, str, Callable[[Study, Theme], Figure]]]] = {

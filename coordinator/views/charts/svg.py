@@ -140,7 +140,8 @@ def draw(figure: Figure, *, width: float, height: float, name: str) -> str:
     bar_colour = [t for t in traces if t["type"] == "heatmap"]
     top = _PAD + 18 * len(rows) + (4 if rows else 0)
     x_span, y_span = _spans(layout, traces)
-    bottom = height - 28 - 14 * len(_x_title(layout, width))
+    lines = 14 * (max(len(label) for label in [[""], *_labels(layout).values()]) - 1)
+    bottom = height - 28 - 14 * len(_x_title(layout, width)) - lines
     rows_count = _rows_count(bottom - top)
     left = 26 + _CHAR * max(
         len(said(tick))
@@ -248,15 +249,14 @@ def _grid(layout: dict[str, Any], paper: _Paper) -> list[str]:
         parts.append(
             f'<text x="{left - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{said(tick)}</text>'
         )
-    whole = layout["xaxis"].get("tickformat") == "d"
-    for tick in paper.x.ticks(max(2, int(width / 70))):
-        if whole and tick != int(tick):
-            continue
+    for tick, label in (_labels(layout) or _numbered(layout, paper)).items():
         x = paper.x.at(tick)
         parts.append(f'<path d="M{x:.1f} {bottom:.1f}v4" class="tick"/>')
-        parts.append(
-            f'<text x="{x:.1f}" y="{bottom + 16:.1f}" text-anchor="middle">{said(tick)}</text>'
-        )
+        parts += [
+            f'<text x="{x:.1f}" y="{bottom + 16 + 14 * place:.1f}" text-anchor="middle">'
+            f"{escape(words)}</text>"
+            for place, words in enumerate(label)
+        ]
     parts.append(f'<path d="M{left:.1f} {bottom:.1f}h{width:.1f}" class="tick"/>')
     y_title = escape(layout["yaxis"]["title"]["text"])
     middle = top + height / 2
@@ -272,6 +272,22 @@ def _grid(layout: dict[str, Any], paper: _Paper) -> list[str]:
         f'class="axis">{y_title}</text>'
     )
     return parts
+
+
+_Labels = Mapping[float, Sequence[str]]  # a tick's lines
+
+
+def _labels(layout: dict[str, Any]) -> _Labels:
+    """What the x axis has in place of numbers."""
+    axis = layout["xaxis"]
+    texts = [text.split("<br>") for text in axis.get("ticktext", ())]
+    return dict(zip(axis.get("tickvals", ()), texts, strict=True))
+
+
+def _numbered(layout: dict[str, Any], paper: _Paper) -> _Labels:
+    whole = layout["xaxis"].get("tickformat") == "d"
+    ticks = paper.x.ticks(max(2, int(paper.box[2] / 70)))
+    return {tick: [said(tick)] for tick in ticks if not whole or tick == int(tick)}
 
 
 def _x_title(layout: dict[str, Any], width: float) -> list[str]:

@@ -8,7 +8,7 @@ import jinja2
 from markupsafe import Markup
 
 from coordinator.core.words import instant
-from coordinator.views.charts import BurstView, NoChart, RunView, Theme, draw_burst, draw_run
+from coordinator.views.charts import NoChart, RunView, Theme, draw_burst, draw_run
 from coordinator.views.charts.svg import draw, hatches, styles
 from coordinator.views.report.document import ChartPlace, Report
 from coordinator.views.report.path_drawing import topology_svg
@@ -20,45 +20,48 @@ _HERE = Path(__file__).parent
 
 def html(report: Report, source: Source) -> str:
     """The whole page. Charts that cannot be drawn say why."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["instant"] = instant
     views = {view.summary.index: view for view in source.views}
     run = RunView(spec=source.plan.spec, summary=source.summary)
 
     def drawn(place: ChartPlace) -> Markup:
-        return Markup(_drawn(place, views, run))  # noqa: S704  # our own drawing, texts escaped
+        try:
+            chart = (
+                draw_run(place.name, run, Theme.LIGHT)
+                if place.burst_index is None
+                else draw_burst(place.name, views[place.burst_index], Theme.LIGHT)
+            )
+        except NoChart as error:
+            return Markup("<p>{}</p>").format(str(error))
+        return drawings(dict(chart.figure), f"{place.name}-{place.burst_index or 0}")
 
-    return environment.get_template("report.html.j2").render(
-        report=report,
-        drawn=drawn,
-        topology=Markup(topology_svg(report.plan)),  # noqa: S704  # our own drawing, texts escaped
+    topology = Markup(topology_svg(report.plan))  # noqa: S704  # our own drawing, texts escaped
+    return page("report.html.j2", report=report, drawn=drawn, topology=topology)
+
+
+def page(template: str, **values: object) -> str:
+    """One file of ours, filled in."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["instant"] = instant
+    return environment.get_template(template).render(
         style=Markup((_HERE / "report.css").read_text(encoding="utf-8")),  # noqa: S704  # ours
         light=Markup(styles(Theme.LIGHT)),  # noqa: S704  # our own palette
         dark=Markup(styles(Theme.DARK)),  # noqa: S704  # as above
         hatches=Markup(hatches()),  # noqa: S704  # our own drawing
         sides=_sides,
+        **values,
     )
 
 
-def _drawn(place: ChartPlace, views: dict[int, BurstView], run: RunView) -> str:
-    try:
-        chart = (
-            draw_run(place.name, run, Theme.LIGHT)
-            if place.burst_index is None
-            else draw_burst(place.name, views[place.burst_index], Theme.LIGHT)
-        )
-    except NoChart as error:
-        return str(Markup("<p>{}</p>").format(str(error)))
-    figure = dict(chart.figure)
+def drawings(figure: dict[str, Any], name: str, *, higher_px: float = 0.0) -> Markup:
+    """A figure twice: for paper and screens, and for a phone."""
     parts = []
     for kind, width in (("wide", WIDE), ("narrow", NARROW)):
-        name = f"{kind}-{place.name}-{place.burst_index or 0}"
-        height = _height(figure, wide=kind == "wide")
-        drawing = draw(figure, width=width, height=height, name=name)
+        height = _height(figure, wide=kind == "wide") + higher_px
+        drawing = draw(figure, width=width, height=height, name=f"{kind}-{name}")
         parts.append(f'<div class="{kind}">{drawing}</div>')
-    return "".join(parts)
+    return Markup("".join(parts))  # noqa: S704  # our own drawing, texts escaped
 
 
 def _height(figure: dict[str, Any], *, wide: bool) -> float:

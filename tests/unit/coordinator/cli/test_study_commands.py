@@ -4,7 +4,7 @@ import pytest
 import typer
 
 from coordinator.cli import capacity_commands
-from coordinator.cli.study_tables import print_study
+from coordinator.cli.study_commands import print_study
 from tests.unit.coordinator.studies.samples import SWEEP, drilled, grown, results, study
 
 

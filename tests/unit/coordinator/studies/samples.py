@@ -13,6 +13,7 @@ from coordinator.studies.search import next_offer
 from coordinator.studies.study import (
     Axis,
     CloseUp,
+    DeviceLoad,
     Drill,
     Matrix,
     Mode,
@@ -65,6 +66,24 @@ def searched() -> Study:
 
 SWEPT = study(SWEEP, results(1e9, 2e9, 4e9, 8e9, 8.1e9))
 IN_MODES = study(MODES, results(10e9, 9e9, None, client_cpu_ratio=0.4))
+
+
+def _over_two_devices() -> Study:
+    """Services of a router one by one, as "A Little About Cisco Networking Performance" has them:
+    95 Mbit/s, and its CPU; beside it a second one that carries 30 % and is less busy."""
+    modes = {"cef": (47, 22, 95e6), "acl": (55, 25, 95e6), "zpf": (83, 41, 90e6)}
+    modes["log"] = (99, 64, 42e6)
+    told = results(*(rate for _, _, rate in modes.values()))
+    for place, (*busy, rate) in enumerate(modes.values()):
+        loads = tuple(
+            DeviceLoad(device=name, cpu_ratio=percent / 100, received_bits_per_second=share * rate)
+            for name, percent, share in zip(("fw-a", "fw-b"), busy, (0.7, 0.3), strict=True)
+        )
+        told[place] = told[place].model_copy(update={"devices": loads})
+    return study(Matrix(modes=tuple(Mode(name=name) for name in modes)), told)
+
+
+OVER_TWO_DEVICES = _over_two_devices()
 
 
 def closed_up(question: Question, found: CloseUp, event: EventRan | None = None) -> Study:

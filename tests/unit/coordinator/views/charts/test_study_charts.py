@@ -9,7 +9,7 @@ import pytest
 
 from coordinator.api.app import create_app
 from coordinator.runs.coordinator import Coordinator
-from coordinator.studies.study import AB, Axis, Mode, Study, Sweep
+from coordinator.studies.study import AB, Axis, Matrix, Mode, Study, Sweep
 from coordinator.views.charts import NoChart, Theme, UnknownChart
 from coordinator.views.charts.study_charts import STUDY_CHARTS, StudyChart, chart_of, draw_study
 from coordinator.views.charts.svg import alone
@@ -17,6 +17,7 @@ from exchange.fabric import FabricSettings, open_fabric
 from tests.unit.coordinator.studies.samples import (
     IN_MODES,
     MODES,
+    OVER_TWO_DEVICES,
     STREAMS,
     SWEEP,
     SWEPT,
@@ -52,7 +53,7 @@ def test_values_that_are_no_numbers_are_bars_in_order_and_named() -> None:
     chart = draw_study("sweep", study(question, results(1e9, 2e9)), Theme.LIGHT)
     trace = named(chart)["payload received"]
     assert (trace["type"], trace["x"], trace["y"]) == ("bar", [1.0, 2.0], [1.0, 2.0])
-    assert "1 = cubic, 2 = bbr" in chart.figure["layout"]["xaxis"]["title"]["text"]
+    assert chart.figure["layout"]["xaxis"]["ticktext"] == ["cubic", "bbr"]
 
 
 def test_modes_show_payload_and_cpu_and_an_unknown_mode_has_no_bar() -> None:
@@ -61,7 +62,28 @@ def test_modes_show_payload_and_cpu_and_an_unknown_mode_has_no_bar() -> None:
     assert traces["payload"]["y"] == [100.0, 90.0, None]
     assert traces["clients' CPU"]["y"] == [40.0, 40.0, None]
     assert "servers' CPU" not in traces  # nobody told it
-    assert "3 = deny unknown" in chart.figure["layout"]["xaxis"]["title"]["text"]
+    assert chart.figure["layout"]["xaxis"]["ticktext"][2] == "deny<br>unknown"
+
+
+def test_each_devices_payload_and_cpu_stand_side_by_side_in_its_colour() -> None:
+    chart = draw_study("modes", OVER_TWO_DEVICES, Theme.LIGHT)
+    traces = named(chart)
+    assert list(traces) == ["fw-a, payload", "fw-a, CPU", "fw-b, payload", "fw-b, CPU"]
+    assert traces["fw-a, payload"]["y"] == [70.0, 70.0, 66.316, 30.947]
+    assert traces["fw-b, CPU"]["y"] == [22.0, 25.0, 41.0, 64.0]
+    looks = [trace["marker"] for trace in traces.values()]
+    assert [look["color"] for look in looks[::2]] == [look["color"] for look in looks[1::2]]
+    assert [look.get("pattern") for look in looks] == [None, {"shape": "/"}] * 2
+    drawn = alone(dict(chart.figure), width=900, height=400)
+    assert all(f">{words}<" in drawn for words in ("cef", "95 Mbit/s", "log", "42 Mbit/s"))
+
+
+def test_names_that_are_too_long_for_a_phone_are_numbered() -> None:
+    modes = Matrix(modes=tuple(Mode(name=f"a-mode-with-a-long-name-{n}") for n in range(3)))
+    chart = draw_study("modes", study(modes, results(1e9, 2e9, 3e9)), Theme.LIGHT)
+    axis = chart.figure["layout"]["xaxis"]
+    assert "ticktext" not in axis
+    assert "2 = a-mode-with-a-long-name-1 2 Gbit/s" in axis["title"]["text"]
 
 
 def test_a_trial_that_is_not_whole_is_not_drawn() -> None:

@@ -1,0 +1,89 @@
+"""A study's report: its answer, its chart and its trials, in one file that can be printed."""
+
+import importlib.metadata
+from datetime import datetime
+from typing import Final
+
+from markupsafe import Markup
+
+from coordinator.core import words
+from coordinator.refusals import NoChart
+from coordinator.studies.study import Study
+from coordinator.views.charts import Theme
+from coordinator.views.charts.study_charts import chart_of, draw_study
+from coordinator.views.report.document import ChartPlace, Section
+from coordinator.views.report.render import drawings, page
+from coordinator.views.report.study_tables import stands, study_tables
+from exchange.messages import Message, UtcDatetime
+
+HIGHER_PX: Final = 100.0  # than a run's charts: it is the only one
+
+
+class StudyReport(Message):
+    """What a reader of a study is given; the figures are in ``study``."""
+
+    headline: str
+    stands: str
+    sections: tuple[Section, ...]
+    generated_at: UtcDatetime
+    broadside_version: str
+    study: Study
+
+
+def build_study(study: Study, now: datetime) -> StudyReport:
+    """The whole report of a study as it stands. Pure."""
+    said = study.conclusion
+    scale = study.spec.spec.scale
+    lab = "" if scale == 1 else f" Rates are at real scale: the lab is at 1:{scale:g}."
+    return StudyReport(
+        headline=said.sentence if said is not None else "The study has no answer yet.",
+        stands=stands(study),
+        sections=(
+            Section(
+                id="chart",
+                title="Chart",
+                paragraphs=(f"Of the trials that were measured.{lab}",),
+                charts=_charts(study),
+            ),
+            Section(
+                id="trials",
+                title="What was measured",
+                paragraphs=("Each is a run with a verdict and a report of its own.",),
+                tables=tuple(study_tables(study)),
+            ),
+            Section(
+                id="runs",
+                title="Runs",
+                facts={
+                    f"trial {result.index + 1}": result.run_id or words.UNKNOWN
+                    for result in study.results
+                },
+            ),
+        ),
+        generated_at=now,
+        broadside_version=importlib.metadata.version("broadside"),
+        study=study,
+    )
+
+
+def _charts(study: Study) -> tuple[ChartPlace, ...]:
+    name = chart_of(study)
+    try:
+        drawn = draw_study(name, study, Theme.LIGHT)
+    except NoChart as error:
+        return (ChartPlace(name=name, title="No chart", says=str(error)),)
+    title = str(drawn.figure["layout"]["title"]["text"])
+    return (ChartPlace(name=name, title=title, says=drawn.says),)
+
+
+def study_html(report: StudyReport) -> str:
+    """The whole page."""
+
+    def drawn(place: ChartPlace) -> Markup:
+        try:
+            figure = dict(draw_study(place.name, report.study, Theme.LIGHT).figure)
+        except NoChart:
+            return Markup()
+        return drawings(figure, place.name, higher_px=HIGHER_PX)
+
+    return page("study.html.j2", report=report, study=report.study, drawn=drawn)
