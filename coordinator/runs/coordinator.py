@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -66,7 +67,8 @@ log = logging.getLogger(__name__)
 
 _SETTLED_MAX_S: Final = 4.0  # s in which a server tells that its last test is over
 _SETTLING_LOOK_S: Final = 0.3
-_PLANNED_AGAIN_COUNT: Final = 5  # times that launches of one instant may take each other's ports
+_PLANNED_AGAIN_COUNT: Final = 12  # times that launches of one instant may take each other's ports
+_PLANNED_AGAIN_S: Final = 0.05  # s, times how often it was, by chance: launches part
 _SOON_S: Final = 0.1  # s between two looks at a run whose ends report
 _QUEUE_WITHIN_S: Final = 2.0  # s that one look queues a run's jobs for: others wait for theirs
 
@@ -177,7 +179,9 @@ class Coordinator:
 
     async def _reserve(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
         """The run, its endpoints reserved: no other is planned onto them while it is open."""
-        for _ in range(_PLANNED_AGAIN_COUNT):
+        for again_count in range(_PLANNED_AGAIN_COUNT):
+            apart_s = again_count * _PLANNED_AGAIN_S * random.random()  # noqa: S311  # no secret
+            await asyncio.sleep(apart_s)
             plan, fleet = await self._plan_settled(spec, run_id)
             with contextlib.suppress(EndpointTaken):
                 await self._reservations.take(plan)

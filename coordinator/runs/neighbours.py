@@ -7,6 +7,7 @@ that nobody's bytes are taken for another's.
 
 import json
 import logging
+import math
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -139,10 +140,17 @@ async def _read_one(
     span: Span,
     flows: Sequence[Flow],
 ) -> tuple[list[Neighbour], datetime | None]:
-    """One other run's bursts in the span, and when the first began that is not measured yet."""
-    bursts = _inside(await read_plan(run_id), span)
+    """One other run's bursts in the span, and when the first began that is not measured yet.
+
+    What the ledger counts none of (a run round the device, or the other way) stays as a time at
+    which it is not quiet: acknowledgements and control connections cross it still.
+    """
+    plan = await read_plan(run_id)
+    bursts = _inside(plan, span)
     if not bursts or await records.private.read_document(run_id, Document.IMPORT) is not None:
         return [], None
+    if plan.spec.bypasses_device:
+        return [_uncounted(run_id, burst) for burst in bursts], None
     control = await records.runs.read_control(run_id)
     stopped_at = control.cancelled_at if control else None
     found: list[Neighbour] = []
@@ -155,22 +163,33 @@ async def _read_one(
             unmeasured_at = min(burst.planned_start_at, unmeasured_at or burst.planned_start_at)
             continue
         counted = [flow.received_bytes for flow in series.flows if flow.flow in flows]
-        if counted:
-            found.append(
-                Neighbour(
-                    run_id=run_id,
-                    burst_index=burst.index,
-                    start_s=series.start_s,
-                    received_bytes=np.asarray(np.nansum(counted, axis=0)),
-                )
+        if not counted:
+            found.append(_uncounted(run_id, burst))
+            continue
+        found.append(
+            Neighbour(
+                run_id=run_id,
+                burst_index=burst.index,
+                start_s=series.start_s,
+                received_bytes=np.asarray(np.nansum(counted, axis=0)),
             )
+        )
     return found, unmeasured_at
 
 
+def _uncounted(run_id: str, burst: Burst) -> Neighbour:
+    start_s = math.floor(burst.planned_start_at.timestamp())
+    seconds_count = math.ceil(burst.planned_end_at.timestamp()) - start_s
+    return Neighbour(
+        run_id=run_id,
+        burst_index=burst.index,
+        start_s=start_s,
+        received_bytes=np.zeros(seconds_count),
+    )
+
+
 def _inside(plan: Plan, span: Span) -> list[Burst]:
-    """A plan's bursts that the ledger of a span may count."""
-    if plan.spec.bypasses_device:
-        return []
+    """A plan's bursts that lie in a span."""
     return [
         burst
         for burst in plan.bursts

@@ -185,7 +185,7 @@ def reconcile(
         idle=idle,
         rejected_count=bins.rejected_count,
         clock_bound_s=clock_bound_s,
-        neighbours=tuple(sorted({neighbour.run_id for neighbour in neighbours})),
+        neighbours=tuple(sorted({each.run_id for each in neighbours if each.received_bytes.any()})),
         bypassed=bypassed,
         busy_bytes=device.busy_bytes(lag),
         sent_bytes=sum(share.total_bytes for share in shares),
@@ -603,11 +603,17 @@ def _bins_noise(net: Floats, fleet: Floats, width: Floats, *, trades: bool) -> f
     """95 % half width of the sum of bins by their own scatter, relative; NaN: too few bins.
 
     Over the bins that are at least half as busy as the busiest. Bins that trade bytes with their
-    neighbours at a shared edge lose nothing in the sum: the first autocovariance is taken off
-    where all of a burst's bins are summed, down to :data:`NOISE_LEAST_RATIO` of what independent
-    bins would show.
+    neighbours at a shared edge lose nothing in the sum: where all of a burst's bins are summed,
+    those beside a bin that is not busy tell nothing while there are enough without them, and the
+    first autocovariance is taken off, down to :data:`NOISE_LEAST_RATIO` of what independent bins
+    would show.
     """
     busy = fleet > HALF_FULL_RATIO * width * float((fleet / width).max(initial=0.0))
+    if trades:
+        walled = np.concatenate(([False], busy, [False]))
+        inside = busy & walled[:-2] & walled[2:]
+        if inside.sum() >= NOISE_BINS_MIN:
+            busy = inside
     count = int(busy.sum())
     if count < NOISE_BINS_MIN:
         return math.nan

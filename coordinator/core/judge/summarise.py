@@ -73,6 +73,14 @@ def broken_promises(
         )
     if plan.spec.bypasses_device and ledger is not None:
         yield from _short_reference(plan, ledger)
+    elif plan.spec.bypasses_device and plan.ledger is None:
+        yield problem(
+            id="reference-unwatched",
+            weight=103,
+            sentence="the run was to pass the firewall by (device.path=bypass), and no ledger of "
+            "the firewall was kept: nothing shows that it did, so it is no reference",
+            next_step="configure a firewall metric source (BROADSIDE_LEDGER) before the launch",
+        )
     if plan.ledger is not None and ledger is not None:
         least = plan.ledger.coverage_min_ratio
         thin = {

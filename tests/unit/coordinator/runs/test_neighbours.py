@@ -115,7 +115,7 @@ async def test_one_that_is_not_measured_is_waited_for_or_cut_off(coordinator: Co
     assert await find(coordinator, begun_before_at=second_at + timedelta(seconds=1)) is None
 
 
-async def test_who_did_not_cross_the_device_is_no_neighbour(coordinator: Coordinator) -> None:
+async def test_who_the_ledger_does_not_count_leaves_it_unquiet(coordinator: Coordinator) -> None:
     around = await launch(coordinator, device={"path": "bypass"})
     await measure(coordinator, around, 0)
     stopped = await launch(coordinator)
@@ -126,7 +126,14 @@ async def test_who_did_not_cross_the_device_is_no_neighbour(coordinator: Coordin
     recorded = await launch(coordinator)
     await coordinator.fabric.records.private.save_document(recorded.run_id, Document.IMPORT, b"{}")
     found = await find(coordinator, flows=(Flow.DOWN,))
-    assert found == Neighbours()  # the synthetic seconds are of the flow up
+    assert found is not None
+    assert found.unknown_from_s is None
+    assert {each.run_id for each in found.bursts} == {around.run_id, back.run_id}
+    assert not any(each.received_bytes.any() for each in found.bursts)  # seconds are of the flow up
+    of_one = [each for each in found.bursts if each.run_id == around.run_id]
+    assert [(each.start_s, len(each.received_bytes)) for each in of_one] == [
+        (int(burst.planned_start_at.timestamp()), burst.duration_s) for burst in around.bursts
+    ]
 
 
 async def test_an_open_run_is_a_neighbour_however_many_came_after_it(

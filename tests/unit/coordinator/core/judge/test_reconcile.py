@@ -87,10 +87,33 @@ def test_what_was_under_way_at_the_end_is_nobodys_residual() -> None:
         more[burst.window[0]] += queue
         sent.append(replace(burst, flows=(replace(flow, sent_bytes=more),)))
     whole, bursts = reconcile(sent, replace(ledger, bytes=drained), HEADERS, [NOBODY] * 2)
-    assert whole.basis == "rate"
     for part in (whole, *bursts):
-        assert part.residual_ratio == pytest.approx(0, abs=0.003)
+        assert part.residual_low_ratio is not None
+        assert part.residual_high_ratio is not None
+        assert part.residual_low_ratio < 0 < part.residual_high_ratio < 0.015
         assert part.causes == ()
+
+
+def test_what_bins_trade_at_an_edge_is_not_their_noise() -> None:
+    """Receivers' first second begins before any byte came: its bytes are in the next bin."""
+    series, ledger = made(Plant(pairs=6, bursts=1, burst_s=14, period_s=40, ledger_noise=0.001))
+    burst = replace(series[0], window=None)  # so that only all bytes can be compared
+    calm, _ = reconcile([burst], ledger, HEADERS, [NOBODY])
+    early = 0.2 * burst.received_bytes.max()
+    traded = ledger.bytes.copy()
+    traded[int(np.flatnonzero(traded > traded.max() / 2)[0])] += early * IP_RATIO
+    (flow,) = burst.flows
+    burst = replace(
+        burst,
+        start_s=burst.start_s - 1,
+        coverage_ratio=np.concatenate(([1.0], burst.coverage_ratio)),
+        flows=(replace(flow, received_bytes=np.concatenate(([early], flow.received_bytes))),),
+    )
+    whole, _ = reconcile([burst], replace(ledger, bytes=traded), HEADERS, [NOBODY])
+    assert calm.residual_uncertainty_ratio is not None
+    assert whole.residual_uncertainty_ratio is not None
+    assert whole.residual_uncertainty_ratio < 1.5 * calm.residual_uncertainty_ratio
+    assert whole.residual_ratio == pytest.approx(0, abs=0.01)
 
 
 def test_unknown_bins_are_not_zero() -> None:
