@@ -49,6 +49,7 @@ def table(
     """A plain table whose words stay whole: text of several words wraps, and columns that do not
     fit are left out and named, the ``spare`` ones first, then from the right, the last one last.
     """
+    rows = [[*row, *([""] * (len(columns) - len(row)))] for row in rows]  # short ones end blank
     cells = [[Text(printable(cell)) for cell in row] for row in rows]  # no markup: others wrote it
     needed = [
         max(_whole_width(cell) for cell in (Text(name), *(row[place] for row in cells)))

@@ -60,3 +60,12 @@ def test_bursts_of_several_days_are_shown_with_their_day(
 ) -> None:
     assert starts(timedelta(hours=1), capsys) == ["12:00:00", "13:00:00"]
     assert starts(timedelta(hours=24), capsys) == ["2026-11-20 12:00:00", "2026-11-21 12:00:00"]
+
+
+def test_a_scaled_run_shows_what_its_figures_stand_for(capsys: pytest.CaptureFixture[str]) -> None:
+    *_, summary = ended(FAULTY)
+    show_summary(summary.model_copy(update={"scale": 100}))
+    said = capsys.readouterr().out
+    assert "lab at 1:100" in said
+    assert "stands for" in said
+    assert "pairs measured" in said
