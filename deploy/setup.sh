@@ -88,14 +88,12 @@ fi
 # 4. A recent iperf3 -------------------------------------------------------------------------------
 [ -x .tools/iperf3/bin/iperf3 ] || sh deploy/iperf3.sh
 
-# 5. vegeta, the HTTP engine's client, and what reads Kubernetes' files; who lacks them says so -----
+# 5. Programs that no package has, side by side; who lacks one says what goes without it -------------
+bring() { sh "deploy/$1.sh" "$2" || say "no $2: $3"; }
 if [ "${1-}" = all ]; then
-    sh deploy/go.sh vegeta || say "no vegeta: the http and https engines will not run here"
-    sh deploy/go.sh kubernetes || say "no kubeconform: deploy-check leaves deploy/hosts/kubernetes out"
+    bring go vegeta "the http and https engines will not run here" &
+    bring go kubernetes "deploy-check leaves deploy/hosts/kubernetes out" &
+    bring npm servicebus-js "the lab's broker goes without the JavaScript SDK's opinion" &
 fi
-
-# 6. Azurite: Table Storage for the lab's Azure fabric; all else works without it -------------------
-sh deploy/npm.sh azurite || say "no Azurite: its tests and --fabric azure-local will not run"
-if [ "${1-}" = all ]; then
-    sh deploy/npm.sh servicebus-js || say "no JavaScript SDK: the lab's broker goes without its opinion"
-fi
+bring npm azurite "its tests and --fabric azure-local will not run" # Table Storage for the lab's Azure
+wait
