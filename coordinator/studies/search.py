@@ -13,10 +13,7 @@ that missing data never raises the answer.
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Final
-
-from MLRsearch import Config, MultipleLossRatioSearch, SearchGoal
-from MLRsearch.trial_measurement import AbstractMeasurer, MeasurementResult
+from typing import Any, Final
 
 from coordinator.core.plan.spec import RunSpec
 from coordinator.studies.study import Found, Search, TrialResult, Why
@@ -32,7 +29,7 @@ class _NextOffer(Exception):
         self.bits_per_second = bits_per_second
 
 
-class _Replay(AbstractMeasurer):  # type: ignore[misc] # the library is untyped
+class _Replay:
     """Answers from stored results, in order."""
 
     def __init__(self, question: Search, spec: RunSpec, results: Sequence[TrialResult]) -> None:
@@ -41,7 +38,10 @@ class _Replay(AbstractMeasurer):  # type: ignore[misc] # the library is untyped
         self._left = list(results)
         self.offers: list[float] = []
 
-    def measure(self, intended_duration: float, intended_load: float) -> MeasurementResult:
+    def measure(self, intended_duration: float, intended_load: float) -> Any:
+        """What the library's ``AbstractMeasurer`` promises."""
+        from MLRsearch.trial_measurement import MeasurementResult
+
         self.offers.append(intended_load)
         if not self._left:
             raise _NextOffer(intended_load)
@@ -146,7 +146,13 @@ def _why(
 
 
 def _search(question: Search, measurer: _Replay) -> None:
-    """Run the library to its end, or to the first question that has no answer."""
+    """Run the library to its end, or to the first question that has no answer.
+
+    It is loaded here: it walks the stack and every loaded module as it is, which took a third of
+    each coordinator's start.
+    """
+    from MLRsearch import Config, MultipleLossRatioSearch, SearchGoal
+
     goal = SearchGoal(
         loss_ratio=question.shortfall_max_ratio,
         exceed_ratio=0.0,
