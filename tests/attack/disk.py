@@ -141,11 +141,11 @@ def _spooled(name: str) -> Callable[[], str]:
     return _linked(attack)
 
 
-def _spool_file(name: str, text: bytes) -> Callable[[], str]:
+def _spool_file(name: str, text: bytes | Callable[[], bytes]) -> Callable[[], str]:
     """A file in the spool that is none of ours."""
 
     def attack(folder: Path, _theirs: Path) -> str:
-        (folder / name).write_bytes(text)
+        (folder / name).write_bytes(text if isinstance(text, bytes) else text())
         table, spool = MemoryTable(), Spool(folder, 10**7)
 
         async def drain() -> None:
@@ -210,7 +210,7 @@ async def _touched(table: EmbeddedTable) -> None:
 
 
 _DEEP: Final = b"[" * 100_000
-_SPOOL_FILES: Final = {
+_SPOOL_FILES: Final[dict[str, tuple[str, bytes | Callable[[], bytes]]]] = {
     "a deep row": ("000000000001.row", _DEEP),
     "a row of nothing": ("000000000001.row", b""),
     "a row of 5,000 digits": ("000000000001.row", b'["p","r",{"n":' + b"9" * 5_000 + b"}]"),
@@ -218,7 +218,7 @@ _SPOOL_FILES: Final = {
     "output that is not packed": ("000000000001.raw", json.dumps(["f", "x"]).encode() + b"\nx"),
     "output that unfolds to 300 MB": (
         "000000000001.raw",
-        json.dumps(["f", "x"]).encode() + b"\n" + zlib.compress(bytes(300_000_000), 9),
+        lambda: json.dumps(["f", "x"]).encode() + b"\n" + zlib.compress(bytes(300_000_000), 9),
     ),
 }
 
