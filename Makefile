@@ -2,6 +2,8 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 ARGS ?=
+# Else each process of a run compiles its hundreds of modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## print the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -26,8 +28,8 @@ scenarios: tools ## every test of the field's notebook in the lab, in one table;
 
 test: tools ## everything: lint, types, deploy-check, unit, contract, live
 	@$(MAKE) --no-print-directory -j2 -O lint types deploy-check
-	@$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not alone" $(ARGS)
-	@$(BIN)/pytest -m alone $(ARGS)
+	@$(BIN)/pytest -n 6 --dist loadfile --no-loadscope-reorder -m "not alone" $(ARGS)
+	@$(BIN)/pytest $$(grep -rl "mark.alone" tests) -m alone $(ARGS)
 
 lint: setup ## ruff: rules and format; vulture: dead code; hadolint and a compose parser: Docker files
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/vulture
