@@ -135,6 +135,7 @@ def _http_place(request: pytest.FixtureRequest) -> Place:
     control, results, private = (EmbeddedTable(folder, name, busy_s=30) for name in TABLE_NAMES)
     fabric = Fabric(queue=_embedded_queue(place), control=control, results=results, private=private)
     secret = served.add(fabric)
+    request.addfinalizer(lambda: served.remove(secret))
     return replace(place, address=f"{secret} {served.url}")
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 from uuid import uuid4
 
@@ -50,8 +50,7 @@ class HttpPlaces:
 
     def __init__(self) -> None:
         self._apps: dict[str, ExchangeApp] = {}
-        self._fabrics: list[Fabric] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._ends: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}
         self._socket = socket.create_server(("127.0.0.1", 0))
         answer_at_once(self._socket)
         self._server = uvicorn.Server(
@@ -90,11 +89,8 @@ class HttpPlaces:
 
     async def _serve(self) -> None:
         await self._server.serve(sockets=[self._socket])
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for fabric in self._fabrics:
-            await fabric.close()
+        for end in self._ends.values():
+            await end()
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         header = next(v for n, v in scope["headers"] if n == b"authorization")
@@ -107,11 +103,24 @@ class HttpPlaces:
             name = uuid4().hex
             service = ExchangeService(fabric)
             self._apps[name] = ExchangeApp(fabric, _Entry(), service)
-            self._fabrics.append(fabric)
-            self._tasks += [
+            tasks = [
                 asyncio.create_task(service.hand_out()),
                 asyncio.create_task(service.watch_control()),
             ]
+
+            async def end() -> None:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await fabric.close()
+
+            self._ends[name] = end
             return name
 
         return asyncio.run_coroutine_threadsafe(begin(), self._loop).result()
+
+    def remove(self, secret: str) -> None:
+        """End a place with its test: hundreds that end together outlast ``STOP_S``."""
+        end = self._ends.pop(secret)
+        asyncio.run_coroutine_threadsafe(end(), self._loop).result(STOP_S)
+        del self._apps[secret]
