@@ -20,6 +20,7 @@ from agent.engine_process import KILL_AFTER_S, EngineProcess, EngineUnusable, Ex
 from agent.gate import Release, holds, read_release
 from exchange.documents import Packed
 from exchange.engines.port import EndBy, Event, Process, Reader, Reading, Started, Watch
+from exchange.programs import program_environment
 
 _TAIL_BYTES: Final = 65_536  # of the newest lines: an engine's last ones are its totals
 
@@ -133,8 +134,7 @@ class Attempt:
                 return
             tell(iter(events), at_s)
 
-        if process.env:
-            env = dict(os.environ if env is None else env) | dict(process.env)
+        env = {**(program_environment() if env is None else env), **process.env}
         end_by = signal.SIGTERM if process.end_by is EndBy.TERM else signal.SIGKILL
         with _pipe(bool(process.pipe_to)) as (reading, writing):
             started = await EngineProcess.spawn(
@@ -209,9 +209,9 @@ class Attempt:
     def _read(self, watch: Watch, path: Path) -> str:
         if not watch.tail:
             return path.read_text(errors="replace")
-        with path.open("r+b") as file:
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b") as file:
             file.seek(self._watched.get(watch, 0))
-            new = file.read()
+            new = file.read(2 * TAIL_MAX_BYTES)
             whole, newline, _ = new.rpartition(b"\n")
             self._watched[watch] = self._watched.get(watch, 0) + len(whole) + len(newline)
             if self._watched[watch] > TAIL_MAX_BYTES:

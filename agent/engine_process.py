@@ -32,7 +32,7 @@ from agent.gate import find_gate, takes_hold
 from exchange.engines.iperf3 import MINIMUM_VERSION
 from exchange.engines.iperf3_account import Version, parse_version
 from exchange.messages import DEFAULT_ENGINE, plain_text
-from exchange.programs import program_path
+from exchange.programs import program_environment, program_path
 
 OnLine = Callable[[bytes, float], None]
 
@@ -191,7 +191,7 @@ class EngineProcess:
                 stdin=stdin,
                 stdout=stdout,
                 stderr=subprocess.PIPE,
-                env=None if env is None else dict(env),
+                env=program_environment() if env is None else dict(env),
                 # Another user may not enter the folder that the agent was started in.
                 cwd=None if identity is None else "/",
                 process_group=0,

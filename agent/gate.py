@@ -4,7 +4,6 @@
 starts the engine at the instant and says so (``StartMethod.TIMED_EXEC``).
 """
 
-import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from exchange.messages import Direction, Traffic
+from exchange.programs import program_environment
 
 SETTLE_S: Final = 0.25  # s for servers to become ready: many round trips, less than one interval
 HOLD_MAX_S: Final = 9.0  # s; a server gives a held connection up after 10
@@ -59,13 +59,13 @@ def gate_env(
 ) -> dict[str, str]:
     """The environment that makes a client engine hold until epoch ``release_at_s``.
 
-    ``base`` is the environment to add to (None: this process's). Start the engine at most
+    ``base`` is the environment to add to (None: what programs are told). Start the engine at most
     :data:`HOLD_MAX_S` before the instant.
 
     Where only the client sends, the servers get :data:`SETTLE_S` to become ready first. The
     warm-up (omit) runs by both ends' clocks, so a test that has one settles for no time.
     """
-    env = dict(os.environ if base is None else base)
+    env = dict(program_environment() if base is None else base)
     settles = traffic.direction is Direction.FORWARD and traffic.omit_s == 0
     return env | {
         "LD_PRELOAD": " ".join(filter(None, [str(gate), env.get("LD_PRELOAD")])),
@@ -97,7 +97,7 @@ def read_release(stderr: str) -> Release | None:
 def takes_hold(gate: Path, binary: Sequence[str]) -> bool:
     """Whether the gate works in this engine, tried on a connection to nobody."""
     argv = [*binary, "--client", "127.0.0.1", "--port", "1", "--connect-timeout", "500"]
-    env = os.environ | {"LD_PRELOAD": str(gate), "BROADSIDE_GATE_PROBE": "1"}
+    env = program_environment() | {"LD_PRELOAD": str(gate), "BROADSIDE_GATE_PROBE": "1"}
     try:
         tried = subprocess.run(
             argv, env=env, capture_output=True, timeout=_PROBE_TIMEOUT_S, check=False

@@ -69,6 +69,7 @@ VSFTPD: Final = Program(
 PASSIVE_PORTS: Final = (50_000, 59_999)  # of data connections: firewalls must let them through
 SEGMENT_LEAST_BYTES: Final = 65_536
 PACED_LEAST_S: Final = 2  # of a paced file: what its connection still holds at its end is not paced
+COMMANDS: Final = "ABOR,EPSV,FEAT,MDTM,NOOP,OPTS,PASV,PWD,QUIT,REST,RETR,SIZE,SYST,TYPE"  # no CWD
 FLOWS_BYTES: Final = 4096  # written by lftp beyond its commands: data flows
 
 
@@ -185,7 +186,9 @@ class Ftp(Engine):
             "listen_address6" if six else "listen_address": ask.address,
             "listen_port": ask.port,
             "background": "NO",
-            "run_as_launching_user": "YES",
+            "run_as_launching_user": "YES",  # without root it cannot be shut into a folder, hence:
+            "deny_file": "/",  # in a name: files beside it are all that can be named
+            "cmds_allowed": COMMANDS,
             "seccomp_sandbox": "NO",
             "anonymous_enable": "YES",
             "anon_world_readable_only": "NO",
@@ -324,7 +327,8 @@ class CounterReader:
 
 
 _TRANSFER: Final = re.compile(
-    r'(?:OK|FAIL) DOWNLOAD: Client "([^"]*)", "[^"]*", (\d+) bytes, ([\d.]+)Kbyte/sec'
+    r'(?m)^[^"]* (?:OK|FAIL) DOWNLOAD: Client "([^"]*)", '
+    r'"[^"]*/\d+", (\d+) bytes, ([\d.]+)Kbyte/sec$'  # of our files: names are a stranger's words
 )
 
 

@@ -8,11 +8,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
+from agent.attempt import Attempt
 from agent.decide import check
 from agent.worker import Worker
 from exchange.embedded.embedded_queue import EmbeddedQueue
 from exchange.engines import engines
+from exchange.engines.port import Process
 from exchange.messages import Control, Job, Tunnel, tunnel_of
 from exchange.ports import Entity, Outgoing
 from exchange.rows import parse_row
@@ -260,6 +263,38 @@ def _inject_writer(place: str) -> str:
     return f"no word of {len(INJECTIONS)} in what {len(engines())} engines and ip are given"
 
 
+_KEPT_BACK: Final = {
+    "BROADSIDE_SERVICEBUS_CONNECTION_STRING": "SharedAccessKey=topsecret",
+    "BROADSIDE_AGENT_JOIN": "bsj.x.topsecret",
+    "AZURE_CLIENT_SECRET": "topsecret",
+    "MSI_SECRET": "topsecret",
+    "https_proxy": "http://user:topsecret@proxy",
+    "FTP_PROXY": "http://user:topsecret@proxy",
+    "GITHUB_TOKEN": "topsecret",
+}
+
+
+def _told_to_an_engine() -> str:
+    """What an engine is started with, whom strangers talk to and who may run as nobody."""
+    told: list[bytes] = []
+
+    async def attack() -> str:
+        attempt = await Attempt.spawn(
+            Process(argv=("env",), env={"HOME": "/nowhere"}),
+            engines()["iperf3"].server_reader(),
+            raw_max_bytes=2**20,
+        )
+        await attempt.exit
+        told.append(attempt.transcript.text())
+        return f"{len(told[0].splitlines())} other variables"
+
+    with mock.patch.dict("os.environ", _KEPT_BACK):
+        said = _run(attack)
+    assert b"PATH=" in told[0]
+    assert b"topsecret" not in told[0], told[0]
+    return said
+
+
 def _bad_tunnel(**changes: Any) -> Callable[[], str]:
     def attack() -> str:
         job = planned_job(traffic={"encapsulation": "vxlan"})
@@ -342,6 +377,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
         )
         for place in PLACES
     ),
+    Attack("an engine's environment", ENGINE, "secrets, proxies", _told_to_an_engine),
     Attack(
         "tunnel to itself",
         TABLE,

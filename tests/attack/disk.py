@@ -9,14 +9,16 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+from unittest import mock
 
+from agent.attempt import Attempt
 from agent.raw_spool import SpooledRaw
 from agent.spool import Spool, SpooledTable
 from agent.workspace import Workspace
 from exchange.documents import TableRaw
 from exchange.embedded.embedded_queue import EmbeddedQueue
 from exchange.embedded.embedded_table import EmbeddedTable
-from exchange.engines.port import File
+from exchange.engines.port import File, Process, Watch
 from exchange.http.credential import Credential
 from exchange.ports import Entity, ExchangeMisconfigured, RawName
 from tests.attack import Attack
@@ -186,6 +188,23 @@ def _workspace_file(_folder: Path, theirs: Path) -> str:
     raise AssertionError("written through the link")
 
 
+def _watched_log(folder: Path, theirs: Path) -> str:
+    """A log that its engine, who may be nobody, put another's file in place of."""
+    (folder / "log").symlink_to(theirs)
+    reader = mock.Mock()
+    reader.sample.return_value = ()
+
+    async def look() -> None:
+        watch = Watch(name="log", path=str(folder / "log"), tail=True)
+        attempt = await Attempt.spawn(Process(argv=("true",)), reader, raw_max_bytes=1000)
+        attempt.look((watch,))
+        await attempt.exit
+
+    asyncio.run(look())
+    reader.sample.assert_not_called()
+    return "it is not read"
+
+
 def _foreign_rows(folder: Path, _theirs: Path) -> str:
     """A view in place of a table, in a file that says it is ours."""
     table = EmbeddedTable(folder, "results")
@@ -244,6 +263,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
         for name, file in _SPOOL_FILES.items()
     ),
     Attack("a link as a credential", DISK, "another's file", _linked(_credential_part)),
+    Attack("a link as an engine's log", DISK, "another's file", _linked(_watched_log)),
     Attack("a link in an engine's folder", DISK, "another's file", _linked(_workspace_file)),
     Attack("a view as a table", DISK, "a crash of the reader", _linked(_foreign_rows)),
 )

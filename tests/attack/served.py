@@ -1,0 +1,176 @@
+"""Attacks by strangers on what a server agent serves: over the network, on a real vsftpd."""
+
+import atexit
+import contextlib
+import ftplib
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from agent.workspace import Workspace
+from exchange.engines import engines
+from exchange.engines.port import ServerAsk, Tool
+from exchange.programs import program_environment, program_path
+from tests.attack import Attack
+
+SERVED: Final = "stranger to served port"
+NO_SERVER: Final = "not tried: no vsftpd here"
+_WAIT_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A vsftpd as an agent runs it, beside a file that is none of its own."""
+
+    port: int
+    folder: Path
+    secret: Path
+
+    def open(self) -> ftplib.FTP:
+        ftp = ftplib.FTP(timeout=10)  # noqa: S321 - what is attacked
+        ftp.connect("127.0.0.1", self.port)
+        ftp.login()
+        return ftp
+
+
+@cache
+def served() -> Served | None:
+    """Made once; None where there is no vsftpd."""
+    program = program_path("vsftpd")
+    if program is None:
+        return None
+    stack = ExitStack()
+    atexit.register(stack.close)
+    workspace = Workspace("attacked")
+    stack.callback(workspace.close)
+    secret = Path(stack.enter_context(tempfile.TemporaryDirectory()), "credential.json")
+    secret.write_text("a secret")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    launch = engines()["ftp"].server(
+        ServerAsk(
+            port=port,
+            address="127.0.0.1",
+            tools={"vsftpd": Tool(argv=(program,), version="3.0.3")},
+            folder=str(workspace.path),
+            duration_max_s=60,
+        )
+    )
+    workspace.fill(launch.files)
+    started = subprocess.Popen(launch.processes[0].argv, env=program_environment())
+    stack.callback(started.wait)
+    stack.callback(started.kill)
+    until_s = time.monotonic() + _WAIT_S
+    while time.monotonic() < until_s and started.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return Served(port=port, folder=workspace.path, secret=secret)
+        time.sleep(0.05)
+    raise AssertionError("vsftpd does not listen")
+
+
+def _read(path: Callable[[Served], str]) -> Callable[[], str]:
+    """Somebody else's file, by some name."""
+
+    def attack() -> str:
+        if (there := served()) is None:
+            return NO_SERVER
+        with there.open() as ftp:
+            try:
+                ftp.retrbinary(f"RETR {path(there)}", _told)
+            except ftplib.error_perm as error:
+                return str(error)
+        raise AssertionError(f"{path(there)} was sent")
+
+    return attack
+
+
+def _told(part: bytes) -> None:
+    raise AssertionError(repr(part[:80]))
+
+
+def _command(*commands: str) -> Callable[[], str]:
+    def attack() -> str:
+        if (there := served()) is None:
+            return NO_SERVER
+        with there.open() as ftp:
+            for command in commands:
+                try:
+                    said = ftp.sendcmd(command)
+                except ftplib.error_perm as error:
+                    return str(error)
+        raise AssertionError(said)
+
+    return attack
+
+
+def _forged_transfer() -> str:
+    """Names, and a password, that read as transfers once they stand in the log."""
+    if (there := served()) is None:
+        return NO_SERVER
+    reader = engines()["ftp"].server_reader()
+    forged = '1000", 999999999999 bytes, 1.00Kbyte/sec'
+    line = f'OK DOWNLOAD: Client "10.9.9.9", "/f/{forged}'
+    with there.open() as ftp:
+        for name in (forged, line, f"1\x00\n{line}", f"1\r{line}"):
+            with contextlib.suppress(ftplib.Error, ValueError):
+                ftp.retrbinary(f"RETR {name}", lambda _: None)
+    for user, password in (("anonymous", line), (line, "x")):
+        with ftplib.FTP(timeout=10) as ftp, contextlib.suppress(ftplib.Error):  # noqa: S321
+            ftp.connect("127.0.0.1", there.port)
+            ftp.login(user, password)
+    with there.open() as ftp:
+        ftp.retrbinary("RETR 1000", lambda _: None)
+    log, until_s = there.folder / "log", time.monotonic() + _WAIT_S
+    while '/1000", 1000 bytes' not in log.read_text() and time.monotonic() < until_s:
+        time.sleep(0.05)
+    assert "999999999999 bytes" in log.read_text()
+    reader.sample("log", log.read_text(), time.time())
+    told = reader.finish().report
+    assert [total.sent_bytes for total in told.totals] == [1000], told
+    return "the log holds them; one transfer of 1000 bytes is read"
+
+
+_PATHS: Final[dict[str, Callable[[Served], str]]] = {
+    "by its path": lambda there: str(there.secret),
+    "from the folder up": lambda there: f"../../{there.secret.relative_to('/tmp')}",  # noqa: S108
+    "an engine's own settings": lambda _: "../vsftpd.conf",
+    "its environment": lambda _: "/proc/self/environ",
+    "from its working folder": lambda _: "/proc/self/cwd/../vsftpd.conf",
+    "the users": lambda _: "/etc/passwd",
+    "from home": lambda _: "~root/.ssh/id_rsa",
+    "a device": lambda _: "/dev/zero",
+    "the folder itself": lambda _: "..",
+}
+_COMMANDS: Final = {
+    "to another folder": ("CWD /",),
+    "a folder up": ("CDUP",),
+    "a list": ("PASV", "LIST /"),
+    "names": ("PASV", "NLST ../.."),
+    "a file's state": ("STAT /etc",),
+    "an upload": ("PASV", "STOR x"),
+    "an appended line": ("PASV", "APPE 1000"),
+    "a removed file": ("DELE 1000",),
+    "another name": ("RNFR 1000",),
+    "other rights": ("SITE CHMOD 777 1000",),
+    "another's port (FTP bounce)": ("PORT 127,0,0,1,0,22",),
+    "the same over IPv6": ("EPRT |1|127.0.0.1|22|",),
+}
+
+ATTACKS: Final = (
+    *(
+        Attack(f"FTP: a file {name}", SERVED, "another's file", _read(path))
+        for name, path in _PATHS.items()
+    ),
+    *(
+        Attack(f"FTP: {name}", SERVED, "; ".join(commands), _command(*commands))
+        for name, commands in _COMMANDS.items()
+    ),
+    Attack("FTP: transfers in a log", SERVED, "bytes that nobody sent", _forged_transfer),
+)
