@@ -84,6 +84,7 @@ class Serving:
                 self.url = found[1]
                 return
             time.sleep(0.05)
+        self.kill()  # late, it would be at work where nobody asks it
         said = self.log_path.read_text().strip()[-500:]
         raise LabBroken(f"broadside serve did not start: {said}")
 

@@ -66,7 +66,8 @@ class Range:
         self.agents.kill(agent_id, number)
 
     def revive(self) -> None:
-        """Start again every agent that has ended."""
+        """Start again the coordinator and every agent that has ended."""
+        self.coordinator.revive()
         states = self.agents.states()
         gone = [
             plan

@@ -127,5 +127,4 @@ def _mend_all(site: Range) -> None:
         site.signal_engines(agent_id, signal.SIGCONT)
         site.kill(agent_id, signal.SIGCONT)
     site.revive()
-    site.coordinator.revive()
     site.mend_queue()
