@@ -32,6 +32,7 @@ PRIVATE_NETWORKS: Final = (
     "192.168.0.0/16",
     "127.0.0.0/8",  # loopback
     "::1/128",
+    "fc00::/7",  # RFC 4193
 )
 
 
@@ -133,7 +134,7 @@ class AgentSettings(BaseSettings):
         Field(
             tuple(ip_network(network) for network in PRIVATE_NETWORKS),
             description="networks (CIDR, comma-separated) in which every target must lie; "
-            "default: RFC 1918 and loopback",
+            "default: RFC 1918, RFC 4193 and loopback",
         )
     )
     target_port_min: int = Field(

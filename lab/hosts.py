@@ -19,8 +19,9 @@ from lab.topology import Lab
 def free_address(lab: Lab) -> str:
     """Where a coordinator can be reached by the lab's agents: ``address:port``."""
     host = lab.management_address or "127.0.0.1"
-    with socket.create_server((host, 0)) as free:
-        return f"{host}:{free.getsockname()[1]}"
+    six = ":" in host
+    with socket.create_server((host, 0), family=socket.AF_INET6 if six else socket.AF_INET) as free:
+        return f"{f'[{host}]' if six else host}:{free.getsockname()[1]}"
 
 
 def enrolled(plans: Mapping[str, AgentPlan], data_dir: Path, at: str) -> dict[str, AgentPlan]:

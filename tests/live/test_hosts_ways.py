@@ -1,5 +1,5 @@
-"""The ways from an agent to its coordinator: a proxy, IPv6 alone, the site's own certificates; and
-what becomes of its credential."""
+"""The ways between hosts: a proxy, IPv6 alone, the site's own certificates; and what becomes of an
+agent's credential."""
 
 import asyncio
 import contextlib
@@ -19,23 +19,38 @@ import pytest
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.hosts.enrolment import Enrolments
 from coordinator.hosts.hosts_server import shown_certificate
+from exchange.embedded.embedded_queue import EmbeddedQueue
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.http.coordinator_link import RENEW_S, Link
 from exchange.http.credential import Credential, load_credential
 from exchange.http.joining import join, new_code
 from exchange.messages import Role
-from exchange.ports import ExchangeError, ExchangeRefused, ExchangeUnavailable
+from exchange.ports import ExchangeError, ExchangeRefused, ExchangeUnavailable, Outgoing
+from lab.namespaces import run, write_sysctls
 from lab.serving import Serving
+from lab.site import built, staged
+from lab.topology import Lab, LabSpec, management_name
 from tests.live.certificates import Certificates, make_certificates
 from tests.live.labs import needs_root, new_prefix
-from tests.live.site import ROOT, wait_for
+from tests.live.site import ROOT, wait_for, wait_for_summary
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 
 AGENT, PROXY, COORDINATOR = "a", "p", "c"  # namespaces, after the test's own prefix
 PROXY_AT = ("10.98.1.2", 3128)
 BEHIND = "10.98.2.2"  # the coordinator, for whom the agent's host has no route
-SIX = "fd00:98::2"
+SIX = "fd00:98"  # of the networks of IPv6
+A_PAIR = {
+    "pairs_count": 1,
+    "bursts_count": 1,
+    "burst_s": 10,
+    "lead_s": 12,
+    "late_after_s": 5,  # other tests keep the cores busy
+    "traffic.streams_count": 2,
+    "traffic.stream_bits_per_second": 4_000_000,
+    "objective.target_bits_per_second": None,
+    "clock_bound_max_s": 0.5,
+}
 
 
 def ip(*words: str) -> None:
@@ -44,7 +59,7 @@ def ip(*words: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ways:
-    """Three hosts in a row, and a cable of IPv6 alone between the first and the last."""
+    """Three hosts in a row."""
 
     prefix: str
     folder: Path
@@ -113,13 +128,11 @@ def ways(tmp_path: Path) -> Iterator[Ways]:
         for one, device, other, there, addresses in (
             (AGENT, "p0", PROXY, "a0", ("10.98.1.1/24", "10.98.1.2/24")),
             (PROXY, "c0", COORDINATOR, "p0", ("10.98.2.1/24", f"{BEHIND}/24")),
-            (AGENT, "c6", COORDINATOR, "a6", ("fd00:98::1/64", f"{SIX}/64")),
         ):
             cable = ["netns", name[one], "type", "veth", "peer", "name", there]
             ip("link", "add", device, *cable, "netns", name[other])
             for end, port, address in ((one, device, addresses[0]), (other, there, addresses[1])):
-                six = ["nodad"] if ":" in address else []
-                ip("-n", name[end], "addr", "add", address, "dev", port, *six)
+                ip("-n", name[end], "addr", "add", address, "dev", port)
                 ip("-n", name[end], "link", "set", port, "up")
         yield made
     finally:
@@ -156,6 +169,22 @@ def a_code(data: Path, count: int = 1, shown: Certificates | None = None) -> str
     return asyncio.run(made())
 
 
+async def a_job_is_taken(data: Path, name: str) -> None:
+    """A message is pushed to the client, who finds no job in it and sets it aside."""
+    queue = EmbeddedQueue(data)
+    until_at = datetime.now(UTC) + timedelta(minutes=10)
+    poison = Outgoing(body=b"no job", message_id=name, expires_at=until_at, enqueue_at=None)
+    try:
+        await queue.send([poison])
+        for _ in range(600):
+            if name in {letter.message_id for letter in await queue.dead_letters()}:
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError("no agent took it")
+    finally:
+        await queue.close()
+
+
 @needs_root
 @pytest.mark.needs_root
 def test_through_a_proxy_and_again_when_that_was_gone(ways: Ways) -> None:
@@ -166,6 +195,7 @@ def test_through_a_proxy_and_again_when_that_was_gone(ways: Ways) -> None:
     through = f"http://{PROXY_AT[0]}:{PROXY_AT[1]}"
     ways.join(a_code(ways.data), f"https://{BEHIND}:8443", HTTPS_PROXY=through)
     wait_for("a heartbeat through the proxy", lambda: ways.beats_since(began_at))
+    asyncio.run(a_job_is_taken(ways.data, "1"))
     assert f"CONNECT {BEHIND}:8443" in ways.log(PROXY)
     proxy.kill()
     proxy.wait()
@@ -173,16 +203,50 @@ def test_through_a_proxy_and_again_when_that_was_gone(ways: Ways) -> None:
     again_at = datetime.now(UTC)
     ways.start(PROXY, *words)
     wait_for("a heartbeat through the new one", lambda: ways.beats_since(again_at))
+    asyncio.run(a_job_is_taken(ways.data, "2"))
+
+
+def with_ipv6_alone(lab: Lab) -> Lab:
+    """The same hosts, who reach each other through the firewall, and the coordinator, by IPv6."""
+    firewall, uplink = lab.firewall_namespace, management_name(lab.spec.prefix)
+    assert firewall is not None
+    subnets = {Role.CLIENT: (f"{SIX}:1:", "c0"), Role.SERVER: (f"{SIX}:2:", "s0")}
+    write_sysctls(firewall, {"ipv6/conf/all/disable_ipv6": "0", "ipv6/conf/all/forwarding": "1"})
+    for subnet, port in subnets.values():
+        ip("-n", firewall, "addr", "add", f"{subnet}:1/64", "dev", port, "nodad")
+    ip("addr", "add", f"{SIX}::1/64", "dev", uplink, "nodad")
+    moved = []
+    for number, host in enumerate(lab.hosts, 2):
+        assert host.namespace is not None
+        write_sysctls(host.namespace, {"ipv6/conf/all/disable_ipv6": "0"})
+        on, (subnet, _) = ("-n", host.namespace), subnets[host.role]
+        ip(*on, "addr", "flush", "dev", host.nic)
+        ip(*on, "addr", "add", f"{subnet}:{number}/64", "dev", host.nic, "nodad")
+        ip(*on, "route", "add", "default", "via", f"{subnet}:1", "dev", host.nic)
+        ip(*on, "addr", "add", f"{SIX}::{number}/64", "dev", "mg0", "nodad")
+        moved.append(replace(host, address=f"{subnet}:{number}"))
+    clients, servers = tuple(moved[: len(lab.clients)]), tuple(moved[len(lab.clients) :])
+    return replace(lab, clients=clients, servers=servers, management_address=f"{SIX}::1")
 
 
 @needs_root
 @pytest.mark.needs_root
-def test_over_ipv6_alone(ways: Ways) -> None:
-    ip("-n", ways.prefix + AGENT, "link", "del", "p0")
-    ways.serve()
-    began_at = datetime.now(UTC)
-    ways.join(a_code(ways.data), f"https://[{SIX}]:8443")
-    wait_for("a heartbeat over IPv6", lambda: ways.beats_since(began_at))
+def test_a_burst_over_ipv6_alone(tmp_path: Path) -> None:
+    """Data and control: no IPv4 but the lab's own time service."""
+    spec = LabSpec(pairs_count=1, prefix=new_prefix(), firewall_bits_per_second=200_000_000)
+    with (
+        built(spec, tmp_path / "lab") as four,
+        staged(lab := with_ipv6_alone(four), tmp_path, ledger={}, other_hosts=True) as site,
+    ):
+        body = {"scenario": "smoke", "overrides": A_PAIR}
+        run_id = site.coordinator.post("/v1/runs", body)["run_id"]
+        summary = wait_for_summary(site.coordinator.url, run_id, 120)
+        assert summary["pairs_measured"] == 1, summary["findings"]
+        assert summary["completeness_ratio"] == 1.0, summary["findings"]
+        firewall = lab.firewall_namespace
+        (out,) = json.loads(run(["ip", "-j", "-s", "link", "show", "s0"], namespace=firewall))
+        offered_bytes = 2 * 4e6 / 8 * 10
+        assert out["stats64"]["tx"]["bytes"] > 0.9 * offered_bytes, "it went through the firewall"
 
 
 @pytest.fixture
