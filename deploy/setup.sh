@@ -93,6 +93,7 @@ bring() { sh "deploy/$1.sh" "$2" || say "no $2: $3"; }
 if [ "${1-}" = all ]; then
     bring go vegeta "the http and https engines will not run here" &
     bring go kubernetes "deploy-check leaves deploy/hosts/kubernetes out" &
+    bring go actionlint "a test of deploy/ci will not run here" &
     bring npm servicebus-js "the lab's broker goes without the JavaScript SDK's opinion" &
 fi
 bring npm azurite "its tests and --fabric azure-local will not run" # Table Storage for the lab's Azure

@@ -15,7 +15,7 @@ from tests.live.site import Site, wait_for
 
 ROOT = Path(__file__).parent.parent.parent
 CI = ROOT / "deploy" / "ci"
-ACTIONLINT = shutil.which("actionlint")
+ACTIONLINT = ROOT / ".tools" / "actionlint" / "bin" / "actionlint"  # `make tools` brings it
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 
@@ -25,16 +25,43 @@ def load(*parts: str) -> dict[str, Any]:
     return loaded
 
 
-@pytest.mark.skipif(ACTIONLINT is None, reason="needs actionlint on PATH (docs/pipeline.md)")
-def test_the_workflow_and_its_action_satisfy_actionlint() -> None:
+@pytest.mark.parametrize("mistake", [None, ("gates:", "gate:"), ("api:", "# api:")])
+def test_the_workflow_and_its_action_satisfy_actionlint(
+    mistake: tuple[str, str] | None, tmp_path: Path
+) -> None:
+    """As in a repository that uses them: only there is the Action's own metadata read."""
+    (tmp_path / ".git").mkdir()
+    shutil.copytree(CI, tmp_path / "deploy" / "ci")
+    workflow = tmp_path / ".github" / "workflows" / "firewall.yml"
+    workflow.parent.mkdir(parents=True)
+    text = (CI / "github" / "example.yml").read_text("utf-8")
+    workflow.write_text(text.replace(*mistake) if mistake else text)
     done = subprocess.run(
-        [str(ACTIONLINT), CI / "github" / "example.yml"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
+        [ACTIONLINT], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
     )
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == (0 if mistake is None else 1), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("mistake", [None, ("bash:", "bahs:"), ("PublishTest", "Publish")])
+def test_the_steps_satisfy_the_published_schema_of_their_makers(
+    mistake: tuple[str, str] | None, tmp_path: Path
+) -> None:
+    """Microsoft's of pipelines and GitHub's of an Action, as check-jsonschema keeps them."""
+    copied = Path(shutil.copytree(CI, tmp_path / "ci"))
+    template = copied / "azure-devops" / "broadside.yml"
+    if mistake is not None:
+        template.write_text(template.read_text("utf-8").replace(*mistake))
+
+    def check(schema: str, *files: Path) -> int:
+        words = ["--builtin-schema", f"vendor.{schema}", "--regex-variant", "nonunicode"]
+        if schema == "azure-pipelines":
+            words += ["--data-transform", schema]
+        command = [Path(sys.executable).with_name("check-jsonschema"), *words, *files]
+        return subprocess.run(command, check=False, timeout=60, capture_output=True).returncode
+
+    assert check("azure-pipelines", template) == (0 if mistake is None else 1)
+    assert check("azure-pipelines", copied / "azure-devops" / "example.yml") == 0
+    assert check("github-actions", copied / "github" / "action.yml") == 0
 
 
 def test_the_template_and_its_example_speak_of_the_same_parameters() -> None:
