@@ -48,7 +48,14 @@ def _utc(at: datetime) -> datetime:
     return utc_at
 
 
-UtcDatetime = Annotated[AwareDatetime, AfterValidator(_utc)]
+def _no_number(at: object) -> object:
+    """Pydantic would take a number for seconds since 1970."""
+    if isinstance(at, int | float) or (isinstance(at, str) and ":" not in at):
+        raise ValueError("an instant such as 2026-11-22T14:00:00Z is wanted")
+    return at
+
+
+UtcDatetime = Annotated[AwareDatetime, AfterValidator(_utc), BeforeValidator(_no_number)]
 
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 

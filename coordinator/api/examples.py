@@ -176,6 +176,8 @@ ANSWERS: Final[Mapping[tuple[str, str], Any]] = {
                     "runs_count": 2,
                     **{f"{name}_ratio": 1.0 for name, _ in _SPREAD},
                 },
+                "worst_residual_ratio": -0.004,
+                "cost": {"runs_count": 2, "charged_usd": 84.5, "uncharged_usd": 0.0},
                 "first_at": "2026-11-20T11:59:30Z",
                 "last_at": "2026-11-20T13:59:30Z",
             }

@@ -138,7 +138,7 @@ async def aggregate(
         str, Query(max_length=60, description="of hours, days, weeks and months: an IANA name")
     ] = "UTC",
 ) -> RunGroups:
-    """Many runs by what they share: bursts, verdicts, rates, completeness, worst residual.
+    """Many runs by what they share: bursts, verdicts, rates, completeness, worst residual, cost.
 
     Rates are received payload at real scale, over runs that are over; those of inconclusive runs
     stand apart. Times are the traffic's.

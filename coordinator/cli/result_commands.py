@@ -1,7 +1,7 @@
 """Lists and figures: runs, sums over them, bursts, pairs, seconds, the two ledgers, agents."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,6 +16,7 @@ from coordinator.runs.listing import GROUPINGS, ListedState, RunGroups, state_of
 
 if TYPE_CHECKING:
     from coordinator.cli.verbs import Verbs
+    from coordinator.runs.listing import CostSum
     from coordinator.views.answers import BurstEntry, PairEntry, RunReconciliation
     from exchange.messages import ClockReading, Presence
     from exchange.records import RunHeader
@@ -125,6 +126,10 @@ def _received(header: "RunHeader") -> str:
     return words.rate(RECEIVED.of_run(header.outcome) if header.outcome else None)
 
 
+_RATES: Final = ("mean", "+-", "min", "max")
+_SUMMED: Final = ("runs", "bursts", "verdicts", *_RATES, "complete", "residual", "cost")
+
+
 def aggregate(
     group_by: Annotated[
         str, typer.Option("--group-by", metavar="WHAT", help=GROUPINGS)
@@ -152,11 +157,12 @@ def aggregate(
         return
     show_list(
         found.groups,
-        [group_by, "runs", "verdicts", "mean", "+-", "min", "max", "complete", "residual"],
+        [group_by, *_SUMMED],
         [
             [
                 group.group if group.group is not None else "(none)",
                 str(group.runs_count),
+                str(group.bursts_count),
                 ", ".join(f"{count} {verdict}" for verdict, count in group.verdicts.items()),
                 *(
                     words.rate(getattr(group.received, f"{name}_bits_per_second", None))
@@ -164,15 +170,25 @@ def aggregate(
                 ),
                 words.ratio(None if group.completeness is None else group.completeness.mean_ratio),
                 words.signed_ratio(group.worst_residual_ratio),
+                _cost(group.cost),
             ]
             for group in found.groups
         ],
         form=form,
         as_json=False,
-        spare=["runs", "min", "max"],
+        spare=["min", "max", "runs", "complete", "cost"],
     )
     if found.truncated:
         typer.echo("there are more; narrow the range with --from and --before", err=True)
+
+
+def _cost(cost: "CostSum | None") -> str:
+    """What Azure bills; of runs that it does not bill, what they stand for."""
+    if cost is None:
+        return "unknown"
+    if not cost.charged_usd:
+        return f"none ({words.dollars(cost.uncharged_usd)} at real scale)"
+    return words.dollars(cost.charged_usd)
 
 
 def bursts(

@@ -27,7 +27,7 @@ from coordinator.core.live.status import (
     due_at,
 )
 from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.plan.cost_estimate import OverBudget, estimate
+from coordinator.core.plan.cost_estimate import OverBudget, estimate, not_charged_why
 from coordinator.core.plan.meter import basis
 from coordinator.core.plan.planner import Infeasible, Problem, live, without_ports
 from coordinator.core.plan.planner import plan as make_plan
@@ -52,6 +52,7 @@ from coordinator.runs.own_troubles import watch_queue
 from coordinator.runs.replacements import Replacements
 from coordinator.runs.reservations import EndpointTaken, Reservations
 from coordinator.runs.retention import Pruned, PruneRequest, prune
+from coordinator.runs.run_cost import cost_of
 from coordinator.runs.run_ids import new_run_id
 from coordinator.runs.stored import dump_fleet, read_ledger
 from coordinator.runs.stored_runs import StoredRuns
@@ -508,9 +509,14 @@ class Coordinator:
         """Let the list of runs say how one ended: the last thing to do for a run."""
         control = await self._records.runs.read_control(summary.run_id)
         cancelled = control is not None and control.cancelled_at is not None
-        await self._records.private.save_outcome(
-            summary.run_id, outcome_of(summary, cancelled=cancelled)
+        plan = await self.read_plan(summary.run_id)
+        outcome = outcome_of(
+            summary,
+            cancelled=cancelled,
+            cost_usd=await cost_of(self._records, plan, control, self.prices),
+            charged=not_charged_why(plan.spec) is None,
         )
+        await self._records.private.save_outcome(summary.run_id, outcome)
         self._under_way.discard(summary.run_id)
 
 

@@ -91,10 +91,14 @@ def state_of(header: RunHeader) -> ListedState:
     return ListedState.CANCELLED if header.outcome.cancelled else ListedState.FINISHED
 
 
-def outcome_of(summary: RunSummary, *, cancelled: bool) -> RunOutcome:
+def outcome_of(
+    summary: RunSummary, *, cancelled: bool, cost_usd: float | None = None, charged: bool = False
+) -> RunOutcome:
     """What the list of runs is told of a verdict."""
     return RunOutcome(
         cancelled=cancelled,
+        cost_usd=cost_usd,
+        charged=charged,
         verdict=summary.verdict.value,
         ended_at=summary.computed_at,
         scale=summary.scale,
@@ -147,6 +151,14 @@ class RatioSpread(Message):
     max_ratio: float
 
 
+class CostSum(Message):
+    """What runs cost, at real scale."""
+
+    runs_count: int  # that have the figure
+    charged_usd: float  # of those that Azure bills
+    uncharged_usd: float  # what the others, such as a lab's, would have cost
+
+
 class RunGroup(Message):
     """Runs that have one thing in common."""
 
@@ -160,6 +172,7 @@ class RunGroup(Message):
     received_inconclusive: RateSpread | None = None  # of those without, which prove no rate
     completeness: RatioSpread | None = None
     worst_residual_ratio: float | None = None  # of any run, farthest from zero
+    cost: CostSum | None = None
     first_at: UtcDatetime  # traffic of the first run begins
     last_at: UtcDatetime
 
@@ -239,6 +252,7 @@ class _Sums:
         self.received_inconclusive = array("d")  # of those without
         self.worst_residual_ratio: float | None = None
         self.completeness = array("d")
+        self.costs_usd = {True: array("d"), False: array("d")}  # by whether Azure bills them
         self.first_at: datetime | None = None
         self.last_at: datetime | None = None
 
@@ -258,6 +272,8 @@ class _Sums:
             inconclusive = outcome.verdict == Verdict.INCONCLUSIVE
             rates = self.received_inconclusive if inconclusive else self.received
             rates.append(rate * outcome.scale)
+        if outcome.cost_usd is not None:
+            self.costs_usd[outcome.charged].append(outcome.cost_usd)
         residual = outcome.residual_ratio
         if residual is not None and abs(residual) >= abs(self.worst_residual_ratio or 0):
             self.worst_residual_ratio = residual
@@ -277,8 +293,18 @@ class _Sums:
             received_inconclusive=_rates(self.received_inconclusive),
             worst_residual_ratio=self.worst_residual_ratio,
             completeness=RatioSpread.model_validate(_spread(ratios, "ratio")) if ratios else None,
+            cost=self._cost(),
             first_at=self.first_at,
             last_at=self.last_at,
+        )
+
+    def _cost(self) -> CostSum | None:
+        charged, uncharged = self.costs_usd[True], self.costs_usd[False]
+        count = len(charged) + len(uncharged)
+        if not count:
+            return None
+        return CostSum(
+            runs_count=count, charged_usd=math.fsum(charged), uncharged_usd=math.fsum(uncharged)
         )
 
 

@@ -58,6 +58,8 @@ class RunOutcome(Message):
     scale: float = 1.0
     limiter: str | None = None
     residual_ratio: float | None = None  # as the registry of figures tells it of a run
+    cost_usd: float | None = None  # at real scale; None: an import, or a price is unknown
+    charged: bool = False  # whether Azure bills it
 
 
 class Judging(Message):

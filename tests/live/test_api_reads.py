@@ -20,10 +20,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from coordinator.api.app import create_app
 from coordinator.api.examples import ANSWERS, REQUESTS
 from coordinator.core.measure.series import BurstSeries
+from coordinator.core.plan.meter import basis
 from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.listing import CostSum, RunFilter, aggregate_runs
+from coordinator.runs.spending import Budgets
 from coordinator.views.metrics import METRICS
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Role
+from exchange.records import Document
 from tests.fuzz import OVER, STUDY, store
 from tests.stored import SMALL, measured, store_run
 from tests.unit.coordinator.fleet import presence
@@ -90,7 +94,7 @@ async def test_a_list_of_runs_pages_and_filters(fabric: Fabric, http: httpx.Asyn
     for asked, expected in by.items():
         found, _ = await pages(http, f"/v1/runs?limit=2&{asked}")
         assert {item["run_id"] for item in found} == expected, asked
-    wrong = ("cursor=%%%", "limit=0", "label=idps", "before_at=2026-11-20T13:30:00")
+    wrong = ("cursor=%%%", "limit=0", "label=idps", "before_at=2026-11-20T13:30:00", "from_at=0.5")
     for asked in wrong:
         assert (await http.get(f"/v1/runs?{asked}")).status_code == 422, asked
 
@@ -322,10 +326,18 @@ async def test_a_list_tells_how_a_run_ended_after_a_coordinator_that_died_before
     fabric: Fabric,
 ) -> None:
     await store_run(fabric, RUN, told=False)
-    await Coordinator(fabric).tick()
+    coordinator = Coordinator(fabric)
+    plan = await coordinator.read_plan(RUN)
+    priced_on = basis(plan.spec, [presence(Role.CLIENT, 1, beat_at=DAY_AT)]).model_dump_json()
+    await fabric.records.private.save_document(RUN, Document.PRICE, priced_on.encode())
+    await coordinator.tick()
     (told,) = [header async for _, header in fabric.records.private.scan_runs()]
     assert told.outcome is not None
     assert told.outcome.verdict == measured(SMALL)[2].verdict.value
+    assert told.outcome.cost_usd == (await Budgets(coordinator).read(RUN)).spent.total_usd
+    [group] = (await aggregate_runs(fabric.records, RunFilter(), "week")).groups
+    cost_usd = told.outcome.cost_usd or 0.0
+    assert group.cost == CostSum(runs_count=1, charged_usd=0.0, uncharged_usd=cost_usd)
 
 
 async def test_every_example_request_works_and_every_answer_keeps_its_form(
