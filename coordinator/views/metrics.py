@@ -1,7 +1,7 @@
 """Figures for Prometheus: what is going on now, and how the newest run ended.
 
 The names are an interface: dashboards and alerts are written against them, and docs/metrics.md
-lists them. Units are Prometheus's own: seconds, bits, ratios from 0 to 1. A figure that is unknown
+lists them. Units are Prometheus's own: seconds, bytes, ratios from 0 to 1. A figure that is unknown
 has no sample, so it is absent from graphs and never zero. Labels are bounded: states, roles,
 layers, and one run at a time.
 """
@@ -23,6 +23,7 @@ from coordinator.core.live.progress import Progress
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
 from coordinator.core.plan.meter import PriceMeter
 from coordinator.core.summary import RunSummary, Verdict
+from coordinator.core.words import Unit
 from coordinator.device.ledgers.source import LedgerError
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.spending import Budgets
@@ -39,8 +40,9 @@ _GONE: Final = "stale"
 
 
 def name_of(each: Figure) -> str:
-    """What Prometheus calls a run's figure."""
+    """What Prometheus calls a run's figure, in its base units."""
     stem = re.sub(r"_s(?=$|_per_)", "_seconds", each.metric or each.name)
+    stem = stem.replace("_bits_per_second", "_bytes_per_second").removesuffix("_count")
     return f"broadside_run_{stem}"
 
 
@@ -61,7 +63,7 @@ METRICS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         "The run that the figures below are of: the one under way, else the newest.",
         ("run_id", "scenario", "state"),
     ),
-    "broadside_run_target_bits_per_second": (
+    "broadside_run_target_bytes_per_second": (
         "Its target divided by scale, at the layer named.",
         ("layer",),
     ),
@@ -76,12 +78,12 @@ METRICS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         ("outcome",),
     ),
     "broadside_burst_seconds_to_start": ("Until that burst's instant; negative once begun.", ()),
-    "broadside_fleet_bits_per_second": (
+    "broadside_fleet_bytes_per_second": (
         "Sent by the fleet in the newest whole second of that burst.",
         ("layer",),
     ),
     "broadside_fleet_coverage_ratio": ("Share of its pairs that are in that figure.", ()),
-    "broadside_firewall_bits_per_second": (
+    "broadside_firewall_bytes_per_second": (
         "The firewall's own newest figure, at the layer it counts.",
         ("layer",),
     ),
@@ -222,7 +224,7 @@ def _samples(shown: Snapshot) -> Iterator[Sample]:
         1.0,
     )
     if shown.target is not None:
-        yield "broadside_run_target_bits_per_second", (shown.target[1],), shown.target[0]
+        yield "broadside_run_target_bytes_per_second", (shown.target[1],), shown.target[0] / 8
     yield "broadside_run_scale", (), shown.scale
     phases = Counter(burst.phase for burst in status.bursts)
     for phase in BurstPhase:
@@ -266,10 +268,10 @@ def _burst(shown: Snapshot, status: RunStatus) -> Iterator[Sample]:
     if shown.progress is not None and shown.progress.whole:
         newest = shown.progress.whole[-1]
         layer = "link" if newest.from_host_count else "payload"
-        yield "broadside_fleet_bits_per_second", (layer,), newest.fleet_bits_per_second
+        yield "broadside_fleet_bytes_per_second", (layer,), newest.fleet_bits_per_second / 8
         yield "broadside_fleet_coverage_ratio", (), newest.pairs_count / burst.pairs_planned
     if shown.firewall is not None:
-        yield "broadside_firewall_bits_per_second", (shown.firewall[1],), shown.firewall[0]
+        yield "broadside_firewall_bytes_per_second", (shown.firewall[1],), shown.firewall[0] / 8
 
 
 def _under_way(status: RunStatus) -> BurstStatus:
@@ -282,4 +284,6 @@ def _ended(summary: RunSummary) -> Iterator[Sample]:
         yield "broadside_run_verdict", (verdict.value,), float(summary.verdict is verdict)
     for each in FIGURES:
         labels = (layer_of(each.layer, summary),) if each.layer else ()
-        yield name_of(each), labels, each.of_run(summary)
+        value = each.of_run(summary)
+        rate = each.unit is Unit.RATE and value is not None
+        yield name_of(each), labels, value / 8 if rate else value

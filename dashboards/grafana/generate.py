@@ -17,11 +17,28 @@ from grafana_foundation_sdk.models.dashboard import (
     DynamicConfigValue,
     Threshold,
     ThresholdsMode,
+    VariableOption,
+    VariableRefresh,
+    VariableSort,
 )
 
 HERE: Final = Path(__file__).parent
 SOURCE: Final = DataSourceRef(type_val="prometheus", uid="${datasource}")
 FLEET, LEDGER, TARGET = "#3274b5", "#c25e00", "#8e8e8e"  # as in coordinator/views/charts
+
+
+# Coordinators of one fleet tell the same: the largest of them is it, never their sum.
+def of_fleet(metric: str, by: str = "", matching: str = "") -> str:
+    """A figure of the fleet, by labels, as the chosen coordinators tell it."""
+    chosen = ", ".join(filter(None, ['instance=~"$instance"', matching]))
+    return f"max by ({by}) ({metric}{{{chosen}}})"
+
+
+def of_run(metric: str, by: str = "", matching: str = "") -> str:
+    """A figure of the chosen run, while it was the run that a chosen coordinator told of."""
+    chosen = ", ".join(filter(None, ['instance=~"$instance"', matching]))
+    told = 'broadside_run_info{run_id=~"$run"}'
+    return f"max by ({by}) ({metric}{{{chosen}}} and on (job, instance) {told})"
 
 
 def query(expression: str, legend: str = "", *, instant: bool = False) -> prometheus.Dataquery:
@@ -97,7 +114,9 @@ def verdict() -> stat.Panel:
         .height(4)
         .span(4)
         .text_mode(BigValueTextMode.NAME)
-        .with_target(query("broadside_run_verdict == 1", "{{verdict}}", instant=True))
+        .with_target(
+            query(f"{of_run('broadside_run_verdict', 'verdict')} == 1", "{{verdict}}", instant=True)
+        )
     )
 
 
@@ -113,6 +132,22 @@ def board(uid: str, title: str, says: str) -> dashboard.Dashboard:
         .with_variable(
             dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus")
         )
+        .with_variable(chooser("instance", "Coordinator", "broadside_build_info", "instance"))
+    )
+
+
+def chooser(name: str, label: str, metric: str, values: str) -> dashboard.QueryVariable:
+    """A variable of any of a label's values; at first all."""
+    return (
+        dashboard.QueryVariable(name)
+        .label(label)
+        .datasource(SOURCE)
+        .query(f"label_values({metric}, {values})")
+        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(VariableSort.ALPHABETICAL_DESC)
+        .include_all(True)
+        .all_value(".*")
+        .current(VariableOption(text="All", value="$__all"))
     )
 
 
@@ -120,17 +155,18 @@ def run_board() -> dashboard.Dashboard:
     """What the run under way does, and how the newest one ended."""
     run = tables.Panel().title("Run").datasource(SOURCE).height(4).span(12)
     run = run.description("The run that the figures are of: the one under way, else the newest.")
-    shown = query("broadside_run_info", instant=True).format("table")
+    shown = query(of_run("broadside_run_info", "run_id, scenario, state"), instant=True)
     return (
         board("broadside-run", "Broadside: run", "Throughput, pairs, ledger and verdict of a run.")
-        .with_panel(run.with_target(shown))
+        .with_variable(chooser("run", "Run", "broadside_run_info", "run_id"))
+        .with_panel(run.with_target(shown.format("table")))
         .with_panel(verdict())
         .with_panel(
             figure(
                 "To the next start",
                 units.Seconds,
                 "Negative: the burst has begun.",
-                "broadside_burst_seconds_to_start",
+                of_run("broadside_burst_seconds_to_start"),
             )
         )
         .with_panel(
@@ -138,7 +174,7 @@ def run_board() -> dashboard.Dashboard:
                 "Scale",
                 units.Short,
                 "Rates on this board are as measured; times this they are what they stand for.",
-                "broadside_run_scale",
+                of_run("broadside_run_scale"),
             )
         )
         .with_panel(
@@ -147,9 +183,18 @@ def run_board() -> dashboard.Dashboard:
                 units.BitsPerSecondSI,
                 "The fleet's senders, the firewall's own figure, the target; each at the layer "
                 "that its name says. Layers differ by headers, about 4 %.",
-                query("broadside_fleet_bits_per_second", "fleet sent, {{layer}}"),
-                query("broadside_firewall_bits_per_second", "firewall, {{layer}}"),
-                query("broadside_run_target_bits_per_second", "target, {{layer}}"),
+                query(
+                    f"8 * {of_run('broadside_fleet_bytes_per_second', 'layer')}",
+                    "fleet sent, {{layer}}",
+                ),
+                query(
+                    f"8 * {of_run('broadside_firewall_bytes_per_second', 'layer')}",
+                    "firewall, {{layer}}",
+                ),
+                query(
+                    f"8 * {of_run('broadside_run_target_bytes_per_second', 'layer')}",
+                    "target, {{layer}}",
+                ),
             )
             .span(24)
             .override_by_regexp("/^fleet/", [colour(FLEET)])
@@ -160,14 +205,14 @@ def run_board() -> dashboard.Dashboard:
             stacked(
                 "Pairs of the burst, by how far they are",
                 "Unclaimed, claimed, armed, reported; together all planned pairs.",
-                query("broadside_burst_pairs", "{{phase}}"),
+                query(of_run("broadside_burst_pairs", "phase"), "{{phase}}"),
             )
         )
         .with_panel(
             stacked(
                 "Outcomes of the burst",
                 "Pairs that have reported, by outcome.",
-                query("broadside_burst_outcomes", "{{outcome}}"),
+                query(of_run("broadside_burst_outcomes", "outcome"), "{{outcome}}"),
             )
         )
         .with_panel(
@@ -175,19 +220,23 @@ def run_board() -> dashboard.Dashboard:
                 "Coverage while it runs",
                 units.PercentUnit,
                 "Share of the planned pairs that are in the throughput above.",
-                query("broadside_fleet_coverage_ratio", "coverage"),
+                query(of_run("broadside_fleet_coverage_ratio"), "coverage"),
             ).max(1)
         )
         .with_panel(
-            stacked("Bursts of the run", "By phase.", query("broadside_run_bursts", "{{phase}}"))
+            stacked(
+                "Bursts of the run",
+                "By phase.",
+                query(of_run("broadside_run_bursts", "phase"), "{{phase}}"),
+            )
         )
         .with_panel(
             lines(
                 "Price",
                 units.Dollars,
                 "By dated list prices, at real scale: so far, and at the run's end.",
-                query("broadside_run_spent_usd", "so far"),
-                query("broadside_run_projected_usd", "at its end"),
+                query(of_run("broadside_run_spent_usd"), "so far"),
+                query(of_run("broadside_run_projected_usd"), "at its end"),
             ).span(24)
         )
         .with_row(dashboard.Row("The newest run, once it is over"))
@@ -196,7 +245,7 @@ def run_board() -> dashboard.Dashboard:
                 "Received",
                 units.BitsPerSecondSI,
                 "The headline: mean over bursts of their windows, at the IP layer.",
-                'broadside_run_received_bits_per_second{layer="ip"}',
+                "8 * " + of_run("broadside_run_received_bytes_per_second", matching='layer="ip"'),
             )
         )
         .with_panel(
@@ -204,8 +253,9 @@ def run_board() -> dashboard.Dashboard:
                 "Of the target",
                 units.PercentUnit,
                 "At the target's own layer.",
-                "max by (layer) (broadside_run_received_bits_per_second)"
-                " / on (layer) max by (layer) (broadside_run_target_bits_per_second)",
+                of_run("broadside_run_received_bytes_per_second", "layer")
+                + " / on (layer) "
+                + of_run("broadside_run_target_bytes_per_second", "layer"),
                 limits((None, "#c4162a"), (0.95, "#37872d")),
             )
         )
@@ -214,7 +264,7 @@ def run_board() -> dashboard.Dashboard:
                 "Completeness",
                 units.PercentUnit,
                 "Planned pair-seconds on record. Below the floor no verdict is a pass.",
-                "broadside_run_completeness_ratio",
+                of_run("broadside_run_completeness_ratio"),
                 limits((None, "#c4162a"), (0.95, "#37872d")),
             )
         )
@@ -223,7 +273,7 @@ def run_board() -> dashboard.Dashboard:
                 "Firewall",
                 units.BitsPerSecondSI,
                 "Its own ledger over the same windows, at the layer it counts.",
-                "max(broadside_run_firewall_bits_per_second)",
+                "8 * " + of_run("broadside_run_firewall_bytes_per_second"),
             )
         )
         .with_panel(
@@ -231,7 +281,7 @@ def run_board() -> dashboard.Dashboard:
                 "Residual",
                 units.PercentUnit,
                 "Firewall over expected, less one.",
-                "broadside_run_residual_ratio",
+                of_run("broadside_run_residual_ratio"),
             )
         )
         .with_panel(
@@ -239,10 +289,19 @@ def run_board() -> dashboard.Dashboard:
                 "Start spread",
                 units.Seconds,
                 "Latest less earliest first data, worst burst.",
-                "broadside_run_start_spread_seconds",
+                of_run("broadside_run_start_spread_seconds"),
             )
         )
     )
+
+
+STALE: Final = 'state="stale"'
+
+
+def working(role: str) -> str:
+    """How many agents of a role were heard of lately."""
+    lately = f'role="{role}", state!="stale"'
+    return f"sum({of_fleet('broadside_agents', 'role, state', lately)})"
 
 
 def fleet_board() -> dashboard.Dashboard:
@@ -254,7 +313,7 @@ def fleet_board() -> dashboard.Dashboard:
                 "Clients",
                 units.Short,
                 "Heard of within 30 s.",
-                'sum(broadside_agents{role="client", state!="stale"})',
+                working("client"),
             )
         )
         .with_panel(
@@ -262,7 +321,7 @@ def fleet_board() -> dashboard.Dashboard:
                 "Servers",
                 units.Short,
                 "Heard of within 30 s.",
-                'sum(broadside_agents{role="server", state!="stale"})',
+                working("server"),
             )
         )
         .with_panel(
@@ -270,7 +329,7 @@ def fleet_board() -> dashboard.Dashboard:
                 "Silent agents",
                 units.Short,
                 "Not heard of for 30 s.",
-                'sum(broadside_agents{state="stale"})',
+                f"sum({of_fleet('broadside_agents', 'role', STALE)})",
                 limits((None, "#37872d"), (1, "#c4162a")),
             )
         )
@@ -279,7 +338,7 @@ def fleet_board() -> dashboard.Dashboard:
                 "Largest clock bound",
                 units.Seconds,
                 "The largest error that a live agent's clock admits; over 50 ms agents stand down.",
-                "broadside_clock_bound_max_seconds",
+                of_fleet("broadside_clock_bound_max_seconds"),
                 limits((None, "#37872d"), (0.05, "#c4162a")),
             )
         )
@@ -288,18 +347,23 @@ def fleet_board() -> dashboard.Dashboard:
                 "Dead letters",
                 units.Short,
                 "Messages that were set aside; `broadside deadletters explain` says why.",
-                'broadside_queue_messages{state="dead"}',
+                of_fleet("broadside_queue_messages", matching='state="dead"'),
                 limits((None, "#37872d"), (1, "#c4162a")),
             )
         )
         .with_panel(
-            figure("Open runs", units.Short, "Runs without a verdict.", "broadside_runs_open")
+            figure(
+                "Open runs",
+                units.Short,
+                "Runs without a verdict.",
+                of_fleet("broadside_runs_open"),
+            )
         )
         .with_panel(
             stacked(
                 "Agents",
                 "By role and state.",
-                query("broadside_agents > 0", "{{role}} {{state}}"),
+                query(f"{of_fleet('broadside_agents', 'role, state')} > 0", "{{role}} {{state}}"),
             )
         )
         .with_panel(
@@ -307,7 +371,7 @@ def fleet_board() -> dashboard.Dashboard:
                 "Largest clock bound",
                 units.Seconds,
                 "The largest error that a live agent's clock admits.",
-                query("broadside_clock_bound_max_seconds", "bound"),
+                query(of_fleet("broadside_clock_bound_max_seconds"), "bound"),
             )
         )
         .with_panel(
@@ -315,7 +379,7 @@ def fleet_board() -> dashboard.Dashboard:
                 "Queue",
                 units.Short,
                 "Jobs that can be received, jobs of later bursts, and dead letters.",
-                query("broadside_queue_messages", "{{state}}"),
+                query(of_fleet("broadside_queue_messages", "state"), "{{state}}"),
             )
         )
         .with_panel(
@@ -323,7 +387,7 @@ def fleet_board() -> dashboard.Dashboard:
                 "Since the coordinator looked after runs",
                 units.Seconds,
                 "Grows when it is stuck or cut off; leases lapse after a minute.",
-                query("broadside_tick_age_seconds", "{{instance}}"),
+                query(of_fleet("broadside_tick_age_seconds", "instance"), "{{instance}}"),
             )
         )
         .with_panel(

@@ -301,7 +301,7 @@ async def test_metrics_are_the_documented_ones(fabric: Fabric, http: httpx.Async
     verdicts = {s.labels["verdict"]: s.value for s in families["broadside_run_verdict"].samples}
     assert verdicts[measured(SMALL)[2].verdict.value] == 1
     assert sum(verdicts.values()) == 1
-    assert "broadside_fleet_bits_per_second" not in families  # nothing runs: absent, never zero
+    assert "broadside_fleet_bytes_per_second" not in families  # nothing runs: absent, never zero
     listed = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     assert {line.split("`")[1] for line in listed.splitlines() if line.startswith("| `b")} == set(
         METRICS

@@ -1,8 +1,10 @@
 """A real Prometheus scrapes a real coordinator, with a token, and answers the dashboards' query."""
 
+import itertools
 import json
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,10 @@ import httpx
 import pytest
 import yaml
 
+from coordinator.views.metrics import METRICS
 from tests.live.ports import free_port
 from tests.live.site import Site, call, wait_for
+from tests.unit.dashboards.test_generated import dashboard_queries
 
 pytestmark = pytest.mark.live
 
@@ -20,8 +24,9 @@ BURST = {"pairs_count": 2, "burst_s": 30, "bursts_count": 1, "lead_s": 5}
 PACED = {"traffic.streams_count": 1, "traffic.stream_bits_per_second": 20_000_000}
 
 
-def query(url: str, expression: str) -> list[dict[str, Any]]:
-    answer = httpx.get(f"{url}/api/v1/query", params={"query": expression}, timeout=10)
+def query(url: str, expression: str, **at: float) -> list[dict[str, Any]]:
+    asked = {"query": expression, **at}
+    answer = httpx.get(f"{url}/api/v1/query", params=asked, timeout=10)
     answer.raise_for_status()
     found: list[dict[str, Any]] = answer.json()["data"]["result"]
     return found
@@ -45,6 +50,18 @@ def configure(folder: Path, url: str, token: str) -> None:
     (folder / "broadside.token").write_text(token)
 
 
+def start_prometheus(folder: Path) -> tuple[str, "subprocess.Popen[bytes]"]:
+    """Its address, and its process; ``prometheus.yml`` and perhaps ``tsdb`` are in the folder."""
+    tool = shutil.which("prometheus")
+    assert tool, "apt-get install prometheus (make tools)"
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    with (folder / "prometheus.log").open("wb") as log:
+        command = [tool, f"--config.file={folder / 'prometheus.yml'}"]
+        command += [f"--storage.tsdb.path={folder / 'tsdb'}"]
+        command += [f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=10y"]
+        return url, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+
+
 def token_of(site: Site, role: str) -> str:
     added = site.run("token", "add", role, "--role", role, "--json")
     token: str = json.loads(added.stdout)["token"]
@@ -58,8 +75,6 @@ def well(presence: dict[str, Any]) -> bool:
 
 
 def test_prometheus_reads_the_fleets_rate_with_a_token(tmp_path: Path) -> None:
-    tool = shutil.which("prometheus")
-    assert tool, "apt-get install prometheus (make tools)"
     with Site(tmp_path) as site:
         added = site.run("token", "add", "prometheus", "--role", "viewer", "--json")
         token = str(json.loads(added.stdout)["token"])
@@ -72,18 +87,7 @@ def test_prometheus_reads_the_fleets_rate_with_a_token(tmp_path: Path) -> None:
         site.start_fleet(2)
         assert httpx.get(f"{url}/metrics", timeout=10).status_code == 401
         configure(tmp_path, url, token)
-        prometheus = f"http://127.0.0.1:{(port := free_port())}"
-        with (tmp_path / "prometheus.log").open("wb") as log:
-            process = subprocess.Popen(
-                [
-                    tool,
-                    f"--config.file={tmp_path / 'prometheus.yml'}",
-                    f"--storage.tsdb.path={tmp_path / 'tsdb'}",
-                    f"--web.listen-address=127.0.0.1:{port}",
-                ],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        prometheus, process = start_prometheus(tmp_path)
         site.processes.append(process)
         signed = {"headers": {"Authorization": f"Bearer {launcher}"}}
         wait_for(
@@ -95,13 +99,65 @@ def test_prometheus_reads_the_fleets_rate_with_a_token(tmp_path: Path) -> None:
         call(url, "POST", "/v1/runs", json=body, **signed)
 
         def rate() -> float | None:
-            found = query(prometheus, "max(broadside_fleet_bits_per_second)")
+            found = query(prometheus, "max(broadside_fleet_bytes_per_second)")
             return float(found[0]["value"][1]) if found else None
 
         first = wait_for("the fleet's rate in Prometheus", rate)
         # Two pairs at 20 Mbit/s a stream; the first uploads may hold a part of the fleet.
-        assert 1e6 < first < 100e6
+        assert 1e6 < 8 * first < 100e6
         wait_for("a scrape", lambda: query(prometheus, 'up{job="broadside"} == 1'))
         rules = httpx.get(f"{prometheus}/api/v1/rules", timeout=10).json()["data"]["groups"]
         assert all(rule["health"] != "err" for group in rules for rule in group["rules"])
         assert sum(len(group["rules"]) for group in rules) == 10
+
+
+LABELS = {
+    "role": ("client", "server"),
+    "state": ("idle", "stale", "dead"),
+    "layer": ("ip", "payload"),
+    "verdict": ("pass", "fail"),
+    "run_id": ("run-1",),
+}
+
+
+def recorded(at_s: float) -> str:
+    """What two coordinators of one fleet told at an instant, as OpenMetrics."""
+    lines = []
+    for name, (_, labels) in METRICS.items():
+        lines.append(f"# TYPE {name} gauge")
+        told = itertools.product(("one:8080", "two:8080"), *(LABELS.get(x, ("x",)) for x in labels))
+        for instance, *values in told:
+            pairs = zip(("job", "instance", *labels), ("broadside", instance, *values), strict=True)
+            said = ",".join(f'{label}="{value}"' for label, value in pairs)
+            lines.append(f"{name}{{{said}}} {0 if 'fail' in values else 1} {at_s}")
+    return "\n".join([*lines, "# EOF\n"])
+
+
+def test_every_panel_is_answered_and_two_coordinators_are_not_added_up(tmp_path: Path) -> None:
+    at_s = time.time() - 86_400
+    (tmp_path / "recorded.txt").write_text(recorded(at_s))
+    (tmp_path / "prometheus.yml").write_text("global: {scrape_interval: 1m}\n")
+    made = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "recorded.txt", "tsdb"]
+    subprocess.run(made, cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    prometheus, process = start_prometheus(tmp_path)
+    try:
+        wait_for("Prometheus", lambda: serves(prometheus))
+
+        def answers(expression: str, instance: str, run: str) -> list[tuple[Any, float]]:
+            chosen = expression.replace("$instance", instance).replace("$run", run)
+            found = query(prometheus, chosen, time=at_s)
+            return sorted((str(each["metric"]), float(each["value"][1])) for each in found)
+
+        looked_at = 0
+        for title, expression in dashboard_queries():
+            both = answers(expression, ".*", ".*")
+            assert both, f"{title}: nothing for {expression}"
+            if "by (instance)" not in expression and "$instance" in expression:
+                assert both == answers(expression, "one:8080", "run-1"), title
+                looked_at += 1
+            if "$run" in expression:
+                assert answers(expression, ".*", "another") == [], title
+        assert looked_at > 20
+    finally:
+        process.terminate()
+        process.wait(timeout=30)

@@ -12,6 +12,7 @@ from typing import Any
 import promql_parser
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from coordinator.views.metrics import METRICS
 
@@ -72,11 +73,11 @@ def test_every_promql_selects_metrics_and_labels_that_exist() -> None:
 
 
 def test_a_query_of_what_does_not_exist_is_seen() -> None:
-    wrong = "max by (layer) (nothing_of_ours / on (layer) broadside_fleet_bits_per_second{a='b'})"
+    wrong = "max by (layer) (nothing_of_ours / on (layer) broadside_fleet_bytes_per_second{a='b'})"
     found = dict(selectors(wrong))
     assert "nothing_of_ours" in found
-    assert not found["broadside_fleet_bits_per_second"] <= {
-        *METRICS["broadside_fleet_bits_per_second"][1]
+    assert not found["broadside_fleet_bytes_per_second"] <= {
+        *METRICS["broadside_fleet_bytes_per_second"][1]
     }
 
 
@@ -117,6 +118,20 @@ def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
         assert rule["labels"]["severity"] in ("page", "warning", "info")
         assert rule["annotations"]["summary"]
         assert rule["annotations"]["action"]
+
+
+def test_promtool_accepts_every_figure() -> None:
+    registry = CollectorRegistry()
+    for name, (text, labels) in METRICS.items():
+        gauge = Gauge(name, text, labels, registry=registry)
+        (gauge.labels(*labels) if labels else gauge).set(1.0)
+    done = subprocess.run(
+        ["promtool", "check", "metrics"],
+        input=generate_latest(registry),
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.decode()) == (0, "")
 
 
 def test_promtool_accepts_rules_and_their_tests() -> None:
