@@ -109,11 +109,9 @@ def compare(
         typer.echo(comparison_markdown(found, held), nl=False)
     else:
         typer.echo(found.sentence)
-        display.print_table(
-            "",
-            ["", f"a: {found.a}", f"b: {found.b}", "b - a", "b / a", ""],
-            [_cells(metric) for metric in found.metrics],
-        )
+        names = f"a: {found.a}\nb: {found.b}"
+        cells = [_cells(metric) for metric in found.metrics]
+        display.print_table(names, ["", "a", "b", "b - a", "b / a", "told apart"], cells)
     for each in held:
         typer.echo(f"{each.verdict.value}: {each.sentence}", err=True)
     if junit is not None:

@@ -33,22 +33,9 @@ def print_table(
     spare: Sequence[str] = (),
     console: Console | None = None,
 ) -> None:
-    """A table on standard output; see :func:`table`."""
+    """A table on standard output; columns that do not fit are left out and named, the ``spare``
+    ones first, then from the right, the last one late and the first one never."""
     console = console or open_console()
-    console.print(table(title, columns, rows, width=console.width, spare=spare))
-
-
-def table(
-    title: str,
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    width: int = UNWRAPPED_WIDTH,
-    spare: Sequence[str] = (),
-) -> Table:
-    """A plain table whose words stay whole: text of several words wraps, and columns that do not
-    fit are left out and named, the ``spare`` ones first, then from the right, the last one last.
-    """
     rows = [[*row, *([""] * (len(columns) - len(row)))] for row in rows]  # short ones end blank
     cells = [[Text(printable(cell)) for cell in row] for row in rows]  # no markup: others wrote it
     needed = [
@@ -57,20 +44,12 @@ def table(
     ]
     places = list(range(len(columns)))
     leaving = [columns.index(name) for name in spare]
-    leaving += [place for place in places[-2:0:-1] if place not in leaving]
-    room = width + _GAP - sum(needed) - _GAP * len(columns)
-    while room < 0 and leaving:
+    leaving += [place for place in (*places[-2:0:-1], places[-1]) if place not in leaving]
+    room = console.width + _GAP - sum(needed) - _GAP * len(columns)
+    while room < 0 and leaving and len(places) > 1:
         places.remove(gone := leaving.pop(0))
         room += needed[gone] + _GAP
-    left = ", ".join(name for place, name in enumerate(columns) if place not in places)
-    drawn = Table(
-        title=title,
-        title_justify="left",
-        caption=f"left out: {left}; `| less -S` shows all" if left else None,
-        caption_justify="left",
-        box=None,
-        pad_edge=False,
-    )
+    drawn = Table(box=None, pad_edge=False)
     for place in places:
         widest = max(cell_len(columns[place]), *(row[place].cell_len for row in cells), 0)
         # A shortened run id is of no use.
@@ -79,7 +58,12 @@ def table(
         )
     for row in cells:
         drawn.add_row(*(row[place] for place in places))
-    return drawn
+    if title:
+        console.print(title, style="italic", markup=False)
+    console.print(drawn)
+    left = ", ".join(name for place, name in enumerate(columns) if place not in places)
+    if left:
+        console.print(f"left out: {left}; `| less -S` shows all", style="dim", markup=False)
 
 
 def _whole_width(cell: Text) -> int:

@@ -121,6 +121,7 @@ def _show_bill(bill: Bill) -> None:
             ]
             for line in bill.lines
         ],
+        spare=["source", "each"],
     )
     if bill.unknown:
         typer.echo(f"not in the total, price unknown: {', '.join(bill.unknown)}")

@@ -285,5 +285,5 @@ def _ended(summary: RunSummary) -> Iterator[Sample]:
     for each in FIGURES:
         labels = (layer_of(each.layer, summary),) if each.layer else ()
         value = each.of_run(summary)
-        rate = each.unit is Unit.RATE and value is not None
-        yield name_of(each), labels, value / 8 if rate else value
+        if value is not None:
+            yield name_of(each), labels, value / 8 if each.unit is Unit.RATE else value

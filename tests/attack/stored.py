@@ -240,9 +240,8 @@ _ESCAPES: Final = {
 def _shown(text: str) -> Callable[[], str]:
     def attack() -> str:
         out = io.StringIO()
-        Console(file=out, width=200, force_terminal=True).print(
-            display.table("", ["finding"], [[f"x{text}[red]y[/red]"]])
-        )
+        console = Console(file=out, width=200, force_terminal=True)
+        display.print_table("", ["finding"], [[f"x{text}[red]y[/red]"]], console=console)
         seen = out.getvalue()
         assert text not in seen
         assert "[red]" in seen

@@ -56,7 +56,11 @@ def test_the_steps_satisfy_the_published_schema_of_their_makers(
         words = ["--builtin-schema", f"vendor.{schema}", "--regex-variant", "nonunicode"]
         if schema == "azure-pipelines":
             words += ["--data-transform", schema]
-        command = [Path(sys.executable).with_name("check-jsonschema"), *words, *files]
+        command = [
+            str(Path(sys.executable).with_name("check-jsonschema")),
+            *words,
+            *map(str, files),
+        ]
         return subprocess.run(command, check=False, timeout=60, capture_output=True).returncode
 
     assert check("azure-pipelines", template) == (0 if mistake is None else 1)

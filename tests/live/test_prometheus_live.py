@@ -25,7 +25,7 @@ PACED = {"traffic.streams_count": 1, "traffic.stream_bits_per_second": 20_000_00
 
 
 def query(url: str, expression: str, **at: float) -> list[dict[str, Any]]:
-    asked = {"query": expression, **at}
+    asked = httpx.QueryParams(query=expression, **at)
     answer = httpx.get(f"{url}/api/v1/query", params=asked, timeout=10)
     answer.raise_for_status()
     found: list[dict[str, Any]] = answer.json()["data"]["result"]

@@ -36,8 +36,7 @@ def test_another_program_gets_all_on_one_line() -> None:
 
 @pytest.mark.parametrize("width", [10, 40])
 def test_an_id_that_no_screen_holds_is_folded_not_cut(width: int) -> None:
-    said = shown(["run", "why"], [[RUN, ""]], width)
-    assert RUN in "".join(line[: width - 5].strip() for line in said.splitlines())
+    assert RUN in "".join(shown(["run", "why"], [[RUN, ""]], width).split())
 
 
 words = st.text(string.ascii_letters + string.digits + "-", min_size=1, max_size=20)
