@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _XML_CODE: Final = re.compile(r"<(?:m:)?[Cc]ode>(\w+)<")  # of blobs, of tables asked for XML
 _NO_RIGHT: Final = "AuthorizationPermissionMismatch"  # of roles; a firewall's says otherwise
+_NO_KEYS: Final = "KeyBasedAuthenticationNotPermitted"  # nobody's key counts
 _PASSING: Final = (408, 429)  # statuses of a service that may do it later
 _NO_TOKEN: Final = "InvalidAuthenticationInfo"  # noqa: S105 - a code: 400 or 401, by the service
 _MISSING: Final = frozenset(
@@ -373,10 +374,9 @@ def explain_entry(
     if refused or any(isinstance(cause, ClientAuthenticationError) for cause in causes):
         fix = f"give it the role '{role}' on the storage account"
         if address.connection_string:
-            fix = (
-                "copy the connection string anew from the portal, or use an identity with the "
-                f"role '{role}'"
-            )
+            fix = f"use an identity with the role '{role}' ({setting}_ENDPOINT)"
+            if code != _NO_KEYS:
+                fix = f"copy the connection string anew from the portal, or {fix}"
         return (ExchangeRefused if code == _NO_RIGHT else ExchangeMisconfigured)(
             f"{address} refuses {address.identity}: {said}; {fix}, and let this host through the "
             "account's firewall"

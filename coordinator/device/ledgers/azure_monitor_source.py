@@ -168,7 +168,10 @@ class AzureMonitorLedger:
         aggregation: str | None = None,
         split_by: str | None = None,
     ) -> "Response":
-        """One metric over the span, whole grains of it; ``split_by`` names a dimension."""
+        """One metric over the span, whole grains of it; ``split_by`` names a dimension.
+
+        Raises the SDK's errors; LedgerError for a metric that failed in an answer that is good.
+        """
         grain = timedelta(seconds=self._grain_s)
         epoch = datetime(1970, 1, 1, tzinfo=UTC)
         start = from_at - (from_at - epoch) % grain
@@ -182,6 +185,10 @@ class AzureMonitorLedger:
             filter=None if split_by is None else f"{split_by} eq '*'",
             enforce_https=self._https,
         )
+        metric = metric_of(answer)
+        if metric is not None and metric.error_code not in (None, "Success"):
+            said = " ".join(str(metric.error_message or "it does not say why").split())
+            raise LedgerError(f"{self}: {name}: {metric.error_code}: {said}")
         return answer
 
     def _bins(self, answer: "Response", read_at: datetime) -> tuple[Floats, Floats, Floats, float]:
