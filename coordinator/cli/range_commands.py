@@ -300,7 +300,7 @@ def _must_be_ours(directory: Path, given: Sequence[str], found: Sequence[Orphan]
 def _check(directory: Path, given: Sequence[str]) -> None:
     told = needs(directory, given)
     if told is None:
-        stop("the variables do not do; see: broadside up", Exit.CANNOT_RUN)
+        stop("the variables do not do, for the reason above", Exit.CANNOT_RUN)
     region, where = str(told["location"]), ["--subscription", str(told["subscription_id"])]
     place = ["--location", region, *where]
     locations, compute, network, sizes = ask_az_together(

@@ -148,7 +148,10 @@ def remembered(directory: Path) -> list[str]:
 
 
 def needs(directory: Path, words: Sequence[str]) -> Mapping[str, Any] | None:
-    """What the variables ask for (``local.needs``), without a plan; None when they do not do."""
+    """What the variables ask for (``local.needs``), without a plan.
+
+    None when they do not do, and Terraform has said on standard error which one and why.
+    """
     argv = [*terraform(directory), "console", *words]
     told = "jsonencode(local.needs)\n"
     try:
@@ -157,6 +160,7 @@ def needs(directory: Path, words: Sequence[str]) -> Mapping[str, Any] | None:
     except FileNotFoundError:
         missing("terraform")
     except (ValueError, TypeError, IndexError):
+        sys.stderr.write(done.stderr.partition("\n!!!!")[0])  # its console crashes once it said so
         return None
     return found if isinstance(found, dict) else None
 

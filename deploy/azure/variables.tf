@@ -30,6 +30,11 @@ variable "location" {
     condition     = can(regex("^[a-z][a-z0-9]+$", var.location))
     error_message = "location: must be the region's short name, such as westeurope; see: az account list-locations --query [].name"
   }
+
+  validation {
+    condition     = can(regex(lookup({ public = "^(us(gov|dod)|china)", usgovernment = "^us(gov|dod)", china = "^china" }, var.cloud, "^"), var.location)) == (var.cloud != "public")
+    error_message = "location: no region of this cloud; one of public is eastus, of usgovernment usgovvirginia, of china chinanorth3."
+  }
 }
 
 variable "storage_replication" {

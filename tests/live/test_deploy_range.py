@@ -50,7 +50,10 @@ rest*) rm "$STUB/throttled"; echo 'Too Many Requests({"error": {}})' >&2; exit 1
 esac
 case "$(basename "$0") $*" in
 *" output "*) cat "$STUB/outputs" ;;
-*" console"*) cat "$STUB/needs" ;;
+*" console"*)
+    [ ! -f "$STUB/refused" ] || { cat "$STUB/refused" >&2; exit 11; }
+    cat "$STUB/needs"
+    ;;
 "az resource list"*)
     cat "$STUB/resources"
     [ ! -f "$STUB/later" ] || mv "$STUB/later" "$STUB/resources"
@@ -487,6 +490,19 @@ def test_a_check_knows_sizes_that_are_closed_or_not_offered(stubs: Stubs) -> Non
     assert "az vm image terms accept --publisher cisco --offer c8000v --plan byol" in told
     stubs.answer(needs=json.dumps(NEEDS | {"location": "westmars"}))
     assert "no region of this subscription" in stubs.run("up", "--check").stdout
+
+
+def test_a_check_of_wrong_variables_shows_what_terraform_says(stubs: Stubs) -> None:
+    """And not the crash of its console after that (1.11)."""
+    crash = (
+        "Error: Invalid value for variable\n\nlocation: no region\n\n!!!! CRASH !!!!\npanic: x\n"
+    )
+    (stubs.folder / "refused").write_text(crash)
+    done = stubs.run("up", "--check")
+    assert done.returncode == 4
+    assert "location: no region" in done.stderr
+    assert "for the reason above" in done.stderr
+    assert "panic" not in done.stderr
 
 
 def test_what_az_cannot_tell_is_not_called_down(stubs: Stubs) -> None:

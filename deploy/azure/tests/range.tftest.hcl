@@ -323,6 +323,30 @@ run "a_location_as_people_write_it" {
   expect_failures = [var.location]
 }
 
+run "a_location_of_another_cloud" {
+  command = plan
+
+  variables {
+    cloud = "usgovernment"
+  }
+
+  expect_failures = [var.location]
+}
+
+run "a_sovereign_cloud" {
+  command = plan
+
+  variables {
+    cloud    = "usgovernment"
+    location = "usgovvirginia"
+  }
+
+  assert {
+    condition     = endswith(module.exchange.servicebus_host, ".servicebus.usgovcloudapi.net")
+    error_message = "A cloud's hosts are its own."
+  }
+}
+
 run "an_existing_firewall_without_its_id" {
   command = plan
   variables {
