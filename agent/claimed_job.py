@@ -45,11 +45,12 @@ from exchange.messages import (
     Phase,
     StartMethod,
 )
-from exchange.pacing import turn_s
+from exchange.pacing import ARMED_TURN_MAX_S, turn_s
 
 ENGINE_GRACE_S: Final = 10.0  # s past its planned end at which a stuck engine is ended
 ARMED_POLL_S: Final = 0.1  # s between looks at whether all connections stand
 RETRY_S: Final = 0.2  # s between two tries to arm
+UNTOLD_S: Final = 1e-6  # s: the first upload is a tail, one row, as those after it are
 CLAIM_TIMEOUT_S: Final = 5.0
 CLOCK_WORD_S: Final = 0.2  # s before the instant: time enough to end an engine that is held
 EDGE_S: Final = 2.0  # s of host counters kept on both sides of a burst
@@ -76,7 +77,7 @@ class ClaimedJob:
         self._tunnel: ClientTunnel | None = None
         self._failures: list[str] = []  # what earlier tries to arm ended with
         self._waiting = False  # without a gate: nothing is left to do but wait for the instant
-        self._sent_s = 0.0  # engine seconds that are uploaded
+        self._sent_s = UNTOLD_S  # engine seconds that are uploaded
         self._clock_before: ClockReading | None = None
         self._clock_looked = False  # once more, after arming
         self._clock_moved: str | None = None  # what that look made the guard stop for
@@ -345,6 +346,8 @@ class ClaimedJob:
             await asyncio.sleep(ARMED_POLL_S)
         if self._is_armed():
             now_at = utc(time.time())
+            turn = turn_s(self._job.pair_index, ARMED_TURN_MAX_S)
+            await asyncio.sleep(min(turn, max(0.0, self._instant_s - time.time())))
             await self._mark(
                 phase=Phase.ARMED,
                 armed_at=now_at,
@@ -366,7 +369,7 @@ class ClaimedJob:
         reading = attempt.read()
         await self._mark_running(reading)
         await self._save_seconds(reading, from_s=self._sent_s)
-        self._sent_s = known_until_s(reading)
+        self._sent_s = max(UNTOLD_S, known_until_s(reading))
 
     async def _mark_running(self, reading: Reading) -> None:
         cookie = reading.report.cookie

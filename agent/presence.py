@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -98,6 +99,7 @@ class Heart:
     stopping: asyncio.Event
     changed: asyncio.Event  # set by whoever changes the condition
     condition: Callable[[], Condition] = Condition  # the role's own, once there is one
+    spread_s: float = 0.0  # within which a change is told: a fleet's agents change at one instant
     storage_gone: bool = False
     _started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     _clock: ClockReading | None = None
@@ -110,6 +112,7 @@ class Heart:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.settings.heartbeat_s - BEAT_GAP_MIN_S):
                     await self.changed.wait()
+                    await asyncio.sleep(random.uniform(0, self.spread_s))  # noqa: S311 - no secret
 
     async def beat(self) -> None:
         """One heartbeat; a table that is away is logged and tried again at the next."""

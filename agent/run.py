@@ -203,6 +203,7 @@ async def _be_agent(
         host=host,
         stopping=stopping,
         changed=asyncio.Event(),
+        spread_s=fabric.beat_spread_s,
     )
     log.info("%s agent at %s", settings.role, host.address, extra={"action": "start"})
     background = [

@@ -1,6 +1,7 @@
 """Writes docs/azure-limits.md from the code's own constants: ``python docs/azure_limits.py``."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,10 +9,14 @@ from pathlib import Path
 from agent.agent_settings import AgentSettings
 from exchange.messages import Endpoint, Job, Traffic
 from exchange.pacing import (
+    ARMED_TURN_MAX_S,
+    BEAT_SPREAD_S,
     CONTROL_PAIRS_COUNT,
     PAIRS_PER_S,
+    SERVER_SHARES_COUNT,
     TURN_MAX_S,
     control_copies_count,
+    server_share,
 )
 from exchange.second_rows import CHUNK_S
 
@@ -20,7 +25,9 @@ FLEETS = (30, 300, 1_000, 3_000)  # pairs
 BURST_S, BURSTS_A_DAY = 280, 96
 
 SECONDS_ROWS = math.ceil(BURST_S / CHUNK_S) + 1  # of one end, with their tail
-SERVER_ROWS = 1 + SECONDS_ROWS  # of a test as it ends
+SERVER_ROWS = 1 + SECONDS_ROWS  # of a test, at once: its row, its open chunk, its tail
+UPLOAD_ROWS = 2  # of a client end at once: once a minute its open chunk beside the tail, and at
+# first its claim
 
 # Documented (2026-11): rows a second of a partition and of an account, Service Bus's credits.
 PARTITION_PER_S, ACCOUNT_PER_S, CREDITS_PER_S = 2_000, 20_000, 1_000
@@ -32,6 +39,8 @@ FRAME_BYTES = 512  # headers and properties of a message on the wire
 # does. Counted in a small fleet's run, which tests/live/test_azure_requests.py counts again.
 IDLE_PER_S = 5
 RUN_PER_S = {"private": 15, "results": 5, "control": 1}
+LAUNCH_PER_S = 30  # of one partition, in the second of a launch or a verdict
+IN_TURN_PER_S = 500  # one after another, each answered in 2 ms: sooner than Azure does
 PAGE_ROWS = 1_000  # of a query
 # List prices of West Europe, from memory and unverified: $ a request, a blob's write, an operation;
 # a namespace's hour.
@@ -66,20 +75,27 @@ def loads(pairs: int) -> Mapping[str, tuple[float, float]]:
     end_rows = 1 + 1 + SECONDS_ROWS  # report, probes
     upload_s = setting("upload_s")
     upload_rounds = math.ceil(pairs / (PAIRS_PER_S * upload_s))
+    armed_rounds = math.ceil(pairs / (PAIRS_PER_S * ARMED_TURN_MAX_S))
     control = min(pairs, CONTROL_PAIRS_COUNT) / setting("control_poll_s")
+    share = max(Counter(server_share(f"server-{n:04d}") for n in range(pairs)).values())
+    beats = pairs / BEAT_SPREAD_S + max(turns_per_s * rounds, pairs / setting("heartbeat_s"))
     return {
         "control: one copy of the control row": (control, PARTITION_PER_S),
         "control: jobs' digests, as jobs become visible": (turns_per_s * rounds, PARTITION_PER_S),
-        "results: presence": (2 * pairs / setting("heartbeat_s"), PARTITION_PER_S),
+        "results: presence, as servers are taken and clients take": (beats, PARTITION_PER_S),
         "results: the burst, claims": (turns_per_s * rounds, PARTITION_PER_S),
-        "results: the burst, seconds while it runs": (turns_per_s * upload_rounds, PARTITION_PER_S),
+        "results: the burst, armed": (turns_per_s * armed_rounds, PARTITION_PER_S),
+        "results: the burst, seconds while it runs": (
+            turns_per_s * upload_rounds * UPLOAD_ROWS,
+            PARTITION_PER_S,
+        ),
         "results: the burst, its end": (turns_per_s * rounds * end_rows, PARTITION_PER_S),
-        "results: servers' tests, its end": (pairs * SERVER_ROWS, PARTITION_PER_S),
+        "results: a share of servers' tests": (share * SERVER_ROWS, PARTITION_PER_S),
         "account, its end": (
             turns_per_s * rounds * end_rows
             + pairs * SERVER_ROWS
             + pairs / setting("control_poll_s")
-            + 2 * pairs / setting("heartbeat_s")
+            + beats
             + sum(RUN_PER_S.values()),
             ACCOUNT_PER_S,
         ),
@@ -89,12 +105,31 @@ def loads(pairs: int) -> Mapping[str, tuple[float, float]]:
             PREMIUM_BYTES_PER_S,
         ),
         "private: the coordinator, of a run that goes on": (RUN_PER_S["private"], PARTITION_PER_S),
+        "private: endpoints reserved and released": (
+            min(2 * pairs, IN_TURN_PER_S),
+            PARTITION_PER_S,
+        ),
         "results: the coordinator's looks at a burst": (
             RUN_PER_S["results"] * math.ceil(3 * pairs / PAGE_ROWS),
             PARTITION_PER_S,
         ),
         "blobs, two outputs a pair": (2 * turns_per_s * rounds, ACCOUNT_PER_S),
     }
+
+
+def most_of(pairs: int, kind: str) -> float:
+    """The greatest figure of a table's partitions whose names begin alike (``results: burst``)."""
+    said = {
+        "control: run": ("control: one copy of the control row", "control: jobs' digests"),
+        "results: burst": ("results: the burst", "results: the coordinator's looks"),
+        "results: presence": ("results: presence",),
+        "results: tests": ("results: a share", "results: the coordinator's looks"),
+        "private: reservations": ("private: endpoints",),
+    }.get(kind, ("private: the coordinator",))
+    return LAUNCH_PER_S + sum(
+        max(asked for where, (asked, _) in loads(pairs).items() if where.startswith(start))
+        for start in said
+    )
 
 
 def day(pairs: int) -> Mapping[str, float]:
@@ -175,10 +210,11 @@ scheduled messages and duplicate detection, both of which we use, take more of i
 its gigabytes and the VMs are in `broadside estimate`.
 
 What is over its limit is throttled (503, 429), not lost: the SDK comes again as it is told, and
-what it gives up on stays in the agent's spool. Servers write their tests as these end, in no turns,
-for they know no pair: from about {PARTITION_PER_S // SERVER_ROWS:,} pairs on
-that is the first limit met, taken here as one second. An idle agent's receive is a link that waits;
-readiness and metrics peek no jobs.
+what it gives up on stays in the agent's spool. Servers write their tests as these begin, go on and
+end, in no turns, for they know no pair; all of them are taken here to do so in one second. An hour
+of their tests lies in {SERVER_SHARES_COUNT} partitions, by the agent's name (here server-0000 and
+so on). A change that all agents have at once is told within {BEAT_SPREAD_S:g} s. An idle agent's
+receive is a link that waits; readiness and metrics peek no jobs.
 
 A coordinator by itself asks {IDLE_PER_S} requests a second of `private`, and while a run goes on
 {RUN_PER_S["private"]} of `private`, {RUN_PER_S["results"]} of `results` and

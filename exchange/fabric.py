@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from exchange.documents import TableRaw
 from exchange.fabric_settings import FabricSettings
+from exchange.pacing import BEAT_SPREAD_S
 from exchange.ports import ExchangeMisconfigured, JobQueue, RawStore, Table
 from exchange.records import AgentRecords, Records
 from exchange.troubles import TroubleLog
@@ -36,6 +37,7 @@ class Fabric:
     troubles: TroubleLog = field(default_factory=TroubleLog)  # what the adapters lived through
     receive_wait_s: float = 2.0  # that an idle agent's receive is to wait
     in_files: bool = False  # of this host, which somebody may remove
+    beat_spread_s: float = 0.0  # within which agents tell a change that a whole fleet has at once
 
     @property
     def raw_store(self) -> RawStore:
@@ -104,6 +106,7 @@ def open_fabric(settings: FabricSettings | None = None) -> Fabric:
                 queue=azure.open_queue(settings, troubles),
                 raw=raw,
                 troubles=troubles,
+                beat_spread_s=BEAT_SPREAD_S,
                 **{name: azure.open_table(settings, name, troubles) for name in TABLES},
             )
 

@@ -38,7 +38,7 @@ _PAIR_ROW: Final = re.compile(
 )
 _RAW_FOLDER: Final = re.compile(r"raw\.([a-z0-9-]+)\.([0-9]{5})")
 _RAW_FILE: Final = re.compile(r"client\.([0-9]{5})")
-_HOUR: Final = re.compile(r"(?:raw\.)?tests\.[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}")
+_HOUR: Final = re.compile(r"(?:raw\.)?tests\.[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}(?:\.[1-9])?")
 _TUNNEL_ROW: Final = re.compile(rf"({ASK}|{ANSWER})\.[0-9]{{8}}\.(.+)")
 _SETTLES: Final = frozenset({"complete", "abandon", "renew", "dead_letter"})
 

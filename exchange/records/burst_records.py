@@ -11,6 +11,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Final, TypeVar
 
 from exchange.documents import TableRaw
@@ -47,6 +48,7 @@ from exchange.records.keys import (
     server_raw_name,
     server_test_key,
     server_tests_partition,
+    server_tests_partitions,
 )
 from exchange.rows import leave_out, message_row, parse_row, row_name, try_row
 from exchange.second_rows import (
@@ -227,14 +229,19 @@ class BurstRecords:
         self, from_at: datetime, before_at: datetime, etags: dict[str, str]
     ) -> Mapping[str, PackedEnd]:
         """The same of server ends, by their tests' keys."""
+        span = f"{epoch_ms(from_at):013d}", f"{epoch_ms(before_at) + 1:013d}"
+        parts = await asyncio.gather(
+            *(
+                self._changed(partition, *span, etags)
+                for hour_at in _hours(from_at, before_at)
+                for partition in server_tests_partitions(hour_at)
+            )
+        )
         tails: dict[str, PackedEnd] = {}
-        for hour_at in _hours(from_at, before_at):
-            partition = server_tests_partition(hour_at)
-            span = f"{epoch_ms(from_at):013d}", f"{epoch_ms(before_at) + 1:013d}"
-            for row in await self._changed(partition, *span, etags):
-                test, is_tail, _ = row.row_key.partition(f"{TEST_CHUNK}.{TAIL}")
-                if is_tail and (end := _try_end([row])) is not None:
-                    tails[test] = end
+        for row in chain.from_iterable(parts):
+            test, is_tail, _ = row.row_key.partition(f"{TEST_CHUNK}.{TAIL}")
+            if is_tail and (end := _try_end([row])) is not None:
+                tails[test] = end
         return tails
 
     async def _changed(
@@ -314,7 +321,8 @@ class BurstRecords:
 
         ``from_s`` works as in :meth:`save_seconds`.
         """
-        partition, key = server_tests_partition(test.started_at), server_test_key(test)
+        partition = server_tests_partition(test.started_at, test.agent_id)
+        key = server_test_key(test)
         rows = chunk_rows(
             partition,
             f"{key}{TEST_CHUNK}",
@@ -328,8 +336,10 @@ class BurstRecords:
         await self._table.batch([row, *rows] if test.ended_at is None else [*rows, row])
 
     async def read_tests(self, from_at: datetime, before_at: datetime) -> Sequence[TestSeconds]:
-        """Every server-side test that started in the span, over the whole fleet, all at once."""
+        """Every server-side test that started in the span, over the whole fleet, all at once, in
+        the order of their start."""
         ends = [found async for found in self.stream_tests(from_at, before_at)]
+        ends.sort(key=lambda found: server_test_key(found[0]))
 
         def unpacked() -> list[TestSeconds]:
             return [
@@ -342,12 +352,13 @@ class BurstRecords:
     async def stream_tests(
         self, from_at: datetime, before_at: datetime
     ) -> AsyncIterator[tuple[ServerTest, PackedEnd]]:
-        """The same one by one, the seconds still packed; in the order of their start."""
-        for hour_at in _hours(from_at, before_at):
+        """The same one by one, the seconds still packed; an agent's in the order of their start."""
+        partitions = (p for at in _hours(from_at, before_at) for p in server_tests_partitions(at))
+        for partition in partitions:
             instant = ""
             tests: dict[str, tuple[ServerTest, list[Entity]]] = {}  # of one millisecond
             async for row in self._table.scan(
-                server_tests_partition(hour_at),
+                partition,
                 row_from=f"{epoch_ms(from_at):013d}",
                 row_before=f"{epoch_ms(before_at) + 1:013d}",
             ):
@@ -379,14 +390,18 @@ class BurstRecords:
 
     async def has_tests(self, hour_at: datetime) -> bool:
         """Whether any server-side test started in the UTC hour of ``hour_at``."""
-        async for _ in self._table.scan(server_tests_partition(hour_at), limit=1):
+        return any(await asyncio.gather(*map(self._has_rows, server_tests_partitions(hour_at))))
+
+    async def _has_rows(self, partition: str) -> bool:
+        async for _ in self._table.scan(partition, limit=1):
             return True
         return False
 
     async def delete_tests(self, hour_at: datetime) -> int:
         """Remove the server-side tests that started in an hour; return how many rows it was."""
         await self._delete_raw(server_raw_folder(hour_at))
-        return await self._table.delete_partition(server_tests_partition(hour_at))
+        partitions = server_tests_partitions(hour_at)
+        return sum(await asyncio.gather(*map(self._table.delete_partition, partitions)))
 
 
 def told_late(row: Entity, at: datetime) -> Entity:

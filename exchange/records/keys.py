@@ -2,7 +2,8 @@
 
 Every row stands under a partition key and a row key (partition | row). Three tables hold them, for
 rights are given by table: who may write where is in :mod:`exchange.records`. ``<part>`` and ``<n>``
-are three digits from 000.
+are three digits from 000; ``<share>`` is an agent's (:func:`exchange.pacing.server_share`), and the
+first one's partition has the hour alone.
 
 **control**, which agents read and the coordinator writes::
 
@@ -18,7 +19,7 @@ are three digits from 000.
                             | report.<pair>                       JobReport
                             | chunk.client.<pair>.<n>             packed seconds; the newest: tail
                             | probe.<pair>.<n>                    packed probes
-    tests.<UTC hour>        | <epoch ms>.<agent>.<port>           ServerTest
+    tests.<UTC hour>.<share>| <epoch ms>.<agent>.<port>           ServerTest
                             | <epoch ms>.<agent>.<port>.chunk.<n> packed seconds
     presence                | <role>.<agent>                      Presence
     tunnel.<server agent>   | ask.<vni>.<job>                     Tunnel
@@ -57,6 +58,7 @@ from enum import StrEnum
 from typing import Final
 
 from exchange.messages import ServerTest, Tunnel
+from exchange.pacing import SERVER_SHARES_COUNT, server_share
 from exchange.ports import RawName
 
 _INVERTED_FROM_MS: Final = 9_999_999_999_999  # 13 digits, until the year 2286
@@ -153,8 +155,18 @@ def burst_partition(run_id: str, burst_index: int) -> str:
     return f"burst.{run_id}.{burst_index:05d}"
 
 
-def server_tests_partition(at: datetime) -> str:
-    return f"{TESTS}{at.astimezone(UTC):%Y-%m-%dT%H}"
+def server_tests_partition(at: datetime, agent_id: str) -> str:
+    """Where an agent's tests stand that started in the UTC hour of ``at``."""
+    return _server_tests_share(at, server_share(agent_id))
+
+
+def server_tests_partitions(at: datetime) -> tuple[str, ...]:
+    """Where all agents' tests of that hour stand."""
+    return tuple(_server_tests_share(at, share) for share in range(SERVER_SHARES_COUNT))
+
+
+def _server_tests_share(at: datetime, share: int) -> str:
+    return f"{TESTS}{at.astimezone(UTC):%Y-%m-%dT%H}" + (f".{share}" if share else "")
 
 
 def server_test_key(test: ServerTest) -> str:
@@ -178,7 +190,7 @@ def raw_name(run_id: str, burst_index: int, pair_index: int) -> RawName:
 
 
 def server_raw_folder(at: datetime) -> str:
-    return f"raw.{server_tests_partition(at)}"
+    return f"raw.{_server_tests_share(at, 0)}"
 
 
 def server_raw_name(test: ServerTest) -> RawName:

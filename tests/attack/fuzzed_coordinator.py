@@ -110,9 +110,10 @@ def _rows(draw: random.Random, count: int, burst: Burst, goods: Sequence[str]) -
         partition = burst_partition(RUN, 0)
         match draw.randrange(8):
             case 0 | 1:
-                partition = server_tests_partition(burst.planned_start_at)
+                agent_id = f"s{draw.randrange(9)}"
+                partition = server_tests_partition(burst.planned_start_at, agent_id)
                 begun_ms = int(burst.planned_start_at.timestamp() * 1000) + draw.randrange(20)
-                key = f"{begun_ms:013d}.s{draw.randrange(9)}.5201"
+                key = f"{begun_ms:013d}.{agent_id}.5201"
                 key += draw.choice(["", ".chunk.000", f".chunk.{draw.randrange(2000)}", ".x"])
             case 2:
                 partition, key = PRESENCE, f"client.{draw.randrange(99)}"

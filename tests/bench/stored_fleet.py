@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from coordinator.core.plan.planner import plan as make_plan
-from coordinator.core.plan.spec import Objective, Pair, Plan, RunSpec
+from coordinator.core.plan.spec import Objective, Plan, RunSpec
 from exchange.fabric import Fabric
 from exchange.messages import (
     Claim,
@@ -84,13 +84,14 @@ class End:
     tracks: tuple[Track, ...]
     host: tuple[HostSecond, ...]
     sent_bytes: int
+    chunks: tuple[int, Side, datetime]  # which of those that are packed once
 
 
 @cache
-def end_of(variant: int, side: Side, seconds: int) -> End:
-    """The first ``seconds`` of one of the eight."""
+def end_of(variant: int, side: Side, seconds: int, start_at: datetime) -> End:
+    """The first ``seconds`` of one of the eight, of a burst that starts at an instant."""
     rng = np.random.default_rng(variant)  # both ends saw the same traffic
-    zero_s = START.timestamp() + 0.004 + variant / 1000
+    zero_s = start_at.timestamp() + 0.004 + variant / 1000
     bounds = np.arange(seconds + 1) + np.append(0.0, rng.normal(0, 2e-5, seconds))
     sent = rng.normal(625e6, 20e6, seconds).astype(np.int64)
     client = side is Side.CLIENT
@@ -122,7 +123,9 @@ def end_of(variant: int, side: Side, seconds: int) -> End:
         for i in range(seconds)
     )
     track = Track(side=side, flow=Flow.UP, first_data_at_s=zero_s, intervals=intervals)
-    return End(tracks=(track,), host=host, sent_bytes=int(sent.sum()))
+    return End(
+        tracks=(track,), host=host, sent_bytes=int(sent.sum()), chunks=(variant, side, start_at)
+    )
 
 
 def rows_of(
@@ -141,12 +144,12 @@ def rows_of(
     for pair, job in zip(plan.pairs, plan.jobs(burst), strict=True):
         if only is not None and pair.index not in only:
             continue
-        ends = {side: end_of(pair.index % VARIANTS_COUNT, side, seconds) for side in Side}
-        yield from _client_rows(plan, pair, job, ends[Side.CLIENT], until_s is None, from_s)
-        yield from _server_rows(plan, pair, ends[Side.SERVER], until_s is None, from_s)
+        for side, rows in ((Side.CLIENT, client_rows), (Side.SERVER, server_rows)):
+            end = end_of(pair.index % VARIANTS_COUNT, side, seconds, burst.planned_start_at)
+            yield from rows(job, end, until_s is None, from_s)
 
 
-def _engine(pair: Pair, end: End, *, over: bool) -> EngineReport:
+def _engine(job: Job, end: End, *, over: bool) -> EngineReport:
     totals = FlowTotals(
         flow=Flow.UP,
         sent_bytes=end.sent_bytes,
@@ -156,70 +159,81 @@ def _engine(pair: Pair, end: End, *, over: bool) -> EngineReport:
     return EngineReport(
         engine="iperf3",
         version="3.18",
-        cookie=f"cookie{pair.index:05d}",
+        cookie=f"cookie{job.pair_index:05d}",
         mss_bytes=1448,
         streams_count=8,
         totals=(totals,) if over else (),
     )
 
 
-def _client_rows(
-    plan: Plan, pair: Pair, job: Job, end: End, over: bool, from_s: float
-) -> Iterator[Entity]:
-    partition, agent_id = burst_partition(plan.run_id, 0), f"client-{pair.index:04d}"
+def client_rows(job: Job, end: End, over: bool, from_s: float) -> Iterator[Entity]:
+    """A client end's: its claim, its report once it is over, its seconds."""
+    start_at, key = job.planned_start_at, f"{job.pair_index:05d}"
+    partition, agent_id = burst_partition(job.run_id, job.burst_index), f"client-{key}"
     claim = Claim(
         job_id=job.job_id,
         agent_id=agent_id,
         phase=Phase.REPORTED if over else Phase.RUNNING,
-        claimed_at=START - timedelta(seconds=10),
-        armed_at=START - timedelta(seconds=5),
-        cookie=f"cookie{pair.index:05d}",
+        claimed_at=start_at - timedelta(seconds=10),
+        armed_at=start_at - timedelta(seconds=5),
+        cookie=f"cookie{key}",
         clock=_CLOCK,
     )
-    yield message_row(partition, f"{CLAIM}{pair.index:05d}", claim)
+    yield message_row(partition, f"{CLAIM}{key}", claim)
     if over:
         report = JobReport(
             job_id=job.job_id,
-            run_id=plan.run_id,
-            burst_index=0,
-            pair_index=pair.index,
+            run_id=job.run_id,
+            burst_index=job.burst_index,
+            pair_index=job.pair_index,
             agent_id=agent_id,
             outcome=Outcome.MEASURED,
-            planned_start_at=START,
+            planned_start_at=start_at,
             first_data_at=datetime.fromtimestamp(end.tracks[0].first_data_at_s, UTC),
-            engine=_engine(pair, end, over=True),
+            engine=_engine(job, end, over=True),
             clock_before=_CLOCK,
             clock_after=_CLOCK,
-            reported_at=plan.bursts[0].planned_end_at,
+            reported_at=start_at + timedelta(seconds=job.duration_s),
         )
-        yield message_row(partition, f"{REPORT}{pair.index:05d}", report)
-    for row in _chunks(pair.index % VARIANTS_COUNT, Side.CLIENT, len(end.host), from_s):
-        key = row.row_key.replace("prefix", f"{CHUNK}{pair.index:05d}")
-        yield Entity(partition_key=partition, row_key=key, properties=row.properties)
-
-
-def _server_rows(plan: Plan, pair: Pair, end: End, over: bool, from_s: float) -> Iterator[Entity]:
-    test = ServerTest(
-        agent_id=pair.endpoint.agent_id,
-        endpoint=pair.endpoint,
-        started_at=START - timedelta(seconds=5),
-        first_data_at=datetime.fromtimestamp(end.tracks[0].first_data_at_s, UTC),
-        ended_at=plan.bursts[0].planned_end_at if over else None,
-        engine=_engine(pair, end, over=over),
-        clock_before=_CLOCK,
-        clock_after=_CLOCK if over else None,
-    )
-    partition, key = server_tests_partition(test.started_at), server_test_key(test)
-    yield message_row(partition, key, test)
-    for row in _chunks(pair.index % VARIANTS_COUNT, Side.SERVER, len(end.host), from_s):
-        name = row.row_key.replace("prefix", f"{key}{TEST_CHUNK}")
+        yield message_row(partition, f"{REPORT}{key}", report)
+    for row in _chunks(*end.chunks, len(end.host), from_s):
+        name = row.row_key.replace("prefix", f"{CHUNK}{key}")
         yield Entity(partition_key=partition, row_key=name, properties=row.properties)
 
 
+def server_rows(job: Job, end: End, over: bool, from_s: float) -> Iterator[Entity]:
+    """A server end's: its test, its seconds."""
+    start_at = job.planned_start_at
+    test = ServerTest(
+        agent_id=job.endpoint.agent_id,
+        endpoint=job.endpoint,
+        started_at=start_at - timedelta(seconds=5),
+        first_data_at=datetime.fromtimestamp(end.tracks[0].first_data_at_s, UTC),
+        ended_at=start_at + timedelta(seconds=job.duration_s) if over else None,
+        engine=_engine(job, end, over=over),
+        clock_before=_CLOCK,
+        clock_after=_CLOCK if over else None,
+    )
+    partition = server_tests_partition(test.started_at, test.agent_id)
+    key = server_test_key(test)
+    chunks = [
+        Entity(
+            partition_key=partition,
+            row_key=row.row_key.replace("prefix", f"{key}{TEST_CHUNK}"),
+            properties=row.properties,
+        )
+        for row in _chunks(*end.chunks, len(end.host), from_s)
+    ]
+    row = message_row(partition, key, test)
+    yield from [*chunks, row] if over else [row, *chunks]  # as agents write them
+
+
 @cache
-def _chunks(variant: int, side: Side, seconds: int, from_s: float) -> Sequence[Entity]:
-    end = end_of(variant, side, seconds)
-    zero_s = START.timestamp()
+def _chunks(
+    variant: int, side: Side, start_at: datetime, seconds: int, from_s: float
+) -> Sequence[Entity]:
+    end = end_of(variant, side, seconds, start_at)
+    zero_s = start_at.timestamp()
     return chunk_rows("p", "prefix", end.tracks, end.host, host_zero_s=zero_s, from_s=from_s)
 
 
