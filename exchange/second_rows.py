@@ -100,12 +100,16 @@ class PackedEnd:
     host: tuple[PackedChunk, ...]
 
 
+_TRACKS: Final = tuple(
+    (side, flow, f"{side}_{flow}", f"{side}_{flow}_0") for side, flow in product(Side, Flow)
+)
+
+
 def packed_end(rows: Sequence[Entity]) -> PackedEnd:
     """One end's chunk rows, in key order, taken apart and not unpacked."""
     tracks: list[PackedTrack] = []
-    for side, flow in product(Side, Flow):
-        name = f"{side}_{flow}"
-        having = [row for row in rows if f"{name}_0" in row.properties]
+    for side, flow, name, first in _TRACKS:
+        having = [row for row in rows if first in row.properties]
         if having:
             zero_s = having[-1].properties.get(f"{name}_first_data_at_s")
             if not isinstance(zero_s, float | int) or not 0 <= zero_s < _BEFORE_S:

@@ -7,7 +7,7 @@ goes on renewing leases while they are made.
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -29,11 +29,12 @@ from coordinator.core.measure.shared_clock import on_shared_clock
 from coordinator.core.plan.moves import Move, pairs_in
 from coordinator.core.plan.spec import Burst, Pair, Plan
 from coordinator.runs.burst_rows import read_rows
-from coordinator.runs.chunk_columns import readings_max_count, try_columns
+from coordinator.runs.chunk_columns import readings_max_count, stream_columns
 from exchange.messages import ServerTest
 from exchange.ports import RecordUnreadable
 from exchange.records import Document, Records
 from exchange.rows import leave_out
+from exchange.second_rows import PackedEnd
 
 TESTS_MAX_COUNT: Final = 100  # on one endpoint about one burst; a restart or two is what happens
 
@@ -58,15 +59,19 @@ async def read_tests(
     ports = {(pair.endpoint.address, port) for pair in planned for port in pair.endpoint.ports}
     tests = []
     on_port: Counter[tuple[int, str]] = Counter()
-    async for test, end in records.bursts.stream_tests(begin_at, burst.planned_end_at):
-        if (test.endpoint.address, test.endpoint.port) in ports:  # else another run's
-            on_port[test.endpoint.port, test.endpoint.address] += 1
-            if on_port[test.endpoint.port, test.endpoint.address] > TESTS_MAX_COUNT:
-                leave_out(RecordUnreadable(f"tests on {test.endpoint}: over {TESTS_MAX_COUNT}"))
-                continue
-            columns = await asyncio.to_thread(try_columns, end, most)
-            tracks, host = columns or ((), NO_HOST)
-            tests.append(TestColumns(test=test, tracks=tracks, host=host))
+
+    async def own() -> AsyncIterator[tuple[ServerTest, PackedEnd]]:
+        async for test, end in records.bursts.stream_tests(begin_at, burst.planned_end_at):
+            if (test.endpoint.address, test.endpoint.port) in ports:  # else another run's
+                on_port[test.endpoint.port, test.endpoint.address] += 1
+                if on_port[test.endpoint.port, test.endpoint.address] > TESTS_MAX_COUNT:
+                    leave_out(RecordUnreadable(f"tests on {test.endpoint}: over {TESTS_MAX_COUNT}"))
+                else:
+                    yield test, end
+
+    async for test, columns in stream_columns(own(), most):
+        tracks, host = columns or ((), NO_HOST)
+        tests.append(TestColumns(test=test, tracks=tracks, host=host))
     return tests
 
 
@@ -84,10 +89,11 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
     cancelled_at = control.cancelled_at if control else None
     cut = control if cancelled_at is not None and cancelled_at < burst.planned_end_at else None
     most = readings_max_count(burst, plan.spec.traffic.interval_s)
+    packed = records.bursts.stream_seconds(plan.run_id, burst.index)
     clients = {
         pair_index: columns
-        async for pair_index, end in records.bursts.stream_seconds(plan.run_id, burst.index)
-        if (columns := await asyncio.to_thread(try_columns, end, most)) is not None
+        async for pair_index, columns in stream_columns(packed, most)
+        if columns is not None
     }
     probes = {}
     if plan.spec.traffic.probe is not None:

@@ -29,7 +29,7 @@ from coordinator.core.measure.evidence import (
     TrackColumns,
 )
 from coordinator.core.plan.spec import Burst, Plan
-from coordinator.runs.chunk_columns import readings_max_count, try_columns
+from coordinator.runs.chunk_columns import readings_max_count, try_all_columns
 from coordinator.runs.evidence_rows import read_evidence
 from exchange.records import Records
 from exchange.records.keys import server_test_key
@@ -143,8 +143,10 @@ class LiveBurst:
 
     def _decoded(self, packed: Mapping[_Key, PackedEnd]) -> dict[_Key, _End]:
         """An end that is whole has no tail any more: what it last had stands."""
-        ends = {key: try_columns(each, self._most, live=True) for key, each in packed.items()}
-        return {key: end for key, end in ends.items() if end is not None and end[0]}
+        ends = try_all_columns(list(packed.values()), self._most, live=True)
+        return {
+            key: end for key, end in zip(packed, ends, strict=True) if end is not None and end[0]
+        }
 
     def _with_tails(self, pair: PairEvidence) -> PairEvidence:
         test = pair.server_test

@@ -203,7 +203,7 @@ class RunStates:
     async def _read_progress(self, plan: Plan, burst: Burst) -> "Progress":
         from coordinator.core.live.progress import progress, progress_of_series
         from coordinator.core.measure.series import BurstSeries
-        from coordinator.runs.chunk_columns import readings_max_count, try_columns
+        from coordinator.runs.chunk_columns import readings_max_count, stream_columns
 
         began_s = time.monotonic()
         packed = await self._records.private.read_document(
@@ -214,11 +214,8 @@ class RunStates:
             said = progress_of_series(plan.run_id, burst, series)
         else:
             most = readings_max_count(burst, plan.spec.traffic.interval_s)
-            ends = [
-                columns
-                async for _, end in self._records.bursts.stream_seconds(plan.run_id, burst.index)
-                if (columns := await asyncio.to_thread(try_columns, end, most)) is not None
-            ]
+            packed_ends = self._records.bursts.stream_seconds(plan.run_id, burst.index)
+            ends = [c async for _, c in stream_columns(packed_ends, most) if c is not None]
             said = await asyncio.to_thread(progress, plan.run_id, burst, ends)
         now_s = time.monotonic()
         self._seen[plan.run_id] = _Seen(

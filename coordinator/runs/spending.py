@@ -29,7 +29,7 @@ from coordinator.core.plan.planner import Infeasible, live
 from coordinator.core.plan.price import Prices
 from coordinator.core.plan.spec import Burst, Plan, RunSpec
 from coordinator.refusals import RunIsOver, UnknownRun
-from coordinator.runs.chunk_columns import readings_max_count, try_columns
+from coordinator.runs.chunk_columns import readings_max_count, stream_columns
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.run_states import ClosedBurst
 from coordinator.runs.stored import read_series
@@ -185,11 +185,8 @@ class Budgets:
             if not later or later[0].planned_start_at > self._now():
                 return _sent_bytes(await self._coordinator.progress(plan.run_id))
             most = readings_max_count(burst, plan.spec.traffic.interval_s)
-            ends = [
-                columns
-                async for _, end in self._records.bursts.stream_seconds(plan.run_id, burst.index)
-                if (columns := await asyncio.to_thread(try_columns, end, most)) is not None
-            ]
+            packed_ends = self._records.bursts.stream_seconds(plan.run_id, burst.index)
+            ends = [c async for _, c in stream_columns(packed_ends, most) if c is not None]
             said = await asyncio.to_thread(progress, plan.run_id, burst, ends)
             held[burst.index] = _sent_bytes(said)
         return held[burst.index]

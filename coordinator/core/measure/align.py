@@ -298,6 +298,8 @@ def _choose(evidence: PairEvidence, direction: Direction, planned_s: float) -> _
 
 def _without_silence(columns: TrackColumns) -> TrackColumns:
     """Drop the zero rows at the end: after a client's death its server only waits."""
+    if len(columns) and columns.transferred_bytes[-1] > 0:
+        return columns
     loud = np.flatnonzero(columns.transferred_bytes > 0)
     stop = int(loud[-1]) + 1 if len(loud) else 0
     return columns if stop == len(columns) else columns.rows(slice(stop))
