@@ -27,16 +27,19 @@ scenarios: tools ## every test of the field's notebook in the lab, in one table;
 	@$(BIN)/python -m lab.scenarios $(ARGS)
 
 test: tools ## everything: lint, types, deploy-check, unit, contract, live
-	@$(MAKE) --no-print-directory -j2 -O lint types deploy-check
-	@$(BIN)/pytest -n 6 --dist loadfile --no-loadscope-reorder -m "not alone" $(ARGS)
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory -j3 types deploy-check beside
 	@$(BIN)/pytest $$(grep -rl "mark.alone" tests) -m alone $(ARGS)
+
+beside: setup # most of the tests' time is waiting: six at a time, with what computes beside them
+	@$(BIN)/pytest -n 6 --dist loadfile --no-loadscope-reorder -m "not alone" $(ARGS)
 
 lint: setup ## ruff: rules and format; vulture: dead code; hadolint and a compose parser: Docker files
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/vulture
 	@$(BIN)/hadolint deploy/docker/Dockerfile && $(BIN)/python deploy/docker/lint.py
 
 types: setup ## mypy, strict
-	@$(BIN)/mypy
+	@nice $(BIN)/mypy
 
 unit: setup ## only the tests that need no process, network or clock
 	@$(BIN)/pytest tests/unit $(ARGS)
@@ -72,7 +75,7 @@ VM_LOCK := .tools/uv/bin/uv pip compile -c requirements.lock --generate-hashes -
 HOST_LOCK := .tools/uv/bin/uv pip compile -c requirements.lock --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 --no-header -q
 
 deploy-check: tools ## everything under deploy/, without Azure: Terraform, cloud-init, units, Docker
-	@$(BIN)/python -m deploy.check $(ARGS)
+	@nice $(BIN)/python -m deploy.check $(ARGS)
 
 rehearse: setup ## Azure in rehearsal: up, plan, scale, down of each example with the real Terraform and az
 	@$(BIN)/python -m deploy.rehearsal $(ARGS)
@@ -86,4 +89,4 @@ hosts-archive: setup ## dist/broadside-hosts.tar.gz: what any hosts without inte
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo soak faults scenarios test lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse hosts-archive clean
+.PHONY: help setup tools demo soak faults scenarios test beside lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse hosts-archive clean

@@ -17,6 +17,7 @@ FIRST: Final = (
     *("hunted", "soak", "studies", "coordinators_die", "azure_faults", "page", "tunnels_in_lab"),
     *("newcomer", "first_run", "fault_core", "hosts", "deploy_boot", "managed_identity"),
     *("pipeline", "launches_at_once", "servicebus_faults", "devices_in_modes", "poisoned_queue"),
+    *("agents", "queue", "no_secrets", "identities", "competition", "schedules", "demo"),
 )
 
 
