@@ -21,7 +21,7 @@ from tests.live.site import Site, wait_for
 
 pytestmark = pytest.mark.live
 
-LOOK_S: Final = 0.02  # between looks at the process list: a command lives for a second
+LOOK_S: Final = 0.1  # between looks at the process list: a command lives for a second
 ALLOWED: Final = ("BROADSIDE_", "SharedAccessKey")
 
 
