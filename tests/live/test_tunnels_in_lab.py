@@ -84,6 +84,11 @@ class Range:
         run_id: str = call(self.url, "POST", "/v1/runs", json=body)["run_id"]
         return run_id
 
+    def wait_for_traffic(self, run_id: str) -> None:
+        """The instant is over."""
+        asked = f"/v1/runs/{run_id}"
+        wait_for("traffic", lambda: call(self.url, "GET", asked)["state"] == "running")
+
     def wait_until_ready(self) -> None:
         """Every agent was heard of since, can make tunnels, and its servers are free again."""
         since_at = datetime.now(UTC)
@@ -247,9 +252,9 @@ def test_a_tunnel_with_traffic_outlives_its_clients_silence(site: Range) -> None
     wait_for("an armed client", lambda: any(map(engines, site.lab.clients)))
     (client,) = filter(engines, site.lab.clients)
     agent = site.agents.states()[client.name].pid
-    time.sleep(9)  # past the instant
+    site.wait_for_traffic(run_id)
     os.kill(agent, signal.SIGSTOP)
-    time.sleep(SILENT_S + 4)
+    time.sleep(SILENT_S + 4)  # the silence itself
     os.kill(agent, signal.SIGCONT)
     [pair] = wait_for_summary(site.url, run_id)["bursts"][0]["pairs"]
     assert pair["state"] == "measured", pair["reason"]
@@ -261,7 +266,7 @@ def test_what_agents_leave_that_die_in_a_burst_is_gone_within_seconds(site: Rang
     run_id = site.launch(burst_s=20)
     site.wait_for_devices()
     wait_for("both clients armed", lambda: all(map(engines, lab.clients)))
-    time.sleep(9)  # past the instant: arm_lead_s is 8
+    site.wait_for_traffic(run_id)
     client, server = lab.clients[0], lab.servers[1]
     assert engines(server, "--server")
     for host in (client, server):
