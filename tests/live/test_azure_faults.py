@@ -59,7 +59,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
 
 def restart_broker(services: Services) -> None:
     services.broker.kill()
-    time.sleep(1)
+    time.sleep(1)  # for which the queue is away
     services.broker.start()
 
 

@@ -58,7 +58,7 @@ def test_an_abort_stops_traffic_and_keeps_what_was_measured(site: Site) -> None:
         "the burst to run",
         lambda: call(url, "GET", f"/v1/runs/{run_id}")["state"] == "running",
     )
-    time.sleep(2)
+    time.sleep(2)  # of traffic, which is to be kept
     asked = {"by": "tester", "reason": "seen enough"}
     call(url, "DELETE", f"/v1/runs/{run_id}", json=asked)
     summary = wait_for_summary(url, run_id)

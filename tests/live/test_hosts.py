@@ -73,9 +73,9 @@ def small_disk(folder: Path) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(folder)], check=False, timeout=20)
 
 
-def launched(site: Site) -> tuple[str, float]:
+def launched(site: Site, **overrides: object) -> tuple[str, float]:
     """A run, and the epoch second of its burst."""
-    body = {"scenario": "smoke", "overrides": SPEC, "by": "test"}
+    body = {"scenario": "smoke", "overrides": SPEC | overrides, "by": "test"}
     run = site.coordinator.post("/v1/runs", body)
     (first,) = run["bursts"]
     return run["run_id"], _epoch_s(first["planned_start_at"])
@@ -152,7 +152,7 @@ def test_a_coordinator_killed_in_mid_burst_costs_nothing(site: Site, back: str) 
         site.coordinator.environment["BROADSIDE_DATA_DIR"] = str(copy)
         for path in data_dir.iterdir():  # it is a disk of its own
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    time.sleep(5)
+    time.sleep(5)  # for which nobody answers
     site.coordinator.start()
     whole(site, run_id)
 
@@ -190,7 +190,7 @@ def test_the_doctor_proves_what_an_agent_cannot_do(site: Site, agent_id: str, ro
 
 
 def test_another_agents_rows_are_refused_on_record(site: Site) -> None:
-    run_id, start_s = launched(site)
+    run_id, start_s = launched(site, burst_s=8)
     sleep_until(start_s + 2)
     pairs = call(site.coordinator.url, "GET", f"/v1/runs/{run_id}/pairs?burst=0")
     theirs = next(p["pair_index"] for p in pairs if p["client_agent_id"] not in (None, "c001"))

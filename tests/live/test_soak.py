@@ -101,7 +101,7 @@ def launch(serving: Serving, **overrides: object) -> str:
         lambda: status(serving, run_id)["state"] == "running",
         timeout_s=40,
     )
-    time.sleep(2)
+    time.sleep(2)  # of traffic, which the ledger is to show
     return run_id
 
 
