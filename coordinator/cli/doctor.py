@@ -15,9 +15,11 @@ from pydantic import TypeAdapter, ValidationError
 from coordinator.auth.audit import AuditRow
 from coordinator.auth.static_tokens import Token
 from coordinator.cli.exits import Exit
+from coordinator.cli.failed_check import failed
 from coordinator.cli.lab_commands import lab_checks
 from coordinator.cli.options import Json
 from coordinator.cli.screen_text import printable
+from coordinator.cli.witness_checks import check_witnesses
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core import words
 from coordinator.core.plan.reserved import Reservation
@@ -32,7 +34,6 @@ from exchange.identity_rights import Identity, rights_checks, try_listen, try_se
 from exchange.messages import Direction, Message, Presence, Role, plain_text
 from exchange.ports import (
     ExchangeError,
-    ExchangeMisconfigured,
     ExchangeUnavailable,
     RawName,
     RawStore,
@@ -89,12 +90,14 @@ async def _rights(identity: Identity) -> list[Check]:
     except ValidationError as error:
         return [_bad_setting("fabric", error)]
     except ExchangeError as error:
-        return [_failed("fabric", error, None)]
+        return [failed("fabric", error, None)]
 
 
 async def _checks() -> list[Check]:
-    (on_fabric, servers), ledger = await asyncio.gather(fabric_checks(), ledger_check())
-    return [*agent_checks(servers), *lab_checks(), *on_fabric, ledger]
+    (on_fabric, servers), ledger, told = await asyncio.gather(
+        fabric_checks(), ledger_check(), witnesses_check()
+    )
+    return [*agent_checks(servers), *lab_checks(), *on_fabric, ledger, *told]
 
 
 def agent_checks(servers: Sequence[str]) -> list[Check]:
@@ -131,7 +134,7 @@ async def fabric_checks() -> tuple[list[Check], list[str]]:
     except ValidationError as error:
         return [_bad_setting("fabric", error)], []
     except ExchangeError as error:
-        return [_failed("fabric", error, None)], []
+        return [failed("fabric", error, None)], []
     reach = (
         "check the name, DNS and the firewall between: 5671/tcp to Service Bus, 443/tcp to storage"
         if settings.fabric == "azure"
@@ -177,7 +180,7 @@ async def rows_check(fabric: Fabric) -> Check:
         wrong += await Shelf(fabric.private, RUNS, RunHeader).unreadable(key_before=OPEN)
         wrong += await Shelf(fabric.results, PRESENCE, Presence).unreadable()
     except ExchangeError as error:
-        return _failed("rows", error, None)
+        return failed("rows", error, None)
     if not wrong:
         return Check(name="rows", ok=True, detail="all that are looked after can be read")
     shown = ", ".join(wrong[:ROWS_SHOWN_COUNT]) + ", ..." * (len(wrong) > ROWS_SHOWN_COUNT)
@@ -208,7 +211,7 @@ async def _tried(name: str, work: Callable[[], Awaitable[str]], reach: str) -> C
     try:
         return Check(name=name, ok=True, detail=await work())
     except ExchangeError as error:
-        return _failed(name, error, reach)
+        return failed(name, error, reach)
 
 
 async def _servers(fabric: Fabric) -> list[str]:
@@ -241,9 +244,9 @@ async def ledger_check() -> Check:
     except ValidationError as error:
         return _bad_setting("ledger", error)
     except LedgerBusy as error:
-        return _failed("ledger", error, f"wait {words.time(error.retry_after_s)} and try again")
+        return failed("ledger", error, f"wait {words.time(error.retry_after_s)} and try again")
     except LedgerError as error:
-        return _failed("ledger", error, None)
+        return failed("ledger", error, None)
     except TimeoutError:
         return Check(
             name="ledger",
@@ -261,16 +264,15 @@ async def ledger_check() -> Check:
     )
 
 
+async def witnesses_check() -> list[Check]:
+    """Whether each witness that is configured answers, by what clock and in which units."""
+    try:
+        return await check_witnesses(CoordinatorSettings().witnesses_file)
+    except ValidationError as error:
+        return [_bad_setting("witnesses", error)]
+
+
 # Findings ------------------------------------------------------------------------------------
-
-
-def _failed(name: str, error: Exception, fix: str | None) -> Check:
-    """An error's line as a check; one that knows better what to do says it last."""
-    said = " ".join(str(error).split())
-    if isinstance(error, (ExchangeMisconfigured, LedgerError)) and "; " in said:
-        detail, _, own = said.rpartition("; ")
-        return Check(name=name, ok=False, detail=detail, fix=own)
-    return Check(name=name, ok=False, detail=said, fix=fix)
 
 
 def _bad_setting(name: str, error: ValidationError) -> Check:

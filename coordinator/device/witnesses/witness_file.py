@@ -137,7 +137,7 @@ def said_by(entry: WitnessEntry, series: Iterable[WitnessSeries]) -> Witnessed:
 
 def open_witnesses(path: Path | None) -> tuple[WitnessSource, ...]:
     """The witnesses that a file names, in its order; nothing is asked yet. Raises LedgerError."""
-    return () if path is None else tuple(map(_open, read_entries(path)))
+    return () if path is None else tuple(map(open_witness, read_entries(path)))
 
 
 def read_entries(path: Path) -> list[dict[str, Any]]:
@@ -164,7 +164,8 @@ def read_entries(path: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _open(entry: dict[str, Any]) -> WitnessSource:
+def open_witness(entry: Mapping[str, Any]) -> WitnessSource:
+    """The witness of one entry; nothing is asked yet. Raises LedgerError."""
     name = entry.get("source")
     if not isinstance(name, str) or name not in source_names():
         raise LedgerError(

@@ -1,6 +1,7 @@
 """A file names the witnesses; a wrong one is one line, and no secret is ever in it."""
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -12,6 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
+from coordinator.cli.witness_checks import check_witnesses
 from coordinator.core.measure.testimony import Quantity, Witnessed
 from coordinator.device.ledgers.source import LedgerError
 from coordinator.device.witnesses import source_names
@@ -219,3 +221,22 @@ async def test_what_rest_cannot_be_told_is_a_silence(
     assert words in told.remarks[0].said
     assert not told.series
     assert "s3cret" not in str(told.remarks)
+
+
+@pytest.mark.parametrize(
+    ("off_s", "words"),
+    [
+        (0.0, "newest [0-9.]+ m?s old"),
+        (3600.0, "lies 3[56][0-9]{2}(.[0-9])? s in the future: set its clock"),
+        (-7200.0, "is 72[0-9]{2} s old: set its clock, or look at at_path"),
+    ],
+)
+async def test_the_doctor_says_how_far_an_answers_own_clock_is_off(
+    off_s: float, words: str, device: HTTPServer, tmp_path: Path
+) -> None:
+    at_s = round(datetime.now(UTC).timestamp() + off_s)
+    await rest(device, tmp_path, {"at": at_s, "cpu": {"all": 55}, "units": 3})
+    [check] = await check_witnesses(tmp_path / "witnesses.toml")
+    assert check.ok is (off_s == 0)
+    assert re.search(words, check.detail), check.detail
+    assert "s3cret" not in check.detail

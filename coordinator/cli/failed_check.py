@@ -1,0 +1,14 @@
+"""What was tried and went wrong, as a line of ``broadside doctor``."""
+
+from coordinator.device.ledgers.source import LedgerError
+from exchange.checks import Check
+from exchange.ports import ExchangeMisconfigured
+
+
+def failed(name: str, error: Exception, fix: str | None) -> Check:
+    """An error's line as a check; one that knows better what to do says it last."""
+    said = " ".join(str(error).split())
+    if isinstance(error, (ExchangeMisconfigured, LedgerError)) and "; " in said:
+        detail, _, own = said.rpartition("; ")
+        return Check(name=name, ok=False, detail=detail, fix=own)
+    return Check(name=name, ok=False, detail=said, fix=fix)

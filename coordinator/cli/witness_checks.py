@@ -1,0 +1,122 @@
+"""Whether each configured witness can be reached and answers, by what clock, and in which units."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from coordinator.cli.failed_check import failed
+from coordinator.core import words
+from coordinator.core.measure.testimony import KINDS, Quantity, RemarkKind, Witnessed
+from coordinator.core.words import Unit
+from coordinator.device.ledgers.source import LedgerError
+from coordinator.device.witnesses.polled import PolledWitness
+from coordinator.device.witnesses.witness_file import WitnessSource, open_witness, read_entries
+from coordinator.device.witnesses.witnesses import READ_MAX_S
+from exchange.checks import Check
+
+LOOKBACK_S: Final = 900.0  # s of a source that keeps its own history
+AGAIN_S: Final = 1.2  # s between two questions: a counter is a rate from the second on
+AHEAD_MAX_S: Final = 2.0  # s by which a reading may lie in the future: no clock is that far off
+RATIO_MAX: Final = 1.01
+TIME_MAX_S: Final = 60.0  # s: an answer that takes longer is none
+
+
+async def check_witnesses(path: Path | None) -> list[Check]:
+    """A line for each entry of the file; a wrong one does not hide the others."""
+    if path is None:
+        return []
+    try:
+        entries = read_entries(path)
+    except LedgerError as error:
+        return [failed("witnesses", error, None)]
+    return list(await asyncio.gather(*map(_check, entries)))
+
+
+async def _check(entry: Mapping[str, Any]) -> Check:
+    name = f"witness {entry.get('device', '?')} ({entry.get('source', '?')})"
+    try:
+        source = open_witness(entry)
+        async with asyncio.timeout(READ_MAX_S):
+            told = await _ask(source)
+    except LedgerError as error:
+        return failed(name, error, None)
+    except TimeoutError:
+        return Check(name=name, ok=False, detail=f"no answer within {words.time(READ_MAX_S)}")
+    troubles = [*_silences(told), *_clock(told), *_units(told)]
+    lacks = [remark.said for remark in told.remarks if remark.kind is RemarkKind.UNTOLD]
+    said = "; ".join([*troubles, *lacks, *_figures(told)])
+    fix = "mend what the words name; docs/witnesses.md has each field" if troubles else None
+    if lacks and not troubles:
+        fix = "choose another profile, metric or query"
+    return Check(
+        name=name,
+        ok=not (troubles or lacks),
+        detail=f"{source.name}: {said}",
+        fix=fix,
+        required=bool(troubles),
+    )
+
+
+async def _ask(source: WitnessSource) -> Witnessed:
+    now = datetime.now(UTC)
+    if not isinstance(source, PolledWitness):
+        return await source.read(now - timedelta(seconds=LOOKBACK_S), now)
+    try:
+        await source.poll()
+        await asyncio.sleep(AGAIN_S)
+        await source.poll()
+    finally:
+        source.close()
+    # An instant of its own may lie anywhere: that is to be seen.
+    ever = timedelta(days=365)
+    return await source.read(now - ever, now + ever)
+
+
+def _silences(told: Witnessed) -> Iterator[str]:
+    yield from (remark.said for remark in told.remarks if remark.kind is RemarkKind.SILENT)
+    if not told.series and not told.remarks:
+        yield f"it answers, and tells nothing of the last {LOOKBACK_S / 60:.0f} minutes"
+
+
+def _clock(told: Witnessed) -> Iterator[str]:
+    """How far readings' own instants are off this host's clock, where that cannot be right."""
+    if not told.series:
+        return
+    newest = max(told.series, key=lambda series: series.at_s[-1])
+    ahead_s = float(newest.at_s[-1] - newest.bound_s[-1]) - told.read_at.timestamp()
+    if ahead_s > AHEAD_MAX_S:
+        yield f"its newest reading lies {words.time(ahead_s)} in the future: set its clock"
+    elif -ahead_s > LOOKBACK_S:
+        yield f"its newest reading is {words.time(-ahead_s)} old: set its clock, or look at at_path"
+
+
+def _units(told: Witnessed) -> Iterator[str]:
+    """Figures that none can be in the quantity's unit."""
+    for series in told.series:
+        known = series.values[~np.isnan(series.values)]
+        most = float(known.max(initial=0.0))
+        unit = KINDS[series.quantity].unit
+        if unit is Unit.RATIO and most > RATIO_MAX:
+            yield f"{series.quantity} is {most:g}, over 1: a percentage needs scale = 0.01"
+        if unit is Unit.TIME and most > TIME_MAX_S:
+            yield f"{series.quantity} is {most:g} s: milliseconds need scale = 0.001"
+
+
+def _figures(told: Witnessed) -> Iterator[str]:
+    """The last value of each quantity in its unit, of several instances the first and how many."""
+    by_quantity: dict[Quantity, list[float]] = {}
+    for series in told.series:
+        known = series.values[~np.isnan(series.values)]
+        by_quantity.setdefault(series.quantity, []).extend(known[-1:].tolist())
+    for quantity, values in by_quantity.items():
+        kind = KINDS[quantity]
+        more = f" (and {len(values) - 1} more)" if len(values) > 1 else ""
+        yield f"{kind.words} {words.say(kind.unit, values[0] if values else None)}{more}"
+    if told.series:
+        bound_s = max(float(series.bound_s[-1]) for series in told.series)
+        age_s = told.read_at.timestamp() - max(float(each.at_s[-1]) for each in told.series)
+        yield f"newest {words.time(max(0.0, age_s))} old, dated to {words.time(bound_s)}"
