@@ -98,6 +98,17 @@ def found(value: object, path: str) -> Iterator[float]:
             yield from found(each, rest) if rest else (each,)
 
 
+def _measured(name: str) -> Callable[[object], Iterator[float]]:
+    """What engines tell beside bytes, by its name."""
+
+    def read(burst: object) -> Iterator[float]:
+        for measure in found(burst, "measures"):
+            if measure.name == name:
+                yield measure.value
+
+    return read
+
+
 def _busy_per_gigabit(burst: object) -> Iterator[float]:
     names = ("client.cpu_mean_ratio", RECEIVED.name, "pairs_measured")
     for busy, received, pairs_count in zip(*(found(burst, name) for name in names), strict=False):
@@ -209,6 +220,29 @@ FIGURES: Final = (
         fold=Fold.LARGEST,
     ),
     RTT,
+    Figure(
+        name="stream_rtt_p50_s",
+        words="round-trip time of a stream, its mean: p50 of the streams",
+        unit=Unit.TIME,
+        read=_measured("stream_rtt_p50"),
+        optional=True,
+    ),
+    Figure(
+        name="stream_rtt_p95_s",
+        words="the same, p95 of the streams, worst burst",
+        unit=Unit.TIME,
+        read=_measured("stream_rtt_p95"),
+        fold=Fold.LARGEST,
+        optional=True,
+    ),
+    Figure(
+        name="stream_rtt_max_s",
+        words="the same, slowest stream",
+        unit=Unit.TIME,
+        read=_measured("stream_rtt_max"),
+        fold=Fold.LARGEST,
+        optional=True,
+    ),
     RETRANSMITS,
     Figure(
         name="retransmits_count",

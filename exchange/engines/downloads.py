@@ -5,7 +5,6 @@ Servers keep one sparse file of each size.
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Final, TypeVar
 
@@ -14,7 +13,6 @@ from pydantic_core import PydanticCustomError
 
 from exchange.engines.port import Event, File, Reading, StartBasis
 from exchange.messages import (
-    BUCKET_RATIO,
     Direction,
     Distribution,
     EngineReport,
@@ -30,7 +28,6 @@ from exchange.messages import (
 )
 
 SPAN_MAX_S: Final = 100_000.0  # s of cells that are kept: more than the longest burst
-_LOG_RATIO: Final = math.log(BUCKET_RATIO)
 _LEAST_S: Final = 1e-6  # s: what is shorter counts as this long
 
 
@@ -84,28 +81,6 @@ class Seconds:
             )
             told = reached
         return tuple(intervals)
-
-
-class Buckets:
-    """Counts of one quantity by logarithmic bucket."""
-
-    def __init__(self, name: str, unit: str) -> None:
-        self._name, self._unit = name, unit
-        self._counts: Counter[int] = Counter()
-        self._max = 0.0
-
-    def add(self, value: float) -> None:
-        """Count one value; what is not positive counts as the smallest there is."""
-        value = max(value, _LEAST_S)
-        self._counts[math.floor(math.log(value) / _LOG_RATIO)] += 1
-        self._max = max(self._max, value)
-
-    def distribution(self) -> tuple[Distribution, ...]:
-        """As a report carries it; empty without a value."""
-        if not self._counts:
-            return ()
-        counts = dict(sorted(self._counts.items()))
-        return (Distribution(name=self._name, unit=self._unit, counts=counts, max=self._max),)
 
 
 def _refuse_flag(value: object) -> object:

@@ -18,9 +18,9 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field, StrictBool
 
+from exchange.engines.buckets import Buckets
 from exchange.engines.downloads import (
     FOLDER,
-    Buckets,
     Number,
     Seconds,
     SessionReader,

@@ -7,8 +7,9 @@
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from exchange.engines.buckets import Buckets
 from exchange.engines.port import Ended, Event, Failed, Intervals, Reading, StartBasis, Started
 from exchange.messages import (
     Direction,
@@ -20,6 +21,8 @@ from exchange.messages import (
     Protocol,
     Side,
 )
+
+STREAM_RTT: Final = "stream_rtt"  # each stream's mean round trip, as its sender tells it at the end
 
 
 class Version(NamedTuple):
@@ -210,7 +213,7 @@ class Account:
 
     # Totals
 
-    def _totals(self, server_ahead_s: float) -> Iterator[FlowTotals]:
+    def _totals(self, server_ahead_s: float, rtts: Buckets) -> Iterator[FlowTotals]:
         direction, side = self.direction, self.side
         if not self.end or direction is None or side is None:
             return
@@ -238,6 +241,8 @@ class Account:
                 sent = _fold(parts["udp"]) or both
                 received = self._udp_received(flow, both) if told or not sends else {}
             senders = parts["sender"] if sends else []  # round trips are the sender's to tell
+            for rtt_s in _positive(senders, "mean_rtt", 1e6):
+                rtts.add(rtt_s)
             sent_bytes = _known(_strict(sent, "bytes"), sends or told)
             received_bytes = _known(_strict(received, "bytes"), not sends or told)
             sent_s, received_s = _lenient(sent.get("seconds")), _lenient(received.get("seconds"))
@@ -288,8 +293,9 @@ class Account:
         """Everything read so far; ``words`` is the text round it, searched for a reason."""
         error = self.error
         totals: tuple[FlowTotals, ...] = ()
+        rtts = Buckets(STREAM_RTT, "s")
         try:
-            totals = tuple(self._totals(server_ahead_s))
+            totals = tuple(self._totals(server_ahead_s, rtts))
         except _Implausible as implausible:
             error = error or f"iperf3's figures make no sense: {implausible}"
         if error is None and not totals and (self.ended or not self.begun):
@@ -329,6 +335,7 @@ class Account:
                 error=error,
                 truncated=self.truncated or not self.ended,
                 exit_code=exit_code,
+                distributions=rtts.distribution(),
             ),
             side=self.side,
             intervals={flow: tuple(intervals) for flow, intervals in self.intervals.items()},

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import TypeVar
 
+from exchange.engines.buckets import folded
 from exchange.engines.port import Reading
 from exchange.messages import EngineReport, Flow, FlowTotals, Interval
 
@@ -152,7 +153,7 @@ def _report(reports: Sequence[EngineReport]) -> EngineReport:
             "cpu_s": _total(report.cpu_s for report in reports),
             "cpu_payload_bytes": _total(report.cpu_payload_bytes for report in reports),
             "measures": tuple(measure for report in reports for measure in report.measures),
-            "distributions": tuple(one for report in reports for one in report.distributions),
+            "distributions": folded(one for report in reports for one in report.distributions),
         }
     )
 

@@ -1,6 +1,7 @@
 """iperf3 as an engine: a pair's streams shared over processes, and their readings summed."""
 
 import json
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +14,7 @@ from exchange.engines import engines
 from exchange.engines.iperf3_text import read_any
 from exchange.engines.merge import merge
 from exchange.engines.port import Reading, Unsupported
-from exchange.messages import Flow, Pacing, Traffic
+from exchange.messages import BUCKET_RATIO, Flow, Pacing, Traffic
 from tests.unit.exchange.engines.asks import client_ask, job
 
 IPERF3 = engines()["iperf3"]
@@ -81,6 +82,21 @@ def test_readings_of_several_processes_sum(name: str) -> None:
         assert total.packets_count == (single.packets_count and 2 * single.packets_count)
         assert total.rtt_mean_s == single.rtt_mean_s
     assert both.report.streams_count == 2 * (one.report.streams_count or 0)
+    for told, alone in zip(both.report.distributions, one.report.distributions, strict=True):
+        assert told.counts == {bucket: 2 * count for bucket, count in alone.counts.items()}
+        assert (told.name, told.max) == (alone.name, alone.max)
+
+
+@pytest.mark.parametrize("version", ["3.12", "3.22"])
+def test_each_streams_mean_round_trip_is_told_as_the_recording_has_it(version: str) -> None:
+    name = f"{version}/tcp-P2.json"
+    text = (RECORDINGS / name).read_text()
+    means_s = [int(found) / 1e6 for found in re.findall(r'"mean_rtt":\s*(\d+)', text)]
+    [told] = recording(name).report.distributions
+    assert (told.name, told.unit, told.max) == ("stream_rtt", "s", max(means_s))
+    assert sum(told.counts.values()) == len(means_s) == 2
+    lows = [BUCKET_RATIO**bucket for bucket in told.counts]
+    assert all(any(low <= mean_s * 1.001 <= low * 1.05 for low in lows) for mean_s in means_s)
 
 
 def test_one_failed_process_fails_the_whole() -> None:
