@@ -56,6 +56,7 @@ class Profile:
         0.0  # of load above GROW_LOAD_RATIO, from one step of the rate to the next
     )
     grow_by_ratio: float = 0.0  # of the lab's rate: one step, until it is whole
+    packets_per_second: int | None = None  # that its CPU forwards, each way
     rules: tuple[str, ...] = ()  # nft, of the firewall, before its own
     twins: Mapping[str, int] = field(default_factory=dict)  # two firewalls of half its rate, "a"
     # and "b", and the share of flows that each gets
@@ -100,6 +101,10 @@ PROFILES: Final[Mapping[str, Profile]] = {
         says="two firewalls of half the rate behind a balancer, flows spread evenly",
         twins={"a": 1, "b": 1},
     ),
+    "two-links": Profile(
+        says="two links behind a balancer, of which flows take the first seven times of ten",
+        twins={"a": 7, "b": 3},
+    ),
     "active-standby": Profile(
         says="two firewalls of half the rate, of which the first carries all", twins={"a": 1}
     ),
@@ -118,6 +123,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
     ),
     "cpu-bound": Profile(
         says="a device whose CPU forwards 4,000 packets a second, however large they are",
+        packets_per_second=4000,
         rules=("limit rate over 4000/second burst 400 packets counter drop",),
     ),
 }

@@ -9,7 +9,10 @@ figures stand in a JSON file that is read again at every question, by OID::
      "1.3.6.1.2.1.2.2.1.2.1": {"type": "string", "text": "eth0"}}
 
 Of points the last one counts whose instant (epoch s) is past; a counter runs at its rate and comes
-round at its turn. Only the standard library: snmpd starts it outside any virtual environment.
+round at its turn. What is live: ``file``, a number that stands in a file; ``lines``, how many a
+file has, beside ``first``; ``busy``, what interfaces of this network namespace sent since the last
+question, in % of what the device can. Only the standard library: snmpd starts it outside any
+virtual environment.
 """
 
 import json
@@ -17,15 +20,52 @@ import sys
 import time
 from typing import Any
 
+SENT = {"bytes": 8, "packets": 9}  # columns of /proc/net/dev
+AGAIN_S = 0.3  # s within which a question is answered as the one before
+_seen = (0.0, 0.0, 0.0)  # when busy was asked last, the count, what was said
+
 
 def value_of(figure: dict[str, Any], now_s: float) -> int | str:
     if "text" in figure:
         return str(figure["text"])
+    if "file" in figure:
+        return int(_read(figure["file"]))
+    if "lines" in figure:
+        return int(figure["lines"]["first"]) + _count(figure["lines"]["path"])
+    if "busy" in figure:
+        return _busy(figure["busy"], now_s)
     if "points" in figure:
         past = [value for at_s, value in figure["points"] if at_s <= now_s]
         return int(past[-1] if past else figure["points"][0][1])
     counted = figure["start"] + figure["rate"] * max(0.0, now_s - figure["from_s"])
     return int(counted % figure["turn"])
+
+
+def _busy(busy: dict[str, Any], now_s: float) -> int:
+    """In %, of a capacity that may have grown."""
+    global _seen
+    at_s, before, said = _seen
+    if now_s - at_s >= AGAIN_S:
+        lines = [line.partition(":") for line in _read("/proc/net/dev").splitlines()]
+        sent = {name.strip(): rest.split() for name, colon, rest in lines if colon}
+        column = SENT[busy["column"]]
+        count = float(max(int(sent[name][column]) for name in busy["interfaces"]))
+        most = busy["per_second"] + busy["more_per_second"] * _count(busy["grown"])
+        said = 100 * (count - before) / (now_s - at_s) / most if at_s else 0.0
+        _seen = (now_s, count, max(0.0, min(100.0, said)))
+    return round(_seen[2])
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123  # as plain as can be
+        return file.read()
+
+
+def _count(path: str) -> int:
+    try:
+        return len(_read(path).splitlines())
+    except FileNotFoundError:
+        return 0
 
 
 def key_of(oid: str) -> tuple[int, ...]:
@@ -35,15 +75,14 @@ def key_of(oid: str) -> tuple[int, ...]:
 def answer(verb: str, oid: str, path: str) -> list[str]:
     """The lines of an answer to ``get`` or ``getnext``."""
     try:
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123  # as plain as can be
-            figures = {key_of(name): figure for name, figure in json.load(file).items()}
+        figures = {key_of(name): figure for name, figure in json.loads(_read(path)).items()}
         asked = key_of(oid)
         if verb == "getnext":
             asked = min((each for each in figures if each > asked), default=())
         figure = figures[asked]
+        said = value_of(figure, time.time())
     except (OSError, ValueError, KeyError):
         return ["NONE"]
-    said = value_of(figure, time.time())
     return ["." + ".".join(map(str, asked)), figure["type"], str(said)]
 
 

@@ -14,6 +14,9 @@ class Bed:
     nic_bits_per_second: int
     firewall_bits_per_second: int
     services: str | None = None  # of the server agents, beside iperf3
+    devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # that a witness tells
+    # of, by name: interfaces of the firewall
+    profile: str = "plain"  # that it stands in from the start
 
 
 BEDS: Final[Mapping[str, Bed]] = {
@@ -24,6 +27,23 @@ BEDS: Final[Mapping[str, Bed]] = {
         nic_bits_per_second=100_000_000,
         firewall_bits_per_second=480_000_000,
         services="http=8080 https=8443 ftp=2121",
+    ),
+    # The same, with a witness: an snmpd in the firewall's namespace.
+    "device": Bed(
+        pairs_count=8,
+        scale=100,
+        nic_bits_per_second=100_000_000,
+        firewall_bits_per_second=480_000_000,
+        devices={"fw": ("c0", "s0")},
+    ),
+    # Two firewalls behind a balancer, whose links are witnessed one by one.
+    "links": Bed(
+        pairs_count=8,
+        scale=100,
+        nic_bits_per_second=40_000_000,
+        firewall_bits_per_second=800_000_000,
+        devices={"fw-a": ("sa",), "fw-b": ("sb",)},
+        profile="two-links",
     ),
     # Another VM size: half the NIC, and its agents know it.
     "small": Bed(
@@ -64,6 +84,9 @@ class Expected:
     step_ratio: float | None = None  # of the device's rate: what one adds, within 5 %
     # An outage by probes: within so much of its length, and of the instant that the device died
     outage_within_s: tuple[float, float] | None = None
+    told: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # figures of the device
+    # by their names, of the run or of every trial: low and high
+    shares_within: float | None = None  # of what the kernel counted on each device
     completeness: tuple[float, float] = (0.95, 1.0)  # of the planned pair-seconds, of every trial
     lost_says: str | None = None  # words of what became of a pair that was not wholly measured
 
@@ -259,11 +282,14 @@ CASES: Final = (
     Case(
         name="scale-out in five steps",
         scenario="native-64-flows",
+        bed="device",
         profile="scale-out",
         overrides={"pairs_count": 6, "traffic.streams_count": 8},
         question={"kind": "scaleout", "hold_s": 75, "settle_s": 15},
         burst_s=75,
-        expected=Expected(steps_within_s=3.0, step_ratio=0.16),
+        expected=Expected(
+            steps_within_s=3.0, step_ratio=0.16, says="a witness counted 1 to 6 units"
+        ),
     ),
     Case(
         name="drill: one of two firewalls dies",
@@ -286,16 +312,21 @@ CASES: Final = (
     Case(
         name="more sessions than the device has room for",
         scenario="native-64-flows",
+        bed="device",
         profile="session-limit",
         overrides={"pairs_count": 8, "traffic.streams_count": 8},
         burst_s=10,
         expected=Expected(
-            verdict="inconclusive", completeness=(0.1, 0.6), lost_says="Connection timed out"
+            verdict="inconclusive",
+            completeness=(0.1, 0.6),
+            lost_says="Connection timed out",
+            told={"device_sessions_max_count": (40, 64)},  # and each pair's probes
         ),
     ),
     Case(
         name="more connections a second than the device opens",
         scenario="native-64-flows",
+        bed="device",
         profile="connection-rate-limit",
         overrides={"pairs_count": 8, "traffic.streams_count": 8},
         burst_s=10,
@@ -304,6 +335,7 @@ CASES: Final = (
     Case(
         name="packets a second, whatever their size",
         scenario="native-1-flow",
+        bed="device",
         profile="cpu-bound",
         burst_s=10,
         overrides={
@@ -318,6 +350,14 @@ CASES: Final = (
                 {"name": "b1400", "overrides": {"traffic.block_bytes": 1400}},
             ],
         },
-        expected=Expected(modes={"b1400": (1.9, 2.1)}),
+        expected=Expected(modes={"b1400": (1.9, 2.1)}, told={"device_cpu_mean_ratio": (0.95, 1.0)}),
+    ),
+    Case(
+        name="two links: their sum and shares",
+        scenario="native-64-flows",
+        bed="links",
+        profile="two-links",
+        overrides={"pairs_count": 8, "traffic.streams_count": 16},
+        expected=Expected(limiter="client-nic", shares_within=0.02),
     ),
 )

@@ -2,15 +2,18 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from coordinator.core.figures import RECEIVED
 from coordinator.core.summary import RunSummary
 from coordinator.studies.study import Study
 from lab.scenarios.cases import BEDS, Case, Expected
 from lab.scenarios.scenario_table import Row
 
 MEGA: Final = {"k": 1e-3, "M": 1.0, "G": 1e3}  # MB in a unit of bytes
+# Frames over payload: large ones are counted with one header, each of full size with its own
+SUM_LOW, SUM_HIGH = 0.99, 1.07
 HEADERS: Final = 1.0359  # IP bytes a payload byte of full segments with timestamps
 
 
@@ -30,6 +33,9 @@ class Facts:
     steps_s: tuple[float, ...] = ()  # of capacity, epoch s
     unit_bits_per_second: float | None = None  # payload that one adds, as measured
     outage: tuple[float, float] | None = None  # by probes: from, epoch s, and for how long
+    shares: Mapping[str, float] = field(default_factory=dict)  # of the devices, as found
+    counted_shares: Mapping[str, float] = field(default_factory=dict)  # as the kernel has them
+    devices_ratio: float | None = None  # what the devices say together, of the fleet's payload
 
     @classmethod
     def of_run(cls, summary: RunSummary) -> "Facts":
@@ -37,6 +43,8 @@ class Facts:
         words = " ".join(finding.model_dump_json() for finding in summary.findings)
         burst = summary.bursts[0]
         cliff, latency = burst.cliff, burst.latency
+        carried = burst.device.in_bits_per_second if burst.device is not None else None
+        payload = RECEIVED.of_burst(burst)
         return cls(
             limiter=summary.limiter.value,
             words=f"{words} {details}",
@@ -46,6 +54,8 @@ class Facts:
                 (spike.from_at.timestamp(), spike.to_at.timestamp())
                 for spike in (latency.spikes if latency else ())
             ),
+            shares={each.device: each.share_ratio or 0.0 for each in burst.devices},
+            devices_ratio=carried.mean / payload if carried and payload else None,
         )
 
     @classmethod
@@ -60,7 +70,7 @@ class Facts:
         out_at = drilled.outage_from_at if drilled else None
         received = [m for m in metrics if m.name == "received_bits_per_second"]
         return cls(
-            words=said.sentence,
+            words=" ".join((said.sentence, *said.notes)),
             cost_ratio=received[0].ratio if received else None,
             knees=tuple(knee.value for knee in said.knees),
             problems=problems,
@@ -76,6 +86,7 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
     yield from facts.problems
     for each in row.trials or (row,):
         yield from _unsound(each, expected)
+        yield from _told(each, expected.told)
     if expected.lost_says is not None and expected.lost_says not in " ".join(row.lost):
         yield f"no pair was lost to {expected.lost_says!r}"
     yield from _modes(expected.modes, row.trials)
@@ -119,6 +130,8 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
             yield f"a step adds {unit} bit/s, planted {planted:g}"
     if expected.outage_within_s is not None:
         yield from _outage(facts, expected.outage_within_s)
+    if expected.shares_within is not None:
+        yield from _shares(facts, expected.shares_within)
     if expected.rate_ratio_of is not None:
         other, low, high = expected.rate_ratio_of
         base = earlier[other].payload_bits_per_second if other in earlier else None
@@ -143,6 +156,27 @@ def _unsound(row: Row, expected: Expected) -> Iterator[str]:
         yield from row.lost
     if not row.payload_bits_per_second:
         yield f"{name}no rate"
+
+
+def _told(row: Row, planted: Mapping[str, tuple[float, float]]) -> Iterator[str]:
+    """Figures of the device that are not what was planted."""
+    for name, (low, high) in planted.items():
+        value = row.device.get(name)
+        if value is None or not low <= value <= high:
+            yield f"{row.name}: {name} is {value}, planted {low:g} to {high:g}"
+
+
+def _shares(facts: Facts, within: float) -> Iterator[str]:
+    """Shares of devices that are not what the kernel counted, or that do not add up."""
+    if len(facts.shares) < 2 or facts.shares.keys() != facts.counted_shares.keys():
+        yield f"shares of {list(facts.shares) or 'none'}, counted {list(facts.counted_shares)}"
+        return
+    for device, counted in facts.counted_shares.items():
+        if abs(facts.shares[device] - counted) > within:
+            yield f"{device} has {facts.shares[device]:.3f} of all, counted {counted:.3f}"
+    ratio = facts.devices_ratio
+    if ratio is None or not SUM_LOW <= ratio <= SUM_HIGH:
+        yield f"the devices say {ratio} of the payload, planted {SUM_LOW:g} to {SUM_HIGH:g}"
 
 
 def _limited_by(name: str, trials: Sequence[Row]) -> Iterator[str]:

@@ -17,12 +17,15 @@ from coordinator.core.summary import RunSummary
 from coordinator.studies.study import Search, Study
 from coordinator.studies.trials import next_trial
 from exchange.engines import find
-from lab import profiles
+from lab import profiles, topology
+from lab.device_agent import firewall_agent, follow, witnesses_of
+from lab.namespaces import inside
 from lab.scenarios.cases import BEDS, CASES, Bed, Case
 from lab.scenarios.facts import Facts, faults
 from lab.scenarios.scenario_table import Row, failed, run_row, study_row
 from lab.serving import Serving
 from lab.site import built, free_prefix, staged
+from lab.snmp_agent import SnmpAgent, answering
 from lab.topology import Lab, LabSpec
 
 EVERY_S: Final = 1.0
@@ -111,14 +114,19 @@ STUDY_WITHIN_S: Final = 300.0
 class Range:
     """A bed that stands, with its fleet and coordinator."""
 
-    def __init__(self, bed: Bed, lab: Lab, coordinator: Serving) -> None:
-        self.bed, self.lab, self.coordinator = bed, lab, coordinator
+    def __init__(
+        self, bed: Bed, lab: Lab, coordinator: Serving, agent: SnmpAgent | None = None
+    ) -> None:
+        self.bed, self.lab, self.coordinator, self.agent = bed, lab, coordinator, agent
 
     def carry_out(self, case: Case, earlier: Mapping[str, Row]) -> Row:
         """Run one case and hold it against what is expected."""
         if case.scenario not in scenarios.names():
             return failed(case.name, f"there is no scenario {case.scenario}")
         profiles.apply(self.lab, case.profile)
+        if self.agent is not None:
+            follow(self.agent, self.lab, case.profile)
+        before = self._carried()
         burst_s = case.burst_s
         traffic = scenarios.load(case.scenario).traffic
         in_tunnels = traffic.encapsulation is not None
@@ -146,8 +154,24 @@ class Range:
             machine_was_busy=(busy.machine_ratio or 0.0) >= BUSY_RATIO,
             core_was_full=(busy.core_ratio or 0.0) >= BUSY_RATIO,
         )
-        facts = dataclasses.replace(facts, fell_at_s=profiles.falls(self.lab))
+        counted = {name: count - before[name] for name, count in self._carried().items()}
+        total = sum(counted.values()) or 1
+        facts = dataclasses.replace(
+            facts,
+            fell_at_s=profiles.falls(self.lab),
+            counted_shares={name: count / total for name, count in counted.items()},
+        )
         return dataclasses.replace(row, faults=tuple(faults(case, row, facts, earlier)))
+
+    def _carried(self) -> Mapping[str, int]:
+        """Bytes that each of several devices sent on, as its namespace's kernel counts them."""
+        if len(self.bed.devices) < 2:
+            return {}
+        twins = topology.twin_namespaces(self.lab.spec.prefix)
+        return {
+            device: sent_bytes(namespace)
+            for device, namespace in zip(self.bed.devices, twins, strict=True)
+        }
 
     def _run(self, case: Case, body: Mapping[str, Any]) -> tuple[Row, Facts]:
         launched = self._launch(body)
@@ -222,9 +246,24 @@ def standing(bed: Bed, prefix: str) -> Iterator[Range]:
         allowed = {"BROADSIDE_AGENT_ALLOW_TUNNELS": "true"}
         if bed.services is not None:
             allowed["BROADSIDE_AGENT_SERVICES"] = bed.services
-        switches = {"BROADSIDE_SWITCHES_FILE": str(write_switches(prefix, folder))}
-        site = stack.enter_context(staged(lab, folder, agents=allowed, coordinator=switches))
-        yield Range(bed, lab, site.coordinator)
+        told = {"BROADSIDE_SWITCHES_FILE": str(write_switches(prefix, folder))}
+        profiles.apply(lab, bed.profile)
+        agent = None
+        if bed.devices:
+            agent = firewall_agent(lab, folder / "snmpd")
+            stack.enter_context(answering(agent))
+            witnesses = witnesses_of(agent, bed.devices, folder)
+            told["BROADSIDE_WITNESSES_FILE"] = str(witnesses)
+        site = stack.enter_context(staged(lab, folder, agents=allowed, coordinator=told))
+        yield Range(bed, lab, site.coordinator, agent)
+
+
+def sent_bytes(namespace: str) -> int:
+    """What both ways out of a firewall's namespace have sent."""
+    with inside(namespace):
+        lines = Path("/proc/thread-self/net/dev").read_text().splitlines()
+    sent = [line.partition(":") for line in lines]
+    return sum(int(rest.split()[8]) for name, _, rest in sent if name.strip() == "s0")
 
 
 def write_switches(prefix: str, folder: Path) -> Path:

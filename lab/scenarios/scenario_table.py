@@ -1,10 +1,10 @@
 """Rows of the table: what came of a case, or of one trial of its study. Pure."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from coordinator.core.figures import RECEIVED
+from coordinator.core.figures import FIGURES, RECEIVED
 from coordinator.core.plan.spec import RunSpec
 from coordinator.core.summary import RunSummary, State
 from coordinator.studies.study import Study
@@ -36,6 +36,7 @@ class Row:
     verdict: str | None = None  # None: a study has none of its own
     completeness_ratio: float | None = None
     limiter: str | None = None
+    device: Mapping[str, float] = field(default_factory=dict)  # its figures, by name
     lost: tuple[str, ...] = ()  # pairs that were not wholly measured, and what became of them
 
 
@@ -66,6 +67,11 @@ def run_row(name: str, summary: RunSummary, spec: RunSpec, says: str | None = No
         verdict=summary.verdict.value,
         completeness_ratio=summary.completeness_ratio,
         limiter=summary.limiter.value,
+        device={
+            each.name: value
+            for each in FIGURES
+            if each.name.startswith("device_") and (value := each.of_run(summary)) is not None
+        },
         lost=tuple(
             f"burst {burst.index + 1} {pair.pair} {pair.state.value}: {pair.reason or 'no reason'}"
             for burst in summary.bursts
