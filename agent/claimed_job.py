@@ -25,6 +25,7 @@ from agent.client_tunnel import LEAD_S, ClientTunnel
 from agent.clock import clock_problem, read_clock
 from agent.control_reads import LAST_LOOK_S, ControlReads, ControlWatch
 from agent.decide import Ending, judge_outcome, may_retry, start_error_s
+from agent.device_pings import DevicePings
 from agent.engine_process import EngineUnusable, Exit, least_privileged
 from agent.gate import gate_env
 from agent.host import find_source
@@ -74,6 +75,7 @@ class ClaimedJob:
         self._attempt: ClientProcesses | None = None
         self._workspace: Workspace | None = None
         self._prober: Prober | None = None
+        self._pings: DevicePings | None = None
         self._tunnel: ClientTunnel | None = None
         self._failures: list[str] = []  # what earlier tries to arm ended with
         self._waiting = False  # without a gate: nothing is left to do but wait for the instant
@@ -93,6 +95,7 @@ class ClaimedJob:
         guard = asyncio.create_task(self._watch_run())
         narrator = asyncio.create_task(self._narrate())
         prober = self._start_probing()
+        pinger = self._start_pinging()
         try:
             ending = await self._carry_out(guard)
             if ending.outcome is Outcome.ABANDONED and self._clock_moved is not None:
@@ -105,10 +108,10 @@ class ClaimedJob:
         finally:
             guard.cancel()
             narrator.cancel()
-            if prober is not None:
-                prober.cancel()
-                await asyncio.gather(prober, return_exceptions=True)
-            await asyncio.gather(guard, narrator, return_exceptions=True)
+            beside = [task for task in (prober, pinger) if task is not None]
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, guard, narrator, return_exceptions=True)
             if self._attempt is not None and self._attempt.over is None:
                 self._attempt.exit.cancel()
                 await asyncio.wait({self._attempt.exit})
@@ -284,6 +287,21 @@ class ClaimedJob:
         run = self._prober.run(endpoint.address, endpoint.echo_port, self._bind_address())
         return asyncio.create_task(safely(run, "probe", self._context))
 
+    def _start_pinging(self) -> asyncio.Task[None] | None:
+        """Ping the device itself; None: nobody asked for it, or this agent may not send there."""
+        probe = self._job.traffic.probe
+        if probe is None or probe.device is None:
+            return None
+        if not self._tools.settings.is_allowed(probe.device):
+            log.warning(
+                "no pings to the device: %s is not in the allowed networks",
+                probe.device,
+                extra={"action": "no_device_pings", **self._context},
+            )
+            return None
+        self._pings = DevicePings(self._job, probe.device, probe.device_tcp_port)
+        return asyncio.create_task(safely(self._pings.run(), "device_pings", self._context))
+
     # Guard ------------------------------------------------------------------------------------
 
     async def _watch_run(self) -> str:
@@ -455,9 +473,12 @@ class ClaimedJob:
         )
 
     def _engine_report(self, reading: Reading | None, exit_: Exit | None) -> EngineReport | None:
-        if reading is None or exit_ is None or reading.first_data_at_s is None:
-            return reading.report if reading else None
-        return self._tools.with_host_cpu(reading.report, reading.first_data_at_s, exit_.ended_at_s)
+        if reading is None:
+            return None
+        report = reading.report if self._pings is None else self._pings.told_in(reading.report)
+        if exit_ is None or reading.first_data_at_s is None:
+            return report
+        return self._tools.with_host_cpu(report, reading.first_data_at_s, exit_.ended_at_s)
 
     def _earlier_tries(self) -> str | None:
         if not self._failures:

@@ -211,6 +211,8 @@ class Probe(Message):
     every_s: Annotated[float, Field(ge=0.02, le=1)] = 0.1
     before_s: Annotated[float, Field(ge=0.5, le=4)] = 2.0  # s before the instant: the baseline
     after_s: Annotated[float, Field(ge=0, le=5)] = 2.0  # s after the burst
+    device: Address | None = Field(None, exclude_if=is_none)  # the device's own, pinged beside
+    device_tcp_port: Port | None = Field(None, exclude_if=is_none)  # None: by ICMP alone
 
 
 class Vxlan(Message):
@@ -375,7 +377,7 @@ class EngineReport(Message):
     exit_code: Whole | None = None  # negative: killed by that signal
     processes: Annotated[tuple["EngineReport", ...], Field(max_length=16)] = ()  # of several: each
     measures: Annotated[tuple[Measure, ...], Field(max_length=32)] = ()
-    distributions: Annotated[tuple[Distribution, ...], Field(max_length=4)] = ()
+    distributions: Annotated[tuple[Distribution, ...], Field(max_length=8)] = ()
 
     @property
     def cookies(self) -> tuple[str, ...]:

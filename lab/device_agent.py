@@ -8,7 +8,7 @@ the rate that the profile gives it, the kernel's count of connections, a unit fo
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from lab import profiles
 from lab.snmp_agent import Figures, SnmpAgent
@@ -24,7 +24,7 @@ read = [
     {{ quantity = "units_count", oid = "{UNITS}" }},
 ]
 """
-CONNECTIONS: Final = "/proc/sys/net/netfilter/nf_conntrack_count"
+CONNECTIONS: Final = {"file": "/proc/net/nf_conntrack", "holding": "ESTABLISHED"}
 PORT: Final = 161
 
 
@@ -48,20 +48,22 @@ def figures_of(lab: Lab, profile: str) -> Figures:
     """What the device tells in a profile."""
     chosen = profiles.PROFILES[profile]
     whole = (lab.spec.firewall_bits_per_second or 10_000_000_000) / 8  # bytes
-    grown = {"path": str(profiles.falls_path(lab)), "first": 1}
-    busy = {
+    growths = str(profiles.falls_path(lab))
+    busy: dict[str, Any] = {
         "interfaces": ["c0", "s0"],
         "column": "bytes",
         "per_second": whole * chosen.firewall_ratio,
         "more_per_second": whole * chosen.grow_by_ratio,
-        "grown": grown["path"],
+        "growths": {"file": growths},
     }
     if chosen.packets_per_second is not None:
         busy |= {"column": "packets", "per_second": chosen.packets_per_second}
-    units = {"lines": grown} if chosen.grow_after_s else {"points": [[0, 1]]}
+    units: dict[str, Any] = {"points": [[0, 1]]}
+    if chosen.grow_after_s:
+        units = {"lines": {"file": growths, "first": 1}}
     return {
         CPU: {"type": "gauge", "busy": busy},
-        SESSIONS: {"type": "gauge", "file": CONNECTIONS},
+        SESSIONS: {"type": "gauge", "lines": CONNECTIONS},
         UNITS: {"type": "gauge", **units},
     }
 

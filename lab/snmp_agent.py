@@ -146,6 +146,8 @@ class SnmpAgent:
             f"rocommunity {self.community}",
             f"createUser {USER} SHA-256 {self.auth_key} AES {self.privacy_key}",
             f"rouser {USER} priv",
+            "interface_fadeout 0",  # s that one which is gone keeps its counters; else 300
+            "interface_replace_old yes",
             *(f"pass_persist -p 100 .{tree} {extension}" for tree in sorted(trees)),
         )
 

@@ -9,9 +9,9 @@ figures stand in a JSON file that is read again at every question, by OID::
      "1.3.6.1.2.1.2.2.1.2.1": {"type": "string", "text": "eth0"}}
 
 Of points the last one counts whose instant (epoch s) is past; a counter runs at its rate and comes
-round at its turn. What is live: ``file``, a number that stands in a file; ``lines``, how many a
-file has, beside ``first``; ``busy``, what interfaces of this network namespace sent since the last
-question, in % of what the device can. Only the standard library: snmpd starts it outside any
+round at its turn. What is live: ``lines``, how many of a file hold a word, beside ``first``;
+``busy``, what interfaces of this network namespace sent since the last question, in % of what the
+device can. Only the standard library: snmpd starts it outside any
 virtual environment.
 """
 
@@ -28,10 +28,8 @@ _seen = (0.0, 0.0, 0.0)  # when busy was asked last, the count, what was said
 def value_of(figure: dict[str, Any], now_s: float) -> int | str:
     if "text" in figure:
         return str(figure["text"])
-    if "file" in figure:
-        return int(_read(figure["file"]))
     if "lines" in figure:
-        return int(figure["lines"]["first"]) + _count(figure["lines"]["path"])
+        return _count(figure["lines"])
     if "busy" in figure:
         return _busy(figure["busy"], now_s)
     if "points" in figure:
@@ -50,7 +48,7 @@ def _busy(busy: dict[str, Any], now_s: float) -> int:
         sent = {name.strip(): rest.split() for name, colon, rest in lines if colon}
         column = SENT[busy["column"]]
         count = float(max(int(sent[name][column]) for name in busy["interfaces"]))
-        most = busy["per_second"] + busy["more_per_second"] * _count(busy["grown"])
+        most = busy["per_second"] + busy["more_per_second"] * _count(busy["growths"])
         said = 100 * (count - before) / (now_s - at_s) / most if at_s else 0.0
         _seen = (now_s, count, max(0.0, min(100.0, said)))
     return round(_seen[2])
@@ -61,11 +59,12 @@ def _read(path: str) -> str:
         return file.read()
 
 
-def _count(path: str) -> int:
+def _count(lines: dict[str, Any]) -> int:
+    word, first = lines.get("holding", ""), int(lines.get("first", 0))
     try:
-        return len(_read(path).splitlines())
+        return first + sum(word in line for line in _read(lines["file"]).splitlines())
     except FileNotFoundError:
-        return 0
+        return first
 
 
 def key_of(oid: str) -> tuple[int, ...]:

@@ -98,13 +98,11 @@ def found(value: object, path: str) -> Iterator[float]:
             yield from found(each, rest) if rest else (each,)
 
 
-def _measured(name: str) -> Callable[[object], Iterator[float]]:
+def _measured(name: str) -> Callable[[object], Iterable[float]]:
     """What engines tell beside bytes, by its name."""
 
-    def read(burst: object) -> Iterator[float]:
-        for measure in found(burst, "measures"):
-            if measure.name == name:
-                yield measure.value
+    def read(burst: object) -> Iterable[float]:
+        return (each.value for each in getattr(burst, "measures", ()) if each.name == name)
 
     return read
 
@@ -242,6 +240,29 @@ FIGURES: Final = (
         read=_measured("stream_rtt_max"),
         fold=Fold.LARGEST,
         optional=True,
+    ),
+    *(
+        Figure(
+            name=f"client_ping_{way}_{phase}_{quantile}_s",
+            words=f"ping from clients to the device by {way.upper()}, {phase}, {quantile}",
+            unit=Unit.TIME,
+            read=_measured(f"device_ping_{way}_{phase}_{quantile}"),
+            fold=Fold.LARGEST,
+            optional=True,
+        )
+        for way in ("icmp", "tcp")
+        for phase, quantile in (("idle", "p50"), ("loaded", "p50"), ("loaded", "p99"))
+    ),
+    *(
+        Figure(
+            name=f"client_ping_{way}_loss_ratio",
+            words=f"pings from clients to the device by {way.upper()}, lost under load",
+            unit=Unit.RATIO,
+            read=_measured(f"device_ping_{way}_loss"),
+            fold=Fold.LARGEST,
+            optional=True,
+        )
+        for way in ("icmp", "tcp")
     ),
     RETRANSMITS,
     Figure(

@@ -320,7 +320,7 @@ CASES: Final = (
             verdict="inconclusive",
             completeness=(0.1, 0.6),
             lost_says="Connection timed out",
-            told={"device_sessions_max_count": (40, 64)},  # and each pair's probes
+            told={"device_sessions_max_count": (30, 40)},
         ),
     ),
     Case(

@@ -89,7 +89,7 @@ def plan(
         *_probe_problems(spec, servers),
         *_tunnel_problems(spec, [*clients, *servers]),
         *_witness_problems(spec, witnesses),
-        *_network_problems(pairs, clients),
+        *_network_problems(spec, pairs, clients),
     ]
     bursts = _bursts(spec, now)
     if (unfit := hard_end_problem(spec, bursts, now)) is not None:
@@ -181,9 +181,22 @@ def _pairs(servers: Sequence[Presence], clients: Sequence[Presence], spec: RunSp
     ]
 
 
-def _network_problems(pairs: Sequence[Pair], clients: Sequence[Presence]) -> Iterator[Problem]:
-    """Servers outside the networks that clients may send to; any client may take any job."""
-    targets = sorted({pair.endpoint.address for pair in pairs})
+def _network_problems(
+    spec: RunSpec, pairs: Sequence[Pair], clients: Sequence[Presence]
+) -> Iterator[Problem]:
+    """Addresses outside the networks that clients may send to; any client may take any job."""
+    servers = sorted({pair.endpoint.address for pair in pairs})
+    yield from _outside(
+        servers, clients, "endpoint.address", "set BROADSIDE_AGENT_ADDRESS on the servers"
+    )
+    probe = spec.traffic.probe
+    if probe is not None and probe.device is not None:
+        yield from _outside([probe.device], clients, "traffic.probe.device", "drop it")
+
+
+def _outside(
+    targets: Sequence[str], clients: Sequence[Presence], field: str, otherwise: str
+) -> Iterator[Problem]:
     strict = [
         (client, refused)
         for client in clients
@@ -193,12 +206,12 @@ def _network_problems(pairs: Sequence[Pair], clients: Sequence[Presence]) -> Ite
     if strict:
         client, refused = strict[0]
         yield Problem(
-            field="endpoint.address",
+            field=field,
             message=f"{len(strict)} of {len(clients)} client agents would refuse "
             f"{_first(refused)}: outside {client.agent_id}'s allowed networks "
             f"({', '.join(client.allowed_networks)})",
             fix="add their network to BROADSIDE_AGENT_ALLOWED_NETWORKS on the client agents, or "
-            "set BROADSIDE_AGENT_ADDRESS on the servers",
+            f"{otherwise}",
         )
 
 

@@ -210,6 +210,17 @@ def test_a_server_that_clients_may_not_reach_is_said_before_the_run() -> None:
     assert "BROADSIDE_AGENT_ALLOWED_NETWORKS" in caught.value.problems[0].fix
 
 
+def test_a_device_that_clients_may_not_ping_is_said_before_the_run() -> None:
+    client = presence(Role.CLIENT, 1, allowed_networks=("10.0.0.0/8",))
+    agents = [each.model_copy(update={"echo_port": 7000}) for each in [client, *fleet(2)[1:]]]
+    plan(spec(traffic={"probe": {"device": "10.9.0.4"}}), agents, NOW, "run-1")
+    with pytest.raises(Infeasible, match=r"would refuse 192\.0\.2\.1") as caught:
+        plan(spec(traffic={"probe": {"device": "192.0.2.1"}}), agents, NOW, "run-1")
+    made = plan(spec(traffic={"probe": {}}), agents, NOW, "run-1")
+    assert "device_tcp_port" not in made.model_dump_json()  # stored plans keep their seals
+    assert caught.value.problems[0].field == "traffic.probe.device"
+
+
 @pytest.mark.parametrize(("streams_count", "warned"), [(8, False), (64, True)])
 def test_a_host_that_cannot_start_so_many_streams_at_once_is_told(
     streams_count: int, warned: bool

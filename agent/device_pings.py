@@ -1,0 +1,79 @@
+"""Pings from a client to the device itself, beside what goes through it: idle, then loaded."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from exchange.engines.buckets import Buckets
+from exchange.messages import Combine, EngineReport, Job, Measure
+from exchange.ping import echo, handshake, may_echo
+
+EVERY_S: Final = 0.2  # s from one round to the next
+WAIT_S: Final = 1.0  # s after which an answer is lost
+IDLE, LOADED = "idle", "loaded"
+
+
+class DevicePings:
+    """One job's. An echo and a handshake a round, from before the instant to the burst's end."""
+
+    def __init__(self, job: Job, address: str, tcp_port: int | None) -> None:
+        asked = job.traffic.probe
+        self._instant_s = job.planned_start_at.timestamp()
+        self._from_s = self._instant_s - (asked.before_s if asked else 0.0)
+        self._until_s = self._instant_s + job.traffic.omit_s + job.duration_s
+        self._ways: dict[str, Callable[[], Awaitable[None]]] = {}
+        if may_echo(address):
+            self._ways["icmp"] = lambda: echo(address)
+        if tcp_port is not None:
+            self._ways["tcp"] = lambda: handshake(address, tcp_port)
+        self._times = {
+            (way, phase): Buckets(f"device_ping_{way}_{phase}", "s")
+            for way in self._ways
+            for phase in (IDLE, LOADED)
+        }
+        self._sent: Mapping[str, list[int]] = {way: [0, 0] for way in self._ways}  # sent, lost
+
+    async def run(self) -> None:
+        """All rounds, each at its time; one that is missed is left out."""
+        number = 0
+        while (at_s := self._from_s + number * EVERY_S) < self._until_s and self._ways:
+            await asyncio.sleep(max(0.0, at_s - time.time()))
+            if time.time() - at_s < EVERY_S:
+                await asyncio.gather(*map(self._ping, self._ways))
+            number = max(number + 1, int((time.time() - self._from_s) / EVERY_S))
+
+    async def _ping(self, way: str) -> None:
+        phase = IDLE if time.time() < self._instant_s else LOADED
+        began_s, lost = time.monotonic(), True
+        with contextlib.suppress(TimeoutError, OSError):
+            async with asyncio.timeout(WAIT_S):
+                await self._ways[way]()
+            lost = False
+        if not lost:
+            self._times[way, phase].add(time.monotonic() - began_s)
+        if phase == LOADED:
+            self._sent[way][0] += 1
+            self._sent[way][1] += lost
+
+    def told_in(self, report: EngineReport) -> EngineReport:
+        """The report of the job's engine, with what these say beside it."""
+        times = tuple(one for each in self._times.values() for one in each.distribution())
+        losses = tuple(
+            Measure(
+                name=f"device_ping_{way}_loss",
+                value=lost / sent,
+                unit="ratio",
+                combine=Combine.MEAN,
+                weight=sent,
+            )
+            for way, (sent, lost) in self._sent.items()
+            if sent
+        )
+        return report.model_copy(
+            update={
+                "distributions": (*report.distributions, *times),
+                "measures": (*report.measures, *losses),
+            }
+        )
