@@ -354,6 +354,7 @@ CASES: Final = (
     ),
     Case(
         name="two links: their sum and shares",
+        burst_s=24,
         scenario="native-64-flows",
         bed="links",
         profile="two-links",

@@ -28,6 +28,7 @@ class Facts:
     found_at_s: float | None = None  # the fleet's collapse, epoch s
     fell_at_s: tuple[float, ...] = ()  # the device did, or paused, epoch s
     burst_s: tuple[float, float] = (0.0, 0.0)  # the first burst's start and end, epoch s
+    window_s: tuple[float, float] = (0.0, 0.0)  # that its figures are over, epoch s
     spikes_s: tuple[tuple[float, float], ...] = ()  # of latency in it, from and to, epoch s
     problems: tuple[str, ...] = ()  # of a study's trials
     steps_s: tuple[float, ...] = ()  # of capacity, epoch s
@@ -50,6 +51,11 @@ class Facts:
             words=f"{words} {details}",
             found_at_s=None if cliff is None else cliff.at.timestamp(),
             burst_s=(burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp()),
+            window_s=(
+                (burst.window.start_at.timestamp(), burst.window.end_at.timestamp())
+                if burst.window is not None
+                else (0.0, 0.0)
+            ),
             spikes_s=tuple(
                 (spike.from_at.timestamp(), spike.to_at.timestamp())
                 for spike in (latency.spikes if latency else ())

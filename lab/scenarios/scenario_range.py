@@ -7,7 +7,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -77,7 +77,9 @@ def busiest(readings: Sequence[Mapping[str, Spent]], over_count: int) -> Busiest
 class Watch:
     """Reads the kernel's counters every second while it is open."""
 
-    def __init__(self) -> None:
+    def __init__(self, carried: Callable[[], Mapping[str, int]] = dict) -> None:
+        self._carried = carried
+        self._bytes: list[tuple[float, Mapping[str, int]]] = []
         self._readings = [self._read()]
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -97,6 +99,16 @@ class Watch:
     def _watch(self) -> None:
         while not self._over.wait(EVERY_S):
             self._readings.append(self._read())
+            self._bytes.append((time.time(), self._carried()))
+
+    def shares(self, from_s: float, to_s: float) -> Mapping[str, float]:
+        """Of what devices carried meanwhile."""
+        inside = [told for at_s, told in self._bytes if from_s <= at_s <= to_s]
+        if len(inside) < 2:
+            return {}
+        carried = {name: inside[-1][name] - count for name, count in inside[0].items()}
+        total = sum(carried.values())
+        return {name: count / total for name, count in carried.items()} if total else {}
 
     @staticmethod
     def _read() -> Mapping[str, Spent]:
@@ -126,7 +138,6 @@ class Range:
         profiles.apply(self.lab, case.profile)
         if self.agent is not None:
             follow(self.agent, self.lab, case.profile)
-        before = self._carried()
         burst_s = case.burst_s
         traffic = scenarios.load(case.scenario).traffic
         in_tunnels = traffic.encapsulation is not None
@@ -143,7 +154,7 @@ class Range:
         if engine is None or "block_bytes" not in engine.honours:
             del overrides["traffic.block_bytes"]
         body = {"scenario": case.scenario, "overrides": overrides, "by": "lab"}
-        with Watch() as watch:
+        with Watch(self._carried) as watch:
             try:
                 row, facts = self._study(case, body) if case.question else self._run(case, body)
             except (ValueError, TimeoutError) as error:
@@ -154,12 +165,10 @@ class Range:
             machine_was_busy=(busy.machine_ratio or 0.0) >= BUSY_RATIO,
             core_was_full=(busy.core_ratio or 0.0) >= BUSY_RATIO,
         )
-        counted = {name: count - before[name] for name, count in self._carried().items()}
-        total = sum(counted.values()) or 1
         facts = dataclasses.replace(
             facts,
             fell_at_s=profiles.falls(self.lab),
-            counted_shares={name: count / total for name, count in counted.items()},
+            counted_shares=watch.shares(*facts.window_s),
         )
         return dataclasses.replace(row, faults=tuple(faults(case, row, facts, earlier)))
 

@@ -34,6 +34,7 @@ SERIES_MAX_COUNT: Final = 512  # of one device: cores, interfaces
 REMARKS_MAX_COUNT: Final = 1_000
 JITTER_RATIO: Final = 0.1  # of the clock: two coordinators, and the device's own tick, drift apart
 TICKS_WRAP_S: Final = 2**32 / 100  # sysUpTime comes round after 497 days (RFC 3418)
+HELD_MAX_S: Final = 15.0  # s for which counters that stand still may be those of before
 UP_SLACK_S: Final = 2.0  # s by which a device's own count of time up may run off ours
 
 
@@ -128,7 +129,10 @@ class PolledWitness:
         restarted = self._restarted(answer.up_s, at_s)
         for said in answer.untold:
             self._remark(RemarkKind.UNTOLD, at_s, at_s, said)
+        held = not restarted and self._are_held(answer.readings)
         for reading in answer.readings[:SERIES_MAX_COUNT]:
+            if held and reading.counts_to is not None:
+                continue
             if reading.at_s is None:
                 self._keep(reading, at_s, bound_s, restarted=restarted)
             else:
@@ -208,6 +212,20 @@ class PolledWitness:
         )
 
     # Readings ---------------------------------------------------------------------------------
+
+    def _are_held(self, readings: Sequence[Reading]) -> bool:
+        """Whether it told the counters of before once more, as one does that refreshes them more
+        rarely than it is asked (net-snmp: every 3 s). What moves then moved since before."""
+        known = [
+            (kept, reading.value)
+            for reading in readings
+            if reading.counts_to is not None
+            and (kept := self._kept.get((reading.quantity, reading.instance))) is not None
+            and kept.total is not None
+        ]
+        if not known or any(kept.total != value for kept, value in known):
+            return False
+        return self._wall_s() - max(kept.total_at_s for kept, _ in known) < HELD_MAX_S
 
     def _keep(self, reading: Reading, at_s: float, bound_s: float, *, restarted: bool) -> None:
         key = (reading.quantity, reading.instance)

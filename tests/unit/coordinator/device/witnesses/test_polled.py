@@ -86,6 +86,32 @@ async def test_a_counter_is_read_through_its_wrap_and_no_further(
     assert [remark.kind for remark in heard.remarks] == kinds
 
 
+@pytest.mark.parametrize(
+    ("totals", "expected"),
+    [
+        ([0, 0, 0, 300, 400], [20, 20]),  # refreshed every 15 s, and then in 5
+        ([0, 0, 0, 0, 100], [0, 20]),  # nothing for 15 s: it is idle
+    ],
+)
+async def test_counters_that_are_told_once_more_are_no_idle_second(
+    totals: list[float], expected: list[float]
+) -> None:
+    heard = await told([Answer(readings=[CPU, counted(total)], up_s=None) for total in totals])
+    assert rates(heard) == expected
+    [series] = heard.of(Quantity.PACKETS)
+    assert series.over_s.tolist() == [15, 5]
+    [cpu] = heard.of(Quantity.CPU)
+    assert len(cpu.values) == 5
+
+
+async def test_one_counter_that_moves_says_that_the_others_stand_still() -> None:
+    other = replace(counted(0), instance="eth1")
+    rounds = [[counted(100 * n), other] for n in range(3)]
+    heard = await told([Answer(readings=readings) for readings in rounds])
+    by_name = {each.instance: each.values.tolist() for each in heard.of(Quantity.PACKETS)}
+    assert by_name == {"eth0": [20, 20], "eth1": [0, 0]}
+
+
 async def test_a_dead_agent_is_one_spell_and_no_figure() -> None:
     up = Answer(readings=[CPU, counted(0)], up_s=10)
     later = Answer(readings=[CPU, counted(2000)], up_s=30)
