@@ -9,6 +9,7 @@ Exits 1 when fewer than 18 are caught, 4 when the rehearsal's tools are not here
 # ruff: noqa: E501 - a mistake is one row of a table
 
 import argparse
+import re
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -67,23 +68,28 @@ MISTAKES: Final = (
 )  # fmt: skip
 
 
-def caught_by(mistake: Mistake, tools: Tools) -> str | None:
-    """What says no, and its first words; None when nothing does."""
+def broken(mistake: Mistake) -> dict[str, str]:
+    """The range's files with the mistake in them, by path."""
     files = read_files(AZURE)
     if mistake.whole not in files[mistake.path]:
         raise ValueError(f"{mistake.name}: {mistake.path} does not hold {mistake.whole!r}")
-    text = files[mistake.path].replace(mistake.whole, mistake.broken, 1)
-    faults = list(range_faults(files | {mistake.path: text}, Schema.read(SCHEMA)))
+    return files | {mistake.path: files[mistake.path].replace(mistake.whole, mistake.broken, 1)}
+
+
+def caught_by(mistake: Mistake, tools: Tools) -> str | None:
+    """What says no, and its first words; None when nothing does."""
+    files = broken(mistake)
+    faults = list(range_faults(files, Schema.read(SCHEMA)))
     if faults:
         return f"deploy-check: {faults[0]}"
     with (
         tempfile.TemporaryDirectory(prefix="mistake-") as folder,
         set_stage(tools, Path(folder)) as stage,
     ):
-        (stage.directory / mistake.path).write_text(text)
+        (stage.directory / mistake.path).write_text(files[mistake.path])
         done = stage.broadside("up", *CASE.words, "--yes")
         if done.returncode:
-            lines = done.output.splitlines()
+            lines = re.sub(r"\x1b\[[0-9;]*m", "", done.output).splitlines()
             said = next((line for line in lines if "Error: " in line), lines[-1])
             return f"up: {said.partition('Error: ')[2]}"
         if found := list(wants(stage, set())):
