@@ -8,7 +8,7 @@ been seen.
 
 import base64
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
@@ -239,7 +239,8 @@ def picture_so_far(
     one = plan.model_copy(update={"bursts": (burst,), "clocks_promised": False})
     judged = summarise_run(one, [measured], ledger, now).bursts[0] if known_s else measured.summary
     planned_s = burst.duration_s + burst.omit_s
-    if known_s < planned_s or not _reaches_past(ledger, burst, judged):
+    told = known_s == planned_s and _have_told(evidence, elapsed_s)
+    if not told or not _reaches_past(ledger, burst, judged):
         judged = _without_residual(judged)
     return picture(judged, measured.series, planned_s=planned_s, known_s=known_s, final=False)
 
@@ -496,17 +497,32 @@ def ledger_message(
 
 def _reach(evidence: BurstEvidence) -> Floats:
     """How far each pair that speaks has reported, s since the planned start, ascending."""
+    return np.sort(np.asarray([end_s for _, end_s in _spans(evidence)], np.float64))
+
+
+def _spans(evidence: BurstEvidence) -> Iterator[tuple[float, float]]:
+    """From when to when each pair that speaks has reported, s since the planned start."""
     zero_s = evidence.burst.planned_start_at.timestamp()
-    ends = []
     for pair in evidence.pairs:
         sides = [
-            [track.first_data_at_s + float(track.end_s.max()) for track in tracks if len(track)]
+            [(track.first_data_at_s, float(track.end_s.max())) for track in tracks if len(track)]
             for tracks in (pair.client_tracks, pair.server_tracks)
         ]
-        reached = [max(side) for side in sides if side]
+        reached = [max(begin_s + end_s for begin_s, end_s in side) for side in sides if side]
         if reached:  # as far as both ends have, where both speak
-            ends.append(min(reached) - zero_s)
-    return np.sort(np.asarray(ends, np.float64))
+            yield (
+                min(begin_s for side in sides for begin_s, _ in side) - zero_s,
+                min(reached) - zero_s,
+            )
+
+
+def _have_told(evidence: BurstEvidence, elapsed_s: float) -> bool:
+    """Whether nobody is to tell more: every pair has told its whole test, or fell silent."""
+    whole_s = evidence.burst.duration_s + evidence.burst.omit_s - EDGE_S
+    silent_s = elapsed_s - 2 * REPORT_LAG_S
+    return all(
+        end_s - begin_s >= whole_s or end_s < silent_s for begin_s, end_s in _spans(evidence)
+    )
 
 
 def _known(burst: Burst, reach: Floats, elapsed_s: float) -> int:

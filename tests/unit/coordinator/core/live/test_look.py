@@ -91,6 +91,49 @@ def test_a_residual_is_held_back_until_both_ledgers_hold_the_whole_burst() -> No
         assert not {f.id for f in so_far(CLEAN, second).findings} & {"reconciled", "bypass"}
 
 
+VARIED = [
+    Plant(
+        seed=seed,
+        pairs=2 + 5 * (seed % 4),
+        bursts=1,
+        burst_s=BURST_S,
+        grain_s=(1.0, 2.0, 5.0)[seed % 3],
+        lag_s=0.7 * (seed % 5),
+        ledger_jitter_s=0.1 * (seed % 2),
+        foreign_ratio=0.04 * (seed % 2),
+        killed=int(seed % 7 == 3),
+        late=int(seed % 7 == 5),
+        bypass=int(seed % 10 == 8),
+    )
+    for seed in range(20)
+]
+
+
+@pytest.mark.parametrize("plant", VARIED, ids=lambda plant: f"feed-{plant.seed}")
+def test_no_residual_shown_live_is_off_by_more_than_its_own_interval(plant: Plant) -> None:
+    """A recorded feed, second by second until its verdict: rows and bins come as they came."""
+    made = fleet(plant)
+    told = final(made).figures
+    assert told is not None and told.summary.reconciliation is not None
+    last = told.summary.reconciliation.residual_ratio
+    assert last is not None and made.ledger is not None
+    shown = 0
+    for second in (5, 14, 20, 26, *range(28, BURST_S + 16)):
+        now = made.plan.bursts[0].planned_start_at + timedelta(seconds=second + REPORT_LAG_S)
+        there = made.ledger.end_s <= now.timestamp()
+        bins = {name: getattr(made.ledger, name)[there] for name in ("start_s", "end_s", "bytes")}
+        ledger = replace(made.ledger, **bins)
+        figures = picture_so_far(made.plan, until(made, second), ledger, now).figures
+        held = figures.summary.reconciliation if figures else None
+        if held is None or held.residual_ratio is None:
+            continue
+        low, high = held.residual_ends
+        assert low is not None and high is not None
+        assert low <= last <= high, f"second {second}: {held.residual_ratio:.4f}, then {last:.4f}"
+        shown += 1
+    assert shown
+
+
 def test_seconds_that_are_still_coming_in_are_cells_but_no_sum() -> None:
     shown = so_far(CLEAN, 20, silent=frozenset({1}))
     assert shown.known_s >= 19  # one silent pair of six does not hold the others up
