@@ -86,6 +86,10 @@ class Serving:
             time.sleep(0.05)
         self.kill()  # late, it would be at work where nobody asks it
         said = self.log_path.read_text().strip()[-500:]
+        if port and "already in use" in said:  # another took it while ours started
+            self._port = 0
+            self.start()
+            return
         raise LabBroken(f"broadside serve did not start: {said}")
 
     def revive(self) -> None:
