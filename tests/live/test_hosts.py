@@ -127,7 +127,7 @@ def test_each_host_shows_whose_time_it_has(site: Site) -> None:
 
 def test_a_full_disk_of_the_coordinators_costs_nothing(site: Site) -> None:
     """What agents write meanwhile is refused; they keep it, and send it when there is room."""
-    run_id, start_s = launched(site)
+    run_id, start_s = launched(site, burst_s=20)
     filler = Path(site.coordinator.environment["BROADSIDE_DATA_DIR"]) / "filler"
     sleep_until(start_s + 4)
     try:
@@ -143,7 +143,7 @@ def test_a_full_disk_of_the_coordinators_costs_nothing(site: Site) -> None:
 @pytest.mark.parametrize("back", ["the same", "a standby"])
 def test_a_coordinator_killed_in_mid_burst_costs_nothing(site: Site, back: str) -> None:
     """It comes back, or another with a copy of its data directory takes its place."""
-    run_id, start_s = launched(site)
+    run_id, start_s = launched(site, burst_s=20)
     sleep_until(start_s + 8)
     site.coordinator.kill()
     if back == "a standby":
