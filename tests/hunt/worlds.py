@@ -1141,6 +1141,8 @@ def forged(record: Record, how: str, by: float) -> Record:
 def _forged_track(track: TrackColumns, how: str, by: float) -> TrackColumns:
     amounts = track.transferred_bytes.copy()
     start, end = track.start_s.copy(), track.end_s.copy()
+    if not len(amounts):
+        return track  # it tells no second to forge
     some = np.arange(len(amounts)) % 5 == 1
     changes: dict[str, Any] = {}
     match how:
