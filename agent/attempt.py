@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from agent.cpu import with_cpu
 from agent.engine_process import KILL_AFTER_S, EngineProcess, EngineUnusable, Exit, Identity
@@ -23,21 +23,22 @@ from exchange.engines.port import EndBy, Event, Process, Reader, Reading, Starte
 from exchange.programs import program_environment
 
 _TAIL_BYTES: Final = 65_536  # of the newest lines: an engine's last ones are its totals
+_MEMORY_BYTES: Final = 262_144  # of the head, deflated: what is more goes to disk
+
+log = logging.getLogger(__name__)
 
 
 class Transcript:
     """The first lines of an output and its newest ones; in between nothing, if it grows too long.
 
     A short output is kept to the byte. In a long one a line ``{"event": "cut", ...}`` stands where
-    lines are missing, as iperf3's own stream would have it.
+    lines are missing, as iperf3's own stream would have it; on a full disk the first ones are.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._head = zlib.compressobj()
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - the head, deflated; goes with us
-        weakref.finalize(self, self._file.close)
-        self._head_bytes = 0
+        self._open_head()
+        self._head_max_bytes = max_bytes - _TAIL_BYTES
         self._tail: list[bytes] = []
         self._tail_bytes = 0
         self._cut_count = 0
@@ -45,9 +46,14 @@ class Transcript:
 
     def add(self, line: bytes) -> None:
         size = len(line) + 1
-        if not self._tail and self._head_bytes + size <= self._max_bytes - _TAIL_BYTES:
-            self._file.write(self._head.compress(b"\n" + line if self._head_bytes else line))
+        if not self._tail and self._head_bytes + size <= self._head_max_bytes:
+            deflated = self._head.compress(b"\n" + line if self._head_bytes else line)
             self._head_bytes += size
+            self._head_count += 1
+            try:
+                self._file.write(deflated)
+            except OSError as error:
+                self._lose_head(error)
             return
         self._tail.append(line)
         self._tail_bytes += size
@@ -57,34 +63,58 @@ class Transcript:
             self._cut_count += 1
             self._cut_bytes += gone_bytes
 
+    def _lose_head(self, error: OSError) -> None:
+        log.error("LOST an engine's first output: %s", error, extra={"action": "read"})
+        self._cut_count += self._head_count
+        self._cut_bytes += self._head_bytes
+        self.discard()
+
+    def discard(self) -> None:
+        """Free the disk: of the first lines nothing is kept from here on."""
+        _close(self._file)
+        self._open_head()
+        self._head_max_bytes = 0
+
+    def _open_head(self) -> None:
+        self._head, self._head_bytes, self._head_count = zlib.compressobj(), 0, 0
+        self._file = tempfile.SpooledTemporaryFile(_MEMORY_BYTES)  # noqa: SIM115 - goes with us
+        weakref.finalize(self, _close, self._file)
+
     @property
     def is_cut(self) -> bool:
         return self._cut_count > 0
 
     def packed(self) -> Packed:
         """The text, deflated as it was read: it never lies in memory in one piece."""
+        try:
+            self._file.seek(0)
+            first = self._file.read()
+            self._file.seek(0, os.SEEK_END)
+        except OSError as error:
+            self._lose_head(error)
+            first = b""
         rest = list[bytes]()
         if self.is_cut:
             said = {"lines_count": self._cut_count, "bytes": self._cut_bytes, "by": "broadside"}
             rest.append(json.dumps({"event": "cut", "data": said}).encode())
         rest += self._tail
         text = b"\n".join([b"", *rest] if self._head_bytes and rest else rest)
-        self._file.seek(0)
         head = self._head.copy()  # the output may go on
-        whole = Packed(b"".join([self._file.read(), head.compress(text), head.flush()]))
-        self._file.seek(0, os.SEEK_END)
-        return whole
+        return Packed(b"".join([first, head.compress(text), head.flush()]))
 
     def text(self) -> bytes:
         return zlib.decompress(self.packed())
+
+
+def _close(file: IO[bytes]) -> None:
+    with suppress(OSError):  # a full disk takes the last of it no more
+        file.close()
 
 
 WATCH_S: Final = 1.0  # s between looks at a watched file
 WATCH_SOON_S: Final = 0.02  # s between them until data flows: also the error of its start
 TAIL_MAX_BYTES: Final = 4 * 2**20  # of a watched log: then it is emptied
 PLANNED_END: Final = "its time was over"  # why we stop an engine that has no end of its own
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)

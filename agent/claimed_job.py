@@ -423,11 +423,15 @@ class ClaimedJob:
         where the job has it kept.
 
         Pairs take turns, for they all end at one instant; an agent that is told to stop does not.
+        The raw text leaves the disk first, which may be full, and rows go before it.
         """
         if self._attempt is None:
             return
         await pause(self._tools.stopping, turn_s(self._job.pair_index))
         attempt, job = self._attempt, self._job
+        kept = job.raw.keeps(failed=ending.outcome is not Outcome.MEASURED)
+        printed = attempt.packed() if kept else None
+        attempt.discard()
         if self._prober is not None:
             probes = self._tools.results.save_probes(job, self._prober.probes)
             await safely(probes, "upload_probes", self._context)
@@ -436,10 +440,8 @@ class ClaimedJob:
             await self._save_seconds(attempt.read(), from_s=0.0)
 
         await safely(save_seconds(), "upload", self._context)
-        if job.raw.keeps(failed=ending.outcome is not Outcome.MEASURED):
-            raw = self._tools.results.save_raw(
-                job.run_id, job.burst_index, job.pair_index, attempt.packed()
-            )
+        if printed is not None:
+            raw = self._tools.results.save_raw(job.run_id, job.burst_index, job.pair_index, printed)
             await safely(raw, "upload_raw", self._context)
 
     async def _report(self, ending: Ending) -> JobReport:

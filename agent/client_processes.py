@@ -99,6 +99,11 @@ class ClientProcesses:
             return self.attempts[0].transcript.packed()
         return packed(b"\n".join(attempt.transcript.text() for attempt in self.attempts))
 
+    def discard(self) -> None:
+        """Free what their output takes of the disk."""
+        for attempt in self.attempts:
+            attempt.transcript.discard()
+
 
 async def _wait_all(attempts: list[Attempt], instant_s: float) -> Exit:
     """Wait for the end of all; before the instant the end of one is the end of all."""

@@ -343,7 +343,7 @@ _ALL: Final = (
     ),
     Fault(
         name=FULL_DISK,
-        says="the client's disk full but for 12 KiB, table and blobs away, all for 20 s",
+        says="the client's disk full but for 16 KiB, table and blobs away, all for 20 s",
         inject=_fill_disk,
         heal=_free_disk,
         lasts_s=20,

@@ -16,7 +16,7 @@ from lab.privileges import CLONE_NEWNS
 
 DISK_BYTES: Final = 4 * 2**20  # iperf3 takes 128 KiB a stream of it
 MS_REC_SLAVE: Final = 0x4000 | 0x8_0000  # sys/mount.h
-ROOM_BYTES: Final = 3 * 4096  # for a pair's seconds, report and claim, and nothing else
+ROOM_BYTES: Final = 4 * 4096  # for a pair's seconds (two rows), report and claim, and no more
 FILLER: Final = "filler"
 _SPOOL: Final = "BROADSIDE_AGENT_SPOOL_DIR"
 

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import random
+import resource
 import signal
 import sys
 import time
@@ -119,3 +121,26 @@ def test_a_long_output_keeps_its_bound_its_start_and_its_end() -> None:
     assert 0.9 * 2**20 < len(said) < 2**20 + 1_000
     assert said.startswith(b'{"event":"start"}\n')
     assert said.endswith(b'\n{"event":"end"}')
+
+
+def test_a_full_disk_costs_the_first_lines_and_says_so() -> None:
+    noise = random.Random(7)
+    lines = [noise.randbytes(300).hex().encode() for _ in range(3_000)]  # 0.9 MB, deflated
+    kept = Transcript(8 * 2**20)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))  # the error is a disk's own
+    try:
+        for line in lines:
+            kept.add(line)
+        note, *tail = kept.text().split(b"\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert json.loads(note)["data"]["lines_count"] == len(lines) - len(tail)
+    assert tail == lines[-len(tail) :]
+
+
+def test_discarding_keeps_the_newest_lines() -> None:
+    kept = transcript([b"one", b"two"], 2**20)
+    kept.discard()
+    kept.add(b"three")
+    assert kept.text() == b"three"
