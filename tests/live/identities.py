@@ -78,6 +78,9 @@ class _RoleRelay(Relay):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(chain, key)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self._unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._unverified.check_hostname = False
+        self._unverified.verify_mode = ssl.CERT_NONE
 
     def _ask(self, handler: Any) -> tuple[int, dict[str, str], bytes]:
         body = handler.read_body()
@@ -89,10 +92,8 @@ class _RoleRelay(Relay):
                 code = "AuthorizationPermissionMismatch"
                 said = {"odata.error": {"code": code, "message": {"value": "not permitted"}}}
                 return 403, {"Content-Type": "application/json"}, json.dumps(said).encode()
-        unverified = ssl.create_default_context()
-        unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
         connection = http.client.HTTPSConnection(
-            *self._upstream, timeout=_UPSTREAM_S, context=unverified
+            *self._upstream, timeout=_UPSTREAM_S, context=self._unverified
         )
         try:
             connection.request(handler.command, handler.path, body, dict(handler.headers))

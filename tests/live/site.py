@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import httpx
 
@@ -21,6 +21,8 @@ from tests.live.warm import shell
 
 ROOT = Path(__file__).parent.parent.parent
 BROADSIDE = [sys.executable, "-m", "coordinator"]
+# For all: httpx's own functions load the system's authorities at each call, 50 ms of a core.
+HTTP: Final = httpx.Client(timeout=30, limits=httpx.Limits(max_keepalive_connections=0))
 
 
 def wait_for(what: str, check: Callable[[], Any], timeout_s: float = 60) -> Any:
@@ -124,7 +126,7 @@ class Site:
 
 def call(url: str, method: str, path: str, **arguments: Any) -> Any:
     """One API call that must succeed."""
-    response = httpx.request(method, url + path, timeout=30, **arguments)
+    response = HTTP.request(method, url + path, **arguments)
     assert response.is_success, response.text
     return response.json()
 
@@ -138,14 +140,14 @@ def wait_for_fleet(url: str, agents_count: int) -> None:
         ports = [p for p in well if p["role"] == "client" or p["ports"]]
         return len(ports) == agents_count
 
-    wait_for(f"{agents_count} agents", all_well)
+    wait_for(f"{agents_count} agents", all_well, 120)
 
 
 def wait_for_summary(url: str, run_id: str, timeout_s: float = 90) -> dict[str, Any]:
     """The verdict of a run."""
 
     def summary() -> dict[str, Any] | None:
-        response = httpx.get(f"{url}/v1/runs/{run_id}/summary", timeout=30)
+        response = HTTP.get(f"{url}/v1/runs/{run_id}/summary")
         if response.status_code in (409, 503):  # not over yet; the table is away
             return None
         assert response.is_success, response.text

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.keyserver import AUDIENCE, TENANT, KeyServer, key_server
-from tests.live.site import ROOT, Site, kill, wait_for
+from tests.live.site import HTTP, ROOT, Site, kill, wait_for
 
 pytestmark = pytest.mark.live
 
@@ -39,7 +39,7 @@ class Signed:
         headers: dict[str, str] | None = None,
     ) -> httpx.Response:
         signed = {"Authorization": f"Bearer {token or self.operator}"} | (headers or {})
-        return httpx.request(method, self.url + path, headers=signed, json=json, timeout=30)
+        return HTTP.request(method, self.url + path, headers=signed, json=json)
 
     def launch(
         self, body: object, headers: dict[str, str] | None = None, token: str | None = None

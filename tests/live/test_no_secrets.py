@@ -17,7 +17,7 @@ from coordinator.auth.rights import RIGHTS
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.ports import ExchangeError
 from lab import azure_services
-from tests.live.site import Site, wait_for
+from tests.live.site import HTTP, Site, wait_for
 
 pytestmark = pytest.mark.live
 
@@ -127,7 +127,7 @@ def _use(site: Site, url: str, token: str, seen: dict[str, bytes]) -> None:
 
     def ask(method: str, path: str, **asked: object) -> httpx.Response:
         given = {"headers": headers, **asked}
-        answer = httpx.request(method, url + path, timeout=30, **given)  # type: ignore[arg-type]
+        answer = HTTP.request(method, url + path, **given)  # type: ignore[arg-type]
         shown = f"{answer.status_code} {answer.headers} {answer.text}"
         seen[f"{method} {path} {len(seen)}"] = shown.encode()
         return answer

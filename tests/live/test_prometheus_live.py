@@ -14,7 +14,7 @@ import yaml
 
 from coordinator.views.metrics import METRICS
 from tests.live.ports import free_port
-from tests.live.site import Site, call, wait_for
+from tests.live.site import HTTP, Site, call, wait_for
 from tests.unit.dashboards.test_generated import dashboard_queries
 
 pytestmark = pytest.mark.live
@@ -26,7 +26,7 @@ PACED = {"traffic.streams_count": 1, "traffic.stream_bits_per_second": 20_000_00
 
 def query(url: str, expression: str, **at: float) -> list[dict[str, Any]]:
     asked = httpx.QueryParams(query=expression, **at)
-    answer = httpx.get(f"{url}/api/v1/query", params=asked, timeout=10)
+    answer = HTTP.get(f"{url}/api/v1/query", params=asked)
     answer.raise_for_status()
     found: list[dict[str, Any]] = answer.json()["data"]["result"]
     return found
@@ -34,7 +34,7 @@ def query(url: str, expression: str, **at: float) -> list[dict[str, Any]]:
 
 def serves(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/-/ready", timeout=10).is_success
+        return HTTP.get(f"{url}/-/ready").is_success
     except httpx.TransportError:
         return False
 
