@@ -19,6 +19,7 @@ TAMPERS_A_CASE: Final = 2
 WORK_MAX: Final = 30_000  # pair-seconds of one case
 STEPS: Final = 12  # of one climb
 OWN_WORD: Final = ("one-clock-says-all-is-well",)  # forges what none but its host can know
+UNTRUE_BINS: Final = "ledger-untrue"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +134,9 @@ def _flip(
 
     What nobody promised may be taken away, and then the first line of the pass says that the fleet
     alone vouches; what only a host knows of its own clock may be forged, and every pass says so;
-    labels moved alike are another lag where none is documented, and the verdict tells the lag. All
-    are counted apart where the pass is right by what is left to claim.
+    labels moved alike are another lag where none is documented, and the verdict tells the lag; what
+    only bins that cannot be true spoke against, nothing does without them. All are counted apart
+    where the pass is right by what is left to claim.
     """
     other = tampered(name, world, np.random.default_rng(seed))
     if other is None:
@@ -146,6 +148,8 @@ def _flip(
     untold = name in OWN_WORD and new.says_own_clocks and not untrue
     if name == "move-ledger's-labels" and world.ledger and world.ledger.lag_hint_s is None:
         untold = not untrue and new.lag.value is not None
+    if told.findings == (UNTRUE_BINS,) and not untrue:
+        untold = untold or UNTRUE_BINS not in new.findings  # the very bins were taken away
     if name == "drop-ledger" and not world.ledger_promised and new.says_alone:
         untold = rule(case, replace(truth, ledger_cover=0.0)).is_right_to_pass
     return Flip(tamper=name, untrue=untrue, seed=seed, untold=untold)
