@@ -1,12 +1,14 @@
 """The exit codes of every command, and how each end, also an unexpected one, becomes one of them.
 
 1 only ever says *fail*. Whatever nobody expected ends with 4, one line, and a file (or with
-``--debug`` the terminal) that has the details: a crash is no verdict.
+``--debug`` the terminal) that has the details: a crash is no verdict. A reader of the output that
+left (``| head -1``) is no failure to tell of: 141, and nothing is said.
 """
 
 import contextlib
 import errno
 import os
+import select
 import sys
 import tempfile
 import traceback
@@ -19,6 +21,7 @@ import typer
 from coordinator.cli.screen_text import printable
 
 INTERRUPTED: Final = 130  # left by Ctrl-C or q, as shells say it
+UNREAD: Final = 141  # who read the output has left (`| head -1`), as shells say it
 DEBUG: Final = "BROADSIDE_DEBUG"  # set: an unexpected end prints its details
 _BY_SIGNAL: Final = 128  # and above: as shells say it
 _LINE_MAX_CHARS: Final = 600
@@ -80,6 +83,8 @@ def _failed(error: BaseException) -> int:
         if isinstance(cause, KeyboardInterrupt):
             say("interrupted")
             return INTERRUPTED
+        if isinstance(error, SystemExit) and isinstance(cause, BrokenPipeError):
+            return UNREAD  # rich has pointed standard output elsewhere
         if isinstance(cause, OSError) and cause.errno in (errno.EPIPE, errno.ENOSPC):
             return _output_lost(cause)
     for cause in causes:
@@ -146,12 +151,23 @@ def _setting(error: BaseException) -> str | None:
 
 
 def _output_lost(error: OSError | ValueError) -> int:
-    """What the command says cannot be written: its reader is gone, or the disk is full."""
+    """What the command says cannot be written: its reader left, or the disk is full."""
+    unread = False
     with contextlib.suppress(OSError, ValueError):  # else Python flushes it again: exit code 120
+        unread = _is_unread(sys.stdout.fileno())
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if unread:
+        return UNREAD
     reason = getattr(error, "strerror", None) or str(error)
     say(f"output: {reason}; what was printed or saved is not whole, ask again")
     return Exit.CANNOT_RUN
+
+
+def _is_unread(output: int) -> bool:
+    """Whether it is a pipe that nobody reads any more."""
+    poller = select.poll()
+    poller.register(output, 0)
+    return any(event & select.POLLERR for _, event in poller.poll(0))
 
 
 def _details(error: BaseException) -> str:
