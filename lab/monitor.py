@@ -171,7 +171,9 @@ class MonitorServer:
         points: list[dict[str, Any]] = []
         labels = range(int(start // grain) * grain, math.ceil(min(end, now) / grain) * grain, grain)
         for label in labels:
-            point: dict[str, Any] = {"timeStamp": datetime.fromtimestamp(label, UTC).isoformat()}
+            point: dict[str, Any] = {
+                "timeStamp": f"{datetime.fromtimestamp(label, UTC):%Y-%m-%dT%H:%M:%SZ}"
+            }
             points.append(point)
             if constant is not None:
                 if spec.plays_healthy:

@@ -431,10 +431,10 @@ async def _follow(client: "Verbs", study: Study, *, quiet: bool) -> Study:
         waits_for = study.waits_for
         for result in study.results[said:]:
             if not quiet:
-                typer.echo(
-                    f"trial {result.index + 1}: {words.rate(result.received_bits_per_second)}",
-                    err=True,
-                )
+                cut = result.reset_pairs_count
+                broke = f", {cut} pairs reset" if cut else ""
+                received = words.rate(result.received_bits_per_second)
+                typer.echo(f"trial {result.index + 1}: {received}{broke}", err=True)
         said = len(study.results)
         if study.ended_at is not None:
             return study

@@ -14,7 +14,7 @@ from coordinator.core.judge.comparison import Comparison
 from coordinator.core.measure.drill import Drilled, EventRan
 from coordinator.core.measure.scale_out import ScaleOut
 from coordinator.core.plan.spec import RunSpec
-from coordinator.core.summary import RunSummary
+from coordinator.core.summary import DisruptionKind, RunSummary
 from coordinator.core.words import Unit
 from coordinator.studies.close_up_words import drilled, scaled_out
 from coordinator.studies.search import found
@@ -108,7 +108,19 @@ def result_of(index: int, summary: RunSummary) -> TrialResult:
         limiter=summary.limiter,
         bursts_count=len(summary.bursts),
         devices=tuple(_loads(summary)),
+        reset_pairs_count=_broken(summary, DisruptionKind.RESET),
+        stalled_pairs_count=_broken(summary, DisruptionKind.STALL),
         **{name: _real(told[name], summary) for name in TrialResult.model_fields.keys() & told},
+    )
+
+
+def _broken(summary: RunSummary, kind: DisruptionKind) -> int:
+    """Pairs that it befell, over all bursts."""
+    return sum(
+        each.pairs_count
+        for burst in summary.bursts
+        for each in burst.disruptions
+        if each.kind is kind
     )
 
 

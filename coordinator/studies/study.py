@@ -296,6 +296,8 @@ class TrialResult(Message):
     device_cpu_ratio: float | None = None
     device_cpu_s_per_gigabyte: float | None = None
     devices: tuple[DeviceLoad, ...] = ()  # that witnesses told of
+    reset_pairs_count: int = 0  # whose connections were cut
+    stalled_pairs_count: int = 0  # that stood still
     limiter: LimiterName = LimiterName.UNKNOWN
     bursts_count: int = 0
     beside_run_ids: tuple[RunId, ...] = ()  # runs outside the study that sent during it

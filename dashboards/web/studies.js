@@ -181,6 +181,7 @@ export function studyView(main, [studyId], { operator }) {
         [result.client_cpu_s_per_gigabyte, result.server_cpu_s_per_gigabyte]
           .map((cost) => digits(cost))
           .join(" / "),
+        `${result.reset_pairs_count} / ${result.stalled_pairs_count}`,
         result.limiter,
         result.problem ?? (result.verdict ? verdictBadge(result.verdict) : "unknown"),
       ];
@@ -195,13 +196,14 @@ export function studyView(main, [studyId], { operator }) {
       "Firewall, IP",
       "RTT",
       "CPU-s/GB, client / server",
+      "Pairs reset / stalled",
       "Limiter",
       "Verdict",
     ];
     fill(
       parts.trials,
       rows.length
-        ? h("div", { class: "card" }, table(title, columns, rows, { numeric: [2, 3, 4, 5] }))
+        ? h("div", { class: "card" }, table(title, columns, rows, { numeric: [2, 3, 4, 5, 6] }))
         : h("p", { class: "empty" }, "No trial is over yet."),
     );
   }

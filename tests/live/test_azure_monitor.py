@@ -1,17 +1,21 @@
 """Azure Monitor, by the real SDK client, from the lab's endpoint and a planted ledger."""
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
 from coordinator.core.measure.evidence import FirewallLedger
+from coordinator.core.measure.testimony import Quantity
 from coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger
 from coordinator.device.ledgers.settle import Settling, Span
 from coordinator.device.ledgers.source import LedgerBusy, LedgerError
+from coordinator.device.witnesses.witness_file import WitnessSource, open_witnesses
 from exchange.messages import Direction, Flow
 from lab.ledger import COLUMNS
 from lab.monitor import MonitorServer, MonitorSpec
@@ -209,6 +213,91 @@ async def test_throttling_is_respected(place: Place, clock: Clock) -> None:
         if len(place.server.asked) > before:
             asked_at.append(second)
     assert asked_at[:1] == [90]
+
+
+def witness_of(place: Place, folder: Path) -> WitnessSource:
+    (folder / "token").write_text(TOKEN)
+    path = folder / "witnesses.toml"
+    path.write_text(
+        f'[[witness]]\ndevice = "fw"\nsource = "azure-monitor"\nresource_id = "{FIREWALL}"\n'
+        f'endpoint = "{place.server.endpoint}"\ntoken_file = "token"\n'
+    )
+    [witness] = open_witnesses(path)
+    return witness
+
+
+async def test_the_witness_tells_health_ports_units_and_throughput(
+    place: Place, tmp_path: Path
+) -> None:
+    told = await witness_of(place, tmp_path).read(BEGUN, ENDED)
+    means = {each.quantity: float(np.nanmean(each.values)) for each in told.series}
+    assert means == {
+        Quantity.RECEIVED: pytest.approx(8 * RATE_BYTES * 1.01),
+        Quantity.HEALTH: 1.0,
+        Quantity.SNAT: pytest.approx(0.015),
+        Quantity.LATENCY: pytest.approx(0.002),
+        Quantity.UNITS: 2.0,
+    }
+    [units] = told.of(Quantity.UNITS)
+    assert units.over_s.tolist() == [60] * 5
+    assert units.at_s[0] == BEGUN.timestamp() + 60 - 75  # a label T covers T - 75 s to T - 15 s
+    assert set(units.bound_s) == {30.0}
+    assert told.devices == ("fw",)
+
+
+# As Microsoft publishes an answer: "Retrieve metrics with the REST API" of a load balancer's
+# ByteCount (2018-06), with errorCode as API 2023-10-01 adds it.
+PUBLISHED: dict[str, Any] = {
+    "cost": 0,
+    "timespan": "2018-06-05T03:00:00Z/2018-06-07T03:00:00Z",
+    "interval": "PT1M",
+    "value": [
+        {
+            "id": "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/lb"
+            "/providers/Microsoft.Insights/metrics/ByteCount",
+            "type": "Microsoft.Insights/metrics",
+            "name": {"value": "ByteCount", "localizedValue": "Byte Count"},
+            "unit": "Count",
+            "timeseries": [
+                {
+                    "metadatavalues": [],
+                    "data": [{"timeStamp": "2018-06-06T17:24:00Z", "total": 1067921034.0}],
+                }
+            ],
+            "errorCode": "Success",
+        }
+    ],
+    "namespace": "Microsoft.Network/loadBalancers",
+    "resourceregion": "eastus",
+}
+
+
+def shape(value: Any) -> Any:
+    """Names and kinds, an instant by its form; a list by its first member."""
+    if isinstance(value, dict):
+        return {name: shape(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [shape(value[0])] if value else []
+    if isinstance(value, str):
+        return re.sub(r"\d", "0", value) if re.match(r"\d{4}-", value) else "text"
+    return "number" if isinstance(value, (int, float)) else value
+
+
+def test_the_stand_in_answers_in_the_form_that_microsoft_publishes(place: Place) -> None:
+    asked = {
+        "timespan": f"{BEGUN:%Y-%m-%dT%H:%M:%SZ}/{ENDED:%Y-%m-%dT%H:%M:%SZ}",
+        "interval": "PT1M",
+        "metricnames": "DataProcessed",
+        "aggregation": "Total",
+        "api-version": "2023-10-01",
+    }
+    answer = httpx.get(
+        f"{place.server.endpoint}{FIREWALL}/providers/Microsoft.Insights/metrics",
+        params=asked,
+        headers={"Authorization": f"Bearer {TOKEN}"},
+        timeout=10,
+    )
+    assert shape(answer.json()) == shape(PUBLISHED)
 
 
 async def test_a_refused_token_names_the_role(place: Place) -> None:

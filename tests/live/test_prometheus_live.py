@@ -1,10 +1,12 @@
 """A real Prometheus scrapes a real coordinator, with a token, and answers the dashboards' query."""
 
+import asyncio
 import itertools
 import json
 import shutil
 import subprocess
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ import httpx
 import pytest
 import yaml
 
+from coordinator.core.measure.testimony import Quantity, Witnessed
+from coordinator.device.witnesses.witness_file import open_witnesses
 from coordinator.views.metrics import METRICS
 from tests.live.ports import free_port
 from tests.live.site import HTTP, Site, call, wait_for
@@ -74,6 +78,23 @@ def well(presence: dict[str, Any]) -> bool:
     return presence["problem"] is None and listens
 
 
+async def witnessed(folder: Path, url: str) -> Witnessed:
+    """What a witness reads of the last minute, as a run's end would have it read."""
+    path = folder / "witnesses.toml"
+    path.write_text(
+        f'[[witness]]\ndevice = "fw"\nsource = "prometheus"\nurl = "{url}"\nstep_s = 1\n'
+        'read = [{ quantity = "health_ratio", query = \'up{job="broadside"}\' }]\n'
+    )
+    [witness] = open_witnesses(path)
+    for _ in range(60):
+        now = datetime.now(UTC)
+        told = await witness.read(now - timedelta(minutes=1), now)
+        if told.series and len(told.series[0].at_s) >= 3 and told.series[0].values.min() == 1.0:
+            break
+        await asyncio.sleep(1)
+    return told
+
+
 def test_prometheus_reads_the_fleets_rate_with_a_token(tmp_path: Path) -> None:
     with Site(tmp_path) as site:
         added = site.run("token", "add", "prometheus", "--role", "viewer", "--json")
@@ -106,6 +127,11 @@ def test_prometheus_reads_the_fleets_rate_with_a_token(tmp_path: Path) -> None:
         # Two pairs at 20 Mbit/s a stream; the first uploads may hold a part of the fleet.
         assert 1e6 < 8 * first < 100e6
         wait_for("a scrape", lambda: query(prometheus, 'up{job="broadside"} == 1'))
+        told = asyncio.run(witnessed(tmp_path, prometheus))
+        [health] = told.of(Quantity.HEALTH)
+        assert set(health.values) == {1.0}
+        assert len(health.at_s) >= 3
+        assert told.read_at.timestamp() - health.at_s[-1] < 60
         rules = httpx.get(f"{prometheus}/api/v1/rules", timeout=10).json()["data"]["groups"]
         assert all(rule["health"] != "err" for group in rules for rule in group["rules"])
         assert sum(len(group["rules"]) for group in rules) == 10

@@ -19,7 +19,7 @@ def study_tables(study: Study) -> Iterator[Table]:
         title="Trials",
         columns=(
             *("trial", "what", "payload received", "firewall (IP)", "RTT"),
-            *("CPU-s/GB, client / server", "limiter", "verdict"),
+            *("CPU-s/GB, client / server", "pairs reset / stalled", "limiter", "verdict"),
         ),
         rows=tuple(_trial(study, result) for result in study.results),
         numeric_from=2,
@@ -61,6 +61,7 @@ def _trial(study: Study, result: TrialResult) -> tuple[str, ...]:
         words.rate(result.firewall_bits_per_second),
         words.time(result.rtt_mean_s),
         " / ".join(words.number(cost) for cost in costs),
+        f"{result.reset_pairs_count} / {result.stalled_pairs_count}",
         result.limiter.value,
         result.problem or (result.verdict.value if result.verdict else words.UNKNOWN),
     )
