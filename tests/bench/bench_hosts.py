@@ -2,7 +2,8 @@
 
 ``python -m tests.bench.bench_hosts`` starts a real coordinator with its own HTTPS listener, and
 agents that are nothing but their requests: a stream each, a heartbeat every 5 s, an upload of
-seconds every 3 s, the run's control row watched. First each is handed one job, all at once, and
+seconds every 3 s, the run's control row watched; twenty beat and upload through the real adapter,
+which for all would cost this process too much. First each is handed one job, all at once, and
 claims it. The agents share the machine: read the figures beside the load that is printed.
 """
 
@@ -26,9 +27,11 @@ from coordinator.auth.static_tokens import digest
 from coordinator.hosts.enrolment import Enrolled
 from exchange.embedded.embedded_queue import EmbeddedQueue
 from exchange.fabric import FabricSettings, open_fabric
-from exchange.http.credential import new_secret
+from exchange.http.coordinator_link import Link
+from exchange.http.credential import Credential, new_secret
+from exchange.http.http_ports import HttpTable
 from exchange.messages import Claim, Control, Endpoint, Job, Phase, Role, Traffic
-from exchange.ports import Entity, Outgoing
+from exchange.ports import Entity, ExchangeError, Outgoing
 from exchange.records.keys import ENROLLED
 from exchange.records.shelf import Shelf
 from exchange.row_text import entity_fields
@@ -39,6 +42,7 @@ UPLOAD_S: Final = 3.0
 RUN: Final = "bench"
 CHUNK: Final = random.Random(7).randbytes(1_500)  # what three seconds more make of an open chunk
 PRESENCE_BYTES: Final = 900
+LINKS_COUNT: Final = 20  # agents that speak through the real adapter
 CPU_MAX: Final = 0.5  # of one core
 BEAT_P99_MAX_S: Final = 0.3
 
@@ -57,6 +61,7 @@ class Agent:
     lines_count: int = 0
     failures_count: int = 0
     pair: int | None = None  # once it has claimed one
+    link: Link | None = None  # the real one, by which it then beats and uploads
     _session: str = field(default_factory=lambda: uuid4().hex)
     _delivery: "asyncio.Future[Any] | None" = None
     _reader: asyncio.StreamReader | None = None
@@ -134,9 +139,12 @@ class Agent:
         while True:
             began_s = time.monotonic()
             try:
-                await self.ask("upsert", table="results", row=fields)
+                if self.link is None:
+                    await self.ask("upsert", table="results", row=fields)
+                else:
+                    await HttpTable(self.link, "results").upsert(row)
                 took_s.append(time.monotonic() - began_s)
-            except (OSError, RuntimeError, asyncio.IncompleteReadError):
+            except (OSError, RuntimeError, ExchangeError, asyncio.IncompleteReadError):
                 self.failures_count += 1
                 self._reader = None
             await asyncio.sleep(max(0.0, pause_s - (time.monotonic() - began_s)))
@@ -256,6 +264,16 @@ async def measure(folder: Path, agents_count: int, seconds: float) -> list[str]:
         claims_cpu_s = cpu_s(pid) - cpu_before_s
         await queue.close()
         await asyncio.gather(*(agent.watch() for agent in agents))
+        for agent in agents[:LINKS_COUNT]:
+            proof = Credential(
+                coordinators=(f"https://127.0.0.1:{port}",),
+                authority=authority,
+                agent_id=agent.name,
+                role="client",
+                secret=agent.secret,
+                issued_s=time.time(),
+            )
+            agent.link = Link(proof)
         for agent in agents:
             tasks += [
                 asyncio.create_task(agent.beat_forever()),
@@ -273,11 +291,14 @@ async def measure(folder: Path, agents_count: int, seconds: float) -> list[str]:
             task.cancel()
         with suppress(Exception):
             await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(agent.link.close() for agent in agents if agent.link))
     beats = [took_s for agent in agents for took_s in agent.beats_s]
+    by_link = [took_s for agent in agents if agent.link for took_s in agent.beats_s]
     uploads = [took_s for agent in agents for took_s in agent.uploads_s]
     failures_count = sum(agent.failures_count for agent in agents)
     beat_p99_s = percentile(beats, 0.99)
     held = cpu_ratio <= CPU_MAX and beat_p99_s <= BEAT_P99_MAX_S
+    link_ms = [percentile(by_link, ratio) * 1e3 for ratio in (0.5, 0.99)]
     upload_ms = [percentile(uploads, ratio) * 1e3 for ratio in (0.5, 0.99)]
     return [
         f"agents                    {agents_count}, {failures_count} requests failed",
@@ -286,6 +307,7 @@ async def measure(folder: Path, agents_count: int, seconds: float) -> list[str]:
         f"all claimed in            {claimed_s - began_s:.2f} s ({claims_cpu_s:.2f} CPU-s)",
         f"heartbeats and uploads    {(len(beats) + len(uploads)) / passed_s:.0f} a second",
         f"heartbeat p50, p99        {percentile(beats, 0.5) * 1e3:.0f}, {beat_p99_s * 1e3:.0f} ms",
+        f"  of {LINKS_COUNT} by the real link   {link_ms[0]:.0f}, {link_ms[1]:.0f} ms",
         f"upload p50, p99           {upload_ms[0]:.0f}, {upload_ms[1]:.0f} ms",
         f"coordinator's CPU         {cpu_ratio:.0%} of one core (floor {CPU_MAX:.0%})",
         f"floors                    {'held' if held else 'MISSED'}",
