@@ -144,11 +144,11 @@ def _accepted(answer: httpx.Response) -> httpx.Response:
 
 
 def wait_for_agents(coordinator: Serving, agent_ids: Collection[str], since_at: datetime) -> None:
-    """Until all of these, heard of since then, can work.
+    """Until all of these, heard of since then, can work; as long as more of them come.
 
     Raises :class:`~lab.errors.LabBroken`, which says who cannot.
     """
-    end_s = time.monotonic() + READY_S
+    end_s, fewest_count = time.monotonic() + READY_S, len(agent_ids)
     broken_since_s: float | None = None
     while True:
         told = coordinator.get("/v1/presences?limit=5000") or []
@@ -159,13 +159,15 @@ def wait_for_agents(coordinator: Serving, agent_ids: Collection[str], since_at: 
             return
         problems = {there[name]["problem"] for name in missing if name in there} - {None}
         now_s = time.monotonic()
+        if len(missing) < fewest_count:
+            end_s, fewest_count = now_s + READY_S, len(missing)
         broken_since_s = (broken_since_s or now_s) if problems else None
         if broken_since_s is not None and now_s - broken_since_s > PATIENCE_S:
             raise LabBroken(f"an agent cannot work: {'; '.join(sorted(problems))}")
         if now_s > end_s:
             raise LabBroken(
-                f"only {len(agent_ids) - len(missing)} of {len(agent_ids)} agents are ready after "
-                f"{READY_S:g} s; not {', '.join(missing[:5])}"
+                f"only {len(agent_ids) - len(missing)} of {len(agent_ids)} agents are ready, no "
+                f"other within {READY_S:g} s: not {', '.join(missing[:5])}"
             )
         time.sleep(0.2)
 
