@@ -114,16 +114,18 @@ class Spread:
     ) -> None:
         self._length_s = end_s - start_s
         self._flat = counts is None
-        place, before = _places(start_s, edges, counts or [len(start_s)])
-        self._place = place
-        inside = (edges - start_s[place]) / self._length_s[place]
-        self._inside = np.where(before, 0.0, np.minimum(inside, 1.0))
+        self._place, begins_s = _places(start_s, edges, counts or [len(start_s)])
+        inside = edges - begins_s
+        inside /= self._length_s.take(self._place)
+        np.minimum(inside, 1.0, out=inside)
+        self._inside = np.maximum(inside, 0.0, out=inside)
         self.coverage = self.over(self._length_s)  # seconds of each cell that intervals cover
 
     def over(self, amount: NDArray[np.floating]) -> Floats:
         """The cells' parts of ``amount``, one value an interval."""
         total = np.cumsum(amount, dtype=np.float64) - amount
-        at_edges: Floats = total[self._place] + amount[self._place] * self._inside
+        at_edges: Floats = total.take(self._place)
+        at_edges += amount.take(self._place) * self._inside
         cells = at_edges[:, 1:] - at_edges[:, :-1]
         return cells[0] if self._flat else cells
 
@@ -155,27 +157,42 @@ class Spread:
 
 def _places(
     start_s: Floats, edges: Floats, counts: Sequence[int]
-) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Of each track and edge the last interval that begins by then, and where none does: there it
-    is the track's first one. Shape (tracks, edges)."""
-    counted = np.asarray(counts, np.intp)
-    first = (np.cumsum(counted) - counted)[:, None]
-    last = first + counted[:, None] - 1
+) -> tuple[NDArray[np.intp], Floats]:
+    """Of each track and edge the last interval that begins by then, or where none does the track's
+    first one; and when that begins. Shape (tracks, edges)."""
+    counted = np.asarray(counts, np.intp)[:, None]
+    last = np.cumsum(counted)[:, None] - 1
+    first = last - counted + 1
+    following_s = np.append(start_s[1:], np.inf)
+    following_s[last] = np.inf
     # Most intervals are of one length: what is not beside where that puts it is searched for.
     begun_s = start_s[first]
-    each_s = np.maximum((start_s[last] - begun_s) / np.maximum(counted[:, None] - 1, 1), 1e-9)
-    place = np.clip((edges - begun_s) / each_s, 0, counted[:, None] - 1).astype(np.intp) + first
-    before = edges < begun_s
-    place -= (start_s[place] > edges) & ~before
-    place += (place < last) & (start_s[np.minimum(place + 1, last)] <= edges)
-    right = before | (start_s[place] <= edges)
-    right &= (place == last) | (start_s[np.minimum(place + 1, last)] > edges)
-    for track in np.flatnonzero(~right.all(axis=1)):
+    each_s = np.maximum((start_s[last] - begun_s) / np.maximum(counted - 1, 1), 1e-9)
+    guess = edges - begun_s
+    guess /= each_s
+    np.maximum(guess, 0, out=guess)
+    np.minimum(guess, counted - 1, out=guess)
+    place = guess.astype(np.intp)
+    place += first
+    begins_s = start_s.take(place)
+    later = begins_s > edges
+    later &= place > first
+    earlier = following_s.take(place) <= edges
+    beside = np.flatnonzero(later | earlier)
+    if not len(beside):
+        return place, begins_s
+    tracks, columns = np.divmod(beside, len(edges))
+    moved = place.take(beside) + earlier.take(beside) - later.take(beside)
+    found_s, edges_s = start_s.take(moved), edges.take(columns)
+    place[tracks, columns], begins_s[tracks, columns] = moved, found_s
+    wrong = (found_s > edges_s) & (moved > first[tracks, 0])
+    wrong |= following_s.take(moved) <= edges_s
+    for track in np.unique(tracks[wrong]):
         mine = slice(int(first[track, 0]), int(last[track, 0]) + 1)
         found = np.searchsorted(start_s[mine], edges, side="right") - 1
         place[track] = mine.start + np.maximum(found, 0)
-    place[before] = np.broadcast_to(first, place.shape)[before]
-    return place, before
+        begins_s[track] = start_s[place[track]]
+    return place, begins_s
 
 
 def _matrix(shape: tuple[int, int], columns: Iterable[Singles]) -> Singles:
