@@ -12,7 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.bench import bench_commands, bench_live, bench_store, bench_stored_runs, bench_verdict
+from tests.bench import (
+    bench_commands,
+    bench_live,
+    bench_start,
+    bench_store,
+    bench_stored_runs,
+    bench_verdict,
+    swarm,
+)
 from tests.bench.rows import Row, show
 
 GROWN_RATIO: Final = 1.2
@@ -25,6 +33,8 @@ def rows() -> Iterator[Row]:
     yield from bench_store.rows()
     yield from bench_live.rows()
     yield from bench_verdict.rows()
+    yield from bench_start.rows()
+    yield from swarm.rows()
 
 
 def main() -> int:

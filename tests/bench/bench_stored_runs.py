@@ -1,4 +1,4 @@
-"""Prints what runs that are long over cost: start-up, a list, the sums of a month.
+"""Prints what runs that are long over cost: start-up, a list, the sums of a month, a scrape.
 
 Run: ``python -m tests.bench.bench_stored_runs [runs]``. So many runs of a year lie in an embedded
 fabric. Beside each figure stands the same with a hundredth of the runs: what grows with all that is
@@ -18,16 +18,27 @@ from typing import Final
 
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.listing import RunFilter, aggregate_runs, list_runs
+from coordinator.runs.reservations import Reservations
+from coordinator.runs.spending import Budgets
+from coordinator.views.metrics import take_snapshot
 from exchange.fabric import FabricSettings, open_fabric
+from exchange.messages import Control
 from exchange.records import RunHeader, RunOutcome
 from exchange.records.keys import RUNS, run_key
 from exchange.rows import message_row
 from tests.bench.rows import Row, show
+from tests.bench.stored_fleet import plan_of
 
 RUNS_COUNT: Final = 100_000
 NOW: Final = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 YEAR_S: Final = 365 * 86_400
-LIMITS: Final = {"start-up": 0.05, "a month's sums": 0.3, "a page of the list": 0.01}  # CPU-s
+LIMITS: Final = {  # CPU-s; None: told, beside the same with a hundredth of the runs
+    "start-up": 0.05,
+    "a month's sums": 0.3,
+    "a page of the list": 0.01,
+    "a scrape of /metrics": None,
+    "what is reserved": None,
+}
 MEMORY_MAX_MB: Final = 200
 
 
@@ -88,7 +99,8 @@ def _measure(folder: str, count: int) -> dict[str, float]:
     async def measure() -> dict[str, float]:
         began_s = time.process_time()
         fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
-        await Coordinator(fabric, now=lambda: NOW).tick()
+        coordinator = Coordinator(fabric, now=lambda: NOW)
+        await coordinator.tick()
         took = {"start-up": time.process_time() - began_s}
         began_s = time.process_time()
         page, following = await list_runs(fabric.records, RunFilter(), limit=100)
@@ -105,6 +117,18 @@ def _measure(folder: str, count: int) -> dict[str, float]:
         assert (await aggregate_runs(fabric.records, RunFilter(), "day")).runs_count == count
         took["all"] = time.process_time() - began_s
         took["MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        newest = plan_of(30, 30, "run-newest")  # a scrape looks at it
+        await fabric.records.create_run(
+            RunHeader(run_id=newest.run_id, scenario="bench", created_at=NOW, created_by="bench"),
+            newest.model_dump_json().encode(),
+            Control(run_id=newest.run_id, lease_until_at=NOW),
+        )
+        began_s = time.process_time()
+        await take_snapshot(coordinator, Budgets(coordinator))
+        took["a scrape of /metrics"] = time.process_time() - began_s
+        began_s = time.process_time()
+        await Reservations(fabric.private, lambda: NOW).in_force()
+        took["what is reserved"] = time.process_time() - began_s
         await fabric.close()
         return took
 

@@ -280,7 +280,9 @@ def fabric_of(kind: str, folder: Path) -> Iterator[tuple[dict[str, str], Recorde
         broker.stop()
 
 
-def rows(pairs: int, seconds: int, viewers: int, kind: str = "embedded") -> Iterator[Row]:
+def rows(
+    pairs: int = 1000, seconds: int = 30, viewers: int = 20, kind: str = "embedded"
+) -> Iterator[Row]:
     """One burst of so many pairs, from the launch to its verdict."""
     waits = Waits()
     context = multiprocessing.get_context("spawn")
