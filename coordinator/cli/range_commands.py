@@ -298,7 +298,7 @@ def _must_be_ours(directory: Path, given: Sequence[str], found: Sequence[Orphan]
 
 
 def _check(directory: Path, given: Sequence[str]) -> None:
-    told = needs(directory, given)
+    told = needs(directory, given, strict=True)
     if told is None:
         stop("the variables do not do, for the reason above", Exit.CANNOT_RUN)
     region, where = str(told["location"]), ["--subscription", str(told["subscription_id"])]

@@ -147,22 +147,28 @@ def remembered(directory: Path) -> list[str]:
     return [str(word) for word in words]
 
 
-def needs(directory: Path, words: Sequence[str]) -> Mapping[str, Any] | None:
+def needs(
+    directory: Path, words: Sequence[str], *, strict: bool = False
+) -> Mapping[str, Any] | None:
     """What the variables ask for (``local.needs``), without a plan.
 
-    None when they do not do, and Terraform has said on standard error which one and why.
+    None when they do not do, and Terraform has said on standard error which one and why. Unless
+    ``strict``, one that nothing here depends on may be wrong.
     """
     argv = [*terraform(directory), "console", *words]
     told = "jsonencode(local.needs)\n"
+    found = None
     try:
         done = subprocess.run(argv, input=told, capture_output=True, text=True, check=False)
         found = json.loads(json.loads(done.stdout.strip().splitlines()[-1]))
     except FileNotFoundError:
         missing("terraform")
     except (ValueError, TypeError, IndexError):
-        sys.stderr.write(done.stderr.partition("\n!!!!")[0])  # its console crashes once it said so
-        return None
-    return found if isinstance(found, dict) else None
+        pass
+    if isinstance(found, dict) and not (strict and "Error: " in done.stderr):
+        return found
+    sys.stderr.write(done.stderr.partition("\n!!!!")[0])  # its console crashes once it said so
+    return None
 
 
 def run(argv: Sequence[str], dry_run: bool) -> None:
