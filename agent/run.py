@@ -33,6 +33,7 @@ from agent.worker import Worker
 from agent.workspace import sweep
 from exchange.background import keep_going
 from exchange.fabric import Fabric, FabricSettings, environment_settings, open_fabric
+from exchange.log_lines import log_text, redact
 from exchange.messages import Role
 from exchange.ports import ExchangeMisconfigured, ExchangeUnavailable, StorageGone
 from exchange.records import BurstRecords
@@ -70,10 +71,10 @@ class JsonLines(logging.Formatter):
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname,
             **context(record),
-            "message": record.getMessage(),
+            "message": redact(record.getMessage()),
         }
         if record.exc_info:
-            line["trace"] = self.formatException(record.exc_info)
+            line["trace"] = redact(self.formatException(record.exc_info))
         return json.dumps(line)
 
 
@@ -84,8 +85,7 @@ class TextLines(logging.Formatter):
         at = datetime.fromtimestamp(record.created, UTC)
         words = [f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}Z", record.levelname]
         words += context(record).values()
-        line = f"{' '.join(words)}: {record.getMessage()}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return f"{' '.join(words)}: {log_text(record, self)}"
 
 
 EXIT_STOPPED: Final = 0  # it was told to stop

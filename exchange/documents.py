@@ -14,8 +14,8 @@ from exchange.rows import cut_properties, integer_of, joined_properties, make_ro
 
 DOCUMENT_MAX_BYTES: Final = 256 * 1_048_576  # inflated: four times the largest that is imported
 _PIECE_BYTES: Final = 1_048_576
-_ROWS_MAX_COUNT: Final = 1_000  # what three digits number
 _ROW_BYTES: Final = 11 * PROPERTY_MAX_BYTES  # of one row: below 1 MiB in base64
+_ROWS_MAX_COUNT: Final = DOCUMENT_MAX_BYTES // _ROW_BYTES + 1  # below 1,000: three digits
 
 
 class Packed(bytes):

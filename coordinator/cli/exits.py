@@ -172,7 +172,7 @@ def _is_unread(output: int) -> bool:
 
 def _details(error: BaseException) -> str:
     """Print the traceback, or keep it in a file of its own; says which."""
-    from coordinator.coordinator_log import redact
+    from exchange.log_lines import redact
 
     text = redact("".join(traceback.format_exception(error)))
     if os.environ.get(DEBUG):

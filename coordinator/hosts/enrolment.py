@@ -109,19 +109,20 @@ class Enrolments:
         Raises ``ExchangeRefused``.
         """
         there = await self._agents.read(asked.key)
-        if there is not None and there.revoked_at is None:
-            if secrets.compare_digest(there.sha256, asked.sha256):
-                return there
-            raise ExchangeRefused(
-                f"{asked.key} is enrolled: choose another agent id, or revoke that one first"
-            )
+        is_enrolled = there is not None and there.revoked_at is None
+        if there is not None and is_enrolled and secrets.compare_digest(there.sha256, asked.sha256):
+            return there
         hashed = digest(code)
         join = next(
             (join for join in await self.codes() if secrets.compare_digest(join.sha256, hashed)),
             None,
         )
-        if join is None:
+        if join is None:  # who has none is not told whom we know
             raise ExchangeRefused("the join code is not known here")
+        if is_enrolled:
+            raise ExchangeRefused(
+                f"{asked.key} is enrolled: choose another agent id, or revoke that one first"
+            )
 
         def used(join: Join) -> Join:
             if (problem := join.problem(asked.role, now)) is not None:

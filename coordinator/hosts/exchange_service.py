@@ -25,6 +25,7 @@ from typing import Any, Final
 from coordinator.hosts.agent_rights import Rights
 from exchange.fabric import Fabric
 from exchange.limits import entity_bytes
+from exchange.messages import plain_text
 from exchange.ports import (
     BATCH_MAX_BYTES,
     DeadLetter,
@@ -138,8 +139,8 @@ class ExchangeService:
             return {"error": type(error).__name__, "said": str(error)}
         except ExchangeError as error:
             return {"error": type(error).__name__, "said": str(error)}
-        except (KeyError, TypeError, ValueError) as error:
-            said = f"not an operation: {type(error).__name__} {error}"[:300]
+        except Exception as error:  # whatever it is made of, it is this operation's end
+            said = plain_text(f"not an operation: {type(error).__name__} {error}", 300)
             return {"error": "ExchangeMisconfigured", "said": said}
 
     async def _once(self, rights: Rights, operation: Mapping[str, Any]) -> Any:
@@ -254,7 +255,7 @@ class ExchangeService:
     async def _want(self, rights: Rights, operation: Mapping[str, Any]) -> None:
         key = f"{rights.name} {str(operation['want'])[:64]}"
         session = self._session(rights, str(operation["session"]))
-        wait_s = min(max(float(operation["wait_s"]), 0.0), WANT_MAX_S)
+        wait_s = min(max(0.0, float(operation["wait_s"])), WANT_MAX_S)  # of no number: none
         want = self._wants.get(key)
         if want is not None:  # asked again, as by another stream
             want.session = session
@@ -264,7 +265,8 @@ class ExchangeService:
         want = _Want(rights=rights, session=session, until_s=time.monotonic() + wait_s)
         self._wants[key] = self._waiting[key] = want
         while len(self._wants) > ANSWERS_KEPT_COUNT:
-            self._wants.popitem(last=False)
+            oldest, _ = self._wants.popitem(last=False)
+            self._waiting.pop(oldest, None)
         self._wanted.set()
 
     async def _unwant(self, rights: Rights, want_id: str) -> None:

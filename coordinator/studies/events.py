@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from coordinator.coordinator_log import redact
 from coordinator.core.measure.drill import EventRan
 from coordinator.core.plan.spec import Plan, RunSpec
 from coordinator.refusals import BadStudy, UnknownRun
 from coordinator.studies.study import Drill, Study
 from coordinator.studies.switch import Switch, SwitchError, run_argv
+from exchange.log_lines import redact
 from exchange.records.shelf import Shelf
 
 AFTER_S: Final = 10  # s of the burst that must be left behind the event, at least

@@ -26,7 +26,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, ValidationError, model_validator
 
-from coordinator.coordinator_log import redact
+from exchange.log_lines import redact
 from exchange.messages import Message
 
 _SAID_MAX_CHARS: Final = 300

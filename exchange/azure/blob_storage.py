@@ -16,10 +16,10 @@ from azure.storage.blob import ContentSettings
 from azure.storage.blob.aio import ContainerClient, ExponentialRetry
 
 from exchange.azure.wire import StorageAddress, StorageBounds, StorageService, code_of, way_in
-from exchange.documents import Packed, inflate, inflated_pieces
+from exchange.documents import DOCUMENT_MAX_BYTES, Packed, inflate, inflated_pieces
 from exchange.fabric_settings import FabricSettings
 from exchange.messages import TroubleKind
-from exchange.ports import ExchangeError, ExchangeMisconfigured, RawName
+from exchange.ports import ExchangeError, ExchangeMisconfigured, RawName, RecordUnreadable
 from exchange.troubles import TroubleLog
 
 CALL_S: Final = 120.0  # one call with all its attempts: a burst's output is megabytes
@@ -111,7 +111,12 @@ class BlobRaw(StorageService[ContainerClient]):
     async def read(self, name: RawName) -> bytes | None:
         async def download(client: ContainerClient) -> bytes | None:
             try:
-                return bytes(await (await client.download_blob(_path(name))).readall())
+                found = await client.download_blob(_path(name))
+                if found.size > DOCUMENT_MAX_BYTES:  # packed it is no larger than its text
+                    raise RecordUnreadable(
+                        f"{self._address}: {_path(name)}: {found.size} bytes; none of ours"
+                    )
+                return bytes(await found.readall())
             except ResourceNotFoundError as error:
                 if code_of(error) != "BlobNotFound":
                     raise

@@ -24,6 +24,7 @@ import httpx
 
 from exchange import ports
 from exchange.background import keep_going
+from exchange.http.bounded import ask
 from exchange.http.credential import Credential
 from exchange.messages import TroubleKind
 from exchange.ports import (
@@ -50,6 +51,8 @@ FRESH_S: Final = 5.0  # s since its last line in which a stream vouches for what
 WATCH_S: Final = 60.0  # s after which a watched row is asked for again
 RENEW_S: Final = 86_400.0  # s after which a credential's secret is changed
 RENEW_LOOK_S: Final = 600.0
+ANSWER_MAX_BYTES: Final = 96 * 2**20  # of an answer: an output, or many rows
+LINE_MAX_BYTES: Final = 4 * 2**20  # of a stream's line: a job or a control row
 GIVE_BACK_S: Final = 2.0  # s for what a cancelled receive may have locked
 
 _ERRORS: Final[Mapping[str, type[ExchangeError]]] = {
@@ -57,6 +60,8 @@ _ERRORS: Final[Mapping[str, type[ExchangeError]]] = {
     for error in vars(ports).values()
     if isinstance(error, type) and issubclass(error, ExchangeError)
 }
+
+_NO_NEWS: Final = (ValueError, KeyError, TypeError, RecursionError)  # of a line that is none
 
 log = logging.getLogger(__name__)
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells every request at INFO
@@ -162,9 +167,13 @@ class Link:
                 "POST", "operations", content, headers, *{asked.kind for asked in part}
             )
             answers = response.json()
-            if not isinstance(answers, list) or len(answers) != len(part):
+            if not (
+                isinstance(answers, list)
+                and len(answers) == len(part)
+                and all(isinstance(answer, dict) for answer in answers)
+            ):
                 raise ExchangeUnavailable(f"{response.url}: that was no coordinator's answer")
-        except (ExchangeError, ValueError, asyncio.CancelledError) as error:
+        except (ExchangeError, ValueError, RecursionError, asyncio.CancelledError) as error:
             failure = error if isinstance(error, ExchangeError) else None
             for asked in part:
                 if not asked.answer.done():
@@ -195,8 +204,13 @@ class Link:
         while True:
             url = self._url(path)
             try:
-                response = await self._opened().request(
-                    method, url, content=content, headers={**headers, **self._authorization()}
+                response = await ask(
+                    self._opened(),
+                    method,
+                    url,
+                    ANSWER_MAX_BYTES,
+                    content=content,
+                    headers={**headers, **self._authorization()},
                 )
             except httpx.HTTPError as error:
                 why = f"{url}: {type(error).__name__} {error}".rstrip()
@@ -265,7 +279,7 @@ class Link:
         pause_s = PAUSES_S[0]
         while True:
             began_s = time.monotonic()
-            with suppress(httpx.HTTPError, ValueError):
+            with suppress(httpx.HTTPError, *_NO_NEWS):
                 await self._read_stream()
             self._live.clear()
             self._watched.clear()
@@ -288,16 +302,22 @@ class Link:
         ) as response:
             self._refused = None
             if response.status_code != httpx.codes.OK:
-                await response.aread()
-                self._refused = refusal(response)
+                self._refused = refusal(
+                    httpx.Response(response.status_code, request=response.request)
+                )
                 return
-            async for line in response.aiter_lines():
+            rest = b""
+            async for piece in response.aiter_raw():
+                *lines, rest = (rest + piece).split(b"\n")
+                if len(rest) > LINE_MAX_BYTES:
+                    raise httpx.RemoteProtocolError(f"a line of over {LINE_MAX_BYTES} bytes")
                 self._heard_s = time.monotonic()
                 if not self._live.is_set():
                     self._broken.clear()
                     self._live.set()
                     self.troubles.went_well(TroubleKind.QUEUE_AWAY)
-                self._hear(json.loads(line))
+                for line in lines:
+                    self._hear(json.loads(line))
 
     def _hear(self, news: Mapping[str, Any]) -> None:
         match news:
@@ -377,6 +397,7 @@ def open_client(authority: str | None) -> httpx.AsyncClient:
         verify.check_hostname = False
     return httpx.AsyncClient(
         verify=verify,
+        headers={"Accept-Encoding": "identity"},
         timeout=httpx.Timeout(CONNECT_S, read=TRY_S, write=TRY_S),
         limits=httpx.Limits(max_connections=16, keepalive_expiry=50),
     )

@@ -19,13 +19,14 @@ from typing import Final
 
 import httpx
 
+from exchange.http.bounded import ask
 from exchange.http.coordinator_link import open_client, refusal
 from exchange.http.credential import Credential, load_credential, new_secret
 from exchange.ports import ExchangeMisconfigured, ExchangeUnavailable
 
 SITE: Final = "site"
 CODE_BYTES: Final = 16  # random
-AUTHORITY_MAX_BYTES: Final = 16_384
+ANSWER_MAX_BYTES: Final = 16_384  # of anybody who answers: nothing is proven yet
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +77,12 @@ async def join(
                 "sha256": credential.sha256,
             }
             async with open_client(authority) as client:
-                response = await client.post(
-                    f"{coordinator}/v1/exchange/join", content=json.dumps(asked)
+                response = await ask(
+                    client,
+                    "POST",
+                    f"{coordinator}/v1/exchange/join",
+                    ANSWER_MAX_BYTES,
+                    content=json.dumps(asked),
                 )
         except httpx.HTTPError as error:
             failures.append(f"{coordinator}: {type(error).__name__} {error}".rstrip())
@@ -96,9 +101,12 @@ async def _authority(coordinator: str, named: str) -> str:
     unproven = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     unproven.check_hostname = False
     unproven.verify_mode = ssl.CERT_NONE  # nothing is sent, and what comes is checked here
-    async with httpx.AsyncClient(verify=unproven, timeout=10) as client:
-        response = await client.get(f"{coordinator}/v1/exchange/authority")
-    text = response.text[:AUTHORITY_MAX_BYTES]
+    headers = {"Accept-Encoding": "identity"}
+    async with httpx.AsyncClient(verify=unproven, timeout=10, headers=headers) as client:
+        response = await ask(
+            client, "GET", f"{coordinator}/v1/exchange/authority", ANSWER_MAX_BYTES
+        )
+    text = response.text
     try:
         found = fingerprint(text)
     except ValueError:

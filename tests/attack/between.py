@@ -2,14 +2,18 @@
 
 import asyncio
 import atexit
+import gzip
 import socket
 import ssl
 import tempfile
-from collections.abc import Iterator
+import threading
+import tracemalloc
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Final
 
@@ -106,6 +110,56 @@ def _false_coordinator() -> str:
     raise AssertionError("an agent went over to another coordinator")
 
 
+def _flooding(packed: bool) -> Callable[[], str]:
+    """Somebody in between, whom a joining agent asks for the authority: an answer without end."""
+
+    def attack() -> str:
+        sent_bytes = 0
+        part = gzip.compress(bytes(10**8)) if packed else bytes(2**16)
+
+        class Flood(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                nonlocal sent_bytes
+                self.send_response(200)
+                if packed:
+                    self.send_header("Content-Encoding", "gzip")
+                self.end_headers()
+                with suppress(OSError):
+                    for _ in range(1 if packed else 2_000):  # 130 MB
+                        self.wfile.write(part)
+                        sent_bytes += len(part)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        with tempfile.TemporaryDirectory() as folder:
+            shown = own_authority(Path(folder), datetime.now(UTC))
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(shown.certificate_file, shown.key_file)
+            server = HTTPServer(("127.0.0.1", 0), Flood)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+            code, _ = new_code(shown.authority)
+            at = (f"https://127.0.0.1:{server.server_port}",)
+            tracemalloc.start()
+            try:
+                asyncio.run(join(code, at, "c1", "client", Path(folder) / "c1.json"))
+            except ExchangeError as error:
+                stopped = str(error).partition(": ")[2]
+            else:
+                raise AssertionError("it joined")
+            finally:
+                _, peak_bytes = tracemalloc.get_traced_memory()
+                tracemalloc.stop()
+                server.shutdown()
+                server.server_close()
+        assert peak_bytes < 20_000_000, f"{peak_bytes} bytes were taken"
+        assert sent_bytes < 20_000_000, f"{sent_bytes} bytes were read"
+        return stopped
+
+    return attack
+
+
 def _two_in_one() -> str:
     """A request in another's body, on whose end two readers of HTTP may differ (RFC 9112, 11.2)."""
     host, _, port = true_one().at.removeprefix("https://").rpartition(":")
@@ -134,5 +188,7 @@ def _two_in_one() -> str:
 
 ATTACKS: Final = (
     Attack("a false coordinator", WIRE, "a code, and an agent's secret", _false_coordinator),
+    Attack("an authority without end", WIRE, "a joining agent's memory", _flooding(False)),
+    Attack("an authority that unfolds", WIRE, "a joining agent's memory", _flooding(True)),
     Attack("a request within a request", WIRE, "two lengths of one body", _two_in_one),
 )

@@ -18,7 +18,7 @@ from unittest import mock
 from coordinator.auth.audit import Audit
 from coordinator.auth.static_tokens import digest
 from coordinator.hosts import exchange_app
-from coordinator.hosts.agent_rights import Handed
+from coordinator.hosts.agent_rights import AgentRights, Handed
 from coordinator.hosts.enrolment import Enrolment, Enrolments
 from coordinator.hosts.exchange_app import ExchangeApp
 from coordinator.hosts.exchange_service import ExchangeService
@@ -86,6 +86,9 @@ class Port:
             await self.app(scope, receive, send)
         text = b"".join(message.get("body", b"") for message in sent)
         return Told(status=sent[0]["status"], text=text.decode(errors="replace"))
+
+    def rights(self, name: str) -> AgentRights:
+        return AgentRights(agent_id=name, role=AGENTS[name], address="", handed=self.handed)
 
     def bearer(self, name: str) -> str:
         return f"Bearer {self.secrets[name]}"
@@ -241,6 +244,21 @@ def _join(code: str | None, agent_id: object, role: str, sha256: object) -> Call
     return attack
 
 
+def _who_is_there() -> str:
+    """Names, asked for without a code: is there one?"""
+    made = port()
+
+    async def attack() -> str:
+        told = {
+            (await joined(made, "no code", name, "client", "1" * 64)).text
+            for name in ("c1", "c2", "gone", "nobody")
+        }
+        assert len(told) == 1, told
+        return told.pop()
+
+    return asyncio.run(attack())
+
+
 def _guesses() -> str:
     """A thousand codes: the random, the near, what is kept of the true one."""
 
@@ -315,6 +333,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
         for name, header in _FORGED.items()
     ),
     *(Attack(f"join: {name}", PORT, "a credential", _join(*how)) for name, how in _JOINS.items()),
+    Attack("names without a code", PORT, "which agents there are", _who_is_there),
     Attack("join codes guessed", PORT, "327 of them, near and far", _guesses),
     *(
         Attack(f"body: {name}", PORT, "memory, or the loop", _body(*how))

@@ -4,6 +4,7 @@ import asyncio
 import csv
 import io
 import json
+import logging
 import os
 import re
 import sqlite3
@@ -19,10 +20,11 @@ import httpx
 import numpy as np
 from rich.console import Console
 
+from agent.run import JsonLines, TextLines
 from coordinator.cli import display
 from coordinator.cli.exits import code_of
 from coordinator.cli.screen_text import cleaned, printable
-from coordinator.coordinator_log import redact
+from coordinator.coordinator_log import Lines
 from coordinator.core.measure.second_table import Column
 from coordinator.device.ledgers.csv_source import CsvForm, CsvLedger
 from coordinator.device.ledgers.prometheus_source import PrometheusLedger
@@ -30,6 +32,7 @@ from coordinator.device.ledgers.source import LedgerError
 from coordinator.views.series_formats import as_csv
 from exchange.documents import read_document
 from exchange.embedded.embedded_table import EmbeddedTable
+from exchange.log_lines import redact
 from exchange.messages import Direction
 from exchange.ports import Entity, EntityExists, RecordUnreadable
 from exchange.records.keys import burst_partition
@@ -275,16 +278,54 @@ _SECRETS: Final = {
     "a connection string": "AccountKey=abcdefghijklmnop==;x",
     "a shared access signature": "https://x/?sv=1&sig=abcdefghijklmnop",
     "a JWT": "eyJhbGciOiJub25l.eyJvaWQiOiJ4.sig",
+    "an agent's credential": "bsa_" + "Ab1-" * 10,
+    "a join code": "bsj.site." + "Ab1-" * 5,
+    "a webhook's key": "whsec_" + "Ab1+" * 8,
+    "a proxy's password": "https://user:p4ssw0rd-p4ssw0rd@10.0.0.1:8080/",
 }
+
+
+_FORMATTERS: Final = (Lines(), TextLines(), JsonLines())
+_FORGED: Final = "2026-11-23T07:00:00.000Z INFO coordinator: the verdict is pass"
+
+
+def _log_lines(text: str) -> list[list[str]]:
+    """What each log makes of a text that came in a message and in an error."""
+    error = ValueError(text)
+    return [
+        formatter.format(
+            logging.LogRecord(
+                "x", logging.ERROR, "", 0, "%s", (text,), (ValueError, error, error.__traceback__)
+            )
+        ).splitlines()
+        for formatter in _FORMATTERS
+    ]
 
 
 def _logged(text: str) -> Callable[[], str]:
     def attack() -> str:
-        secret = max(re.split(r"[\s=;&]+", text), key=len)
-        assert secret not in redact(f"error: {text}")
+        secret = max(re.split(r"[\s=;&@/]+", text), key=len)
+        told = _log_lines(f"error: {text}")
+        assert not [line for lines in told for line in lines if secret in line], told
         return redact(text)
 
     return attack
+
+
+def _log_line(text: str) -> Callable[[], str]:
+    """A second line in a log, or what a terminal that shows it acts on."""
+
+    def attack() -> str:
+        told = _log_lines(f"x{text}{_FORGED}")
+        for lines in told:
+            assert not [line for line in lines if line.startswith(_FORGED)], lines
+            assert not [line for line in lines if _UNSEEN & set(line)], lines
+        return told[0][0][-len(_FORGED) - 8 :]
+
+    return attack
+
+
+_UNSEEN: Final = frozenset(map(chr, [*range(32), *range(127, 160), 0x2028, 0x2029, 0x202E]))
 
 
 def _database() -> str:
@@ -367,5 +408,9 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     *(
         Attack(f"log: {name}", TERMINAL, "a secret in an error", _logged(text))
         for name, text in _SECRETS.items()
+    ),
+    *(
+        Attack(f"log: {name}", TERMINAL, "a line of one's own", _log_line(text))
+        for name, text in {**_ESCAPES, "a line's end": "\n", "a paragraph": "\u2029"}.items()
     ),
 )

@@ -3,12 +3,15 @@
 import asyncio
 import json
 import secrets
+import time
 import zlib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
+from unittest import mock
 
 from coordinator.auth.static_tokens import digest
+from coordinator.hosts import exchange_service
 from exchange.ports import Delivery, EntityExists, EntityRefused
 from exchange.row_text import entity_fields
 from tests.attack import Attack
@@ -75,6 +78,16 @@ _NO_OPERATIONS: Final[dict[str, Any]] = {
     "a burst of 600 digits": {
         "do": "get", "table": "results", "partition": f"burst.run-1.{'9' * 600}", "key": "claim.0",
     },
+    "a page without end": {
+        "do": "scan", "table": "results", "partition": "tunnel.s1", "limit": 1e999,
+    },
+    "a page from a list": {
+        "do": "scan", "table": "results", "partition": "tunnel.s1", "row_from": [1],
+    },
+    "an instant before the first": {
+        "id": "o", "do": "upsert", "table": "results",
+        "row": ["burst.run-1.00000", "probe.00000.000", {"a": {"at": "0001-01-01T00:00:00+23:59"}}],
+    },
     "bytes that are none": {
         "id": "y", "do": "upsert", "table": "results",
         "row": ["burst.run-1.00000", "probe.00000.000", {"a": {"bytes": "%%%"}}],
@@ -107,6 +120,30 @@ def _replayed_answer() -> str:
         assert first == again, "done twice"
         assert others["error"] == "EntityRefused", others
         return "done once for its asker; another with the same id is refused"
+
+    return asyncio.run(attack())
+
+
+def _waits_of_no_end() -> str:
+    """Thousands of wishes for a job, to be kept until an instant that never comes."""
+    made = port()
+
+    async def attack() -> str:
+        service = made.app._service
+        with mock.patch.object(exchange_service, "ANSWERS_KEPT_COUNT", 50):
+            stream = service.stream(made.rights("c1"), "s")
+            await anext(stream)
+            wants = [
+                {"id": f"w{n}", "do": "want", "session": "s", "want": f"w{n}", "wait_s": wait_s}
+                for n, wait_s in enumerate([float("nan"), 1e999] * 400)
+            ]
+            told = await made.do("c1", wants)
+            await stream.aclose()
+        assert all(answer == {"ok": None} for answer in told), told[0]
+        assert len(service._waiting) <= 50, len(service._waiting)
+        until_s = [want.until_s for want in service._waiting.values()]
+        assert max(until_s) <= time.monotonic() + exchange_service.WANT_MAX_S
+        return f"{len(until_s)} of {len(wants)} are kept, each to its end"
 
     return asyncio.run(attack())
 
@@ -222,6 +259,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     ),
     Attack("an old secret, again", PORT, "a credential that was renewed", _old_secret),
     Attack("an operation, again", PORT, "another's answer, or a second row", _replayed_answer),
+    Attack("wishes without end", PORT, "memory", _waits_of_no_end),
     Attack("another's message", PORT, "settling what it was not handed", _others_lock),
     Attack("two claims at once", PORT, "one job carried out twice", _two_claims),
     *(

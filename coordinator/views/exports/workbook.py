@@ -22,6 +22,12 @@ _FORMATS: Final = {  # by unit; a rate's and a size's own thousands
     "count": "#,##0",
 }
 _VERDICT_COLOURS: Final = {"pass": "#e3f3e9", "fail": "#fdeaea", "inconclusive": "#fdf1da"}
+_OPTIONS: Final = {
+    "in_memory": True,
+    "nan_inf_to_errors": False,
+    "strings_to_formulas": False,  # labels and findings are others' words
+    "strings_to_urls": False,
+}
 _CHART: Final = {"x_scale": 1.3, "y_scale": 1.1}
 
 
@@ -30,7 +36,7 @@ class Workbook:
 
     def __init__(self) -> None:
         self._out = io.BytesIO()
-        self._book = xlsxwriter.Workbook(self._out, {"in_memory": True, "nan_inf_to_errors": False})
+        self._book = xlsxwriter.Workbook(self._out, _OPTIONS)
         self._bold = self._book.add_format({"bold": True, "text_wrap": True, "valign": "top"})
         self._wrap = self._book.add_format({"text_wrap": True, "valign": "top"})
         self._instant = self._book.add_format({"num_format": "yyyy-mm-dd hh:mm:ss"})

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from coordinator.coordinator_log import Lines, redact
+from coordinator.coordinator_log import Lines
+from exchange.log_lines import redact
 
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJhdWQiOiJicm9hZHNpZGUifQ.c2lnbmF0dXJl"
 
