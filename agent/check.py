@@ -8,6 +8,7 @@ where a right is missing, or is one too many.
 
 import asyncio
 import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -159,7 +160,11 @@ def main(arguments: Sequence[str]) -> int:
         found = [_settings_problem(error)]
     except ExchangeMisconfigured as error:
         found = [Check(name="fabric", ok=False, detail=str(error))]
-    sys.stdout.write(TypeAdapter(list[Check]).dump_json(found).decode() + "\n")
+    try:
+        sys.stdout.write(TypeAdapter(list[Check]).dump_json(found).decode() + "\n")
+        sys.stdout.flush()
+    except OSError:  # nobody reads it, or the disk is full
+        os._exit(EXIT_CANNOT_RUN)  # else Python flushes it again, and ends with 120
     wrong = any(check.required and not check.ok for check in found)
     return EXIT_CANNOT_RUN if rights and wrong else 0
 

@@ -35,6 +35,7 @@ from exchange.background import keep_going
 from exchange.fabric import Fabric, FabricSettings, environment_settings, open_fabric
 from exchange.log_lines import log_text, redact
 from exchange.messages import Role
+from exchange.pipelines import uncommanded
 from exchange.ports import ExchangeMisconfigured, ExchangeUnavailable, StorageGone
 from exchange.records import BurstRecords
 
@@ -71,10 +72,10 @@ class JsonLines(logging.Formatter):
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname,
             **context(record),
-            "message": redact(record.getMessage()),
+            "message": redact(uncommanded(record.getMessage())),
         }
         if record.exc_info:
-            line["trace"] = redact(self.formatException(record.exc_info))
+            line["trace"] = redact(uncommanded(self.formatException(record.exc_info)))
         return json.dumps(line)
 
 
@@ -107,6 +108,9 @@ def run_agent(settings: AgentSettings, fabric_settings: FabricSettings | None = 
     except ExchangeMisconfigured as error:
         log.error("%s", error, extra={"action": "settings"})
         return EXIT_USAGE
+    except Exception as error:  # 1, which Python would end with, says *fail* elsewhere
+        log.critical("unexpected %s", type(error).__name__, exc_info=True, extra={"action": "end"})
+        return EXIT_CANNOT_RUN
 
 
 def run_from_environment() -> int:

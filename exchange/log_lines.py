@@ -1,4 +1,5 @@
-"""What a log line may hold: no secret, nothing that a terminal acts on, no second line's beginning.
+"""What a log line may hold: no secret, nothing that a terminal or a pipeline acts on, no second
+line's beginning.
 
 Nothing logs a credential on purpose; libraries at debug level might. Agents, strangers and devices
 choose words that are logged.
@@ -10,6 +11,7 @@ import textwrap
 from typing import Final
 
 from exchange.messages import LINES_MAX_CHARS, plain_lines, plain_text
+from exchange.pipelines import uncommanded
 
 _SECRETS: Final = tuple(
     (re.compile(pattern), replacement)
@@ -40,4 +42,4 @@ def log_text(record: logging.LogRecord, formatter: logging.Formatter) -> str:
     if record.exc_info:
         raised = plain_lines(formatter.formatException(record.exc_info))
         text += f"\n{textwrap.indent(raised, '  ')}"
-    return redact(text)
+    return redact(uncommanded(text))

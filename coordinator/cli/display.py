@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from coordinator.cli.screen_text import printable
+from coordinator.cli.screen_text import one_line
 
-UNWRAPPED_WIDTH: Final = 1000  # columns
+UNWRAPPED_WIDTH: Final = 100_000  # columns: no word of others' begins a line
 _PROSE_WIDTH: Final = 24  # columns that text of several words keeps, at least
 _GAP: Final = 2  # columns between two of a table
 
@@ -37,7 +37,7 @@ def print_table(
     ones first, then from the right, the last one late and the first one never."""
     console = console or open_console()
     rows = [[*row, *([""] * (len(columns) - len(row)))] for row in rows]  # short ones end blank
-    cells = [[Text(printable(cell)) for cell in row] for row in rows]  # no markup: others wrote it
+    cells = [[Text(one_line(cell)) for cell in row] for row in rows]  # no markup: others wrote it
     needed = [
         max(_whole_width(cell) for cell in (Text(name), *(row[place] for row in cells)))
         for place, name in enumerate(columns)

@@ -8,6 +8,7 @@ left (``| head -1``) is no failure to tell of: 141, and nothing is said.
 import contextlib
 import errno
 import os
+import re
 import select
 import sys
 import tempfile
@@ -18,13 +19,14 @@ from typing import Final, NoReturn
 
 import typer
 
-from coordinator.cli.screen_text import printable
+from coordinator.cli.screen_text import one_line
 
 INTERRUPTED: Final = 130  # left by Ctrl-C or q, as shells say it
 UNREAD: Final = 141  # who read the output has left (`| head -1`), as shells say it
 DEBUG: Final = "BROADSIDE_DEBUG"  # set: an unexpected end prints its details
 _BY_SIGNAL: Final = 128  # and above: as shells say it
 _LINE_MAX_CHARS: Final = 600
+_SECRET: Final = re.compile("token|secret|password|key|webhook|connection|join", re.IGNORECASE)
 
 
 class Exit(IntEnum):
@@ -46,11 +48,13 @@ def stop(message: str, code: Exit) -> NoReturn:
 def say(message: str) -> None:
     """One line on standard error; where that is closed or full, the exit code says it alone."""
     with contextlib.suppress(OSError, ValueError):
-        print(f"broadside: {printable(message)}", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"broadside: {one_line(message)}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def code_of(command: Callable[[], object]) -> int:
     """The exit code of a command, however it ends; nothing is raised."""
+    if sys.stdout is None:  # closed before we began: who did that wants no output
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for good
     try:
         code = _ended(command)
     except BaseException as error:
@@ -147,7 +151,13 @@ def _setting(error: BaseException) -> str | None:
         return None
     fault = error.errors(include_url=False)[0]  # type: ignore[attr-defined]  # pydantic's, by name
     variable = f"BROADSIDE_{'_'.join(map(str, fault['loc'])).upper()}"
-    return f"{variable}={fault['input']!r}: {fault['msg']}; mend or unset it"
+    value = shown_value(variable, fault["input"])
+    return f"{variable}={value}: {fault['msg']}; mend or unset it"
+
+
+def shown_value(field: str, value: object) -> str:
+    """A setting's wrong value, unless it may be a secret: pipelines keep what commands say."""
+    return "..." if _SECRET.search(field) else repr(value)
 
 
 def _output_lost(error: OSError | ValueError) -> int:

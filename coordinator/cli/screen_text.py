@@ -8,6 +8,8 @@ import re
 import sys
 from typing import Any, Final
 
+from exchange.pipelines import uncommanded
+
 # C0 but tab and line feed, DEL and C1, and what turns the direction of text round.
 _UNSAFE: Final = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069\\ufeff]"
@@ -15,8 +17,13 @@ _UNSAFE: Final = re.compile(
 
 
 def printable(text: str) -> str:
-    """The same text with its control characters spelled out."""
-    return _UNSAFE.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    """The same text with control characters, and what pipelines take for commands, spelled out."""
+    return uncommanded(_UNSAFE.sub(lambda found: f"\\x{ord(found[0]):02x}", text))
+
+
+def one_line(text: str) -> str:
+    """The same on one line: a second one would begin with whatever others wrote."""
+    return printable(" ".join(text.splitlines()))
 
 
 def cleaned(value: Any) -> Any:

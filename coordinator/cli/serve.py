@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from coordinator.auth.signin_settings import SignInSettings
-from coordinator.cli.exits import Exit, stop
+from coordinator.cli.exits import Exit, shown_value, stop
 from coordinator.coordinator_log import start_log
 from coordinator.coordinator_settings import CoordinatorSettings
 
@@ -25,7 +25,8 @@ def serve(
         settings = CoordinatorSettings(**{k: v for k, v in chosen.items() if v is not None})  # type: ignore[arg-type]  # values by name, checked by pydantic
     except ValidationError as error:
         fault = error.errors()[0]
-        stop(f"{fault['loc'][0]}: {fault['msg']} (got {fault['input']!r})", Exit.USAGE)
+        field = str(fault["loc"][0])
+        stop(f"{field}: {fault['msg']} (got {shown_value(field, fault['input'])})", Exit.USAGE)
     start_log(settings.log_level)
     asyncio.run(_serve(settings, _sign_in_settings()))
 
@@ -38,7 +39,7 @@ def _sign_in_settings() -> SignInSettings:
     except ValidationError as error:
         fault = error.errors()[0]
         name = f"BROADSIDE_{'_'.join(map(str, fault['loc'])).upper()}"
-        stop(f"{name}: {fault['msg']} (got {fault['input']!r})", Exit.USAGE)
+        stop(f"{name}: {fault['msg']} (got {shown_value(name, fault['input'])})", Exit.USAGE)
 
 
 async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:

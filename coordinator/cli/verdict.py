@@ -6,6 +6,7 @@ from typing import Final
 from coordinator.cli.course_tables import show_course
 from coordinator.cli.display import open_console, print_table
 from coordinator.cli.exits import Exit
+from coordinator.cli.screen_text import one_line
 from coordinator.core import words
 from coordinator.core.figures import RECEIVED
 from coordinator.core.summary import RunSummary, Verdict
@@ -39,9 +40,9 @@ def show_summary(summary: RunSummary) -> None:
         show_course(summary.course, console=console)
     console.print(f"\nverdict: [bold]{summary.verdict.value}[/bold]")
     for finding in summary.findings:
-        console.print(f"- {finding.severity}: {finding.sentence}", markup=False)
+        console.print(f"- {finding.severity}: {one_line(finding.sentence)}", markup=False)
         if finding.next_step:
-            console.print(f"    next: {finding.next_step}", markup=False)
+            console.print(f"    next: {one_line(finding.next_step)}", markup=False)
 
 
 def _figures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:

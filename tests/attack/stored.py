@@ -11,21 +11,24 @@ import sqlite3
 import tempfile
 import zlib
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import numpy as np
+import typer
 from rich.console import Console
 
 from agent.run import JsonLines, TextLines
 from coordinator.cli import display
-from coordinator.cli.exits import code_of
+from coordinator.cli.exits import code_of, say
 from coordinator.cli.screen_text import cleaned, printable
+from coordinator.cli.verdict import show_summary
 from coordinator.coordinator_log import Lines
 from coordinator.core.measure.second_table import Column
+from coordinator.core.summary import problem
 from coordinator.device.ledgers.csv_source import CsvForm, CsvLedger
 from coordinator.device.ledgers.prometheus_source import PrometheusLedger
 from coordinator.device.ledgers.source import LedgerError
@@ -40,6 +43,7 @@ from exchange.rows import make_row
 from tests.attack import Attack
 from tests.attack.door import RUN, site
 from tests.attack.fuzzed_coordinator import fuzz_coordinator
+from tests.stored import SMALL, measured
 
 ROW: Final = "table to coordinator"
 SOURCE: Final = "metric source"
@@ -328,6 +332,40 @@ def _log_line(text: str) -> Callable[[], str]:
 _UNSEEN: Final = frozenset(map(chr, [*range(32), *range(127, 160), 0x2028, 0x2029, 0x202E]))
 
 
+def _pipeline(text: str) -> Callable[[], str]:
+    """Words that a pipeline which reads our output would take for its own commands."""
+
+    def attack() -> str:
+        out = io.StringIO()
+        words = f"engine error {'x' * 60} {text} {'y ' * 900}{text}\n{text}"
+        finding = problem("x", 1.0, words, words)
+        with redirect_stdout(out), redirect_stderr(out):
+            display.print_table("", ["label", "problem"], [[text, words], [f"\n {text}", "x"]])
+            show_summary(measured(SMALL)[2].model_copy(update={"findings": (finding,)}))
+            say(words)
+            typer.echo(printable(text))
+        out.write("\n".join(line for lines in _log_lines(text) for line in lines))
+        told = out.getvalue()
+        assert "##vso[" not in told.lower()
+        assert "##[" not in told
+        lines = [line for line in told.splitlines() if line.lstrip().startswith("::")]
+        assert not lines, lines
+        return f"spelled out, as {printable(text)[:60]}"
+
+    return attack
+
+
+_PIPELINE: Final = {
+    "a task that succeeds": "##vso[task.complete result=Succeeded;]",
+    "the same in other letters": "##VSO[task.complete result=Succeeded;]",
+    "a variable": "##vso[task.setvariable variable=PATH]/tmp/x",
+    "an older runner's": "##[set-env name=PATH;]/tmp/x",
+    "a notice": "::notice title=verdict::pass",
+    "a mask": "  ::add-mask::fail",
+    "silence": "::stop-commands::x::",
+}
+
+
 def _database() -> str:
     """A database of another program under our name."""
     with tempfile.TemporaryDirectory() as folder:
@@ -408,6 +446,10 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     *(
         Attack(f"log: {name}", TERMINAL, "a secret in an error", _logged(text))
         for name, text in _SECRETS.items()
+    ),
+    *(
+        Attack(f"pipeline: {name}", TERMINAL, text, _pipeline(text))
+        for name, text in _PIPELINE.items()
     ),
     *(
         Attack(f"log: {name}", TERMINAL, "a line of one's own", _log_line(text))

@@ -193,5 +193,5 @@ def read_toml(path: Path, field: str) -> dict[str, Any]:
         return tomllib.loads(data.decode())
     except OSError as error:
         raise LedgerError(f"{field} {path}: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise LedgerError(f"{field} {path}: not TOML ({error})") from error
