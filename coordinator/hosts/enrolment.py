@@ -80,6 +80,7 @@ class Enrolments:
     def __init__(self, table: Table) -> None:
         self._joins = Shelf(table, JOINS, Join)
         self._agents = Shelf(table, ENROLLED, Enrolled)
+        self._turn = asyncio.Lock()
 
     async def add_code(
         self, secret: str, role: Role, count: int, *, by: str, now: datetime, expires_at: datetime
@@ -108,6 +109,10 @@ class Enrolments:
 
         Raises ``ExchangeRefused``.
         """
+        async with self._turn:  # an agent that lost patience may ask beside itself
+            return await self._enrol(code, asked, now)
+
+    async def _enrol(self, code: str, asked: Enrolled, now: datetime) -> Enrolled:
         there = await self._agents.read(asked.key)
         is_enrolled = there is not None and there.revoked_at is None
         if there is not None and is_enrolled and secrets.compare_digest(there.sha256, asked.sha256):

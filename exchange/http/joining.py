@@ -14,6 +14,7 @@ import logging
 import secrets
 import ssl
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -48,7 +49,9 @@ async def join(
 ) -> Credential:
     """The credential at ``path``, or one for the code, kept there.
 
-    Raises ``ExchangeMisconfigured`` (the code is no good), ``ExchangeUnavailable``.
+    Its secret is kept before it is told of: who asks again, after a lost answer or as another
+    process, asks for the same. Raises ``ExchangeMisconfigured`` (the code is no good),
+    ``ExchangeUnavailable``.
     """
     if (kept := load_credential(path)) is not None:
         return kept
@@ -58,6 +61,9 @@ async def join(
         mark = named = secret = ""
     if mark != "bsj":
         raise ExchangeMisconfigured("the join code is not one; see `broadside enroll new`")
+    asked_for = path.with_suffix(".joining")
+    earlier = load_credential(asked_for)
+    own_secret = new_secret() if earlier is None else earlier.secret
     failures: list[str] = []
     for coordinator in coordinators:
         try:
@@ -67,9 +73,9 @@ async def join(
                 authority=authority,
                 agent_id=agent_id,
                 role=role,
-                secret=new_secret(),
+                secret=own_secret,
                 issued_s=time.time(),
-            )
+            ).save(asked_for)
             asked = {
                 "code": secret,
                 "agent_id": agent_id,
@@ -89,7 +95,8 @@ async def join(
             continue
         if response.status_code == httpx.codes.OK:
             log.info("joined %s", coordinator, extra={"action": "join"})
-            return credential.save(path)
+            asked_for.replace(path)
+            return replace(credential, path=path)
         if (refused := refusal(response)) is not None:
             raise ExchangeMisconfigured(f"not enrolled: {response.text[:300]}") from refused
         failures.append(f"{coordinator}: {response.status_code}")

@@ -305,6 +305,8 @@ def test_a_credential_of_yesterday_is_changed_and_a_code_takes_all_its_agents_al
         paths = {name: tmp_path / f"{name}.json" for name in ("c1", "c2")}
         for name, path in paths.items():
             asyncio.run(join(code, (at,), name, "client", path))
+        paths["c2"].rename(paths["c2"].with_suffix(".joining"))  # as where the answer was lost
+        asyncio.run(join(code, (at,), "c2", "client", paths["c2"]))
         old = load_credential(paths["c1"])
         assert old is not None
         replace(old, issued_s=time.time() - RENEW_S - 60).save(paths["c1"])

@@ -89,6 +89,13 @@ async def test_an_agent_that_is_there_is_nobodys_to_become(fabric: Fabric) -> No
     await known.enrol("code", agent("c1", "another"), NOW)
 
 
+async def test_an_agent_that_lost_patience_asks_beside_itself(fabric: Fabric) -> None:
+    known = await with_code(fabric, count=1)
+    asked = agent("c1", "its own")
+    found = await asyncio.gather(*(known.enrol("code", asked, NOW) for _ in range(4)))
+    assert len({each.join for each in found}) == 1
+
+
 async def test_a_revoked_code_takes_its_agents_with_it(fabric: Fabric) -> None:
     known = await with_code(fabric)
     await known.enrol("code", agent("c1", "x"), NOW)
