@@ -2,7 +2,7 @@
 
 import asyncio
 
-from coordinator.core.plan.spec import Plan
+from coordinator.core.plan.spec import Burst, Plan
 from coordinator.refusals import BurstNotOver, RunNotOver, UnknownBurst
 from coordinator.runs.stored import read_ledger, read_measured, read_run_summary
 from coordinator.views.charts.catalogue import Chart, draw_burst, draw_run, kind_of
@@ -52,9 +52,21 @@ async def draw_stored(
     """A chart of a stored burst or run. Raises ``NoChart``, ``UnknownBurst``, ``BurstNotOver``,
     ``RunNotOver``."""
     if kind_of(name) == "burst" or burst_index is not None:
-        view = await read_burst_view(records, plan, burst_index or 0)
-        return await asyncio.to_thread(draw_burst, name, view, theme)
+        index = burst_index or 0
+        view = await read_burst_view(records, plan, index)
+        chart = await asyncio.to_thread(draw_burst, name, view, theme)
+        return _dated(chart, plan, f"burst {index + 1}, ", plan.bursts[index])
     run = await read_run_view(records, plan)
     if run is None:
         raise RunNotOver(plan.run_id)
-    return await asyncio.to_thread(draw_run, name, run, theme)
+    chart = await asyncio.to_thread(draw_run, name, run, theme)
+    return _dated(chart, plan, "", plan.bursts[0])
+
+
+def _dated(chart: Chart, plan: Plan, which: str, burst: Burst) -> Chart:
+    """The chart with its run and date in the title: a picture goes where no page says them."""
+    layout = chart.figure["layout"]
+    where = f"{plan.run_id}, {which}{burst.planned_start_at:%Y-%m-%d %H:%M} UTC"
+    title = layout["title"] | {"text": f"{layout['title']['text']}: {where}"}
+    figure = {**chart.figure, "layout": layout | {"title": title}}
+    return chart.model_copy(update={"figure": figure})

@@ -108,6 +108,7 @@ _NAMES: Final[Mapping[str, str]] = {
 _DASHES: Final = {"dash": "6 4", "dot": "1.5 3", "dashdot": "6 3 1.5 3"}
 _CHAR: Final = 6.3  # px, a character's usual width at 12 px
 _PAD: Final = 8.0
+_TITLE_HEIGHT: Final = 26.0  # px, above a figure that stands alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,17 +186,23 @@ def draw(figure: Figure, *, width: float, height: float, name: str) -> str:
 
 
 def alone(figure: Figure, *, width: float, height: float) -> str:
-    """A figure of the light theme as an SVG file of its own."""
-    drawing = draw(figure, width=width, height=height, name="plot")
+    """A figure of the light theme as an SVG file of its own, under its title."""
+    below = height - _TITLE_HEIGHT
+    drawing = draw(figure, width=width, height=below, name="plot")
+    placed = f'<svg y="{_TITLE_HEIGHT:g}" width="{width:g}" height="{below:g}" '
     ink, faint = PALETTES[Theme.LIGHT][Colour.INK], PALETTES[Theme.LIGHT][Colour.FAINT]
     rules = (
         f"svg{{font:12px system-ui,sans-serif}}text{{fill:{ink}}}"
         f".grid{{stroke:{faint};fill:none}}.tick{{stroke:{ink};fill:none}}{styles(Theme.LIGHT)}"
     )
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
-    body = drawing.removeprefix("<svg ").partition(">")
-    ground = '<rect width="100%" height="100%" class="f-ground"/>'
-    return f"{head}{body[0]}><style>{rules}</style>{_patterns()}{ground}{body[2]}"
+    title = escape(figure["layout"]["title"]["text"])
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
+        f'viewBox="0 0 {width:g} {height:g}"><style>{rules}</style>{_patterns()}'
+        '<rect width="100%" height="100%" class="f-ground"/>'
+        f'<text x="{_PAD:g}" y="19" font-size="14" font-weight="600">{title}</text>'
+        f"{drawing.replace('<svg ', placed, 1)}</svg>"
+    )
 
 
 def _rows_count(height: float) -> int:
