@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -57,12 +58,17 @@ async def _read_scale_out(coordinator: Coordinator, study: Study) -> ScaleOut | 
         return None
     found = await asyncio.to_thread(find_scale_out, holds)
     told = [await _units(coordinator, each.run_id) for each in study.results if each.run_id]
-    known = [units for units in told if units is not None]
-    counts = {
-        "units_before_count": known[0].min if known else None,
-        "units_after_count": max((units.max for units in known), default=None),
-    }
+    counts = units_counted([units for units in told if units is not None])
     return found.model_copy(update=counts)
+
+
+def units_counted(holds: Sequence[DeviceFigure]) -> Mapping[str, float | None]:
+    """From how many units to how many, by a witness of each hold. It grows within the first one:
+    what it had is what was counted just before that."""
+    first = next(iter(holds), None)
+    before = None if first is None else first.min if first.idle is None else first.idle
+    after = max((units.max for units in holds), default=None)
+    return {"units_before_count": before, "units_after_count": after}
 
 
 async def _units(coordinator: Coordinator, run_id: str) -> DeviceFigure | None:

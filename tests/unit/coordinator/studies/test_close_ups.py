@@ -9,7 +9,9 @@ from pydantic import ValidationError
 
 from coordinator.core.measure.drill import EventRan
 from coordinator.core.measure.scale_out import Scaling
+from coordinator.core.summary import DeviceFigure
 from coordinator.refusals import BadStudy
+from coordinator.studies.close_ups import units_counted
 from coordinator.studies.conclude import conclude
 from coordinator.studies.study import Drill, Staircase, Study, StudySpec, TrialResult
 from coordinator.studies.switch import Switch
@@ -177,3 +179,14 @@ def test_the_answers_in_words() -> None:
         "from 12:01:00.000 UTC on, 0.00 s after the event began; payload fell from 10 Gbit/s to "
         "0 bit/s and was back at 95 % after 5.0 s, 4 GB short; 3.5 s of it were TCP's own recovery"
     )
+
+
+@pytest.mark.parametrize(
+    ("idle", "before"),
+    [(1.0, 1.0), (None, 4.0)],  # the window begins once the device has grown
+)
+def test_units_before_are_those_of_the_idle_device(idle: float | None, before: float) -> None:
+    hold = DeviceFigure(mean=5.0, p95=6.0, min=4.0, max=6.0, idle=idle, covered_ratio=1.0)
+    later = hold.model_copy(update={"max": 7.0})
+    assert units_counted([hold, later]) == {"units_before_count": before, "units_after_count": 7.0}
+    assert set(units_counted([]).values()) == {None}
