@@ -35,7 +35,9 @@ UNSHAPED_QUEUE_BYTES: Final = 16_000_000
 CLIENT_NETWORK: Final = IPv4Address("10.1.0.0")  # /16; hosts from .1.1, the firewall is .0.1
 SERVER_NETWORK: Final = IPv4Address("10.2.0.0")
 MANAGEMENT_NETWORK: Final = IPv4Address("198.18.0.0")  # /15, RFC 2544 appendix C.2.2
-MANAGEMENT_SLOTS_COUNT: Final = 128  # /22 networks in the /15
+MANAGEMENT_SLOTS_COUNT: Final = (
+    127  # /22 networks of the /15; by 128 two of the demos' labs share one
+)
 TWIN_NETWORK: Final = IPv4Address("10.3.0.0")  # /28: a /30 a cable
 TWIN_TABLES: Final = {Role.CLIENT: 101, Role.SERVER: 102}  # of routes, by where a packet came in
 NTP_OVER_LOOPBACK: Final = "127.0.0.1"  # chronyd answers chronyc there, one in each namespace

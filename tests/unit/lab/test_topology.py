@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exchange.messages import Role
-from lab import topology
+from lab import site, topology
 from lab.errors import LabMisconfigured
 from lab.topology import LabSpec
 
@@ -179,3 +179,7 @@ def test_a_wrong_field_is_named(field: str, value: object) -> None:
     fields = {"pairs_count": 1, field: value}
     with pytest.raises(LabMisconfigured, match=field):
         LabSpec(**fields)  # type: ignore[arg-type]  # that is the point
+
+
+def test_demos_side_by_side_have_a_management_network_each() -> None:
+    assert len({topology.management_network(prefix) for prefix in site.PREFIXES}) == 10
