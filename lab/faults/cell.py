@@ -14,6 +14,7 @@ from coordinator.core.live.status import COLLECT_S
 from coordinator.core.plan.spec import Plan
 from coordinator.core.summary import BurstSummary, RunSummary, State
 from exchange.messages import Claim
+from exchange.messages import Phase as Told
 from lab.errors import LabError
 from lab.faults.fault_range import PAIRS_COUNT, Range
 from lab.faults.matrix import (
@@ -35,6 +36,7 @@ TARGET_BITS_PER_SECOND: Final = 6_000_000  # of 10 offered: a run without a faul
 RESIDUAL_MAX_RATIO: Final = 0.3  # a window of 8 s bounds no residual closer
 START_SPREAD_MAX_S: Final = 1.0  # labs side by side on few cores
 LOOK_S: Final = 0.15
+TRIES_MAX: Final = 3  # of a cell whose phase passes unseen
 GRACE_S: Final = 40.0  # s past the last report's due time within which the verdict must be there
 LOG_TAIL: Final = 300  # characters of the coordinator's log that a cell without a verdict shows
 
@@ -64,9 +66,25 @@ class Result:
         return cls(**fields)
 
 
+class PhaseMissed(Exception):
+    """A phase passed between two looks: no fault struck, and nothing is shown."""
+
+
 def run_cell(site: Range, cell: Cell) -> Result:
     """Never raises for what the product does: a run without a verdict, or a fleet that does not
-    come back, is a broken rule."""
+    come back, is a broken rule. A phase that passed unseen on a busy machine is tried again."""
+    for _ in range(TRIES_MAX - 1):
+        with contextlib.suppress(PhaseMissed):
+            return _try_cell(site, cell)
+        _clear_away(site)
+    try:
+        return _try_cell(site, cell)
+    except PhaseMissed as missed:
+        return Result(fault=cell[0], phase=cell[1].value, broken=(f"{TRIES_MAX} times {missed}",))
+
+
+def _try_cell(site: Range, cell: Cell) -> Result:
+    """Raises :class:`PhaseMissed`."""
     began_s = time.time()
     try:
         ended = _carry_out(site, cell)
@@ -178,6 +196,8 @@ def _await_phase(site: Range, plan: Plan, phase: Phase, *, early_s: float) -> Sc
         claim = _claim(site, plan)
         if has_come(phase, claim, time.time()):
             break
+        if claim is not None and (phase is Phase.BEFORE_CLAIM or claim.phase is Told.REPORTED):
+            raise PhaseMissed(f"the first job was past {phase.value} unseen: {claim}")
         if time.time() > end_s + COLLECT_S:
             raise TimeoutError(f"the first job never came to {phase.value}: {claim}")
         time.sleep(LOOK_S)

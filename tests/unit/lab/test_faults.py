@@ -19,6 +19,7 @@ from exchange.messages import (
 )
 from exchange.messages import Phase as Told
 from exchange.second_rows import TestSeconds
+from lab.faults import cell
 from lab.faults.__main__ import chapter, markdown, text
 from lab.faults.cell import Result
 from lab.faults.matrix import (
@@ -28,6 +29,7 @@ from lab.faults.matrix import (
     LEAD_BEFORE_CLAIM_S,
     SILENT_S,
     STOP_S,
+    Cell,
     Fault,
     Phase,
     chosen,
@@ -339,3 +341,22 @@ def test_the_docs_last_chapter_is_written_anew() -> None:
     assert all(f"| {name} | {fault.says} |" in written for name, fault in FAULTS.items())
     with pytest.raises(ValueError, match="no chapter"):
         chapter("# Faults\n", [fine], "today")
+
+
+@pytest.mark.parametrize("missed_count", [0, 2, 3])
+def test_a_phase_that_passed_unseen_is_tried_again(
+    missed_count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[Cell] = []
+
+    def carry_out(_site: object, which: Cell) -> Result:
+        tried.append(which)
+        if len(tried) <= missed_count:
+            raise cell.PhaseMissed("the first job was past running unseen")
+        return Result(fault=which[0], phase=which[1].value)
+
+    monkeypatch.setattr(cell, "_try_cell", carry_out)
+    monkeypatch.setattr(cell, "_clear_away", lambda _site: None)
+    result = cell.run_cell(None, ("sigkill", Phase.RUNNING))  # type: ignore[arg-type]
+    assert len(tried) == min(missed_count + 1, cell.TRIES_MAX)
+    assert bool(result.broken) == (missed_count >= cell.TRIES_MAX)
