@@ -39,6 +39,7 @@ OnLine = Callable[[bytes, float], None]
 KILL_AFTER_S: Final = 2.0  # s between SIGTERM and SIGKILL
 HARD_STOP_AFTER_S: Final = 15.0  # s between the deadline and the kernel's timer
 STDERR_MAX_BYTES: Final = 65_536
+LINE_MAX_BYTES: Final = 16 * 2**20  # the totals of 128 streams are under one
 _VERSION_TIMEOUT_S: Final = 10.0
 _TOOLS: Final = Path(__file__).parent.parent / ".tools" / DEFAULT_ENGINE / "bin" / DEFAULT_ENGINE
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
@@ -271,7 +272,10 @@ class EngineProcess:
 
 
 class LineCutter:
-    """Cuts chunks into lines, each with the arrival of its first byte."""
+    """Cuts chunks into lines, each with the arrival of its first byte.
+
+    A line that has no end is cut at :data:`LINE_MAX_BYTES`.
+    """
 
     def __init__(self) -> None:
         self._rest = b""  # a line that has not ended
@@ -283,6 +287,9 @@ class LineCutter:
             self._rest_at_s = at_s
         first, *others = chunk.split(b"\n")
         self._rest += first
+        if len(self._rest) > LINE_MAX_BYTES:
+            yield self._rest, self._rest_at_s
+            self._rest, self._rest_at_s = b"", at_s
         for line in others:
             yield self._rest, self._rest_at_s
             self._rest, self._rest_at_s = line, at_s

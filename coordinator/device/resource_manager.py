@@ -13,6 +13,7 @@ Errors::
 """
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -23,6 +24,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.device.http_answers import refuse_over
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 API_VERSION: Final = "2025-05-01"  # any from 2024-10-01 has autoscaleConfiguration
 PATIENCE_S: Final = 1800.0  # a firewall's scale-out takes 5 to 7 minutes
 POLL_S: Final = 10.0  # when the service does not say
+ANSWER_MAX_BYTES: Final = 16 * 2**20  # a policy with thousands of rules is a few
 TRIES_COUNT: Final = 5  # of reading and putting, while somebody else changes it too
 
 _RETRIED: Final = frozenset({408, 409, 429, 500, 502, 503, 504})
@@ -106,7 +109,11 @@ class Resource:
         self._patience_s = patience_s
         self._sleep = sleep
         self._say = say
-        self._client = httpx.Client(timeout=60)
+        self._client = httpx.Client(
+            timeout=60,
+            headers={"Accept-Encoding": "identity"},
+            event_hooks={"response": [refuse_over(ANSWER_MAX_BYTES)]},
+        )
 
     def close(self) -> None:
         self._client.close()
@@ -118,8 +125,7 @@ class Resource:
     def read_under(self, path: str, **parameters: str) -> Body:
         """What the service says at a path under the resource."""
         url = self._url(path).copy_merge_params(parameters)
-        answer: Body = self._ask("GET", url, self._end_s()).json()
-        return answer
+        return _object(self._ask("GET", url, self._end_s()))
 
     def change(self, changed: Callable[[Body], Body]) -> Body:
         """Put what ``changed`` makes of the resource, once nobody else is changing it, and wait.
@@ -143,7 +149,7 @@ class Resource:
 
     def _read(self, end_s: float) -> Body:
         answer = self._ask("GET", self._url(), end_s)
-        body: dict[str, Any] = answer.json()
+        body = _object(answer)
         if (etag := answer.headers.get("ETag")) is not None:
             body["etag"] = etag
         return body
@@ -263,15 +269,27 @@ def token_source(settings: CoordinatorSettings) -> Callable[[], str]:
 
 def _retry_after_s(answer: httpx.Response) -> float:
     try:
-        return max(0.0, float(answer.headers.get("Retry-After", POLL_S)))
+        told_s = float(answer.headers.get("Retry-After", POLL_S))
     except ValueError:
         return POLL_S
+    return max(0.0, told_s) if math.isfinite(told_s) else POLL_S
+
+
+def _object(answer: httpx.Response) -> dict[str, Any]:
+    """Raises :class:`ResourceRefused` for anything else."""
+    told = _json(answer)
+    if not told:
+        raise ResourceRefused(
+            f"{answer.request.url.host} answered {answer.status_code} without a JSON object; is "
+            "the endpoint a Resource Manager's?"
+        )
+    return told
 
 
 def _json(answer: httpx.Response) -> dict[str, Any]:
     try:
         told = answer.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}
 

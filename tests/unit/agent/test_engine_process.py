@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.engine_process import LineCutter, find_iperf3
+from agent.engine_process import LINE_MAX_BYTES, LineCutter, find_iperf3
 
 
 @given(st.lists(st.binary(max_size=12).map(lambda raw: raw.replace(b"\xff", b"\n")), max_size=12))
@@ -30,6 +30,13 @@ def test_a_cutter_is_empty_after_its_flush() -> None:
     assert list(cutter.cut(b"a\nb", 1.0)) == [(b"a", 1.0)]
     assert list(cutter.flush()) == [(b"b", 1.0)]
     assert list(cutter.flush()) == []
+
+
+def test_a_line_without_an_end_is_cut() -> None:
+    cutter = LineCutter()
+    piece = b"x" * 2**20
+    cut = [len(line) for _ in range(40) for line, _ in cutter.cut(piece, 1.0)]
+    assert cut == [LINE_MAX_BYTES + 2**20] * 2
 
 
 def test_an_engine_tells_its_build_without_its_host(tmp_path: Path) -> None:

@@ -1,10 +1,22 @@
 """Whose resource is touched, and where a token goes."""
 
+from collections.abc import Callable
+from functools import partial
+
+import httpx
 import pytest
 from azure.core.credentials import AccessToken
 
 from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.device.resource_manager import Kind, Resource, ResourceRefused, token_source
+from coordinator.device.resource_manager import (
+    ANSWER_MAX_BYTES,
+    POLL_S,
+    Kind,
+    Resource,
+    ResourceError,
+    ResourceRefused,
+    token_source,
+)
 from tests.unit.coordinator.device.test_capacity import FIREWALL
 
 KIND = Kind(name="firewall", type="azureFirewalls", rights="all")
@@ -57,3 +69,50 @@ def test_one_setting_decides_scope_and_who_signs_in(
     token_source(CoordinatorSettings(azure_monitor_endpoint=endpoint))()
     assert asked.get("authority") == authority
     assert asked["scope"] == f"{endpoint.rstrip('/')}/.default"
+
+
+def answering(
+    answer: Callable[[], httpx.Response],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    patience_s: float = 0.0,
+    paused: list[float] | None = None,
+) -> Resource:
+    """A resource whose service answers so."""
+    transport = httpx.MockTransport(lambda _request: answer())
+    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=transport))
+    sleep = ([] if paused is None else paused).append
+    return Resource(FIREWALL, KIND, token=lambda: "t", patience_s=patience_s, sleep=sleep)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda: httpx.Response(200, content=b"[" * 1_000_000),
+        lambda: httpx.Response(200, content=b"not JSON"),
+        lambda: httpx.Response(200, json=[]),
+        lambda: httpx.Response(200, content=b" " * (ANSWER_MAX_BYTES + 1)),
+        lambda: httpx.Response(200, headers={"Content-Encoding": "gzip"}, content=b"\x1f\x8b"),
+        lambda: httpx.Response(429, headers={"Retry-After": "1e999"}),
+    ],
+    ids=["deep", "text", "list", "large", "packed", "for ever"],
+)
+def test_what_is_no_resource_is_an_error_of_one_line(
+    answer: Callable[[], httpx.Response], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ResourceError, match=r"^[^\n]+$"):
+        answering(answer, monkeypatch).read()
+
+
+@pytest.mark.parametrize("told", ["nan", "inf", "soon"])
+def test_a_time_to_wait_that_is_none_is_the_usual_one(
+    told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused: list[float] = []
+    answers = iter([httpx.Response(429, headers={"Retry-After": told}), None])
+    found = httpx.Response(200, json={"id": FIREWALL})
+    resource = answering(
+        lambda: next(answers) or found, monkeypatch, patience_s=2 * POLL_S, paused=paused
+    )
+    assert resource.read() == {"id": FIREWALL}
+    assert paused == [POLL_S]
