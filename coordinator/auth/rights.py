@@ -61,6 +61,7 @@ RIGHTS: Final[tuple[tuple[str, str, Access], ...]] = (
     ("GET", "/v1/studies", VIEWER),
     ("POST", "/v1/studies", OPERATOR),
     ("GET", "/v1/studies/{study_id}", VIEWER),
+    ("GET", "/v1/studies/{study_id}/report", VIEWER),
     ("GET", "/v1/studies/{study_id}/charts/{name}", VIEWER),
     ("DELETE", "/v1/studies/{study_id}", OPERATOR),
     ("GET", "/v1/deadletters", VIEWER),

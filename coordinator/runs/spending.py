@@ -31,8 +31,8 @@ from coordinator.core.plan.spec import Burst, Plan, RunSpec
 from coordinator.refusals import RunIsOver, UnknownRun
 from coordinator.runs.chunk_columns import readings_max_count, stream_columns
 from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.run_cost import payload_of
 from coordinator.runs.run_states import ClosedBurst
-from coordinator.runs.stored import read_series
 from exchange.background import Lanes
 from exchange.messages import Control
 from exchange.ports import ExchangeError
@@ -208,10 +208,7 @@ class Budgets:
             return known
         closed = await self._records.private.read_closed(run_id, ClosedBurst, from_index=fresh[0])
         for index in fresh:
-            told = closed[index].payload_bytes if index in closed else None
-            if told is None:  # an import: told by its seconds
-                series = await read_series(self._records, run_id, index, with_pairs=False)
-                told = None if series is None else series.payload_bytes
+            told = await payload_of(self._records, run_id, index, closed)
             if told is not None:
                 known[index] = told
         return known

@@ -7,7 +7,8 @@ import pytest
 
 from coordinator.core.figures import FIGURE
 from coordinator.core.summary import RunSummary
-from tests.live.site import Site, call, wait_for, wait_for_fleet
+from tests.live.ports import free_port
+from tests.live.site import HTTP, Site, call, wait_for, wait_for_fleet
 
 pytestmark = [
     pytest.mark.live,
@@ -31,11 +32,11 @@ def test_both_ways_are_told_idle_and_loaded_and_so_is_each_streams_round_trip(
 ) -> None:
     with Site(tmp_path) as site:
         _, url = site.start_coordinator()
-        site.start_fleet(1)
+        site.start_fleet(1, echo_port=free_port())
         wait_for_fleet(url, 2)
         launched = call(url, "POST", "/v1/runs", json={"scenario": "smoke", "overrides": BURST})
         path = f"/v1/runs/{launched['run_id']}"
-        wait_for("a verdict", lambda: call(url, "GET", path)["state"] == "finished")
+        wait_for("a verdict", lambda: HTTP.get(f"{url}{path}/summary").is_success)
         summary = RunSummary.model_validate(call(url, "GET", f"{path}/summary"))
     for name in (
         *("client_ping_icmp_idle_p50_s", "client_ping_icmp_loaded_p99_s"),
