@@ -268,7 +268,7 @@ CASES: Final = (
         name="pauses of an overloaded box",
         scenario="latency-under-load",
         profile="pauses",
-        burst_s=60,
+        burst_s=44,
         overrides={"traffic.stream_bits_per_second": 250_000_000},
         expected=Expected(says="latency-spikes", pauses_within_s=1.0),
     ),
