@@ -604,16 +604,17 @@ def _bins_noise(net: Floats, fleet: Floats, width: Floats, *, trades: bool) -> f
 
     Over the bins that are at least half as busy as the busiest. Bins that trade bytes with their
     neighbours at a shared edge lose nothing in the sum: where all of a burst's bins are summed,
-    those beside a bin that is not busy tell nothing while there are enough without them, and the
-    first autocovariance is taken off, down to :data:`NOISE_LEAST_RATIO` of what independent bins
-    would show.
+    those beside a bin that is not busy tell only what they do not give back, while there are
+    enough without them, and the first autocovariance is taken off, down to
+    :data:`NOISE_LEAST_RATIO` of what independent bins would show.
     """
     busy = fleet > HALF_FULL_RATIO * width * float((fleet / width).max(initial=0.0))
+    edges = np.zeros(len(net), np.bool_)
     if trades:
         walled = np.concatenate(([False], busy, [False]))
         inside = busy & walled[:-2] & walled[2:]
         if inside.sum() >= NOISE_BINS_MIN:
-            busy = inside
+            busy, edges = inside, ~inside
     count = int(busy.sum())
     if count < NOISE_BINS_MIN:
         return math.nan
@@ -622,7 +623,8 @@ def _bins_noise(net: Floats, fleet: Floats, width: Floats, *, trades: bool) -> f
     alone = float((off**2).sum()) * count / (count - 1)
     traded = 2 * float((off[1:] * off[:-1]).sum()) if trades else 0.0
     error = math.sqrt(max(alone + traded, NOISE_LEAST_RATIO**2 * alone)) / count
-    return error * t95(count - 1) / max(1.0, scale)
+    kept = float((net - scale * fleet)[edges].sum() / fleet.sum())
+    return math.hypot(error * t95(count - 1), kept) / max(1.0, scale)
 
 
 def _account(
