@@ -342,6 +342,7 @@ async def test_without_an_engine_no_job_is_taken(site: Range, any_engine: Iperf3
 
 async def test_a_clock_over_the_gate_stands_down(site: Range, any_engine: Iperf3) -> None:
     client = site.start("client", any_engine, agent_id="client-c", chronyc_socket="/nowhere")
+    await site.presence("client-c", lambda presence: presence.engine_version is not None)
     job = await site.launch(free_port())
     report = await site.report(job)
     assert report.outcome is Outcome.REFUSED
