@@ -1,17 +1,15 @@
 """Pings from a client to the device itself, beside what goes through it: idle, then loaded."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from exchange.engines.buckets import Buckets
 from exchange.messages import Combine, EngineReport, Job, Measure
-from exchange.ping import echo, handshake, may_echo
+from exchange.ping import echo, handshake, may_echo, timed
 
 EVERY_S: Final = 0.2  # s from one round to the next
-WAIT_S: Final = 1.0  # s after which an answer is lost
 IDLE, LOADED = "idle", "loaded"
 
 
@@ -46,16 +44,12 @@ class DevicePings:
 
     async def _ping(self, way: str) -> None:
         phase = IDLE if time.time() < self._instant_s else LOADED
-        began_s, lost = time.monotonic(), True
-        with contextlib.suppress(TimeoutError, OSError):
-            async with asyncio.timeout(WAIT_S):
-                await self._ways[way]()
-            lost = False
-        if not lost:
-            self._times[way, phase].add(time.monotonic() - began_s)
+        took_s = await timed(self._ways[way])
+        if took_s is not None:
+            self._times[way, phase].add(took_s)
         if phase == LOADED:
             self._sent[way][0] += 1
-            self._sent[way][1] += lost
+            self._sent[way][1] += took_s is None
 
     def told_in(self, report: EngineReport) -> EngineReport:
         """The report of the job's engine, with what these say beside it."""

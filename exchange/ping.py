@@ -1,13 +1,17 @@
 """One echo, or one handshake, with a device itself: what it answers is its control plane's."""
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
 import struct
+import time
+from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Final
 
+WAIT_S: Final = 1.0  # s after which an answer is lost
 _ECHO: Final = {socket.AF_INET: (8, 0), socket.AF_INET6: (128, 129)}  # request, reply
 _ICMP: Final = {socket.AF_INET: socket.IPPROTO_ICMP, socket.AF_INET6: socket.IPPROTO_ICMPV6}
 _HEADER: Final = struct.Struct("!BBHHH")
@@ -20,6 +24,16 @@ def may_echo(address: str) -> bool:
     if opened is not None:
         opened.close()
     return opened is not None
+
+
+async def timed(way: Callable[[], Awaitable[None]]) -> float | None:
+    """How long one way to ask took, s; None: the answer is lost."""
+    began_s = time.monotonic()
+    with contextlib.suppress(TimeoutError, OSError):
+        async with asyncio.timeout(WAIT_S):
+            await way()
+        return time.monotonic() - began_s
+    return None
 
 
 async def handshake(address: str, port: int) -> None:

@@ -20,9 +20,9 @@ class RowsFormat(StrEnum):
 
     @property
     def media_type(self) -> str:
-        from coordinator.views.series_formats import ARROW, CSV, JSON, PARQUET
+        from coordinator.views.exports import Format
 
-        return {"csv": CSV, "json": JSON, "arrow": ARROW, "parquet": PARQUET}[self.value]
+        return Format(self.value).media_type
 
 
 RowsOption = Annotated[

@@ -1,19 +1,22 @@
 """Reads what a device's HTTP service answers, of bounded size."""
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import httpx
 
 from coordinator.device.ledgers.source import LedgerError
 
+_PACKED: Final = "an answer that is packed, unasked"
+
 
 async def read_bounded(response: httpx.Response, max_bytes: int, where: str, over: str) -> bytes:
     """The whole body. Raises ``LedgerError``: ``where``, and ``over`` of one that is larger.
 
-    One that is packed in spite of what was asked is none: a kilobyte unpacks to a gigabyte.
+    One that is packed is none.
     """
-    if response.headers.get("Content-Encoding", "identity") != "identity":
-        raise LedgerError(f"{where}: an answer that is packed, unasked")
+    if _is_packed(response):
+        raise LedgerError(f"{where}: {_PACKED}")
     body = bytearray()
     async for piece in response.aiter_bytes():
         body += piece
@@ -27,12 +30,17 @@ def refuse_over(max_bytes: int) -> Callable[[httpx.Response], None]:
     ``httpx.ReadError``."""
 
     def bound(response: httpx.Response) -> None:
-        if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise httpx.ReadError("an answer that is packed, unasked")
+        if _is_packed(response):
+            raise httpx.ReadError(_PACKED)
         if isinstance(response.stream, httpx.SyncByteStream):
             response.stream = _Bounded(response.stream, max_bytes)
 
     return bound
+
+
+def _is_packed(response: httpx.Response) -> bool:
+    """In spite of what was asked: a kilobyte unpacks to a gigabyte."""
+    return bool(response.headers.get("Content-Encoding", "identity") != "identity")
 
 
 class _Bounded(httpx.SyncByteStream):

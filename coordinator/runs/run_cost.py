@@ -1,6 +1,6 @@
 """What a run that is over has cost, for the list of runs."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from pydantic import ValidationError
 
@@ -23,28 +23,21 @@ async def cost_of(
         basis = Basis.model_validate_json(document or b"")
     except ValidationError:
         return None
-    closed = await records.private.read_closed(plan.run_id, ClosedBurst)
-    read = {
-        burst.index: await payload_of(records, plan.run_id, burst.index, closed)
-        for burst in plan.bursts
-    }
-    told = {
-        index: payload_bytes for index, payload_bytes in read.items() if payload_bytes is not None
-    }
-    spending = Spending(
-        plan=plan,
-        basis=basis,
-        payload_bytes=told,
-        over=frozenset(told),
-    )
+    told = await read_payloads(records, plan.run_id, [burst.index for burst in plan.bursts])
+    spending = Spending(plan=plan, basis=basis, payload_bytes=told, over=frozenset(told))
     return measure(spending, prices, due_at(plan.bursts[-1]), control).spent.total_usd
 
 
-async def payload_of(
-    records: Records, run_id: str, index: int, closed: Mapping[int, ClosedBurst]
-) -> int | None:
-    """Payload bytes of a burst that is measured; an import's are told by its seconds."""
-    if index in closed and (told := closed[index].payload_bytes) is not None:
-        return told
-    series = await read_series(records, run_id, index, with_pairs=False)
-    return None if series is None else series.payload_bytes
+async def read_payloads(records: Records, run_id: str, indexes: Sequence[int]) -> dict[int, int]:
+    """Payload bytes of those bursts, in order, that are measured; an import's are told by its
+    seconds."""
+    closed = await records.private.read_closed(run_id, ClosedBurst, from_index=indexes[0])
+    told: dict[int, int] = {}
+    for index in indexes:
+        payload_bytes = closed[index].payload_bytes if index in closed else None
+        if payload_bytes is None:
+            series = await read_series(records, run_id, index, with_pairs=False)
+            payload_bytes = None if series is None else series.payload_bytes
+        if payload_bytes is not None:
+            told[index] = payload_bytes
+    return told

@@ -31,8 +31,7 @@ from coordinator.core.plan.spec import Burst, Plan, RunSpec
 from coordinator.refusals import RunIsOver, UnknownRun
 from coordinator.runs.chunk_columns import readings_max_count, stream_columns
 from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.run_cost import payload_of
-from coordinator.runs.run_states import ClosedBurst
+from coordinator.runs.run_cost import read_payloads
 from exchange.background import Lanes
 from exchange.messages import Control
 from exchange.ports import ExchangeError
@@ -204,13 +203,8 @@ class Budgets:
         run_id, now = plan.run_id, self._now()
         known = self._bytes.setdefault(run_id, {})
         fresh = [b.index for b in begun if b.index not in known and b.planned_end_at <= now]
-        if not fresh:
-            return known
-        closed = await self._records.private.read_closed(run_id, ClosedBurst, from_index=fresh[0])
-        for index in fresh:
-            told = await payload_of(self._records, run_id, index, closed)
-            if told is not None:
-                known[index] = told
+        if fresh:
+            known |= await read_payloads(self._records, run_id, fresh)
         return known
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from exchange.messages import BUCKET_RATIO, Distribution
 
 _LOG_RATIO: Final = math.log(BUCKET_RATIO)
-_LEAST_S: Final = 1e-6  # s: what is shorter counts as this long
+LEAST_S: Final = 1e-6  # s: what is shorter counts as this long
 
 
 class Buckets:
@@ -21,7 +21,7 @@ class Buckets:
 
     def add(self, value: float) -> None:
         """Count one value; what is not positive counts as the smallest there is."""
-        value = max(value, _LEAST_S)
+        value = max(value, LEAST_S)
         self._counts[math.floor(math.log(value) / _LOG_RATIO)] += 1
         self._max = max(self._max, value)
 

@@ -11,6 +11,7 @@ from typing import Annotated, Final, TypeVar
 from pydantic import BeforeValidator, ValidationError
 from pydantic_core import PydanticCustomError
 
+from exchange.engines.buckets import LEAST_S
 from exchange.engines.port import Event, File, Reading, StartBasis
 from exchange.messages import (
     Direction,
@@ -28,7 +29,6 @@ from exchange.messages import (
 )
 
 SPAN_MAX_S: Final = 100_000.0  # s of cells that are kept: more than the longest burst
-_LEAST_S: Final = 1e-6  # s: what is shorter counts as this long
 
 
 class Seconds:
@@ -51,7 +51,7 @@ class Seconds:
         self.last_s = max(end_s, end_s if self.last_s is None else self.last_s)
         length_s = end_s - start_s
         first, last = math.floor(start_s), math.floor(end_s)
-        if length_s < _LEAST_S or first == last:
+        if length_s < LEAST_S or first == last:
             self._cells[first] = self._cells.get(first, 0.0) + amount_bytes
             return
         for cell in range(first, last + 1):

@@ -73,14 +73,14 @@ class PhaseMissed(Exception):
 def run_cell(site: Range, cell: Cell) -> Result:
     """Never raises for what the product does: a run without a verdict, or a fleet that does not
     come back, is a broken rule. A phase that passed unseen on a busy machine is tried again."""
-    for _ in range(TRIES_MAX - 1):
-        with contextlib.suppress(PhaseMissed):
+    said = ""
+    for _ in range(TRIES_MAX):
+        try:
             return _try_cell(site, cell)
-        _clear_away(site)
-    try:
-        return _try_cell(site, cell)
-    except PhaseMissed as missed:
-        return Result(fault=cell[0], phase=cell[1].value, broken=(f"{TRIES_MAX} times {missed}",))
+        except PhaseMissed as missed:
+            said = f"{TRIES_MAX} times {missed}"
+            _clear_away(site)
+    return Result(fault=cell[0], phase=cell[1].value, broken=(said,))
 
 
 def _try_cell(site: Range, cell: Cell) -> Result:

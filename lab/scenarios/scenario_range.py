@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from agent.counters import NET_DEV, parse_net_dev
 from coordinator import scenarios
 from coordinator.core.summary import RunSummary
 from coordinator.studies.study import Search, Study
@@ -268,11 +269,9 @@ def standing(bed: Bed, prefix: str) -> Iterator[Range]:
 
 
 def sent_bytes(namespace: str) -> int:
-    """What both ways out of a firewall's namespace have sent."""
+    """What a firewall's namespace has sent towards the servers."""
     with inside(namespace):
-        lines = Path("/proc/thread-self/net/dev").read_text().splitlines()
-    sent = [line.partition(":") for line in lines]
-    return sum(int(rest.split()[8]) for name, _, rest in sent if name.strip() == "s0")
+        return parse_net_dev(Path(NET_DEV).read_text(), "s0").tx_bytes
 
 
 def write_switches(prefix: str, folder: Path) -> Path:

@@ -24,6 +24,16 @@ BROADSIDE = [sys.executable, "-m", "coordinator"]
 # For all: httpx's own functions load the system's authorities at each call, 50 ms of a core.
 HTTP: Final = httpx.Client(timeout=30, limits=httpx.Limits(max_keepalive_connections=0))
 
+GENTLE: Final = {  # one burst that a busy machine carries, whatever clock it has
+    "bursts_count": 1,
+    "lead_s": 12,
+    "late_after_s": 5,  # other tests keep the cores busy
+    "traffic.streams_count": 2,
+    "traffic.stream_bits_per_second": 4_000_000,
+    "objective.target_bits_per_second": None,
+    "clock_bound_max_s": 0.5,
+}
+
 
 def wait_for(what: str, check: Callable[[], Any], timeout_s: float = 60) -> Any:
     """The first true answer of ``check``; fails with ``what`` when there is none in time."""

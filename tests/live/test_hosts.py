@@ -25,23 +25,13 @@ from exchange.ports import Entity, EntityRefused, ExchangeMisconfigured, Exchang
 from lab.site import Site, built, sqlite_fabric, staged
 from lab.topology import LabSpec, management_name
 from tests.live.labs import needs_root, new_prefix
-from tests.live.site import call, wait_for, wait_for_summary
+from tests.live.site import GENTLE, call, wait_for, wait_for_summary
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(300), needs_root]
 
 PAIRS = 3
 DISK_BYTES = 64 * 2**20
-SPEC = {
-    "pairs_count": PAIRS,
-    "bursts_count": 1,
-    "burst_s": 30,
-    "lead_s": 12,
-    "late_after_s": 5,  # other tests keep the cores busy
-    "traffic.streams_count": 2,
-    "traffic.stream_bits_per_second": 4_000_000,
-    "objective.target_bits_per_second": None,
-    "clock_bound_max_s": 0.5,
-}
+SPEC = {**GENTLE, "pairs_count": PAIRS, "burst_s": 30}
 
 
 @pytest.fixture(scope="module")

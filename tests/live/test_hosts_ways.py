@@ -32,7 +32,7 @@ from lab.site import built, staged
 from lab.topology import Lab, LabSpec, management_name
 from tests.live.certificates import Certificates, make_certificates
 from tests.live.labs import needs_root, new_prefix
-from tests.live.site import ROOT, wait_for, wait_for_summary
+from tests.live.site import GENTLE, ROOT, wait_for, wait_for_summary
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 
@@ -40,17 +40,7 @@ AGENT, PROXY, COORDINATOR = "a", "p", "c"  # namespaces, after the test's own pr
 PROXY_AT = ("10.98.1.2", 3128)
 BEHIND = "10.98.2.2"  # the coordinator, for whom the agent's host has no route
 SIX = "fd00:98"  # of the networks of IPv6
-A_PAIR = {
-    "pairs_count": 1,
-    "bursts_count": 1,
-    "burst_s": 10,
-    "lead_s": 12,
-    "late_after_s": 5,  # other tests keep the cores busy
-    "traffic.streams_count": 2,
-    "traffic.stream_bits_per_second": 4_000_000,
-    "objective.target_bits_per_second": None,
-    "clock_bound_max_s": 0.5,
-}
+A_PAIR = {**GENTLE, "pairs_count": 1, "burst_s": 10}
 
 
 def ip(*words: str) -> None:

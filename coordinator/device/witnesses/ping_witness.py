@@ -5,10 +5,9 @@ may starve first. One echo and one handshake a round; a refused connection is an
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -17,9 +16,7 @@ from coordinator.device.ledgers.source import LedgerError
 from coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
 from coordinator.device.witnesses.witness_file import PolledEntry, parsed
 from exchange.messages import Address
-from exchange.ping import echo, handshake, may_echo
-
-WAIT_S: Final = 1.0  # s after which an echo or a handshake is lost
+from exchange.ping import echo, handshake, may_echo, timed
 
 
 class PingEntry(PolledEntry):
@@ -54,20 +51,15 @@ class PingWitness:
 
     async def _timed(self, quantity: Quantity, way: Callable[[], Awaitable[None]]) -> list[Reading]:
         """The round trip at its own instant, and whether it was lost."""
-        sent_s, began_s = time.time(), time.monotonic()
-        lost = True
-        with contextlib.suppress(TimeoutError, OSError):
-            async with asyncio.timeout(WAIT_S):
-                await way()
-            lost = False
-        took_s = time.monotonic() - began_s
+        sent_s = time.time()
+        took_s = await timed(way)
         loss = Reading(
             quantity=Quantity.PING_LOSS,
             instance=quantity.removeprefix("ping_").removesuffix("_s"),
-            value=float(lost),
+            value=float(took_s is None),
             at_s=sent_s,
         )
-        if lost:
+        if took_s is None:
             return [loss]
         return [loss, Reading(quantity=quantity, value=took_s, at_s=sent_s, bound_s=took_s)]
 
