@@ -27,6 +27,7 @@ FIREWALL = "/subscriptions/s-1/resourceGroups/g/providers/Microsoft.Network/azur
 TOKEN = "the lab's own token"  # noqa: S105 - a test's
 BEGUN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ENDED = BEGUN + timedelta(minutes=5)
+GLANCE_S = 60.0  # the clock stands while a read is under way, however busy the machine
 RATE_BYTES = 1_000_000  # a second, up, while the planted run lasts; a hundredth of it down
 
 
@@ -176,7 +177,7 @@ async def settle(place: Place, clock: Clock) -> tuple[FirewallLedger, int]:
         ended_at=ENDED,
         direction=Direction.FORWARD,
     )
-    settling = Settling(place.source(), clock)
+    settling = Settling(place.source(), clock, GLANCE_S)
     for after_s in range(0, 2000, 10):
         clock.now = ENDED + timedelta(seconds=after_s)
         if (settled := await settling.read(span)) is not None:
@@ -195,7 +196,7 @@ async def test_throttling_is_respected(place: Place, clock: Clock) -> None:
     place.server.throttle(6, retry_after_s=90)
     place.server.asked.clear()
     clock.now = ENDED + timedelta(minutes=5)
-    settling = Settling(place.source(), clock)
+    settling = Settling(place.source(), clock, GLANCE_S)
     span = Span(
         run_id="run-1",
         from_at=BEGUN,

@@ -16,7 +16,6 @@ from exchange.messages import Direction
 log = logging.getLogger(__name__)
 
 _READ_MAX_S: Final = 60.0  # s of one read
-_GLANCE_S: Final = 0.5  # s that a caller may wait for a read: it has leases to renew
 _AGAIN_S: Final = 5.0  # s from a failed read to the next, at least
 
 
@@ -53,6 +52,7 @@ class Settling:
 
     source: LedgerSource
     now: Callable[[], datetime]
+    glance_s: float = 0.5  # that a caller may wait for a read: it has leases to renew
     _readings: dict[str, _Reading] = field(default_factory=dict)
 
     async def read(self, span: Span) -> FirewallLedger | None:
@@ -68,7 +68,7 @@ class Settling:
             if self.now() < reading.next_at:
                 return None
             reading.task = asyncio.create_task(self._ask(span))
-        done, _ = await asyncio.wait([reading.task], timeout=_GLANCE_S)
+        done, _ = await asyncio.wait([reading.task], timeout=self.glance_s)
         if not done:
             return None
         task, reading.task = reading.task, None
