@@ -1,4 +1,5 @@
-"""What this host is made of, as far as it decides what its NIC can carry: read once, at the start.
+"""What this host is made of, as far as it decides what its NIC can carry. Read while nothing is
+measured.
 
 Drivers are asked by ioctl (``linux/ethtool.h``), so no program is needed, and in the network
 namespace of the agent; the rest stands in ``/proc`` and ``/sys``. What cannot be read is unknown.

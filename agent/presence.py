@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import logging
 import random
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
@@ -15,11 +16,13 @@ from agent.agent_settings import AgentSettings
 from agent.clock import read_clock
 from agent.engine_process import Iperf3
 from agent.host import Host
+from agent.passport import read_passport
 from exchange.messages import AgentState, ClockReading, EngineState, Presence, Role
 from exchange.ports import ExchangeError, StorageGone
 from exchange.records import FleetRecords
 
 CLOCK_AGE_MAX_S: Final = 30.0  # s after which a good clock reading is taken anew
+PASSPORT_AGE_MAX_S: Final = 30.0  # s after which an idle host is looked at anew
 BEAT_GAP_MIN_S: Final = 0.5  # s between beats, however often the state changes
 BEAT_TIMEOUT_S: Final = 10.0
 
@@ -103,6 +106,7 @@ class Heart:
     storage_gone: bool = False
     _started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     _clock: ClockReading | None = None
+    _looked_s: float = field(default_factory=time.monotonic)  # at the host
 
     async def beat_forever(self) -> None:
         while True:
@@ -117,6 +121,7 @@ class Heart:
     async def beat(self) -> None:
         """One heartbeat; a table that is away is logged and tried again at the next."""
         await self._refresh_clock()
+        await self._refresh_passport()
         try:
             async with asyncio.timeout(BEAT_TIMEOUT_S):
                 await self.fleet.beat(
@@ -152,3 +157,11 @@ class Heart:
             if 0 <= age_s < CLOCK_AGE_MAX_S:
                 return
         self._clock = await read_clock(self.settings.chronyc_socket)
+
+    async def _refresh_passport(self) -> None:
+        """Offloads and sysctls are changed between runs; while a test runs nobody asks."""
+        age_s = time.monotonic() - self._looked_s
+        if age_s > PASSPORT_AGE_MAX_S and not self.condition().busy:
+            passport = await asyncio.to_thread(read_passport, self.host.nic)
+            self.host = replace(self.host, passport=passport)
+            self._looked_s = time.monotonic()

@@ -38,6 +38,13 @@ class Fabric:
     receive_wait_s: float = 2.0  # that an idle agent's receive is to wait
     in_files: bool = False  # of this host, which somebody may remove
     beat_spread_s: float = 0.0  # within which agents tell a change that a whole fleet has at once
+    records: Records = field(init=False)
+
+    def __post_init__(self) -> None:
+        records = Records(
+            control=self.control, results=self.results, private=self.private, raw=self.raw
+        )
+        object.__setattr__(self, "records", records)  # one, which knows what it read
 
     @property
     def raw_store(self) -> RawStore:
@@ -47,12 +54,6 @@ class Fabric:
     def agent_records(self) -> AgentRecords:
         """An agent's part: nothing of it touches the private table."""
         return AgentRecords(control=self.control, results=self.results, raw=self.raw)
-
-    @property
-    def records(self) -> Records:
-        return Records(
-            control=self.control, results=self.results, private=self.private, raw=self.raw
-        )
 
     async def close(self) -> None:
         """Release all; locks held on messages are left to run out."""

@@ -31,7 +31,7 @@ from coordinator.studies.turns import Turn
 from exchange.checks import Check
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.identity_rights import Identity, rights_checks, try_listen, try_send, try_table
-from exchange.messages import Direction, Message, Presence, Role, plain_text
+from exchange.messages import Direction, Message, Passport, Presence, Role, plain_text
 from exchange.ports import (
     ExchangeError,
     ExchangeUnavailable,
@@ -42,6 +42,7 @@ from exchange.records import RunHeader
 from exchange.records.keys import (
     LAUNCHES,
     OPEN,
+    PASSPORT,
     PRESENCE,
     RESERVATIONS,
     RUNS,
@@ -179,6 +180,7 @@ async def rows_check(fabric: Fabric) -> Check:
         wrong = [name for shelf in shelves for name in await shelf.unreadable()]
         wrong += await Shelf(fabric.private, RUNS, RunHeader).unreadable(key_before=OPEN)
         wrong += await Shelf(fabric.results, PRESENCE, Presence).unreadable()
+        wrong += await Shelf(fabric.results, PASSPORT, Passport).unreadable()
     except ExchangeError as error:
         return failed("rows", error, None)
     if not wrong:

@@ -23,7 +23,7 @@ from exchange.ports import (
     RecordUnreadable,
 )
 from exchange.records import Records
-from exchange.records.keys import ANSWER, ASK, CHUNK, CLAIM, PRESENCE, PROBE, REPORT
+from exchange.records.keys import ANSWER, ASK, CHUNK, CLAIM, PASSPORT, PRESENCE, PROBE, REPORT
 from exchange.row_text import entity_of
 from exchange.rows import bounded_json, parse_row
 from exchange.second_rows import TAIL
@@ -188,6 +188,8 @@ class AgentRights:
             if key != self.name:
                 raise self._no(partition, key)
             self._signed(row, role=self.role.value)
+        elif (partition, key) == (PASSPORT, self.name):
+            return
         elif partition.startswith("tunnel."):
             await self._tunnel_row(partition, key)
         else:
@@ -248,7 +250,7 @@ class AgentRights:
     async def _delete(self, partition: str, key: str) -> None:
         if partition.startswith("tunnel."):
             await self._tunnel_row(partition, key)
-        elif (partition, key) != (PRESENCE, self.name):
+        elif key != self.name or partition not in (PRESENCE, PASSPORT):
             raise self._no(partition, key)
 
     async def _put_raw(self, folder: str, file: str) -> None:

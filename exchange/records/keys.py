@@ -21,7 +21,8 @@ first one's partition has the hour alone.
                             | probe.<pair>.<n>                    packed probes
     tests.<UTC hour>.<share>| <epoch ms>.<agent>.<port>           ServerTest
                             | <epoch ms>.<agent>.<port>.chunk.<n> packed seconds
-    presence                | <role>.<agent>                      Presence
+    presence                | <role>.<agent>                      Presence, without its passport
+    passport                | <role>.<agent>                      Passport
     tunnel.<server agent>   | ask.<vni>.<job>                     Tunnel
                             | answer.<vni>.<job>                  problem, or none
 
@@ -68,6 +69,7 @@ RUNS: Final = "runs"
 OPEN: Final = "open."  # after all digits: behind the list of runs
 AFTER_OPEN: Final = "open/"  # the character after the dot's
 PRESENCE: Final = "presence"
+PASSPORT: Final = "passport"
 
 # Rows of a run's partitions
 CONTROL: Final = "control"

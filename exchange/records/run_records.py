@@ -1,12 +1,15 @@
 """What agents read of a run and the coordinator writes: plan, jobs' digests, control row, moves."""
 
 import asyncio
+import hashlib
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeVar
 
 from exchange.documents import document_rows, read_document
-from exchange.messages import Control, Job, Message, Presence, Role, Tunnel, plain_text
+from exchange.messages import Control, Job, Message, Passport, Presence, Role, Tunnel, plain_text
 from exchange.pacing import control_copy
 from exchange.ports import Entity, EntityExists, EntityNotFound, Table
 from exchange.records.job_digests import PlannedJobs, jobs_rows, parse_jobs
@@ -16,6 +19,7 @@ from exchange.records.keys import (
     CONTROL,
     JOBS_PAIRS_COUNT,
     MOVED,
+    PASSPORT,
     PLAN,
     PRESENCE,
     control_partition,
@@ -28,6 +32,7 @@ from exchange.records.shelf import change_row
 from exchange.rows import make_row, message_row, parse_row, try_row
 
 _M = TypeVar("_M", bound=Message)
+PASSPORT_AGAIN_S: Final = 300.0  # s after which one that did not change is told once more
 _CANCEL: Final = ("cancelled_at", "cancelled_by", "cancel_reason")
 
 
@@ -153,15 +158,34 @@ class FleetRecords:
 
     def __init__(self, table: Table) -> None:
         self._table = table
+        self._told: dict[str, tuple[str, float]] = {}  # passport's digest, and when, by key
+        self._passports: dict[str, tuple[str, Passport]] = {}  # as they were read, by key
 
     async def beat(self, presence: Presence) -> None:
-        """Create or replace an agent's row."""
+        """Create or replace an agent's row.
+
+        Its passport is three quarters of it and hardly changes: the row has a digest, and the
+        passport a row of its own, written before it where it changed, after a beat that failed,
+        and every :data:`PASSPORT_AGAIN_S`, for the rows may have been restored from older ones.
+        """
         key = f"{presence.role}.{presence.agent_id}"
-        await self._table.upsert(message_row(PRESENCE, key, presence))
+        row = message_row(PRESENCE, key, presence.model_copy(update={"passport": None}))
+        told = self._told.pop(key, None)
+        if presence.passport is not None:
+            own = message_row(PASSPORT, key, presence.passport)
+            digest, now_s = _digest(own), time.monotonic()
+            if told is None or told[0] != digest or now_s - told[1] > PASSPORT_AGAIN_S:
+                await self._table.upsert(own)
+                told = (digest, now_s)
+            row = replace(row, properties={**row.properties, PASSPORT: digest})
+        await self._table.upsert(row)
+        if told is not None:
+            self._told[key] = told
 
     async def leave(self, role: Role, agent_id: str) -> None:
-        """Remove an agent's row: it said goodbye."""
-        await self._table.delete(PRESENCE, f"{role}.{agent_id}")
+        """Remove an agent's rows: it said goodbye."""
+        for partition in (PRESENCE, PASSPORT):
+            await self._table.delete(partition, f"{role}.{agent_id}")
 
     async def read_presences(self) -> Sequence[Presence]:
         """Every row, also stale ones: judge by ``beat_at``.
@@ -170,8 +194,24 @@ class FleetRecords:
         out: one such agent must not stop the rest of the fleet. So is one under another agent's
         name.
         """
-        found = [(row.row_key, try_row(Presence, row)) async for row in self._table.scan(PRESENCE)]
-        return [p for key, p in found if p is not None and key == f"{p.role}.{p.agent_id}"]
+        rows = [row async for row in self._table.scan(PRESENCE)]
+        told = {row.row_key: row.properties[PASSPORT] for row in rows if PASSPORT in row.properties}
+        if any(self._passports.get(key, ("",))[0] != digest for key, digest in told.items()):
+            self._passports = {
+                row.row_key: (_digest(row), passport)
+                async for row in self._table.scan(PASSPORT)
+                if (passport := try_row(Passport, row)) is not None
+            }
+        found = []
+        for row in rows:
+            presence = try_row(Presence, row)
+            if presence is None or row.row_key != f"{presence.role}.{presence.agent_id}":
+                continue
+            if row.row_key in told and row.row_key in self._passports:
+                _, passport = self._passports[row.row_key]
+                presence = presence.model_copy(update={PASSPORT: passport})
+            found.append(presence)
+        return found
 
     async def save_tunnel(self, server_id: str, tunnel: Tunnel) -> None:
         """Ask a server's agent for the other end of a tunnel, or say that it is still wanted."""
@@ -201,3 +241,7 @@ class FleetRecords:
         """This job wants it no more; what another asked for under the same id stays."""
         for kind in (ASK, ANSWER):
             await self._table.delete(tunnels_partition(server_id), tunnel_key(kind, tunnel))
+
+
+def _digest(row: Entity) -> str:
+    return hashlib.sha256(str(row.properties.get("json")).encode()).hexdigest()[:16]

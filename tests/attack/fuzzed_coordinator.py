@@ -28,7 +28,7 @@ from coordinator.studies.study import Study
 from exchange import rows as row_log
 from exchange.chunks import pack
 from exchange.embedded.embedded_table import EmbeddedTable
-from exchange.messages import Claim, JobReport, Message, Presence, Role, ServerTest
+from exchange.messages import Claim, JobReport, Message, Passport, Presence, Role, ServerTest
 from exchange.ports import DeadLetter, Entity, RecordUnreadable, Value
 from exchange.records import Records
 from exchange.records.keys import PRESENCE, burst_partition, server_tests_partition
@@ -45,6 +45,7 @@ _SHELVES: Final[dict[str, type[Message]]] = {
     "schedules": Schedule,
     "studies": Study,
     "reservations": Reservation,
+    "passport": Passport,
 }
 _MODELS: Final[dict[str, type[Message]]] = {"claim.": Claim, "report.": JobReport}
 

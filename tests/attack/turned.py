@@ -29,6 +29,7 @@ _TURNED: Final[dict[str, dict[str, Any]]] = {
         "rows": [entity_fields(make_row(f"chunk.client.{n:05d}.000")) for n in (0, 1)],
     },
     "another's presence": write("upsert", make_row("client.c2", "presence", json="{}")),
+    "another's passport": write("upsert", make_row("client.c2", "passport", json="{}")),
     "a job that nobody handed it": write("insert", claim(2, "c1")),
     "a server's test": write("upsert", make_row("1700000000000.s1.5201", "tests.2026-11-22T12")),
     "a plan": write("upsert", make_row("plan", "run.run-1", json="{}")) | {"table": "control"},

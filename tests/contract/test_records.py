@@ -27,6 +27,7 @@ from exchange.messages import (
     Job,
     JobReport,
     Outcome,
+    Passport,
     Phase,
     Presence,
     Role,
@@ -47,7 +48,7 @@ from exchange.ports import (
     Table,
 )
 from exchange.records import Document, Judging, QueuedBurst, Records, RunHeader, RunOutcome
-from exchange.records.run_records import RunRecords
+from exchange.records.run_records import FleetRecords, RunRecords
 from exchange.second_rows import CHUNK_S, TAIL, TAIL_S, PairSeconds
 from tests.one_table import read_seconds, records_in
 
@@ -696,6 +697,39 @@ async def test_agents_come_beat_and_leave(records: Records) -> None:
     await records.fleet.leave(Role.SERVER, "a")
     await records.fleet.leave(Role.SERVER, "never-there")
     assert await records.fleet.read_presences() == [later]
+
+
+async def test_a_passport_is_in_no_heartbeat_and_in_every_presence(
+    records: Records, table: Table
+) -> None:
+    """Whoever reads it: one that was there all along, or a coordinator that starts anew."""
+
+    async def kept() -> str:
+        row = await table.get("presence", "client.a")
+        assert row is not None
+        return str(row.properties["json"])
+
+    gro = {"generic-receive-offload": True}
+    told = presence("a").model_copy(update={"passport": Passport(offloads=gro)})
+    bare = [presence("b"), presence("a", Role.SERVER)]
+    for each in (told, *bare, told):
+        await records.fleet.beat(each)
+    assert await records.fleet.read_presences() == [told, *bare]
+    assert "generic-receive-offload" not in await kept()
+    other = Passport(offloads={"generic-receive-offload": False})
+    changed = told.model_copy(update={"passport": other})
+    await records.fleet.beat(changed)
+    for reader in (records.fleet, FleetRecords(table)):
+        assert await reader.read_presences() == [changed, *bare]
+    whole = Entity(  # as agents of before told it
+        partition_key="presence",
+        row_key="client.a",
+        properties={"json": told.model_dump_json()},
+    )
+    await table.upsert(whole)
+    assert await records.fleet.read_presences() == [told, *bare]
+    await records.fleet.leave(Role.CLIENT, "a")
+    assert await table.get("passport", "client.a") is None
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from agent.presence import Condition, Heart, describe
 from agent.run import JsonLines, TextLines
 from exchange.engines.iperf3_account import Version
 from exchange.messages import AgentState, ClockReading, ClockSource, Passport, Role
-from exchange.records import FleetRecords
+from exchange.records import FleetRecords, run_records
 from tests.one_table import records_in
 from tests.unit.agent.doubles import HOST, MemoryTable
 from tests.unit.agent.jobs import INSTANT_AT, make_settings
@@ -43,22 +43,56 @@ def test_a_presence_says_what_the_agent_is_and_can() -> None:
     assert presence.problem is None
 
 
-async def test_the_heart_survives_a_table_that_is_away_and_spools_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def make_heart(fleet: FleetRecords, monkeypatch: pytest.MonkeyPatch) -> Heart:
     async def read_clock(socket: str | None) -> ClockReading:
         return ClockReading(source=ClockSource.UNKNOWN, read_at=INSTANT_AT, synchronised=False)
 
     monkeypatch.setattr(presence_module, "read_clock", read_clock)
-    table = MemoryTable()
-    heart = Heart(
-        fleet=FleetRecords(table),
+    return Heart(
+        fleet=fleet,
         settings=make_settings(),
         host=HOST,
         condition=lambda: Condition(problem="no engine"),
         stopping=asyncio.Event(),
         changed=asyncio.Event(),
     )
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    ["nothing", "a failed beat", "a long time", "another offload"],
+)
+async def test_a_passport_is_told_again_where_it_may_be_unknown(
+    meanwhile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row is gone, as after a restore of older rows."""
+    table = MemoryTable()
+    fleet = FleetRecords(table)
+    heart = make_heart(fleet, monkeypatch)
+    await heart.beat()
+    assert await table.delete("passport", "client.client-1")
+    if meanwhile == "a failed beat":
+        table.away = True
+        await heart.beat()
+        table.away = False
+    elif meanwhile == "a long time":
+        monkeypatch.setattr(run_records, "PASSPORT_AGAIN_S", -1.0)
+    elif meanwhile == "another offload":
+        monkeypatch.setattr(presence_module, "PASSPORT_AGE_MAX_S", -1.0)
+        monkeypatch.setattr(presence_module, "read_passport", lambda _: Passport(numa_node=1))
+    await heart.beat()
+    (row,) = await FleetRecords(table).read_presences()
+    assert row.passport == {
+        "nothing": None,
+        "another offload": Passport(numa_node=1),
+    }.get(meanwhile, Passport())
+
+
+async def test_the_heart_survives_a_table_that_is_away_and_spools_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = MemoryTable()
+    heart = make_heart(FleetRecords(table), monkeypatch)
     table.away = True
     await heart.beat()
     await heart.say_goodbye()
