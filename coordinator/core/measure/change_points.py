@@ -3,10 +3,11 @@
 Levels are found by PELT (Killick, Fearnhead, Eckley: Optimal detection of changepoints with a
 linear computational cost, JASA 107, 2012): the cut into segments that minimises the squared
 distances from the segments' means plus a price for each segment. Seconds of traffic are not
-independent, so distances are counted in units of the *long-run* variance of a first-order
-autoregression, whose two parameters are estimated from differences, which steps hardly touch
-(Chakar, Lebarbier, Levy-Leduc, Robin: A robust approach for estimating change-points in the mean
-of an AR(1) process, Bernoulli 23, 2017).
+independent, and how little is not known before their levels are: so it is done for a ladder of
+variances, and of the cuts that come of them the one is taken under which a first-order
+autoregression about the levels tells the values best, by an information criterion (Chakar,
+Lebarbier, Levy-Leduc, Robin: A robust approach for estimating change-points in the mean of an AR(1)
+process, Bernoulli 23, 2017). A step then stands out of the *long-run* variance about its levels.
 """
 
 import math
@@ -24,6 +25,7 @@ PRICE_LOGS: Final = 3.0  # of a segment, in logarithms of the count
 STEP_LEAST_RATIO: Final = 0.02  # of the larger level: what is smaller is no step of a device
 STEP_LEAST_ERRORS: Final = 4.0  # standard errors of its size, at the best of many places
 NOISE_LEAST_RATIO: Final = 0.002  # of the median: the least noise that is believed
+LADDER_COUNT: Final = 6  # variances, each four times the one before
 RHO_MAX: Final = 0.95
 RHO_VARIANCE_LEAST: Final = 0.05  # times the count: rho near one is not that sure
 CAUTION: Final = 1.645  # standard errors added to it
@@ -54,7 +56,7 @@ def find_steps(values: Floats) -> tuple[Step, ...]:
     count = len(values)
     if count < 2 * SEGMENT_LEAST:
         return ()
-    cuts = _partition(values, _first_noise(values), PRICE_LOGS * math.log(count))
+    cuts = _cuts(values)
     while True:
         noise = long_run_variance(values, cuts)
         kept = _merged(values, cuts, noise)
@@ -71,37 +73,49 @@ def long_run_variance(values: Floats, cuts: Sequence[int] = ()) -> float:
     The autocorrelation is taken at the upper end of its one-sided 95 % interval: an autoregression
     of few values that is thought to be less than it is passes for steps.
     """
+    rest, rho = _about_levels(values, cuts)
+    variance = float((rest**2).sum()) / max(1, len(rest) - len(cuts) - 1)
+    rho += CAUTION * math.sqrt(max(1 - rho**2, RHO_VARIANCE_LEAST) / len(rest))
+    rho = _bounded(rho)
+    return max(variance * (1 + rho) / (1 - rho), _least_variance(values))
+
+
+def _about_levels(values: Floats, cuts: Sequence[int]) -> tuple[Floats, float]:
+    """Values less their levels, and the autocorrelation of what is left."""
     parts = np.split(values, list(cuts))
     rest = np.concatenate([part - part.mean() for part in parts])
-    freedom = max(1, len(rest) - len(parts))
-    variance = float((rest**2).sum()) / freedom
-    near = float((rest[1:] * rest[:-1]).sum()) / freedom
+    all_of_it = float((rest**2).sum())
+    rho = float((rest[1:] * rest[:-1]).sum()) / all_of_it if all_of_it > 0 else 0.0
     # Each mean that was taken off lowers it by (1 + 3 rho) / n (Kendall: Note on bias in the
     # estimation of autocorrelation, Biometrika 41, 1954)
-    rho = near / variance if variance > 0 else 0.0
-    rho += len(parts) * (1 + 3 * max(0.0, rho)) / len(rest)
-    rho += CAUTION * math.sqrt(max(1 - rho**2, RHO_VARIANCE_LEAST) / len(rest))
-    return _noise(values, variance, rho)
+    return rest, rho + len(parts) * (1 + 3 * max(0.0, rho)) / len(rest)
 
 
-def _first_noise(values: Floats) -> float:
-    """The long-run variance from differences, which hold few of a series' steps."""
-    near, far = _difference_variance(values, 1), _difference_variance(values, 2)
-    rho = min(RHO_MAX, max(0.0, far / near - 1)) if near > 0 else 0.0
-    return _noise(values, near / (2 * (1 - rho)), rho)
+def _bounded(rho: float) -> float:
+    return min(RHO_MAX, max(0.0, rho))
 
 
-def _noise(values: Floats, variance: float, rho: float) -> float:
-    rho = min(RHO_MAX, max(0.0, rho))
+def _least_variance(values: Floats) -> float:
     least = (NOISE_LEAST_RATIO * float(np.median(np.abs(values)))) ** 2
-    return float(max(variance * (1 + rho) / (1 - rho), least, np.finfo(float).tiny))
+    return float(max(least, np.finfo(float).tiny))
 
 
-def _difference_variance(values: Floats, lag: int) -> float:
-    """Of values so far apart; differences over four robust deviations are steps."""
-    apart = np.abs(values[lag:] - values[:-lag])
+def _cuts(values: Floats) -> list[int]:
+    """Of the cuts at a ladder of variances, the one that tells most for its price."""
+    price = PRICE_LOGS * math.log(len(values))
+    # Differences over four robust deviations are steps
+    apart = np.abs(np.diff(values))
     near = apart[apart <= TRIM_DEVIATIONS * float(np.median(apart)) / _MAD]
-    return float((near**2).mean())
+    first = max(float((near**2).mean()) / 2, _least_variance(values))
+    tried = [_partition(values, first * 4**rung, price) for rung in range(LADDER_COUNT)]
+    return min([*tried, []], key=lambda cuts: _untold(values, cuts) + price * len(cuts))
+
+
+def _untold(values: Floats, cuts: Sequence[int]) -> float:
+    """Twice the logarithm of how unlikely the values are, but for a constant."""
+    rest, rho = _about_levels(values, cuts)
+    news = rest[1:] - _bounded(rho) * rest[:-1]
+    return len(values) * math.log(max(float((news**2).mean()), _least_variance(values)))
 
 
 def _partition(values: Floats, noise: float, price: float) -> list[int]:

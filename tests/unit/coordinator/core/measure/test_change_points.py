@@ -7,6 +7,14 @@ from numpy.typing import NDArray
 from coordinator.core.measure.change_points import find_steps, long_run_variance
 
 
+def sawtooth(levels: NDArray[np.float64], seed: int, ratio: float) -> NDArray[np.float64]:
+    """As of TCP: each level is climbed to within a few seconds, over and over."""
+    random = np.random.default_rng(seed)
+    every = random.integers(4, 9)
+    teeth = (np.arange(len(levels)) + random.integers(every)) % every / every - 0.5
+    return np.asarray(levels * (1 + ratio * (3.4 * teeth + 0.3 * random.normal(size=len(levels)))))
+
+
 def noisy(levels: NDArray[np.float64], seed: int, ratio: float, rho: float) -> NDArray[np.float64]:
     """Levels under a first-order autoregression whose values deviate by a ratio of the first."""
     random = np.random.default_rng(seed)
@@ -32,6 +40,24 @@ def test_five_steps_after_20_s_each_are_found_in_size_and_time(rho: float) -> No
             for step, planted in zip(steps, range(20, 120, 20), strict=True)
         )
     assert good >= 9
+
+
+def test_steps_are_found_in_whatever_they_are_hidden_in() -> None:
+    """Noise that grows with the level, correlated as far as one may meet it, or a sawtooth."""
+    told = {}
+    for rho in (0.3, 0.6, 0.8, None):
+        series = [
+            sawtooth(STAIR, seed, 0.02)
+            if rho is None
+            else STAIR * noisy(np.ones(len(STAIR)), seed, 0.02, rho)
+            for seed in range(100, 120)
+        ]
+        told[rho] = sum(
+            [abs(step.index - 20 * n) <= 3 for n, step in enumerate(find_steps(values), 1)]
+            == [True] * 5
+            for values in series
+        )
+    assert min(told.values()) >= 18, told
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.6, 0.8])
