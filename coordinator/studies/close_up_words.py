@@ -146,7 +146,9 @@ def _payload(found: Drilled) -> Iterator[str]:
             "short"
         )
     if found.tcp_s is not None and found.back_after_s:
-        yield f"{found.tcp_s:.1f} s of it were TCP's own recovery"
+        counts = [dip.retransmits_count for dip in found.flows if dip.retransmits_count is not None]
+        told = f", with {words.count(sum(counts))} retransmits in all" if counts else ""
+        yield f"{found.tcp_s:.1f} s of it were TCP's own recovery{told}"
 
 
 def _sessions(found: Drilled) -> Iterator[str]:
@@ -156,7 +158,14 @@ def _sessions(found: Drilled) -> Iterator[str]:
         else f", {found.opened_again_count} of them opened again"
     )
     of = f" (of {', '.join(found.cut_pairs[:3])})" if found.cut_pairs else ""
-    yield f"{found.cut_count} of {found.sessions_count} sessions were cut{of}{again}"
+    begun = found.event.started_at or found.event.planned_at
+    after_s = [
+        f"{max(0.0, (at - begun).total_seconds()):.0f}"
+        for at in (found.cut_from_at, found.cut_to_at)
+        if at is not None
+    ]
+    when = f" {' to '.join(dict.fromkeys(after_s))} s after the event began" if after_s else ""
+    yield f"{found.cut_count} of {found.sessions_count} sessions were cut{of}{when}{again}"
     for dip in found.flows[:1]:
         old, new = words.ratio(dip.old_ratio, 0), words.ratio(dip.new_ratio, 0)
         yield f"of the level before, old sessions carry {old} and new ones {new}"

@@ -64,6 +64,7 @@ class FlowDip(Message):
     lowest_bits_per_second: float
     short_bytes: float  # under the level, until it was back
     back_after_s: float | None  # from the event to 95 % of the level; None: not within the burst
+    retransmits_count: int | None = None  # over the usual, until it was back; None: TCP told none
     old_ratio: float | None  # of the level, at the burst's end: sessions from before the event
     new_ratio: float | None = None  # in the next burst: sessions that opened after it
 
@@ -83,6 +84,8 @@ class Drilled(Message):
     flows: tuple[FlowDip, ...] = ()
     sessions_count: int = 0  # that were open before the event
     cut_count: int = 0  # of them: reset
+    cut_from_at: UtcDatetime | None = None  # the first second without the payload of one ...
+    cut_to_at: UtcDatetime | None = None  # ... and of the last
     cut_pairs: tuple[str, ...] = ()
     opened_again_count: int | None = None  # of the cut ones' pairs, in the next burst
     tcp_s: float | None = None  # from the end of the outage until the payload was back
@@ -106,6 +109,7 @@ class DrilledBurst:
     series: BurstSeries
     probes: Mapping[int, ProbeColumn]  # by pair index
     disruptions: Sequence[Disruption]
+    broken_off: Sequence[int] = ()  # indices of pairs that began and did not end
     pairs_count: int
     streams_count: int  # of a pair
     scale: float
@@ -132,8 +136,9 @@ def find_drilled(event: EventRan, burst: DrilledBurst) -> Drilled:
     cut = [
         each
         for each in burst.disruptions
-        if each.kind is DisruptionKind.RESET and each.end_at.timestamp() > at_s
+        if each.kind is DisruptionKind.RESET and each.start_at.timestamp() + 1.0 > at_s
     ]
+    cut_at = [each.start_at for each in cut]
     cut_count = sum(each.pairs_count for each in cut)
     touched = _touched(burst, at_s)
     return Drilled(
@@ -149,8 +154,10 @@ def find_drilled(event: EventRan, burst: DrilledBurst) -> Drilled:
         flows=flows,
         sessions_count=burst.pairs_count * burst.streams_count,
         cut_count=cut_count * burst.streams_count,
+        cut_from_at=min(cut_at, default=None),
+        cut_to_at=max(cut_at, default=None),
         cut_pairs=tuple(dict.fromkeys(name for each in cut for name in each.pairs)),
-        opened_again_count=_opened_again(burst, cut),
+        opened_again_count=_opened_again(burst, cut, at_s),
         tcp_s=(
             round(max(0.0, at_s + back_s - end_s), 3)
             if whole and back_s is not None and found and all(each.over for each in found)
@@ -219,6 +226,7 @@ def _dips(burst: DrilledBurst, at_s: float) -> Iterator[FlowDip]:
             continue
         fell, back = _fall(after, before)
         dip = after[fell:back]
+        stop = len(after) if back is None else back
         new = burst.following
         yield FlowDip(
             flow=flow.flow,
@@ -228,9 +236,19 @@ def _dips(burst: DrilledBurst, at_s: float) -> Iterator[FlowDip]:
             back_after_s=(
                 None if back is None else round(max(0.0, series.start_s + first + back - at_s), 3)
             ),
+            retransmits_count=_retransmits(flow.retransmits_count, first, first + stop),
             old_ratio=figure(float(np.nanmedian(after[-BASE_S // 3 :])) / level),
             new_ratio=None if new is None else _new_ratio(new, place, burst.scale, level),
         )
+
+
+def _retransmits(counts: Floats, first: int, stop: int) -> int | None:
+    """Over those of the seconds before, in as many seconds."""
+    before, after = counts[max(0, first - BASE_S) : first], counts[first:stop]
+    if np.isnan(before).all() or (after.size and np.isnan(after).all()):
+        return None
+    usual = float(np.nanmedian(before))
+    return round(max(0.0, float(np.nansum(after - usual))))
 
 
 def _known(received_bytes: Floats, series: BurstSeries) -> Floats:
@@ -298,17 +316,32 @@ def _padded(rates: "np.ndarray[tuple[int, int], np.dtype[np.float32]]") -> Float
     return values
 
 
-def _opened_again(burst: DrilledBurst, cut: Sequence[Disruption]) -> int | None:
-    """Sessions of cut pairs that moved payload in the next burst; None: there is none."""
+def _opened_again(burst: DrilledBurst, cut: Sequence[Disruption], at_s: float) -> int | None:
+    """Sessions of cut pairs that moved payload in the next burst; None: there is none, or it is
+    not known which pairs were cut."""
     if burst.following is None:
         return None
-    there = np.zeros(burst.pairs_count, np.bool_)
-    for flow in burst.following.flows:
-        pairs = flow.pairs_bits_per_second
-        there[: len(pairs)] |= np.nan_to_num(pairs).max(axis=1, initial=0.0) > 0
     names = {name for each in cut for name in each.pairs}
+    if len(names) < sum(each.pairs_count for each in cut):  # each names its first ten
+        places = _moved(burst.series, burst.pairs_count, from_s=at_s)
+        names = {pair_name(index) for index in burst.broken_off if places[index]}
+        if len(names) != sum(each.pairs_count for each in cut):
+            return None
+    there = _moved(burst.following, burst.pairs_count)
     back = sum(pair_name(index) in names for index in np.flatnonzero(there).tolist())
     return back * burst.streams_count
+
+
+def _moved(
+    series: BurstSeries, pairs_count: int, from_s: float = 0.0
+) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """Of each pair whether it moved payload in the second of an instant or later."""
+    there = np.zeros(pairs_count, np.bool_)
+    first = max(0, int(from_s - series.start_s) - 1)
+    for flow in series.flows:
+        pairs = flow.pairs_bits_per_second[:, first:]
+        there[: len(pairs)] |= np.nan_to_num(pairs).max(axis=1, initial=0.0) > 0
+    return there
 
 
 def _course(burst: DrilledBurst, at_s: float) -> RateCourse:

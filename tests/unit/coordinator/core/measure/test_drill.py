@@ -38,8 +38,10 @@ def probes(
     return ProbeColumn(first_at_s=START_S - 2, every_s=EVERY_S, rtt_s=rtt_s)
 
 
-def series(rates: NDArray[np.float64], *, pairs: int = 2) -> BurstSeries:
-    """A burst of two pairs that share a rate in bit/s evenly."""
+def series(
+    rates: NDArray[np.float64], *, pairs: int = 2, retransmits: NDArray[np.float64] | None = None
+) -> BurstSeries:
+    """A burst of pairs that share a rate in bit/s evenly."""
     blank = np.full(len(rates), np.nan)
     flow = FlowSeries(
         flow=Flow.UP,
@@ -49,7 +51,7 @@ def series(rates: NDArray[np.float64], *, pairs: int = 2) -> BurstSeries:
         pair_p5_bits_per_second=blank,
         pair_p50_bits_per_second=blank,
         pair_p95_bits_per_second=blank,
-        retransmits_count=blank,
+        retransmits_count=blank if retransmits is None else retransmits,
         rtt_mean_s=blank,
         pairs_bits_per_second=np.tile(rates / pairs, (pairs, 1)).astype(np.float32),
     )
@@ -95,10 +97,11 @@ def test_a_path_that_stays_dead_is_out_until_the_last_probe() -> None:
 
 
 def drilled(rates: NDArray[np.float64], *columns: ProbeColumn, **more: Any) -> Drilled:
+    pairs_count = more.pop("pairs_count", 2)
     burst = DrilledBurst(
-        series=series(rates),
+        series=series(rates, pairs=pairs_count, retransmits=more.pop("retransmits", None)),
         probes=dict(enumerate(columns)),
-        pairs_count=2,
+        pairs_count=pairs_count,
         streams_count=4,
         scale=100.0,
         **({"disruptions": ()} | more),
@@ -111,7 +114,10 @@ def test_what_tcp_takes_longer_than_the_device_is_its_own() -> None:
     rates = 1e9 * (1 + 0.005 * random.normal(size=60))
     rates[30:32] = 0.0
     rates[32:35] = 0.5e9
-    found = drilled(rates, probes(EVENT_S, 1.5), probes(EVENT_S, 0.0))
+    retransmits = np.full(60, 2.0)
+    retransmits[31:35] += [40, 90, 10, 3]
+    found = drilled(rates, probes(EVENT_S, 1.5), probes(EVENT_S, 0.0), retransmits=retransmits)
+    assert found.flows[0].retransmits_count == 143
     assert found.outage_s == pytest.approx(1.5, abs=0.03)
     assert found.outages_count == 1
     assert found.probed_count == 2
@@ -144,21 +150,45 @@ def test_nobody_who_probed_is_no_outage_of_zero() -> None:
     assert drilled(np.full(60, 1e9)).outage_s is None
 
 
-def test_cut_sessions_are_those_reset_and_the_next_burst_opens_them_again() -> None:
-    reset = Disruption(
+def reset(after_s: int, *pairs: int) -> Disruption:
+    return Disruption(
         kind=DisruptionKind.RESET,
         burst_index=0,
-        start_at=AT + timedelta(seconds=31),
+        start_at=AT + timedelta(seconds=after_s),
         end_at=AT + timedelta(seconds=60),
-        duration_s=29,
-        scope="one",
-        pairs_count=1,
-        pairs=("pair-002",),
+        duration_s=60 - after_s,
+        scope="some",
+        pairs_count=len(pairs),
+        pairs=tuple(f"pair-{index + 1:03d}" for index in pairs[:10]),
     )
+
+
+def test_cut_sessions_are_those_reset_and_the_next_burst_opens_them_again() -> None:
     following = series(np.full(60, 0.9e9))
-    found = drilled(np.full(60, 1e9), disruptions=(reset,), following=following)
+    found = drilled(np.full(60, 1e9), disruptions=(reset(31, 1),), following=following)
     assert (found.cut_count, found.cut_pairs, found.opened_again_count) == (4, ("pair-002",), 4)
+    assert (found.cut_from_at, found.cut_to_at) == (AT + timedelta(seconds=31),) * 2
     assert found.flows[0].new_ratio == pytest.approx(0.9)
+
+
+def test_what_was_cut_before_the_event_is_none_of_its_doing() -> None:
+    found = drilled(np.full(60, 1e9), disruptions=(reset(12, 0), reset(30, 1), reset(34, 1)))
+    assert (found.cut_count, found.cut_pairs) == (8, ("pair-002",))
+    begun, ended = (AT + timedelta(seconds=after_s) for after_s in (30, 34))
+    assert (found.cut_from_at, found.cut_to_at) == (begun, ended)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_of_a_large_fleet_all_that_opened_again_are_counted(listed: bool) -> None:
+    """A disruption names its first ten pairs; the summary of a huge fleet lists no pairs."""
+    found = drilled(
+        np.full(60, 1e9),
+        disruptions=(reset(31, *range(25)),),
+        broken_off=range(25) if listed else (),
+        following=series(np.full(60, 1e9), pairs=30),
+        pairs_count=30,
+    )
+    assert (found.cut_count, found.opened_again_count) == (100, 100 if listed else None)
 
 
 def test_the_answer_is_that_of_most_pairs_that_saw_it() -> None:
